@@ -85,8 +85,7 @@ class GazeGrid:
             low + (high - low) * (np.arange(CELLS) + 0.5) / CELLS
             for low, high in (self.yaw, self.pitch)
         ]
-        centres: Float64 = np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1).reshape(-1, 2)
-        return centres
+        return np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1).reshape(-1, 2)
 
     def density(self, gaze: Float64) -> Float64:
         """Return the kernel density of gaze (n, 2) at the centres by Scott's rule; its sum is 1."""
@@ -149,8 +148,7 @@ def infer_densities(
         with torch.inference_mode():
             seen = torch.tensor(changes, dtype=torch.float32)
             inferred = torch.softmax(prior + network(seen), dim=1).numpy()
-    densities: Float64 = inferred.astype(np.float64)
-    return densities
+    return inferred.astype(np.float64)
 
 
 def kl_divergence(truth: Float64, inferred: Float64) -> float:
@@ -351,5 +349,4 @@ def _even(patches: NDArray[np.uint8]) -> NDArray[np.uint8]:
     grey = patches.astype(np.float64)
     grey -= grey.mean(axis=(1, 2), keepdims=True)
     grey /= np.maximum(grey.std(axis=(1, 2), keepdims=True), 4.0)
-    even: NDArray[np.uint8] = np.clip(np.round(128 + 50 * grey), 0, 255).astype(np.uint8)
-    return even
+    return np.clip(np.round(128 + 50 * grey), 0, 255).astype(np.uint8)

@@ -220,8 +220,7 @@ def predict_from_updates(
     predicted = kernel_ridge(among, between, values, PENALTY)
     order = list(first.after)
     place = [order.index(site if site in first.after else leaks.ALL_SITES) for site in sites]
-    chosen: leaks.Float64 = predicted[place]
-    return chosen
+    return predicted[place]
 
 
 # Regression in a few lines rather than from a library: attacks learn from few shadow sites.

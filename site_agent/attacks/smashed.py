@@ -341,8 +341,7 @@ def _search(
 def _as_pictures(patches: torch.Tensor) -> NDArray[np.uint8]:
     """Return patches of mean 0 and deviation 1 as pictures of shape (n, 36, 60)."""
     grey = (patches[:, 0].numpy() / _WIDEST + 1) * 127.5
-    pictures: NDArray[np.uint8] = np.clip(np.round(grey), 0, 255).astype(np.uint8)
-    return pictures
+    return np.clip(np.round(grey), 0, 255).astype(np.uint8)
 
 
 def _squares(found: NDArray[Any], truth: NDArray[np.uint8]) -> Float64:

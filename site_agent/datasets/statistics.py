@@ -134,8 +134,7 @@ def mean_eye_aspect_ratio(shapes: Float64, names: Sequence[str]) -> Float64 | No
     if any(number not in places for eye in eyes for number in eye):
         return None
     right, left = (eye_aspect_ratio(shapes[:, [places[number] for number in eye]]) for eye in eyes)
-    both: Float64 = (right + left) / 2.0
-    return both
+    return (right + left) / 2.0
 
 
 def _eye_measures(shapes: Float64, areas: Float64, names: Sequence[str]) -> dict[str, Float64]:

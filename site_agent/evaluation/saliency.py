@@ -222,8 +222,7 @@ def gaze_targets(
 
     def bell(steps: NDArray[Any]) -> NDArray[np.float64]:
         near = np.exp(-0.5 * (steps * scale / TARGET_SIGMA) ** 2)
-        found: NDArray[np.float64] = np.where(np.abs(steps) * scale <= half, near, 0.0)
-        return found
+        return np.where(np.abs(steps) * scale <= half, near, 0.0)
 
     maps = bell(down)[:, :, None] * bell(across)[:, None, :]
     inside = (gaze >= 0).all(1) & (gaze <= 1).all(1)

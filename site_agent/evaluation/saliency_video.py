@@ -129,5 +129,4 @@ def draw_look(look: LookedAt, gaze: tuple[float, float] | None = None) -> NDArra
         place = (round(gaze[0] * size[0]), round(gaze[1] * size[1]))
         cv2.circle(mixed, place, 6 * line, (0, 0, 0), 3 * line, cv2.LINE_AA)
         cv2.circle(mixed, place, 6 * line, (255, 255, 255), line, cv2.LINE_AA)
-    drawn: NDArray[np.uint8] = np.asarray(mixed, dtype=np.uint8)
-    return drawn
+    return np.asarray(mixed, dtype=np.uint8)

@@ -108,8 +108,7 @@ def know_faces(dataset: records.FaceDataset, person_of: GroupOf) -> KnownFaces:
 def in_box(points: Float64, box: records.FaceBox) -> Float64:
     """Return points in box coordinates: (0, 0) top left corner, (1, 1) bottom right corner."""
     left, top, right, bottom = box.corners
-    placed: Float64 = (points - (left, top)) / (right - left, bottom - top)
-    return placed
+    return (points - (left, top)) / (right - left, bottom - top)
 
 
 _CONTROL_FACES, _MOST_FACES = 24, 120

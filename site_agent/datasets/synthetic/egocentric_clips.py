@@ -202,8 +202,7 @@ class _Object:
     def at(self, time_s: float) -> egocentric.Float64:
         """Return the centre in pixels of the panorama."""
         turn = 2 * math.pi * self._rate * time_s + self._phase
-        where: egocentric.Float64 = self._place + self._swing * np.sin(turn)
-        return where
+        return self._place + self._swing * np.sin(turn)
 
 
 class _Scene:

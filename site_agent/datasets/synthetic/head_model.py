@@ -41,8 +41,7 @@ class Pose:
         about_y = [[np.cos(yaw), 0, np.sin(yaw)], [0, 1, 0], [-np.sin(yaw), 0, np.cos(yaw)]]
         about_x = [[1, 0, 0], [0, np.cos(pitch), -np.sin(pitch)], [0, np.sin(pitch), np.cos(pitch)]]
         about_z = [[np.cos(roll), -np.sin(roll), 0], [np.sin(roll), np.cos(roll), 0], [0, 0, 1]]
-        turned: canvas.Float64 = np.array(about_z) @ np.array(about_x) @ np.array(about_y)
-        return turned
+        return np.array(about_z) @ np.array(about_x) @ np.array(about_y)
 
 
 @dataclass(frozen=True)

@@ -282,5 +282,4 @@ def _reflect(
 
 
 def _inside(scene: Float32, outline: Float64) -> Float32:
-    mask: Float32 = polygon_mask(scene.shape[:2], outline).astype(np.float32) / np.float32(255)
-    return mask
+    return polygon_mask(scene.shape[:2], outline).astype(np.float32) / np.float32(255)

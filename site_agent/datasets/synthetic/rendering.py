@@ -96,14 +96,13 @@ class Light:
     def direction(self) -> drawing.Float64:
         """Unit vector towards the lamp in picture axes, z towards the viewer."""
         azimuth, elevation = np.radians([self.azimuth_deg, self.elevation_deg])
-        vector: drawing.Float64 = np.array(
+        return np.array(
             [
                 np.sin(azimuth) * np.cos(elevation),
                 -np.sin(elevation),
                 np.cos(azimuth) * np.cos(elevation),
             ]
         )
-        return vector
 
 
 @dataclass(frozen=True, eq=False)
@@ -304,8 +303,7 @@ def _with_hair(relief: drawing.Float32, hair: drawing.Float32) -> drawing.Float3
     soft = drawing.blurred(
         drawing.resized(hair, relief.shape[:2]), 0.05 * head_model.RELIEF_PX_PER_UNIT
     )
-    raised: drawing.Float32 = relief + np.float32(_HAIR_THICKNESS) * soft
-    return raised
+    return relief + np.float32(_HAIR_THICKNESS) * soft
 
 
 def _cover(canvas: drawing.Canvas, outlines: list[drawing.Float64]) -> drawing.Float32:

@@ -283,8 +283,7 @@ def _gazes(times: Float64, rng: np.random.Generator) -> Float64:
     length = float(times[-1]) + 1.0
     jumps = np.cumsum(rng.uniform(0.5, 2.5, int(length / 0.5) + 2))
     targets = np.clip(rng.normal(0, 0.35, (len(jumps) + 1, 2)), -1, 1)
-    chosen: Float64 = targets[np.searchsorted(jumps, times)]
-    return chosen
+    return targets[np.searchsorted(jumps, times)]
 
 
 TRIALS = Table("trials", columns_of(("trial", "trial_type", "cs_onset_s", "us_onset_s"), ".6f"))

@@ -102,8 +102,7 @@ def open_level(trace: EvenTrace, session_open_ear: float) -> Float64:
     lowest, highest = LEVEL_RANGE
     level = np.clip(level, lowest * session_open_ear, highest * session_open_ear)
     centres = (np.arange(seconds) + 0.5) * per_second
-    around: Float64 = np.interp(np.arange(len(trace.ear)), centres, level)
-    return around
+    return np.interp(np.arange(len(trace.ear)), centres, level)
 
 
 def _known_bins(trace: EvenTrace, timestamps_s: Float64, clear: ClearBlinks) -> _KnownBins:

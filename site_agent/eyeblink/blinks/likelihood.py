@@ -166,8 +166,7 @@ def _weighted_median(values: Float64, weights: Float64) -> float:
 
 
 def _logistic(score: Float64) -> Float64:
-    probability: Float64 = 1.0 / (1.0 + np.exp(-np.clip(score, -50.0, 50.0)))
-    return probability
+    return 1.0 / (1.0 + np.exp(-np.clip(score, -50.0, 50.0)))
 
 
 CLOSING_S = (0.27, 0.065)
