@@ -62,9 +62,13 @@ class Column:
         return MISSING_VALUE if value is None else str(value)
 
 
-def columns_of(names: Iterable[str], format: str = "") -> tuple[Column, ...]:  # noqa: A002
-    """Return columns that need no more than a name, and a format for their numbers."""
-    return tuple(Column(name, format=format) for name in names)
+def columns_of(names: str | Iterable[str], format: str = "") -> tuple[Column, ...]:  # noqa: A002
+    """Return columns that need no more than a name, and a format for their numbers.
+
+    `names`: Or one text in which blanks separate them.
+    """
+    listed = names.split() if isinstance(names, str) else names
+    return tuple(Column(name, format=format) for name in listed)
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from site_agent.eyeblink.study.learning_curve import (
 from site_agent.eyeblink.study.sessions import gather_bids
 from site_agent.pictures import plot_style
 from site_agent.plain_json import plain
-from site_agent.tables import Table, columns_of
+from site_agent.tables import Column, Table, columns_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -99,37 +99,23 @@ def _fit(
     return curves, remarks
 
 
-_SESSION_COLUMNS = ("session", "participant", "session_number", "group")
-_BLINK_COLUMNS = (
-    "frames",
-    "seconds",
-    "face_found_pct",
-    "valid_pct",
-    "blinks",
-    "closures",
-    "perclos_pct",
-    "blinks_per_minute",
-    "open_ear",
-    "closed_ear",
+_SESSION_COLUMNS = columns_of("session participant session_number group", ".7g")
+_BLINK_COLUMNS = columns_of(
+    "frames seconds face_found_pct valid_pct blinks closures perclos_pct blinks_per_minute "
+    "open_ear closed_ear",
+    ".7g",
 )
 # Everything but the counts by name, which have no fixed columns.
-_TRIAL_COLUMNS = tuple(
-    name
-    for name in SessionSummary.__dataclass_fields__
-    if name not in {"trials_by_type", "rejected_by_reason"}
+_TRIAL_COLUMNS = columns_of(
+    (
+        name
+        for name in SessionSummary.__dataclass_fields__
+        if name not in {"trials_by_type", "rejected_by_reason"}
+    ),
+    ".7g",
 )
-_CURVE_COLUMNS = (
-    "measure",
-    "unit",
-    "group",
-    "kind",
-    "participant",
-    "session_number",
-    "value",
-    "standard_error",
-    "low",
-    "high",
-    "n",
+_CURVE_COLUMNS = columns_of(
+    "measure unit group kind participant session_number value standard_error low high n", ".7g"
 )
 
 
@@ -142,13 +128,14 @@ def write_sessions_table(path: Path, records: Sequence[SessionRecord]) -> None:
             record.participant,
             record.number,
             record.group,
-            *(record.summary.get(name) for name in _BLINK_COLUMNS),
-            *((record.conditioning or {}).get(name) for name in trials),
+            *(record.summary.get(column.name) for column in _BLINK_COLUMNS),
+            *((record.conditioning or {}).get(column.name) for column in trials),
             "; ".join(record.warnings),
         ]
         for record in records
     ]
-    write_table(path, (*_SESSION_COLUMNS, *_BLINK_COLUMNS, *trials, "warnings"), rows)
+    columns = (*_SESSION_COLUMNS, *_BLINK_COLUMNS, *trials, Column("warnings"))
+    write_table(path, columns, rows)
 
 
 def write_curve_table(path: Path, curves: Mapping[str, Sequence[LearningCurve]]) -> None:
@@ -175,14 +162,14 @@ def write_curve_table(path: Path, curves: Mapping[str, Sequence[LearningCurve]])
     write_table(path, _CURVE_COLUMNS, rows)
 
 
-def write_table(path: Path, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+def write_table(path: Path, columns: Sequence[Column], rows: Iterable[Sequence[object]]) -> None:
     """Write a table, whole or not at all; empty cells for what is not known."""
     # An infinite end of an interval says no more than none, and would spoil a reader's axes.
     known = (
         [None if isinstance(value, float) and math.isinf(value) else value for value in row]
         for row in rows
     )
-    Table(path.stem, columns_of(columns, ".7g")).write_csv(path, known)
+    Table(path.stem, tuple(columns)).write_csv(path, known)
 
 
 _TITLES: Mapping[LearningMeasure, str] = {
@@ -277,24 +264,10 @@ def _draw_curve(axis: Axes, curve: LearningCurve, group: str, place: int, *, sev
     )
 
 
-COLUMNS = (
-    "criterion",
-    "cr_rule",
-    "cr_threshold",
-    "cr_needs_onset",
-    "onset_floor_ms",
-    "reject_rules",
-    "n_valid",
-    "n_rejected",
-    "n_cr",
-    "cr_percent",
-    "estimate",
-    "low",
-    "high",
-    "p_value",
-    "verdict",
-    "agrees",
-    "problem",
+COLUMNS = columns_of(
+    "criterion cr_rule cr_threshold cr_needs_onset onset_floor_ms reject_rules n_valid n_rejected "
+    "n_cr cr_percent estimate low high p_value verdict agrees problem",
+    ".7g",
 )
 
 

@@ -23,27 +23,14 @@ _DEGREES = ".2f"
 FEW_SHOT = Table(
     "few_shot",
     (
-        *columns_of(("method", "shots", "persons")),
-        *columns_of(
-            (
-                "error_deg",
-                "low_deg",
-                "high_deg",
-                "difference_deg",
-                "difference_low_deg",
-                "difference_high_deg",
-            ),
-            _DEGREES,
-        ),
+        *columns_of("method shots persons"),
+        *columns_of("error_deg low_deg high_deg", _DEGREES),
+        *columns_of("difference_deg difference_low_deg difference_high_deg", _DEGREES),
         Column("persons_worse"),
     ),
 )
 DRAWS = Table(
-    "draws",
-    (
-        *columns_of(("method", "seed", "person", "shots", "draw")),
-        *columns_of(("error_deg",), _DEGREES),
-    ),
+    "draws", (*columns_of("method seed person shots draw"), *columns_of("error_deg", _DEGREES))
 )
 _NOTES = (
     "Errors are mean angles in degrees on the test sessions of left-out persons, averaged over "

@@ -195,27 +195,17 @@ _DEGREES, _PERCENT = ".2f", ".1f"
 SCORES = Table(
     "methods",
     (
-        *columns_of(("protocol", "method", "passes")),
+        *columns_of("protocol method passes"),
         *columns_of(
-            (
-                "error_deg",
-                "interval_deg",
-                "worst_person_deg",
-                "best_person_deg",
-                "range_deg",
-                "sd_over_persons_deg",
-                "constant_mean_deg",
-            ),
+            "error_deg interval_deg worst_person_deg best_person_deg range_deg sd_over_persons_deg "
+            "constant_mean_deg",
             _DEGREES,
         ),
-        *columns_of(("better_percent", "against_data_centre_percent"), _PERCENT),
+        *columns_of("better_percent against_data_centre_percent", _PERCENT),
     ),
 )
 PERSONS = Table(
-    "persons",
-    columns_of(
-        ("protocol", "method", "seed", "person", "error_deg", "constant_mean_deg"), _DEGREES
-    ),
+    "persons", columns_of("protocol method seed person error_deg constant_mean_deg", _DEGREES)
 )
 MATRIX = Table(
     "matrix",
@@ -226,8 +216,7 @@ MATRIX = Table(
     ),
 )
 NOISE = Table(
-    "noise",
-    columns_of(("method", "noisy_sites", "error_deg", "interval_deg", "times_clean"), _DEGREES),
+    "noise", columns_of("method noisy_sites error_deg interval_deg times_clean", _DEGREES)
 )
 HOSTILE = Table(
     "hostile",
