@@ -125,9 +125,12 @@ def _read_blinks(path: Path) -> tuple[tuple[str, ...], dict[int, dict[str, str]]
     try:
         with path.open(encoding="utf-8", newline="") as file:
             reader = csv.DictReader(file)
-            rows = {int(row["blink_id"]): row for row in reader}
-            return tuple(reader.fieldnames or ()), rows
-    except (OSError, ValueError, KeyError, TypeError) as error:
+            columns = tuple(reader.fieldnames or ())
+            for name in ("blink_id", "kind", "onset_s", "peak_s", "offset_s", "completeness"):
+                if name not in columns:
+                    raise ReviewFolderError(f"{path}: has no column {name}")
+            return columns, {int(row["blink_id"]): row for row in reader}
+    except (OSError, ValueError, TypeError) as error:
         raise ReviewFolderError(f"{path}: cannot be read: {error}") from error
 
 
