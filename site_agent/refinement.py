@@ -49,22 +49,15 @@ class SiteSource:
 
 @dataclass(frozen=True)
 class RefinementPlan:
-    """What is to be done.
-
-    Attributes
-    ----------
-    settings : RefitSettings
-        Each round adds one to the seed, so that it draws other starting shapes.
-    threads : int
-        0: as many as the machine has processors; the result is the same.
-    keep_in : Path or None
-        Where contributions stay; without it they are deleted, and the recipe cannot be repeated.
-    """
+    """What is to be done."""
 
     settings: refitting.RefitSettings
+    """Each round adds one to the seed, so that it draws other starting shapes."""
     rounds: int = 1
     threads: int = 0
+    """0: as many as the machine has processors; the result is the same."""
     keep_in: Path | None = None
+    """Where contributions stay; without it they are deleted, and the recipe cannot be repeated."""
 
     def settings_of(self, number: int) -> refitting.RefitSettings:
         """Return the settings of a round, counted from 1."""

@@ -26,26 +26,18 @@ Row = Sequence[object]
 
 @dataclass(frozen=True)
 class Column:
-    """A column of a table.
-
-    Attributes
-    ----------
-    type : str
-        Its type in a JSON table schema.
-    unit : str
-        Empty for numbers without one, and for words.
-    format : str
-        Format of floating-point numbers, such as ``.4f``; if empty, all digits are written.
-    label : str
-        The heading for people; if empty, the name with blanks for underscores.
-    """
+    """A column of a table."""
 
     name: str
     type: Literal["string", "integer", "number", "boolean"] = "string"
+    """Its type in a JSON table schema."""
     unit: str = ""
+    """Empty for numbers without one, and for words."""
     description: str = ""
     format: str = ""
+    """Format of floating-point numbers, such as ``.4f``; if empty, all digits are written."""
     label: str = ""
+    """The heading for people; if empty, the name with blanks for underscores."""
 
     @property
     def heading(self) -> str:
@@ -73,25 +65,17 @@ def columns_of(names: str | Iterable[str], format: str = "") -> tuple[Column, ..
 
 @dataclass(frozen=True)
 class Table:
-    """The columns of a table, and how its rows are written.
-
-    Attributes
-    ----------
-    columns : tuple of Column
-        In the order of the rows' values.
-    title : str
-        For people.
-    key : str
-        The column that is unique and never empty; may be empty if no other table refers to it.
-    levels : mapping of str to mapping of str to str
-        The values that a column of words can have, and their meanings.
-    """
+    """The columns of a table, and how its rows are written."""
 
     name: str
     columns: tuple[Column, ...]
+    """In the order of the rows' values."""
     title: str = ""
+    """For people."""
     key: str = ""
+    """The column that is unique and never empty; may be empty if no other table refers to it."""
     levels: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    """The values that a column of words can have, and their meanings."""
 
     @property
     def file_name(self) -> str:

@@ -93,13 +93,12 @@ class LocalTraining(MethodOptions):
 
 @dataclass(frozen=True)
 class RoundOptions:
-    """The options of a round, taken apart.
-
-    `own`: what `aggregators.merge` takes. `training`: what every site takes.
-    """
+    """The options of a round, taken apart."""
 
     own: MethodOptions
+    """What `aggregators.merge` takes."""
     training: LocalTraining
+    """What every site takes."""
 
     def together(self) -> dict[str, Any]:
         """Return all options in full; `split_options` takes them apart again."""

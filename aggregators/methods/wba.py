@@ -135,13 +135,11 @@ class WbaFinal(AggregationMethod[NoOptions]):
 
 @dataclass(frozen=True, eq=False)
 class Member:
-    """One cascade in a merge.
-
-    `weight`: the weight of its input, divided among the members of an ensemble.
-    """
+    """One cascade in a merge."""
 
     predictor: ShapePredictor
     weight: float
+    """The weight of its input, divided among the members of an ensemble."""
     name: str
 
 

@@ -22,31 +22,27 @@ from site_agent.training_record import read_training_metadata
 
 @dataclass(frozen=True)
 class OwnModel:
-    """A model file of the site.
-
-    `key`: what it can be merged with, see `aggregators.methods.merge_keys`; `labels`: from the
-    training record beside the file.
-    """
+    """A model file of the site."""
 
     path: Path
     digest: str
     key: str
+    """What it can be merged with, see `aggregators.methods.merge_keys`."""
     labels: Mapping[str, str]
+    """From the training record beside the file."""
 
 
 @dataclass(frozen=True)
 class Choice:
-    """The inputs of a merged model.
-
-    `refused`: by digest: those that are refused now and were not before; `found`: versions that are
-    asked for, refused ones among them.
-    """
+    """The inputs of a merged model."""
 
     own: tuple[OwnModel, ...]
     taken: tuple[ModelVersionResponse, ...]
     refused: Mapping[str, Refusal]
+    """By digest: those that are refused now and were not before."""
     refused_before: int
     found: int
+    """Versions that are asked for, refused ones among them."""
     key: str
 
     @property

@@ -26,17 +26,16 @@ from site_agent.evaluation.model_runs import EvaluationSettings, evaluate_model
 
 @dataclass(frozen=True)
 class Scored:
-    """A model and what was measured of it.
-
-    `what`: ``own``, ``published``, ``input`` or ``merged``; `value`: the metric that counts.
-    """
+    """A model and what was measured of it."""
 
     what: str
+    """``own``, ``published``, ``input`` or ``merged``."""
     model: str
     digest: str
     path: Path
     metrics: Mapping[str, float]
     value: float
+    """The metric that counts."""
 
 
 class Scorer:

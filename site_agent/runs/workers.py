@@ -118,15 +118,13 @@ _THREAD_VARIABLES = ("OMP", "OPENBLAS", "MKL", "NUMBA")
 
 @dataclass(frozen=True)
 class Task:
-    """What a worker is to do.
-
-    `do`: A function of a module, of payload and progress; what it returns has to fit into JSON.
-    `payload`: Is pickled.
-    """
+    """What a worker is to do."""
 
     key: str
     do: Callable[[Any, Progress], Any]
+    """A function of a module, of payload and progress; what it returns has to fit into JSON."""
     payload: Any
+    """Is pickled."""
 
 
 def processor_count() -> int:

@@ -32,16 +32,15 @@ _PARTS = ("client part", "server part")
 
 @dataclass(frozen=True, eq=False)
 class SplitRound:
-    """A round that was held.
-
-    `number`: From 1. `client`, `server`: The parts with their digests. `losses`: Mean loss of each
-    site in radians; empty where the server part learns alone.
-    """
+    """A round that was held."""
 
     number: int
+    """From 1."""
     client: RoundModel
     server: RoundModel
+    """The parts with their digests."""
     losses: Mapping[str, float]
+    """Mean loss of each site in radians; empty where the server part learns alone."""
 
     @property
     def network(self) -> StateDict:

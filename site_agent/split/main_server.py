@@ -117,19 +117,17 @@ class StepPlace:
 
 @dataclass
 class _Session:
-    """A site's attempt at a round.
-
-    `next_step`: From 0; a step with a tail counts when its `backward` is done. `last`: Kind, number
-    and digest of the last message, and the answer to it.
-    """
+    """A site's attempt at a round."""
 
     round_number: int
     attempt: int
     samples: int
     half: ServerHalf
     next_step: int = 0
+    """From 0; a step with a tail counts when its `backward` is done."""
     waits_for: str = ""
     last: tuple[str, int, str] = ("", -1, "")
+    """Kind, number and digest of the last message, and the answer to it."""
     answer: bytes = b""
     lock: threading.Lock = field(default_factory=threading.Lock)
 

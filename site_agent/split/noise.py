@@ -29,14 +29,12 @@ PIXELS = 36 * 60
 
 @dataclass(frozen=True)
 class Sensitivity:
-    """By how much smashed data can change when an image changes by 1.
-
-    `l1_to_l1`, `l1_to_l2`, `l2_to_l2`: Norm of the change of the image, and of the smashed data.
-    """
+    """By how much smashed data can change when an image changes by 1."""
 
     l1_to_l1: float
     l1_to_l2: float
     l2_to_l2: float
+    """By norms: that of the change of the image, to that of the change of the smashed data."""
 
     def then(self, after: Sensitivity) -> Sensitivity:
         """Return the bounds of two layers, one after the other."""
@@ -105,14 +103,12 @@ OVERLAPPING_POOL = Sensitivity(4.0, 2.0, 2.0)
 
 @dataclass(frozen=True)
 class SmashedNoise:
-    """Noise on smashed data.
-
-    `kind`: ``laplace``, scaled by the L1 sensitivity, or ``gaussian``, by the one from L1 to L2.
-    `level`: ``l`` of the thesis: scale of the noise in units of the sensitivity; 0: none.
-    """
+    """Noise on smashed data."""
 
     kind: NoiseKind = "laplace"
+    """``laplace``, scaled by the L1 sensitivity, or ``gaussian``, by the one from L1 to L2."""
     level: float = 0.0
+    """``l`` of the thesis: scale of the noise in units of the sensitivity; 0: none."""
 
     def scale(self, found: Sensitivity) -> float:
         """Return the scale (Laplace) or the standard deviation (Gaussian)."""

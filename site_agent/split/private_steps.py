@@ -77,17 +77,15 @@ def protection_words(plan: SplitPlan) -> str:
 
 @dataclass(frozen=True)
 class Protection:
-    """The differential privacy of the weights of a training.
-
-    `epsilon`, `delta`, `noise_multiplier`: None without it. `notes`: How large the noise is, and
-    what is not possible.
-    """
+    """The differential privacy of the weights of a training."""
 
     epsilon: float | None
     delta: float | None
     noise_multiplier: float | None
+    """The three are None without it."""
     covers: str
     notes: tuple[str, ...] = ()
+    """How large the noise is, and what is not possible."""
 
 
 def describe_protection(plan: SplitPlan, *, sites: int, units: int) -> Protection:

@@ -224,15 +224,7 @@ class FedAdagrad(_Adaptive[AdaptiveOptions]):
 
 @dataclass(frozen=True, eq=False)
 class _Stepping:
-    """Streams a method's steps over the entries of a network.
-
-    Attributes
-    ----------
-    means : dict of str to float64
-        The mean updates, flattened, of entries that were computed: network and moments need
-        them, and reading all sites again would take as long. They take twice the room of a
-        network in float32.
-    """
+    """Streams a method's steps over the entries of a network."""
 
     method: _FedOpt[Any]
     updates: network_updates.Updates
@@ -241,6 +233,9 @@ class _Stepping:
     state: StateDict | None
     tau: float
     means: dict[str, Float64] = field(default_factory=dict)
+    """The mean updates, flattened, of entries that were computed: network and moments need them,
+    and reading all sites again would take as long. They take twice the room of a network in
+    float32."""
 
     def change(self, name: str, block: slice, rows: Float64) -> Float64:
         """Return the change of a block of the base."""

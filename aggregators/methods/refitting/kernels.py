@@ -34,21 +34,14 @@ class SampleArrays(NamedTuple):
 
 
 class LevelReach(NamedTuple):
-    """Which leaves of one level the samples reach.
-
-    Attributes
-    ----------
-    leaves : uint16, shape (trees, samples)
-        Index of the leaf within its tree.
-    first_leaves : int64, shape (trees + 1,)
-        Index of each tree's first leaf, and the number of all leaves.
-    counts : uint32, shape (leaves,)
-        Samples in each leaf.
-    """
+    """Which leaves of one level the samples reach."""
 
     leaves: UInt16
+    """Of shape (trees, samples). Index of the leaf within its tree."""
     first_leaves: Int64
+    """Of shape (trees + 1,). Index of each tree's first leaf, and the number of all leaves."""
     counts: UInt32
+    """Of shape (leaves,). Samples in each leaf."""
 
 
 @compiled
