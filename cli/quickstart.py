@@ -323,7 +323,7 @@ def _gaze_result(folder: Path, items: Sequence[Any]) -> _Result:
         networks.append(
             {
                 "name": name,
-                "made_by": "fedavg" if name == "together.safetensors" else "trained",
+                "made_by": "fedavgm" if name == "together.safetensors" else "trained",
                 "error_deg": item["mean_error_deg"],
                 "worst_person_deg": item["worst_person_error_deg"],
                 "file": str(folder / item["model"]),

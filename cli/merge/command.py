@@ -18,7 +18,7 @@ from cli.frame.options import (
     single,
 )
 from cli.frame.output import Invocation, Reply
-from cli.merge.inputs import require_not_withdrawn, weights_from_label
+from cli.merge.inputs import local_copies, require_not_withdrawn, weights_from_label
 from cli.merge.replaying import ReplayRequest, choose_target, merged_reply, replay_merge
 from cli.options.data import MergeOptions
 from cli.options.versions import PurposeOption, check_terms, read_purposes
@@ -82,22 +82,14 @@ def merge(
     method, inputs = words[0], words[1:]
     from aggregators import find_method
     from aggregators import merge as merge_models
-    from aggregators.formats import file_digest
     from aggregators.methods.merging import refuse_overwriting_inputs
-    from site_agent.pool.rebuilding import RecipeSources
-    from site_agent.pool.restrictions import LocalFile
 
     chosen = find_method(method)
     format_name = output_format or chosen.output_formats[0]
     target = choose_target(output, format_name)
     files = model_files(invocation, inputs, to_merge=True)
     check_terms(invocation, files, read_purposes(purpose), despite=despite_terms)
-    # Of what was fetched, `fetch` has spoken.
-    copies = [file.path for file in files if file.version is None]
-    sources = RecipeSources({path.parent for path in copies})
-    digests = {path: file_digest(path) for path in copies}
-    local = [LocalFile(path, digests[path], sources.holdings(digests[path])) for path in copies]
-    require_not_withdrawn(invocation, local, despite=despite_withdrawal)
+    require_not_withdrawn(invocation, local_copies(files), despite=despite_withdrawal)
     weights = how.weights()
     if weight_by:
         weights = weights_from_label(invocation, files, weight_by)

@@ -48,6 +48,18 @@ def weights_from_label(
     return weights
 
 
+def local_copies(files: Sequence[ModelFile]) -> list[LocalFile]:
+    """Return the files that lay on this machine; of what was fetched, `fetch` has spoken."""
+    from aggregators.formats import file_digest
+    from site_agent.pool.rebuilding import RecipeSources
+    from site_agent.pool.restrictions import LocalFile
+
+    copies = [file.path for file in files if file.version is None]
+    sources = RecipeSources({path.parent for path in copies})
+    digests = {path: file_digest(path) for path in copies}
+    return [LocalFile(path, digests[path], sources.holdings(digests[path])) for path in copies]
+
+
 def require_not_withdrawn(
     invocation: Invocation, files: Sequence[LocalFile], *, despite: bool
 ) -> None:

@@ -12,9 +12,17 @@ from aggregators.methods.refitting import RefitSettings
 from cli.frame.addresses import count_words, model_files, size_words
 from cli.frame.errors import InputMissingError, UsageError
 from cli.frame.existing_files import require_free
-from cli.frame.options import Argument, ForceOption, Option, command, single
+from cli.frame.options import (
+    Argument,
+    DespiteWithdrawalOption,
+    ForceOption,
+    Option,
+    command,
+    single,
+)
 from cli.frame.output import Invocation, Reply
 from cli.frame.settings_options import SettingsOptions
+from cli.merge.inputs import local_copies, require_not_withdrawn
 from cli.options.data import ImagesOption, PartsOption, part_words, read_face_file, reading_from
 
 if TYPE_CHECKING:
@@ -70,6 +78,7 @@ def refine(
             "Delete them afterwards: nobody can then replay the merge.", name="--drop-contributions"
         ),
     ] = False,
+    despite_withdrawal: DespiteWithdrawalOption = False,
     force: ForceOption = False,
     images: ImagesOption = None,
     **values: Any,
@@ -104,15 +113,19 @@ def refine(
     missing = [str(path) for path in [*files, *([test] if test else [])] if not path.exists()]
     if missing:
         raise InputMissingError(f"{', '.join(missing)}: no such file")
-    base_file = model_files(invocation, [base], to_merge=True)[0].path
+    merged = model_files(invocation, [base], to_merge=True)
+    require_not_withdrawn(invocation, local_copies(merged), despite=despite_withdrawal)
+    base_file = merged[0].path
     forest = read_base(base_file)
     words = part_words(parts)
     datasets = [read_face_file(file, read_as) for file in files]
     sources = _sources(invocation, datasets, forest, settings, words)
     if output is None:
-        return _write_contributions(invocation, forest, sources, plan)
+        return _write_contributions(invocation, forest, datasets, sources, plan)
     trial = None if test is None else _Trial(test, read_face_file(test, read_as), words)
-    return _refine(invocation, base_file, forest, sources, plan, output=output, trial=trial)
+    return _refine(
+        invocation, base_file, forest, sources, plan, datasets=datasets, output=output, trial=trial
+    )
 
 
 def _sources(
@@ -152,11 +165,14 @@ def _sources(
 def _write_contributions(
     invocation: Invocation,
     forest: ShapePredictor,
+    datasets: Sequence[FaceDataset],
     sources: Sequence[SiteSource],
     plan: RefinementPlan,
 ) -> Reply:
     from aggregators.formats import file_digest
+    from site_agent.datasets.records import face_marks
     from site_agent.refinement import write_contributions
+    from site_agent.training_record import remember_learned
 
     assert plan.keep_in is not None
     with invocation.progress("contribute") as report:
@@ -166,6 +182,9 @@ def _write_contributions(
         {"path": path, "digest": file_digest(path), "size_bytes": size}
         for path, size in zip(paths, sizes, strict=True)
     ]
+    for item, dataset in zip(items, datasets, strict=True):
+        record = {"name": item["path"].name, **face_marks([dataset])}
+        remember_learned(item["digest"], record)
     text = [f"{path}  ({size_words(size)})" for path, size in zip(paths, sizes, strict=True)]
     return Reply(
         {"contributions": items, "sites": _site_facts(sources)}, text, list(map(str, paths))
@@ -194,16 +213,20 @@ def _refine(
     sources: Sequence[SiteSource],
     plan: RefinementPlan,
     *,
+    datasets: Sequence[FaceDataset],
     output: Path,
     trial: _Trial | None,
 ) -> Reply:
     from aggregators.methods import recipe_path
-    from site_agent.datasets.records import dataset_digest
+    from site_agent.datasets.records import dataset_digest, face_marks
     from site_agent.refinement import refine_sites
+    from site_agent.training.overlap import training_overlap
+    from site_agent.training_record import remember_learned
 
     started = time.monotonic()
     with invocation.progress("refine") as report:
         refined = refine_sites(base_file, sources, output, plan, base=forest, progress=report)
+    remember_learned(refined.digest, {"name": output.name, **face_marks(datasets)})
     duration_s = round(time.monotonic() - started, 1)
     size_bytes = output.stat().st_size
     faces = sum(source.site.faces.face_count for source in sources)
@@ -229,9 +252,8 @@ def _refine(
     if trial is not None:
         with invocation.progress("test") as report:
             before, after = (trial.mean_error(model, report) for model in (forest, refined.model))
-        learned = {source.site.dataset_digest for source in sources}
-        if dataset_digest(trial.faces) in learned:
-            invocation.warn(f"--test {trial.path}: the model was refined on the same faces")
+        if overlap := training_overlap(output, trial.faces, dataset_digest(trial.faces)):
+            invocation.warn(f"--test {trial.path}: {overlap.words}")
         data["test"] = {"dataset": trial.path, "error_before": before, "error_after": after}
         change = f"{100 * (after / before - 1):+.1f} %" if before > 0 else "no error before"
         text.append(

@@ -37,6 +37,7 @@ class _Description:
     terms: list[Term] = field(default_factory=list)
     card: str = ""
     sources: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
 
 
 @command(
@@ -93,6 +94,8 @@ def upload(
     )
     for source in given.sources:
         invocation.note(f"taken from {source}")
+    for note in given.notes:
+        invocation.note(note)
     with invocation.pool() as pool:
         address = version_options.model_address(pool, name)
         if sidecars_read:
@@ -226,11 +229,14 @@ def _add_sidecars(given: _Description, file: Path, digest: str) -> None:
         given.terms = version_options.read_terms([], beside)
         given.sources.append(f"{beside}: {len(given.terms)} terms")
     metrics = versions.metrics_beside(file, digest)
-    if measured := {key: value for key, value in metrics.items() if key not in given.metrics}:
+    if count := versions.flattered_beside(file, digest):
+        given.notes.append(
+            f"left out {versions.beside(file, 'evaluation')}: the model was trained on {count} of "
+            "its images, which flatters it; to send scores nevertheless, give --metric"
+        )
+    elif measured := {key: value for key, value in metrics.items() if key not in given.metrics}:
         given.metrics |= measured
         words = " ".join(f"{key}={value:.6g}" for key, value in measured.items())
-        if count := versions.flattered_beside(file, digest):
-            words += f" (with {count} images that it was trained on, which flatters it)"
         given.sources.append(f"{versions.beside(file, 'evaluation')}: {words}")
 
 

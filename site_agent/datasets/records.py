@@ -9,6 +9,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -145,6 +146,14 @@ def image_marks(dataset: FaceDataset) -> tuple[str, ...]:
         _digest_of(["poolctl-image/1", _content_digest(dataset, image)])[:_MARK_DIGITS]
         for image in dataset.images
     )
+
+
+def face_marks(datasets: Sequence[FaceDataset]) -> dict[str, Any]:
+    """Return for `site_agent.training_record.remember_learned` what a file learned from."""
+    marks = sorted({mark for dataset in datasets for mark in image_marks(dataset)})
+    digests = [dataset_digest(dataset) for dataset in datasets]
+    digest = digests[0] if len(digests) == 1 else ""
+    return {"data": {"digest": digest, "image_marks": marks}, "details": {}}
 
 
 def _image_digest(dataset: FaceDataset, image: AnnotatedImage) -> str:

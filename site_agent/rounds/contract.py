@@ -244,6 +244,10 @@ class SitePart(ABC):
         """
 
     @abstractmethod
+    def learned(self) -> dict[str, Any]:
+        """Return ``data`` and ``details`` of what it is computed from, for `remember_learned`."""
+
+    @abstractmethod
     def describe(self, path: Path) -> ContributionFacts:
         """Return the facts about a contribution that was written."""
 

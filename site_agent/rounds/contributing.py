@@ -179,18 +179,11 @@ def contribute_to_round(
         done = _sum(pool, done, part, files, rules, terms=terms, wait=wait, progress=report)
         if done.phase != "complete":
             return done
-    _remember_faces(done, data)
+    if not files.taken.is_file():
+        # `evaluate` knows them by this in the round's result.
+        name = f"what you contributed to round {found.round_id}"
+        remember_learned(done.digest, {"name": name, **part.learned()})
     return _send(pool, done, files, rules, despite_withdrawal=despite_withdrawal, progress=report)
-
-
-def _remember_faces(done: Contributed, data: SiteData) -> None:
-    """Keep which faces went into a contribution, so that `evaluate` knows them in its result."""
-    from site_agent.datasets.records import FaceDataset, dataset_digest, image_marks
-
-    if isinstance(data, FaceDataset):
-        marks = {"digest": dataset_digest(data), "image_marks": image_marks(data)}
-        name = f"what you contributed to round {done.round.round_id}"
-        remember_learned(done.digest, {"name": name, "data": marks, "details": {}})
 
 
 def _name_files(pool: PoolClient, found: RoundResponse, site: str, inputs: Sequence[Any]) -> _Files:

@@ -128,6 +128,11 @@ class LeafRefitPart(SitePart):
         write_contribution(contribution, output)
         return site.left_out
 
+    def learned(self) -> dict[str, Any]:
+        from site_agent.datasets.records import face_marks
+
+        return face_marks([self.faces])
+
     @staticmethod
     def take_part(sums: RoundSums, contribution: Path, _base: Path, target: Path) -> SumVisit:
         """Count the labs by leaf in a first sum, and add the changes in a second.
@@ -252,6 +257,18 @@ class NetworkPart(SitePart):
             contribution = clip_update(contribution, rules.clip_norm)
         write_network_contribution(contribution, output)
         return ()
+
+    def learned(self) -> dict[str, Any]:
+        from site_agent.datasets.gaze import records as gaze
+        from site_agent.datasets.network_data import digest_data
+
+        digests, marks = digest_data(self.dataset, self.persons), ()
+        if isinstance(self.dataset, gaze.GazeDataset):
+            marks = gaze.sample_marks(self.dataset.read(self.persons or None))
+        return {
+            "data": {"digest": gaze.join_digests(digests), "image_marks": marks},
+            "details": {"person_digests": sorted(digests.values())},
+        }
 
     @staticmethod
     def take_part(sums: RoundSums, contribution: Path, base: Path, target: Path) -> SumVisit:

@@ -96,6 +96,8 @@ def training_records(model_file: Path, depth: int = _DEEPEST) -> list[tuple[str,
         path = model_file.with_name(Path(str(name)).name) if name and depth else None
         if path is not None and path.is_file() and file_digest(path) == digest:
             found += training_records(path, depth - 1)
+        elif (known := recall_learned(digest)) is not None:
+            found.append((str(known.get("name", digest[:12])), known))
     return found
 
 

@@ -105,6 +105,11 @@ def test_three_rounds_of_fedadam_equal_merge_by_hand(
     lost = poolctl("merge", "--replay", "site-c/stepped", "-o", tmp_path / "again.safetensors")
     assert "only the pool could combine it" in lost.err
 
+    scored = site.be("site-b")("evaluate", "site-c/stepped", gaze["site-b"], "--resamples", 0)
+    assert "what you contributed to round" in scored.err, "it has learned these eyes"
+    others = poolctl("evaluate", "site-a/gaze", gaze["site-b"], "--resamples", 0)
+    assert (others.code, others.err.count("was trained on")) == (0, 0)
+
     # In a new series it is a merge of the site that has published it.
     key = start(poolctl, "site-c/stepped", "--method", "fedavg")
     words = (*CONTRIBUTE, key, "--data", gaze["site-b"], "--dry-run", "--json")

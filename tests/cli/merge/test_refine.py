@@ -41,6 +41,9 @@ def test_refine_tells_the_error_before_and_after(
     assert [site["name"] for site in data["sites"]] == ["faces", "faces-2"]
     assert data["test"]["error_after"] < data["test"]["error_before"]
     assert Path(data["recipe_file"]).is_file()
+    words = ("evaluate", output.rename(tmp_path / "elsewhere.dat"), site_faces[1], "--resamples", 0)
+    scored = poolctl(*words)
+    assert "all 8 images are those that refined.dat was trained on" in scored.err
 
 
 def test_sites_contribute_apart_and_merge_combines(

@@ -125,7 +125,7 @@ def test_two_rounds_give_what_refine_gives_on_one_machine(
     [posted] = poolctl(*test, "--post", "--despite-overlap", "--json").data["posted"]
     assert posted["split"] == "training-data"
     others = poolctl("evaluate", "site-a/merged", faces["site-b"], "--resamples", 0)
-    assert (others.code, others.err.count("learned")) == (0, 0)
+    assert (others.code, others.err.count("was trained on")) == (0, 0)
     lineage = poolctl("models", "lineage", "site-b/refined").out
     assert "leaf-refit" in lineage
     assert "a site's contribution to a round, which the pool keeps" in lineage

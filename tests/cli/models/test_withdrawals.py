@@ -183,6 +183,8 @@ def test_no_local_merge_uses_a_withdrawn_copy_unasked(labs: tuple[Lab, Lab]) -> 
         assert (refused.code, refused.error["code"]) == (3, "withdrawn")
         assert "pool://site-a/bad@1 was withdrawn" in refused.error["message"]
         assert not (b.folder / "new.svm").exists()
+    refined = b("refine", "bad.svm", "--base", "bad.svm", "-o", "new.dat", "--json")
+    assert (refined.code, refined.error["code"]) == (3, "withdrawn")
     nevertheless = b(*replay, "--despite-withdrawal")
     assert nevertheless.code == 0
     assert "pool://site-a/bad@1 was withdrawn" in nevertheless.err

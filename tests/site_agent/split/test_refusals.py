@@ -54,7 +54,9 @@ def ask(
 ) -> httpx.Response:
     """Send one request, without trying again."""
     own = {"Authorization": f"Bearer {kit.token(service) if token is None else token}", **headers}
-    with httpx.Client(verify=context or kit.client_context(), trust_env=False) as client:
+    with httpx.Client(
+        verify=context or kit.client_context(), trust_env=False, timeout=60
+    ) as client:
         return client.request(
             method, f"https://{kit.addresses[service]}{path}", content=body, headers=own,
             extensions={"sni_hostname": service_name(service)},

@@ -26,7 +26,7 @@ def client_of(url: str) -> tuple[httpx.Client, str]:
     """Return a client whose paths lie below the secret, and the secret."""
     token = urlsplit(url).path.strip("/")
     headers = {"x-review-token": token}
-    return httpx.Client(base_url=url, headers=headers, trust_env=False, timeout=30), token
+    return httpx.Client(base_url=url, headers=headers, trust_env=False, timeout=60), token
 
 
 @pytest.fixture
