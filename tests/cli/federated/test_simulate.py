@@ -16,6 +16,7 @@ def test_methods_are_compared_on_sessions_that_were_held_out(poolctl: Run, tmp_p
     words = ["federated", "simulate", table, "--site-count", "2", "--option", "batch_size=8"]
     words += ["-o", tmp_path / "run"]
     both = ["--method", "fedavg", "--method", "fedadam", "--option", "eta=0.003"]
+    both += ["--option", "epochs=2"]
     planned = poolctl(*words, *both, "--rounds", "1", "--dry-run", "--json").data
     assert planned["sites"] == {"site-1": 14, "site-2": 6}
     assert planned["held_out"] == 20
@@ -33,7 +34,7 @@ def test_methods_are_compared_on_sessions_that_were_held_out(poolctl: Run, tmp_p
     assert "than the constant mean" in lines[0]
     assert [line.split()[0] for line in lines[1:5]] == ["method", "fedavg", "fedadam", "constant"]
     assert "passes" in lines[1]
-    assert lines[2].split()[-3] == "1"
+    assert lines[2].split()[-3] == "2", "passes, not rounds"
     assert (tmp_path / "run/scores.png").read_bytes().startswith(b"\x89PNG")
 
     again = poolctl(*words, *both, "--rounds", "1", "--json").data
@@ -44,8 +45,8 @@ def test_methods_are_compared_on_sessions_that_were_held_out(poolctl: Run, tmp_p
         assert held["result"] == file_digest(each["network"])
         assert held["base"] == file_digest(tmp_path / "run/base.safetensors")
 
-    refused = poolctl(*words, "--method", "fedavg", "--rounds", "2", "--option", "epochs=2")
+    refused = poolctl(*words, "--method", "fedavg", "--rounds", "2", "--option", "epochs=1")
     assert refused.code == 2
-    assert "was made with epochs 1, not 2; choose another folder" in refused.err
+    assert "was made with epochs 2, not 1; choose another folder" in refused.err
     unknown = poolctl(*words, "--method", "fedavg", "--rounds", "2", "--option", "eta=1")
     assert "rounds of fedavg have no option 'eta'" in unknown.err

@@ -60,6 +60,10 @@ def test_unknown_names_are_counted_before_they_are_described(pool: PoolDriver) -
     answer = pool.admin.post("/api/v1/sites", json=body)
     assert error_of(answer) == (422, "invalid_request")
     assert "more than 20,000 names" in answer.json()["error"]["message"]
+    some = {"name": "some", **{f"k{number}": 0 for number in range(12)}}
+    message = pool.admin.post("/api/v1/sites", json=some).json()["error"]["message"]
+    assert message.count("body.k") == 5
+    assert message.endswith("; and 7 more")
     assert count_members(b'{"a" \n: 1}' * MOST_MEMBERS + b'{"b\\\\": 2}') == MOST_MEMBERS + 1
     text = json.dumps({"text": json.dumps(dict.fromkeys(map(str, range(30_000)), 0))})
     assert count_members(text.encode()) == 1, "a text that is JSON is one value"

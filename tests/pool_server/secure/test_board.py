@@ -124,6 +124,9 @@ def test_a_site_is_limited_in_what_it_leaves(
     assert [each.status_code for each in answers] == [201, 201, 409]
     assert send_file(lab, key, SITES[0], b"one").status_code == 201
     assert error_of(send_file(lab, key, SITES[0], b"two")) == (409, "too_many_files")
+    monkeypatch.setattr(service, "MOST_SESSIONS", 0)
+    another = lab.post(SESSIONS, json=session_request(SITES, "one too many"))
+    assert error_of(another) == (409, "too_many_sessions")
 
 
 def test_files_of_a_session_count_for_the_quota(pool: PoolDriver) -> None:

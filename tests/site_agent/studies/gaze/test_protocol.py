@@ -139,6 +139,8 @@ def test_methods_are_tuned_on_other_seeds_with_equal_budgets() -> None:
     runs = plan_tuning(PERSONS, make_settings(quick=True))
     persons = {(run.method, run.group.partition("-")[0], run.test) for run in runs}
     assert len(persons) == sum(len(candidates) for candidates in CANDIDATES.values())
+    own = {run.protocol == "individual" for run in runs if run.method == "individual"}
+    assert own == {True}, "they are tuned at the passes at which they run"
 
 
 def test_robustness_needs_persons_to_test_on() -> None:
