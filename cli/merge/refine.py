@@ -178,13 +178,13 @@ def _write_contributions(
     with invocation.progress("contribute") as report:
         paths = write_contributions(forest, sources, plan.keep_in, plan, report)
     sizes = [path.stat().st_size for path in paths]
+    digests = [file_digest(path) for path in paths]
+    for path, digest, dataset in zip(paths, digests, datasets, strict=True):
+        remember_learned(digest, {"name": path.name, **face_marks([dataset])})
     items = [
-        {"path": path, "digest": file_digest(path), "size_bytes": size}
-        for path, size in zip(paths, sizes, strict=True)
+        {"path": path, "digest": digest, "size_bytes": size}
+        for path, digest, size in zip(paths, digests, sizes, strict=True)
     ]
-    for item, dataset in zip(items, datasets, strict=True):
-        record = {"name": item["path"].name, **face_marks([dataset])}
-        remember_learned(item["digest"], record)
     text = [f"{path}  ({size_words(size)})" for path, size in zip(paths, sizes, strict=True)]
     return Reply(
         {"contributions": items, "sites": _site_facts(sources)}, text, list(map(str, paths))

@@ -262,7 +262,8 @@ class NetworkPart(SitePart):
         from site_agent.datasets.gaze import records as gaze
         from site_agent.datasets.network_data import digest_data
 
-        digests, marks = digest_data(self.dataset, self.persons), ()
+        digests = digest_data(self.dataset, self.persons)
+        marks: tuple[str, ...] = ()
         if isinstance(self.dataset, gaze.GazeDataset):
             marks = gaze.sample_marks(self.dataset.read(self.persons or None))
         return {
