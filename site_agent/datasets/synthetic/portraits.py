@@ -8,16 +8,7 @@ import numpy as np
 from site_agent.datasets.landmark_schemes import eye_aspect_ratio, eyes_of
 from site_agent.datasets.synthetic import canvas as drawing
 from site_agent.datasets.synthetic import head_model, persons, rendering
-from site_agent.datasets.synthetic.canvas import (
-    Canvas,
-    Float32,
-    Float64,
-    blend,
-    blurred,
-    polygon_mask,
-    sampled,
-    smooth_line,
-)
+from site_agent.datasets.synthetic.canvas import Canvas, Float32, Float64, blend
 from site_agent.datasets.synthetic.head_model import Placement, Pose
 from site_agent.datasets.synthetic.persons import Person
 from site_agent.datasets.synthetic.rendering import Light
@@ -44,7 +35,7 @@ def draw_body(
     def seen(half: list[tuple[float, float]]) -> Float64:
         """Return the outline, in pixels, of a shape whose right half goes upwards."""
         knots = [*((-x, y) for x, y in reversed(half)), (0.0, half[0][1] + 0.05), *half]
-        plane = smooth_line(knots, 40)
+        plane = drawing.smooth_line(knots, 40)
         return where.project(np.column_stack([plane, np.full(len(plane), _DEPTH)]))
 
     skin = np.asarray(person.skin) * tint
@@ -62,9 +53,7 @@ Background = Literal["plain", "room", "clutter"]
 _COARSENESS = 2
 
 
-def background(
-    rng: np.random.Generator, size: tuple[int, int], kind: Background
-) -> drawing.Float32:
+def background(rng: np.random.Generator, size: tuple[int, int], kind: Background) -> Float32:
     """A room without persons, float32 of shape (height, width, 3), colours in 0..255.
 
     'plain' is a wall, 'room' adds some furniture, 'clutter' many things of every colour, among
@@ -73,7 +62,7 @@ def background(
     width, height = size
     rows, columns = max(4, height // _COARSENESS), max(4, width // _COARSENESS)
     wall = rng.uniform(50, 215) * (1 + 0.10 * rng.normal(size=3))
-    canvas = drawing.Canvas(np.empty((rows, columns, 3), dtype=np.float32))
+    canvas = Canvas(np.empty((rows, columns, 3), dtype=np.float32))
     slope_x = np.linspace(-1, 1, columns) * rng.uniform(-0.25, 0.25)
     slope_y = np.linspace(-1, 1, rows) * rng.uniform(-0.25, 0.25)
     shade = 1 + slope_x[None, :] + slope_y[:, None]
@@ -87,7 +76,7 @@ def background(
     return np.clip(drawing.resized(focus, (height, width)), 0, 255).astype(np.float32)
 
 
-def _paint_thing(canvas: drawing.Canvas, rng: np.random.Generator, busy: bool) -> None:
+def _paint_thing(canvas: Canvas, rng: np.random.Generator, busy: bool) -> None:
     rows, columns = canvas.pixels.shape[:2]
     at = rng.uniform((0, 0), (columns, rows))
     span = rng.uniform(0.04, 0.45 if busy else 0.6, 2) * min(rows, columns)
@@ -147,13 +136,13 @@ class Portrait:
 
 
 def draw_portrait(
-    scene: drawing.Float32,
+    scene: Float32,
     portrait: Portrait,
     light: rendering.Light,
     head: rendering.PaintedHead | None = None,
     *,
     with_body: bool = True,
-) -> drawing.Float64:
+) -> Float64:
     """Draw a person into a scene, in place, and return the landmarks, shape (68, 2) in pixels.
 
     A `head` painted before (`paint_head` with the portrait's person, expression and scale) saves
@@ -174,7 +163,7 @@ def placement_of(portrait: Portrait) -> head_model.Placement:
     return head_model.Placement(portrait.pose.matrix(), portrait.scale_px, portrait.centre_px)
 
 
-def face_box(landmarks: drawing.Float64) -> tuple[int, int, int, int]:
+def face_box(landmarks: Float64) -> tuple[int, int, int, int]:
     """The square that dlib's stock detector would give: left, top, right, bottom, inclusive."""
     middle = landmarks.mean(axis=0)
     spread = float(np.sqrt(((landmarks - middle) ** 2).sum(axis=1).mean()))
@@ -184,7 +173,7 @@ def face_box(landmarks: drawing.Float64) -> tuple[int, int, int, int]:
     return left, top, left + side - 1, top + side - 1
 
 
-def eye_aspect_ratios(landmarks: drawing.Float64) -> tuple[float, float]:
+def eye_aspect_ratios(landmarks: Float64) -> tuple[float, float]:
     """Eye aspect ratios of the subject's right and left eye; landmarks as in `eyes_of`."""
     left, right = eyes_of(landmarks)
     return float(eye_aspect_ratio(right)), float(eye_aspect_ratio(left))
@@ -267,7 +256,7 @@ def _look_through(
     """Make what is behind a lens smaller (`shrink` below 1) and darker."""
     rows, columns = np.indices(scene.shape[:2])
     x, y = ((place - at) / shrink + at for place, at in zip((columns, rows), centre, strict=True))
-    seen = sampled(scene, x.astype(np.float32), y.astype(np.float32))
+    seen = drawing.sampled(scene, x.astype(np.float32), y.astype(np.float32))
     blend(scene, seen * tint.astype(np.float32), _inside(scene, lens))
 
 
@@ -276,10 +265,11 @@ def _reflect(
 ) -> None:
     """Lay the light of a window over the part of a lens that shows it."""
     if opacity:
-        cover = blurred(_inside(scene, window), 1.0) * _inside(scene, lens) * np.float32(opacity)
+        soft = drawing.blurred(_inside(scene, window), 1.0)
+        cover = soft * _inside(scene, lens) * np.float32(opacity)
         light = np.broadcast_to(brightness.astype(np.float32), scene.shape)
         blend(scene, np.ascontiguousarray(light), cover)
 
 
 def _inside(scene: Float32, outline: Float64) -> Float32:
-    return polygon_mask(scene.shape[:2], outline).astype(np.float32) / np.float32(255)
+    return drawing.polygon_mask(scene.shape[:2], outline).astype(np.float32) / np.float32(255)

@@ -13,18 +13,7 @@ from site_agent import tables as written
 from site_agent.pictures import plot_style
 from site_agent.studies.gaze import results as study_results
 from site_agent.studies.gaze.protocol import Run
-from site_agent.studies.gaze.results import (
-    Estimate,
-    MethodScores,
-    Results,
-    difference_percent,
-    estimate,
-    matrix,
-    method_scores,
-    number,
-    ratio,
-    robust_errors,
-)
+from site_agent.studies.gaze.results import Estimate, MethodScores, Results
 from site_agent.studies.gaze.settings import FEDERATED, METHODS
 from site_agent.tables import Column, Table, columns_of
 
@@ -41,7 +30,7 @@ _LABELS = {"fedavg": "FedAvg", "data-centre": "data centre"}
 _DEGREES_OF_FIGURES = "mean angle error (degrees)"
 
 
-def draw_pictures(folder: Path, runs: Sequence[Run], results: study_results.Results) -> list[Path]:
+def draw_pictures(folder: Path, runs: Sequence[Run], results: Results) -> list[Path]:
     """Draw all pictures for which there are results, and return their files."""
     files = []
     if found := study_results.matrix(runs, results):
@@ -79,7 +68,7 @@ def _draw_matrix(path: Path, errors: dict[tuple[str, str], float]) -> None:
     plot_style.save_png(figure, path)
 
 
-def _draw_persons(path: Path, scores: Sequence[study_results.MethodScores]) -> None:
+def _draw_persons(path: Path, scores: Sequence[MethodScores]) -> None:
     figure = plot_style.new_figure(11, 4.4)
     left, right = figure.subplots(1, 2, width_ratios=(3, 1))
     specific = [each for each in scores if each.protocol == "person-specific"]
@@ -113,9 +102,7 @@ def _draw_persons(path: Path, scores: Sequence[study_results.MethodScores]) -> N
     plot_style.save_png(figure, path)
 
 
-def _curves(
-    runs: Sequence[Run], results: study_results.Results
-) -> Iterator[tuple[str, np.ndarray]]:
+def _curves(runs: Sequence[Run], results: Results) -> Iterator[tuple[str, np.ndarray]]:
     """Yield the mean learning curve of each federated method: passes, training, test."""
     for method in FEDERATED:
         found = [
@@ -261,11 +248,11 @@ def write_tables(
     folder: Path, runs: Sequence[Run], results: Results, repeat: Sequence[str]
 ) -> tuple[list[Path], list[str]]:
     """Write all tables; return their files, and the findings."""
-    scores = method_scores(runs, results)
+    scores = study_results.method_scores(runs, results)
     tables: list[tuple[Table, Rows]] = [
         (SCORES, _methods_rows(scores)),
         (PERSONS, _persons_rows(scores)),
-        (MATRIX, [[*pair, error] for pair, error in matrix(runs, results).items()]),
+        (MATRIX, [[*pair, error] for pair, error in study_results.matrix(runs, results).items()]),
         (NOISE, _noise_rows(runs, results)),
         (HOSTILE, _hostile_rows(runs, results)),
     ]
@@ -286,7 +273,9 @@ def write_tuning(
         if run.key in results:
             key = (run.method, run.group.partition("-")[0])
             facts[key] = run.training
-            errors.setdefault(key, []).extend(map(number, results[run.key]["errors"].values()))
+            errors.setdefault(key, []).extend(
+                map(study_results.number, results[run.key]["errors"].values())
+            )
     means = {key: math.fsum(values) / len(values) for key, values in errors.items()}
     best = {
         method: min((key for key in means if key[0] == method), key=means.__getitem__)
@@ -313,7 +302,7 @@ def _methods_rows(scores: Sequence[MethodScores]) -> Rows:
     rows: Rows = []
     for each in scores:
         centre = _find(scores, each.protocol, "data-centre")
-        gap = difference_percent(each, centre).mean if centre else math.nan
+        gap = study_results.difference_percent(each, centre).mean if centre else math.nan
         error = (each.error.mean, each.error.half)
         better = (each.better_percent, gap)
         rows.append(
@@ -336,23 +325,27 @@ def _persons_rows(scores: Sequence[MethodScores]) -> Rows:
 
 def _noise_rows(runs: Sequence[Run], results: Results) -> Rows:
     rows: Rows = []
-    errors = robust_errors(runs, results, "noise")
+    errors = study_results.robust_errors(runs, results, "noise")
     for (method, group), own in errors.items():
         clean = errors.get((method, "0percent"), {})
-        times = ratio(own, clean).mean if clean else math.nan
-        found = estimate(list(own.values()))
+        times = study_results.ratio(own, clean).mean if clean else math.nan
+        found = study_results.estimate(list(own.values()))
         rows.append([method, group.replace("percent", " %"), found.mean, found.half, times])
     return rows
 
 
 def _hostile_rows(runs: Sequence[Run], results: Results) -> Rows:
     rows: Rows = []
-    errors = robust_errors(runs, results, "hostile")
+    errors = study_results.robust_errors(runs, results, "hostile")
     for (rule, attack), own in errors.items():
         clean, mean = errors.get((rule, _CLEAN), {}), errors.get(("fedavg", _CLEAN), {})
-        times = ratio(own, clean).mean if clean else math.nan
-        price = 100 * (ratio(own, mean).mean - 1) if mean and attack == _CLEAN else math.nan
-        found = estimate(list(own.values()))
+        times = study_results.ratio(own, clean).mean if clean else math.nan
+        price = (
+            100 * (study_results.ratio(own, mean).mean - 1)
+            if mean and attack == _CLEAN
+            else math.nan
+        )
+        found = study_results.estimate(list(own.values()))
         rows.append([rule, attack, found.mean, found.half, times, price])
     return sorted(rows, key=lambda row: str(row[0]))
 
@@ -372,13 +365,13 @@ def _findings(
     for protocol in ("person-specific", "person-independent"):
         adaptive, mean = (_find(scores, protocol, name) for name in ("adaptive", "fedavg"))
         if adaptive and mean:
-            against = difference_percent(adaptive, mean)
+            against = study_results.difference_percent(adaptive, mean)
             yield f"{protocol}: adaptive against FedAvg {_percent(against)}"
-    errors = robust_errors(runs, results, "hostile")
+    errors = study_results.robust_errors(runs, results, "hostile")
     for (rule, attack), own in sorted(errors.items()):
         clean = errors.get((rule, _CLEAN))
         if attack != _CLEAN and clean:
-            times = ratio(own, clean).mean
+            times = study_results.ratio(own, clean).mean
             verdict = "stands" if times <= _STANDS else "does not stand"
             yield f"{rule} {verdict} {attack}: {times:.2f} times its error without attackers"
 
