@@ -8,8 +8,6 @@ little in where the head leaves the gaze (`habit`); the heterogeneity ``h`` is 0
 look alike. Nothing in a picture shows whose it is: scenes are drawn without knowledge of her.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass

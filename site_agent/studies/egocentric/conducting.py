@@ -14,8 +14,6 @@ Its folder and its runs are those of `site_agent.studies.runs`.
 Source: the FedCPF paper, tables of methods and curves over rho and acc.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path

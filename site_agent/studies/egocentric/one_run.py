@@ -1,7 +1,5 @@
 """One run of a study: the rounds of a method in a world, and the samples of worlds."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from copy import deepcopy

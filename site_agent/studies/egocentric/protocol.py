@@ -1,7 +1,5 @@
 """The runs of a study of personalised rounds: its size, its worlds, its learning rates."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """Tables, curves and findings of the study of personalised rounds."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
