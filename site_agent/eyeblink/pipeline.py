@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, closing, nullcontext
+from contextlib import closing, nullcontext
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -77,7 +77,7 @@ def run_blink_analysis(
     (see `trial_files.read_trials`). ``settings.trial_timing`` corrects their times.
     """
     out_dir = Path(out_dir)
-    with _closing(source):
+    with closing(source) if isinstance(source, CameraReader) else nullcontext():
         listed = _prepare(out_dir, settings, trials)
         started_s = time.monotonic()
         if isinstance(source, TraceFile):
@@ -211,10 +211,6 @@ class _Film:
             start,
             footage,
         )
-
-
-def _closing(source: Source) -> AbstractContextManager[object]:
-    return closing(source) if isinstance(source, CameraReader) else nullcontext()
 
 
 def _open_models(

@@ -11,7 +11,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from site_agent.datasets.records import AnnotatedImage, FaceBox, FaceDataset
+from site_agent.datasets.records import FaceBox, FaceDataset
 from site_agent.errors import InvalidInputError, TrainingDataError
 from site_agent.settings import Settings
 from site_agent.training import windows
@@ -91,7 +91,10 @@ def plan_detector(dataset: FaceDataset, settings: HogSvmSettings) -> DetectorPla
         plan = _plan(dataset, kept, settings, left_out)
         unreachable, plan = _with_upsampling(plan, settings.upsample)
         problems = [
-            (kept[image][box.index].line, _named(dataset.images[image], box))
+            (
+                kept[image][box.index].line,
+                f"box {box.index + 1} of {dataset.images[image].path.name} {box.reason}",
+            )
             for image, found in unreachable
             for box in found
         ]
@@ -158,10 +161,6 @@ def _with_upsampling(
         if not unreachable:
             break
     return unreachable, plan
-
-
-def _named(image: AnnotatedImage, box: windows.UnreachableBox) -> str:
-    return f"box {box.index + 1} of {image.path.name} {box.reason}"
 
 
 def _way_out(plan: DetectorPlan, settings: HogSvmSettings, count: int) -> str:

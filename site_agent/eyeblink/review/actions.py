@@ -343,7 +343,8 @@ class CorrectionLog:
             raise ReviewFolderError(f"{self.path}: {error.strerror or error}") from error
         with ExitStack() as opened:
             opened.callback(os.close, self._file)
-            opened.enter_context(locked(self.path, busy=_busy(self.path)))
+            in_use = f"{self.path}: another process has this review open; end that one first"
+            opened.enter_context(locked(self.path, busy=BusyError(in_use)))
             self.entries = self._begin(blinks_sha256)
             self._opened = opened.pop_all()
 
@@ -394,10 +395,6 @@ class CorrectionLog:
             raise ReviewFolderError(
                 f"{self.path}: cannot be written: {error.strerror or error}"
             ) from error
-
-
-def _busy(path: Path) -> BusyError:
-    return BusyError(f"{path}: another process has this review open; end that one first")
 
 
 def _now() -> str:

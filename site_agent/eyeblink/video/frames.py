@@ -257,9 +257,8 @@ def _open(path: Path) -> tuple[InputContainer, VideoStream]:
             f"{path}: is a still picture, expected a video, or a folder of pictures with their "
             "times"
         )
-    streams = [
-        stream for stream in container.streams.video if not _is_cover_picture(stream.disposition)
-    ]
+    videos = container.streams.video
+    streams = [each for each in videos if "attached_pic" not in str(each.disposition).lower()]
     if not streams:
         kinds = ", ".join(sorted({stream.type for stream in container.streams})) or "nothing"
         container.close()
@@ -286,10 +285,6 @@ def _with_square_pixels(pixels: UInt8, aspect: float) -> UInt8:
 
 def _rgb_picture(picture: VideoFrame) -> UInt8:
     return picture.to_ndarray(format="rgb24").astype(np.uint8, copy=False)
-
-
-def _is_cover_picture(disposition: object) -> bool:
-    return "attached_pic" in str(disposition).lower()
 
 
 def _describe(path: Path, container: InputContainer, stream: VideoStream) -> VideoInfo:

@@ -73,7 +73,12 @@ def conduct_egocentric_study(
 
             by_key = {run.key: run for run in runs}
             return study.do(
-                by_key, data.facts, one_run.do_run, payload, cost=_cost, progress=progress
+                by_key,
+                data.facts,
+                one_run.do_run,
+                payload,
+                cost=lambda run: 0.5 if run.world == EYES else 1.0,
+                progress=progress,
             )
 
         tuned_by = len(tuning) / total
@@ -91,10 +96,6 @@ def conduct_egocentric_study(
         files=tuple(files),
         findings=tuple(findings),
     )
-
-
-def _cost(run: Run) -> float:
-    return 0.5 if run.world == EYES else 1.0
 
 
 class _Data:
