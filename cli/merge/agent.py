@@ -16,7 +16,8 @@ from cli.frame.options import Argument, DryRunOption, ForceOption, Option, comma
 from cli.frame.output import Invocation, Reply, TableText
 
 if TYPE_CHECKING:
-    from site_agent.agent import AgentConfig, AgentPlan
+    from site_agent.agent.agent import AgentPlan
+    from site_agent.agent.config import AgentConfig
 
 app = group("Merge and refine automatically with the pool.")
 
@@ -35,7 +36,7 @@ def init(
     force: ForceOption = False,
 ) -> Reply:
     """Write an example configuration with every key explained."""
-    from site_agent.agent import EXAMPLE_CONFIG
+    from site_agent.agent.config import EXAMPLE_CONFIG
 
     require_free(file, force=force)
     file.parent.mkdir(parents=True, exist_ok=True)
@@ -67,7 +68,8 @@ def run(
     the token, 7 if another agent uses the workspace, 2 for a mistake in the configuration.
     Otherwise it is that of the first failure; everything else was still done.
     """
-    from site_agent.agent import Journal, Stopped, run_agent
+    from site_agent.agent.agent import Stopped, run_agent
+    from site_agent.agent.workspace import Journal
 
     chosen = _read(config)
     if dry_run:
@@ -91,13 +93,13 @@ def run(
 
 
 def _stop(_number: int, _frame: FrameType | None) -> None:
-    from site_agent.agent import Stopped
+    from site_agent.agent.agent import Stopped
 
     raise Stopped("SIGTERM")
 
 
 def _read(path: Path) -> AgentConfig:
-    from site_agent.agent import read_config
+    from site_agent.agent.config import read_config
 
     if not path.is_file():
         raise InputMissingError(
@@ -107,7 +109,7 @@ def _read(path: Path) -> AgentConfig:
 
 
 def _describe_plan(invocation: Invocation, config: AgentConfig) -> Reply:
-    from site_agent.agent import plan_cycle
+    from site_agent.agent.agent import plan_cycle
 
     plan = plan_cycle(config, profile=invocation.profile)
     for warning in plan.warnings:

@@ -11,7 +11,8 @@ from cli.frame.addresses import size_words
 from cli.frame.output import Invocation, Reply, TableText
 
 if TYPE_CHECKING:
-    from site_agent.bundles import BundleReport, ImportedVersion, ImportOutcome
+    from site_agent.bundles.importing import ImportedVersion, ImportOutcome
+    from site_agent.bundles.inspecting import BundleReport
 
 app = options.group("Move models between pools in one file.")
 
@@ -40,7 +41,7 @@ def export(
     The owners must have granted the right to redistribute the models, and the terms must allow it.
     The pool records the export and notifies the owners. Equal models give equal files.
     """
-    from site_agent.bundles import export_bundle
+    from site_agent.bundles.exporting import export_bundle
 
     existing_files.require_free(output, force=force)
     with invocation.pool() as pool, invocation.progress(f"export to {output}") as report:
@@ -68,7 +69,7 @@ def inspect(invocation: Invocation, file: FileArgument) -> Reply:
     Every digest, recipe and signature is verified. To make sure that the keys belong to the sites,
     ask the sites for their fingerprints, and the sender for the bundle's digest.
     """
-    from site_agent.bundles import inspect_bundle
+    from site_agent.bundles.inspecting import inspect_bundle
 
     _require_file(file)
     with invocation.progress(f"check {file}") as progress:
@@ -104,7 +105,7 @@ def import_file(
     pool already has stay as they are, so an interrupted import can be run again. Keys of other
     pools are imported for verification only; a download treats them like any new key.
     """
-    from site_agent.bundles import import_bundle
+    from site_agent.bundles.importing import import_bundle
 
     _require_file(file)
     sites = options.key_value_pairs(site_map, "--site-map")

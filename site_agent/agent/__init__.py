@@ -16,27 +16,3 @@ Then it contributes to the rounds that wait for the site, and finishes those tha
 (`invitations`). All that was found out is in the workspace at once (`workspace`), and every event
 in the journal (`journal`), so that the agent may be killed at any moment and started again.
 """
-
-from site_agent.agent.agent import AgentPlan, CycleReport, Stopped, plan_cycle, run_agent
-from site_agent.agent.config import (
-    EXAMPLE_CONFIG,
-    AgentConfig,
-    MergeGoal,
-    RoundsConfig,
-    read_config,
-)
-from site_agent.agent.workspace import Journal
-
-__all__ = [
-    "EXAMPLE_CONFIG",
-    "AgentConfig",
-    "AgentPlan",
-    "CycleReport",
-    "Journal",
-    "MergeGoal",
-    "RoundsConfig",
-    "Stopped",
-    "plan_cycle",
-    "read_config",
-    "run_agent",
-]

@@ -9,7 +9,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from site_agent.agent import CycleReport, Journal, read_config, run_agent
+from site_agent.agent.agent import CycleReport, run_agent
+from site_agent.agent.config import read_config
+from site_agent.agent.workspace import Journal
 from site_agent.datasets.imglab_xml import read_imglab_xml
 from site_agent.datasets.synthetic.sites import write_face_dataset
 from site_agent.pool.cache import ModelCache

@@ -19,7 +19,8 @@ from aggregators.methods import merge, read_recipe, recipe_path
 from aggregators.methods.wba import reanchor
 from aggregators.models import ShapePredictor
 from pool_server.wire.data_use import Term
-from site_agent.agent import Stopped, plan_cycle, read_config, run_agent
+from site_agent.agent.agent import Stopped, plan_cycle, run_agent
+from site_agent.agent.config import read_config
 from site_agent.agent.workspace import SENTENCES, Workspace
 from site_agent.datasets.conversion import ReadingOptions, read_faces
 from site_agent.datasets.gaze.generic_layout import write_samples

@@ -8,8 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from site_agent.agent import EXAMPLE_CONFIG, AgentConfig, MergeGoal, RoundsConfig, read_config
-from site_agent.agent.config import margin_of, span_s
+from site_agent.agent.config import (
+    EXAMPLE_CONFIG,
+    AgentConfig,
+    MergeGoal,
+    RoundsConfig,
+    margin_of,
+    read_config,
+    span_s,
+)
 from site_agent.errors import AgentConfigError
 
 SMALL = """

@@ -12,7 +12,9 @@ from pool_server.wire.data_use import Term
 from pool_server.wire.signatures.keys import PrivateKey
 from pool_server.wire.signatures.signatures import KeyResponse
 from site_agent import ModelCache, PoolClient
-from site_agent.bundles import export_bundle, import_bundle, inspect_bundle
+from site_agent.bundles.exporting import export_bundle
+from site_agent.bundles.importing import import_bundle
+from site_agent.bundles.inspecting import inspect_bundle
 from site_agent.errors import BundleRefusedError, ForbiddenError, SignatureError
 from site_agent.pool import profiles, trust
 from site_agent.pool.signing import create_key
