@@ -3,7 +3,8 @@
 None of them knows of exit codes; `cli/frame/errors.py` maps the types.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,18 @@ class SiteAgentError(Exception):
 
 class InvalidInputError(SiteAgentError):
     """What was asked for cannot be done: a name, a key, a card, a camera, a plan or a folder."""
+
+
+@contextmanager
+def writing_to(
+    place: Path | str, refusal: type[SiteAgentError] = InvalidInputError
+) -> Iterator[None]:
+    """Raise `refusal` with the name of a file that cannot be written, or of the place."""
+    try:
+        yield
+    except OSError as error:
+        where, reason = error.filename or place, error.strerror or error
+        raise refusal(f"{where}: cannot be written: {reason}") from error
 
 
 class BusyError(SiteAgentError):

@@ -22,7 +22,7 @@ from typing import Any
 from aggregators.formats import file_digest, write_model
 from aggregators.models import StateDict
 from aggregators.whole_file import write_whole
-from site_agent.errors import TrainingFailedError
+from site_agent.errors import TrainingFailedError, writing_to
 
 SCHEMA = "poolctl-training/1"
 
@@ -249,13 +249,9 @@ class BegunTraining:
             warnings=warnings,
         )
         sidecar, plain = metadata_path(self.output), record.to_dict()
-        try:
+        with writing_to(self.output, TrainingFailedError):
             write_whole(sidecar, json.dumps(plain, indent=2, ensure_ascii=False) + "\n")
             self.temporary.replace(self.output)
-        except OSError as error:
-            raise TrainingFailedError(
-                f"{self.output} cannot be written: {error.strerror}"
-            ) from error
         learned = {key: plain["data"][key] for key in ("digest", "image_marks")}
         persons = {"person_digests": details.get("person_digests") or []}
         remember_learned(digest, {"name": self.output.name, "data": learned, "details": persons})

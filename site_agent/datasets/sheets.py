@@ -11,7 +11,7 @@ from PIL import Image, ImageDraw, ImageFont
 from aggregators.pictures import FACE_LINES
 from site_agent.datasets.landmark_schemes import ibug_places
 from site_agent.datasets.records import AnnotatedImage, FaceBox, FaceDataset
-from site_agent.errors import AnnotationFileError, ImageFileError, InvalidInputError
+from site_agent.errors import AnnotationFileError, ImageFileError, InvalidInputError, writing_to
 from site_agent.pictures.images import read_image
 from site_agent.pictures.plot_style import INK_RGB, PAPER_RGB, TRUE_RGB
 from site_agent.runs.progress import Progress, no_progress
@@ -61,10 +61,8 @@ def write_contact_sheets(
     files = sheet_paths(dataset, output, columns=columns, rows=rows)
     for page, file in enumerate(files, start=1):
         some = list(islice(tiles, columns * rows))
-        try:
+        with writing_to(file):
             Image.fromarray(_arranged(some, columns)).save(file, format="PNG")
-        except OSError as error:
-            raise InvalidInputError(f"{file} cannot be written: {error.strerror}") from error
         progress(page / len(files), f"page {page} of {len(files)}")
     return files
 

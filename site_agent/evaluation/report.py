@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from aggregators.whole_file import write_whole
-from site_agent.errors import EvaluationError
+from site_agent.errors import EvaluationError, writing_to
 from site_agent.evaluation import plots
 from site_agent.evaluation.detection import DetectionScores
 from site_agent.evaluation.gaze import GazeScores
@@ -54,7 +54,7 @@ def write_report(
     legends = short_names([model.name for model in models])
     written = [folder / "scores.json", folder / "scores.csv", folder / "scores.md"]
     title = f"{dataset_name} ({{}} faces in {{}} images)"
-    try:
+    with writing_to(folder, EvaluationError):
         folder.mkdir(parents=True, exist_ok=True)
         data = report_data(models, dataset_name, dataset_digest, per_image=per_image)
         write_json(written[0], data)
@@ -77,10 +77,6 @@ def write_report(
         if networks:
             named = [(legends[name], scores) for name, scores in networks]
             written += _write_gaze(folder, named, dataset_name)
-    except OSError as error:
-        raise EvaluationError(
-            f"{error.filename or folder} cannot be written: {error.strerror}"
-        ) from error
     return written
 
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
 
 from aggregators.whole_file import whole_file
-from site_agent.errors import InvalidInputError
+from site_agent.errors import InvalidInputError, writing_to
 from site_agent.faces.prediction import ImagePrediction, PredictedFace
 from site_agent.pictures.images import read_image, resized
 from site_agent.pictures.plot_style import FOUND_RGB
@@ -78,7 +78,7 @@ def write_overlays(predictions: Iterable[ImagePrediction], folder: Path | str) -
     predictions, folder = list(predictions), Path(folder)
     written: list[Path] = []
     paths = overlay_paths((each.path for each in predictions), folder)
-    try:
+    with writing_to(folder):
         folder.mkdir(parents=True, exist_ok=True)
         for prediction, path in zip(predictions, paths, strict=True):
             if prediction.problem:
@@ -86,10 +86,6 @@ def write_overlays(predictions: Iterable[ImagePrediction], folder: Path | str) -
             image = read_image(prediction.path, apply_orientation=prediction.upright)
             _write_png(draw_overlay(image, prediction.faces), path)
             written.append(path)
-    except OSError as error:
-        raise InvalidInputError(
-            f"{folder}: overlays cannot be written: {error.strerror or error}"
-        ) from error
     return written
 
 

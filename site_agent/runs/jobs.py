@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from aggregators.whole_file import write_whole
-from site_agent.errors import BusyError, InvalidInputError
+from site_agent.errors import BusyError, InvalidInputError, writing_to
 from site_agent.runs.files import locked
 from site_agent.runs.progress import Progress, no_progress
 from site_agent.runs.workers import Task, Workers
@@ -282,13 +282,9 @@ def hold_folder(folder: Path, lock: Path, *, what: str) -> Iterator[None]:
         f"{folder}: another {what} is at work here; wait for it, or choose another folder with -o"
     )
     with contextlib.ExitStack() as stack:
-        try:
+        with writing_to(folder):
             lock.parent.mkdir(parents=True, exist_ok=True)
             stack.enter_context(locked(lock, busy=busy))
-        except OSError as error:
-            raise InvalidInputError(
-                f"{error.filename or folder}: cannot be written: {error.strerror or error}"
-            ) from error
         yield
 
 

@@ -25,7 +25,7 @@ from pydantic import TypeAdapter
 
 from aggregators.formats import file_digest
 from aggregators.methods.refitting import RefitSettings
-from site_agent.errors import InvalidInputError
+from site_agent.errors import writing_to
 from site_agent.evaluation.model_runs import EvaluationSettings
 from site_agent.runs.jobs import write_json
 from site_agent.training.detector_plan import HogSvmSettings
@@ -222,16 +222,12 @@ class StudyFolder:
 
     def prepare(self) -> None:
         """Make the folders, and remove what an interrupted run left under way."""
-        try:
+        with writing_to(self.path):
             shutil.rmtree(self.work, ignore_errors=True)
             for name in ("models", "scores", "parts"):
                 (self.path / name).mkdir(parents=True, exist_ok=True)
             for name in ("steps", "contributions", "work"):
                 (self.hidden / name).mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise InvalidInputError(
-                f"{error.filename or self.path}: cannot be written: {error.strerror or error}"
-            ) from error
 
     def place_of(self, step: Step) -> Path:
         """Return the folder in which a step's files end."""

@@ -7,7 +7,7 @@ import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
 from site_agent.datasets.gaze import records
-from site_agent.errors import InvalidInputError
+from site_agent.errors import writing_to
 from site_agent.pictures.plot_style import FOUND_RGB, INK_RGB, PAPER_RGB, RGB, TRUE_RGB
 from site_agent.runs.progress import Progress, no_progress
 
@@ -47,10 +47,8 @@ def write_gaze_sheet(
             sheet.paste(patch.resize((wide, high), Image.Resampling.BICUBIC), (left, top))
             middle = (left + wide / 2, top + high / 2)
             draw_gaze(pen, middle, samples.gaze[column], _ARROW_LENGTH * high)
-    try:
+    with writing_to(output):
         sheet.save(output, format="PNG")
-    except OSError as error:
-        raise InvalidInputError(f"{output} cannot be written: {error.strerror}") from error
     return output
 
 

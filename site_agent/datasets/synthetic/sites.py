@@ -14,7 +14,7 @@ from site_agent.datasets.synthetic.head_model import Expression, Pose
 from site_agent.datasets.synthetic.persons import AgeGroup, person
 from site_agent.datasets.synthetic.portraits import draw_glasses
 from site_agent.datasets.synthetic.rendering import Light
-from site_agent.errors import InvalidInputError
+from site_agent.errors import InvalidInputError, writing_to
 from site_agent.runs.progress import Progress, no_progress
 from site_agent.tables import Column, Table, columns_of
 
@@ -160,7 +160,7 @@ def write_face_dataset(
     )
     annotated: list[AnnotatedImage] = []
     rows: list[list[object]] = []
-    try:
+    with writing_to(folder):
         (folder / name).mkdir(parents=True, exist_ok=True)
         for index, file in enumerate(pictures):
             progress(index / images, f"drawing {index + 1} of {images}")
@@ -173,9 +173,6 @@ def write_face_dataset(
             annotated.append(AnnotatedImage(file, (box,), *image_size))
             rows.append(_truth(f"{name}/{file.name}", portrait, landmarks, box))
         TRUTH.write_csv(table, rows)
-    except OSError as error:
-        where = error.filename or folder
-        raise InvalidInputError(f"{where} cannot be written: {error.strerror}") from error
     comment = f"Drawn by poolctl, seed {seed}; 68 landmarks in the order of iBUG 300-W."
     write_imglab_xml(FaceDataset(xml, name, comment, tuple(annotated)), xml)
     progress(1.0, f"{images} pictures drawn")

@@ -17,7 +17,7 @@ from site_agent.datasets.synthetic.head_model import Expression, Pose
 from site_agent.datasets.synthetic.persons import Person, person
 from site_agent.datasets.synthetic.portraits import draw_body
 from site_agent.datasets.synthetic.rendering import Light, PaintedHead, head_window, paint_head
-from site_agent.errors import InvalidInputError
+from site_agent.errors import InvalidInputError, writing_to
 from site_agent.pictures.video import TICKS_PER_S, write_video
 from site_agent.runs.progress import Progress, no_progress
 from site_agent.tables import Column, Table, columns_of
@@ -108,7 +108,7 @@ def write_blink_video(
     lids = np.clip(np.asarray(lids, dtype=np.float64), 0.0, 1.0)
     truth, table = truth_files(path)
     frames = _frames(someone, times, lids, scene, size=size, rng=rng)
-    try:
+    with writing_to(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         with FRAMES.open_csv(table) as write:
 
@@ -136,9 +136,6 @@ def write_blink_video(
         content = {"schema": "poolctl-blink-truth/1", "video": path.name, "frames": len(times)}
         text = json.dumps({**content, "settings": settings, "blinks": listed}, indent=1)
         truth.write_text(text + "\n", encoding="utf-8")
-    except OSError as error:
-        where = error.filename or path
-        raise InvalidInputError(f"{where} cannot be written: {error.strerror}") from error
     progress(1.0, f"{len(times)} frames drawn")
     return truth
 
@@ -361,7 +358,7 @@ def write_conditioning_video(
         progress=progress,
     )
     listed = trials_file(path)
-    try:
+    with writing_to(path):
         TRIALS.write_csv(
             listed,
             (
@@ -372,9 +369,6 @@ def write_conditioning_video(
         content = json.loads(truth.read_text(encoding="utf-8")) | _described(drawn)
         text = json.dumps(content, indent=1, allow_nan=False)
         truth.write_text(text + "\n", encoding="utf-8")
-    except OSError as error:
-        where = error.filename or path
-        raise InvalidInputError(f"{where} cannot be written: {error.strerror}") from error
     return ConditioningVideo(path, listed, truth.with_suffix(".csv"), truth, seconds)
 
 

@@ -2,13 +2,12 @@
 
 import errno
 import os
-import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from site_agent.errors import InvalidInputError, MissingExtraError
+from site_agent.errors import InvalidInputError, MissingExtraError, writing_to
 from site_agent.eyeblink.outputs import json_files
 from site_agent.eyeblink.outputs.bids import write_bids_files
 from site_agent.eyeblink.outputs.nwb import write_nwb
@@ -111,25 +110,21 @@ def write_outputs(
     folder = Path(folder)
     if folder.exists() and not folder.is_dir():
         raise InvalidInputError(f"{folder}: is a file, expected a folder for the results")
-    temporary: Path | None = None
-    try:
+    with writing_to(folder):
         folder.parent.mkdir(parents=True, exist_ok=True)
-        prefix = f".{folder.name[:60]}."
-        temporary = Path(tempfile.mkdtemp(prefix=prefix, suffix=".partial", dir=folder.parent))
-        # Inside it, because a temporary folder is closed to all but its owner.
-        content = temporary / "content"
-        content.mkdir()
-        session, written = _write_each(session, content, outputs, progress)
-        if session.names.is_bids:
-            write_bids_files(session, content, folder)
-        _move(content, folder, [session.names.path(output.file_name) for output in outputs])
-    except OSError as error:
-        raise InvalidInputError(
-            f"{error.filename or folder}: cannot be written: {error.strerror or error}"
-        ) from error
-    finally:
-        if temporary is not None:
-            shutil.rmtree(temporary, ignore_errors=True)
+        with tempfile.TemporaryDirectory(
+            prefix=f".{folder.name[:60]}.",
+            suffix=".partial",
+            dir=folder.parent,
+            ignore_cleanup_errors=True,
+        ) as temporary:
+            # Inside it, because a temporary folder is closed to all but its owner.
+            content = Path(temporary) / "content"
+            content.mkdir()
+            session, written = _write_each(session, content, outputs, progress)
+            if session.names.is_bids:
+                write_bids_files(session, content, folder)
+            _move(content, folder, [session.names.path(output.file_name) for output in outputs])
     names = session.names
     files = {output.name: folder / names.path(output.file_name) for output in written}
     return WrittenOutputs(files, session.warnings)

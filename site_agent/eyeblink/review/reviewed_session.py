@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from site_agent.errors import ReviewFolderError, ReviewOutdatedError
+from site_agent.errors import ReviewFolderError, ReviewOutdatedError, writing_to
 from site_agent.eyeblink.batch.record import read_record
 from site_agent.eyeblink.blinks.extents import SHUT_SHARE
 from site_agent.eyeblink.outputs.registry import write_outputs
@@ -97,10 +97,8 @@ def write_reviewed_blinks(
     # The columns of blinks.csv as it was written, which may be older than this program.
     table = Table("blinks_reviewed", columns_of((*result.columns, STATUS_COLUMN)))
     rows = reviewed_rows(result, state)
-    try:
+    with writing_to(path, ReviewFolderError):
         table.write_csv(path, ([row[name] for name in table.header] for row in rows))
-    except OSError as error:
-        raise ReviewFolderError(f"{path}: cannot be written: {error.strerror or error}") from error
     return path
 
 

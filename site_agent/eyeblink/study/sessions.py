@@ -12,7 +12,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from site_agent.datasets.trials import Trial
-from site_agent.errors import StudyFolderError
+from site_agent.errors import StudyFolderError, writing_to
 from site_agent.eyeblink.batch.record import SessionRecord, read_record
 from site_agent.eyeblink.batch.sessions import session_number, settings_from_plain
 from site_agent.eyeblink.conditioning.settings import ConditioningSettings
@@ -163,7 +163,7 @@ def gather_bids(study: Path, records: Sequence[SessionRecord]) -> Path | None:
         return None
     if (folder / RECORD_NAME).exists():
         raise StudyFolderError(f"{folder}: is the folder of a session; name the session otherwise")
-    try:
+    with writing_to(folder, StudyFolderError):
         for name in sorted(known - wanted.keys()):
             _remove(folder, name)
         for name, source in wanted.items():
@@ -176,10 +176,6 @@ def gather_bids(study: Path, records: Sequence[SessionRecord]) -> Path | None:
         text = json.dumps(sorted(wanted), indent=0)
         (study / _MANIFEST).parent.mkdir(parents=True, exist_ok=True)
         (study / _MANIFEST).write_text(text + "\n", encoding="utf-8")
-    except OSError as error:
-        raise StudyFolderError(
-            f"{error.filename or folder}: cannot be written: {error.strerror or error}"
-        ) from error
     return folder if wanted else None
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from site_agent.errors import ConditioningError, StudyFolderError
+from site_agent.errors import ConditioningError, StudyFolderError, writing_to
 from site_agent.eyeblink.batch.record import SessionRecord
 from site_agent.eyeblink.conditioning.summary import SessionSummary
 from site_agent.eyeblink.study.criteria import CriteriaComparison, Criterion
@@ -288,7 +288,7 @@ def write_criteria(
         rejecting = " ".join(settings.reject_rules)
         head = [row.criterion, *rule, onset, rejecting]
         rows.append([*head, *counts, *numbers, row.agrees, row.problem])
-    try:
+    with writing_to(folder, StudyFolderError):
         folder.mkdir(parents=True, exist_ok=True)
         write_table(files["csv"], COLUMNS, rows)
         described = comparison.to_dict() | {
@@ -296,8 +296,4 @@ def write_criteria(
         }
         text = json.dumps(described, indent=1, ensure_ascii=False, allow_nan=False)
         files["json"].write_text(text + "\n", encoding="utf-8")
-    except OSError as error:
-        raise StudyFolderError(
-            f"{error.filename or folder}: cannot be written: {error.strerror or error}"
-        ) from error
     return files

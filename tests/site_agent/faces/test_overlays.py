@@ -62,7 +62,7 @@ def test_each_image_gets_a_picture_of_its_own(tmp_path: Path) -> None:
     assert [path.name for path in written] == ["face.png", "face-2.png"]
     assert all(read_image(path).shape[1] % 300 == 0 for path in written)
     (tmp_path / "file").write_text("")
-    with pytest.raises(InvalidInputError, match="overlays cannot be written"):
+    with pytest.raises(InvalidInputError, match="cannot be written"):
         write_overlays(predictions, tmp_path / "file")
 
 
