@@ -173,12 +173,7 @@ def first_dense_layer(base: StateDict) -> _DenseLayer | None:
 
 
 def read_inputs(
-    base: StateDict,
-    update: Mapping[str, Any],
-    samples: GazeSamples,
-    gain_db: float = GAIN_DB,
-    *,
-    camera: bool = True,
+    base: StateDict, update: Mapping[str, Any], samples: GazeSamples, *, camera: bool = True
 ) -> dict[int, tuple[float, NDArray[np.float32]]]:
     """Return which samples' features an update shows.
 
@@ -215,7 +210,7 @@ def read_inputs(
         squares = some.square().sum(1, keepdim=True) - 2 * some @ inputs.T + inputs.square().sum(1)
         gain, which = (10 * torch.log10(typical / squares.clamp(min=1e-12))).max(dim=1)
         for row, value, sample in zip(some, gain.tolist(), which.tolist(), strict=True):
-            if value > max(gain_db, found.get(sample, (0.0,))[0]):
+            if value > max(GAIN_DB, found.get(sample, (0.0,))[0]):
                 found[sample] = (value, row.float().numpy())
     return found
 

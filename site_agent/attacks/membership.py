@@ -240,9 +240,7 @@ class Logistic:
         return _sigmoid(self.weights[0] + scaled @ self.weights[1:])
 
 
-def fit_logistic(
-    features: leaks.Float64, labels: NDArray[np.bool_], penalty: float = 1.0, steps: int = 25
-) -> Logistic:
+def fit_logistic(features: leaks.Float64, labels: NDArray[np.bool_], steps: int = 25) -> Logistic:
     """Fit a logistic regression with an L2 penalty by Newton's method, classes weighted alike.
 
     `features` (float64, shape (n, columns)). `labels` (bool, shape (n,)): Some of either kind.
@@ -251,7 +249,7 @@ def fit_logistic(
     rows = np.column_stack([np.ones(len(features)), (features - centre) / scale])
     target = labels.astype(np.float64)
     share = np.where(labels, 0.5 / target.mean(), 0.5 / (1 - target).mean())
-    ridge = penalty * np.eye(rows.shape[1])
+    ridge = np.eye(rows.shape[1])
     ridge[0, 0] = 1e-9
     weights = np.zeros(rows.shape[1])
     for _ in range(steps):
@@ -265,19 +263,11 @@ def fit_logistic(
 def kernel_ridge(
     known: leaks.Float64, between: leaks.Float64, values: leaks.Float64, penalty: float
 ) -> leaks.Float64:
-    """Return predictions of kernel ridge regression.
+    """Return predictions of kernel ridge regression: shape (m, columns).
 
-    Parameters
-    ----------
-    known : float64, shape (n, n)
-        Kernel among the rows whose values are known.
-    between : float64, shape (m, n)
-        Kernel between the rows to predict and those.
-    values : float64, shape (n, columns)
-    penalty : float
-        In means of the diagonal of `known`.
-
-    Returns float64, shape (m, columns).
+    `known` (float64, shape (n, n)): Kernel among the rows whose values are known. `between`
+    (float64, shape (m, n)): Kernel between the rows to predict and those. `values` (float64, shape
+    (n, columns)). `penalty`: In means of the diagonal of `known`.
     """
     mean = values.mean(axis=0)
     ridge = penalty * np.trace(known) / len(known) * np.eye(len(known))

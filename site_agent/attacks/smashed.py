@@ -202,7 +202,7 @@ def _scored(  # noqa: PLR0917 - of one attack
     return AttackedPart(ratio, truth, np.round(mean).astype(np.uint8), results)
 
 
-def sheet_of(attacked: AttackedPart, *, columns: int = 12, zoom: int = 2) -> bytes:
+def sheet_of(attacked: AttackedPart, *, columns: int = 12) -> bytes:
     """Return a picture sheet as PNG: the eyes, each attacker's pictures, and the mean picture."""
     from PIL import Image
 
@@ -211,9 +211,10 @@ def sheet_of(attacked: AttackedPart, *, columns: int = 12, zoom: int = 2) -> byt
     rows += [each.pictures[chosen] for each in attacked.results.values()]
     rows += [np.repeat(attacked.mean[None], len(chosen), axis=0)]
     grid = np.concatenate([np.concatenate(list(row), axis=1) for row in rows], axis=0)
-    size = (grid.shape[1] * zoom, grid.shape[0] * zoom)
-    content = io.BytesIO()
-    Image.fromarray(grid).resize(size, Image.Resampling.BICUBIC).save(content, format="PNG")
+    (high, wide), content = grid.shape, io.BytesIO()
+    Image.fromarray(grid).resize((2 * wide, 2 * high), Image.Resampling.BICUBIC).save(
+        content, format="PNG"
+    )
     return content.getvalue()
 
 

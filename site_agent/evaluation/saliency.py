@@ -86,14 +86,7 @@ class FrameScores:
         )
 
 
-def score_maps(
-    maps: Float,
-    gaze: Float,
-    *,
-    aspect: float = 1.0,
-    field_of_view_deg: float = FIELD_OF_VIEW_DEG,
-    pixel_threshold: float = 2.0,
-) -> FrameScores:
+def score_maps(maps: Float, gaze: Float, *, pixel_threshold: float = 2.0) -> FrameScores:
     """Return the scores of each frame.
 
     Parameters
@@ -102,10 +95,6 @@ def score_maps(
         Saliency, not negative; any scale.
     gaze : float, shape (frames, 2)
         x and y from the upper left corner, in widths and heights of the frame, 0 to 1.
-    aspect : float
-        Width by height of the camera's picture, which the map may have squeezed.
-    field_of_view_deg : float
-        Horizontal field of view of the camera.
     pixel_threshold : float
         For the pixel F1, in multiples of the uniform map; choose it on validation frames with
         `choose_pixel_threshold`.
@@ -115,12 +104,10 @@ def score_maps(
     rows, columns = pixel_of(gaze, height, width)
     each = np.arange(count)
     found = scaled > COVERAGE_THRESHOLD
-    # Centres of pixels, in widths of the frame.
-    x = (np.arange(width) + 0.5) / width
-    y = (np.arange(height) + 0.5) / height / aspect
+    # Centres of pixels, in sides of the frame.
+    x, y = ((np.arange(side) + 0.5) / side for side in (width, height))
     distance = np.hypot(
-        x[None, None, :] - gaze[:, 0, None, None],
-        y[None, :, None] - gaze[:, 1, None, None] / aspect,
+        x[None, None, :] - gaze[:, 0, None, None], y[None, :, None] - gaze[:, 1, None, None]
     )
     overlap = (found & (distance <= DISC_RADIUS)).sum((1, 2)) / found.sum((1, 2))
     flat = scaled.reshape(count, height * width)
@@ -132,7 +119,7 @@ def score_maps(
     return FrameScores(
         hit=found[each, rows, columns],
         overlap=overlap,
-        aae_deg=angle_between_deg(predicted, gaze, aspect, field_of_view_deg),
+        aae_deg=angle_between_deg(predicted, gaze, 1.0, FIELD_OF_VIEW_DEG),
         auc=1 - as_hot / 2,
         pixel_f1=_pixel_f1(maps, gaze_targets(gaze, height, width), np.array([pixel_threshold]))[0],
     )

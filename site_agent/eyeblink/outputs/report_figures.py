@@ -277,20 +277,22 @@ class AlignedTrials:
         return mean, np.where(count > 1, error, np.nan), int(wanted.sum())
 
 
+_STEP_MS = 5.0
+
+
 def align_trials(
     timestamps_s: ArrayLike,
     fec: ArrayLike,
     results: Sequence[TrialResult],
     *,
     window_ms: tuple[float, float] = (-500.0, 1000.0),
-    step_ms: float = 5.0,
 ) -> AlignedTrials:
     """Read every trial at the same times; straight lines between frames, NaN within gaps.
 
     The window lies around each trial's time zero.
     """
     times_s, level = (np.asarray(values, dtype=np.float64) for values in (timestamps_s, fec))
-    grid_ms = np.arange(window_ms[0], window_ms[1] + step_ms / 2.0, step_ms)
+    grid_ms = np.arange(window_ms[0], window_ms[1] + _STEP_MS / 2.0, _STEP_MS)
     rows = np.full((len(results), len(grid_ms)), np.nan)
     for row, result in zip(rows, results, strict=True):
         measures = result.measures
