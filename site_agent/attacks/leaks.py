@@ -139,9 +139,9 @@ def leak_of(name: LeakName, recorded: Sequence[RecordedRound]) -> Leak:
     return Leak(name, rounds)
 
 
-def leak_of_network(base: StateDict, network: StateDict, name: str = "network") -> Leak:
+def leak_of_network(base: StateDict, network: StateDict) -> Leak:
     """Return the leak of one network and the base that it was trained from."""
-    return Leak(name, (LeakedRound(base, {ALL_SITES: network}),))
+    return Leak("network", (LeakedRound(base, {ALL_SITES: network}),))
 
 
 def apply_update(base: StateDict, *updates: NetworkContribution) -> StateDict:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from site_agent.datasets.egocentric import FIXATION, ClipSamples, Split
+from site_agent.datasets.egocentric import FIXATION, ClipSamples
 from site_agent.errors import InvalidInputError
 from site_agent.evaluation.bootstrap import Interval, bootstrap_intervals
 
@@ -296,19 +296,17 @@ class SaliencyEvaluation:
         return f"F1 {ours:.3f}: {better} than maps that know no picture (best: {name}, {bar:.3f})"
 
 
-def evaluate_saliency(
-    module: nn.Module, samples: ClipSamples, *, split: Split = "test", seed: int = 0
-) -> SaliencyEvaluation:
-    """Score a network on the fixations of a split, beside maps that know no picture.
+def evaluate_saliency(module: nn.Module, samples: ClipSamples) -> SaliencyEvaluation:
+    """Score a network on the fixations of test clips, beside maps that know no picture.
 
     `samples`: All splits: a person's mean map is made of her training clips, the threshold of pixel
     F1 of validation clips.
     """
     from site_agent.networks.files import predict_maps
 
-    test, validation = samples.of(split), samples.of("validation")
+    test, validation = samples.of("test"), samples.of("validation")
     if not (test.kind == FIXATION).any():
-        raise InvalidInputError(f"there are no fixations in the {split} clips to score maps on")
+        raise InvalidInputError("there are no fixations in the test clips to score maps on")
     threshold = 2.0
     if (fixed := validation.kind == FIXATION).any():
         maps = predict_maps(module, validation.frames)[fixed]
@@ -339,7 +337,7 @@ def evaluate_saliency(
         joined = FrameScores.join(parts)
         scores[name] = summarise_frames(joined, threshold)
         drawn = bootstrap_intervals(
-            _F1(joined, unit, len(names)), len(names), resamples=1000, seed=seed
+            _F1(joined, unit, len(names)), len(names), resamples=1000, seed=0
         )
         if drawn:
             intervals[name] = drawn["f1"]

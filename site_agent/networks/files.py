@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -35,9 +34,7 @@ def new_network(architecture: str, seed: int = 0) -> StateDict:
     return from_module(module, architecture)
 
 
-def from_module(
-    module: nn.Module, architecture: str, metadata: Mapping[str, str] | None = None
-) -> StateDict:
+def from_module(module: nn.Module, architecture: str) -> StateDict:
     """Return a module's parameters and buffers, with its architecture in the metadata."""
     found = find_architecture(architecture)
     tensors = {
@@ -48,7 +45,7 @@ def from_module(
         name: TensorInfo(_DTYPES[str(value.dtype)], value.shape) for name, value in tensors.items()
     }
     texts = {"architecture": found.name, "architecture_version": str(found.version)}
-    return StateDict(tensors, infos, {**(metadata or {}), **texts})
+    return StateDict(tensors, infos, texts)
 
 
 def to_module(network: StateDict, name: str = "the network") -> nn.Module:

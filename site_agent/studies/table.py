@@ -74,14 +74,14 @@ class StudyTable:
         choose = min if self.kind == "landmarks" else max
         return choose(alone, key=lambda line: line.value(metric), default=None)
 
-    def find(self, group: str, *, last: bool = True, thinned: bool = False) -> TableLine | None:
-        """Return the last (or first) scored line of a group, thinned models apart."""
+    def find(self, group: str, *, thinned: bool = False) -> TableLine | None:
+        """Return the last scored line of a group, thinned models apart."""
         found = [
             line
             for line in self.lines
             if line.row.group == group and line.scores and ("thinned" in line.row.name) is thinned
         ]
-        return None if not found else found[-1 if last else 0]
+        return found[-1] if found else None
 
     def against(self, line: TableLine, other: TableLine | None) -> float:
         """Return how much larger the first score of a line is than another's, in per cent."""
