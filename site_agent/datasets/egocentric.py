@@ -55,29 +55,23 @@ _FEW_VIDEOS = 3
 
 @dataclass(frozen=True, eq=False)
 class GazeClip:
-    """One video with the gaze in each of its frames.
-
-    Attributes
-    ----------
-    gaze : float64, shape (frames, 2)
-        x and y in widths and heights of the picture, from the upper left corner.
-    kind : uint8, shape (frames,)
-        `FIXATION`, `MOVING` or `UNTRACKED`; gaze outside the picture is untracked.
-    truth : float64, shape (frames, 2), optional
-        Where a drawn person really looked.
-    most_frames, fewest_frames : int
-        Of the video; another number means that frames and gaze do not belong together.
-    """
+    """One video with the gaze in each of its frames."""
 
     name: str
     path: Path
     person: str
     split: Split
     gaze: Float64
+    """Of shape (frames, 2). x and y in widths and heights of the picture, from the upper left
+    corner."""
     kind: NDArray[np.uint8]
+    """Of shape (frames,). `FIXATION`, `MOVING` or `UNTRACKED`; gaze outside the picture is
+    untracked."""
     fewest_frames: int
     most_frames: int
+    """Of the video; another number means that frames and gaze do not belong together."""
     truth: Float64 | None = None
+    """Of shape (frames, 2). Where a drawn person really looked."""
 
 
 @dataclass(frozen=True)

@@ -39,11 +39,8 @@ _LARGEST_COORDINATE_PX = 1_000_000
 def read_imglab_xml(path: Path | str) -> FaceDataset:
     """Read an annotation file of dlib; `check_datasets` opens the images.
 
-    Returns
-    -------
-    FaceDataset
-        With the paths of the images joined to the folder of `path`. Empty boxes that are to be
-        ignored are left out.
+    The paths of the images are joined to the folder of `path`. Empty boxes that are to be ignored
+    are left out.
 
     Raises `AnnotationFileError`: when the file cannot be read, is not such XML, has a document
     type, or an attribute is missing or not a number. The text names the file and the line.

@@ -50,16 +50,11 @@ def split_dataset(
     group_of: GroupOf | None = None,
     seed: int = 0,
 ) -> dict[str, FaceDataset]:
-    """Cut a data set into parts.
+    """Cut a data set into parts, with images in its order and `path` None.
 
     `shares`: names of the parts, and what part of the images each gets; above 0. `group_of`: what
     an image belongs to. Files of the same content belong together in any case. `seed`: the same
     gives the same parts, whatever the order of the images in the file.
-
-    Returns
-    -------
-    dict of str to FaceDataset
-        Images in the order of the data set; `path` is None.
 
     Raises `InvalidInputError`: fewer groups than parts.
     """

@@ -89,15 +89,10 @@ class FrameScores:
 def score_maps(maps: Float, gaze: Float, *, pixel_threshold: float = 2.0) -> FrameScores:
     """Return the scores of each frame.
 
-    Parameters
-    ----------
-    maps : float, shape (frames, height, width)
-        Saliency, not negative; any scale.
-    gaze : float, shape (frames, 2)
-        x and y from the upper left corner, in widths and heights of the frame, 0 to 1.
-    pixel_threshold : float
-        For the pixel F1, in multiples of the uniform map; choose it on validation frames with
-        `choose_pixel_threshold`.
+    `maps` (float, shape (frames, height, width)): Saliency, not negative; any scale. `gaze` (float,
+    shape (frames, 2)): x and y from the upper left corner, in widths and heights of the frame, 0 to
+    1. `pixel_threshold`: For the pixel F1, in multiples of the uniform map; choose it on validation
+    frames with `choose_pixel_threshold`.
     """
     count, height, width = maps.shape
     scaled = scale_maps(maps)

@@ -115,13 +115,11 @@ def predict_images(
         Image files as from `find_images`; or a data set, whose images are read without turning
         them by their EXIF data (as annotation tools show them), and whose boxes are used when
         there is no detector.
-    upsample : int, optional
-        How often images are doubled before detection; by default what the detector asks for.
     workers : int
         Processes for detection; 0: as many as the machine has processors. A script that asks for
         more than one must guard its main part with ``if __name__ == "__main__":``.
     skip_unreadable : bool
-        Skip images that cannot be read; `problem` of their predictions has the reason.
+        `problem` of their predictions has the reason.
     """
     annotated = _annotated(images)
     from_dataset = isinstance(images, FaceDataset)

@@ -110,17 +110,10 @@ def train_ert(
 
     Landmarks are numbered by the alphabetic order of their names, as dlib does.
 
-    Parameters
-    ----------
-    dataset : FaceDataset
-        Boxes with parts; boxes marked `ignore` and images without boxes are left out.
-    output : Path or str
-        The model file (``.dat``), put in place only when it is complete; the metadata file
-        ``<output>.training.json`` lies beside it.
-    progress : callable, optional
-        Called with the fraction done and a text; an exception that it raises stops the training.
-    training_scores : bool
-        Score the model on its own training data at the end.
+    `dataset`: boxes with parts; boxes marked `ignore` and images without boxes are left out.
+    `output`: the ``.dat`` file, put in place only when it is complete; ``<output>.training.json``
+    lies beside it. `progress`: an exception that it raises stops the training. `training_scores`:
+    score the model on its own training data at the end.
 
     Raises `TrainingDataError`: too few faces, boxes without parts or with other parts, unreadable
     images; names file and lines. `TrainingFailedError`: dlib failed, or memory would not or did not
@@ -341,13 +334,9 @@ def unlearnable_boxes(
 ) -> list[Finding]:
     """Find the boxes that no position of a detector's window covers well enough.
 
-    `settings`: window size and doublings of the images count.
-
-    Returns
-    -------
-    list of Finding
-        Warnings: landmark training can use such boxes, and detector training can ignore them.
-        Each says why, and how often the images would have to be doubled.
+    They are warnings: landmark training can use such boxes, and detector training can ignore them.
+    Each says why, and how often the images would have to be doubled. Of `settings` the window size
+    and the doublings of the images count.
     """
     settings = replace(settings, ignore_unreachable=True)
     if not any(True for _ in dataset.boxes()):

@@ -110,26 +110,13 @@ def train_hog_svm(
     *,
     training_scores: bool = True,
 ) -> TrainingResult:
-    """Train a face detector and write it as a dlib file.
+    """Train a face detector and write it as a dlib file; parameters are those of `train_ert`.
 
-    Parameters
-    ----------
-    dataset : FaceDataset
-        Images without boxes are used too: as background.
-    output : Path or str
-        The detector file (``.svm``), put in place only when it is complete; the metadata file
-        ``<output>.training.json`` lies beside it.
-    progress : callable, optional
-        Called with the fraction done and a text; an exception that it raises stops the training.
-    training_scores : bool
-        Score the detector on its own training data at the end.
+    Images without boxes are used too: as background. The same data and settings give the same
+    bytes, whatever the number of threads.
 
     Raises `TrainingDataError`: no faces, unreadable images, or boxes that cannot be learned; names
     file and lines. `TrainingFailedError`: dlib failed, or memory would not or did not suffice.
-
-    Notes
-    -----
-    The same data and settings give the same bytes, whatever the number of threads.
     """
     output = Path(output)
     begun = begin_training(output)

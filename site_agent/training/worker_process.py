@@ -148,18 +148,13 @@ def run_worker(
     needed_memory_bytes: int,
     data_path: Path | None = None,
 ) -> dict[str, Any]:
-    """Train in a child process.
+    """Train in a child process, and return the facts that it reports.
 
     The child is killed when anything goes wrong here, be it Ctrl-C or an exception in `progress`,
     and (on Linux) when this process dies.
 
     `job`: what `site_agent.training.worker` does; ``folder`` is added: a temporary folder.
     `needed_memory_bytes`: estimate, for the message when the child is killed.
-
-    Returns
-    -------
-    dict
-        Facts that the worker reports.
 
     Raises `TrainingDataError`: an image cannot be read. `TrainingFailedError`: dlib refuses,
     crashes or is killed.

@@ -319,17 +319,14 @@ def _nose_relief(person: Person, x: canvas.Float64, y: canvas.Float64) -> canvas
 def plane_grid(
     placement: Placement, relief: canvas.Float32, window: tuple[int, int, int, int]
 ) -> tuple[canvas.Float32, canvas.Float32]:
-    """Which place of the frontal plane is seen at each pixel of a window of the picture.
+    """Return which place of the frontal plane is seen at each pixel of a window of the picture.
 
     Solves ``p = scale * R[:2] @ ((x, y, z(x, y)) - pivot) + centre`` for (x, y) by fixed point
     iteration, which converges because the slope of the relief is below 1 / tan(25 degrees).
 
     `relief`, float32 of shape (H, W). `window`: half-open, in pixels.
 
-    Returns
-    -------
-    x, y : float32, shape (bottom - top, right - left)
-        Face units.
+    Returns x and y (float32, shape (bottom - top, right - left)) in face units.
     """
     left, top, right, bottom = window
     # A lattice of every other pixel is enough: the mapping is smooth.

@@ -200,17 +200,9 @@ _ANGLES = np.linspace(0, 2 * np.pi, 41)
 def draw_glasses(scene: Float32, landmarks: Float64, wearer: int, rng: np.random.Generator) -> None:
     """Draw glasses over a face, in place.
 
-    Parameters
-    ----------
-    scene : float32, shape (H, W, 3)
-        Colours in 0..255.
-    landmarks : shape (68, 2)
-        Of the face, in pixels.
-    wearer : int
-        The number of the person, which decides on the frame and the lenses.
-    rng : Generator
-        Decides on what differs between pictures: how far the glasses have slipped, and what the
-        lenses reflect.
+    `scene` (float32, shape (H, W, 3)): colours in 0..255. `landmarks` (shape (68, 2)): in pixels.
+    `wearer`: the number of the person, which decides on the frame and the lenses. `rng` decides on
+    what differs between pictures: how far the glasses have slipped, and what the lenses reflect.
     """
     own = np.random.default_rng([0x61A55E5, wearer])
     left, right = (eye.mean(axis=0) for eye in eyes_of(landmarks))

@@ -124,29 +124,12 @@ def write_face_dataset(
 ) -> Path:
     """Draw an annotated data set: PNG files, an XML file for dlib and a table of what is true.
 
-    Parameters
-    ----------
-    folder : Path or str
-        Made where absent. It gets ``<name>.xml``, ``<name>_truth.csv`` (one row a face) and
-        ``<name>/person-NNN_IIII.png``.
-    images : int
-        Number of pictures, at least 1.
-    persons : int
-        Persons who take turns, numbered from `first_person`. Data sets with disjoint ranges of
-        persons have nobody in common.
-    seed : int
-        The same arguments give the same files.
-    image_size : (width, height)
-        Pixels.
-    style : str
-        A key of `SITE_STYLES`.
-    glasses : float
-        Share of the persons who wear glasses, 0..1.
+    The folder gets ``<name>.xml``, which is returned, ``<name>_truth.csv`` (one row a face) and
+    ``<name>/person-NNN_IIII.png``. The same arguments give the same files.
 
-    Returns
-    -------
-    Path
-        The XML file.
+    `images`: at least 1. `persons`: take turns, numbered from `first_person`; data sets with
+    disjoint ranges of persons have nobody in common. `image_size`: width and height in pixels.
+    `style`: a key of `SITE_STYLES`. `glasses`: share of the persons who wear glasses, 0..1.
     """
     folder = Path(folder)
     if style not in SITE_STYLES:

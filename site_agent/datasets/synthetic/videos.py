@@ -66,15 +66,14 @@ def write_blink_video(
     size: tuple[int, int] = (640, 480),
     progress: Progress = no_progress,
 ) -> Path:
-    """Write an mp4 video of a blinking person, with a truth file beside it.
+    """Write an mp4 video of a blinking person, and return the truth file beside it.
 
-    Frames are drawn, encoded and forgotten one by one; memory does not grow with the length.
+    Beside the video come ``<stem>_truth.json`` (settings and blinks) and ``<stem>_truth.csv``
+    (time, closure and eye aspect ratio of every frame). Frames are drawn, encoded and forgotten
+    one by one; memory does not grow with the length.
 
     Parameters
     ----------
-    path : Path or str
-        The video. Beside it come ``<stem>_truth.json`` (settings and blinks) and
-        ``<stem>_truth.csv`` (time, closure and eye aspect ratio of every frame).
     frame_rate_hz : float
         Nominal rate, 1..1000.
     who : int or Person, optional
@@ -89,11 +88,6 @@ def write_blink_video(
         Share of frames that the camera dropped, 0..0.5.
     size : (width, height)
         Even numbers of pixels.
-
-    Returns
-    -------
-    Path
-        The truth file (JSON).
     """
     path = Path(path)
     scene = VideoScene()
@@ -325,17 +319,9 @@ def write_conditioning_video(
 
     What happens in the session depends on `seed` and `design` only, not on the camera.
 
-    Parameters
-    ----------
-    path : Path or str
-        The video (mp4). Beside it come ``<stem>_trials.csv`` and the truth files.
-    trials : int
-        How many; the video is as long as they take (6 to 9 s each, unless `design` says
-        otherwise).
-    design : ConditioningDesign, optional
-        What the session is like; `trials` counts, and noise is that of the picture.
-    frame_rate_hz, seed, who, variable_frame_rate, lost_frames, size, progress
-        As for `write_blink_video`.
+    `trials`: the video is as long as they take (6 to 9 s each, unless `design` says otherwise).
+    `design`: what the session is like; `trials` counts, and noise is that of the picture. The other
+    parameters are those of `write_blink_video`.
     """
     path = Path(path)
     design = replace(design or conditioning.ConditioningDesign(), n_trials=trials, noise_fec=0.0)

@@ -90,17 +90,13 @@ def find_onset(
 ) -> Onset | None:
     """Find the onset of the closure that the eye is in at `reached_ms`.
 
-    Of the runs of fast samples those are skipped after which the eye opened again before
-    `reached_ms`: they are noise or another blink.
+    None where the velocity never passes the threshold, or the closure began too early. Of the runs
+    of fast samples those are skipped after which the eye opened again before `reached_ms`: they are
+    noise or another blink.
 
     `signal`: nothing after the time at which the US begins to move the lid. `search_ms`: onsets
     outside of it are not reported; a closure that is under way at its begin is not the one that is
     sought.
-
-    Returns
-    -------
-    Onset or None
-        None where the velocity never passes the threshold, or the closure began too early.
     """
     time_ms = signal.time_ms
     rest = signal.within(*settings.baseline_ms)

@@ -28,11 +28,8 @@ _SHIFT_PX, _LIGHT = 1, 0.4
 def do_run(job: StudyJob, progress: Progress) -> dict[str, Any]:
     """Return the errors of the heads of a run.
 
-    Returns
-    -------
-    dict
-        Plain data: ``errors``, the mean angle in degrees by person, number of shots and draw;
-        without the numbers that a person has too few samples for.
+    ``errors`` has the mean angle in degrees by person, number of shots and draw; without the
+    numbers that a person has too few samples for.
     """
     samples = job.read_samples()
     describe = None if job.run.method == "supervised" else _features(job, samples, progress)

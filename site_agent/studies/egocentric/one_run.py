@@ -35,13 +35,10 @@ class RunJob:
 def do_run(job: RunJob, progress: Progress) -> dict[str, Any]:
     """Hold the rounds of a run.
 
-    Returns
-    -------
-    dict
-        Plain data: ``begun`` (by person, before the first round), ``scores`` and ``validation``
-        (after the last), ``details`` (recall and precision by person; of clips only), ``curve``
-        (passes over the samples, mean test score), ``share`` (personal share of each person) and
-        ``overlap`` (mean overlap of two persons' personal numbers; None without such).
+    Returns ``begun`` (by person, before the first round), ``scores`` and ``validation`` (after the
+    last), ``details`` (recall and precision by person; of clips only), ``curve`` (passes over the
+    samples, mean test score), ``share`` (personal share of each person) and ``overlap`` (mean
+    overlap of two persons' personal numbers; None without such).
     """
     from site_agent.federated.in_process import run_rounds
     from site_agent.federated.personal import assemble, overlap_of

@@ -35,13 +35,10 @@ _TRIM = 0.3
 def do_run(job: StudyJob, progress: Progress) -> dict[str, Any]:
     """Train and test the network of a run.
 
-    Returns
-    -------
-    dict
-        Plain data: ``errors`` (mean angle in degrees by person; None for a network that gives no
-        finite angles), ``constant`` (the same of always predicting the mean gaze of the training
-        samples), ``samples`` (numbers tested), ``curve`` (round, error on training and on test
-        samples) and ``failed`` (why training ended early, else empty).
+    Returns ``errors`` (mean angle in degrees by person; None for a network that gives no finite
+    angles), ``constant`` (the same of always predicting the mean gaze of the training samples),
+    ``samples`` (numbers tested), ``curve`` (round, error on training and on test samples) and
+    ``failed`` (why training ended early, else empty).
     """
     samples = job.read_samples()
     train = samples_to_train_on(samples, job.run, job.settings)

@@ -130,13 +130,10 @@ def frames_of(data: FrameTensors, pairs: torch.Tensor) -> torch.Tensor:
 def pairs_loss(module: nn.Module, patches: torch.Tensor, *, crossed: bool = True) -> torch.Tensor:
     """Return the loss of pairs: the first half changes eye features, the second gaze features.
 
-    `patches` (float32, shape (pairs, frame, eye, 36, 60)).
+    It is the sum of mean absolute differences: of the patches, of the differences between frames,
+    and half of those of the differences between eyes.
 
-    Returns
-    -------
-    scalar tensor
-        Mean absolute differences of the patches, of the differences between frames, and half of
-        those of the differences between eyes.
+    `patches` (float32, shape (pairs, frame, eye, 36, 60)).
     """
     assert isinstance(module, CrossEncoder)
     count, flat = len(patches), patches.flatten(0, 2).unsqueeze(1)

@@ -112,10 +112,6 @@ def train_epoch(
     extra_loss : function, optional
         Takes the numbers of a step's samples, and returns what is added to its loss; it does not
         count in the mean.
-    after_step : function, optional
-        Called after each step.
-    progress : function of float
-        Called with the share done after each step.
     """
     module.train()
     order = torch.randperm(len(data), generator=generator).to(data.patches.device)
@@ -274,6 +270,8 @@ def train_epochs(
 ) -> int:
     """Train epoch after epoch; the learning rate falls along half a cosine.
 
+    Returns the epoch after which it went on, 0 where it began.
+
     Parameters
     ----------
     checkpoint : path and plain data
@@ -285,11 +283,6 @@ def train_epochs(
         Returns the validation error, of which the smallest is kept; None: the last network is.
     patience : int, optional
         Epochs without a smaller error after which the training ends.
-
-    Returns
-    -------
-    int
-        The epoch after which it went on; 0: it began.
 
     Raises `TrainingFailedError`: the loss is not finite.
     """
