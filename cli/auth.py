@@ -8,6 +8,8 @@ from cli.admin.tokens import role_words
 from cli.frame.errors import UsageError
 from cli.frame.options import Argument, Option, command, group
 from cli.frame.output import Invocation, Reply, TableText
+from site_agent.errors import NotLoggedInError
+from site_agent.pool import profiles
 
 app = group("Log in, log out, show who you are.")
 
@@ -34,8 +36,6 @@ def login(
     accept-invitation' instead. The token is verified and stored in a file that only you can read.
     Without --profile the login is stored under the pool's host name.
     """
-    from site_agent.errors import NotLoggedInError
-    from site_agent.pool import profiles
     from site_agent.pool.client import PoolClient
 
     address = url or os.environ.get("POOL_ENDPOINT", "") or profiles.load_profile().endpoint
@@ -85,7 +85,6 @@ def accept(
     The command asks for the invitation, which begins with invite_, or reads it from standard input.
     An invitation works once. Your token is stored in a file that only you can read.
     """
-    from site_agent.pool import profiles
     from site_agent.pool.resources.administration import accept_invitation
 
     endpoint = profiles.normalise_endpoint(url)
@@ -143,8 +142,6 @@ def logout(invocation: Invocation) -> Reply:
 
     To invalidate the token itself, an admin runs 'poolctl admin tokens revoke'.
     """
-    from site_agent.pool import profiles
-
     name = profiles.load_profile(invocation.profile or None).name
     was_there = profiles.forget_token(name)
     text = f"forgot the token of profile {name}" if was_there else "was not logged in"
@@ -172,8 +169,6 @@ def switch(
     name: Annotated[str, Argument("A stored login. Default: list them.", "PROFILE")] = "",
 ) -> Reply:
     """Make another stored login the active one, or list all."""
-    from site_agent.pool import profiles
-
     if name:
         profile = profiles.switch_profile(name)
         data = {"profile": profile.name, "pool": profile.endpoint}

@@ -13,6 +13,8 @@ import typer
 from cli.frame.errors import CliError, ExitCode, Outcome, UsageError
 from cli.frame.options import DryRunOption, Option, command, group, single
 from cli.frame.output import Invocation, Reply, TableText
+from pool_server.errors import DatabaseUnusableError
+from site_agent.pool import profiles
 
 if TYPE_CHECKING:
     from pool_server.settings import PoolSettings
@@ -54,8 +56,6 @@ class DatabaseOptions:
 
     def settings_of_pool(self) -> PoolSettings:
         """Return the settings of a pool that should be there."""
-        from site_agent.pool import profiles
-
         settings = self.settings()
         is_default = not settings.uses_postgresql and settings.data_folder == profiles.data_folder()
         if self.data is None and is_default and not settings.database_file.exists():
@@ -112,7 +112,6 @@ def upgrade(
 
 def _make_text_index(invocation: Invocation, settings: PoolSettings) -> bool:
     """Make the index of text if it is missing; a failure is only a warning."""
-    from pool_server.errors import DatabaseUnusableError
     from pool_server.operations.maintenance import NO_TEXT_INDEX, make_text_index
 
     try:
@@ -168,7 +167,6 @@ def read_settings(**given: Any) -> PoolSettings:
     from pydantic import ValidationError
 
     from pool_server.settings import PoolSettings
-    from site_agent.pool import profiles
 
     use_config_file(None)
     said = {field: value for field, value in given.items() if value is not None}
@@ -270,7 +268,6 @@ def serve(
 def check_config(invocation: Invocation, given: Mapping[str, Any]) -> Reply:
     """Check the settings that a pool would run with: environment, file, and what was given."""
     from pool_server.operations.configuration import check_configuration
-    from site_agent.pool import profiles
 
     settings, found = check_configuration(**given)
     if settings is not None and "data_folder" not in settings.model_fields_set:

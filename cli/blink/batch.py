@@ -12,6 +12,15 @@ from cli.frame.addresses import first_lines, is_address, model_files
 from cli.frame.errors import InputMissingError, UsageError, incomplete
 from cli.frame.options import Argument, DryRunOption, Option, command, single
 from cli.frame.output import Invocation, Reply, TableText
+from site_agent.eyeblink.batch.batch import plan_session, run_batch
+from site_agent.eyeblink.batch.sessions import (
+    find_sessions,
+    read_session_table,
+    with_bids_labels,
+    with_models,
+)
+from site_agent.eyeblink.outputs.registry import check_requested
+from site_agent.eyeblink.study.study import write_study
 from site_agent.wording import count_words
 
 if TYPE_CHECKING:
@@ -73,10 +82,6 @@ def batch(
     If a session fails, the others continue; batch.csv gives the reason, and the exit code is 5.
     sessions.csv and learning_curve.csv hold the study's results.
     """
-    from site_agent.eyeblink.batch.batch import run_batch
-    from site_agent.eyeblink.batch.sessions import with_bids_labels
-    from site_agent.eyeblink.study.study import write_study
-
     listed = _sessions(sessions, output, videos=bool(landmarks))
     for remark in listed.remarks:
         invocation.warn(remark)
@@ -120,8 +125,6 @@ def batch(
 
 
 def _sessions(place: Path, study: Path, *, videos: bool) -> SessionList:
-    from site_agent.eyeblink.batch.sessions import find_sessions, read_session_table
-
     if not place.exists():
         raise InputMissingError(f"{place}: no such file or folder; expected sessions")
     if not place.is_dir():
@@ -140,8 +143,6 @@ def _with_models(
 
     A file that one line of the table names and that is not there fails that session only.
     """
-    from site_agent.eyeblink.batch.sessions import with_models
-
     completed = [
         replace(
             session, detector=session.detector or detector, landmarks=session.landmarks or landmarks
@@ -165,8 +166,6 @@ def _with_models(
 
 
 def _check(settings: BlinkAnalysisSettings) -> BlinkAnalysisSettings:
-    from site_agent.eyeblink.outputs.registry import check_requested
-
     check_requested(settings.outputs)
     return settings
 
@@ -174,7 +173,6 @@ def _check(settings: BlinkAnalysisSettings) -> BlinkAnalysisSettings:
 def _plan(
     sessions: list[BatchSession], study: Path, settings: BlinkAnalysisSettings, *, redo: bool
 ) -> Reply:
-    from site_agent.eyeblink.batch.batch import plan_session
 
     rows = []
     for session in sessions:

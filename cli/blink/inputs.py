@@ -13,8 +13,15 @@ from cli.frame.errors import InputMissingError, UsageError
 from cli.frame.options import Argument, Option, command, single
 from cli.frame.output import Invocation, Reply, TableText
 from cli.frame.settings_options import SettingsOptions
+from site_agent.eyeblink import pipeline
 from site_agent.eyeblink.batch.sessions import LEFT_OUT
+from site_agent.eyeblink.pipeline import run_blink_analysis
 from site_agent.eyeblink.session import BlinkAnalysisSettings
+from site_agent.eyeblink.study.criteria import compare_criteria, default_criteria, read_criteria
+from site_agent.eyeblink.study.sessions import read_study
+from site_agent.eyeblink.study.study import write_criteria
+from site_agent.eyeblink.video.camera import CameraReader, stopped_by_interrupt
+from site_agent.eyeblink.video.recording import Recording
 
 if TYPE_CHECKING:
     from site_agent.eyeblink.session import BlinkSession
@@ -156,9 +163,6 @@ def run_input(
     invocation: Invocation, chosen: BlinkInput, models: Mapping[str, str], common: Mapping[str, Any]
 ) -> dict[str, BlinkSession]:
     """Analyse what was named."""
-    from site_agent.eyeblink import pipeline
-    from site_agent.eyeblink.video.recording import Recording
-
     if chosen.from_trace is not None:
         with invocation.progress(f"blink {chosen.title}") as report:
             trace = pipeline.TraceFile(chosen.from_trace, chosen.frame_rate_hz)
@@ -186,8 +190,6 @@ def run_input(
 def _run_camera(
     invocation: Invocation, chosen: BlinkInput, arguments: dict[str, Any]
 ) -> BlinkSession:
-    from site_agent.eyeblink.pipeline import run_blink_analysis
-    from site_agent.eyeblink.video.camera import CameraReader, stopped_by_interrupt
 
     arguments.pop("trials", None)
     word = chosen.camera or "0"
@@ -250,10 +252,6 @@ def compare(
     Recomputes the study under many reasonable criteria, from the signals of its sessions, and shows
     whether the conclusion holds. Writes criteria.csv and criteria.json.
     """
-    from site_agent.eyeblink.study.criteria import compare_criteria, default_criteria, read_criteria
-    from site_agent.eyeblink.study.sessions import read_study
-    from site_agent.eyeblink.study.study import write_criteria
-
     study = read_study(places)
     for remark in study.remarks:
         invocation.warn(remark)

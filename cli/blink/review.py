@@ -11,6 +11,12 @@ from cli.frame.addresses import model_file
 from cli.frame.errors import InputMissingError, UsageError
 from cli.frame.options import Argument, Option, command, single
 from cli.frame.output import Invocation, Reply, TableText
+from site_agent.errors import SiteAgentError
+from site_agent.eyeblink.review.automatic_result import model_address
+from site_agent.eyeblink.review.review_session import open_review
+from site_agent.eyeblink.review.reviewed_session import report_session, write_reviewed_sessions
+from site_agent.eyeblink.review.training_export import export_training_set
+from site_agent.eyeblink.session_folder import find_outputs, study_folders
 from site_agent.wording import count_words
 
 if TYPE_CHECKING:
@@ -72,9 +78,6 @@ def report_place(
     invocation: Invocation, place: Path, *, reviewed: bool
 ) -> tuple[list[SessionReport], list[Path]]:
     """Return the reports of the sessions in a place, and what was written."""
-    from site_agent.eyeblink.review.reviewed_session import report_session, write_reviewed_sessions
-    from site_agent.eyeblink.session_folder import find_outputs, study_folders
-
     sessions = [place] if place.is_file() else find_outputs(place, "blinks.csv")
     if not sessions:
         raise InputMissingError(f"{place}: no results; expected those of poolctl blink")
@@ -129,8 +132,6 @@ def review(
     corrections.jsonl has every action, blinks_reviewed.csv the reviewed blinks. The automatic
     result does not change. Stop with Ctrl-C.
     """
-    from site_agent.eyeblink.review.review_session import open_review
-
     if trace_only and video is not None:
         raise UsageError("--trace-only and --video contradict each other")
     model = _landmark_file(invocation, results, landmarks)
@@ -152,9 +153,6 @@ def review(
 
 def _landmark_file(invocation: Invocation, results: Path, word: str) -> Path | None:
     """Return the model that was asked for, or the analysis' own where it came from a pool."""
-    from site_agent.errors import SiteAgentError
-    from site_agent.eyeblink.review.automatic_result import model_address
-
     if word:
         return model_file(invocation, word).path
     address = model_address(results, "landmarks")
@@ -187,8 +185,6 @@ def _serve(invocation: Invocation, review: ReviewSession, port: int, *, open_bro
 
 
 def _export(invocation: Invocation, review: ReviewSession, path: Path) -> Reply:
-    from site_agent.eyeblink.review.training_export import export_training_set
-
     with invocation.progress(f"export {path.name}") as report:
         written = export_training_set(review, path, progress=report)
     rows = [

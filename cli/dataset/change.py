@@ -8,7 +8,7 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from cli.frame.addresses import count_words
+from cli.frame.addresses import count_words, model_file
 from cli.frame.errors import UsageError
 from cli.frame.existing_files import refuse_inputs, require_free, require_free_copies
 from cli.frame.options import ForceOption, Option, command, single
@@ -203,7 +203,6 @@ def _write_imglab(faces: FaceDataset, path: Path, *, copy: bool) -> FaceDataset:
 def _rebox(
     invocation: Invocation, faces: FaceDataset, detector: str | None, upsample: int
 ) -> tuple[FaceDataset, dict[str, Any]]:
-    from cli.frame.addresses import model_file
     from site_agent.datasets.conversion import rebox_dataset
     from site_agent.faces.models import open_detector
     from site_agent.pictures.images import read_image

@@ -12,6 +12,7 @@ from cli.frame.existing_files import refuse_inputs, require_free
 from cli.frame.output import Invocation, Reply, TableText
 from cli.options.data import part_words
 from cli.vision.gaze import predicted
+from site_agent.plain_json import plain
 
 if TYPE_CHECKING:
     from site_agent.datasets.egocentric import GazeClip
@@ -65,8 +66,6 @@ def _person_table(found: SaliencyEvaluation) -> TableText:
 
 def scores_to_plain(found: SaliencyEvaluation) -> dict[str, Any]:
     """Return scores, intervals and persons as JSON has them."""
-    from site_agent.plain_json import plain
-
     return {
         "scores": {
             name: {**plain(each), "f1_interval": found.intervals.get(name)}

@@ -14,6 +14,8 @@ from cli.frame.output import Invocation, Reply, TableText
 from cli.options import versions
 from cli.options.data import ImagesOption, part_words, read_joined_faces, reading_from, words_of
 from cli.vision import clips, gaze
+from site_agent.errors import NotFoundError, NotLoggedInError, PoolClientError
+from site_agent.pool.profiles import is_offline
 
 if TYPE_CHECKING:
     from pool_server.wire.evaluations import EvaluationResponse
@@ -289,8 +291,6 @@ def _lineages(invocation: Invocation, models: Sequence[Path]) -> list[set[str]]:
     They are what this site's own records are looked up by.
     """
     from aggregators.formats import file_digest
-    from site_agent.errors import NotFoundError, NotLoggedInError, PoolClientError
-    from site_agent.pool.profiles import is_offline
     from site_agent.pool.rebuilding import RecipeSources
 
     own = [file_digest(model) for model in models]
@@ -329,7 +329,6 @@ def _post(
     invocation: Invocation, models: Sequence[ScoredModel], digest: str, name: str, split: str
 ) -> list[EvaluationResponse]:
     """Send the scores of those models that the pool has; name the others."""
-    from site_agent.errors import NotFoundError
     from site_agent.pool.resources.models import DatasetWords
 
     dataset = DatasetWords(digest, name, split)

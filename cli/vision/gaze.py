@@ -13,6 +13,8 @@ from cli.frame.existing_files import refuse_inputs, require_free
 from cli.frame.options import Option
 from cli.frame.output import Invocation, Reply, TableText
 from cli.options.data import holds_gaze, part_words
+from site_agent.networks.architectures import require_kind
+from site_agent.tables import Table, columns_of
 
 if TYPE_CHECKING:
     import numpy as np
@@ -114,7 +116,6 @@ def predict_gaze(
     import numpy as np
 
     from site_agent.datasets.gaze.check import is_gaze_data
-    from site_agent.networks.architectures import require_kind
     from site_agent.networks.files import predict_gaze as run
     from site_agent.networks.files import read_network, to_module
 
@@ -163,8 +164,6 @@ def predicted(
 ) -> Reply:
     """Return what a network has found, and write the table of it if that was asked for."""
     if output is not None:
-        from site_agent.tables import Table, columns_of
-
         table = Table(output.stem, columns_of(items[0]))
         table.write_csv(output, ([item[name] for name in table.header] for item in items))
         text.append(f"table {output}")

@@ -15,6 +15,9 @@ from cli.frame.settings_options import SettingsOptions
 from cli.options.data import GroupingOptions, ImagesOption, read_face_file, reading_from
 from cli.vision import study_eyes
 from cli.vision.study_eyes import StudyOptions, kept_when_interrupted
+from site_agent.studies.conducting import conduct_study, look_at_study
+from site_agent.studies.outcome import table_data
+from site_agent.studies.parts import named_parts, split_into_parts
 from site_agent.studies.protocol import StudySettings
 from site_agent.training.detector_plan import HogSvmSettings
 from site_agent.training.ert import ErtSettings
@@ -85,7 +88,6 @@ def _add_study(kind: str, options: SettingsOptions[Any], text: str, examples: li
         images: ImagesOption = None,
         **settings: Any,
     ) -> Reply:
-        from site_agent.studies.conducting import conduct_study, look_at_study
 
         chosen = options.take(settings)
         evaluation = replace(chosen.evaluation, seed=seed)
@@ -163,8 +165,6 @@ def _parts(
     datasets: list[FaceDataset], site_count: int | None, grouping: GroupingOptions, seed: int
 ) -> dict[str, FaceDataset]:
     """Return the parts by name: split, or as they were given."""
-    from site_agent.studies.parts import named_parts, split_into_parts
-
     if len(datasets) > 1:
         if site_count is not None or grouping != GroupingOptions():
             raise UsageError(
@@ -207,8 +207,6 @@ def _check_complete(done: StudyOutcome) -> None:
 
 
 def _reply(done: StudyOutcome) -> Reply:
-    from site_agent.studies.outcome import table_data
-
     run, table = done.run, done.table
     data = {
         **table_data(run, table),

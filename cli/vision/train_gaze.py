@@ -15,7 +15,17 @@ from cli.frame.output import Invocation, Reply, TableText
 from cli.frame.settings_options import SettingsOptions
 from cli.options.data import read_face_file
 from cli.options.versions import NewVersionOptions, model_address
-from site_agent.training.gaze.training import GazeSettings
+from site_agent.datasets.gaze.check import open_gaze
+from site_agent.errors import ForbiddenError
+from site_agent.training.gaze.training import (
+    GazeSettings,
+    find_device,
+    read_training_data,
+    recorded_settings,
+    start_network,
+    train_gaze,
+)
+from site_agent.training_record import read_training_metadata
 
 if TYPE_CHECKING:
     from site_agent.datasets.conversion import ReadingOptions
@@ -58,8 +68,6 @@ class TrainingOptions:
 
         A file is replaced unasked only by the same training: the same settings and data.
         """
-        from site_agent.training_record import read_training_metadata
-
         force = self.force
         record = None if force or not target.is_file() else read_training_metadata(target)
         if record is not None and record["settings"] == settings:
@@ -71,8 +79,6 @@ class TrainingOptions:
             raise UsageError(f"--test {test}: has no face boxes")
         address = None
         if self.upload is not None:
-            from site_agent.errors import ForbiddenError
-
             with invocation.pool() as pool:
                 address = model_address(pool, self.upload)
                 if pool.whoami().role == "viewer":
@@ -153,8 +159,6 @@ def gaze(
     the same ones). Run an interrupted training again to go on after its last epoch. Networks of one
     architecture can be merged.
     """
-    from site_agent.training.gaze.training import recorded_settings, train_gaze
-
     chosen = GAZE_SETTINGS.take(settings)
     data = open_gaze_data(dataset)
     target = training.target(dataset.resolve().stem)
@@ -172,16 +176,12 @@ def gaze(
 
 def open_gaze_data(path: Path) -> GazeDataset:
     """Open gaze data that the user named."""
-    from site_agent.datasets.gaze.check import open_gaze
-
     if not path.exists():
         raise InputMissingError(f"{path}: no such file; expected gaze data")
     return open_gaze(path)
 
 
 def _digest(data: GazeDataset, settings: GazeSettings) -> str:
-    from site_agent.training.gaze.training import read_training_data
-
     return read_training_data(data, settings).digest
 
 
@@ -189,7 +189,6 @@ def _describe_plan(
     dataset: GazeDataset, target: Path, settings: GazeSettings, base: Path | None
 ) -> Reply:
     from site_agent.training.gaze.loop import checkpoint_path
-    from site_agent.training.gaze.training import find_device, read_training_data, start_network
 
     network = start_network(settings, base)
     device = find_device(settings.device)

@@ -12,7 +12,8 @@ from cli.frame.output import Invocation, Reply, TableText
 from cli.frame.settings_options import SettingsOptions
 from cli.vision.clips import score_table
 from cli.vision.train_gaze import TrainingOptions, upload_trained
-from site_agent.training.saliency import SaliencySettings
+from site_agent.datasets.egocentric import open_egocentric
+from site_agent.training.saliency import SaliencySettings, train_saliency
 
 app = single()
 
@@ -46,9 +47,6 @@ def saliency(
     know no picture: each person's mean, the centre, and the uniform one. Run an interrupted
     training again to go on. 'poolctl dataset synth-egocentric' draws clips to try it with.
     """
-    from site_agent.datasets.egocentric import open_egocentric
-    from site_agent.training.saliency import train_saliency
-
     chosen = SALIENCY_SETTINGS.take(settings)
     if not dataset.is_dir():
         raise InputMissingError(f"{dataset}: no such folder; expected egocentric clips")

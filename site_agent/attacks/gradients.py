@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from site_agent.attacks.leaks import Float64, Leak
 from site_agent.datasets.gaze.records import GazeSamples
+from site_agent.networks.files import from_module, to_inputs, to_module
 
 if TYPE_CHECKING:
     import torch
@@ -113,7 +114,6 @@ def _compute_table(
     import torch
     from torch.nn import functional
 
-    from site_agent.networks.files import to_module
     from site_agent.training.gaze.loop import repeatable, to_tensors
 
     module, data = to_module(base).eval(), to_tensors(samples)
@@ -165,7 +165,6 @@ class _DenseLayer:
 def first_dense_layer(base: StateDict) -> _DenseLayer | None:
     """Return the first dense layer of a network that has 8 units or more; None without one."""
     from site_agent.federated.leak_checks import dense_layers
-    from site_agent.networks.files import to_module
 
     module = to_module(base).eval().requires_grad_(False)
     layers = dense_layers(module)
@@ -253,7 +252,6 @@ def decode_inputs(
     """
     import torch
 
-    from site_agent.networks.files import to_inputs
     from site_agent.training.gaze.loop import repeatable
 
     layer = first_dense_layer(base)
@@ -305,7 +303,6 @@ def build_imprint(base: StateDict, public: GazeSamples, seed: int = 0) -> StateD
     """
     import torch
 
-    from site_agent.networks.files import from_module
     from site_agent.training.gaze.loop import to_tensors
 
     layer = first_dense_layer(base)

@@ -20,6 +20,7 @@ from site_agent.datasets.gaze.records import GazeSamples
 from site_agent.errors import InvalidInputError
 from site_agent.federated.in_process import run_rounds
 from site_agent.federated.plan import FederationPlan
+from site_agent.networks.files import predict_gaze, to_module
 
 Float64 = NDArray[np.float64]
 LeakName = Literal["plain", "secure", "floor", "none"]
@@ -162,8 +163,6 @@ def apply_update(base: StateDict, *updates: NetworkContribution) -> StateDict:
 
 def sample_losses(network: StateDict, samples: GazeSamples) -> Float64:
     """Return the mean absolute error of yaw and pitch on each sample, in radians: shape (n,)."""
-    from site_agent.networks.files import predict_gaze, to_module
-
     found = predict_gaze(to_module(network), samples.patches, samples.head)
     losses: Float64 = np.abs(found - samples.gaze).mean(axis=1)
     return losses

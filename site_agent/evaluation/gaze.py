@@ -17,6 +17,8 @@ from numpy.typing import NDArray
 from site_agent.datasets.gaze.records import GazeSamples, angular_errors_deg
 from site_agent.errors import EvaluationError
 from site_agent.evaluation.bootstrap import Interval, bootstrap_intervals
+from site_agent.networks.architectures import require_kind
+from site_agent.networks.files import predict_gaze, read_network, to_module
 from site_agent.runs.progress import Progress, no_progress
 
 Float64 = NDArray[np.float64]
@@ -93,9 +95,6 @@ def evaluate_networks(
     progress: Progress = no_progress,
 ) -> list[GazeScores]:
     """Score networks on the same samples."""
-    from site_agent.networks.architectures import require_kind
-    from site_agent.networks.files import predict_gaze, read_network, to_module
-
     if not len(samples):
         raise EvaluationError("there are no samples to score networks on")
     scores = []

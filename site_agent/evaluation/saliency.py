@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from site_agent.datasets.egocentric import FIXATION, ClipSamples
 from site_agent.errors import InvalidInputError
 from site_agent.evaluation.bootstrap import Interval, bootstrap_intervals
+from site_agent.networks.files import predict_maps
 
 if TYPE_CHECKING:
     from torch import nn
@@ -297,8 +298,6 @@ def evaluate_saliency(module: nn.Module, samples: ClipSamples) -> SaliencyEvalua
     `samples`: All splits: a person's mean map is made of her training clips, the threshold of pixel
     F1 of validation clips.
     """
-    from site_agent.networks.files import predict_maps
-
     test, validation = samples.of("test"), samples.of("validation")
     if not (test.kind == FIXATION).any():
         raise InvalidInputError("there are no fixations in the test clips to score maps on")

@@ -13,6 +13,8 @@ import numpy as np
 
 from aggregators.whole_file import whole_file
 from site_agent.datasets.gaze.records import GazeDataset, GazeSamples, join_samples
+from site_agent.datasets.synthetic.eye_patches.dataset import RenderSettings, render_person
+from site_agent.datasets.synthetic.eye_patches.persons import Skews
 from site_agent.runs.progress import Progress, part_of
 from site_agent.studies.eye_runs import DrawnSettings
 from site_agent.studies.runs import Conduct, StudyResults, describe_persons, open_study
@@ -123,9 +125,6 @@ def draw_persons(
     drawn: DrawnSettings, seed: int, progress: Progress, *, both_eyes: bool = False
 ) -> StudySamples:
     """Draw persons and their eyes: one eye of each frame, or both."""
-    from site_agent.datasets.synthetic.eye_patches.dataset import RenderSettings, render_person
-    from site_agent.datasets.synthetic.eye_patches.persons import Skews
-
     rendering = RenderSettings(
         persons=drawn.drawn_persons,
         frames_per_person=drawn.frames,

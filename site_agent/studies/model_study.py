@@ -28,7 +28,8 @@ from site_agent.studies.steps import (
     step_digests,
     title,
 )
-from site_agent.training.ert import ErtSettings
+from site_agent.training.ert import ErtSettings, estimated_memory_bytes, trainable_faces
+from site_agent.training.hog_svm import needed_memory_bytes, plan_views
 from site_agent.training_record import program_versions
 
 
@@ -252,12 +253,8 @@ def _needed_bytes(data: StudyData, step: Train) -> int:
     """Return what a training will take, 0 where it will be refused anyway."""
     dataset = read_union(data.by_name[part] for part in step.parts)
     if isinstance(step.settings, ErtSettings):
-        from site_agent.training.ert import estimated_memory_bytes, trainable_faces
-
         names = step.settings.parts or data.landmarks
         return estimated_memory_bytes(trainable_faces(dataset), len(names), step.settings)
-    from site_agent.training.hog_svm import needed_memory_bytes, plan_views
-
     try:
         return needed_memory_bytes(dataset, plan_views(dataset, step.settings), step.settings)
     except TrainingDataError:

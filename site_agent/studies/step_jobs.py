@@ -4,6 +4,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from aggregators.methods import merge
+from aggregators.methods.refitting import contribute, write_contribution
+from site_agent.evaluation.landmarks import evaluate_landmarks
+from site_agent.evaluation.model_runs import evaluate_model
+from site_agent.refinement import CROP_MARGIN, load_site, read_base
 from site_agent.runs.progress import Progress
 from site_agent.studies.parts import StudyPart, read_union
 from site_agent.studies.steps import TEST_PART, Contribute, Merge, Score, Step, Train, result_name
@@ -59,8 +64,6 @@ def _train(job: StepJob, step: Train, output: Path, progress: Progress) -> tuple
 
 
 def _merge(job: StepJob, step: Merge, output: Path, progress: Progress) -> tuple[str, ...]:
-    from aggregators.methods import merge
-
     merged = merge(
         step.method,
         [job.inputs[key] for key in step.inputs],
@@ -75,8 +78,6 @@ def _merge(job: StepJob, step: Merge, output: Path, progress: Progress) -> tuple
 def _contribute(
     job: StepJob, step: Contribute, output: Path, progress: Progress
 ) -> tuple[str, ...]:
-    from aggregators.methods.refitting import contribute, write_contribution
-    from site_agent.refinement import CROP_MARGIN, load_site, read_base
 
     base = read_base(job.inputs[step.base])
     site = load_site(
@@ -108,9 +109,6 @@ def _score(job: StepJob, step: Score, output: Path, progress: Progress) -> tuple
 
 
 def _measure(job: StepJob, step: Score, progress: Progress) -> Scores:
-    from site_agent.evaluation.landmarks import evaluate_landmarks
-    from site_agent.evaluation.model_runs import evaluate_model
-
     model, test = job.inputs[step.model], job.data[TEST_PART].read()
     if not step.landmarks:
         # More than one worker would be processes, of which this is one already.

@@ -33,7 +33,8 @@ from site_agent.evaluation.saliency import (
     score_maps,
     summarise_frames,
 )
-from site_agent.networks.files import clip_inputs, predict_maps
+from site_agent.networks.architectures import require_kind
+from site_agent.networks.files import clip_inputs, from_module, new_network, predict_maps, to_module
 from site_agent.runs.progress import Progress, no_progress, part_of
 from site_agent.settings import Settings
 from site_agent.training_record import DataSummary, TrainingResult, begin_training
@@ -156,7 +157,6 @@ def train_epoch(
 
 def clip_shape(architecture: str) -> ClipShape:
     """Return how videos are cut into clips for a network."""
-    from site_agent.networks.architectures import require_kind
     from site_agent.networks.glc import GLC_LAYOUTS
 
     require_kind(architecture, "saliency", "architecture")
@@ -183,7 +183,6 @@ def train_saliency(
     """
     import torch
 
-    from site_agent.networks.files import from_module, new_network, to_module
     from site_agent.training.gaze.loop import (
         TrainingState,
         checkpoint_path,

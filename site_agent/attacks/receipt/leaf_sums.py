@@ -20,6 +20,7 @@ from site_agent.attacks.receipt.findings import mean_over_persons, membership, r
 from site_agent.attacks.receipt.sub_models import FaceSides
 from site_agent.attacks.scores import MemberScores
 from site_agent.errors import InvalidInputError
+from site_agent.refinement import load_site
 
 FEW_FACES = 5
 _SMALLEST_LEAVES, _CAMERA_FACES = 200, 12
@@ -168,8 +169,6 @@ def _is_seen(face: Float64, pictures: Float64) -> bool:
 
 
 def _load(sides: FaceSides, base: ShapePredictor, *, most: int | None) -> refitting.SiteFaces:
-    from site_agent.refinement import load_site
-
     own = sides.own if most is None else sides.own.first(most)
     return load_site(own.dataset, base.part_count, initial_shape=base.initial_shape).faces
 

@@ -31,6 +31,8 @@ from site_agent.attacks.receipt.sub_models import FaceSides, attack_sub_model
 from site_agent.datasets.gaze.records import GazeSamples, sample_marks
 from site_agent.datasets.records import image_marks
 from site_agent.errors import InvalidInputError
+from site_agent.networks.files import read_network
+from site_agent.refinement import read_base
 from site_agent.runs.progress import Progress, no_progress
 
 WHAT_LEFT: Mapping[ReceiptMode, str] = {
@@ -77,8 +79,6 @@ def probe_faces(
     Raises `InvalidInputError`: a person or picture is on both sides, or artifact, base and faces do
     not fit each other. `FormatError`: a file is something else.
     """
-    from site_agent.refinement import read_base
-
     own, others = sides.own.dataset, sides.others.dataset
     require_held_out(
         set(sides.own.persons),
@@ -119,8 +119,6 @@ def probe_gaze(
     Raises `InvalidInputError`: a person or picture is on both sides or public, or the artifact was
     made to another base. `FormatError`: a file is something else.
     """
-    from site_agent.networks.files import read_network
-
     require_persons_apart(sides)
     started = time.monotonic()
     network = read_network(base)

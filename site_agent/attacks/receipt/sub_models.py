@@ -20,7 +20,12 @@ from site_agent.attacks.receipt.findings import membership
 from site_agent.attacks.scores import MemberScores
 from site_agent.datasets import part_order, records
 from site_agent.errors import InvalidInputError
+from site_agent.evaluation.detection import overlap_scores
+from site_agent.faces.models import open_detector
 from site_agent.pictures.images import read_image
+from site_agent.training.detector_plan import HogSvmSettings
+from site_agent.training.ert import ErtSettings, train_ert
+from site_agent.training.hog_svm import train_hog_svm
 
 GroupOf = Callable[[records.AnnotatedImage], str]
 
@@ -141,8 +146,6 @@ def attack_sub_model(
 def _attack_detector(
     path: Path, model: FhogDetector, sides: FaceSides, seed: int
 ) -> Iterator[AttackFinding]:
-    from site_agent.training.detector_plan import HogSvmSettings
-    from site_agent.training.hog_svm import train_hog_svm
 
     memorised, own = sides.own.first(_CONTROL_FACES), sides.own.first(_MOST_FACES)
     others = sides.others.first(_MOST_FACES)
@@ -161,7 +164,6 @@ def _attack_detector(
 def _attack_landmarks(
     model: ShapePredictor, sides: FaceSides, seed: int
 ) -> Iterator[AttackFinding]:
-    from site_agent.training.ert import ErtSettings, train_ert
 
     sides, names = sides.complete(model.initial_shape)
     memorised, own = sides.own.first(_CONTROL_FACES), sides.own.first(_MOST_FACES)
@@ -210,9 +212,6 @@ def _join(own: Float64, others: Float64, mine: KnownFaces, theirs: KnownFaces) -
 
 def _margins(path: Path, faces: KnownFaces) -> Float64:
     """Return the highest score of a detection on each face, shape (faces,)."""
-    from site_agent.evaluation.detection import overlap_scores
-    from site_agent.faces.models import open_detector
-
     detector = open_detector(path)
     margins = []
     for grey, boxes in faces.images():

@@ -11,6 +11,7 @@ from site_agent.datasets.gaze.records import both_eyes
 from site_agent.errors import TrainingFailedError
 from site_agent.evaluation.gaze import draw_shots, few_shot_error
 from site_agent.federated.plan import make_plan
+from site_agent.networks.files import new_network, predict_gaze, to_module
 from site_agent.runs.progress import Progress
 from site_agent.studies.cross_encoder.settings import FEDERATED
 from site_agent.studies.eyes import StudyJob, StudySamples, spread_over_sessions
@@ -67,8 +68,6 @@ def _person_errors(
 
 def _features(job: StudyJob, samples: StudySamples, progress: Progress) -> gaze_head.Features:
     """Return how a method describes patches; all but the mean gaze know the head pose, too."""
-    from site_agent.networks.files import new_network, to_module
-
     method, settings = job.run.method, job.settings
     if method == "mean-gaze":
         return gaze_head.no_features
@@ -98,7 +97,6 @@ def _sites(job: StudyJob, samples: StudySamples) -> StudySamples:
 def _train_in_rounds(job: StudyJob, samples: StudySamples, progress: Progress) -> nn.Module:
     """Return the encoder of rounds in which each person is a site."""
     from site_agent.federated.in_process import run_rounds
-    from site_agent.networks.files import new_network, to_module
 
     settings, run = job.settings, job.run
     name = settings.architecture
@@ -121,7 +119,6 @@ def _train_in_rounds(job: StudyJob, samples: StudySamples, progress: Progress) -
 def _train_in_one_place(job: StudyJob, samples: StudySamples, progress: Progress) -> nn.Module:
     import torch
 
-    from site_agent.networks.files import new_network, to_module
     from site_agent.training.cross_encoder.loop import to_tensors, train_epoch
     from site_agent.training.gaze.loop import make_optimiser, repeatable
 
@@ -146,7 +143,6 @@ def _supervised_error(
     """Return the error of a network of the same layers that learns from the shots alone."""
     import torch
 
-    from site_agent.networks.files import new_network, predict_gaze, to_module
     from site_agent.training.gaze.loop import make_optimiser, repeatable, to_tensors, train_epoch
 
     module = to_module(new_network(f"{job.settings.architecture}-gaze", job.run.seed))

@@ -38,6 +38,7 @@ from site_agent.studies.egocentric.protocol import (
 )
 from site_agent.studies.egocentric.report import write_report
 from site_agent.studies.runs import Conduct, StudyResults, open_study
+from site_agent.training.saliency import clip_shape
 
 SCHEMA = "poolctl-egocentric-study/2"
 _READING = 0.02
@@ -107,8 +108,6 @@ class _Data:
         self._folder, self._dataset, self.settings = folder, dataset, settings
 
     def file(self, run: Run, progress: Progress) -> Path:
-        from site_agent.training.saliency import clip_shape
-
         seed = 0 if run.world == DATA else run.seed
         path = self._folder / f"{run.world}-seed{seed}-{self._size(run.world)}.npz"
         if not path.is_file():

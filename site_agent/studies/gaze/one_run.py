@@ -15,6 +15,7 @@ from aggregators.models import NetworkContribution, StateDict
 from site_agent.datasets.gaze.records import GazeSamples, angular_errors_deg, join_samples
 from site_agent.errors import TrainingFailedError
 from site_agent.federated.plan import FederationPlan, make_plan
+from site_agent.networks.files import new_network, predict_gaze, to_module
 from site_agent.runs.progress import Progress
 from site_agent.studies.eyes import StudyJob, StudySamples
 from site_agent.studies.gaze.protocol import Run, held_out_sessions
@@ -93,7 +94,6 @@ def _train(
 def _train_in_one_place(job: StudyJob, samples: GazeSamples) -> Iterator[nn.Module]:
     import torch
 
-    from site_agent.networks.files import new_network, to_module
     from site_agent.training.gaze.loop import repeatable, sgd, to_tensors, train_epoch
 
     run, local = job.run, _local_training(job)
@@ -114,7 +114,6 @@ def _train_in_one_place(job: StudyJob, samples: GazeSamples) -> Iterator[nn.Modu
 
 def _train_in_rounds(job: StudyJob, sites: Mapping[str, GazeSamples]) -> Iterator[nn.Module]:
     from site_agent.federated.in_process import run_rounds
-    from site_agent.networks.files import new_network, to_module
 
     run = job.run
 
@@ -181,8 +180,6 @@ def _local_training(job: StudyJob) -> LocalTraining:
 
 
 def _mean_error(module: nn.Module, samples: GazeSamples) -> float | None:
-    from site_agent.networks.files import predict_gaze
-
     found = predict_gaze(module, samples.patches, samples.head)
     if not np.isfinite(found).all():
         return None

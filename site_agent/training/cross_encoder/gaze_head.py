@@ -24,6 +24,14 @@ from site_agent.datasets.gaze.records import HELD_OUT_SHARE
 from site_agent.errors import InvalidInputError, TrainingDataError
 from site_agent.evaluation.gaze import draw_shots, few_shot_error, find_components, fit_head
 from site_agent.networks.architectures import require_kind
+from site_agent.networks.files import (
+    encode_gaze,
+    from_module,
+    new_network,
+    read_network,
+    to_inputs,
+    to_module,
+)
 from site_agent.runs.progress import Progress, no_progress
 from site_agent.settings import Settings
 from site_agent.training.overlap import training_records
@@ -101,8 +109,6 @@ def train_gaze_head(
     `read_shots`; or the encoder is of another kind of network. `TrainingFailedError`: the output
     cannot be written.
     """
-    from site_agent.networks.files import read_network, to_module
-
     encoder, output = Path(encoder), Path(output)
     begun = begin_training(output)
     network = read_network(encoder)
@@ -142,8 +148,6 @@ def recorded_settings(settings: GazeHeadSettings, encoder: Path | str) -> dict[s
 
 def add_head(network: StateDict, module: nn.Module, shots: gaze.GazeSamples) -> StateDict:
     """Return the gaze network of an encoder, with a head that is fitted to shots."""
-    from site_agent.networks.files import from_module, new_network, to_module
-
     small = network.metadata["architecture"].endswith("-small")
     name = "cross-encoder-small-gaze" if small else "cross-encoder-gaze"
     # The first parameters are replaced, all of them.
@@ -166,8 +170,6 @@ def score_heads(
     The random encoder has the same layers; PCA-12 sees all patches that were offered, as an encoder
     could.
     """
-    from site_agent.networks.files import new_network, to_module
-
     features = {
         OWN: encoder_features(module),
         BASELINES[0]: encoder_features(to_module(new_network(architecture, seed))),
@@ -188,8 +190,6 @@ Features = Callable[[gaze.GazeSamples], Float64]
 
 def encoder_features(module: nn.Module) -> Features:
     """Return the gaze features of an encoder, with the head angles."""
-    from site_agent.networks.files import encode_gaze
-
     return lambda own: np.concatenate([encode_gaze(module, own.patches), own.head], axis=1)
 
 
@@ -210,8 +210,6 @@ def no_features(samples: gaze.GazeSamples) -> Float64:
 
 
 def _pixels(samples: gaze.GazeSamples) -> Float64:
-    from site_agent.networks.files import to_inputs
-
     return to_inputs(samples.patches).flatten(1).numpy().astype(np.float64)
 
 
