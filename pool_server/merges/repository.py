@@ -3,6 +3,7 @@
 from collections import defaultdict
 from collections.abc import Sequence
 from datetime import datetime
+from functools import cache
 
 import sqlalchemy as sa
 from sqlalchemy.orm import Session, aliased, joinedload
@@ -58,10 +59,14 @@ def takes_part_in_round(session: Session, site_id: int, round_id: int) -> bool:
 
 def has_waiting(session: Session, *, of_rounds: bool) -> bool:
     """Return whether there is a job to take or to give up; called often, so it only reads."""
-    waiting = sa.select(MergeJobRecord.id).where(
-        sa.or_(MergeJobRecord.state == QUEUED, _died(now_utc())), _is_of_rounds(of_rounds)
-    )
-    return session.scalar(waiting.limit(1)) is not None
+    return session.scalar(_waiting(of_rounds), {"now": now_utc()}) is not None
+
+
+@cache
+def _waiting(of_rounds: bool) -> sa.Select[int]:
+    # To build it takes longer than to run it.
+    is_waiting = sa.or_(MergeJobRecord.state == QUEUED, _died(sa.bindparam("now")))
+    return sa.select(MergeJobRecord.id).where(is_waiting, _is_of_rounds(of_rounds)).limit(1)
 
 
 def claim_next(
@@ -272,7 +277,7 @@ def _is_of_rounds(of_rounds: bool) -> sa.ColumnElement[bool]:
     return MergeJobRecord.round_id.is_not(None) if of_rounds else MergeJobRecord.round_id.is_(None)
 
 
-def _died(now: datetime) -> sa.ColumnElement[bool]:
+def _died(now: datetime | sa.BindParameter[datetime]) -> sa.ColumnElement[bool]:
     return sa.and_(MergeJobRecord.state == RUNNING, MergeJobRecord.claim_expires_at < now)
 
 

@@ -18,6 +18,7 @@ import pytest
 
 from cli.frame.app import main
 from tests.conftest import PROJECT_ROOT
+from tests.forked import popen
 
 
 @dataclass(frozen=True)
@@ -109,7 +110,9 @@ def _nothing_left_running() -> Iterator[None]:
 
 def start_process(*words: object, **environment: str) -> subprocess.Popen[str]:
     """Start a command as a process of its own, which lasts as long as the test at most."""
-    process = subprocess.Popen(
+    # What Python reads from its environment when it starts takes a process that starts it.
+    start = subprocess.Popen if "PYTHONPATH" in environment else popen
+    process = start(
         [sys.executable, "-m", "cli", *[str(word) for word in words]],
         cwd=PROJECT_ROOT,
         env=os.environ | environment,

@@ -5,6 +5,7 @@
 alternate between them. Tests of the API run on the embedded pool; those marked ``both_databases``
 on PostgreSQL as well: where the database matters, and one test of each noun. Those marked
 ``both_shapes`` run on the consortium's pool, too: where the storage or several processes matter.
+Of several such tests of one noun the others are ``both_shapes(slow=True)``.
 """
 
 from __future__ import annotations
@@ -32,9 +33,12 @@ MakePlace = Callable[[], dict[str, Any]]
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "shape" in metafunc.fixturenames:
-        marks = {"both_databases": POSTGRESQL, "both_shapes": CONSORTIUM}
-        marked = [each for each in marks if metafunc.definition.get_closest_marker(each)]
-        shapes = [EMBEDDED, *(marks[each] for each in marked)]
+        shapes = [EMBEDDED]
+        for name, other in (("both_databases", POSTGRESQL), ("both_shapes", CONSORTIUM)):
+            marker = metafunc.definition.get_closest_marker(name)
+            if marker is not None:
+                slow = [pytest.mark.slow] if marker.kwargs.get("slow") else []
+                shapes.append(pytest.param(*other.values, marks=[*other.marks, *slow]))
         metafunc.parametrize("shape", shapes, indirect=True, scope="module")
 
 

@@ -22,7 +22,7 @@ from tests.pool_server.server_process import ServerProcess, put_empty_database, 
 SMALL_PART_BYTES = 64 * 1024
 # Tests come from one address and are many; those of the limits themselves set others. They wait
 # for what the pool does in the background, so it looks for that more often.
-UNHURRIED = {"tries_per_minute": 1_000_000, "poll_interval_s": 0.1}
+UNHURRIED = {"tries_per_minute": 1_000_000, "poll_interval_s": 0.2}
 
 
 @dataclass

@@ -95,7 +95,7 @@ def test_a_promise_that_does_not_hold_publishes_nothing(
     assert member.get("/api/v1/models/merges/promised").status_code == 404
 
 
-@pytest.mark.both_shapes
+@pytest.mark.both_shapes(slow=True)
 def test_the_fit_of_models_comes_with_their_descriptions(
     member: httpx.Client, sub_models: list[dict[str, Any]]
 ) -> None:

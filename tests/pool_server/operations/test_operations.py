@@ -110,7 +110,7 @@ def other_shape(filled: PoolDriver, request: pytest.FixtureRequest, tmp_path: Pa
     )
 
 
-@pytest.mark.both_shapes
+@pytest.mark.both_shapes(slow=True)
 def test_a_pool_moves_to_the_other_shape(
     filled: PoolDriver, other_shape: PoolSettings, tmp_path: Path
 ) -> None:

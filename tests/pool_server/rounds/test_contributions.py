@@ -79,7 +79,7 @@ def test_listings_are_paged_and_filtered(
     assert found == keys[::-1]
 
 
-@pytest.mark.both_shapes
+@pytest.mark.both_shapes(slow=True)
 def test_contributing_once(pool: PoolDriver, base: tuple[ShapePredictor, str]) -> None:
     key = start_round(pool, base[1])["round_id"]
     client = pool.member(SITES[1])

@@ -19,16 +19,18 @@ from site_agent.attacks.dualview import (
     ssim,
 )
 from site_agent.attacks.leaks import Leak, Losses, leak_of
-from site_agent.datasets.gaze.records import join_samples
+from site_agent.datasets.gaze.records import GazeSamples, join_samples
 from tests.site_agent.attacks.drawn_sites import persons, recorded
 
 pytestmark = pytest.mark.usefixtures("small_lenet")
 
-PUBLIC = [others for _, others in persons().values()]
+
+def public_eyes() -> list[GazeSamples]:
+    return [others for _, others in persons().values()]
 
 
 def test_codes_of_public_eyes_have_mean_0_and_variance_1_and_decode_to_them() -> None:
-    samples = join_samples(PUBLIC)
+    samples = join_samples(public_eyes())
     prior = fit_prior(samples.patches, len(samples) - 1)
     codes = prior.encode(samples.patches)
     np.testing.assert_allclose(codes.mean(axis=0), 0, atol=1e-6)
@@ -38,7 +40,7 @@ def test_codes_of_public_eyes_have_mean_0_and_variance_1_and_decode_to_them() ->
 
 
 def test_the_search_finds_pictures_that_the_network_knows_better() -> None:
-    public = join_samples(PUBLIC)
+    public = join_samples(public_eyes())
     prior, sites = fit_prior(public.patches, 16), list(persons())
     settings = InversionSettings(prior=1.0, gaze=6.0, restarts=2, steps=8, learning_rate=0.05)
     victims = Victims(sites, np.zeros((len(sites), prior.components)))
@@ -79,9 +81,9 @@ def test_densities_are_learnt_from_shadow_sites() -> None:
 
 
 def test_judges_know_persons_and_likeness() -> None:
-    embedding = fit_embedding(join_samples(PUBLIC))
+    embedding = fit_embedding(join_samples(public_eyes()))
     trains = [own[:10] for own, _ in persons().values()]
-    similar = embedding.similarities(np.array([own.patches for own in trains]), PUBLIC)
+    similar = embedding.similarities(np.array([own.patches for own in trains]), public_eyes())
     assert list(similar.argmax(axis=1)) == list(range(len(trains)))
     picture = trains[0].patches[0]
     assert ssim(picture, picture) == pytest.approx(1)

@@ -38,14 +38,26 @@ def landmark_file(drawn_faces: FaceDataset, tmp_path_factory: pytest.TempPathFac
 
 
 @pytest.fixture(scope="session")
-def eyes_file(drawn_faces: FaceDataset, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def good_eyes_file(drawn_faces: FaceDataset, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The same of the eyes alone, with nothing beside it that says so."""
 
     def make(folder: Path) -> None:
         train_landmarks(drawn_faces, folder / "eyes.dat", parts=("eyes",))
         metadata_path(folder / "eyes.dat").unlink()
 
-    return made_once(tmp_path_factory, "blink-eyes", make) / "eyes.dat"
+    return made_once(tmp_path_factory, "good-eyes", make) / "eyes.dat"
+
+
+@pytest.fixture(scope="session")
+def eyes_file(training_faces: FaceDataset, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A rough model of the eyes alone, for what does not depend on where it sees them."""
+
+    def make(folder: Path) -> None:
+        settings = ErtSettings(num_trees_per_cascade_level=10, cascade_depth=3, parts=("eyes",))
+        train_ert(training_faces, folder / "eyes.dat", settings, training_scores=False)
+        metadata_path(folder / "eyes.dat").unlink()
+
+    return made_once(tmp_path_factory, "rough-eyes", make) / "eyes.dat"
 
 
 def train_landmarks(dataset: FaceDataset, path: Path, parts: tuple[str, ...] = ()) -> None:

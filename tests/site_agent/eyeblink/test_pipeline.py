@@ -104,17 +104,19 @@ def test_a_video_without_faces(tmp_path: Path, landmark_file: Path) -> None:
 
 @pytest.mark.slow
 def test_a_model_of_the_eyes_alone_sees_the_same_blinks(
-    recording: Path, eyes_file: Path, tmp_path: Path
+    recording: Path, good_eyes_file: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / "out"
     settings = BlinkAnalysisSettings(outputs=frozenset({"overlay"}))
-    summary = run_blink_analysis(recording, landmarks=eyes_file, out_dir=out, settings=settings)
+    summary = run_blink_analysis(
+        recording, landmarks=good_eyes_file, out_dir=out, settings=settings
+    )
     found = [
         (float(row["onset_s"]), float(row["offset_s"])) for row in rows_of(summary.files["blinks"])
     ]
     assert match_blinks(found, true_blinks(recording)).f1 > 0.8
     assert summary.face_found_pct > 95.0
-    lips = read_model(eyes_file)
+    lips = read_model(good_eyes_file)
     assert isinstance(lips, ShapePredictor)
     turned = replace(lips, initial_shape=np.ascontiguousarray(lips.initial_shape[::-1]))
     write_model(turned, tmp_path / "twelve.dat")

@@ -22,6 +22,7 @@ from site_agent.federated.plan import make_plan
 from site_agent.federated.tasks import GazeTask
 from site_agent.networks.files import new_network
 from tests.conftest import PROJECT_ROOT
+from tests.forked import popen
 from tests.site_agent.datasets.gaze.made import folder_of, samples_of
 
 OPTIONS = {"batch_size": "8", "eta": "0.0005"}
@@ -43,7 +44,7 @@ class Federation:
         options = [word for item in OPTIONS.items() for word in ("--option", "=".join(item))]
         words = ["federated", "simulate", self.table, "--method", "fedadam", "--base", self.base]
         words += ["--rounds", self.rounds, "--holdout", "none", "-o", self.place, *options]
-        return subprocess.Popen(
+        return popen(
             [sys.executable, "-m", "cli", *map(str, words)],
             cwd=PROJECT_ROOT,
             stdin=subprocess.DEVNULL,
