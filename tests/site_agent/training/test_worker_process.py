@@ -80,7 +80,7 @@ def test_the_worker_dies_with_its_parent(training_faces: FaceDataset, tmp_path: 
     script = """
         import sys
         from site_agent.datasets.imglab_xml import read_imglab_xml
-        from site_agent.training import ErtSettings, train_ert
+        from site_agent.training.ert import ErtSettings, train_ert
         settings = ErtSettings(num_trees_per_cascade_level=500, oversampling_amount=200)
         tell = lambda fraction, text: print(text, flush=True)
         train_ert(read_imglab_xml(sys.argv[1]), sys.argv[2], settings, tell)
