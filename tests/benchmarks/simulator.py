@@ -24,12 +24,12 @@ from site_agent.datasets.synthetic.eye_patches.dataset import RenderSettings, wr
 _LOOP = """
 import sys
 from pathlib import Path
-from site_agent.federated.engines.simulator import divide
+from site_agent.federated.engines.simulator.folder import divide
 from site_agent.federated.engines.simulator.folder import score_network
 from site_agent.federated.tasks import GazeTask
 from site_agent.federated.in_process import run_rounds
 from site_agent.federated.plan import make_plan
-from site_agent.networks import new_network
+from site_agent.networks.files import new_network
 data = divide(Path(sys.argv[1]), GazeTask())
 sites = {site: each.read() for site, each in data.sites.items()}
 plan = make_plan("fedavg", {"seed": 0}, rounds=int(sys.argv[2]))

@@ -220,7 +220,7 @@ from pathlib import Path
 from aggregators.methods.networks import write_network_contribution
 from aggregators.methods.round_options import LocalTraining
 from site_agent.federated.local_training import Privacy, train_contribution
-from site_agent.networks import new_network
+from site_agent.networks.files import new_network
 from tests.site_agent.federated.small_sites import samples_at
 folder = Path({str(tmp_path)!r})
 settings = LocalTraining(batch_size=2, dp_epsilon=3.0)
