@@ -4,9 +4,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from aggregators.errors import UnknownMethodError
+from aggregators.methods import leaf_refit, mwma, wba
 from aggregators.methods.contract import AggregationMethod
-from aggregators.methods.leaf_refit import LeafRefit
-from aggregators.methods.mwma import Mwma
 from aggregators.methods.networks import masked_mean
 from aggregators.methods.networks.fedavg import FedAvg
 from aggregators.methods.networks.fedopt import FedAdagrad, FedAdam, FedAvgM, FedYogi
@@ -15,13 +14,12 @@ from aggregators.methods.networks.geometric_median import GeometricMedian
 from aggregators.methods.networks.krum import Krum
 from aggregators.methods.networks.norm_clip import NormClip
 from aggregators.methods.networks.trimmed_mean import Median, TrimmedMean
-from aggregators.methods.wba import WbaCascade, WbaFinal
 
 _ALL: tuple[AggregationMethod[Any], ...] = (
-    Mwma(),
-    WbaFinal(),
-    WbaCascade(),
-    LeafRefit(),
+    mwma.Mwma(),
+    wba.WbaFinal(),
+    wba.WbaCascade(),
+    leaf_refit.LeafRefit(),
     FedAvg(),
     FedAvgM(),
     FedAdam(),

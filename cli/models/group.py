@@ -16,13 +16,6 @@ from cli.frame.options import Argument, LimitOption, LongOption, Option, command
 from cli.frame.output import Invocation, Reply, TableText, listing
 from cli.models import descriptions as models_words
 from cli.models import records, sharing, withdrawals
-from cli.models.records import (
-    KindOption,
-    evaluation_table,
-    family_lines,
-    receipt_tables,
-    state_words,
-)
 from cli.options.versions import term_words
 
 if TYPE_CHECKING:
@@ -49,7 +42,7 @@ def ls(
         list[str] | None, Argument("Words in the name, site, description or labels.", "TEXT")
     ] = None,
     *,
-    kind: KindOption = None,
+    kind: records.KindOption = None,
     label: Annotated[
         Sequence[str],
         Option("Has this label, or one within a bound such as 'images>=500'.", "KEY[=VALUE]"),
@@ -226,7 +219,7 @@ def info(
         ["address", version.address],
         ["signature", finding],
         ["kind", f"{version.kind} ({version.format})"],
-        ["state", state_words(version)],
+        ["state", records.state_words(version)],
         *_standing_rows(version),
         ["visible to", version.visibility],
         *[["alias", f"{version.site}/{version.name}@{alias}"] for alias in version.aliases],
@@ -260,8 +253,8 @@ def info(
     }
     text: list[str | TableText] = [TableText(["what", "value"], rows)]
     if measured:
-        text.append(evaluation_table(measured))
-    text += receipt_tables(receipts)
+        text.append(records.evaluation_table(measured))
+    text += records.receipt_tables(receipts)
     return Reply(data, text, [version.address])
 
 
@@ -304,7 +297,7 @@ def lineage(
         else:
             answer = pool.models.lineage(address, recipes=recipes)
     digests = [node.digest for node in answer.nodes]
-    return Reply(answer, list(family_lines(answer)), digests)
+    return Reply(answer, list(records.family_lines(answer)), digests)
 
 
 def _short(value: object) -> str:

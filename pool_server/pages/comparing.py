@@ -11,10 +11,7 @@ from fastapi import Request
 from starlette.responses import Response
 
 from pool_server.errors import RefusedError
-from pool_server.pages import words
-from pool_server.pages.forms import Form, read_form
-from pool_server.pages.matrix import Matrix, build_matrix, row_of
-from pool_server.pages.page_route import page_router
+from pool_server.pages import forms, matrix, page_route, words
 from pool_server.pages.pool_api import PoolApi, RefusedByApiError
 from pool_server.pages.showing import EMPTY_FORM, FormState, go_to, refused_form, show
 from pool_server.pages.visitor import Anyone, Visitor
@@ -24,7 +21,7 @@ from pool_server.wire.merges import MOST_COMPARED, FitResponse, MergeJobResponse
 from pool_server.wire.models import ModelVersionResponse
 from pool_server.wire.names import ModelAddress
 
-router = page_router()
+router = page_route.page_router()
 PURPOSES = ("", *get_args(Purpose))
 _BUILD = ("format", "parts", "levels", "members", "window_width_px", "window_height_px",
           "cell_size_px", "detectors", "architecture", "parameters")  # fmt: skip
@@ -126,16 +123,16 @@ def _terms(version: ModelVersionResponse) -> list[str]:
     return [f"{each.label or each.code} {each.detail}".strip() for each in version.terms]
 
 
-async def _measured(api: PoolApi, versions: Sequence[ModelVersionResponse]) -> Matrix | None:
+async def _measured(api: PoolApi, versions: Sequence[ModelVersionResponse]) -> matrix.Matrix | None:
     if not versions:
         return None
     score = HEADLINES.get(versions[0].kind, "mean_error")
     found = await find_scores(api, score, [each.address for each in versions])
     rows = [
-        found.get(each.address) or row_of(each.address, each.digest, each.kind, (), score)
+        found.get(each.address) or matrix.row_of(each.address, each.digest, each.kind, (), score)
         for each in versions
     ]
-    return build_matrix(score, rows, keep_empty=True)
+    return matrix.build_matrix(score, rows, keep_empty=True)
 
 
 async def find_scores(api: PoolApi, score: str, addresses: Sequence[str]) -> dict[str, MatrixRow]:
@@ -147,7 +144,7 @@ async def find_scores(api: PoolApi, score: str, addresses: Sequence[str]) -> dic
 @router.post("/merges")
 async def merge(request: Request, visitor: Anyone) -> Response:
     """Have the pool merge the models, and lead to the merge; or show what is wrong."""
-    form = await read_form(request)
+    form = await forms.read_form(request)
     try:
         fit = await _fit(visitor.api, [_parse(each) for each in form.all("model")])
         wanted = _merge_request(visitor, form, fit.versions)
@@ -160,7 +157,7 @@ async def merge(request: Request, visitor: Anyone) -> Response:
 
 
 def _merge_request(
-    visitor: Visitor, form: Form, versions: Sequence[ModelVersionResponse]
+    visitor: Visitor, form: forms.Form, versions: Sequence[ModelVersionResponse]
 ) -> dict[str, object]:
     weights = form.all("weight")
     if len(weights) != len(versions):

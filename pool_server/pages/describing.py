@@ -9,17 +9,13 @@ from fastapi import Request
 from starlette.responses import Response
 
 from pool_server.errors import RefusedError
-from pool_server.pages import words
-from pool_server.pages.forms import Form, read_form
+from pool_server.pages import forms, page_route, pool_api, showing, words
 from pool_server.pages.model import api_path, find_version, read_address
-from pool_server.pages.page_route import page_router
-from pool_server.pages.pool_api import RefusedByApiError
-from pool_server.pages.showing import EMPTY_FORM, FormState, go_to, refused_form, show
 from pool_server.pages.visitor import Anyone, Visitor
 from pool_server.wire.cards import CardResponse
 from pool_server.wire.models import RIGHTS, VISIBILITIES, SharingResponse
 
-router = page_router()
+router = page_route.page_router()
 V = TypeVar("V")
 
 
@@ -49,14 +45,14 @@ def read_lines(text: str, what: str, read: Callable[[str], V]) -> dict[str, V]:
 @router.get("/models/{site}/{name}/manage")
 async def manage_page(visitor: Anyone, site: str, name: str) -> Response:
     """Show the forms of a version's owners."""
-    return await _show(visitor, site, name, EMPTY_FORM)
+    return await _show(visitor, site, name, showing.EMPTY_FORM)
 
 
-async def _show(visitor: Visitor, site: str, name: str, form: FormState) -> Response:
+async def _show(visitor: Visitor, site: str, name: str, form: showing.FormState) -> Response:
     address = read_address(site, name)
     version = await find_version(visitor.api, address)
     model = f"/models/{address.site}/{address.name}"
-    return await show(
+    return await showing.show(
         visitor,
         "manage.html",
         version=version,
@@ -72,18 +68,18 @@ async def _show(visitor: Visitor, site: str, name: str, form: FormState) -> Resp
 @router.post("/models/{site}/{name}/manage")
 async def manage(request: Request, visitor: Anyone, site: str, name: str) -> Response:
     """Change what one of the forms is about."""
-    form = await read_form(request)
+    form = await forms.read_form(request)
     address = read_address(site, name)
     version, model = api_path(address), f"/models/{address.site}/{address.name}"
     try:
         method, path, body = _change(form, version, model)
         await visitor.api.send(method, path, body)
-    except (RefusedByApiError, RefusedError) as error:
-        return await _show(visitor, site, name, refused_form(form, error))
-    return go_to(f"/models/{site}/{name}")
+    except (pool_api.RefusedByApiError, RefusedError) as error:
+        return await _show(visitor, site, name, showing.refused_form(form, error))
+    return showing.go_to(f"/models/{site}/{name}")
 
 
-def _change(form: Form, version: str, model: str) -> tuple[str, str, dict[str, Any]]:
+def _change(form: forms.Form, version: str, model: str) -> tuple[str, str, dict[str, Any]]:
     """Return the request of the API that a form stands for."""
     if form["what"] == "sharing":
         shared: dict[str, Any] = {"visibility": form["visibility"]}

@@ -13,15 +13,12 @@ from pool_server.http.error_responses import request_id_of
 from pool_server.http.identity import find_token
 from pool_server.http.rate_limits import Limits, client_address, rate_limit_key
 from pool_server.http.session import Parts, ServerParts, WritingSession
-from pool_server.pages.forms import read_form
-from pool_server.pages.page_route import page_router
-from pool_server.pages.pool_api import PoolApi, RefusedByApiError
-from pool_server.pages.showing import EMPTY_FORM, go_to, refused_form, show
+from pool_server.pages import forms, page_route, pool_api, showing
 from pool_server.pages.visitor import Anyone, cookie_name, own_address, own_path, set_cookie
 from pool_server.people.browser_sessions import begin_session, end_sessions, use_login_link
 from pool_server.wire.people import TokenCreatedResponse
 
-router = page_router()
+router = page_route.page_router()
 
 
 @router.get("/login")
@@ -32,21 +29,21 @@ async def login_page(
     invitation: str = "",
 ) -> Response:
     """Show the form; a link is not used up by being looked at, as some mail programs do."""
-    return await show(
+    return await showing.show(
         visitor,
         "login.html",
         has_secret=bool(link or invitation),
         next=own_path(onward),
         link=link,
         invitation=invitation,
-        form=EMPTY_FORM,
+        form=showing.EMPTY_FORM,
     )
 
 
 @router.post("/login")
 async def log_in(request: Request, visitor: Anyone, parts: Parts, limits: Limits) -> Response:
     """Begin a session with a secret of its own, whatever cookie the browser came with."""
-    form = await read_form(request)
+    form = await forms.read_form(request)
     address = client_address(request)
     try:
         secret = await anyio.to_thread.run_sync(_begin, request, parts, form["token"], form["link"])
@@ -56,16 +53,16 @@ async def log_in(request: Request, visitor: Anyone, parts: Parts, limits: Limits
             limits.failed_logins.take(rate_limit_key(address), "attempts to log in")
         except PoolError as too_many:
             problem = too_many
-        return await show(
+        return await showing.show(
             visitor,
             "login.html",
             status=429 if problem is not error else 401,
             next=own_path(form["next"]),
             link="",
             invitation="",
-            form=refused_form(form, problem),
+            form=showing.refused_form(form, problem),
         )
-    response = go_to(own_path(form["next"]))
+    response = showing.go_to(own_path(form["next"]))
     set_cookie(response, request, secret)
     return response
 
@@ -85,14 +82,14 @@ def _begin(request: Request, parts: ServerParts, secret: str, link: str) -> str:
 @router.post("/login/invitation")
 async def accept_invitation(request: Request, visitor: Anyone, parts: Parts) -> Response:
     """Become a user of the site that invited, logged in, with a token for the command line."""
-    form = await read_form(request)
+    form = await forms.read_form(request)
     wanted = {"secret": form["invitation"], "name": form["name"]}
     if form["display_name"]:
         wanted["display_name"] = form["display_name"]
     try:
-        made = await PoolApi(request, None).send("POST", "/invitations/accept", wanted)
-    except RefusedByApiError as refusal:
-        return await show(
+        made = await pool_api.PoolApi(request, None).send("POST", "/invitations/accept", wanted)
+    except pool_api.RefusedByApiError as refusal:
+        return await showing.show(
             visitor,
             "login.html",
             status=refusal.status,
@@ -100,11 +97,11 @@ async def accept_invitation(request: Request, visitor: Anyone, parts: Parts) -> 
             next="/",
             link="",
             invitation=form["invitation"],
-            form=refused_form(form, refusal),
+            form=showing.refused_form(form, refusal),
         )
     token = TokenCreatedResponse.model_validate_json(made)
     secret = await anyio.to_thread.run_sync(_begin, request, parts, token.secret, "")
-    response = await show(
+    response = await showing.show(
         visitor,
         "secret.html",
         has_secret=True,
@@ -124,7 +121,7 @@ def log_out(request: Request, visitor: Anyone, session: WritingSession) -> Respo
     """End the session; the browser forgets its cookie."""
     if visitor.session is not None:
         end_sessions(session, visitor.session.caller, visitor.session.session_id)
-    response = go_to("/")
+    response = showing.go_to("/")
     response.delete_cookie(
         cookie_name(request), path="/", secure=request.url.scheme == "https", httponly=True
     )

@@ -10,26 +10,14 @@ from datetime import datetime
 from starlette.responses import Response
 
 from pool_server.errors import MissingError
-from pool_server.pages import words
-from pool_server.pages.card_text import card_html
-from pool_server.pages.family_drawing import draw_family, list_relatives
+from pool_server.pages import card_text, family_drawing, page_route, pool_api, showing, words
 from pool_server.pages.matrix import Cell, Column, Matrix, build_matrix, row_of
-from pool_server.pages.page_route import page_router
-from pool_server.pages.pool_api import PoolApi
-from pool_server.pages.showing import asking, go_to, show
 from pool_server.pages.visitor import Anyone
-from pool_server.wire.cards import CardResponse, ReceiptPage, read_card
+from pool_server.wire import cards, models
 from pool_server.wire.evaluations import HEADLINES, SCORES, EvaluationMatrix, EvaluationPage
-from pool_server.wire.models import (
-    LATEST,
-    LineageResponse,
-    ModelPage,
-    ModelVersionResponse,
-    SharingResponse,
-)
 from pool_server.wire.names import ModelAddress
 
-router = page_router()
+router = page_route.page_router()
 MOST_COMPARED = 8
 CAPTIONS = {
     "ert": "The mean shape; each halo is how far the trees move a point.",
@@ -65,23 +53,23 @@ def read_address(site: str, name: str) -> ModelAddress:
 
 def api_path(address: ModelAddress) -> str:
     """Return the path of a version in the API."""
-    reference = address.reference or LATEST
+    reference = address.reference or models.LATEST
     return f"/models/{address.site}/{address.name}/versions/{reference}"
 
 
-def exact_path(version: ModelVersionResponse) -> str:
+def exact_path(version: models.ModelVersionResponse) -> str:
     """Return the path of this version in the API, whatever is newest meanwhile."""
     return api_path(ModelAddress(version.site, version.name, str(version.version)))
 
 
-async def find_version(api: PoolApi, address: ModelAddress) -> ModelVersionResponse:
-    return await api.get(ModelVersionResponse, api_path(address))
+async def find_version(api: pool_api.PoolApi, address: ModelAddress) -> models.ModelVersionResponse:
+    return await api.get(models.ModelVersionResponse, api_path(address))
 
 
 @router.get("/models/{site}")
 async def models_of_site(site: str) -> Response:
     """Lead to the listing of one site's models."""
-    return go_to(f"/models?site={site}")
+    return showing.go_to(f"/models?site={site}")
 
 
 @router.get("/models/{site}/{name}")
@@ -92,14 +80,14 @@ async def model_page(visitor: Anyone, site: str, name: str, score: str = "") -> 
     path = exact_path(version)
     shown_score = score or HEADLINES.get(version.kind, "mean_error")
     versions, evaluations, others, family, receipts = await asyncio.gather(
-        api.get(ModelPage, f"/models/{version.site}/{version.name}"),
+        api.get(models.ModelPage, f"/models/{version.site}/{version.name}"),
         api.get(EvaluationPage, f"{path}/evaluations", limit=100),
         api.get(EvaluationMatrix, "/evaluations", score=shown_score, kind=version.kind),
-        api.get(LineageResponse, f"{path}/lineage"),
-        api.get(ReceiptPage, f"{path}/receipts"),
+        api.get(models.LineageResponse, f"{path}/lineage"),
+        api.get(cards.ReceiptPage, f"{path}/receipts"),
     )
-    sharing = await asking(
-        api.get(SharingResponse, f"/models/{version.site}/{version.name}/sharing")
+    sharing = await showing.asking(
+        api.get(models.SharingResponse, f"/models/{version.site}/{version.name}/sharing")
     )
     own = row_of(version.address, version.digest, version.kind, evaluations.items, shown_score)
     near = [each for each in others.rows if each.address != version.address]
@@ -107,9 +95,9 @@ async def model_page(visitor: Anyone, site: str, name: str, score: str = "") -> 
     body = ""
     if version.has_card:
         # To make the card of a version that has none takes longer than the rest of the page.
-        card = await api.get(CardResponse, f"{path}/card")
-        body = read_card(card.source).body
-    return await show(
+        card = await api.get(cards.CardResponse, f"{path}/card")
+        body = cards.read_card(card.source).body
+    return await showing.show(
         visitor,
         "model.html",
         version=version,
@@ -124,11 +112,11 @@ async def model_page(visitor: Anyone, site: str, name: str, score: str = "") -> 
         lines=matrix.lines[:MOST_COMPARED],
         scores=sorted({name for each in evaluations.items for name in each.scores} & SCORES.keys()),
         score_words=SCORES,
-        drawing=draw_family(family, version.address),
-        ancestors=list_relatives(family, version.address, descendants=False),
-        descendants=list_relatives(family, version.address, descendants=True),
+        drawing=family_drawing.draw_family(family, version.address),
+        ancestors=family_drawing.list_relatives(family, version.address, descendants=False),
+        descendants=family_drawing.list_relatives(family, version.address, descendants=True),
         recipe=family.recipe,
-        card_html=card_html(body),
+        card_html=card_text.card_html(body),
         receipts=receipts.items,
         history=sorted(_history(version, evaluations), key=lambda each: each.at, reverse=True),
         commands=list(_commands(version)),
@@ -147,7 +135,7 @@ def _headline(matrix: Matrix) -> tuple[Column, Cell] | None:
     return min(measured, key=lambda each: not each[1].is_own, default=None)
 
 
-def _commands(version: ModelVersionResponse) -> Iterator[tuple[str, str]]:
+def _commands(version: models.ModelVersionResponse) -> Iterator[tuple[str, str]]:
     """Yield what to type to use a version, with a title."""
     address = words.short(version.address)
     if version.state == "withdrawn":
@@ -161,7 +149,9 @@ def _commands(version: ModelVersionResponse) -> Iterator[tuple[str, str]]:
         yield "Find faces", f"poolctl blink session.mp4 --detector {address} -o out/"
 
 
-def _history(version: ModelVersionResponse, evaluations: EvaluationPage) -> Iterator[HistoryEntry]:
+def _history(
+    version: models.ModelVersionResponse, evaluations: EvaluationPage
+) -> Iterator[HistoryEntry]:
     made = "merged it" if version.has_recipe else "uploaded it"
     yield HistoryEntry(version.created_at, version.created_by, made)
     if version.state_changed_at is not None:
@@ -188,7 +178,7 @@ async def download(visitor: Anyone, site: str, name: str) -> Response:
 @router.get("/models/{site}/{name}/card.md")
 async def card_source(visitor: Anyone, site: str, name: str) -> Response:
     """Send the card as Markdown."""
-    card = await visitor.api.get(CardResponse, f"{api_path(read_address(site, name))}/card")
+    card = await visitor.api.get(cards.CardResponse, f"{api_path(read_address(site, name))}/card")
     headers = {"content-disposition": 'attachment; filename="card.md"'}
     return Response(card.text, media_type="text/markdown", headers=headers)
 

@@ -13,9 +13,7 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from pool_server.errors import MissingError, PoolError
 from pool_server.http.error_responses import error_response, error_text, request_id_of
-from pool_server.pages.forms import require_own_form
-from pool_server.pages.pool_api import RefusedByApiError
-from pool_server.pages.rendering import PAGE_HEADERS
+from pool_server.pages import forms, pool_api, rendering
 from pool_server.pages.visitor import LoginNeededError, Visitor, login_address, set_cookie
 from pool_server.wire.errors import ErrorBody
 
@@ -38,7 +36,7 @@ class PageRoute(APIRoute):
             is_given = "set-cookie" in response.headers
             if visitor is not None and visitor.is_new and has_form and not is_given:
                 set_cookie(response, request, visitor.secret)
-            for name, value in PAGE_HEADERS.items():
+            for name, value in rendering.PAGE_HEADERS.items():
                 response.headers.setdefault(name, value)
             return compress(request, response)
 
@@ -52,12 +50,12 @@ def page_router() -> APIRouter:
 async def _answer(request: Request, handle: Handler) -> Response:
     try:
         if request.method not in _SAFE:
-            await require_own_form(request)
+            await forms.require_own_form(request)
         return await handle(request)
     except LoginNeededError:
         path = request.url.path + (f"?{request.url.query}" if request.url.query else "")
         return RedirectResponse(login_address(path if request.method in _SAFE else "/"), 303)
-    except RefusedByApiError as refusal:
+    except pool_api.RefusedByApiError as refusal:
         body = refusal.body
         return error_response(
             refusal.status,

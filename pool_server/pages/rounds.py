@@ -13,11 +13,8 @@ from starlette.responses import Response
 
 from pool_server.database.records import now_utc
 from pool_server.errors import RefusedError
-from pool_server.pages.comparing import find_scores
-from pool_server.pages.forms import read_form
+from pool_server.pages import comparing, forms, page_route, pool_api
 from pool_server.pages.matrix import Matrix, build_matrix
-from pool_server.pages.page_route import page_router
-from pool_server.pages.pool_api import PoolApi, RefusedByApiError
 from pool_server.pages.showing import EMPTY_FORM, FormState, asking, go_to, refused_form, show
 from pool_server.pages.visitor import Anyone, Visitor
 from pool_server.wire.evaluations import HEADLINES
@@ -30,7 +27,7 @@ from pool_server.wire.rounds import (
     SecureSessionPage,
 )
 
-router = page_router()
+router = page_route.page_router()
 RoundId = Annotated[str, Path(pattern=ROUND_KEY_PATTERN)]
 OPEN_STATES = frozenset({"open", "closed"})
 MOST_STEPS = 8
@@ -98,7 +95,7 @@ async def _show_form(visitor: Visitor, form: FormState) -> Response:
 @router.post("/rounds")
 async def start_round(request: Request, visitor: Anyone) -> Response:
     """Start a round, and lead to it."""
-    form = await read_form(request)
+    form = await forms.read_form(request)
     try:
         wanted = {
             "base": form["base"],
@@ -109,7 +106,7 @@ async def start_round(request: Request, visitor: Anyone) -> Response:
             "description": form["description"],
         }
         answer = await visitor.api.send("POST", "/rounds", wanted)
-    except (RefusedByApiError, RefusedError) as error:
+    except (pool_api.RefusedByApiError, RefusedError) as error:
         return await _show_form(visitor, refused_form(form, error))
     return go_to(f"/rounds/{RoundResponse.model_validate_json(answer).round_id}")
 
@@ -155,7 +152,7 @@ async def _show_round(visitor: Visitor, round_id: str, form: FormState) -> Respo
     )
 
 
-async def _neighbours(api: PoolApi, found: RoundResponse) -> list[RoundResponse]:
+async def _neighbours(api: pool_api.PoolApi, found: RoundResponse) -> list[RoundResponse]:
     """Return the rounds that follow each other around this one, oldest first."""
     line = [found]
     while line[0].predecessor and len(line) < MOST_STEPS:
@@ -177,17 +174,17 @@ def _steps(found: RoundResponse, line: list[RoundResponse]) -> Iterator[Step]:
         yield Step(last.number + 1, what, "")
 
 
-async def _measured(api: PoolApi, method: str, line: list[RoundResponse]) -> Matrix:
+async def _measured(api: pool_api.PoolApi, method: str, line: list[RoundResponse]) -> Matrix:
     """Return what the sites measured of the bases and the result, as far as one may see it."""
     score = HEADLINES["ert" if method == "leaf-refit" else "network"]
     known = [*(each.base for each in line), line[-1].result or ""]
     # Who may not see a base knows its digest.
     named = [each for each in dict.fromkeys(known) if each.startswith("pool://")]
-    found = await find_scores(api, score, named) if named else {}
+    found = await comparing.find_scores(api, score, named) if named else {}
     return build_matrix(score, [found[each] for each in named if each in found])
 
 
-async def _secure_phases(api: PoolApi, found: RoundResponse) -> list[SecurePhase]:
+async def _secure_phases(api: pool_api.PoolApi, found: RoundResponse) -> list[SecurePhase]:
     """Return how far each attempt at the round's secure sum is."""
     if found.secure is None:
         return []
@@ -208,7 +205,7 @@ async def _secure_phases(api: PoolApi, found: RoundResponse) -> list[SecurePhase
 @router.post("/rounds/{round_id}/{act}")
 async def act_on_round(request: Request, visitor: Anyone, round_id: RoundId, act: str) -> Response:
     """Finish, close or cancel a round, or take one's contribution back."""
-    form = await read_form(request)
+    form = await forms.read_form(request)
     path, site = f"/rounds/{round_id}", visitor.member.site
     place = {"site": form["site"], "name": form["name"]}
     acts = {
@@ -224,6 +221,6 @@ async def act_on_round(request: Request, visitor: Anyone, round_id: RoundId, act
         )
     try:
         await visitor.api.send(*acts[act])
-    except RefusedByApiError as refusal:
+    except pool_api.RefusedByApiError as refusal:
         return await _show_round(visitor, round_id, refused_form(form, refusal))
     return go_to(path)

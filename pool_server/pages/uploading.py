@@ -13,16 +13,13 @@ from fastapi import Path, Request
 from starlette.responses import Response
 
 from pool_server.http.session import Parts
-from pool_server.pages.describing import read_lines
-from pool_server.pages.forms import Form, read_form
-from pool_server.pages.page_route import page_router
-from pool_server.pages.showing import go_to, show
+from pool_server.pages import describing, forms, page_route, showing
 from pool_server.pages.visitor import Anyone
 from pool_server.wire.labels import VocabularyResponse
 from pool_server.wire.models import VISIBILITIES
 from pool_server.wire.uploads import OpenUploadPage
 
-router = page_router()
+router = page_route.page_router()
 UploadId = Annotated[str, Path(pattern="^[0-9a-f]{32}$")]
 MOST_BROWSER_BYTES = 1 << 30
 """Larger files are sent by the command, which goes on by itself after a break."""
@@ -35,7 +32,7 @@ async def upload_page(visitor: Anyone, parts: Parts) -> Response:
     visitor.member.require_upload_to(visitor.member.site)
     vocabulary = await visitor.api.get(VocabularyResponse, "/vocabulary")
     settings = parts.settings
-    return await show(
+    return await showing.show(
         visitor,
         "upload.html",
         labels=[each for each in vocabulary.labels if each.type == "choice"],
@@ -53,18 +50,18 @@ async def uploads(visitor: Anyone, cursor: str = "") -> Response:
     """List uploads that are under way."""
     found = await visitor.api.get(OpenUploadPage, "/uploads", cursor=cursor)
     older = visitor.next_page(found.next_cursor)
-    return await show(visitor, "uploads.html", uploads=found.items, next_address=older)
+    return await showing.show(visitor, "uploads.html", uploads=found.items, next_address=older)
 
 
 @router.post("/uploads")
 async def announce(request: Request, visitor: Anyone) -> Response:
     """Announce the file of the form, and return the upload as the API describes it."""
-    wanted = _upload_request(await read_form(request), visitor.member.site)
+    wanted = _upload_request(await forms.read_form(request), visitor.member.site)
     answer = await visitor.api.send("POST", "/uploads", wanted)
     return Response(answer, media_type="application/json")
 
 
-def _upload_request(form: Form, site: str) -> dict[str, Any]:
+def _upload_request(form: forms.Form, site: str) -> dict[str, Any]:
     labels = {
         name.removeprefix(_LABEL): value
         for name, value in form.kept().items()
@@ -77,8 +74,8 @@ def _upload_request(form: Form, site: str) -> dict[str, Any]:
         "size_bytes": form["size_bytes"],
         "digest": form["digest"],
         "description": form["description"],
-        "labels": labels | read_lines(form["labels"], "label", str),
-        "metrics": read_lines(form["metrics"], "metric", float),
+        "labels": labels | describing.read_lines(form["labels"], "label", str),
+        "metrics": describing.read_lines(form["metrics"], "metric", float),
         "terms": [
             {"code": code, "detail": form[f"detail-{code}"]}
             if form[f"detail-{code}"]
@@ -110,4 +107,4 @@ async def complete(visitor: Anyone, upload_id: UploadId) -> Response:
 async def abandon(visitor: Anyone, upload_id: UploadId) -> Response:
     """Forget an upload and its parts."""
     await visitor.api.send("DELETE", f"/uploads/{upload_id}")
-    return go_to("/uploads")
+    return showing.go_to("/uploads")

@@ -19,12 +19,7 @@ from pool_server.http.identity import Caller, new_secret
 from pool_server.http.rate_limits import client_address
 from pool_server.http.session import Parts
 from pool_server.pages.pool_api import PoolApi
-from pool_server.people.browser_sessions import (
-    RENEWAL_STEP,
-    BrowserSession,
-    find_session,
-    renew_session,
-)
+from pool_server.people import browser_sessions
 from pool_server.wire.people import Role
 
 Theme = Literal["system", "light", "dark"]
@@ -57,7 +52,7 @@ class Visitor:
     request: Request
     secret: str
     is_new: bool
-    session: BrowserSession | None
+    session: browser_sessions.BrowserSession | None
     refusal: PoolError | None = None
 
     @property
@@ -185,7 +180,7 @@ def _look_up(parts: Parts, visitor: Visitor) -> Visitor:
     request = visitor.request
     try:
         with parts.database.look() as session:
-            found = find_session(
+            found = browser_sessions.find_session(
                 session,
                 visitor.secret,
                 address=client_address(request),
@@ -194,9 +189,9 @@ def _look_up(parts: Parts, visitor: Visitor) -> Visitor:
     except (NotAuthenticatedError, NotAllowedError) as error:
         return Visitor(request, visitor.secret, False, None, error)
     is_polling = POLLING_HEADER in request.headers
-    if not is_polling and now_utc() - found.last_used_at > RENEWAL_STEP:
+    if not is_polling and now_utc() - found.last_used_at > browser_sessions.RENEWAL_STEP:
         with parts.database.write() as session:
-            renew_session(session, found.session_id)
+            browser_sessions.renew_session(session, found.session_id)
     return Visitor(request, visitor.secret, False, found)
 
 

@@ -5,16 +5,12 @@ from __future__ import annotations
 from fastapi import Request
 from starlette.responses import Response
 
-from pool_server.pages import words
-from pool_server.pages.forms import read_form
+from pool_server.pages import forms, page_route, pool_api, showing, words
 from pool_server.pages.model import api_path, read_address
-from pool_server.pages.page_route import page_router
-from pool_server.pages.pool_api import RefusedByApiError
-from pool_server.pages.showing import EMPTY_FORM, FormState, go_to, refused_form, show
 from pool_server.pages.visitor import Anyone, Visitor
 from pool_server.wire.withdrawals import EFFECT_OF_REASON, WithdrawalPreview, WithdrawalReason
 
-router = page_router()
+router = page_route.page_router()
 REASONS: dict[WithdrawalReason, str] = {
     "consent-withdrawn": "A person has withdrawn consent",
     "licence": "The licence does not allow it",
@@ -28,14 +24,14 @@ REASONS: dict[WithdrawalReason, str] = {
 @router.get("/models/{site}/{name}/withdraw")
 async def withdrawal_page(visitor: Anyone, site: str, name: str) -> Response:
     """Show what a withdrawal would flag, and which sites would hear of it."""
-    return await _show(visitor, site, name, EMPTY_FORM)
+    return await _show(visitor, site, name, showing.EMPTY_FORM)
 
 
-async def _show(visitor: Visitor, site: str, name: str, form: FormState) -> Response:
+async def _show(visitor: Visitor, site: str, name: str, form: showing.FormState) -> Response:
     address = read_address(site, name)
     path = f"{api_path(address)}/withdrawal-preview"
     preview = await visitor.api.get(WithdrawalPreview, path)
-    return await show(
+    return await showing.show(
         visitor,
         "withdraw.html",
         address=words.short(preview.address),
@@ -55,7 +51,7 @@ _EFFECTS = {"refuse": "are refused", "warn": "carry a warning"}
 @router.post("/models/{site}/{name}/withdraw")
 async def withdraw(request: Request, visitor: Anyone, site: str, name: str) -> Response:
     """Withdraw the version, and show what it looks like from now on."""
-    form = await read_form(request)
+    form = await forms.read_form(request)
     visitor.require_proof()
     wanted: dict[str, object] = {"reason": form["reason"], "explanation": form["explanation"]}
     if form.has("refuse"):
@@ -64,6 +60,6 @@ async def withdraw(request: Request, visitor: Anyone, site: str, name: str) -> R
         wanted["successor"] = form["successor"]
     try:
         await visitor.api.send("POST", f"{api_path(read_address(site, name))}/withdraw", wanted)
-    except RefusedByApiError as refusal:
-        return await _show(visitor, site, name, refused_form(form, refusal))
-    return go_to(f"/models/{site}/{name}")
+    except pool_api.RefusedByApiError as refusal:
+        return await _show(visitor, site, name, showing.refused_form(form, refusal))
+    return showing.go_to(f"/models/{site}/{name}")

@@ -5,13 +5,9 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
-from pool_server.wire import names
-from pool_server.wire.cards import CardText
-from pool_server.wire.data_use import Term
+from pool_server.wire import cards, data_use, names
 from pool_server.wire.evaluations import DatasetName, Score, ShortText, SplitName
-from pool_server.wire.signatures.keys import Envelope
-from pool_server.wire.signatures.signatures import KeyText, Origin
-from pool_server.wire.signatures.statements import Revocation
+from pool_server.wire.signatures import keys, signatures, statements
 
 MOST_ADDRESSES = 500
 MOST_VERSIONS = 10_000
@@ -46,16 +42,16 @@ class PortableStatement(BaseModel):
 
     model_config = ConfigDict(frozen=True)
 
-    envelope: Envelope
-    public_key: KeyText
+    envelope: keys.Envelope
+    public_key: signatures.KeyText
     key_name: names.Name
-    origin: Origin | None = Field(
+    origin: signatures.Origin | None = Field(
         default=None, description="`SITE@POOL` where it was signed; absent: this site, this pool."
     )
-    revoked_as: Revocation | None = None
+    revoked_as: statements.Revocation | None = None
 
 
-class PortableTerm(Term):
+class PortableTerm(data_use.Term):
     """A term of a version; an inherited one came from what it was merged from."""
 
     inherited: bool = False
@@ -94,7 +90,7 @@ class PortableVersion(BaseModel):
     labels: dict[names.LabelKey, names.LabelValue] = Field(default_factory=dict, max_length=64)
     metrics: dict[names.LabelKey, names.FiniteFloat] = Field(default_factory=dict, max_length=64)
     terms: list[PortableTerm] = Field(default_factory=list, max_length=1000)
-    card: CardText = ""
+    card: cards.CardText = ""
     recipe: dict[str, Any] | None = None
     parents: list[names.Digest] = Field(default_factory=list, max_length=100_000)
     created_at: datetime

@@ -5,34 +5,22 @@ from dataclasses import dataclass
 from aggregators.errors import AggregatorError
 from aggregators.methods.registry import list_round_methods
 from pool_server.wire.rounds import RoundResponse
+from site_agent import errors
 from site_agent.agent.config import RoundsConfig
 from site_agent.agent.workspace import CycleContext, RoundNote
 from site_agent.datasets.conversion import read_faces
 from site_agent.datasets.gaze.records import join_digests
 from site_agent.datasets.network_data import NetworkData, digest_data, open_network_data
 from site_agent.datasets.records import FaceDataset, dataset_digest
-from site_agent.errors import (
-    ConflictError,
-    ContributionWithheldError,
-    ForbiddenError,
-    NotLoggedInError,
-    PoolRefusedFileError,
-    PoolRefusedRequestError,
-    PoolUnreachableError,
-    SiteAgentError,
-    TrainingDataError,
-)
 from site_agent.pool.client import PoolClient
-from site_agent.rounds.contract import DataChoice
-from site_agent.rounds.contributing import contribute_to_round
-from site_agent.rounds.finishing import finish_round
+from site_agent.rounds import contract, contributing, finishing
 from site_agent.rounds.kinds import find_site_part
 
 _MOST_NOTES = 1000
 
 # Another attempt with the same data and rules would end in the same way.
-_FINAL = (ConflictError, ContributionWithheldError, ForbiddenError, PoolRefusedFileError,
-          PoolRefusedRequestError, TrainingDataError, AggregatorError)  # fmt: skip
+_FINAL = (errors.ConflictError, errors.ContributionWithheldError, errors.ForbiddenError, errors.PoolRefusedFileError,
+          errors.PoolRefusedRequestError, errors.TrainingDataError, AggregatorError)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -114,9 +102,9 @@ class RoundsRun:
             self._contribute(invitation.round)
         except _FINAL as error:
             self._refuse(key, str(error), data)
-        except (PoolUnreachableError, NotLoggedInError):
+        except (errors.PoolUnreachableError, errors.NotLoggedInError):
             raise
-        except (SiteAgentError, OSError) as error:
+        except (errors.SiteAgentError, OSError) as error:
             self.failures.append((key, error))
         else:
             self.notes[key] = RoundNote(outcome="contributed")
@@ -127,11 +115,11 @@ class RoundsRun:
         self.context.journal.write(
             "contributing", round=found.round_id, base=found.base, deadline=found.deadline
         )
-        done = contribute_to_round(
+        done = contributing.contribute_to_round(
             self.pool,
             found.round_id,
             self._data(found),
-            DataChoice(
+            contract.DataChoice(
                 parts=tuple(self.config.parts),
                 persons=tuple(self.config.persons),
                 seed=self.config.seed,
@@ -159,8 +147,12 @@ class RoundsRun:
             if found.base_warning:
                 continue
             try:
-                done = finish_round(self.pool, found.round_id)
-            except (ConflictError, PoolRefusedRequestError, ForbiddenError) as error:
+                done = finishing.finish_round(self.pool, found.round_id)
+            except (
+                errors.ConflictError,
+                errors.PoolRefusedRequestError,
+                errors.ForbiddenError,
+            ) as error:
                 self.failures.append((found.round_id, error))
                 continue
             self.context.journal.write(

@@ -16,10 +16,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from aggregators.methods.networks.round_files import (
-    check_network_contribution,
-    decode_network_contribution,
-)
+from aggregators.methods.networks import round_files
 from site_agent.errors import ConflictError, InvalidInputError
 from site_agent.split import service
 from site_agent.split.cuts import cut_of
@@ -64,13 +61,13 @@ class PartAggregator:
         """Take a site's trained part; the same part again changes nothing."""
         if site not in self._sites or not 1 <= attempt <= _MOST_ATTEMPTS:
             raise InvalidInputError(f"attempt {attempt}: expected 1 to {_MOST_ATTEMPTS}")
-        contribution = decode_network_contribution(body)
+        contribution = round_files.decode_network_contribution(body)
         with self._lock:
             self._require_round(number)
             model = self.rounds.model
             if contribution.shared:
                 raise InvalidInputError("the part holds personal numbers, expected none")
-            check_network_contribution(
+            round_files.check_network_contribution(
                 contribution,
                 model.network,
                 base_digest=model.digest,

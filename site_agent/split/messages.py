@@ -21,10 +21,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from aggregators.errors import FormatError
-from aggregators.formats import encode_model
+from aggregators import errors, formats, models
 from aggregators.formats.safetensors_file import parse_safetensors
-from aggregators.models import Float32, StateDict, TensorInfo
 from site_agent.errors import InvalidInputError
 from site_agent.split.cuts import size_of
 from site_agent.split.plan import SplitPlan
@@ -97,14 +95,14 @@ def most_rows(plan: SplitPlan) -> int:
     return size + 10 * math.isqrt(size) + 20
 
 
-def encode_arrays(arrays: Mapping[str, Float32]) -> bytes:
+def encode_arrays(arrays: Mapping[str, models.Float32]) -> bytes:
     """Return arrays as a body."""
     tensors = {name: np.ascontiguousarray(values, np.float32) for name, values in arrays.items()}
-    infos = {name: TensorInfo("F32", values.shape) for name, values in tensors.items()}
-    return encode_model(StateDict(tensors, infos), "safetensors")
+    infos = {name: models.TensorInfo("F32", values.shape) for name, values in tensors.items()}
+    return formats.encode_model(models.StateDict(tensors, infos), "safetensors")
 
 
-def decode_arrays(body: bytes, shape: BodyShape) -> dict[str, Float32]:
+def decode_arrays(body: bytes, shape: BodyShape) -> dict[str, models.Float32]:
     """Return the arrays of a body, by name; each has as many rows as the others.
 
     Raises
@@ -115,7 +113,7 @@ def decode_arrays(body: bytes, shape: BodyShape) -> dict[str, Float32]:
     """
     try:
         contents = parse_safetensors(body)
-    except FormatError as error:
+    except errors.FormatError as error:
         raise InvalidInputError(f"the body is no safetensors: {error}") from error
     if set(contents.entries) != set(shape.entries):
         raise InvalidInputError(
@@ -129,7 +127,7 @@ def decode_arrays(body: bytes, shape: BodyShape) -> dict[str, Float32]:
             f"found {max(0, rows)} samples, expected {shape.fewest_rows} to {shape.most_rows}, as "
             "many in each entry"
         )
-    found: dict[str, Float32] = {}
+    found: dict[str, models.Float32] = {}
     for name, entry in contents.entries.items():
         expected = (rows, *shape.entries[name])
         if entry.info.dtype != "F32" or tuple(entry.info.shape) != expected:

@@ -14,21 +14,15 @@ from typing import Any
 import numpy as np
 
 from aggregators.formats import encode_model, read_model, write_model
-from aggregators.methods.networks.round_files import (
-    read_network_contribution,
-    write_network_contribution,
-)
+from aggregators.methods.networks import round_files
 from aggregators.models import NetworkContribution, StateDict
 from aggregators.whole_file import write_whole
 from site_agent.errors import ConflictError, InvalidInputError
 from site_agent.federated.plan import RoundModel, combine, first_model
-from site_agent.split.cuts import join_parts
+from site_agent.split import cuts, kits, noise, private_steps
 from site_agent.split.in_process import SmashedData, train_on_union
-from site_agent.split.kits import START, Kit
 from site_agent.split.messages import BodyShape, decode_arrays
-from site_agent.split.noise import SmashedNoise
 from site_agent.split.plan import FEWEST_SITES, SplitPlan
-from site_agent.split.private_steps import protection_words
 
 _CLOSING = "closing.json"
 
@@ -121,7 +115,7 @@ class RoundsFolder:
     def add(self, site: str, attempt: int, contribution: NetworkContribution) -> None:
         """Write a site's contribution to the round under way; it is on disk when this returns."""
         name = f"{site}.{attempt}.{contribution.samples}.contribution"
-        write_network_contribution(contribution, self.round_folder / name)
+        round_files.write_network_contribution(contribution, self.round_folder / name)
 
     def intention(self) -> Roster | None:
         """Return the roster with which the round under way was begun to be closed."""
@@ -196,7 +190,7 @@ class RoundsFolder:
 
     def _mean(self, roster: Roster) -> StateDict:
         known = self.contributions()
-        given = {site: read_network_contribution(known[site][1]) for site in roster}
+        given = {site: round_files.read_network_contribution(known[site][1]) for site in roster}
         return combine(self.plan.averaging, self.model, given).model.network
 
     def _remove_old(self) -> None:
@@ -210,12 +204,12 @@ def _words(roster: Roster) -> str:
     return ", ".join(f"{site} (attempt {roster[site].attempt})" for site in sorted(roster))
 
 
-def rounds_of(kit: Kit) -> RoundsFolder:
+def rounds_of(kit: kits.Kit) -> RoundsFolder:
     """Return the rounds that a service has on disk."""
-    return RoundsFolder(kit.folder / RoundsFolder.FOLDER, kit.folder / START, kit.plan)
+    return RoundsFolder(kit.folder / RoundsFolder.FOLDER, kit.folder / kits.START, kit.plan)
 
 
-def assemble(server: Kit, aggregator: Kit, output: Path) -> dict[str, Any]:
+def assemble(server: kits.Kit, aggregator: kits.Kit, output: Path) -> dict[str, Any]:
     """Write the network of the newest round, and a statement beside it; return the statement.
 
     Whoever has both kits has the whole network; neither service does.
@@ -234,7 +228,7 @@ def assemble(server: Kit, aggregator: Kit, output: Path) -> dict[str, Any]:
             f"the aggregator's part of round {last.number} is {client.digest[:16]}..., the server "
             f"knows {last.client_digest[:16]}..."
         )
-    network: StateDict = join_parts(client.network, theirs.model.network)
+    network: StateDict = cuts.join_parts(client.network, theirs.model.network)
     digest = write_model(network, output, format_name="safetensors")
     statement = {
         "network": digest,
@@ -254,7 +248,7 @@ def releases_of(plan: SplitPlan) -> int:
     return 1 if plan.trains_server_alone else plan.rounds * plan.training.epochs
 
 
-def privacy_statement(kit: Kit) -> str:
+def privacy_statement(kit: kits.Kit) -> str:
     """Say in words what left the sites, and what protects it."""
     plan = kit.plan
     seen = "the smashed data of every image"
@@ -266,8 +260,8 @@ def privacy_statement(kit: Kit) -> str:
     return (
         f"Images stay at the sites. The main server gets {seen}{beside}. Images can be "
         "guessed from smashed data ('poolctl split attack'). The aggregator gets the client "
-        f"parts of at least 3 sites a round. Training: {protection_words(plan)}. Smashed data: "
-        f"{SmashedNoise(plan.noise, plan.noise_level).words(releases_of(plan))}."
+        f"parts of at least 3 sites a round. Training: {private_steps.protection_words(plan)}. Smashed data: "
+        f"{noise.SmashedNoise(plan.noise, plan.noise_level).words(releases_of(plan))}."
     )
 
 

@@ -14,12 +14,9 @@ from site_agent.errors import InvalidInputError
 from site_agent.networks.files import new_network
 from site_agent.runs.progress import Progress, no_progress
 from site_agent.secure.trial import party_process
-from site_agent.split.client import ClientReport
-from site_agent.split.cuts import Traffic, traffic_of
+from site_agent.split import client, cuts, rounds_folder, training
 from site_agent.split.kits import AGGREGATOR, SERVER, Kit, provision, read_kit
 from site_agent.split.plan import SplitPlan
-from site_agent.split.rounds_folder import RoundsFolder
-from site_agent.split.training import steps_of
 
 _LOOK_INTERVAL_S = 0.2
 _TAIL = 1500
@@ -33,8 +30,8 @@ class HeldTraining:
     the end of the last client.
     """
 
-    reports: tuple[ClientReport, ...]
-    formula: Traffic
+    reports: tuple[client.ClientReport, ...]
+    formula: cuts.Traffic
     seconds: float
 
     @property
@@ -95,16 +92,16 @@ def hold_training(
             progress(ended / plan.rounds, f"round {min(ended + 1, plan.rounds)} of {plan.rounds}")
             time.sleep(_LOOK_INTERVAL_S)
     reports = tuple(
-        ClientReport(**json.loads((by_name[site].folder / "report.json").read_text()))
+        client.ClientReport(**json.loads((by_name[site].folder / "report.json").read_text()))
         for site in sites
     )
-    epochs = {site: steps_of(plan, count)[1] for site, count in samples.items()}
-    formula = traffic_of(plan.found_cut, samples, rounds=plan.rounds, epochs=epochs)
+    epochs = {site: training.steps_of(plan, count)[1] for site, count in samples.items()}
+    formula = cuts.traffic_of(plan.found_cut, samples, rounds=plan.rounds, epochs=epochs)
     return HeldTraining(reports, formula, time.monotonic() - began_s)
 
 
 def _rounds_ended(folder: Path) -> int:
-    path = folder / RoundsFolder.FOLDER / RoundsFolder.RECORDS
+    path = folder / rounds_folder.RoundsFolder.FOLDER / rounds_folder.RoundsFolder.RECORDS
     return len(json.loads(path.read_text())) if path.is_file() else 0
 
 

@@ -8,10 +8,7 @@ from fastapi import Request
 from starlette.responses import Response
 
 from pool_server.errors import RefusedError
-from pool_server.pages.forms import read_form
-from pool_server.pages.page_route import page_router
-from pool_server.pages.pool_api import RefusedByApiError
-from pool_server.pages.showing import FormState, go_to, refused_form, show
+from pool_server.pages import forms, page_route, pool_api, showing
 from pool_server.pages.visitor import Anyone, Visitor, own_address
 from pool_server.wire.people import (
     ROLES,
@@ -21,7 +18,7 @@ from pool_server.wire.people import (
     UserList,
 )
 
-router = page_router()
+router = page_route.page_router()
 
 
 async def sites_of(visitor: Visitor) -> list[str]:
@@ -35,14 +32,14 @@ async def sites_of(visitor: Visitor) -> list[str]:
 @router.get("/admin/people")
 async def people(visitor: Anyone, site: str = "") -> Response:
     """List users and invitations of the sites that one looks after."""
-    return await _show_people(visitor, FormState({"site": site} if site else {}))
+    return await _show_people(visitor, showing.FormState({"site": site} if site else {}))
 
 
-async def _show_people(visitor: Visitor, form: FormState) -> Response:
+async def _show_people(visitor: Visitor, form: showing.FormState) -> Response:
     users, invitations = await asyncio.gather(
         visitor.api.get(UserList, "/users"), visitor.api.get(InvitationList, "/invitations")
     )
-    return await show(
+    return await showing.show(
         visitor,
         "admin/people.html",
         users=users.items,
@@ -58,7 +55,7 @@ async def _show_people(visitor: Visitor, form: FormState) -> Response:
 @router.post("/admin/people/invite")
 async def invite(request: Request, visitor: Anyone) -> Response:
     """Make an invitation, and show its link this once."""
-    form = await read_form(request)
+    form = await forms.read_form(request)
     try:
         visitor.require_proof()
         wanted = {
@@ -68,11 +65,11 @@ async def invite(request: Request, visitor: Anyone) -> Response:
             "pool_wide": form.has("pool_wide"),
         }
         made = await visitor.api.send("POST", "/invitations", wanted)
-    except RefusedByApiError as refusal:
-        return await _show_people(visitor, refused_form(form, refusal))
+    except pool_api.RefusedByApiError as refusal:
+        return await _show_people(visitor, showing.refused_form(form, refusal))
     invitation = InvitationCreatedResponse.model_validate_json(made)
     address = own_address(request)
-    return await show(
+    return await showing.show(
         visitor,
         "secret.html",
         has_secret=True,
@@ -90,13 +87,13 @@ async def invite(request: Request, visitor: Anyone) -> Response:
 async def revoke_invitation(visitor: Anyone, invitation_id: str) -> Response:
     """Make an invitation worthless."""
     await visitor.api.send("DELETE", f"/invitations/{invitation_id}")
-    return go_to("/admin/people")
+    return showing.go_to("/admin/people")
 
 
 @router.post("/admin/people/{site}/{user}")
 async def change_user(request: Request, visitor: Anyone, site: str, user: str) -> Response:
     """Change a user's role, or disable or enable the user."""
-    form = await read_form(request)
+    form = await forms.read_form(request)
     visitor.require_proof()
     if form["state"] in {"disable", "enable"}:
         wanted: dict[str, object] = {"disabled": form["state"] == "disable"}
@@ -105,4 +102,4 @@ async def change_user(request: Request, visitor: Anyone, site: str, user: str) -
     else:
         raise RefusedError("the form changes nothing", hint="Choose a role, or disable the user.")
     await visitor.api.send("PATCH", f"/users/{site}/{user}", wanted)
-    return go_to("/admin/people")
+    return showing.go_to("/admin/people")

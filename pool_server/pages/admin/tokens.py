@@ -5,29 +5,26 @@ from __future__ import annotations
 from fastapi import Request
 from starlette.responses import Response
 
+from pool_server.pages import forms, page_route, pool_api, showing
 from pool_server.pages.admin.people import sites_of
-from pool_server.pages.forms import Form, read_form
-from pool_server.pages.page_route import page_router
-from pool_server.pages.pool_api import RefusedByApiError
-from pool_server.pages.showing import FormState, go_to, refused_form, show
 from pool_server.pages.visitor import Anyone, Visitor, own_address
 from pool_server.wire.people import ROLES, SCOPES, TokenCreatedResponse, TokenList
 
-router = page_router()
+router = page_route.page_router()
 
 
 @router.get("/admin/tokens")
 async def tokens(visitor: Anyone, revoked: bool = False, site: str = "") -> Response:
     """List the tokens of the sites that one looks after."""
-    form = FormState({"site": site} if site else {})
+    form = showing.FormState({"site": site} if site else {})
     return await _show_tokens(visitor, form, with_revoked=revoked)
 
 
 async def _show_tokens(
-    visitor: Visitor, form: FormState, *, with_revoked: bool = False
+    visitor: Visitor, form: showing.FormState, *, with_revoked: bool = False
 ) -> Response:
     found = await visitor.api.get(TokenList, "/tokens")
-    return await show(
+    return await showing.show(
         visitor,
         "admin/tokens.html",
         tokens=[each for each in found.items if with_revoked or each.revoked_at is None],
@@ -42,12 +39,12 @@ async def _show_tokens(
 @router.post("/admin/tokens")
 async def create_token(request: Request, visitor: Anyone) -> Response:
     """Make a token, and show its secret this once."""
-    form = await read_form(request)
+    form = await forms.read_form(request)
     visitor.require_proof()
     try:
         made = await visitor.api.send("POST", "/tokens", _token_request(form))
-    except RefusedByApiError as refusal:
-        return await _show_tokens(visitor, refused_form(form, refusal))
+    except pool_api.RefusedByApiError as refusal:
+        return await _show_tokens(visitor, showing.refused_form(form, refusal))
     token = TokenCreatedResponse.model_validate_json(made)
     address = own_address(request)
     use = (
@@ -55,7 +52,7 @@ async def create_token(request: Request, visitor: Anyone) -> Response:
         if token.kind == "feed"
         else f"On the machine where it is used: `poolctl auth login {address}`."
     )
-    return await show(
+    return await showing.show(
         visitor,
         "secret.html",
         has_secret=True,
@@ -67,7 +64,7 @@ async def create_token(request: Request, visitor: Anyone) -> Response:
     )
 
 
-def _token_request(form: Form) -> dict[str, object]:
+def _token_request(form: forms.Form) -> dict[str, object]:
     wanted: dict[str, object] = {"site": form["site"], "name": form["name"], "kind": form["kind"]}
     if form["kind"] != "feed":
         wanted |= {
@@ -86,4 +83,4 @@ async def revoke_token(visitor: Anyone, token_id: str) -> Response:
     """End a token's validity at once, and that of the sessions that it began."""
     visitor.require_proof()
     await visitor.api.send("DELETE", f"/tokens/{token_id}")
-    return go_to("/admin/tokens")
+    return showing.go_to("/admin/tokens")

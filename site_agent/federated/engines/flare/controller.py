@@ -24,10 +24,7 @@ from aggregators.methods.networks.replies import encode_reply
 from aggregators.methods.registry import find_method
 from aggregators.models import OptimiserState, StateDict
 from aggregators.whole_file import write_whole
-from site_agent.federated.engines.flare import messages
-from site_agent.federated.engines.flare.flare_process import end_with_parent
-from site_agent.federated.engines.flare.jobs import read_arguments
-from site_agent.federated.engines.flare.messages import RoundReport
+from site_agent.federated.engines.flare import flare_process, jobs, messages
 from site_agent.federated.plan import combine_files
 from site_agent.wording import count_words
 
@@ -55,11 +52,11 @@ class RoundsController(Controller):  # type: ignore[misc]
         # FLARE would load torch at the end of a job, which takes seconds, to clear away downloads
         # of a kind that there are none of here.
         sys.modules.setdefault("nvflare.app_opt.pt.tensor_downloader", None)  # type: ignore[arg-type]
-        block = read_arguments(arguments)
+        block = jobs.read_arguments(arguments)
         self._block, self._plan = block, block.read_plan()
         self._numbers = range(block.first_round, block.first_round + block.rounds)
-        self._reports: list[RoundReport] = []
-        end_with_parent()
+        self._reports: list[messages.RoundReport] = []
+        flare_process.end_with_parent()
 
     def start_controller(self, fl_ctx: Any) -> None:
         """Prepare nothing."""
@@ -193,7 +190,7 @@ class RoundsController(Controller):  # type: ignore[misc]
             self._reply(number, merged.state, updates, fl_ctx)
             # Nobody else gets the replies, and whoever submits the job would download the state.
             round_files.state_path(output).unlink()
-        report = RoundReport(
+        report = messages.RoundReport(
             number,
             updates,
             tuple(site for site in wanted if site not in files),
