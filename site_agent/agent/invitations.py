@@ -19,8 +19,15 @@ from site_agent.rounds.kinds import find_site_part
 _MOST_NOTES = 1000
 
 # Another attempt with the same data and rules would end in the same way.
-_FINAL = (errors.ConflictError, errors.ContributionWithheldError, errors.ForbiddenError, errors.PoolRefusedFileError,
-          errors.PoolRefusedRequestError, errors.TrainingDataError, AggregatorError)  # fmt: skip
+_FINAL = (
+    errors.ConflictError,
+    errors.ContributionWithheldError,
+    errors.ForbiddenError,
+    errors.PoolRefusedFileError,
+    errors.PoolRefusedRequestError,
+    errors.TrainingDataError,
+    AggregatorError,
+)
 
 
 @dataclass(frozen=True)

@@ -260,8 +260,8 @@ def privacy_statement(kit: kits.Kit) -> str:
     return (
         f"Images stay at the sites. The main server gets {seen}{beside}. Images can be "
         "guessed from smashed data ('poolctl split attack'). The aggregator gets the client "
-        f"parts of at least 3 sites a round. Training: {private_steps.protection_words(plan)}. Smashed data: "
-        f"{noise.SmashedNoise(plan.noise, plan.noise_level).words(releases_of(plan))}."
+        f"parts of at least 3 sites a round. Training: {private_steps.protection_words(plan)}. "
+        f"Smashed data: {noise.SmashedNoise(plan.noise, plan.noise_level).words(releases_of(plan))}."
     )
 
 
