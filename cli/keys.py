@@ -41,18 +41,12 @@ def create(
     return Reply(_local(made), text, [made.key.public.key_id])
 
 
-@command(app, "show", "keys show", "keys show --pem > site-a.pub.pem")
-def show(
-    invocation: Invocation,
-    site: SiteOption = "",
-    pem: Annotated[bool, Option("Print the public key as PEM.")] = False,
-) -> Reply:
-    """Show your public key and its fingerprint."""
+@command(app, "show", "keys show")
+def show(invocation: Invocation, site: SiteOption = "") -> Reply:
+    """Show your public key and its fingerprint; with --json also as PEM."""
     with invocation.pool() as pool:
         key = _own_key(pool, _site(pool, site))
     public = key.key.public
-    if pem:
-        return Reply(_local(key), public.to_pem().rstrip(), [public.to_pem().rstrip()])
     rows = [
         ["site", key.site],
         ["fingerprint", _fingerprint(public.key_id)],
@@ -82,19 +76,13 @@ def register(
     return Reply(known, text, [known.key_id])
 
 
-@command(app, "ls", "keys ls", "keys ls site-b", "keys ls --trusted")
+@command(app, "ls", "keys ls", "keys ls site-b")
 def ls(
     invocation: Invocation,
     site: Annotated[str, Argument("The site. Default: your own.", "SITE")] = "",
-    trusted: Annotated[
-        bool, Option("List the keys trusted on this machine, for all pools and sites.")
-    ] = False,
 ) -> Reply:
-    """List the keys of a site at the pool, or all keys trusted on this machine."""
+    """List the keys of a site at the pool, and which of them are trusted on this machine."""
     from site_agent.pool import trust
-
-    if trusted:
-        return _list_trusted()
     from site_agent.pool.profiles import host_of
 
     with invocation.pool() as pool:
@@ -119,24 +107,6 @@ def ls(
         keep=("state", "on this machine", "name"),
     )
     return Reply({"items": items}, table, [key.key_id for key in keys])
-
-
-def _list_trusted() -> Reply:
-    from site_agent.pool import trust
-
-    found = list(trust.all_trusted_keys())
-    rows = [
-        [pool, site, key.key_id[:16], key.name, key.origin, key.how, key.since[:10]]
-        for pool, site, key in found
-    ]
-    table = TableText(
-        ["pool", "site", "key", "name", "imported from", "how", "since"],
-        rows,
-        empty="no keys are trusted yet",
-        keep=("key", "site", "how", "name"),
-    )
-    items = [{"pool": pool, "site": site, "key": key} for pool, site, key in found]
-    return Reply({"items": items}, table, [key.key_id for *_, key in found])
 
 
 @command(

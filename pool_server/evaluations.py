@@ -320,12 +320,8 @@ def list_cells(
 def _measured_as(query: evaluations.MatrixQuery) -> list[ColumnElement[bool]]:
     """Return which evaluations a matrix takes, in queries that join scores and sites."""
     conditions = [EvaluationScoreRecord.name == query.score]
-    if query.measured_by is not None:
-        conditions.append(SiteRecord.name == query.measured_by)
     if query.dataset_digest is not None:
         conditions.append(EvaluationRecord.dataset_digest == query.dataset_digest)
-    if query.protocol is not None:
-        conditions.append(EvaluationRecord.protocol == query.protocol)
     return conditions
 
 

@@ -19,7 +19,7 @@ from cli.models import records, sharing, withdrawals
 from cli.options.versions import term_words
 
 if TYPE_CHECKING:
-    from pool_server.wire.models import FacetsResponse, ModelVersionResponse
+    from pool_server.wire.models import ModelVersionResponse
     from site_agent.pool.client import PoolClient
 
 app = group("Search, describe, share and withdraw models in the pool.")
@@ -34,7 +34,6 @@ MOST_EVALUATIONS = 100
     'models ls --metric "mean_error<0.1" --mergeable-with mine.dat',
     "models ls --label 'images>=500' --sort metric.mean_error",
     "models ls infant eyes --site site-a -q",
-    "models ls --kind ert --facets",
 )
 def ls(
     invocation: Invocation,
@@ -68,7 +67,6 @@ def ls(
         ),
     ] = "",
     limit: LimitOption = 50,
-    facets: Annotated[bool, Option("Show counts by property instead of models.")] = False,
     long: LongOption = False,
 ) -> Reply:
     """List models. Several filters are combined.
@@ -94,8 +92,6 @@ def ls(
         sort=sort or "-created",
     )
     with invocation.pool() as pool:
-        if facets:
-            return _facets_reply(invocation, pool.models.facets(query))
         found = invocation.first_of(pool.models.find(query), limit)
         for doubt in [] if found else _why_none(pool, label, kind or "", keys):
             invocation.warn(doubt)
@@ -132,22 +128,6 @@ def _why_none(pool: PoolClient, labels: Sequence[str], kind: str, keys: Sequence
             f"model of --kind {kind} can be merged with"
         )
     return doubts
-
-
-def _facets_reply(invocation: Invocation, facets: FacetsResponse) -> Reply:
-    counts = {"kind": facets.kinds, "site": facets.sites, "state": facets.states, **facets.labels}
-    rows = [
-        [facet, each.value, str(each.count)] for facet, values in counts.items() for each in values
-    ]
-    title = f"of all {facets.counted} models"
-    if not facets.complete:
-        title = f"of the newest {facets.counted} models only"
-        invocation.note(
-            f"there are more than {facets.counted} models, and older ones are not counted; narrow "
-            "the search to have all of them counted"
-        )
-    table = TableText(["facet", "value", "models"], rows, title=title, empty="no models found")
-    return Reply(facets, table, [f"{facet}={value}" for facet, value, _ in rows])
 
 
 def _mergeable(invocation: Invocation, word: str) -> tuple[str, tuple[str, ...]]:

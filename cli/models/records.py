@@ -132,7 +132,6 @@ _SCORE_OF_KIND = {"hog-svm": "average_precision", "ert": "mean_error"}
     app,
     "evaluations",
     "models evaluations --kind ert --score mean_error",
-    "models evaluations --kind hog-svm --measured-by site-b",
     "models evaluations site-a/face-68@2",
 )
 def evaluations(
@@ -147,9 +146,6 @@ def evaluations(
     kind: KindOption = None,
     site: Annotated[str, Option("Models of this site only.", "SITE")] = "",
     name: Annotated[str, Option("Models of this name only.", "NAME")] = "",
-    measured_by: Annotated[str, Option("Only evaluations by this site.", "SITE")] = "",
-    protocol: Annotated[str, Option("Only evaluations by this protocol.", "TEXT")] = "",
-    history: Annotated[bool, Option("With ADDRESS: include earlier evaluations.")] = False,
     limit: Annotated[int, Option("Maximum number of models.", "N", min=1, max=10_000)] = 50,
 ) -> Reply:
     """Compare models on the private data of the sites: one score, models by sites.
@@ -159,11 +155,12 @@ def evaluations(
     differ.
     """
     if address is not None:
-        if score or kind or site or name or measured_by or protocol:
+        if score or kind or site or name:
             raise UsageError("ADDRESS shows all scores of one version; leave the other options out")
-        return _of_one_version(invocation, address, history=history)
-    if history:
-        raise UsageError("--history goes with ADDRESS")
+        with invocation.pool() as pool:
+            found = list(pool.evaluations.list(address))
+        table = evaluation_table(found, empty=f"nobody has measured {address}")
+        return Reply({"items": found}, table, [str(each.evaluation_id) for each in found])
     from pool_server.wire.evaluations import MatrixQuery
     from site_agent.pool.requests import build_request
 
@@ -173,8 +170,6 @@ def evaluations(
         kind=kind,
         site=site or None,
         name=name or None,
-        measured_by=measured_by or None,
-        protocol=protocol or None,
     )
     with invocation.pool() as pool:
         matrix = pool.evaluations.matrix(query, most_models=limit)
@@ -182,13 +177,6 @@ def evaluations(
     if matrix.next_cursor:
         invocation.note(f"there are more than {limit} models; see them with --limit")
     return Reply(matrix, matrix_table(matrix), [row.address for row in matrix.rows])
-
-
-def _of_one_version(invocation: Invocation, address: str, *, history: bool) -> Reply:
-    with invocation.pool() as pool:
-        found = list(pool.evaluations.list(address, history=history))
-    table = evaluation_table(found, empty=f"nobody has measured {address}")
-    return Reply({"items": found}, table, [str(each.evaluation_id) for each in found])
 
 
 def matrix_table(matrix: EvaluationMatrix) -> TableText:

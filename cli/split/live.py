@@ -162,9 +162,6 @@ def client(
     *,
     data: GazeDataOption,
     persons: PersonsOption = "",
-    patience_s: Annotated[
-        float, Option("For so long a silent service is called again.", min=0)
-    ] = 120.0,
     most_epsilon: Annotated[
         float | None, Option("Release nothing that would take your data's epsilon beyond this.")
     ] = None,
@@ -186,9 +183,7 @@ def client(
     with (
         goes_on_when_repeated(),
         terminated_as_interrupted(),
-        SplitClient(
-            found, samples, patience_s=patience_s, most_epsilon=most_epsilon, note=invocation.note
-        ) as running,
+        SplitClient(found, samples, most_epsilon=most_epsilon, note=invocation.note) as running,
     ):
         report = running.run()
         path = running.part_path

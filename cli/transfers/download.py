@@ -158,8 +158,6 @@ def _result(
 # ``poolctl cache``: the models kept on this machine.
 cache_app = options.group("List, verify and remove the models cached on this machine.")
 
-_AGE_UNITS_S = {"h": 3600, "d": 86400, "w": 7 * 86400}
-
 
 @options.command(cache_app, "ls", "cache ls", "cache ls --json")
 def ls(_invocation: Invocation) -> Reply:
@@ -194,7 +192,6 @@ def ls(_invocation: Invocation) -> Reply:
     "cache rm 9f86d081884c",
     "cache rm site-a/face-68@2 --yes",
     "cache rm --max-size 10GB",
-    "cache rm --older-than 30d --dry-run",
 )
 def rm(
     invocation: Invocation,
@@ -209,25 +206,19 @@ def rm(
             "Remove the longest unused until the cache is this small, such as 10GB.", "SIZE"
         ),
     ] = "",
-    older_than: Annotated[
-        str, options.Option("Remove models not used for this time: 12h, 30d, 8w.", "AGE")
-    ] = "",
     yes: options.YesOption = False,
     dry_run: options.DryRunOption = False,
 ) -> Reply:
     """Remove models from the cache, by name or the longest unused; the pool keeps them."""
-    if bool(models) == bool(max_size or older_than):
-        raise UsageError("name models, or give --max-size, --older-than or both")
+    if bool(models) == bool(max_size):
+        raise UsageError("name models, or give --max-size")
     cache = _cache()
     entries = cache.entries()
     if models:
         named = [entry for word in models for entry in _matching(invocation, entries, word)]
         chosen = list({entry.digest: entry for entry in named}.values())
         return _remove(invocation, cache, chosen, yes=yes, dry_run=dry_run)
-    surplus = cache.prunable(
-        max_bytes=int(read_quantity(max_size, SIZE_UNITS, "--max-size")) if max_size else None,
-        max_age_s=read_quantity(older_than, _AGE_UNITS_S, "--older-than") if older_than else None,
-    )
+    surplus = cache.prunable(int(read_quantity(max_size, SIZE_UNITS, "--max-size")))
     return _remove(invocation, cache, surplus, yes=yes, dry_run=dry_run)
 
 

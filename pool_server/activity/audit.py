@@ -33,11 +33,6 @@ class AuditQuery(BaseModel):
         pattern=r"^[a-z-]+(\.[a-z-]+)*$",
         examples=["version.withdraw", "token"],
     )
-    actor: Annotated[Line, Field(min_length=1, max_length=129)] | None = Field(
-        default=None,
-        description="Who did it: a site, site and token, or site and user.",
-        examples=["site-a/laptop"],
-    )
     site: Name | None = Field(
         default=None,
         description="What this site did, and what was done to things of it.",
@@ -45,9 +40,6 @@ class AuditQuery(BaseModel):
     )
     since: Moment | None = Field(
         default=None, description="From this moment on.", examples=["2026-03-01T12:00:00Z"]
-    )
-    until: Moment | None = Field(
-        default=None, description="Before this moment.", examples=["2026-03-02T12:00:00Z"]
     )
     limit: Limit = 50
     cursor: Cursor = None
@@ -72,18 +64,8 @@ def select_entries(query: AuditQuery, caller: Caller) -> Select[AuditRecord]:
     if query.action is not None:
         of_noun = AuditRecord.action.startswith(f"{query.action}.", autoescape=True)
         conditions.append(or_(AuditRecord.action == query.action, of_noun))
-    if query.actor is not None:
-        actor_site, _slash, token = query.actor.partition("/")
-        conditions.append(AuditRecord.actor_site == actor_site)
-        if token:
-            is_actor = AuditRecord.actor_token == token
-            if caller.has_role("admin", actor_site):
-                is_actor |= AuditRecord.actor_user == token
-            conditions.append(is_actor)
     if query.since is not None:
         conditions.append(AuditRecord.at >= query.since)
-    if query.until is not None:
-        conditions.append(AuditRecord.at < query.until)
     return select(AuditRecord).where(*conditions)
 
 

@@ -104,17 +104,8 @@ class MatrixQuery(BaseModel):
         description="Only these, by address with the number of the version; also withdrawn ones.",
         examples=[["pool://site-a/face-68@2"]],
     )
-    measured_by: names.Name | None = Field(
-        default=None, description="Only scores by this site.", examples=["site-b"]
-    )
     dataset_digest: names.Digest | None = Field(
         default=None, description="Only on this data set.", examples=["60ab" * 16]
-    )
-    protocol: str | None = Field(
-        default=None,
-        max_length=128,
-        description="Only measured in this way.",
-        examples=["inter-ocular"],
     )
     limit: int = Field(
         default=50, ge=1, le=200, description="Most items of the page.", examples=[50]

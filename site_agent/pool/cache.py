@@ -16,7 +16,6 @@ import hashlib
 import json
 import os
 import re
-import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
@@ -175,19 +174,14 @@ class ModelCache:
             return False
         return True
 
-    def prunable(
-        self, *, max_bytes: int | None = None, max_age_s: float | None = None
-    ) -> list[CacheEntry]:
-        """Return what has to go to keep to a size and an age: the longest unused first."""
+    def prunable(self, max_bytes: int) -> list[CacheEntry]:
+        """Return what has to go to keep to a size: the longest unused first."""
         entries = sorted(self.entries(), key=lambda entry: entry.last_used_s)
         total = sum(entry.size_bytes for entry in entries)
-        oldest_s = time.time() - max_age_s if max_age_s is not None else float("-inf")
         surplus = []
-        for entry in entries:
-            too_large = max_bytes is not None and total > max_bytes
-            if entry.last_used_s < oldest_s or too_large:
-                surplus.append(entry)
-                total -= entry.size_bytes
+        while total > max_bytes:
+            surplus.append(entries[len(surplus)])
+            total -= surplus[-1].size_bytes
         return surplus
 
     def is_intact(self, digest: str) -> bool:

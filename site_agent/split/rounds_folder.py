@@ -257,11 +257,12 @@ def privacy_statement(kit: kits.Kit) -> str:
         if plan.found_cut.tail
         else ", with its label and head angles"
     )
+    smashed = noise.SmashedNoise(plan.noise, plan.noise_level)
     return (
         f"Images stay at the sites. The main server gets {seen}{beside}. Images can be "
         "guessed from smashed data ('poolctl split attack'). The aggregator gets the client "
         f"parts of at least 3 sites a round. Training: {private_steps.protection_words(plan)}. "
-        f"Smashed data: {noise.SmashedNoise(plan.noise, plan.noise_level).words(releases_of(plan))}."
+        f"Smashed data: {smashed.words(releases_of(plan))}."
     )
 
 

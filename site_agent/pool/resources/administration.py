@@ -5,7 +5,6 @@ import re
 from collections.abc import Iterator
 from datetime import datetime
 from typing import Any
-from urllib.parse import urlencode
 
 from pool_server.wire import activity, people
 from pool_server.wire.names import NAME_PATTERN
@@ -78,10 +77,7 @@ class Tokens(Resource):
         return self._pool.get(_TOKENS, people.TokenList).items
 
     def create(self, site: str, name: str, **fields: Any) -> people.TokenCreatedResponse:
-        """Create a token, as a `TokenRequest` says it; only the answer holds its secret.
-
-        A token of `kind` ``feed`` only reads the feed of the site's events (`Events.feed_address`).
-        """
+        """Create a token, as a `TokenRequest` says it; only the answer holds its secret."""
         request = build_request(people.TokenRequest, site=site, name=name, **fields)
         return self._pool.post(_TOKENS, people.TokenCreatedResponse, request)
 
@@ -133,27 +129,14 @@ class Events(Resource):
                     return
                 parameters["wait_s"] = activity.LONGEST_WAIT_S
 
-    def feed_address(self, token: str) -> str:
-        """Return the address of the Atom feed of a site's events, for a feed token's secret."""
-        return f"{self._pool.endpoint}/api/v1/events/feed?{urlencode({'token': token})}"
-
     def audit(
-        self,
-        *,
-        subject: str = "",
-        action: str = "",
-        actor: str = "",
-        site: str = "",
-        since: datetime | None = None,
-        until: datetime | None = None,
+        self, *, subject: str = "", action: str = "", site: str = "", since: datetime | None = None
     ) -> Iterator[activity.AuditEntry]:
         """Yield the entries of the audit log, newest first (admins only).
 
         `subject` is ``SITE/NAME@2``, ``SITE/NAME`` with its versions, or ``SITE/`` with its models;
-        `action` ``version.withdraw``, or ``version`` for all of that noun; `actor` a site, or site
-        and token; `since` and `until` have time zones.
+        `action` ``version.withdraw``, or ``version`` for all of that noun; `since` has a time zone.
         """
-        parameters = {"subject": subject, "action": action, "actor": actor, "site": site}
-        for name, moment in (("since", since), ("until", until)):
-            parameters[name] = "" if moment is None else moment.isoformat()
+        parameters = {"subject": subject, "action": action, "site": site}
+        parameters["since"] = "" if since is None else since.isoformat()
         return self._pool.pages("/api/v1/audit", activity.AuditPage, parameters)

@@ -45,13 +45,6 @@ class Models(connection.Resource):
                 requests.require_field(version, each, asked)
             yield version
 
-    def facets(self, query: models.ModelFilters | None = None) -> models.FacetsResponse:
-        """Return counts of what the versions that match a query have in common."""
-        parameters = (query or models.ModelFilters()).model_dump(
-            exclude_defaults=True, exclude={"sort"}
-        )
-        return self._pool.get("/api/v1/models/facets", models.FacetsResponse, parameters)
-
     def lineage(self, address: Address, *, recipes: bool = False) -> models.LineageResponse:
         """Return ancestors and descendants of a version, with all recipes if asked."""
         path = f"{requests.version_path(address)}/lineage"
@@ -292,12 +285,10 @@ class Evaluations(Resource):
         )
         return self._pool.post(_PATH, evaluations.EvaluationResponse, request)
 
-    def list(
-        self, address: str | ModelAddress, *, history: bool = False
-    ) -> Iterator[evaluations.EvaluationResponse]:
-        """Yield the evaluations of a version, newest first; with `history` superseded ones too."""
+    def list(self, address: str | ModelAddress) -> Iterator[evaluations.EvaluationResponse]:
+        """Yield the evaluations of a version, newest first, without those that were repeated."""
         path = f"{version_path(address)}/evaluations"
-        return self._pool.pages(path, evaluations.EvaluationPage, {"history": history})
+        return self._pool.pages(path, evaluations.EvaluationPage)
 
     def matrix(
         self, query: evaluations.MatrixQuery, *, most_models: int = 100

@@ -6,7 +6,6 @@ import io
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from urllib.request import urlopen
 
 import pytest
 
@@ -148,16 +147,6 @@ def test_a_narrowed_token(pool: LivePool, be: Be) -> None:
     assert refused.code == 3
     assert "rounds" in refused.error["message"]
     assert "models:read" in narrowed("admin", "roles").out
-
-
-def test_the_address_of_a_feed_shows_the_events_of_a_site(pool: LivePool, be: Be) -> None:
-    admin = be(pool.admin_token)
-    shown = admin("events", "--feed", "--name", "reader")
-    assert (shown.code, "shown this once" in shown.err) == (0, True), shown.err
-    with urlopen(shown.out.strip()) as answer:
-        assert "application/atom+xml" in answer.headers["Content-Type"]
-    tokens = admin("admin", "tokens", "ls", "--json").data["items"]
-    assert "reader" in {each["name"] for each in tokens}
 
 
 def test_sites_that_are_changed_limited_and_suspended(pool: LivePool, be: Be) -> None:

@@ -104,10 +104,7 @@ def test_the_matrix_is_models_by_sites(pool: PoolDriver) -> None:
     ]
     filters: list[tuple[dict[str, Any], list[str]]] = [
         ({"kind": "hog-svm"}, ["one"]),
-        ({"measured_by": "eval-n"}, ["two", "one"]),
-        ({"measured_by": "eval-m"}, ["one"]),
         ({"dataset_digest": THERE}, ["one"]),
-        ({"protocol": "strict"}, ["two"]),
         ({"score": "precision"}, []),
         ({"name": "two"}, ["two"]),
         ({"model": ["eval-m/one@1", "pool://eval-m/unseen@1"]}, ["one"]),

@@ -128,7 +128,6 @@ def test_pruning_takes_the_longest_unused_first(cache: ModelCache) -> None:
     assert digests == [old]
     digests = [entry.digest for entry in cache.prunable(max_bytes=100)]
     assert digests == [old, middle]
-    assert [entry.digest for entry in cache.prunable(max_age_s=2500)] == [old]
     assert cache.prunable(max_bytes=300) == []
     assert len(cache.prunable(max_bytes=0)) == 3
     assert cache.find(old) is not None, "using it makes it young again"
