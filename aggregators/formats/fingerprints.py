@@ -53,9 +53,27 @@ def fingerprint(model: models.Model, format_name: str | None = None) -> Fingerpr
         "format": format_name or default_format(model).name,
     }
     if isinstance(model, models.FhogDetector):
-        described = head | _describe_detector(model)
+        described = head | {
+            "window_width_px": model.window_width_px,
+            "window_height_px": model.window_height_px,
+            "cell_size_px": model.cell_size_px,
+            "padding_cells": model.padding_cells,
+            "dimensions": model.dimensions,
+            "detectors": model.detector_count,
+            "overlap_iou": model.overlap_iou,
+            "overlap_covered": model.overlap_covered,
+            "upsampling": model.upsampling,
+            "thresholds": [float(value) for value in model.thresholds],
+        }
     elif isinstance(model, models.StateDict):
-        described = head | _describe_network(model)
+        described = head | {
+            "tensors": {
+                name: [info.dtype, list(info.shape)] for name, info in sorted(model.infos.items())
+            },
+            "parameters": sum(math.prod(info.shape) for info in model.infos.values()),
+            "architecture": model.metadata.get("architecture"),
+            "architecture_version": model.metadata.get("architecture_version"),
+        }
     else:
         described = head | _describe_forests(model)
     _require_short(described)
@@ -76,32 +94,6 @@ def _require_short(described: Fingerprint) -> None:
             f"{size_bytes:,} bytes",
             f"at most {MOST_BYTES:,}",
         )
-
-
-def _describe_detector(model: models.FhogDetector) -> Fingerprint:
-    return {
-        "window_width_px": model.window_width_px,
-        "window_height_px": model.window_height_px,
-        "cell_size_px": model.cell_size_px,
-        "padding_cells": model.padding_cells,
-        "dimensions": model.dimensions,
-        "detectors": model.detector_count,
-        "overlap_iou": model.overlap_iou,
-        "overlap_covered": model.overlap_covered,
-        "upsampling": model.upsampling,
-        "thresholds": [float(value) for value in model.thresholds],
-    }
-
-
-def _describe_network(model: models.StateDict) -> Fingerprint:
-    return {
-        "tensors": {
-            name: [info.dtype, list(info.shape)] for name, info in sorted(model.infos.items())
-        },
-        "parameters": sum(math.prod(info.shape) for info in model.infos.values()),
-        "architecture": model.metadata.get("architecture"),
-        "architecture_version": model.metadata.get("architecture_version"),
-    }
 
 
 def _describe_forests(model: models.ShapePredictor | models.ForestEnsemble) -> Fingerprint:

@@ -242,7 +242,7 @@ def report_failure(error: BaseException, words: Sequence[str]) -> int:
     options = list(words[: words.index("--")]) if "--" in words else list(words)
     if "--debug" in options or os.environ.get("POOL_DEBUG", "") not in {"", "0"}:
         traceback.print_exception(error, file=sys.stderr)
-    if _is_usage_error(error):
+    if hasattr(error, "format_message") and getattr(error, "exit_code", None) == 2:
         return _report_usage_error(error, as_json="--json" in options)
     error = _translate(error)
     outcome = outcome_of(error)
@@ -282,11 +282,6 @@ def _print_failure(code: str, message: str, hint: str, *, as_json: bool) -> None
     print_labelled("Error:", "31", message)
     if hint:
         print_labelled("Hint:", "36", hint)
-
-
-def _is_usage_error(error: BaseException) -> bool:
-    """Tell errors of the option parser, whose base class typer does not publish."""
-    return hasattr(error, "format_message") and getattr(error, "exit_code", None) == 2
 
 
 def _report_usage_error(error: BaseException, *, as_json: bool) -> int:
