@@ -30,16 +30,9 @@ class AggregatorError(Exception):
 class FormatError(AggregatorError):
     """Bytes that do not follow their format.
 
-    Parameters
-    ----------
-    what : str
-        The part of the format that was read (``"number of leaves of tree 3"``).
-    offset : int
-        Byte offset from the start of the file.
-    found, expected : str
-        What the file holds there, and what is valid.
-    subject : str
-        Name of the file, where known.
+    `what`: The part of the format that was read (``"number of leaves of tree 3"``). `offset`: Byte
+    offset from the start of the file. `found`, `expected`: What the file holds there, and what is
+    valid. `subject`: Name of the file, where known.
     """
 
     def __init__(
@@ -75,16 +68,9 @@ class SiteOnlyError(AggregatorError):
 class IncompatibleModelsError(AggregatorError):
     """Models that cannot be merged, with the first field that differs.
 
-    Parameters
-    ----------
-    field : str
-        Name of the field (``"window"``).
-    first, other : str
-        Its value in the first model and in the one that differs.
-    first_name, other_name : str
-        Names of the two models in the message.
-    hint : str
-        What the user can do.
+    `field`: Name of the field (``"window"``). `first`, `other`: Its value in the first model and in
+    the one that differs. `first_name`, `other_name`: Names of the two models in the message.
+    `hint`: What the user can do.
     """
 
     def __init__(
@@ -116,14 +102,8 @@ class IncompatibleModelsError(AggregatorError):
 class WrongKindError(IncompatibleModelsError):
     """A kind of model that the method does not merge.
 
-    Parameters
-    ----------
-    name : str
-        Name of the input in the message.
-    kind : str
-        Its kind.
-    expected : sequence of str
-        The kinds that the method merges.
+    `name`: Name of the input in the message. `kind`: Its kind. `expected`: The kinds that the
+    method merges.
     """
 
     def __init__(self, name: str, kind: str, expected: Sequence[str], *, hint: str = "") -> None:

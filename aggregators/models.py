@@ -333,19 +333,12 @@ class NetworkContribution(_Described):
 class OptimiserState(_Described):
     """What a method leaves beside the network of a round, for the next round.
 
-    Attributes
-    ----------
-    moments : StateDict
-        Of server optimisers (``fedadam`` ...), for each trained entry of the network, one entry
-        ``MOMENT/NAME`` per moment. Of ``fedpac``, the prototypes and the replies to the sites
-        (`aggregators.methods.networks.replies`).
-    method : str
-        The method that made it.
-    network_digest : str
-        SHA-256 of the network's file that was made with it: the base of the next round.
-    tau : float
-        Degree of adaptivity in units of the parameters, as the first round has set it; 0 for
-        methods without it.
+    `moments`: Of server optimisers (``fedadam`` ...), for each trained entry of the network, one
+    entry ``MOMENT/NAME`` per moment. Of ``fedpac``, the prototypes and the replies to the sites
+    (`aggregators.methods.networks.replies`). `method`: The method that made it. `network_digest`:
+    SHA-256 of the network's file that was made with it: the base of the next round. `tau`: Degree
+    of adaptivity in units of the parameters, as the first round has set it; 0 for methods without
+    it.
     """
 
     moments: StateDict

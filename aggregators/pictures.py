@@ -45,13 +45,8 @@ def hog_picture(detector: FhogDetector, index: int = 0, *, cell_px: int = 20) ->
     directions and the unsigned one). White is four standard deviations above the mean, as in
     dlib's own drawing.
 
-    Parameters
-    ----------
-    detector : FhogDetector
-    index : int
-        Index of the filter.
-    cell_px : int
-        Side of a cell; smaller if the picture would exceed 4000 pixels.
+    `index`: Index of the filter. `cell_px`: Side of a cell; smaller if the picture would exceed
+    4000 pixels.
 
     Returns
     -------

@@ -35,15 +35,10 @@ def prune(
 ) -> StateDict:
     """Return the network with its weights of least magnitude (L1) set to zero.
 
-    Parameters
-    ----------
-    names : sequence of str
-        Entries to prune; `weights_of_layers` names those of linear layers or convolutions.
-    fraction : float
-        Of the weights, 0 to 1; rounded to a whole number of weights. Of equal magnitudes, those
-        that come first are set to zero.
-    scope : str
-        Whether each entry loses this fraction, or all entries together.
+    `names`: Entries to prune; `weights_of_layers` names those of linear layers or convolutions.
+    `fraction`: Of the weights, 0 to 1; rounded to a whole number of weights. Of equal magnitudes,
+    those that come first are set to zero. `scope`: Whether each entry loses this fraction, or all
+    entries together.
 
     Notes
     -----

@@ -69,10 +69,7 @@ def read_model(path: Path | str, *, max_bytes: int = DEFAULT_MAX_BYTES) -> Model
     Large files are mapped into memory; arrays in safetensors containers are read when used.
     Such a file may be replaced meanwhile, as `write_model` does, but not truncated in place.
 
-    Parameters
-    ----------
-    max_bytes : int
-        Larger files are refused unread.
+    `max_bytes`: Larger files are refused unread.
 
     Raises
     ------
@@ -111,11 +108,8 @@ def encode_model(model: Model, format_name: str | None = None) -> bytes:
 def write_model(model: Model, path: Path | str, *, format_name: str | None = None) -> str:
     """Write a model file, whole or not at all, and return its SHA-256 (hexadecimal).
 
-    Parameters
-    ----------
-    format_name : str, optional
-        A name of `FORMATS`; by default the format of the path's suffix, else the first that
-        holds the model.
+    `format_name`: A name of `FORMATS`; by default the format of the path's suffix, else the first
+    that holds the model.
 
     Raises
     ------
@@ -288,15 +282,9 @@ def convert_model(
 ) -> Model:
     """Return a model in the form that a format can hold.
 
-    Parameters
-    ----------
-    format_name : str, optional
-        A name of `FORMATS`; by default the model's own.
-    detector_kind : str, optional
-        For detectors. Unchanged by default; Python's kind when `upsampling` is given.
-    upsampling : int, optional
-        For Python's kind: how often an image is doubled first, 0 to 16. Unchanged by default;
-        0 for a file of C++.
+    `format_name`: A name of `FORMATS`; by default the model's own. `detector_kind`: For detectors.
+    Unchanged by default; Python's kind when `upsampling` is given. `upsampling`: For Python's kind:
+    how often an image is doubled first, 0 to 16. Unchanged by default; 0 for a file of C++.
 
     Raises
     ------

@@ -130,14 +130,8 @@ class SparseTensorsFormat(ModelFormat[StateDict]):
 def storage_bytes(size: int, kept: int, item_bytes: int) -> dict[Storage, int]:
     """Return the bytes of an entry in each form that can hold it.
 
-    Parameters
-    ----------
-    size : int
-        Numbers of the entry.
-    kept : int
-        Numbers of the entry that are not zero.
-    item_bytes : int
-        Bytes of a number.
+    `size`: Numbers of the entry. `kept`: Numbers of the entry that are not zero. `item_bytes`:
+    Bytes of a number.
     """
     dense, values = size * item_bytes, kept * item_bytes
     found: dict[Storage, int] = {"dense": dense, "mask": _mask_bytes(size) + values}

@@ -41,15 +41,8 @@ def join_cascades(
 
     The arrays are allocated once and filled in place, so no other memory is needed.
 
-    Parameters
-    ----------
-    predictors : sequence of ShapePredictor
-        With equal initial shapes and numbers of levels.
-    weights : sequence of float
-    step : float
-        Factor on every update.
-    kept_trees_per_level : int or None
-        Keep this many trees of each level.
+    `predictors`: With equal initial shapes and numbers of levels. `step`: Factor on every update.
+    `kept_trees_per_level`: Keep this many trees of each level.
     """
     shares_by_level = [
         _share_levels(list(levels), weights, step, kept_trees_per_level)
@@ -165,13 +158,7 @@ def distribute_trees(trees: Sequence[int], weights: Sequence[float], kept: int) 
     error of the level's update (Neyman's allocation), and at most its number of trees.
     Remainders go to the largest fractions first.
 
-    Parameters
-    ----------
-    trees : sequence of int
-        Number of trees of each member.
-    weights : sequence of float
-    kept : int
-        At least 1.
+    `trees`: Number of trees of each member. `kept`: At least 1.
     """
     counts = list(trees)
     if kept >= sum(counts):

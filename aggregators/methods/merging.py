@@ -84,13 +84,8 @@ _READ, _COMBINED, _WRITTEN = 0.6, 0.7, 0.85
 class Merged:
     """The result of a merge.
 
-    Attributes
-    ----------
-    warnings : tuple of str
-    digest : str or None
-        SHA-256 of the written file; None when nothing was written.
-    state : OptimiserState or None
-        What a server optimiser takes in the next round; written at `state_path`.
+    `digest`: SHA-256 of the written file; None when nothing was written. `state`: What a server
+    optimiser takes in the next round; written at `state_path`.
     """
 
     model: model_types.Model

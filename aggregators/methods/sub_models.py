@@ -28,16 +28,8 @@ _METHODS_FOR: dict[type, str] = {
 class SubModel(Generic[ModelT_co]):
     """One distinct input.
 
-    Attributes
-    ----------
-    digest : str
-        SHA-256 of its file; for a model in memory, of its file in the default format.
-    name : str
-        For messages.
-    weight : float
-        Sum over its copies.
-    copies : int
-        Number of copies.
+    `digest`: SHA-256 of its file; for a model in memory, of its file in the default format. `name`:
+    For messages. `weight`: Sum over its copies. `copies`: Number of copies.
     """
 
     model: ModelT_co

@@ -43,16 +43,8 @@ MOST_BITS = 59
 class BitBudget:
     """How the bits of the field are used.
 
-    Attributes
-    ----------
-    fraction : int
-        f; a value is rounded to multiples of 2^-f / w.
-    magnitude : int
-        b; values are at most 2^b in magnitude.
-    weight : int
-        Weights are at most 2^weight.
-    labs : int
-        At most 2^labs labs take part.
+    `fraction`: f; a value is rounded to multiples of 2^-f / w. `magnitude`: b; values are at most
+    2^b in magnitude. `weight`: Weights are at most 2^weight. `labs`: At most 2^labs labs take part.
     """
 
     fraction: int = 24

@@ -113,10 +113,7 @@ def random_numbers(key: bytes, count: int, p: int = P) -> UInt64:
     They are words of AES-256 in counter mode, started at zero, cut to the bits of the modulus;
     words that are not below the modulus are left out. So a key must be used for one vector only.
 
-    Parameters
-    ----------
-    key : bytes
-        32 bytes.
+    `key`: 32 bytes.
     """
     stream = Cipher(algorithms.AES256(key), modes.CTR(bytes(16))).encryptor()
     mask = np.uint64((1 << p.bit_length()) - 1)
@@ -224,12 +221,8 @@ def commitment(
 def challenges(transcript: bytes, count: int, size: int, p: int = P) -> Iterator[UInt64]:
     """Yield `count` public random vectors that follow from the transcript.
 
-    Parameters
-    ----------
-    transcript : bytes
-        A digest that binds the roster, all shares and all commitments.
-    size : int
-        Numbers of a vector without its masks.
+    `transcript`: A digest that binds the roster, all shares and all commitments. `size`: Numbers of
+    a vector without its masks.
     """
     for number in range(count):
         yield random_numbers(derive_key(transcript, "challenge", number), size, p)

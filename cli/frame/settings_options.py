@@ -29,16 +29,9 @@ _FILE, _WORDS = "settings_file", "settings_words"
 class SettingsOptions(Generic[S]):
     """The options that give a command its settings.
 
-    Attributes
-    ----------
-    defaults : dataclass
-        The settings when nothing is given.
-    show : str
-        The command that prints them, after ``poolctl``.
-    shown : sequence of str
-        Full names of the settings that are options, too, under the last part of the name.
-    leave_out : collection of str
-        Settings that cannot be given in this way.
+    `defaults`: The settings when nothing is given. `show`: The command that prints them, after
+    ``poolctl``. `shown`: Full names of the settings that are options, too, under the last part of
+    the name. `leave_out`: Settings that cannot be given in this way.
     """
 
     defaults: S

@@ -27,16 +27,9 @@ _SHORTEST_DIGEST = 4
 class ReplayRequest:
     """What the command line asks for.
 
-    Attributes
-    ----------
-    recipe : str
-        A recipe file, or the address of a merged model in the pool.
-    words : sequence of str
-        Files and addresses in which to look for inputs.
-    without : sequence of str
-        Addresses, or the starts of digests.
-    output : Path or None
-        Where to write the model.
+    `recipe`: A recipe file, or the address of a merged model in the pool. `words`: Files and
+    addresses in which to look for inputs. `without`: Addresses, or the starts of digests. `output`:
+    Where to write the model.
     """
 
     recipe: str

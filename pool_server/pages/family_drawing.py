@@ -76,10 +76,7 @@ class Relative:
 def draw_family(family: LineageResponse, here: str) -> Drawing:
     """Lay a family out in columns by depth.
 
-    Parameters
-    ----------
-    here : str
-        Address of the version that the page is about.
+    `here`: Address of the version that the page is about.
     """
     boxes, edges = _boxes(family, here)
     total = len(boxes)

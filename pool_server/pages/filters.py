@@ -44,10 +44,7 @@ class Facet:
 class Filters:
     """What a listing is narrowed down to.
 
-    Parameters
-    ----------
-    given : iterable of (name, value)
-        The query of the page; names that are no filter are dropped.
+    `given`: The query of the page; names that are no filter are dropped.
     """
 
     def __init__(self, given: Iterable[tuple[str, str]]) -> None:

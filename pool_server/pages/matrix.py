@@ -103,13 +103,9 @@ def build_matrix(
 ) -> Matrix:
     """Return rows as the page shows them.
 
-    Parameters
-    ----------
-    here : str
-        Address of the version that the page is about; only data sets that it was measured on
-        are shown where it was measured at all.
-    keep_empty : bool
-        Keep models without any score, so that lines and models go together.
+    `here`: Address of the version that the page is about; only data sets that it was measured on
+    are shown where it was measured at all. `keep_empty`: Keep models without any score, so that
+    lines and models go together.
     """
     own = next((row.cells for row in rows if row.address == here), [])
     columns: dict[ColumnKey, Column] = {}

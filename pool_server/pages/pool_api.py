@@ -40,12 +40,7 @@ class RefusedByApiError(Exception):
 class PoolApi:
     """Asks the API as one caller.
 
-    Parameters
-    ----------
-    request : Request
-        Of the page.
-    caller : Caller, optional
-        Whom the page is for; None asks as somebody without a token.
+    `request`: Of the page. `caller`: Whom the page is for; None asks as somebody without a token.
     """
 
     def __init__(self, request: Request, caller: Caller | None) -> None:

@@ -48,10 +48,7 @@ _EMPHASIS = re.compile(r"\*(\w[^*<]*)\*")
 def render_page(template: str, *, visitor: Visitor | None = None, **values: Any) -> str:
     """Return the page that a template makes of these values.
 
-    Parameters
-    ----------
-    visitor : Visitor, optional
-        Whom the forms of the page belong to.
+    `visitor`: Whom the forms of the page belong to.
     """
     own = {"visitor": visitor, "waiting": 0, "csrf": partial(_csrf_field, visitor)}
     return _ENVIRONMENT.get_template(template).render(own | values)

@@ -37,16 +37,9 @@ class LoginNeededError(Exception):
 class Visitor:
     """Who looks at a page.
 
-    Attributes
-    ----------
-    secret : str
-        Value of the cookie; before the log-in one that the pool does not know.
-    is_new : bool
-        The browser has sent no cookie, and is to be given this one.
-    session : BrowserSession or None
-        None: nobody is logged in.
-    refusal : PoolError or None
-        Why the session behind the cookie is not valid any more.
+    `secret`: Value of the cookie; before the log-in one that the pool does not know. `is_new`: The
+    browser has sent no cookie, and is to be given this one. `session`: None: nobody is logged in.
+    `refusal`: Why the session behind the cookie is not valid any more.
     """
 
     request: Request

@@ -32,16 +32,9 @@ ONE_SHOT = "one-shot"
 class RoundMethod:
     """The rounds of one aggregation method; subclasses serve one kind of contribution each.
 
-    Attributes
-    ----------
-    aggregation : AggregationMethod
-        Combines the contributions with the base, by `aggregators.merge`.
-    modes : tuple of str
-        Ways to hold a round of it through a pool.
-    data : str
-        The data that sites contribute with, in examples of commands.
-    alone : str
-        The command that does the same on one machine.
+    `aggregation`: Combines the contributions with the base, by `aggregators.merge`. `modes`: Ways
+    to hold a round of it through a pool. `data`: The data that sites contribute with, in examples
+    of commands. `alone`: The command that does the same on one machine.
     """
 
     aggregation: AggregationMethod[Any]

@@ -150,16 +150,9 @@ class Outgoing(_Part):
 class GoalState(_Part):
     """The memory of one ``[[merge]]`` table.
 
-    Attributes
-    ----------
-    scores : dict
-        Metrics by model and validation data: ``DIGEST:EVALUATION``.
-    merged : dict of str to str
-        Digest of what came out, by what was merged and how; empty where it failed.
-    checked : list of str
-        Digests of downloaded models that can be read and merged.
-    best : str
-        Digest of the model in ``best/``.
+    `scores`: Metrics by model and validation data: ``DIGEST:EVALUATION``. `merged`: Digest of what
+    came out, by what was merged and how; empty where it failed. `checked`: Digests of downloaded
+    models that can be read and merged. `best`: Digest of the model in ``best/``.
     """
 
     scores: dict[str, dict[str, float]] = {}

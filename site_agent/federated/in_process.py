@@ -27,12 +27,8 @@ Corrupt = Callable[[str, int, NetworkContribution], NetworkContribution]
 class HeldRound(CombinedRound):
     """One round that was held.
 
-    Attributes
-    ----------
-    number : int
-        From 1.
-    parts : mapping of str to PersonalPart
-        What each site has kept, up to this round; empty for methods without personal parts.
+    `number`: From 1. `parts`: What each site has kept, up to this round; empty for methods without
+    personal parts.
     """
 
     number: int
@@ -59,15 +55,9 @@ def run_rounds(
     All updates and networks have the digests that the engines with files give. Each yielded round
     holds a network and its state in memory: keep no more of them than needed.
 
-    Parameters
-    ----------
-    sites : mapping of str to GazeSamples or ClipSamples
-        At least 2 samples for each site.
-    corrupt : callable, optional
-        Alters what sites send, to study hostile updates.
-    secure : bool
-        Combine the secure sum of the contributions, not each of them; the only update of a round
-        is then the sum, under the name of `SUM`.
+    `sites`: At least 2 samples for each site. `corrupt`: Alters what sites send, to study hostile
+    updates. `secure`: Combine the secure sum of the contributions, not each of them; the only
+    update of a round is then the sum, under the name of `SUM`.
 
     Raises
     ------

@@ -141,10 +141,7 @@ def require_safe(round_name: str, base: StateDict, samples: Any, settings: Local
 def audit_base(base: StateDict, samples: Any) -> list[str]:
     """Return what a base has that training does not make; empty for honest ones.
 
-    Parameters
-    ----------
-    samples : GazeSamples or ClipSamples
-        The site's own; 512 patches or 16 clips of them are looked at.
+    `samples`: The site's own; 512 patches or 16 clips of them are looked at.
     """
     task = task_of_network(base)
     module = to_module(base, "the base").eval()
@@ -162,13 +159,8 @@ def audit_dense_layers(
 ) -> list[str]:
     """Return what the dense layers of a module have that training does not make.
 
-    Parameters
-    ----------
-    data : GazeTensors or SaliencyTensors
-        What it takes; as many of them are looked at as `audit_base` says.
-    drawing_layers : collection of str
-        Layers of whose rows each draws a place of a picture, so that neighbours resemble each
-        other.
+    `data`: What it takes; as many of them are looked at as `audit_base` says. `drawing_layers`:
+    Layers of whose rows each draws a place of a picture, so that neighbours resemble each other.
     """
     if not dense_layers(module):
         return []
@@ -206,12 +198,7 @@ def _objections_to_layers(
 class DenseRows:
     """Watches the dense layers of a module while it is trained on a site's samples.
 
-    Parameters
-    ----------
-    module : torch.nn.Module
-        Before its first step.
-    epochs : int
-        How often each sample will be seen.
+    `module`: Before its first step. `epochs`: How often each sample will be seen.
     """
 
     def __init__(self, module: nn.Module, data: Any, epochs: int) -> None:
@@ -251,10 +238,8 @@ class DenseRows:
     def keep_back(self, differences: dict[str, NDArray[np.generic]]) -> int:
         """Set the rows to zero that would show a sample, in place; return their number.
 
-        Parameters
-        ----------
-        differences : dict
-            By entry of the network; weights of shape (units, inputs), biases of shape (units,).
+        `differences`: By entry of the network; weights of shape (units, inputs), biases of shape
+        (units,).
         """
         count = 0
         for name, sums in self._sums.items():

@@ -66,10 +66,7 @@ def train_contribution(
 class SiteUpdate:
     """What a site's training makes: what it sends, and what it keeps.
 
-    Attributes
-    ----------
-    part : PersonalPart or None
-        None for methods without personal parts.
+    `part`: None for methods without personal parts.
     """
 
     contribution: NetworkContribution
@@ -299,14 +296,9 @@ def count_honest(labs: Collection[object]) -> int:
 class Privacy:
     """Where a site counts what it releases, in rounds with differential privacy.
 
-    Attributes
-    ----------
-    ledger : Path or None
-        Folder of the site's ledger; None in simulations, which release nothing.
-    most_epsilon : float or None
-        The site's budget for its data.
-    honest_labs : int
-        Of a secure round, so many labs at least add their noise.
+    `ledger`: Folder of the site's ledger; None in simulations, which release nothing.
+    `most_epsilon`: The site's budget for its data. `honest_labs`: Of a secure round, so many labs
+    at least add their noise.
     """
 
     ledger: Path | None = None

@@ -41,14 +41,9 @@ class FederationPlan(BaseModel):
 
     It is plain data: ``model_dump()`` gives what JSON can hold, and `read_plan` reads that.
 
-    Attributes
-    ----------
-    method : str
-        A method for networks, such as ``fedavg``.
-    options : dict
-        The method's own options and those of `LocalTraining`, together and in full.
-    cohort : float
-        Share of the sites that train in each round, above 0 and at most 1.
+    `method`: A method for networks, such as ``fedavg``. `options`: The method's own options and
+    those of `LocalTraining`, together and in full. `cohort`: Share of the sites that train in each
+    round, above 0 and at most 1.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
@@ -140,12 +135,7 @@ def read_plan(data: Mapping[str, Any]) -> FederationPlan:
 class RoundModel:
     """A network between two rounds.
 
-    Attributes
-    ----------
-    digest : str
-        SHA-256 of the network's file.
-    state : OptimiserState or None
-        What the method takes along to the next round.
+    `digest`: SHA-256 of the network's file. `state`: What the method takes along to the next round.
     """
 
     network: StateDict
@@ -157,10 +147,7 @@ class RoundModel:
 class CombinedRound:
     """The result of one round.
 
-    Attributes
-    ----------
-    update_digests : mapping of str to str
-        SHA-256 of each contribution's file, by site.
+    `update_digests`: SHA-256 of each contribution's file, by site.
     """
 
     model: RoundModel
@@ -182,13 +169,8 @@ def combine_files(
 ) -> Merged:
     """Write the network that a round makes to `output`, with its recipe and its state beside it.
 
-    Parameters
-    ----------
-    state : Path or None
-        The state that was written beside the base; None in the first round, and for methods
-        without one.
-    contributions : mapping of str to Path
-        By site.
+    `state`: The state that was written beside the base; None in the first round, and for methods
+    without one. `contributions`: By site.
     """
     files = [contributions[site] for site in sorted(contributions)]
     inputs = [base, *([] if state is None else [state]), *files]

@@ -71,16 +71,9 @@ History = tuple[tuple[float, float, int], ...]
 class PrivacyPlan:
     """How a site's training in one round is kept private.
 
-    Attributes
-    ----------
-    noise_multiplier : float
-        Standard deviation of the noise in units of `clip`.
-    sample_rate : float
-        With which probability a step draws each unit.
-    steps : int
-        In one round.
-    noise_share : float
-        Of the noise's standard deviation, what this site adds; below 1 in secure rounds of persons.
+    `noise_multiplier`: Standard deviation of the noise in units of `clip`. `sample_rate`: With
+    which probability a step draws each unit. `steps`: In one round. `noise_share`: Of the noise's
+    standard deviation, what this site adds; below 1 in secure rounds of persons.
     """
 
     noise_multiplier: float
@@ -97,10 +90,7 @@ class PrivacyPlan:
 def plan_privacy(settings: LocalTraining, samples: int, honest_labs: int = 1) -> PrivacyPlan:
     """Return the noise with which all rounds of a series stay within the round's epsilon.
 
-    Parameters
-    ----------
-    honest_labs : int
-        Of a secure round: so many at least add their share of the noise.
+    `honest_labs`: Of a secure round: so many at least add their share of the noise.
     """
     assert settings.dp_epsilon is not None, "the round has no differential privacy"
     if settings.dp_unit == "person":
@@ -158,14 +148,8 @@ def noise_ratio(
 
     Both are norms, of the mean over the sites.
 
-    Parameters
-    ----------
-    units : int
-        Samples of a site, or persons; the other sites are taken to have as many.
-    numbers : int
-        How many are trained.
-    honest_labs : int
-        As in `plan_privacy`.
+    `units`: Samples of a site, or persons; the other sites are taken to have as many. `numbers`:
+    How many are trained. `honest_labs`: As in `plan_privacy`.
     """
     plan = plan_privacy(settings, units, honest_labs)
     # Changes add up over steps, rounds and sites; noise does so like a random walk.
@@ -197,10 +181,7 @@ def noise_words(
 class PrivacyLedger:
     """What a site's data have spent in all its rounds, on this machine.
 
-    Parameters
-    ----------
-    folder : Path
-        Of the site; ``spent.jsonl`` in it has one line a training.
+    `folder`: Of the site; ``spent.jsonl`` in it has one line a training.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -209,10 +190,7 @@ class PrivacyLedger:
     def epsilon(self, persons: Sequence[str], unit: str, delta: float) -> float:
         """Return what the data of these persons have spent so far.
 
-        Parameters
-        ----------
-        persons : sequence of str
-            Their names: data that one more sample makes another file are still their data.
+        `persons`: Their names: data that one more sample makes another file are still their data.
         """
         with self._ledger.at_work():
             return epsilon_of(self._history(persons, unit), delta)
@@ -292,10 +270,7 @@ def train_privately(
 ) -> int:
     """Train a network in place, and return the number of units by which its update is weighed.
 
-    Parameters
-    ----------
-    seed : int
-        Of the draws and the noise. Whoever knows it can take the noise away.
+    `seed`: Of the draws and the noise. Whoever knows it can take the noise away.
     """
     generator = torch.Generator().manual_seed(seed)
     rate = settings.learning_rate_in(round_number)
@@ -371,10 +346,7 @@ def add_clipped(
 ) -> None:
     """Add the samples' gradients, which Opacus has left, each clipped to a norm over all of them.
 
-    Parameters
-    ----------
-    totals : sequence of tensor
-        In the shapes of the parameters; changed in place.
+    `totals`: In the shapes of the parameters; changed in place.
     """
     gradients: list[torch.Tensor] = [getattr(each, _OF_SAMPLES).flatten(1) for each in parameters]
     norms = torch.stack([each.norm(dim=1) for each in gradients]).norm(dim=0)
@@ -394,10 +366,7 @@ def set_noisy(
 ) -> None:
     """Set the gradient of each parameter to a sum with noise, over the expected number of samples.
 
-    Parameters
-    ----------
-    deviation : float
-        Standard deviation of the noise on the sums.
+    `deviation`: Standard deviation of the noise on the sums.
     """
     for parameter, total in zip(parameters, totals, strict=True):
         noise = torch.randn(total.shape, generator=generator) * deviation

@@ -36,19 +36,7 @@ _AT_ONCE = 16
 class HeadAndBody:
     """Trains a head first and then its body, and knows the features of a site's samples.
 
-    Attributes
-    ----------
-    statistics : ClassStatistics
-        What the site sends of its classes.
-
-    Parameters
-    ----------
-    module : torch.nn.Module
-        With the round's body, before its first step.
-    network : StateDict
-        The round's, for the names of its entries.
-    samples, data
-        Of the site, as they are read and as tensors.
+    `statistics`: What the site sends of its classes.
     """
 
     def __init__(

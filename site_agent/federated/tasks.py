@@ -61,12 +61,8 @@ Holdout = Literal["sessions", "persons", "none"]
 class Measure:
     """How networks of a kind are scored, person by person.
 
-    Attributes
-    ----------
-    unit : str
-        Empty for a share.
-    reference : str
-        What stands beside each network: an answer that knows no picture.
+    `unit`: Empty for a share. `reference`: What stands beside each network: an answer that knows no
+    picture.
     """
 
     name: str
@@ -105,16 +101,8 @@ class PersonScores:
 class Division:
     """The data of a simulation before persons become sites.
 
-    Attributes
-    ----------
-    digest : str
-        Of all the data.
-    counts : mapping of str to int
-        Number of samples that train, by person.
-    held_out : samples or None
-        What no site trains with.
-    reference : PersonScores or None
-        Of the answer that knows no picture, on what is held out.
+    `digest`: Of all the data. `counts`: Number of samples that train, by person. `held_out`: What
+    no site trains with. `reference`: Of the answer that knows no picture, on what is held out.
     """
 
     digest: str
@@ -305,10 +293,7 @@ class RepresentationTask(GazeTask):
     Labels are used for scores only: the first half of a person's samples gives the shots of a
     linear head, which is tested on the other half.
 
-    Attributes
-    ----------
-    crossed : bool
-        False for auto-encoders.
+    `crossed`: False for auto-encoders.
     """
 
     crossed: bool = True

@@ -34,18 +34,11 @@ DataKind = Literal["faces", "gaze"]
 class DataChoice:
     """Which of a site's data are used, and how.
 
-    Attributes
-    ----------
-    parts : tuple of str
-        Of faces: the model's landmarks, where the faces have more: names, ranges (36-47) and
-        groups (eyes). A group is known by the model's mean shape, too.
-    persons : tuple of str
-        Of gaze data; all where empty.
-    seed : int
-        Of the starting shapes of leaf refinement; each round of a series adds its number; level
-        by level, each time through all levels.
-    threads : int
-        Of leaf refinement. 0: as many as the machine has processors.
+    `parts`: Of faces: the model's landmarks, where the faces have more: names, ranges (36-47) and
+    groups (eyes). A group is known by the model's mean shape, too. `persons`: Of gaze data; all
+    where empty. `seed`: Of the starting shapes of leaf refinement; each round of a series adds its
+    number; level by level, each time through all levels. `threads`: Of leaf refinement. 0: as many
+    as the machine has processors.
     """
 
     parts: tuple[str, ...] = ()
@@ -58,15 +51,9 @@ class DataChoice:
 class ContributionFacts:
     """Facts about a contribution file, for the person who sends it.
 
-    Attributes
-    ----------
-    words : str
-        What the file holds, in one line.
-    leaves, leaves_sent, fewest_samples : int
-        Of leaf refinement: leaves of the base, those of which a change is sent, and the fewest
-        samples that one rests on.
-    samples : int
-        Of networks: training samples.
+    `words`: What the file holds, in one line. `leaves`, `leaves_sent`, `fewest_samples`: Of leaf
+    refinement: leaves of the base, those of which a change is sent, and the fewest samples that one
+    rests on. `samples`: Of networks: training samples.
     """
 
     words: str
@@ -192,14 +179,9 @@ def round_folder(pool: PoolClient, round_id: str) -> Path:
 class SitePart(ABC):
     """A site's part in one round, for one kind of contribution.
 
-    Attributes
-    ----------
-    data : str
-        The data that it is computed from.
-    shows_origin : bool
-        Whether `same_origin` can compare a result with its base. If so, the result of a round is
-        accounted for as its base is; otherwise the pool is believed in what it combined within a
-        series.
+    `data`: The data that it is computed from. `shows_origin`: Whether `same_origin` can compare a
+    result with its base. If so, the result of a round is accounted for as its base is; otherwise
+    the pool is believed in what it combined within a series.
     """
 
     data: ClassVar[DataKind]

@@ -58,12 +58,8 @@ def take_reply(pool: PoolClient, found: RoundResponse, site: str) -> None:
 class FinishedRound:
     """How a round ended.
 
-    Attributes
-    ----------
-    left_out : tuple of str
-        Sites that did not contribute in time.
-    ended_here : bool
-        False where somebody else had ended the round.
+    `left_out`: Sites that did not contribute in time. `ended_here`: False where somebody else had
+    ended the round.
     """
 
     round: RoundResponse
@@ -88,15 +84,10 @@ def finish_round(
     contributions itself. The starter signs by the same call what another site has finished. By
     the same call each site fetches the reply of a method that makes one for each.
 
-    Parameters
-    ----------
-    upload_to : str or ModelAddress
-        Where the result goes; to the site that started the round, by the base's name, where
-        empty. So the results of a series have one address, whoever finishes its rounds.
-    early : bool
-        Do not wait for sites that have not contributed; for who started the round, and admins.
-    despite_withdrawal : bool
-        Go on although the base was withdrawn, or holds something that was.
+    `upload_to`: Where the result goes; to the site that started the round, by the base's name,
+    where empty. So the results of a series have one address, whoever finishes its rounds. `early`:
+    Do not wait for sites that have not contributed; for who started the round, and admins.
+    `despite_withdrawal`: Go on although the base was withdrawn, or holds something that was.
 
     Raises
     ------

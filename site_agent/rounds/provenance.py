@@ -98,10 +98,7 @@ def _shows_origin(recipe: Recipe) -> bool:
 class Provenance:
     """Finds out where a base comes from, and which sites would have to be trusted for it.
 
-    Attributes
-    ----------
-    distrusted : list of str
-        Sites that the user may want to trust.
+    `distrusted`: Sites that the user may want to trust.
     """
 
     def __init__(

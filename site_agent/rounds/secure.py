@@ -43,16 +43,9 @@ _POLL_S = 2.0
 class SumVisit:
     """How the sum of a round stands after a visit.
 
-    Attributes
-    ----------
-    session : str
-        The last session that this site took part in.
-    phase : str
-        What the session waits for; ``complete`` once the sum is there.
-    waiting : tuple of str
-        Labs or servers that have to act next.
-    total : Path or None
-        The verified sum, as one contribution.
+    `session`: The last session that this site took part in. `phase`: What the session waits for;
+    ``complete`` once the sum is there. `waiting`: Labs or servers that have to act next. `total`:
+    The verified sum, as one contribution.
     """
 
     session: str
@@ -65,11 +58,8 @@ class SumVisit:
 class RoundSums:
     """The secure sums of one round, as one lab takes part in them.
 
-    Attributes
-    ----------
-    purpose : str
-        What a session's descriptor says of the round, with the digest of its terms. A session of
-        other terms is another session, in which this lab takes no part.
+    `purpose`: What a session's descriptor says of the round, with the digest of its terms. A
+    session of other terms is another session, in which this lab takes no part.
     """
 
     found: RoundResponse
@@ -210,12 +200,7 @@ def require_own_result(pool: PoolClient, found: RoundResponse, site: str) -> Non
 
     Rounds before it in the series are made again, too, where their optimiser's state is needed.
 
-    Parameters
-    ----------
-    found : RoundResponse
-        A finished secure round.
-    site : str
-        The lab whose sum is taken.
+    `found`: A finished secure round. `site`: The lab whose sum is taken.
     """
     reasons = []
     try:

@@ -21,15 +21,9 @@ class Board:
     Laws: what was posted stays as it is; posting the same bytes again changes nothing and
     succeeds; all methods may be called again after the process was killed.
 
-    Parameters
-    ----------
-    sessions : SecureSessions
-        ``pool.secure`` of a `site_agent.PoolClient`.
-    charter : Charter, optional
-        That of sessions that are opened here: its members have the names of their sites in the
-        pool.
-    round_id : str, optional
-        The round that the sessions belong to.
+    `sessions`: ``pool.secure`` of a `site_agent.PoolClient`. `charter`: That of sessions that are
+    opened here: its members have the names of their sites in the pool. `round_id`: The round that
+    the sessions belong to.
     """
 
     def __init__(

@@ -165,10 +165,7 @@ def create_charter(
 ) -> Charter:
     """Return a charter of servers and labs, given as names and keys in base64.
 
-    Parameters
-    ----------
-    rules : number
-        Fields of `CharterTerms`, where they differ from the defaults.
+    `rules`: Fields of `CharterTerms`, where they differ from the defaults.
     """
     content = {
         "name": name,
@@ -189,10 +186,8 @@ def create_charter(
 def accept_charter(folder: Path, charter: Charter, digest: str) -> None:
     """Record in a party's folder that it takes part under a charter.
 
-    Parameters
-    ----------
-    digest : str
-        As the other parties read it out: all 64 digits, or the 16 words; blanks do not matter.
+    `digest`: As the other parties read it out: all 64 digits, or the 16 words; blanks do not
+    matter.
 
     Raises
     ------

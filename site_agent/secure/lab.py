@@ -29,12 +29,8 @@ from site_agent.secure.verification import Mode, WrittenResult, disputed_labs, v
 class RosterPolicy:
     """What a lab asks of those with whom it is summed; the charter's `least_labs` holds besides.
 
-    Attributes
-    ----------
-    least_others : int
-        Fewest other labs.
-    insists_on : frozenset of str
-        Labs that must be among them, because this lab knows that they are honest.
+    `least_others`: Fewest other labs. `insists_on`: Labs that must be among them, because this lab
+    knows that they are honest.
     """
 
     least_others: int = 0
@@ -125,12 +121,8 @@ class Lab(Party):
 
         Without its tag no sum over this lab's numbers is ever opened.
 
-        Parameters
-        ----------
-        policy : RosterPolicy, optional
-            What this lab asks of those with whom it is summed, besides the charter.
-        show_roster : callable
-            Called with the labs of the sum before the tag is given.
+        `policy`: What this lab asks of those with whom it is summed, besides the charter.
+        `show_roster`: Called with the labs of the sum before the tag is given.
 
         Raises
         ------

@@ -126,12 +126,8 @@ class Message(BaseModel):
 class Post:
     """One message on the board.
 
-    Attributes
-    ----------
-    session : str
-        SHA-256 of the session's descriptor, in hexadecimal.
-    envelope : bytes
-        JSON of a DSSE envelope.
+    `session`: SHA-256 of the session's descriptor, in hexadecimal. `envelope`: JSON of a DSSE
+    envelope.
     """
 
     session: str
@@ -144,12 +140,8 @@ class Post:
 class Signed:
     """A message whose signature was verified with a key of the charter.
 
-    Attributes
-    ----------
-    digest : str
-        SHA-256 of the payload.
-    body : BaseModel or None
-        None where a sender signed something that is not a body of the phase.
+    `digest`: SHA-256 of the payload. `body`: None where a sender signed something that is not a
+    body of the phase.
     """
 
     message: Message

@@ -43,14 +43,8 @@ class Party:
     role : str
         ``servers`` or ``labs``.
 
-    Parameters
-    ----------
-    folder : Path
-        Its own; see the module.
-    charter : str
-        Digest of a charter that was accepted in this folder.
-    clock : callable
-        Returns seconds since 1970.
+    `folder`: Its own; see the module. `charter`: Digest of a charter that was accepted in this
+    folder. `clock`: Returns seconds since 1970.
 
     Raises
     ------
@@ -105,12 +99,8 @@ class Party:
 
         A message that the ledger has is posted as it is; no second one of a phase is ever made.
 
-        Parameters
-        ----------
-        blob : Path, optional
-            A file that is put on the board before the message.
-        facts : JSON values
-            What the party has to remember of it.
+        `blob`: A file that is put on the board before the message. `facts`: What the party has to
+        remember of it.
         """
         if not self.has_said(view.session, phase):
             message = Message(

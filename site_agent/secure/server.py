@@ -228,12 +228,7 @@ def serve(
 ) -> None:
     """Look at a board again and again and act in all sessions of the server's charter.
 
-    Parameters
-    ----------
-    stop : callable
-        Asked before each look.
-    report : callable
-        Gets every change, in one line.
+    `stop`: Asked before each look. `report`: Gets every change, in one line.
     """
     last: dict[str, str] = {}
     ended: set[str] = set()

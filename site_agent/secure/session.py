@@ -39,12 +39,8 @@ class Deadlines(BaseModel):
 class Descriptor(BaseModel):
     """The subject of a session: its SHA-256 is the session.
 
-    Attributes
-    ----------
-    attempt : int
-        Tells sessions of the same sum apart.
-    labs : tuple of str
-        Who is invited; servers close when all have shared.
+    `attempt`: Tells sessions of the same sum apart. `labs`: Who is invited; servers close when all
+    have shared.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -77,12 +73,7 @@ def new_descriptor(
 ) -> Descriptor:
     """Return the descriptor of a new session, with the deadlines that the charter gives.
 
-    Parameters
-    ----------
-    now : float
-        Seconds since 1970.
-    labs : sequence of str
-        Who is invited; all labs of the charter by default.
+    `now`: Seconds since 1970. `labs`: Who is invited; all labs of the charter by default.
     """
     lab, server = charter.terms.lab_hours * 3600, charter.terms.server_hours * 3600
     return Descriptor(

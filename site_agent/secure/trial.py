@@ -52,12 +52,8 @@ _LOOK_INTERVAL_S = 0.1
 class TrialSettings:
     """The size of a trial.
 
-    Attributes
-    ----------
-    parameters : int
-        Length of each lab's vector.
-    full : bool
-        Labs verify all openings, not only the signatures of the servers.
+    `parameters`: Length of each lab's vector. `full`: Labs verify all openings, not only the
+    signatures of the servers.
     """
 
     servers: int = 3
@@ -82,16 +78,9 @@ class PartyTraffic:
 class TrialResult:
     """The outcome of a trial.
 
-    Attributes
-    ----------
-    processes : int
-        The pool, the servers and the labs.
-    integer_sum_is_exact : bool
-        The sum that the labs verified is that of their encoded vectors.
-    largest_difference : float
-        Of the mean from the one computed in float64.
-    same_bytes : bool
-        All labs have the same file.
+    `processes`: The pool, the servers and the labs. `integer_sum_is_exact`: The sum that the labs
+    verified is that of their encoded vectors. `largest_difference`: Of the mean from the one
+    computed in float64. `same_bytes`: All labs have the same file.
     """
 
     processes: int
@@ -117,14 +106,8 @@ def run_trial(
 ) -> TrialResult:
     """Hold one session with servers and labs as processes, and check its result.
 
-    Parameters
-    ----------
-    folder : Path
-        Empty; each party gets a folder in it.
-    endpoint, admin_token : str
-        Of a running pool that is used for nothing else.
-    server_command : sequence of str
-        Starts ``poolctl secure serve``.
+    `folder`: Empty; each party gets a folder in it. `endpoint`, `admin_token`: Of a running pool
+    that is used for nothing else. `server_command`: Starts ``poolctl secure serve``.
 
     Raises
     ------
@@ -344,11 +327,8 @@ class CountingRelay:
 
     Meant for measurements: give it to one party instead of the server's own address.
 
-    Attributes
-    ----------
-    url : str
-    sent_bytes, received_bytes : int
-        As the party sees it, with HTTP headers; without those of TCP and TLS.
+    `sent_bytes`, `received_bytes`: As the party sees it, with HTTP headers; without those of TCP
+    and TLS.
     """
 
     def __init__(self, server_url: str) -> None:

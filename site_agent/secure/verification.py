@@ -37,16 +37,9 @@ Mode = Literal["servers", "full"]
 class WrittenResult:
     """The result of a session on disk.
 
-    Attributes
-    ----------
-    sum_digest, file_digest : str
-        SHA-256 of the sum's numbers, and of the file.
-    weight : int
-        The sum of all weights.
-    labs : tuple of str
-        Those that were summed.
-    faults : tuple of Fault
-        Servers that signed another result than all openings give (`full` only).
+    `sum_digest`, `file_digest`: SHA-256 of the sum's numbers, and of the file. `weight`: The sum of
+    all weights. `labs`: Those that were summed. `faults`: Servers that signed another result than
+    all openings give (`full` only).
     """
 
     path: Path

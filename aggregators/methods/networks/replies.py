@@ -172,10 +172,7 @@ def encode_reply(state: OptimiserState, contribution: str) -> bytes | None:
 def decode_reply(data: dlib_stream.Buffer, infos: Mapping[str, TensorInfo]) -> Reply:
     """Read a reply to a contribution to a network; whoever combined the round may lie.
 
-    Parameters
-    ----------
-    infos : mapping of str to TensorInfo
-        The entries of the network.
+    `infos`: The entries of the network.
     """
     found = safetensors_file.TensorsFormat().decode(data)
     safetensors_file.require_metadata(found.metadata, "format", REPLY)

@@ -286,16 +286,9 @@ def check_network_contribution(
     The site that sends it may lie. A contribution that passes can still be wrong, but it cannot
     end the round, or leave a result that no network can have.
 
-    Parameters
-    ----------
-    base : StateDict
-        The network from which the site was to start.
-    base_digest : str
-        SHA-256 of its file.
-    settings : mapping
-        What `LocalTraining.shared` gives for the round.
-    replies : bool
-        Whether the round's method replies to each site, and wants statistics for that.
+    `base`: The network from which the site was to start. `base_digest`: SHA-256 of its file.
+    `settings`: What `LocalTraining.shared` gives for the round. `replies`: Whether the round's
+    method replies to each site, and wants statistics for that.
 
     Raises
     ------

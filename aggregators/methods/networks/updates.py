@@ -114,12 +114,8 @@ _COUNTER = "num_batches_tracked"
 class Updates:
     """What sites give, in the order of sums.
 
-    Attributes
-    ----------
-    base : SubModel or None
-        The network to which the sites contribute; None if they give whole networks.
-    sites : tuple of SubModel
-        Networks or contributions with equal entries.
+    `base`: The network to which the sites contribute; None if they give whole networks. `sites`:
+    Networks or contributions with equal entries.
     """
 
     base: SubModel[models.StateDict] | None
@@ -294,12 +290,8 @@ def stream_network(
 ) -> models.StateDict:
     """Return the network whose entries are the base, if any, plus a function of the updates.
 
-    Parameters
-    ----------
-    combine : callable
-        Called with an entry's name, a block, and the updates (sites, numbers); returns (numbers,).
-    pick : callable
-        Returns an entry that is not floating-point, from its name.
+    `combine`: Called with an entry's name, a block, and the updates (sites, numbers); returns
+    (numbers,). `pick`: Returns an entry that is not floating-point, from its name.
     """
 
     def compute(name: str) -> NDArray[np.generic]:

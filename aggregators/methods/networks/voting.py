@@ -18,12 +18,8 @@ from aggregators.models import Float64, MergeInput, StateDict
 class Votes:
     """The updates that count, one for each site.
 
-    Attributes
-    ----------
-    updates : Updates
-        Equal files of two sites are two entries of `updates.sites`.
-    dropped : int
-        Number of sites whose updates are not finite; they count as hostile ones that were found.
+    `updates`: Equal files of two sites are two entries of `updates.sites`. `dropped`: Number of
+    sites whose updates are not finite; they count as hostile ones that were found.
     """
 
     updates: network_updates.Updates

@@ -48,12 +48,7 @@ class SiteFit:
     Call `fit` and then `move` for each level. Results do not depend on the number of threads.
     Besides samples and forest, a level needs two bytes per sample and tree.
 
-    Parameters
-    ----------
-    forest : ShapePredictor
-        The thinned base.
-    threads : int
-        0: as many as the machine has processors.
+    `forest`: The thinned base. `threads`: 0: as many as the machine has processors.
 
     Raises
     ------
@@ -224,13 +219,8 @@ def contribute(
     In one-shot mode the site fits all levels. Level by level it fits only ``settings.level``;
     the next one follows when all sites have the pool's result.
 
-    Parameters
-    ----------
-    base : ShapePredictor
-        Usually a cascade merge with step 1.1; the same at every site.
-    threads : int
-        0: as many as the machine has processors; the result is the same.
-    progress : callable, optional
+    `base`: Usually a cascade merge with step 1.1; the same at every site. `threads`: 0: as many as
+    the machine has processors; the result is the same.
 
     Raises
     ------

@@ -41,10 +41,7 @@ class RoundsController(Controller):  # type: ignore[misc]
     It ends before its last round when a site is missing, so that the site can take part in the next
     block, or when too few sites contribute.
 
-    Parameters
-    ----------
-    **arguments
-        Those of `jobs.BlockArguments`.
+    `**arguments`: Those of `jobs.BlockArguments`.
     """
 
     def __init__(self, **arguments: Any) -> None:

@@ -102,14 +102,8 @@ def hold_rounds(
     It can be killed at any moment: the block under way goes on without it, and the next call takes
     over its results.
 
-    Parameters
-    ----------
-    block_rounds : int
-        Most rounds of one job.
-    round_limit_s : float
-        How long a site may train in a round.
-    on_round : callable
-        Called for each round whose network has arrived, also those of earlier calls.
+    `block_rounds`: Most rounds of one job. `round_limit_s`: How long a site may train in a round.
+    `on_round`: Called for each round whose network has arrived, also those of earlier calls.
 
     Raises
     ------

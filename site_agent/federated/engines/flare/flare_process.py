@@ -112,12 +112,7 @@ _STOP_LIMIT_S = 10.0
 def run_kit(kit: kits.Kit, environment: Mapping[str, str], on_line: Callable[[str], None]) -> None:
     """Run a server or a site until Ctrl-C, or until its process ends by itself.
 
-    Parameters
-    ----------
-    environment : mapping of str to str
-        Variables for the kit's processes.
-    on_line : callable
-        Called with each line of their log.
+    `environment`: Variables for the kit's processes. `on_line`: Called with each line of their log.
     """
     busy = BusyError(f"{kit.folder} is in use: its {kit.role} runs already")
     with locked(kit.folder / ".lock", busy=busy):

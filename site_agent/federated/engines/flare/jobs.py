@@ -35,16 +35,9 @@ _LONGEST_ROUND_S = 7 * 24 * 3600.0
 class BlockArguments(BaseModel):
     """What a job says of its block of rounds; the rest of a job is the same in all.
 
-    Attributes
-    ----------
-    plan : dict
-        As ``FederationPlan.model_dump()`` gives it.
-    sites : tuple of str
-        All sites of the federation.
-    base : str
-        Name of the network's file beside the configuration; a state may lie there, too.
-    first_base : str
-        SHA-256 of the network with which the rounds of the plan began.
+    `plan`: As ``FederationPlan.model_dump()`` gives it. `sites`: All sites of the federation.
+    `base`: Name of the network's file beside the configuration; a state may lie there, too.
+    `first_base`: SHA-256 of the network with which the rounds of the plan began.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
@@ -86,12 +79,8 @@ def write_job(
 ) -> None:
     """Write the job of a block of rounds as FLARE takes it.
 
-    Parameters
-    ----------
-    folder : Path
-        Created; its name is the job's.
-    base : Path
-        The network's file; a state beside it goes along. Both go to the server only.
+    `folder`: Created; its name is the job's. `base`: The network's file; a state beside it goes
+    along. Both go to the server only.
     """
     arguments = BlockArguments(
         plan=plan.model_dump(mode="json"),
@@ -122,10 +111,7 @@ def write_job(
 def check_job(app: Path, side: Side) -> None:
     """Refuse a part of a job that `write_job` would not have written.
 
-    Parameters
-    ----------
-    app : Path
-        The part as it arrived, with its folder ``config``. Nothing in it has been used yet.
+    `app`: The part as it arrived, with its folder ``config``. Nothing in it has been used yet.
     """
     name = _CONFIGURATION[side]
     place = app / "config" / name

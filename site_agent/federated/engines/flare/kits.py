@@ -30,16 +30,8 @@ _FILE_OF_ROLE: dict[Role, str] = {
 class Kit:
     """A kit on disk.
 
-    Attributes
-    ----------
-    folder : Path
-        Absolute.
-    name : str
-        Of the site; ``server`` and ``submit`` for the other roles.
-    port : int
-        Of the server.
-    sites : tuple of str
-        All sites of the federation; only the submitter's kit knows them.
+    `folder`: Absolute. `name`: Of the site; ``server`` and ``submit`` for the other roles. `port`:
+    Of the server. `sites`: All sites of the federation; only the submitter's kit knows them.
     """
 
     folder: Path
@@ -90,10 +82,7 @@ def provision(output: Path, *, host: str, port: int, sites: Sequence[str]) -> li
     Existing kits stay as they are, so that a call with further sites adds these. The folder
     ``authority`` holds the key that signs the certificates; whoever has it can add sites.
 
-    Parameters
-    ----------
-    host : str
-        Name or address under which the sites reach the server.
+    `host`: Name or address under which the sites reach the server.
 
     Returns
     -------

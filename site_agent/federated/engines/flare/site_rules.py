@@ -73,14 +73,8 @@ class SiteRules:
     def admit(self, plan: FederationPlan, first_base: str, number: int, digest: str) -> None:
         """Record that a network is trained in a round, or refuse it.
 
-        Parameters
-        ----------
-        first_base : str
-            SHA-256 of the network with which the run began, as the server says.
-        number : int
-            Of the round, from 1.
-        digest : str
-            SHA-256 of the network that is to be trained.
+        `first_base`: SHA-256 of the network with which the run began, as the server says. `number`:
+        Of the round, from 1. `digest`: SHA-256 of the network that is to be trained.
 
         Raises
         ------

@@ -45,10 +45,7 @@ from site_agent.runs.workers import processor_count
 class SiteData:
     """Where the samples of a site are; its process reads them itself.
 
-    Attributes
-    ----------
-    samples : int
-        Number of those that train.
+    `samples`: Number of those that train.
     """
 
     task: Task
@@ -66,14 +63,8 @@ class SiteData:
 class DividedData:
     """Data for a federation.
 
-    Attributes
-    ----------
-    digest : str
-        Of all the data.
-    held_out : samples or None
-        What no site trains with.
-    reference : PersonScores or None
-        Of an answer that knows no picture, on what is held out.
+    `digest`: Of all the data. `held_out`: What no site trains with. `reference`: Of an answer that
+    knows no picture, on what is held out.
     """
 
     task: Task
