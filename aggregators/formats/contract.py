@@ -62,19 +62,13 @@ class ModelFormat(ABC, Generic[ModelT]):
 
         The model may keep views into `data`, which must not change afterwards.
 
-        Raises
-        ------
-        FormatError
-            Without the file's name.
+        Raises `FormatError`: without the file's name.
         """
 
     def encode(self, model: Model) -> Iterator[Buffer]:
         """Return the bytes of the file, piece by piece; the pieces are not reused.
 
-        Raises
-        ------
-        ConversionError
-            The format cannot hold the model; raised before the first piece.
+        Raises `ConversionError` if the format cannot hold the model; raised before the first piece.
         """
         if not isinstance(model, self.model_types):
             raise ConversionError(f"{self.name} cannot hold a {KIND_WORDS[type(model)]}")

@@ -71,10 +71,8 @@ def read_model(path: Path | str, *, max_bytes: int = DEFAULT_MAX_BYTES) -> Model
 
     `max_bytes`: Larger files are refused unread.
 
-    Raises
-    ------
-    FormatError
-        The file is too large, of no known format (`UnknownFormatError`) or malformed.
+    Raises `FormatError` if the file is too large, of no known format (`UnknownFormatError`) or
+    malformed.
     """
     path = Path(path)
     with _open_regular(path) as file:
@@ -111,10 +109,7 @@ def write_model(model: Model, path: Path | str, *, format_name: str | None = Non
     `format_name`: A name of `FORMATS`; by default the format of the path's suffix, else the first
     that holds the model.
 
-    Raises
-    ------
-    ConversionError
-        The format cannot hold the model.
+    Raises `ConversionError` if the format cannot hold the model.
     """
     path = Path(path)
     name = format_name or format_of_suffix(path)
@@ -286,10 +281,8 @@ def convert_model(
     Unchanged by default; Python's kind when `upsampling` is given. `upsampling`: For Python's kind:
     how often an image is doubled first, 0 to 16. Unchanged by default; 0 for a file of C++.
 
-    Raises
-    ------
-    ConversionError
-        The format cannot hold the model, or the model does not have such an option.
+    Raises `ConversionError` if the format cannot hold the model, or the model does not have such an
+    option.
     """
     name = default_format(model).name if format_name is None else format_name
     if isinstance(model, FhogDetector):

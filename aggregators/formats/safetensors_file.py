@@ -105,11 +105,8 @@ def recognises_safetensors(head: bytes) -> bool:
 def parse_safetensors(data: Buffer) -> Contents:
     """Read and check the header, without reading the tensors.
 
-    Raises
-    ------
-    FormatError
-        The header is truncated, too long, not JSON, not Unicode or of another form, or tensors
-        overlap, leave gaps, exceed the file or do not have the size of their shape.
+    Raises `FormatError` if the header is truncated, too long, not JSON, not Unicode or of another
+    form, or tensors overlap, leave gaps, exceed the file or do not have the size of their shape.
     """
     content = np.frombuffer(data, dtype=np.uint8)
     # Models share these bytes; a method that wrote to its input would change a mapped file's other

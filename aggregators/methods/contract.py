@@ -57,10 +57,7 @@ def check_options(
 ) -> OptionsT:
     """Return a method's options, checked.
 
-    Raises
-    ------
-    OptionError
-        Names the first option that is unknown or invalid.
+    Raises `OptionError`: names the first option that is unknown or invalid.
     """
     try:
         return options_type.model_validate(dict(options))
@@ -195,10 +192,6 @@ class AggregationMethod(ABC, Generic[OptionsT]):
     ) -> Combined:
         """Return the merged model.
 
-        Raises
-        ------
-        IncompatibleModelsError
-            The models cannot be merged; names the first differing field.
-        OptionError
-            An option is invalid for these models.
+        Raises `IncompatibleModelsError` if the models cannot be merged; names the first differing
+        field, and `OptionError` if an option is invalid for these models.
         """

@@ -133,10 +133,7 @@ class Recipe(_Part):
 def parse_recipe(content: bytes | str, *, subject: str = "recipe") -> Recipe:
     """Read a recipe from JSON.
 
-    Raises
-    ------
-    RecipeError
-        Names the first field that is wrong.
+    Raises `RecipeError`: names the first field that is wrong.
     """
     if len(content) > _LARGEST_RECIPE_BYTES:
         raise RecipeError(

@@ -77,6 +77,9 @@ class LandmarkPredictor:
     def predict(self, grey: UInt8, boxes: ArrayLike) -> Float64:
         """Place the landmarks of every face of an image.
 
+        Raises `ImageArrayError`: not a grey or RGB image of uint8, and `FaceBoxError` if a box is
+        not finite or has no area.
+
         Parameters
         ----------
         grey : uint8, shape (height, width)
@@ -89,13 +92,6 @@ class LandmarkPredictor:
         -------
         float64, shape (faces, parts, 2)
             (x, y) in pixels, not rounded; the centre of the top left pixel is (0, 0).
-
-        Raises
-        ------
-        ImageArrayError
-            Not a grey or RGB image of uint8.
-        FaceBoxError
-            A box is not finite or has no area.
         """
         image, checked = to_grey(grey), check_boxes(boxes)
         starts = np.broadcast_to(self.initial_shape, (len(checked), self.part_count, 2))

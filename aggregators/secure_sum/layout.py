@@ -69,6 +69,8 @@ def encode(
 ) -> UInt64:
     """Encode the vector of one lab.
 
+    Raises `ConversionError` if a value or weight is out of range; nothing is clipped.
+
     Parameters
     ----------
     values : float64, shape (groups, size)
@@ -82,11 +84,6 @@ def encode(
     -------
     uint64, shape (groups * size + groups,)
         The values row by row, then the weights.
-
-    Raises
-    ------
-    ConversionError
-        A value or weight is out of range; nothing is clipped.
     """
     most = 2.0**budget.magnitude
     good = np.abs(values.reshape(-1)) <= most  # false for NaN
@@ -110,6 +107,8 @@ def decode_sum(
 ) -> tuple[Float64, Int64]:
     """Return the weighted mean of each group, and the sums of the weights.
 
+    Raises `ValueError` if no labs with inputs in range have this sum.
+
     Parameters
     ----------
     total : uint64, shape (groups * size + groups,)
@@ -122,11 +121,6 @@ def decode_sum(
     mean : float64, shape (groups, size)
         Zero in groups of weight 0.
     weights : int64, shape (groups,)
-
-    Raises
-    ------
-    ValueError
-        No labs with inputs in range have this sum.
     """
     signed = to_signed(total)
     sums, weights = signed[:-groups].reshape(groups, -1), signed[len(signed) - groups :]
@@ -290,15 +284,12 @@ def leaf_presence_layout(contribution: LeafContribution) -> SumLayout:
 def leaf_sums_layout(presence: SumLayout, labs_per_leaf: Int64, least: int) -> SumLayout:
     """Return the layout of the sum over the leaves that at least `least` labs reach.
 
+    Raises `IncompatibleModelsError` if no leaf is reached by so many labs.
+
     Parameters
     ----------
     labs_per_leaf : int64, shape (leaves,)
         The sum of a session with the layout `presence`.
-
-    Raises
-    ------
-    IncompatibleModelsError
-        No leaf is reached by so many labs.
     """
     if not (labs_per_leaf >= least).any():
         raise IncompatibleModelsError("labs per leaf", f"{least}", f"{labs_per_leaf.max()}")
@@ -311,12 +302,8 @@ def encode_network(
 ) -> UInt64:
     """Return the encoded differences from the base of one lab, and its number of samples.
 
-    Raises
-    ------
-    IncompatibleModelsError
-        The contribution was made to another base, or has other entries.
-    ConversionError
-        A number is out of range; names the entry.
+    Raises `IncompatibleModelsError` if the contribution was made to another base, or has other
+    entries, and `ConversionError` if a number is out of range; names the entry.
     """
     _require_base(layout, contribution.base_digest)
     infos = {entry.name: TensorInfo(entry.dtype, tuple(entry.shape)) for entry in layout.entries}
@@ -342,12 +329,8 @@ def encode_network(
 def encode_leaves(layout: SumLayout, contribution: LeafContribution, budget: BitBudget) -> UInt64:
     """Return the encoded leaf changes of one lab and their counts, or which leaves it reaches.
 
-    Raises
-    ------
-    IncompatibleModelsError
-        The contribution was made to another base or has other leaves.
-    ConversionError
-        A number is out of range; names the leaf.
+    Raises `IncompatibleModelsError` if the contribution was made to another base or has other
+    leaves, and `ConversionError` if a number is out of range; names the leaf.
     """
     _require_base(layout, contribution.base_digest)
     if contribution.changes.shape != (layout.leaves, layout.parts, 2):

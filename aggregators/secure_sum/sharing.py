@@ -137,10 +137,7 @@ def to_bytes(numbers: UInt64) -> bytes:
 def from_bytes(content: bytes, count: int, p: int = P) -> UInt64:
     """Read what `to_bytes` returned.
 
-    Raises
-    ------
-    ValueError
-        There are not `count` numbers, or one of them is not in [0, p).
+    Raises `ValueError` if there are not `count` numbers, or one of them is not in [0, p).
     """
     if len(content) != NUMBER_BYTES * count:
         raise ValueError(f"found {len(content):,} bytes, expected {NUMBER_BYTES * count:,}")

@@ -121,10 +121,7 @@ class InputFinder:
     def find(self, digest: str) -> Path:
         """Return a file with this digest.
 
-        Raises
-        ------
-        LookupError
-            Says where it was looked for, and who has it.
+        Raises `LookupError`: says where it was looked for, and who has it.
         """
         from site_agent.errors import (
             ForbiddenError,

@@ -58,10 +58,7 @@ def whole_session(pool: PoolClient, word: str) -> str:
 def chosen_charter(folder: Path, word: str) -> Charter:
     """Return an accepted charter: the one whose digest a word begins, or the only one.
 
-    Raises
-    ------
-    InvalidInputError
-        None was accepted, or there are several.
+    Raises `InvalidInputError`: none was accepted, or there are several.
     """
     from site_agent.errors import InvalidInputError
     from site_agent.secure.charter import require_accepted

@@ -22,10 +22,7 @@ V = TypeVar("V")
 def read_lines(text: str, what: str, read: Callable[[str], V]) -> dict[str, V]:
     """Return values that were typed as lines of ``key=value``.
 
-    Raises
-    ------
-    RefusedError
-        A line has no ``=``, or a value that cannot be read.
+    Raises `RefusedError` if a line has no ``=``, or a value that cannot be read.
     """
     found: dict[str, V] = {}
     for line in filter(None, map(str.strip, text.splitlines())):

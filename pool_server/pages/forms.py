@@ -41,10 +41,7 @@ class Form:
 async def read_form(request: Request) -> Form:
     """Return the form in a request's body; empty where the body is no form.
 
-    Raises
-    ------
-    RefusedError
-        It has too many fields, or text that is not Unicode.
+    Raises `RefusedError`: it has too many fields, or text that is not Unicode.
     """
     if not request.headers.get("content-type", "").startswith(_FORM):
         return Form({})

@@ -38,10 +38,7 @@ class HistoryEntry:
 def read_address(site: str, name: str) -> ModelAddress:
     """Return the address in the path of a page: ``alder/eyes@2``.
 
-    Raises
-    ------
-    MissingError
-        It is no address.
+    Raises `MissingError`: it is no address.
     """
     try:
         return ModelAddress.parse(f"{site}/{name}")

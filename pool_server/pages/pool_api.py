@@ -52,10 +52,7 @@ class PoolApi:
     async def get(self, answer: type[T], path: str, **query: Any) -> T:
         """Return what the API has at a path below ``/api/v1``; None in `query` is left out.
 
-        Raises
-        ------
-        RefusedByApiError
-            Not found, not allowed, or not to be read.
+        Raises `RefusedByApiError`: not found, not allowed, or not to be read.
         """
         return answer.model_validate_json(await self._ask("GET", path, query=query))
 
@@ -64,10 +61,7 @@ class PoolApi:
     ) -> bytes:
         """Change something, and return the JSON that the API answers with.
 
-        Raises
-        ------
-        RefusedByApiError
-            As `get`; also where `body` is not as described.
+        Raises `RefusedByApiError`: as `get`; also where `body` is not as described.
         """
         if isinstance(body, BaseModel):
             content = body.model_dump_json(exclude_unset=True).encode()

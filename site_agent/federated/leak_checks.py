@@ -125,10 +125,8 @@ def _steps_in_a_pass(settings: LocalTraining, samples: int) -> int:
 def require_safe(round_name: str, base: StateDict, samples: Any, settings: LocalTraining) -> None:
     """Refuse what a round asks for, before anything is computed for others.
 
-    Raises
-    ------
-    ContributionWithheldError
-        Settings that no site accepts, or a base that no training makes; with each finding.
+    Raises `ContributionWithheldError`: settings that no site accepts, or a base that no training
+    makes; with each finding.
     """
     reasons = objections_to_training(settings)
     reasons += [f"the base is not a trained network: {each}" for each in audit_base(base, samples)]

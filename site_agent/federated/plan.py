@@ -109,12 +109,8 @@ def make_plan(
 ) -> FederationPlan:
     """Return a plan whose options are checked and in full.
 
-    Raises
-    ------
-    UnknownMethodError, OptionError
-        The method is not for networks, or an option is unknown or invalid.
-    InvalidInputError
-        A number is out of its range.
+    Raises `UnknownMethodError`, `OptionError` if the method is not for networks, or an option is
+    unknown or invalid, and `InvalidInputError` if a number is out of its range.
     """
     return read_plan(
         {"method": method, "options": dict(options), "rounds": rounds, "cohort": cohort}

@@ -206,10 +206,8 @@ class PrivacyLedger:
     ) -> float:
         """Write down a release before it is made, and return the epsilon of all until then.
 
-        Raises
-        ------
-        ContributionWithheldError
-            The data have a budget, and this release would go beyond it; nothing is written.
+        Raises `ContributionWithheldError` if the data have a budget, and this release would go
+        beyond it; nothing is written.
         """
         with self._ledger.at_work():
             history = (*self._history(persons, settings.dp_unit), plan.release)

@@ -220,10 +220,7 @@ class BlockThreads:
 
         `report`: called here after each result, and five times a second while none comes.
 
-        Raises
-        ------
-        BaseException
-            The first that `work` raises; what has not begun by then never does.
+        Raises `BaseException`: the first that `work` raises; what has not begun by then never does.
         """
         left: queue.SimpleQueue[int] = queue.SimpleQueue()
         ended: queue.SimpleQueue[tuple[int, Result] | BaseException] = queue.SimpleQueue()

@@ -194,10 +194,8 @@ class SitePart(ABC):
     ) -> SitePart:
         """Read the data and the options of the round.
 
-        Raises
-        ------
-        SiteAgentError, AggregatorError
-            The data cannot be used, or this program does not know the options.
+        Raises `SiteAgentError`, `AggregatorError` if the data cannot be used, or this program does
+        not know the options.
         """
 
     @staticmethod
@@ -219,10 +217,8 @@ class SitePart(ABC):
     ) -> tuple[tuple[int, str], ...]:
         """Write the contribution to a base; return faces that were left out, as (line, text).
 
-        Raises
-        ------
-        ContributionWithheldError
-            The rules speak against what was computed; nothing was written.
+        Raises `ContributionWithheldError` if the rules speak against what was computed; nothing was
+        written.
         """
 
     @abstractmethod

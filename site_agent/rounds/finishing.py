@@ -37,12 +37,8 @@ def take_reply(pool: PoolClient, found: RoundResponse, site: str) -> None:
     at one that has ended. Nothing happens where there is no reply, or where nothing was kept: the
     site has trained on another machine, or has removed it.
 
-    Raises
-    ------
-    InvalidInputError
-        The reply cannot be used.
-    PoolClientError
-        The pool does not give it out.
+    Raises `InvalidInputError` if the reply cannot be used, and `PoolClientError` if the pool does
+    not give it out.
     """
     from site_agent.federated.personal import PersonalStore
 
@@ -89,13 +85,9 @@ def finish_round(
     Do not wait for sites that have not contributed; for who started the round, and admins.
     `despite_withdrawal`: Go on although the base was withdrawn, or holds something that was.
 
-    Raises
-    ------
-    ConflictError
-        Sites are waited for, the round expired or was cancelled, or the base was withdrawn; or the
-        pool could not combine the contributions.
-    ContributionWithheldError
-        The result of a secure round is not the base and the sum that this site verified.
+    Raises `ConflictError` if sites are waited for, the round expired or was cancelled, or the base
+    was withdrawn; or the pool could not combine the contributions, and `ContributionWithheldError`
+    if the result of a secure round is not the base and the sum that this site verified.
     """
     found, ended_here = pool.rounds.get(round_id), False
     if found.state != "finished":

@@ -56,10 +56,8 @@ def start_round(
     The sites of a secure round count equally unless `options` says otherwise: nobody sees what one
     of them states, so `weight_cap` holds for none of them.
 
-    Raises
-    ------
-    PoolAnswerError
-        The round that the pool shows is not the one that was asked for; nothing was signed.
+    Raises `PoolAnswerError` if the round that the pool shows is not the one that was asked for;
+    nothing was signed.
     """
     version = pool.version(base)
     chosen = METHODS.get(fields.get("method", ""))
@@ -98,12 +96,9 @@ def start_round(
 def check_terms(pool: PoolClient, found: RoundResponse) -> RoundTerms:
     """Return the terms of a round, if its starter has signed them, or need not.
 
-    Raises
-    ------
-    ConflictError
-        The round is not as its starter signed it; names the first term that differs.
-    SignatureError
-        The signature is missing, or is not that of a key known as the starter's.
+    Raises `ConflictError` if the round is not as its starter signed it; names the first term that
+    differs, and `SignatureError` if the signature is missing, or is not that of a key known as the
+    starter's.
     """
     first = find_first(pool, found)
     shown = RoundTerms.of(found, first)
@@ -148,10 +143,7 @@ def pin_terms(found: RoundResponse, terms: RoundTerms, place: Path) -> None:
     Else the pool could show a secure round to whoever tries it by --dry-run, and take plain
     contributions to the same round later, where nobody has signed the terms.
 
-    Raises
-    ------
-    ConflictError
-        Names the first term that differs.
+    Raises `ConflictError`: names the first term that differs.
     """
     content = terms.model_dump(mode="json", exclude={"deadline"})
     content["this_base"] = found.base_digest

@@ -269,12 +269,8 @@ def hold_folder(folder: Path, lock: Path, *, what: str) -> Iterator[None]:
     `lock`: Within the folder; its own folder is made, too. `what`: What is done there, such as
     "study".
 
-    Raises
-    ------
-    BusyError
-        Another process is at work there.
-    InvalidInputError
-        The folder is a file, or cannot be written.
+    Raises `BusyError` if another process is at work there, and `InvalidInputError` if the folder is
+    a file, or cannot be written.
     """
     if folder.exists() and not folder.is_dir():
         raise InvalidInputError(f"{folder}: is a file, expected a folder for the {what}")

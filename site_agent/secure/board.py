@@ -99,10 +99,8 @@ def _require_session(session: str, descriptor: bytes) -> str:
 def read_session(board: Board, session: str, charter: Charter) -> Session:
     """Read a session from a board.
 
-    Raises
-    ------
-    InvalidInputError
-        The board's descriptor has another digest, or does not belong to this charter.
+    Raises `InvalidInputError` if the board's descriptor has another digest, or does not belong to
+    this charter.
     """
     content = board.descriptor(session)
     if hashlib.sha256(content).hexdigest() != session:

@@ -97,10 +97,7 @@ class Charter:
     def parse(cls, content: bytes, source: str = "charter") -> Charter:
         """Read the bytes of a charter's file.
 
-        Raises
-        ------
-        InvalidInputError
-            It is not a charter; names the first wrong key.
+        Raises `InvalidInputError`: it is not a charter; names the first wrong key.
         """
         if len(content) > MOST_BYTES:
             found = f"{len(content):,} bytes"
@@ -189,10 +186,7 @@ def accept_charter(folder: Path, charter: Charter, digest: str) -> None:
     `digest`: As the other parties read it out: all 64 digits, or the 16 words; blanks do not
     matter.
 
-    Raises
-    ------
-    InvalidInputError
-        The charter has another digest, or names no key of this folder.
+    Raises `InvalidInputError` if the charter has another digest, or names no key of this folder.
     """
     given = "".join(digest.lower().split())
     if given not in (charter.digest, "".join(charter.words.split())):

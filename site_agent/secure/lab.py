@@ -124,12 +124,8 @@ class Lab(Party):
         `policy`: What this lab asks of those with whom it is summed, besides the charter.
         `show_roster`: Called with the labs of the sum before the tag is given.
 
-        Raises
-        ------
-        ConflictError
-            An earlier session of this sum had another roster and is not void.
-        SecureSumError
-            The session cannot go on, or the servers did not receive this lab.
+        Raises `ConflictError` if an earlier session of this sum had another roster and is not void,
+        and `SecureSumError` if the session cannot go on, or the servers did not receive this lab.
         """
         with self.ledger.at_work():
             view = self.review(session)
@@ -154,10 +150,7 @@ class Lab(Party):
     def finish(self, session: str, target: Path, mode: Mode = "servers") -> WrittenResult:
         """Verify a session that this lab tagged and write its result.
 
-        Raises
-        ------
-        SecureSumError
-            The session has no result, or one that does not verify.
+        Raises `SecureSumError` if the session has no result, or one that does not verify.
         """
         with self.ledger.at_work():
             view = self.review(session)

@@ -38,6 +38,9 @@ _SUITE = Suite(KEM.X25519, KDF.HKDF_SHA256, AEAD.CHACHA20_POLY1305)
 class Party:
     """One lab or server on one machine.
 
+    Raises `InvalidInputError` if the charter was not accepted here, or does not name this party
+    with its key, and `NotFoundError` if the folder has no key.
+
     Attributes
     ----------
     role : str
@@ -45,13 +48,6 @@ class Party:
 
     `folder`: Its own; see the module. `charter`: Digest of a charter that was accepted in this
     folder. `clock`: Returns seconds since 1970.
-
-    Raises
-    ------
-    InvalidInputError
-        The charter was not accepted here, or does not name this party with its key.
-    NotFoundError
-        The folder has no key.
     """
 
     role: ClassVar[Literal["servers", "labs"]]
@@ -173,10 +169,7 @@ def create_session_key() -> tuple[bytes, bytes]:
 def seal_share(content: bytes, public: bytes, *context: bytes | str) -> bytes:
     """Return what only the holder of the private key can open, in this context.
 
-    Raises
-    ------
-    ValueError
-        The public key is not a point of the curve.
+    Raises `ValueError` if the public key is not a point of the curve.
     """
     key = X25519PublicKey.from_public_bytes(public)
     return _SUITE.encrypt(content, key, info=digest_of(*context))
@@ -185,10 +178,7 @@ def seal_share(content: bytes, public: bytes, *context: bytes | str) -> bytes:
 def open_share(sealed: bytes, private: bytes, *context: bytes | str) -> bytes:
     """Open what `seal_share` returned.
 
-    Raises
-    ------
-    ValueError
-        It was altered, or sealed to another key or in another context.
+    Raises `ValueError`: it was altered, or sealed to another key or in another context.
     """
     key = X25519PrivateKey.from_private_bytes(private)
     try:

@@ -32,10 +32,7 @@ class Server(party.Party):
     def act(self, session: str) -> Session:
         """Do what can be done now in a session, and return its state.
 
-        Raises
-        ------
-        InvalidInputError
-            The session is not under this charter.
+        Raises `InvalidInputError` if the session is not under this charter.
         """
         with self.ledger.at_work():
             self.resume(self.review(session))

@@ -341,10 +341,7 @@ class Session:
 def parse_descriptor(content: bytes, charter: Charter) -> Descriptor:
     """Read a descriptor.
 
-    Raises
-    ------
-    InvalidInputError
-        It is not a descriptor, or belongs to another charter.
+    Raises `InvalidInputError`: it is not a descriptor, or belongs to another charter.
     """
     try:
         found = Descriptor.model_validate_json(content)

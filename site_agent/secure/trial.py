@@ -109,10 +109,7 @@ def run_trial(
     `folder`: Empty; each party gets a folder in it. `endpoint`, `admin_token`: Of a running pool
     that is used for nothing else. `server_command`: Starts ``poolctl secure serve``.
 
-    Raises
-    ------
-    InvalidInputError
-        A process ended before its time, or the session took too long.
+    Raises `InvalidInputError`: a process ended before its time, or the session took too long.
     """
     servers = [f"server-{number}" for number in range(1, settings.servers + 1)]
     labs = [f"lab-{number}" for number in range(1, settings.sites + 1)]

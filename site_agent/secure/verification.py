@@ -55,10 +55,8 @@ def verify_result(
 ) -> WrittenResult:
     """Verify a session and write its result: one combined contribution, or the sum of a presence.
 
-    Raises
-    ------
-    SecureSumError
-        The session has no result, or one that does not verify; names who is at fault.
+    Raises `SecureSumError` if the session has no result, or one that does not verify; names who is
+    at fault.
     """
     if mode == "full":
         if not view.has("opening"):
@@ -95,14 +93,11 @@ def unfinished(view: Session) -> SecureSumError:
 def add_openings(view: Session, board: Board, folder: Path) -> sharing.UInt64:
     """Return the sum of what the servers opened, with its masks left out.
 
+    Raises `SecureSumError` if an opening is not what its server committed to; names the server.
+
     Returns
     -------
     uint64, shape (size of the layout,)
-
-    Raises
-    ------
-    SecureSumError
-        An opening is not what its server committed to; names the server.
     """
     size = view.descriptor.layout.size
     count = size + view.charter.terms.challenges
@@ -134,10 +129,7 @@ def add_openings(view: Session, board: Board, folder: Path) -> sharing.UInt64:
 def write_result(view: Session, total: sharing.UInt64, target: Path) -> WrittenResult:
     """Write what follows from a sum; the same bytes at every party.
 
-    Raises
-    ------
-    SecureSumError
-        The sum is out of the range that inputs in range can give.
+    Raises `SecureSumError` if the sum is out of the range that inputs in range can give.
     """
     layout, labs = view.descriptor.layout, tuple(sorted(view.roster))
     try:

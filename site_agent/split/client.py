@@ -62,10 +62,8 @@ def require_safe_part(
 ) -> None:
     """Refuse a round's client part before anything is computed for others.
 
-    Raises
-    ------
-    ContributionWithheldError
-        Settings that no site accepts, or a part that no training makes; with each finding.
+    Raises `ContributionWithheldError`: settings that no site accepts, or a part that no training
+    makes; with each finding.
     """
     reasons = objections_to_training(plan.training)
     found = audit_client_part(part, samples, plan.found_cut)
@@ -226,12 +224,9 @@ class SplitClient:
     def run(self) -> ClientReport:
         """Take part until the last round has ended.
 
-        Raises
-        ------
-        ContributionWithheldError
-            A client part that no training makes, or settings that no site accepts.
-        FederationError
-            A service refuses, does not answer, or contradicts the other.
+        Raises `ContributionWithheldError`: a client part that no training makes, or settings that
+        no site accepts, and `FederationError`: a service refuses, does not answer, or contradicts
+        the other.
         """
         began_s = time.monotonic()
         while True:

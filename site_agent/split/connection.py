@@ -62,12 +62,9 @@ class ServiceConnection:
 
         All requests may be sent twice: services know them again.
 
-        Raises
-        ------
-        ConflictError
-            The service is at another place: `code` says which.
-        FederationError
-            The service refuses the request, does not answer in time, or answers with too much.
+        Raises `ConflictError` if the service is at another place: `code` says which, and
+        `FederationError`: the service refuses the request, does not answer in time, or answers with
+        too much.
         """
         deadline_s, wait_s = time.monotonic() + self._patience_s, _FIRST_WAIT_S
         while True:

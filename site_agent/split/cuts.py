@@ -122,10 +122,8 @@ def split_network(network: StateDict, cut: Cut) -> Parts:
 def join_parts(client: StateDict, server: StateDict) -> StateDict:
     """Return the network whose parts these are.
 
-    Raises
-    ------
-    InvalidInputError
-        They are not the two parts of one cut, or their other metadata differ.
+    Raises `InvalidInputError` if they are not the two parts of one cut, or their other metadata
+    differ.
     """
     cut = cut_of(client, "client", "the client part")
     other = cut_of(server, "server", "the server part")
@@ -155,10 +153,7 @@ def cut_of(part: StateDict, role: Role, name: str) -> Cut:
 
     `name`: How errors call the part.
 
-    Raises
-    ------
-    InvalidInputError
-        It is a whole network, the other part, or lacks entries.
+    Raises `InvalidInputError`: it is a whole network, the other part, or lacks entries.
     """
     label = part.metadata.get("architecture", "no architecture")
     words = label.split("/")

@@ -160,15 +160,13 @@ def provision(
     `base`: The whole network to begin with; its parts go to the two services. `addresses`:
     HOST:PORT of ``server`` and ``aggregator``.
 
+    Raises `InvalidInputError`: too few sites, an invalid name or address, a network that does not
+    fit, or `output` exists.
+
     Returns
     -------
     list of Path
         The kits.
-
-    Raises
-    ------
-    InvalidInputError
-        Too few sites, an invalid name or address, a network that does not fit, or `output` exists.
     """
     names = sorted(set(sites))
     _require_possible(plan, names, addresses)

@@ -105,11 +105,8 @@ def encode_arrays(arrays: Mapping[str, models.Float32]) -> bytes:
 def decode_arrays(body: bytes, shape: BodyShape) -> dict[str, models.Float32]:
     """Return the arrays of a body, by name; each has as many rows as the others.
 
-    Raises
-    ------
-    InvalidInputError
-        Another entry, type or shape than expected, no rows or too many, or numbers that are not
-        finite.
+    Raises `InvalidInputError`: another entry, type or shape than expected, no rows or too many, or
+    numbers that are not finite.
     """
     try:
         contents = parse_safetensors(body)

@@ -189,12 +189,8 @@ def train_client(
     smashed data before they leave. `noise_seed`: Of the noise of DP-SGD, in studies; by default
     nobody knows it.
 
-    Raises
-    ------
-    TrainingDataError
-        The site has fewer than 2 samples.
-    TrainingFailedError
-        The server answers with numbers that are not finite, or of another shape.
+    Raises `TrainingDataError` if the site has fewer than 2 samples, and `TrainingFailedError` if
+    the server answers with numbers that are not finite, or of another shape.
     """
     if len(samples) < 2:
         raise TrainingDataError(None, f"found {len(samples)} samples, expected at least 2")

@@ -290,14 +290,10 @@ def check_network_contribution(
     `settings`: What `LocalTraining.shared` gives for the round. `replies`: Whether the round's
     method replies to each site, and wants statistics for that.
 
-    Raises
-    ------
-    ContributionError
-        It was made from another base or with other settings; it holds values, infinities, NaN,
-        differences above 1e6, or nothing but zeros; a running variance would become negative; or
-        its statistics are not those that the round wants.
-    IncompatibleModelsError
-        Its entries are not those of the base.
+    Raises `ContributionError`: it was made from another base or with other settings; it holds
+    values, infinities, NaN, differences above 1e6, or nothing but zeros; a running variance would
+    become negative; or its statistics are not those that the round wants, and
+    `IncompatibleModelsError`: its entries are not those of the base.
     """
     require_made_for((base_digest, contribution.base_digest), (settings, contribution.settings))
     if contribution.holds != "differences":

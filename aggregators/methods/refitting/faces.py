@@ -60,6 +60,10 @@ class SiteFaces:
     ) -> SiteFaces:
         """Check and pack images, boxes and landmarks.
 
+        Raises `ImageArrayError` if an image is not grey, not of bytes, or empty, and `FaceBoxError`
+        if boxes or landmarks are not finite or of the wrong shape, or there are fewer than two
+        faces.
+
         Parameters
         ----------
         images : sequence of uint8, shape (height, width)
@@ -70,14 +74,6 @@ class SiteFaces:
             (x, y) of every landmark in pixels.
         image_of_face : sequence of int, optional
             Index of each face's image; face k is in image k by default.
-
-        Raises
-        ------
-        ImageArrayError
-            An image is not grey, not of bytes, or empty.
-        FaceBoxError
-            Boxes or landmarks are not finite or of the wrong shape, or there are fewer than two
-            faces.
         """
         packed = [_require_image(image, number) for number, image in enumerate(images)]
         sizes = np.array([image.shape for image in packed], dtype=np.int64).reshape(-1, 2)

@@ -50,12 +50,8 @@ class SiteFit:
 
     `forest`: The thinned base. `threads`: 0: as many as the machine has processors.
 
-    Raises
-    ------
-    IncompatibleModelsError
-        The faces have another number of landmarks.
-    InconsistentModelError
-        The forest's arrays are inconsistent, or its trees deeper than 16.
+    Raises `IncompatibleModelsError` if the faces have another number of landmarks, and
+    `InconsistentModelError` if the forest's arrays are inconsistent, or its trees deeper than 16.
     """
 
     def __init__(

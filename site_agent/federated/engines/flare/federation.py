@@ -105,12 +105,8 @@ def hold_rounds(
     `block_rounds`: Most rounds of one job. `round_limit_s`: How long a site may train in a round.
     `on_round`: Called for each round whose network has arrived, also those of earlier calls.
 
-    Raises
-    ------
-    BusyError
-        Another job is at work, or another call in this folder.
-    FederationError
-        The server does not answer, too few sites are connected, or rounds fail.
+    Raises `BusyError` if another job is at work, or another call in this folder, and
+    `FederationError` if the server does not answer, too few sites are connected, or rounds fail.
     """
     busy = BusyError(f"{federation.folder} is in use by another call")
     with locked(federation.folder / ".lock", busy=busy), FederationSession(kit) as session:
@@ -226,12 +222,8 @@ _CONNECT_LIMIT_S = 10.0
 class FederationSession:
     """Jobs and connected sites, as the server knows them; a context manager.
 
-    Raises
-    ------
-    FederationError
-        By all methods: the server does not answer, or refuses.
-    MissingExtraError
-        NVIDIA FLARE is not installed.
+    Raises `FederationError`: by all methods: the server does not answer, or refuses, and
+    `MissingExtraError`: NVIDIA FLARE is not installed.
     """
 
     def __init__(self, kit: Kit) -> None:
