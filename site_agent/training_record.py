@@ -278,9 +278,9 @@ def temporary_beside(output: Path) -> Path:
 def program_versions(**libraries: str) -> dict[str, str]:
     """Return the versions of what takes part in a training."""
     return {
-        "poolctl": _installed("poolctl"),
+        "poolctl": installed_version("poolctl"),
         **libraries,
-        "numpy": _installed("numpy"),
+        "numpy": installed_version("numpy"),
         "python": platform.python_version(),
     }
 
@@ -290,7 +290,8 @@ def utc_now() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
-def _installed(distribution: str) -> str:
+def installed_version(distribution: str) -> str:
+    """Return the version of an installed distribution, or ``unknown``."""
     try:
         return metadata.version(distribution)
     except metadata.PackageNotFoundError:

@@ -54,13 +54,7 @@ def start(
         int, Option("Number of rounds; each finished round opens the next.", min=1, max=100)
     ] = 1,
     starts: Annotated[int | None, Option("Number of starting shapes for each face.", min=1)] = None,
-    nu: Annotated[
-        float | None, Option("Share of the error that each tree corrects, up to 1.")
-    ] = None,
     thin: ThinOption = None,
-    min_faces: Annotated[
-        int | None, Option("Minimum faces of a site in a leaf; other leaves are not sent.", min=1)
-    ] = None,
     dp_epsilon: Annotated[
         float | None,
         Option(
@@ -98,13 +92,7 @@ def start(
     names = [name.strip() for entry in sites for name in entry.split(",") if name.strip()]
     if not names:
         raise UsageError("--sites: expected names of sites, for example site-a,site-b")
-    given = {
-        "starts": starts,
-        "nu": nu,
-        "thin": thin,
-        "min_faces": min_faces,
-        "dp_epsilon": dp_epsilon,
-    }
+    given = {"starts": starts, "thin": thin, "dp_epsilon": dp_epsilon}
     options = {key: value for key, value in given.items() if value is not None}
     options |= method_options(option)
     terms = None if secure is None else _secure_terms(secure, names)

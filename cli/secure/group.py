@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import shutil
 import signal
 import sys
 import tempfile
+import time
+from dataclasses import asdict
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Any
@@ -179,7 +182,8 @@ def serve(
     chosen = chosen_charter(place, charter)
     name = party_name(invocation, site)
     if unit:
-        text = _UNIT.format(name=name, charter=chosen.digest, program=_program()).rstrip()
+        program = shutil.which("poolctl") or str(Path(sys.argv[0]).resolve())
+        text = _UNIT.format(name=name, charter=chosen.digest, program=program).rstrip()
         return Reply({"unit": text}, text, [text])
     stopping: list[int] = []
 
@@ -263,20 +267,16 @@ def verify(
 
     Without --full, the result counts if all servers signed it: one honest server is enough.
     """
-    import tempfile
-
     from site_agent.secure.board import Board
-    from site_agent.secure.verification import verify_result
+    from site_agent.secure.verification import Mode, verify_result
 
     if output is not None:
         existing_files.require_free(output, force=force)
     with invocation.pool() as pool, tempfile.TemporaryDirectory() as scratch:
         view = review(pool, party_folder(folder), whole_session(pool, session))
         target = output or Path(scratch) / "sum"
-        mode = "full" if full else "servers"
-        written = verify_result(
-            view, Board(pool.secure), target, mode="full" if full else "servers"
-        )
+        mode: Mode = "full" if full else "servers"
+        written = verify_result(view, Board(pool.secure), target, mode=mode)
     data = {
         "session": view.session,
         "mode": mode,
@@ -330,20 +330,12 @@ app.add_typer(charters.app, name="charter")
 app.add_typer(trial_app)
 
 
-def _program() -> str:
-    import shutil
-
-    return shutil.which("poolctl") or str(Path(sys.argv[0]).resolve())
-
-
 def _state(view: Session) -> str:
     return "void" if view.is_void else view.phase
 
 
 def _faults(view: Session) -> tuple[Fault, ...]:
     """Return the faults of a session; in the phase of blame, those that its answers show."""
-    import time
-
     from site_agent.secure.verification import find_liars
 
     if view.phase == "blame" and view.has("blame") and not view.faults:
@@ -364,12 +356,8 @@ def _data(view: Session, faults: tuple[Fault, ...] | None = None) -> dict[str, A
         "waiting": view.waiting,
         "voids": sorted(view.voids),
         "rejected_posts": view.rejected,
-        "faults": [_fault(each) for each in (view.faults if faults is None else faults)],
+        "faults": [asdict(each) for each in (view.faults if faults is None else faults)],
     }
-
-
-def _fault(fault: Fault) -> dict[str, Any]:
-    return {"phase": fault.phase, "kind": fault.kind, "parties": fault.parties, "text": fault.text}
 
 
 def _description(view: Session, faults: tuple[Fault, ...]) -> TableText:

@@ -100,7 +100,6 @@ def provision(
     round_limit_s: Annotated[
         float, Option("After it a round ends without sites that are not done.", min=1)
     ] = 600.0,
-    token_days: Annotated[float, Option("How long the sites' tokens are valid.", min=0.001)] = 90.0,
 ) -> Reply:
     """Make the kits of a split training: certificates, tokens, the plan and the first parts.
 
@@ -119,7 +118,6 @@ def provision(
         addresses={"server": server, "aggregator": aggregator},
         sites=site,
         round_limit_s=round_limit_s,
-        token_days=token_days,
     )
     text = [str(kit) for kit in made] + ["give each process its folder, and nobody two of them"]
     return Reply({"kits": made, "plan": chosen}, text, [str(kit) for kit in made])

@@ -40,14 +40,11 @@ def pool_version() -> str:
 @router.get("/whoami", dependencies=[needs()], summary="Identify the caller")
 def whoami(caller: SignedIn) -> people.IdentityResponse:
     """Return site, name, role, scopes and expiry of the token sent, and the pool's version."""
-    return people.IdentityResponse(
-        site=caller.site,
-        token_name=caller.token_name,
-        role=caller.role,
-        pool_wide=caller.pool_wide,
+    return describe(
+        people.IdentityResponse,
+        caller,
         scopes=None if caller.scopes is None else [s for s in people.SCOPES if s in caller.scopes],
         user=caller.user or None,
-        expires_at=caller.expires_at,
         pool_version=pool_version(),
     )
 
@@ -68,12 +65,7 @@ def create_site(
     """
     if find_site(session, request.name) is not None:
         raise ConflictError(f"site {request.name!r} is there already", code="site_exists")
-    site = SiteRecord(
-        name=request.name,
-        display_name=request.display_name,
-        contact=request.contact,
-        quota_bytes=request.quota_bytes,
-    )
+    site = SiteRecord(**request.model_dump())
     session.add(site)
     session.flush()
     record_act(session, caller, "site.create", site.name, quota_bytes=site.quota_bytes)

@@ -290,6 +290,13 @@ def _round_changed(found: RoundRecord) -> ConflictError:
     )
 
 
+# What the rounds of a series have in common.
+_OF_EVERY_ROUND = (
+    "site_id", "token_id", "created_by", "method", "method_version", "mode", "description",
+    "rounds_total", "duration_s", "least_others", "secure", "terms",
+)  # fmt: skip
+
+
 def _open_successor(
     session: Session, caller: Caller, ended: RoundRecord, base: ModelVersionRecord
 ) -> None:
@@ -300,21 +307,10 @@ def _open_successor(
         caller,
         base,
         [each.site for each in ended.participants],
-        site_id=ended.site_id,
-        token_id=ended.token_id,
-        created_by=ended.created_by,
-        method=ended.method,
-        method_version=ended.method_version,
-        mode=ended.mode,
         options=find_round_method(ended.method).options_of_next(ended.options, base),
-        description=ended.description,
         number=ended.number + 1,
-        rounds_total=ended.rounds_total,
         predecessor_id=ended.id,
         created_at=now,
         deadline=now + timedelta(seconds=ended.duration_s),
-        duration_s=ended.duration_s,
-        least_others=ended.least_others,
-        secure=ended.secure,
-        terms=ended.terms,
+        **{name: getattr(ended, name) for name in _OF_EVERY_ROUND},
     )

@@ -8,7 +8,6 @@ import random
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from importlib import metadata
 
 from aggregators.errors import AggregatorError
 from site_agent.agent.choosing import choose, list_versions, read_own_models, today
@@ -19,6 +18,7 @@ from site_agent.agent.publishing import Scorer
 from site_agent.agent.workspace import AgentState, CycleContext, Journal, Workspace
 from site_agent.errors import AgentError, NotLoggedInError, PoolUnreachableError, SiteAgentError
 from site_agent.pool.client import PoolClient
+from site_agent.training_record import installed_version
 
 _LONGEST_WAIT_S = 3600.0
 
@@ -67,7 +67,7 @@ def run_agent(
                 config=config.path,
                 workspace=config.workspace,
                 pool=pool.endpoint,
-                version=_version(),
+                version=installed_version("poolctl"),
                 once=once,
             )
             try:
@@ -166,13 +166,6 @@ class _Agent:
         pause_s = self.config.retry_after_s * 2.0 ** min(silent_times - 1, 30)
         # Agents of several sites should not all come back at once.
         return float(min(pause_s, longest_s) * random.uniform(0.8, 1.2))
-
-
-def _version() -> str:
-    try:
-        return metadata.version("poolctl")
-    except metadata.PackageNotFoundError:
-        return "unknown"
 
 
 @dataclass(frozen=True)

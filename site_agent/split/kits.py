@@ -39,6 +39,7 @@ START = "start.safetensors"
 _AUTHORITY, _FACTS, _TOKENS = "authority", "kit.json", "tokens.json"
 _SITE_NAME = r"[a-z0-9][a-z0-9_-]{0,63}"
 _CERTIFICATE_DAYS = 360
+_TOKEN_DAYS = 90
 _NAME_SUFFIX = ".split"
 
 
@@ -151,7 +152,6 @@ def provision(
     addresses: Mapping[str, str],
     sites: Sequence[str],
     round_limit_s: float = 600.0,
-    token_days: float = 90.0,
 ) -> list[Path]:
     """Make the kits of a training: ``server``, ``aggregator`` and one for each site.
 
@@ -182,7 +182,7 @@ def provision(
         "first_server": write_model(parts.server, output / SERVER / START),
         "first_client": write_model(parts.client, output / AGGREGATOR / START),
     }
-    not_after = datetime.datetime.now(datetime.UTC).timestamp() + token_days * 86_400
+    not_after = datetime.datetime.now(datetime.UTC).timestamp() + _TOKEN_DAYS * 86_400
     known: dict[str, dict[str, Any]] = {SERVER: {}, AGGREGATOR: {}}
     for folder in placed:
         kind = _role_of(folder.name)

@@ -351,7 +351,7 @@ def test_a_site_lets_no_round_go_below_its_floors_or_against_its_trust(
     write_model(build_camera(trained.initial_shape, (-40.0, -40.0)), camera)
     assert poolctl("upload", camera, "--name", "camera", "-q").code == 0
     start = ("rounds", "start", "--base", "site-a/camera", "--sites", "site-a,site-b")
-    loose = ("--starts", 1, "--min-faces", 1, "--deadline", "1h", "-q")
+    loose = ("--starts", 1, "--option", "min_faces=1", "--deadline", "1h", "-q")
     key = poolctl(*start, *loose).out.strip()
     poolctl = site.be("site-b")
     poolctl("rounds", "trust", "site-a", "--remove", "-q")
