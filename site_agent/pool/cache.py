@@ -178,7 +178,7 @@ class ModelCache:
         """Return what has to go to keep to a size: the longest unused first."""
         entries = sorted(self.entries(), key=lambda entry: entry.last_used_s)
         total = sum(entry.size_bytes for entry in entries)
-        surplus = []
+        surplus: list[CacheEntry] = []
         while total > max_bytes:
             surplus.append(entries[len(surplus)])
             total -= surplus[-1].size_bytes

@@ -285,10 +285,12 @@ class Evaluations(Resource):
         )
         return self._pool.post(_PATH, evaluations.EvaluationResponse, request)
 
-    def list(self, address: str | ModelAddress) -> Iterator[evaluations.EvaluationResponse]:
-        """Yield the evaluations of a version, newest first, without those that were repeated."""
+    def list(
+        self, address: str | ModelAddress, *, history: bool = False
+    ) -> Iterator[evaluations.EvaluationResponse]:
+        """Yield the evaluations of a version, newest first; with `history` superseded ones too."""
         path = f"{version_path(address)}/evaluations"
-        return self._pool.pages(path, evaluations.EvaluationPage)
+        return self._pool.pages(path, evaluations.EvaluationPage, {"history": history})
 
     def matrix(
         self, query: evaluations.MatrixQuery, *, most_models: int = 100
