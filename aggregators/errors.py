@@ -21,6 +21,18 @@ AggregatorError
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pydantic import ValidationError
+
+
+def first_problem(error: ValidationError) -> str:
+    """Return what pydantic found wrong first, and where (``options.step: Input should be ...``)."""
+    problem = error.errors(include_url=False, include_context=False)[0]
+    where = ".".join(str(step) for step in problem["loc"])
+    said = problem["msg"].removeprefix("Value error, ")
+    return f"{where}: {said}" if where else said
 
 
 class AggregatorError(Exception):

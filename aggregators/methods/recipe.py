@@ -36,7 +36,7 @@ from pydantic import (
     model_serializer,
 )
 
-from aggregators.errors import RecipeError
+from aggregators.errors import RecipeError, first_problem
 from aggregators.whole_file import write_whole
 
 RECIPE_SUFFIX = ".recipe.json"
@@ -142,12 +142,7 @@ def parse_recipe(content: bytes | str, *, subject: str = "recipe") -> Recipe:
     try:
         return Recipe.model_validate_json(content)
     except ValidationError as error:
-        problem = error.errors(include_url=False, include_context=False)[0]
-        where = ".".join(str(step) for step in problem["loc"])
-        raise RecipeError(
-            f"{subject} is not a poolctl recipe: "
-            + (f"{where}: {problem['msg']}" if where else problem["msg"])
-        ) from error
+        raise RecipeError(f"{subject} is not a poolctl recipe: {first_problem(error)}") from error
 
 
 def read_recipe(path: Path) -> Recipe:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, cast, get_args
 
+from aggregators.errors import first_problem
 from aggregators.whole_file import write_whole
 from cli.frame.addresses import ModelFile, known_version
 from cli.frame.errors import InputMissingError, UsageError
@@ -192,9 +193,7 @@ def read_receipt_file(path: Path, digests: Sequence[str]) -> PrivacyReceipt:
     try:
         receipt = PrivacyReceipt.model_validate_json(path.read_bytes())
     except ValidationError as error:
-        problem = error.errors(include_url=False, include_context=False)[0]
-        where = ".".join(map(str, problem["loc"])) or "the file"
-        raise InvalidInputError(f"{path}: {where}: {problem['msg']}") from error
+        raise InvalidInputError(f"{path}: {first_problem(error)}") from error
     if receipt.artifact_digest not in digests:
         raise InvalidInputError(
             f"{path}: is the receipt of a file with sha256 {receipt.artifact_digest[:12]}..., "

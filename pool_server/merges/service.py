@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from sqlalchemy import Select
 from sqlalchemy.orm import Session, undefer
 
-from aggregators.errors import AggregatorError
+from aggregators.errors import AggregatorError, first_problem
 from aggregators.methods import Recipe
 from aggregators.methods.registry import find_method, merge_keys
 from pool_server.database.engine import wait_for_turn
@@ -169,10 +169,8 @@ def read_request(request: merges.MergeRequest) -> Recipe:
     try:
         recipe = Recipe.model_validate(request.recipe)
     except ValidationError as error:
-        problem = error.errors(include_url=False, include_context=False)[0]
-        where = ".".join(str(step) for step in problem["loc"])
         raise MergeRefusedError(
-            f"the recipe cannot be read: {where}: {problem['msg']}",
+            f"the recipe cannot be read: {first_problem(error)}",
             hint="Send what `poolctl merge --dry-run` or a recipe file shows.",
         ) from error
     try:

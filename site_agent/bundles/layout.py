@@ -29,6 +29,7 @@ from typing import Annotated, BinaryIO, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 
+from aggregators.errors import first_problem
 from pool_server.wire.bundles import MOST_VERSIONS, PortableVersion
 from pool_server.wire.names import Digest
 from pool_server.wire.signatures.statements import canonical_json
@@ -136,10 +137,8 @@ class Bundle:
         try:
             record = PortableVersion.model_validate_json(content)
         except ValidationError as error:
-            problem = error.errors(include_url=False, include_context=False)[0]
-            where = ".".join(str(step) for step in problem["loc"]) or "the whole"
             raise BundleRefusedError(
-                f"{self.path}: {span.member.path}: {where}: {problem['msg']}"
+                f"{self.path}: {span.member.path}: {first_problem(error)}"
             ) from error
         if record_bytes(record) != content:
             raise BundleRefusedError(
@@ -200,9 +199,7 @@ def _read_manifest(path: Path, file: BinaryIO) -> tuple[Manifest, bytes]:
     try:
         manifest = Manifest.model_validate_json(content)
     except ValidationError as error:
-        problem = error.errors(include_url=False, include_context=False)[0]
-        where = ".".join(str(step) for step in problem["loc"]) or "the whole"
-        raise BundleRefusedError(f"{path}: {MANIFEST}: {where}: {problem['msg']}") from error
+        raise BundleRefusedError(f"{path}: {MANIFEST}: {first_problem(error)}") from error
     except json.JSONDecodeError as error:
         raise BundleRefusedError(f"{path}: {MANIFEST}: {error}") from error
     # One spelling only: two files with the same members must have the same identifier.

@@ -25,6 +25,7 @@ from pydantic import (
     model_validator,
 )
 
+from aggregators.errors import first_problem
 from aggregators.formats import decode_model, encode_model
 from aggregators.methods.contract import MethodOptions, no_progress
 from aggregators.methods.merging import Merged, encode_input, merge
@@ -122,9 +123,7 @@ def read_plan(data: Mapping[str, Any]) -> FederationPlan:
     try:
         return FederationPlan.model_validate(dict(data))
     except ValidationError as error:
-        problem = error.errors(include_url=False, include_context=False)[0]
-        name = ".".join(str(step) for step in problem["loc"])
-        raise InvalidInputError(f"plan of a federation: {name}: {problem['msg']}") from error
+        raise InvalidInputError(f"plan of a federation: {first_problem(error)}") from error
 
 
 @dataclass(frozen=True, eq=False)

@@ -13,6 +13,7 @@ from typing import Any, Literal, Protocol, TypeVar, cast
 import httpx
 from pydantic import BaseModel, ValidationError
 
+from aggregators.errors import first_problem
 from pool_server.wire.errors import ErrorBody, ErrorResponse
 from site_agent import errors
 from site_agent.pool import profiles
@@ -261,11 +262,9 @@ class PoolConnection:
         try:
             found = answer.model_validate_json(response.content)
         except ValidationError as error:
-            first = error.errors(include_url=False)[0]
-            place = ".".join(str(step) for step in first["loc"]) or "the whole answer"
             raise errors.PoolAnswerError(
                 f"{self.endpoint} answered with something that is not a {answer.__name__}: "
-                f"{place}: {first['msg']}",
+                f"{first_problem(error)}",
                 hint="is this the address of a pool, and of one that this version can talk to?",
             ) from error
         require_subject(response.request.url.path, found)

@@ -20,7 +20,7 @@ from typing import Annotated, Any
 import tomli_w
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from aggregators.errors import OptionError
+from aggregators.errors import OptionError, first_problem
 from aggregators.secure_sum.layout import BitBudget
 from aggregators.whole_file import write_whole
 from pool_server.wire.signatures.keys import PublicKey
@@ -110,9 +110,7 @@ class Charter:
                 terms.fraction_bits, terms.magnitude_bits, terms.weight_bits, terms.lab_bits
             )
         except ValidationError as error:
-            problem = error.errors(include_url=False, include_context=False)[0]
-            where = ".".join(str(step) for step in problem["loc"])
-            reason = f"{where}: {problem['msg']}"
+            reason = first_problem(error)
             raise InvalidInputError(f"{source} is not a charter: {reason}") from error
         except RecursionError as error:
             reason = "values are nested too deeply"

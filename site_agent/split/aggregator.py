@@ -12,8 +12,9 @@ from dataclasses import asdict
 from typing import Any
 
 from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from aggregators.methods.networks import round_files
@@ -94,19 +95,19 @@ def aggregator_app(kit: Kit, aggregator: PartAggregator) -> Starlette:
 
     async def status(request: Request) -> Response:
         callers.anybody(request)
-        return service.json_response(await service.in_thread(aggregator.status))
+        return JSONResponse(await run_in_threadpool(aggregator.status))
 
     async def part(request: Request) -> Response:
         callers.anybody(request)
-        content = await service.in_thread(aggregator.part, request.path_params["number"])
+        content = await run_in_threadpool(aggregator.part, request.path_params["number"])
         return Response(content, media_type=service.BODY)
 
     async def receive(request: Request) -> Response:
         site = callers.site(request)
         body = await service.read_body(request, aggregator.most_bytes)
         number, attempt = (request.path_params[name] for name in ("number", "attempt"))
-        await service.in_thread(aggregator.receive, site, number, attempt, body)
-        return service.json_response({"received": True})
+        await run_in_threadpool(aggregator.receive, site, number, attempt, body)
+        return JSONResponse({"received": True})
 
     async def close(request: Request) -> Response:
         callers.require(request, "server")
@@ -115,8 +116,8 @@ def aggregator_app(kit: Kit, aggregator: PartAggregator) -> Starlette:
             roster = {str(site): Taken(**taken) for site, taken in content["roster"].items()}
         except TypeError as error:
             raise service.RefusalError(422, "invalid", f"roster: {error}") from error
-        digest = await service.in_thread(aggregator.close, request.path_params["number"], roster)
-        return service.json_response({"digest": digest})
+        digest = await run_in_threadpool(aggregator.close, request.path_params["number"], roster)
+        return JSONResponse({"digest": digest})
 
     routes = [
         Route("/status", service.answered(status)),

@@ -23,7 +23,6 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import numpy as np
@@ -200,14 +199,9 @@ class SplitClient:
     def __enter__(self) -> SplitClient:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         for connection in (self._server, self._aggregator):
-            connection.__exit__(kind, error, trace)
+            connection.close()
 
     @property
     def part_path(self) -> Path:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Mapping
-from types import TracebackType
 from typing import Any
 
 import httpx
@@ -39,12 +38,10 @@ class ServiceConnection:
     def __enter__(self) -> ServiceConnection:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
+        self.close()
+
+    def close(self) -> None:
         self._client.close()
 
     def get_json(self, path: str) -> dict[str, Any]:

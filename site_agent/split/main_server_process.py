@@ -5,8 +5,9 @@ import threading
 from collections.abc import Callable
 
 from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from site_agent.errors import FederationError, SiteAgentError
@@ -29,16 +30,14 @@ def main_server_app(kit: Kit, server: MainServer) -> Starlette:
     callers = service.Callers(kit)
 
     async def status(request: Request) -> Response:
-        return service.json_response(
-            await service.in_thread(server.status, callers.anybody(request))
-        )
+        return JSONResponse(await run_in_threadpool(server.status, callers.anybody(request)))
 
     async def begin(request: Request) -> Response:
         site = callers.site(request)
         content = service.json_object(await service.read_body(request, _SMALL_BYTES), samples=int)
         number, attempt = _numbers(request, "number", "attempt")
-        await service.in_thread(server.begin, site, number, attempt, content["samples"])
-        return service.json_response({})
+        await run_in_threadpool(server.begin, site, number, attempt, content["samples"])
+        return JSONResponse({})
 
     async def message(request: Request) -> Response:
         site, kind = callers.site(request), request.path_params["kind"]
@@ -49,38 +48,38 @@ def main_server_app(kit: Kit, server: MainServer) -> Starlette:
         body = await service.read_body(request, server.shapes[kind].most_bytes)
         place = StepPlace(site, *_numbers(request, "number", "attempt", "step"))
         return Response(
-            await service.in_thread(server.message, kind, place, body), media_type=service.BODY
+            await run_in_threadpool(server.message, kind, place, body), media_type=service.BODY
         )
 
     async def done(request: Request) -> Response:
         site = callers.site(request)
         content = service.json_object(await service.read_body(request, _SMALL_BYTES), steps=int)
         number, attempt = _numbers(request, "number", "attempt")
-        await service.in_thread(server.done, site, number, attempt, content["steps"])
-        return service.json_response({})
+        await run_in_threadpool(server.done, site, number, attempt, content["steps"])
+        return JSONResponse({})
 
     async def smashed(request: Request) -> Response:
         site = callers.site(request)
         body = await service.read_body(request, server.shapes["smashed"].most_bytes)
-        await service.in_thread(server.take_smashed, site, *_numbers(request, "index"), body)
-        return service.json_response({})
+        await run_in_threadpool(server.take_smashed, site, *_numbers(request, "index"), body)
+        return JSONResponse({})
 
     async def end(request: Request) -> Response:
         site = callers.site(request)
         body = await service.read_body(request, _SMALL_BYTES)
         content = service.json_object(body, pieces=int, samples=int)
-        await service.in_thread(server.finish_smashed, site, content["pieces"], content["samples"])
-        return service.json_response({})
+        await run_in_threadpool(server.finish_smashed, site, content["pieces"], content["samples"])
+        return JSONResponse({})
 
     async def predict(request: Request) -> Response:
         callers.site(request)
         body = await service.read_body(request, server.shapes["predict"].most_bytes)
-        return Response(await service.in_thread(server.predict, body), media_type=service.BODY)
+        return Response(await run_in_threadpool(server.predict, body), media_type=service.BODY)
 
     async def stop(request: Request) -> Response:
         callers.require(request, "server")
         server.stop()
-        return service.json_response({})
+        return JSONResponse({})
 
     attempt = "/rounds/{number:int}/{attempt:int}"
     routes = [

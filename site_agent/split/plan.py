@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from aggregators.errors import first_problem
 from aggregators.methods.round_options import LocalTraining
 from site_agent.errors import InvalidInputError
 from site_agent.federated.plan import FederationPlan, make_plan
@@ -143,7 +144,4 @@ def read_split_plan(data: Mapping[str, Any]) -> SplitPlan:
     try:
         return SplitPlan.model_validate(dict(data))
     except ValidationError as error:
-        problem = error.errors(include_url=False, include_context=False)[0]
-        name = ".".join(str(step) for step in problem["loc"])
-        words = problem["msg"].removeprefix("Value error, ")
-        raise InvalidInputError(f"plan of a split training: {name or 'plan'}: {words}") from error
+        raise InvalidInputError(f"plan of a split training: {first_problem(error)}") from error

@@ -4,13 +4,12 @@ import asyncio
 import json
 import ssl
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from types import FrameType
 from typing import Any
 
 import uvicorn
 from starlette.applications import Starlette
-from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -112,15 +111,6 @@ def answered(handler: Handler) -> Handler:
             return RefusalError(500, "failed", str(error)).response()
 
     return run
-
-
-async def in_thread(work: Callable[..., Any], *arguments: Any) -> Any:
-    """Do work that takes long beside the event loop."""
-    return await run_in_threadpool(work, *arguments)
-
-
-def json_response(content: Mapping[str, Any]) -> JSONResponse:
-    return JSONResponse(dict(content))
 
 
 def json_object(body: bytes, **kinds: type) -> dict[str, Any]:

@@ -31,7 +31,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, ValidationError
 
-from aggregators.errors import ConversionError, FormatError
+from aggregators.errors import ConversionError, FormatError, first_problem
 from aggregators.formats import dlib_stream, registry, safetensors_file
 from aggregators.methods.contract import MethodOptions, check_options, no_progress
 from aggregators.methods.joined_cascades import join_cascades
@@ -270,9 +270,6 @@ def _parse_settings(text: str) -> dict[str, Any]:
     try:
         settings = RefitSettings.model_validate_json(text)
     except ValidationError as error:
-        problem = error.errors(include_url=False, include_context=False)[0]
-        where = ".".join(str(step) for step in problem["loc"])
-        raise safetensors_file.header_error(
-            "metadata settings", f"{where}: {problem['msg']}", "settings"
-        ) from error
+        found = first_problem(error)
+        raise safetensors_file.header_error("metadata settings", found, "settings") from error
     return settings.shared()
