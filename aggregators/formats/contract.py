@@ -28,18 +28,10 @@ class ModelFormat(ABC, Generic[ModelT]):
        memory;
     6. `encode` raises `ConversionError` for a model that the format cannot hold.
 
-    Attributes
-    ----------
-    name : str
-        Stable; clients and servers exchange it.
-    suffixes : tuple of str
-        File name endings, with their dot, from which `write_model` infers the format.
-    summary : str
-        What the format is, in a few words.
-    exact : bool
-        Whether all numbers are preserved.
-    model_types : tuple of type
-        The models that can be written in this format.
+    `name`: Stable; clients and servers exchange it. `suffixes`: File name endings, with their dot,
+    from which `write_model` infers the format. `summary`: What the format is, in a few words.
+    `exact`: Whether all numbers are preserved. `model_types`: The models that can be written in
+    this format.
     """
 
     name: ClassVar[str]

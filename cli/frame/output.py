@@ -107,16 +107,9 @@ class TableText:
 
 @dataclass(frozen=True)
 class Reply:
-    """What a command found or did.
+    """What a command found or did: data for ``--json``, text for people, and identifiers.
 
-    Attributes
-    ----------
-    data : JSON-able
-        For ``--json``.
-    text : str or TableText or sequence of them
-        For people.
-    identifiers : sequence of str
-        For ``--quiet``: paths, addresses or digests, one a line.
+    These (paths, addresses or digests) are printed one a line with ``--quiet``.
     """
 
     data: Any

@@ -197,22 +197,12 @@ class Choice:
 class ClientHalf:
     """A site's half of a method with personal parts: one entry a method.
 
-    Attributes
-    ----------
-    begins_with : callable
-        Takes names and shapes of the entries, and names of those of the head; returns the first
-        masks.
-    choose : callable, optional
-        Returns the next masks.
-    counts_from : callable, optional
-        Takes options and a round's number; returns whether changes are counted anew from this
-        round on. Without it, changes are not counted.
-    scores_at_home : bool
-        Part of the site's samples measures its score, and does not train; changes are counted anew
-        when it reaches a step.
-    takes_replies : bool
-        What is personal is also sent, with statistics of classes; a reply takes its place
-        (`with_reply`).
+    `begins_with`: Takes names and shapes of the entries, and names of those of the head; returns
+    the first masks. `choose`: Returns the next masks. `counts_from`: Takes options and a round's
+    number; returns whether changes are counted anew from this round on. Without it, changes are not
+    counted. `scores_at_home`: Part of the site's samples measures its score, and does not train;
+    changes are counted anew when it reaches a step. `takes_replies`: What is personal is also sent,
+    with statistics of classes; a reply takes its place (`with_reply`).
     """
 
     begins_with: Callable[[Mapping[str, tuple[int, ...]], frozenset[str]], dict[str, Bits]]
@@ -324,18 +314,9 @@ def next_part(
 ) -> PersonalPart:
     """Return what a site keeps after it has trained in a round.
 
-    Parameters
-    ----------
-    before : PersonalPart or None
-        As the site's last round has left it.
-    personal : mapping
-        The masks of this round.
-    start, trained : StateDict
-        The network before and after training.
-    score : float
-        At home, 0 to 1.
-    seed : int
-        Of what is drawn.
+    `before`: As the site's last round has left it. `personal`: The masks of this round. `start`,
+    `trained`: The network before and after training. `score`: At home, 0 to 1. `seed`: Of what is
+    drawn.
     """
     step = 1 if before is None else before.step
     changes: dict[str, NDArray[Any]] = {}

@@ -52,20 +52,12 @@ _FETCHED, _COMPUTED, _SUMMED = 0.1, 0.8, 0.9
 class Contributed:
     """A site's contribution to a round, after a call.
 
-    Attributes
-    ----------
-    sent_bytes : int
-        What this call sent; 0 where the pool had it, or nothing was to be sent.
-    computed : bool
-        False where an earlier call had computed it.
-    session, phase, waiting
-        Of a secure round, as `site_agent.rounds.secure.SumVisit`. Until the phase is ``complete``
-        the site has not contributed: the same call goes on.
-    words, leaves, leaves_sent, fewest_samples, samples
-        As `site_agent.rounds.contract.ContributionFacts`; empty and 0 where the pool had taken it
-        before.
-    left_out : tuple of (line, text)
-        Faces that lack landmarks, by their lines in the annotation file.
+    `sent_bytes`: What this call sent; 0 where the pool had it, or nothing was to be sent.
+    `computed`: False where an earlier call had computed it. `session`, `phase`, `waiting`: Of a
+    secure round, as `site_agent.rounds.secure.SumVisit`. Until the phase is ``complete`` the site
+    has not contributed: the same call goes on. `words`, `leaves`, `leaves_sent`, `fewest_samples`,
+    `samples`: As `site_agent.rounds.contract.ContributionFacts`; empty and 0 where the pool had
+    taken it before. `left_out`: Faces that lack landmarks, by their lines in the annotation file.
     """
 
     round: RoundResponse

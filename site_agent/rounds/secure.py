@@ -153,18 +153,10 @@ def visit_sums(
 ) -> SumVisit:
     """Do what a site can do now in the secure sums of a round.
 
-    Parameters
-    ----------
-    step : callable
-        `SitePart.take_part` with the site's files.
-    terms : RoundTerms
-        As this site checked them.
-    policy : RosterPolicy, optional
-        With whom this lab lets itself be summed.
-    mode : {'servers', 'full'}
-        Whether the sum is verified by the servers' signatures, or added up again here.
-    wait : bool
-        Repeat the step until the last sum is there.
+    `step`: `SitePart.take_part` with the site's files. `terms`: As this site checked them.
+    `policy`: With whom this lab lets itself be summed. `mode`: Whether the sum is verified by the
+    servers' signatures, or added up again here. `wait`: Repeat the step until the last sum is
+    there.
 
     Raises
     ------

@@ -162,19 +162,11 @@ def do_jobs(
 ) -> dict[str, JobOutcome]:
     """Do what a schedule has not done yet.
 
-    Parameters
-    ----------
-    make_task : callable
-        Called when a job begins.
-    kept : mapping, optional
-        Results of an earlier run, by key.
-    keep : callable
-        Gets key, result and seconds of each job that is done, writes it whole and returns what is
-        kept of it. The job fails where it raises `OSError`.
-    on_outcome : callable
-        Called with every job that has ended, after `keep`. May raise to stop everything.
-    noun : str
-        What the jobs are called in the text of `progress`.
+    `make_task`: Called when a job begins. `kept`: Results of an earlier run, by key. `keep`: Gets
+    key, result and seconds of each job that is done, writes it whole and returns what is kept of
+    it. The job fails where it raises `OSError`. `on_outcome`: Called with every job that has ended,
+    after `keep`. May raise to stop everything. `noun`: What the jobs are called in the text of
+    `progress`.
 
     Returns
     -------

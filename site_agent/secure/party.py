@@ -41,13 +41,7 @@ class Party:
     Raises `InvalidInputError` if the charter was not accepted here, or does not name this party
     with its key, and `NotFoundError` if the folder has no key.
 
-    Attributes
-    ----------
-    role : str
-        ``servers`` or ``labs``.
-
-    `folder`: Its own; see the module. `charter`: Digest of a charter that was accepted in this
-    folder. `clock`: Returns seconds since 1970.
+    `role`: ``servers`` or ``labs``.
     """
 
     role: ClassVar[Literal["servers", "labs"]]

@@ -250,18 +250,10 @@ _REFUSAL = re.compile(r"[A-Za-z_]{1,64}")
 class Answers:
     """What sites answered.
 
-    Attributes
-    ----------
-    contributions : dict
-        Bytes of each contribution's file, by site.
-    least_others : dict
-        Fewest other sites with which each of these may be combined.
-    refusals : dict
-        Type of the error that kept a site from contributing, by site.
-    lost : tuple of str
-        Sites that are gone.
-    late : tuple of str
-        Sites that were still training when the time was up, or when the rounds were stopped.
+    `contributions`: Bytes of each contribution's file, by site. `least_others`: Fewest other sites
+    with which each of these may be combined. `refusals`: Type of the error that kept a site from
+    contributing, by site. `lost`: Sites that are gone. `late`: Sites that were still training when
+    the time was up, or when the rounds were stopped.
     """
 
     contributions: dict[str, bytes]

@@ -37,18 +37,9 @@ PROBLEM = "problem.txt"
 class RoundReport:
     """What became of one round.
 
-    Attributes
-    ----------
-    number : int
-        From 1.
-    updates : dict
-        SHA-256 of each contribution, by site.
-    missing : tuple of str
-        Sites that were to train, and whose contribution is not in the network.
-    digest : str
-        SHA-256 of the network that was made.
-    left_out : dict
-        Why sites are missing that did answer, by site.
+    `number`: From 1. `updates`: SHA-256 of each contribution, by site. `missing`: Sites that were
+    to train, and whose contribution is not in the network. `digest`: SHA-256 of the network that
+    was made. `left_out`: Why sites are missing that did answer, by site.
     """
 
     number: int

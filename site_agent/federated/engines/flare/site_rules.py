@@ -40,18 +40,10 @@ LEDGER_NAME = "trained.json"
 class SiteRules:
     """The data of a site, and what it asks of live rounds.
 
-    Attributes
-    ----------
-    persons : tuple of str
-        Those of the data that take part; all where empty.
-    bases : tuple of str
-        SHA-256 of each network with which a run may begin.
-    ledger : Path
-        See `LEDGER_NAME`.
-    least_others : int
-        Fewest other sites with whose contributions this one's may be combined.
-    max_hours : float
-        How long the training of a round may take.
+    `persons`: Those of the data that take part; all where empty. `bases`: SHA-256 of each network
+    with which a run may begin. `ledger`: See `LEDGER_NAME`. `least_others`: Fewest other sites with
+    whose contributions this one's may be combined. `max_hours`: How long the training of a round
+    may take.
     """
 
     data: Path
