@@ -14,7 +14,13 @@ from cli.frame.addresses import count_words, is_address, model_file
 from cli.frame.errors import InputMissingError, UsageError, goes_on_when_repeated
 from cli.frame.options import Argument, Option, command, single
 from cli.frame.output import Invocation, Reply, TableText
-from cli.options.data import LeastOthersOption, MaxHoursOption, MethodOption, method_options
+from cli.options.data import (
+    LeastOthersOption,
+    MaxHoursOption,
+    MethodOption,
+    method_options,
+    part_words,
+)
 from cli.options.versions import model_address
 
 if TYPE_CHECKING:
@@ -111,7 +117,7 @@ def site(
     found = read_kit(kit, "site")
     if not data.exists():
         raise InputMissingError(f"{data}: no such folder")
-    names = tuple(name.strip() for name in persons.split(",") if name.strip())
+    names = part_words(persons)
     count = len(digest_data(open_network_data(data), names))
     rules = SiteRules(
         data.resolve(),

@@ -126,7 +126,7 @@ def words_of(paths: Sequence[Path]) -> str:
 
 
 def part_words(text: str) -> tuple[str, ...]:
-    """Take the words of ``--parts`` apart."""
+    """Take words with commas between them apart."""
     return tuple(word.strip() for word in text.split(",") if word.strip())
 
 

@@ -14,7 +14,7 @@ from cli.frame.errors import InputMissingError, goes_on_when_repeated
 from cli.frame.existing_files import require_free
 from cli.frame.options import Argument, ForceOption, Option, command, single
 from cli.frame.output import Invocation, Reply, TableText
-from cli.options.data import MethodOption, method_options
+from cli.options.data import MethodOption, method_options, part_words
 
 if TYPE_CHECKING:
     from site_agent.datasets.gaze.records import GazeSamples
@@ -195,7 +195,7 @@ def _read(data: Path, persons: str) -> GazeSamples:
 
     if not data.exists():
         raise InputMissingError(f"{data}: no such folder")
-    names = tuple(name.strip() for name in persons.split(",") if name.strip())
+    names = part_words(persons)
     return open_gaze(data).read(names or None)
 
 

@@ -149,9 +149,7 @@ async def merge(request: Request, visitor: Anyone) -> Response:
         fit = await _fit(visitor.api, [_parse(each) for each in form.all("model")])
         wanted = _merge_request(visitor, form, fit.versions)
         answer = await visitor.api.send("POST", "/merges", wanted)
-    except RefusedByApiError as refusal:
-        return await _show(visitor, refused_form(form, refusal), models=form.all("model"))
-    except RefusedError as error:
+    except (RefusedByApiError, RefusedError) as error:
         return await _show(visitor, refused_form(form, error), models=form.all("model"))
     return go_to(f"/merges/{MergeJobResponse.model_validate_json(answer).merge_id}")
 
