@@ -1,9 +1,8 @@
 """Model file formats, one per module. Importing this package does not load numba."""
 
 from aggregators.formats.contract import ModelFormat
-from aggregators.formats.fingerprints import Fingerprint, fingerprint, model_kind
+from aggregators.formats.fingerprints import fingerprint
 from aggregators.formats.registry import (
-    DEFAULT_MAX_BYTES,
     FORMATS,
     NETWORK_FORMATS,
     decode_model,
@@ -16,17 +15,14 @@ from aggregators.formats.registry import (
 )
 
 __all__ = [
-    "DEFAULT_MAX_BYTES",
     "FORMATS",
     "NETWORK_FORMATS",
-    "Fingerprint",
     "ModelFormat",
     "decode_model",
     "default_format",
     "encode_model",
     "file_digest",
     "fingerprint",
-    "model_kind",
     "read_model",
     "recognise",
     "write_model",

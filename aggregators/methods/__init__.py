@@ -1,6 +1,6 @@
 """Aggregation methods, one per module, and their table."""
 
-from aggregators.methods.contract import AggregationMethod, Combined, MethodOptions, NoOptions
+from aggregators.methods.contract import AggregationMethod
 from aggregators.methods.merging import Merged, merge
 from aggregators.methods.recipe import (
     RECIPE_SUFFIX,
@@ -9,7 +9,6 @@ from aggregators.methods.recipe import (
     RecipeInput,
     RecipeMethod,
     RecipeOutput,
-    Succession,
     parse_recipe,
     read_recipe,
     recipe_path,
@@ -21,16 +20,12 @@ __all__ = [
     "METHODS",
     "RECIPE_SUFFIX",
     "AggregationMethod",
-    "Combined",
     "LeftOut",
     "Merged",
-    "MethodOptions",
-    "NoOptions",
     "Recipe",
     "RecipeInput",
     "RecipeMethod",
     "RecipeOutput",
-    "Succession",
     "find_method",
     "merge",
     "merge_keys",

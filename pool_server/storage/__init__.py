@@ -3,18 +3,10 @@
 from collections.abc import Callable
 
 from pool_server.settings import PoolSettings
-from pool_server.storage.contract import Checksum, PartAddress, PartWriter, Storage
+from pool_server.storage.contract import Checksum, PartWriter, Storage
 from pool_server.storage.local import LocalStorage
 
-__all__ = [
-    "STORAGES",
-    "Checksum",
-    "LocalStorage",
-    "PartAddress",
-    "PartWriter",
-    "Storage",
-    "open_storage",
-]
+__all__ = ["STORAGES", "Checksum", "LocalStorage", "PartWriter", "Storage", "open_storage"]
 
 
 def open_folder(settings: PoolSettings) -> Storage:

@@ -61,7 +61,8 @@ def main_server_app(kit: Kit, server: MainServer) -> Starlette:
     async def smashed(request: Request) -> Response:
         site = callers.site(request)
         body = await service.read_body(request, server.shapes["smashed"].most_bytes)
-        await run_in_threadpool(server.take_smashed, site, *_numbers(request, "index"), body)
+        (index,) = _numbers(request, "index")
+        await run_in_threadpool(server.take_smashed, site, index, body)
         return JSONResponse({})
 
     async def end(request: Request) -> Response:

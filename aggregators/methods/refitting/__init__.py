@@ -16,11 +16,10 @@ from aggregators.methods.refitting.contribution_file import (
     write_contribution,
 )
 from aggregators.methods.refitting.faces import SiteFaces
-from aggregators.methods.refitting.fitting import LevelFit, SiteFit, contribute, fit_levels
+from aggregators.methods.refitting.fitting import SiteFit, contribute
 
 __all__ = [
     "CONTRIBUTION_SUFFIX",
-    "LevelFit",
     "RefitSettings",
     "SiteFaces",
     "SiteFit",
@@ -28,7 +27,6 @@ __all__ = [
     "contribution_writer",
     "encode_contribution",
     "find_untrained_features",
-    "fit_levels",
     "forest_digest",
     "read_contribution",
     "refit_settings",
