@@ -72,9 +72,10 @@ class ForkedPopen(subprocess.Popen):
 
 
 def popen(command: Any, **options: Any) -> subprocess.Popen[Any]:
-    """Fork what is a module of Python; start anything else as usual."""
+    """Fork what is a module of Python; start anything else as usual, and FLARE's processes."""
     words = [str(word) for word in command]
     is_module = words[0] == sys.executable and "-m" in words[1:3]
+    is_module &= "engines.flare" not in " ".join(words[:4])
     return (ForkedPopen if is_module else subprocess.Popen)(words, **options)
 
 
