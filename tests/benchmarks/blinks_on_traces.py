@@ -222,7 +222,7 @@ def coefficients(values: tuple[float, ...]) -> Iterator[None]:
         likelihood.BLINK_COEFFICIENTS = shipped
 
 
-def found_events(trace: EyeTrace, settings: BlinkSettings | None = None) -> list[Event]:
+def found_events(trace: EyeTrace, settings: BlinkSettings = BlinkSettings()) -> list[Event]:
     return [(each.onset_s, each.peak_s, each.offset_s) for each in find_blinks(trace, settings)]
 
 

@@ -40,7 +40,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--faces", default="30,100,300")
     parser.add_argument("--sites", type=int, default=4)
-    parser.add_argument("--trees", type=int, default=100)
+    parser.add_argument("--trees", type=int, help="of a level; default: as the settings have it")
     given = parser.parse_args()
     counts = [int(word) for word in given.faces.split(",")]
     with tempfile.TemporaryDirectory(prefix="poolctl-benchmark-") as name:
@@ -72,11 +72,12 @@ def _draw(folder: Path, count: int, *, first_person: int, seed: int) -> FaceData
     return read_imglab_xml(xml)
 
 
-def _settings(faces: int, trees: int) -> ErtSettings:
-    return replace(settings_for_blinks(faces), num_trees_per_cascade_level=trees, threads=1)
+def _settings(faces: int, trees: int | None) -> ErtSettings:
+    settings = replace(settings_for_blinks(faces), threads=1)
+    return settings if trees is None else replace(settings, num_trees_per_cascade_level=trees)
 
 
-def _train(faces: FaceDataset, output: Path, at: int, trees: int) -> Path:
+def _train(faces: FaceDataset, output: Path, at: int, trees: int | None) -> Path:
     return train_ert(faces, output, _settings(at, trees), training_scores=False).model_path
 
 
@@ -86,7 +87,12 @@ def _score(model: Path, test: FaceDataset) -> tuple[float, float]:
 
 
 def _share(  # noqa: PLR0917
-    words: str, at: int, sites: list[FaceDataset], test: FaceDataset, folder: Path, trees: int
+    words: str,
+    at: int,
+    sites: list[FaceDataset],
+    test: FaceDataset,
+    folder: Path,
+    trees: int | None,
 ) -> None:
     """Print the errors of one site's model, of all merged, refined, and of all data together."""
     models = [

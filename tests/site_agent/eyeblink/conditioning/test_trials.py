@@ -37,7 +37,7 @@ def written(folder: Path, text: str, name: str = "trials.csv") -> Path:
     return path
 
 
-def read_log(folder: Path, text: str, settings: TtlSettings | None = None) -> TrialList:
+def read_log(folder: Path, text: str, settings: TtlSettings = TtlSettings()) -> TrialList:
     return trials_of_pulses(read_table(written(folder, text)), settings)
 
 
