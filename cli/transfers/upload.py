@@ -36,7 +36,6 @@ class _Description:
     recipe: dict[str, Any] | None = None
     terms: list[Term] = field(default_factory=list)
     card: str = ""
-    sources: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
 
@@ -92,8 +91,6 @@ def upload(
     privacy = (
         None if receipt is None else version_options.read_receipt_file(receipt, [digest, *inputs])
     )
-    for source in given.sources:
-        invocation.note(f"taken from {source}")
     for note in given.notes:
         invocation.note(note)
     with invocation.pool() as pool:
@@ -219,15 +216,15 @@ def _add_sidecars(given: _Description, file: Path, digest: str) -> None:
     found = versions.recipe_beside(file, digest)
     if found is not None:
         given.recipe = found[1]
-        given.sources.append(f"{found[0]}: the recipe")
+        given.notes.append(f"taken from {found[0]}: the recipe")
     labels = versions.labels_beside(file, digest)
     if new := {key: value for key, value in labels.items() if key not in given.labels}:
         given.labels |= new
         words = " ".join(f"{key}={value}" for key, value in new.items())
-        given.sources.append(f"{versions.beside(file, 'training')}: {words}")
+        given.notes.append(f"taken from {versions.beside(file, 'training')}: {words}")
     if not given.terms and (beside := version_options.terms_file_beside(file)) is not None:
         given.terms = version_options.read_terms([], beside)
-        given.sources.append(f"{beside}: {len(given.terms)} terms")
+        given.notes.append(f"taken from {beside}: {len(given.terms)} terms")
     metrics = versions.metrics_beside(file, digest)
     if count := versions.flattered_beside(file, digest):
         given.notes.append(
@@ -237,7 +234,7 @@ def _add_sidecars(given: _Description, file: Path, digest: str) -> None:
     elif measured := {key: value for key, value in metrics.items() if key not in given.metrics}:
         given.metrics |= measured
         words = " ".join(f"{key}={value:.6g}" for key, value in measured.items())
-        given.sources.append(f"{versions.beside(file, 'evaluation')}: {words}")
+        given.notes.append(f"taken from {versions.beside(file, 'evaluation')}: {words}")
 
 
 # ``poolctl uploads``: what is on its way into the pool.

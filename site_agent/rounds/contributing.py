@@ -171,10 +171,9 @@ def contribute_to_round(
         done = _sum(pool, done, part, files, rules, terms=terms, wait=wait, progress=report)
         if done.phase != "complete":
             return done
-    if not files.taken.is_file():
-        # `evaluate` knows them by this in the round's result.
-        name = f"what you contributed to round {found.round_id}"
-        remember_learned(done.digest, {"name": name, **part.learned()})
+    # `evaluate` knows them by this in the round's result.
+    name = f"what you contributed to round {found.round_id}"
+    remember_learned(done.digest, {"name": name, **part.learned()})
     return _send(pool, done, files, rules, despite_withdrawal=despite_withdrawal, progress=report)
 
 

@@ -262,10 +262,12 @@ class NetworkPart(SitePart):
         from site_agent.datasets.gaze import records as gaze
         from site_agent.datasets.network_data import digest_data
 
-        digests = digest_data(self.dataset, self.persons)
         marks: tuple[str, ...] = ()
         if isinstance(self.dataset, gaze.GazeDataset):
-            marks = gaze.sample_marks(self.dataset.read(self.persons or None))
+            samples = self.dataset.read(self.persons or None)
+            digests, marks = gaze.person_digests(samples), gaze.sample_marks(samples)
+        else:
+            digests = digest_data(self.dataset, self.persons)
         return {
             "data": {"digest": gaze.join_digests(digests), "image_marks": marks},
             "details": {"person_digests": sorted(digests.values())},
