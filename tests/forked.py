@@ -76,6 +76,8 @@ def popen(command: Any, **options: Any) -> subprocess.Popen[Any]:
     words = [str(word) for word in command]
     is_module = words[0] == sys.executable and "-m" in words[1:3]
     is_module &= "engines.flare" not in " ".join(words[:4])
+    # What adopts children and shows words is Linux's.
+    is_module &= sys.platform == "linux"
     return (ForkedPopen if is_module else subprocess.Popen)(words, **options)
 
 
