@@ -33,14 +33,18 @@ def progress_bar(title: str, *, shown: bool) -> Iterator[Report]:
         return
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
+    from rich.table import Column
 
+    console = Console(stderr=True)
     bar = Progress(
         TextColumn("{task.description}"),
-        BarColumn(),
+        BarColumn(40 if console.width > 100 else 8),
         TaskProgressColumn(),
         TimeElapsedColumn(),
-        TextColumn("{task.fields[words]}", markup=False),
-        console=Console(stderr=True),
+        # What is cut on a narrow terminal is the end of the words, never the title.
+        TextColumn("{task.fields[words]}", markup=False, table_column=Column(no_wrap=True, ratio=1)),
+        console=console,
+        expand=True,
         transient=True,
     )
     with bar:

@@ -18,7 +18,7 @@ from site_agent.runs.progress import Progress, no_progress
 
 UInt8 = NDArray[np.uint8]
 
-_POINT_COLOUR, _LINE_COLOUR = (0, 255, 90), (0, 170, 255)
+_LINE_COLOUR = (0, 170, 255)
 _IGNORED_COLOUR = (255, 90, 90)
 _GAP_PX = 2
 # Through the lines that join landmarks the face stays to be seen.
@@ -160,7 +160,7 @@ def _draw_parts(
             pen.line(line, fill=(*_LINE_COLOUR, _LINE_OPACITY))
     radius = min(2.0, max(0.8, box_px / 120))
     for x, y in points.values():
-        pen.ellipse((x - radius, y - radius, x + radius, y + radius), fill=_POINT_COLOUR)
+        pen.ellipse((x - radius, y - radius, x + radius, y + radius), fill=TRUE_RGB)
 
 
 def _draw_caption(pen: ImageDraw.ImageDraw, text: str, tile_px: int) -> None:

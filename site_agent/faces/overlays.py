@@ -16,14 +16,13 @@ from aggregators.whole_file import whole_file
 from site_agent.errors import InvalidInputError, writing_to
 from site_agent.faces.prediction import ImagePrediction, PredictedFace
 from site_agent.pictures.images import read_image, resized
-from site_agent.pictures.plot_style import FOUND_RGB
+from site_agent.pictures.plot_style import FOUND_RGB, TRUE_RGB
 from site_agent.runs.files import file_identity
 
 UInt8 = NDArray[np.uint8]
 
 _READABLE_FACE_PX = 220
 _LONGEST_ENLARGED_PX = 2400
-_BOX_COLOUR = (102, 204, 255)
 _RIM_COLOUR = (0, 0, 0)
 _SUBPIXEL_BITS = 4
 _LARGEST_COORDINATE = 1 << 20
@@ -115,7 +114,9 @@ def _draw_face(canvas: UInt8, face: PredictedFace, scale: int) -> None:
     left, top, right, bottom = face.box
     corners = np.array([[left, top], [right + 1, bottom + 1]]) * scale - [[0], [1]]
     first, last = _fixed_point(corners, 0)
-    for colour, width in ((_RIM_COLOUR, stroke + 2), (_BOX_COLOUR, stroke)):
+    # A box without a score is of the data set.
+    own = TRUE_RGB if face.score is None else FOUND_RGB
+    for colour, width in ((_RIM_COLOUR, stroke + 2), (own, stroke)):
         cv2.rectangle(canvas, first, last, colour, width)
     if face.landmarks is None:
         return
@@ -143,4 +144,4 @@ def _draw_score(picture: Image.Image, face: PredictedFace, scale: int) -> None:
     x = min(max(0, left), max(0, picture.width - width))
     y = top - height if top >= height else min(max(0, top), max(0, picture.height - height))
     pen.rectangle((x, y, x + width - 1, y + height - 1), fill=_RIM_COLOUR)
-    pen.text((x + 3, y + 2), text, font=font, fill=_BOX_COLOUR)
+    pen.text((x + 3, y + 2), text, font=font, fill=FOUND_RGB)

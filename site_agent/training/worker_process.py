@@ -99,7 +99,7 @@ class HogSvmProgressReader:
         found = _ITERATION.search(line)
         if found is None or not math.isfinite(self._gap):
             return None
-        text = f"iteration {found[1]}, risk gap {self._gap:.3g} (ends below {self.epsilon:g})"
+        text = f"iteration {found[1]}, gap {self._gap:.2g} of {self.epsilon:g}"
         return TrainingProgress(self._fraction, text + self._remaining(int(found[1])))
 
     def _remaining(self, iteration: int) -> str:
@@ -114,7 +114,7 @@ class HogSvmProgressReader:
         if iterations_at_end > _FARTHEST * iteration:
             return ""
         left_s = elapsed_s * (iterations_at_end / iteration - 1.0)
-        return f", about {duration_words(left_s)} left"
+        return f", {duration_words(left_s)} left"
 
     def _note_gap(self, text: str) -> None:
         try:

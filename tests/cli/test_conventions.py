@@ -129,17 +129,19 @@ def test_completion_offers_commands_and_options() -> None:
     assert {"ls", "lineage"} <= set(shown.out.split())
 
 
+def sources(pattern: str) -> Iterator[Path]:
+    for name in ("aggregators", "cli", "migrations", "pool_server", "site_agent"):
+        yield from (PROJECT_ROOT / name).rglob(pattern)
+    yield from PROJECT_ROOT.glob(pattern)
+
+
 def test_every_command_that_is_named_exists() -> None:
     """In hints, pages and documentation: of a group, only words that are its commands."""
     root: Any = typer.main.get_command(app)
     groups = {name: root.get_command(None, name) for name in (entry.name for entry in COMMANDS)}
     named = re.compile(r"\bpoolctl ([a-z]+) ([a-z][a-z-]+)(?: ([a-z][a-z-]+))?")
-    packages = ("aggregators", "cli", "migrations", "pool_server", "site_agent")
-    sources = [path for name in packages for path in (PROJECT_ROOT / name).rglob("*.py")]
-    sources += [PROJECT_ROOT / "README.md"]
-    sources += [path for name in packages for path in (PROJECT_ROOT / name).rglob("README.md")]
     checked, unknown = 0, []
-    for path in sources:
+    for path in [*sources("*.py"), *sources("README.md")]:
         for group, *words in named.findall(path.read_text(encoding="utf-8")):
             command = groups.get(group)
             for word in filter(None, words):
@@ -151,6 +153,30 @@ def test_every_command_that_is_named_exists() -> None:
                 if command is None:
                     unknown.append(f"{path.relative_to(PROJECT_ROOT)}: poolctl {group} {word}")
     assert checked > 100
+    assert not unknown
+
+
+def test_every_option_that_is_named_exists() -> None:
+    """In messages and help, and of a command that is named before it: that command has it."""
+    of = {
+        words: {"--help"}.union(*(each.opts + each.secondary_opts for each in command.params))
+        for words, command in ALL_COMMANDS.items()
+    }
+    # The second is an option of a program of the tests.
+    known = {"--version", "--fit"}.union(*of.values())
+    option = re.compile(r"(?<![\w-])--[a-z][a-z-]*[a-z](?![\w{-])")
+    longest_first = "|".join(sorted(map(re.escape, of), key=len, reverse=True))
+    named = re.compile(rf"poolctl ({longest_first})\b([^\n'\"`()#]*)")
+    checked, unknown = 0, []
+    for path in [*sources("*.py"), *sources("README.md")]:
+        text = path.read_text(encoding="utf-8").replace("\\\n", "")
+        found = [(each, known) for each in option.findall(text) if path.suffix == ".py"]
+        for words, rest in named.findall(text):
+            found += [(each, of[words]) for each in option.findall(rest)]
+        checked += len(found)
+        place = path.relative_to(PROJECT_ROOT)
+        unknown += [f"{place}: {each}" for each, options in found if each not in options]
+    assert checked > 1000
     assert not unknown
 
 

@@ -37,7 +37,7 @@ BAR_SPACING = 3.6
 FRAMES_AHEAD = 8
 
 WHITE, BLACK = (255, 255, 255), (0, 0, 0)
-BLUE, GREY = (102, 204, 255), (150, 150, 150)
+GREY = (150, 150, 150)
 
 
 def write_overlay(session: AnalysedSession, path: Path) -> None:
@@ -139,7 +139,7 @@ def _draw_face(draw: ImageDraw.ImageDraw, face: FoundFace, scale: float, line_px
     points = face.landmarks * scale
     for x, y in points:
         if math.isfinite(x) and math.isfinite(y):
-            draw.ellipse([x - line_px, y - line_px, x + line_px, y + line_px], fill=BLUE)
+            draw.ellipse([x - line_px, y - line_px, x + line_px, y + line_px], fill=FOUND_RGB)
     for eye in eyes_of(points):
         outline = [(float(x), float(y)) for x, y in eye]
         if np.isfinite(eye).all():

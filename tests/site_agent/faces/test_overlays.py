@@ -15,7 +15,7 @@ from site_agent.faces.prediction import ImagePrediction, PredictedFace
 from site_agent.pictures.images import read_image
 
 LANDMARK = np.array([80, 255, 200])
-BOX = np.array([102, 204, 255])
+BOX = np.array([255, 210, 0])
 
 
 def grey(width: int, height: int) -> np.ndarray:

@@ -50,7 +50,7 @@ def test_detector_progress_never_falls_and_ends_below_1() -> None:
     assert fractions[0] == 0
     assert 0.6 < fractions[4] < 0.8
     assert fractions[-1] == 0.99
-    assert steps[3].text == "iteration 4, risk gap 1.5 (ends below 0.01)"
+    assert steps[3].text == "iteration 4, gap 1.5 of 0.01"
 
 
 @pytest.mark.parametrize(
