@@ -42,7 +42,9 @@ def progress_bar(title: str, *, shown: bool) -> Iterator[Report]:
         TaskProgressColumn(),
         TimeElapsedColumn(),
         # What is cut on a narrow terminal is the end of the words, never the title.
-        TextColumn("{task.fields[words]}", markup=False, table_column=Column(no_wrap=True, ratio=1)),
+        TextColumn(
+            "{task.fields[words]}", markup=False, table_column=Column(no_wrap=True, ratio=1)
+        ),
         console=console,
         expand=True,
         transient=True,

@@ -79,7 +79,7 @@ def warn_of_training_samples(
 
 
 def gaze_tables(models: Sequence[ScoredModel]) -> list[TableText | str]:
-    """Return the errors of all networks, within 100 columns, and of the constant mean gaze."""
+    """Return a sentence on the best network, and the errors of all and of the mean gaze."""
     from site_agent.evaluation.gaze import GazeScores
 
     rows = []
@@ -96,7 +96,12 @@ def gaze_tables(models: Sequence[ScoredModel]) -> list[TableText | str]:
     columns = ["network", "mean error", "median", "best", "worst", "range", "sd"]
     words = f"degrees, over {every[0].images} samples; best, worst, range and sd: of the means of "
     table = TableText(columns, rows, keep=("mean error", "worst"))
-    return [table, words + count_words(count, "person")]
+    error, name = min(
+        (scores.mean_error_deg, each.name) for each, scores in zip(models, every, strict=True)
+    )
+    best = "" if len(every) == 1 else "Smallest error: "
+    verdict = f"{best}{name} is off by {error:.1f} degrees, the constant mean gaze by "
+    return [f"{verdict}{constant:.1f}.", table, words + count_words(count, "person")]
 
 
 # ``poolctl predict --network``: the gaze in eye patches.
@@ -207,7 +212,7 @@ def _describe_result(samples: GazeSamples, found: NDArray[np.float64]) -> list[s
     total = (
         f"{count_words(scores.images, 'sample')}, mean error {scores.mean_error_deg:.2f} degrees"
     )
-    return [TableText(["person", "samples", "mean error"], rows), total]
+    return [total, TableText(["person", "samples", "mean error"], rows)]
 
 
 def _patches(words: list[str]) -> tuple[list[Path], NDArray[np.uint8]]:

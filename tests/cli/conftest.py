@@ -83,6 +83,31 @@ def poolctl(capfd: pytest.CaptureFixture[str]) -> Run:
     return run
 
 
+class Terminal(io.StringIO):
+    """A standard output that is a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.fixture
+def at_80_columns(poolctl: Run, monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[str]]:
+    """Run a command on a terminal of 80 columns; gives the lines that it prints."""
+
+    def run(*words: object) -> list[str]:
+        terminal = Terminal()
+        with monkeypatch.context() as patched:
+            patched.setattr(sys, "stdout", terminal)
+            patched.setenv("COLUMNS", "80")
+            shown = poolctl(*words)
+        assert shown.code == 0, shown.err
+        lines = terminal.getvalue().splitlines()
+        assert max(map(len, lines)) <= 80
+        return lines
+
+    return run
+
+
 def run_here(*words: object, **environment: str) -> Outcome:
     """Run a command in this process, also where a test has no ``capfd``."""
     out, err = io.StringIO(), io.StringIO()

@@ -121,8 +121,9 @@ def _draw_speeds(axis: Axes, blinks: Sequence[Blink]) -> None:
         slope = float(far @ fast / (far @ far))
         axis.axline((0.0, 0.0), slope=slope, color=plot_style.SOFT, linestyle="--")
         axis.set_title(f"dashed: {slope:.1f} per second × amplitude", fontsize=plot_style.PANEL_PT)
-    axis.set_xlim(left=0.0)
-    axis.set_ylim(bottom=0.0)
+    # Not only above 0: of blinks that are alike, the largest would lie on the edge.
+    axis.set_xlim(0.0, 1.05 * float(np.nanmax(far, initial=1.0)))
+    axis.set_ylim(0.0, 1.05 * float(fast.max(initial=1.0)))
 
 
 def _draw_profiles(axis: Axes, session: AnalysedSession, blinks: Sequence[Blink]) -> None:

@@ -8,7 +8,7 @@ import json
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -84,7 +84,9 @@ def test_a_study_from_a_table(table: Path, study: tuple[Path, Outcome], poolctl:
     assert [item["would"] for item in planned["sessions"]] == ["analyse"] * 4
 
 
-def test_a_conclusion_under_several_criteria(study: tuple[Path, Outcome], poolctl: Run) -> None:
+def test_a_conclusion_under_several_criteria(
+    study: tuple[Path, Outcome], poolctl: Run, at_80_columns: Callable[..., list[str]]
+) -> None:
     folder, _ = study
     compare = ("blink", "compare-criteria", folder)
     words = ("--criteria", "fec:0.05", "--criteria", "baseline-sd:3 baseline_ms=-300,0")
@@ -98,6 +100,14 @@ def test_a_conclusion_under_several_criteria(study: tuple[Path, Outcome], poolct
     assert "over sessions" in shown.data["conclusion"]
     for suffix in ("csv", "json"):
         assert (folder / f"criteria.{suffix}").is_file()
+    lines = at_80_columns(*compare, *words)
+    assert " ".join(lines).startswith(shown.data["conclusion"])
+    [heading] = [line.split() for line in lines if line.startswith("criterion")]
+    assert {"effect", "p"} <= set(heading)
+    differing = [row for row in rows[1:] if not row["agrees"]]
+    for row in [rows[0], *differing]:
+        assert f"{row['effect']['estimate']:+.3g}" in " ".join(lines).split()
+    assert f"{len(differing)} of 2 other criteria would change" in " ".join(lines)
     assert poolctl(*compare, "--criteria", "fec:many").code == 2
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -88,11 +89,16 @@ def test_boxes_of_a_detector(shared_data: Path, tmp_path: Path, poolctl: Run) ->
     assert data["estimated"] == []
 
 
-def test_measures_and_pictures(faces: Path, tmp_path: Path, poolctl: Run) -> None:
+def test_measures_and_pictures(
+    faces: Path, tmp_path: Path, poolctl: Run, at_80_columns: Callable[..., list[str]]
+) -> None:
     data = poolctl("dataset", "stats", faces, "--json").data
     assert data["distributions"]["eye_aspect_ratio"]["count"] == 8
     assert len(data["digest"]) == 64
-    assert "inter ocular (px)" in poolctl("dataset", "stats", faces).out
+    lines = at_80_columns("dataset", "stats", faces)
+    assert lines[0] == "8 faces in 8 images, 8 of them with all landmarks."
+    [measures] = [line.split() for line in lines if line.startswith("inter ocular (px)")]
+    assert f"{data['distributions']['inter_ocular_px']['p50']:.4g}" in measures
     sheet = tmp_path / "sheet.png"
     words = ("dataset", "preview", faces, "-o", sheet, "--columns", 3, "--rows", 2)
     data = poolctl(*words, "--json").data
@@ -109,7 +115,9 @@ def test_what_is_wrong_goes_to_a_report(faces: Path, tmp_path: Path, poolctl: Ru
     assert told.code == 0
     assert re.search(r"'train hog-svm' stops at \d+ of these boxes", told.out)
     once = ("train", "hog-svm", faces, "-o", tmp_path / "a.svm", *window)
-    trained = poolctl(*once, "--upsample", 0)
+    doubled = poolctl(*once, "--set", "epsilon=5", "--no-training-scores")
+    assert "images were doubled: some faces are smaller than the window" in doubled.out
+    trained = poolctl(*once, "--upsample", 0, "--force")
     assert trained.code == 5
     assert "(--set ignore_unreachable=true)" in trained.err.split("Hint: ")[1]
     assert "\n\n" not in trained.err

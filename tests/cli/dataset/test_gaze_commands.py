@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 from PIL import Image
@@ -10,7 +11,9 @@ from PIL import Image
 from tests.cli.conftest import Run
 
 
-def test_eyes_are_drawn_checked_counted_and_shown(tmp_path: Path, poolctl: Run) -> None:
+def test_eyes_are_drawn_checked_counted_and_shown(
+    tmp_path: Path, poolctl: Run, at_80_columns: Callable[..., list[str]]
+) -> None:
     eyes = tmp_path / "eyes"
     words = ("dataset", "synth-eyes", eyes, "--person-count", 2, "--frame-count", 24)
     few = (*words, "--amount-ratio", 1, "--sessions", "2-2", "--both-eyes")
@@ -24,7 +27,9 @@ def test_eyes_are_drawn_checked_counted_and_shown(tmp_path: Path, poolctl: Run) 
     shown = poolctl("dataset", "stats", eyes, "--json").data
     assert (shown["digest"], shown["layout"], shown["samples"]) == (digest, "folder", 96)
     assert [(each["sessions"], each["both_eyes"]) for each in shown["persons"]] == [(2, 24)] * 2
-    assert "p01" in poolctl("dataset", "stats", eyes / "gaze.csv").out
+    told = " ".join(at_80_columns("dataset", "stats", eyes / "gaze.csv"))
+    assert told.startswith(f"{eyes / 'gaze.csv'} holds 2 persons, 96 samples.")
+    assert {"p01", "yaw", "constant"} <= set(told.split())
     sheet = tmp_path / "sheet.png"
     words = ("dataset", "preview", eyes, "-o", sheet, "--columns", 4)
     assert poolctl(*words, "-q").out == f"{sheet}\n"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import pty
@@ -20,6 +19,7 @@ from cli.frame.errors import UsageError, report_failure
 from cli.frame.output import Conventions, Invocation, Reply, TableText, markdown_parts
 from cli.frame.terminal import print_json
 from pool_server.wire.people import SiteResponse
+from tests.cli.conftest import Terminal
 
 
 @dataclass(frozen=True)
@@ -130,11 +130,6 @@ def test_ages() -> None:
 
 
 LABELS = "age_group=infant camera=webcam images=1200 lighting=infrared population=infant"
-
-
-class Terminal(io.StringIO):
-    def isatty(self) -> bool:
-        return True
 
 
 def printed_at(columns: int, reply: Reply, monkeypatch: pytest.MonkeyPatch) -> list[str]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import json
+import re
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -73,7 +75,9 @@ def test_an_admin_makes_sites_and_tokens(
     assert poolctl("auth", "whoami").code == 3
 
 
-def test_uploading_listing_and_downloading(member: Run, here: Path) -> None:
+def test_uploading_listing_and_downloading(
+    member: Run, here: Path, at_80_columns: Callable[..., list[str]]
+) -> None:
     model = here / "mine.dat"
     digest = write_model(make_predictor(1), model)
     words = ("upload", model, "--name", "journey", "-l", "population=infant", "-m", "error=0.07")
@@ -94,7 +98,9 @@ def test_uploading_listing_and_downloading(member: Run, here: Path) -> None:
     assert digest in member("models", "info", "journey@1").out, "a bare name is of one's own site"
     assert member("inspect", "journey", "--json").data["digest"] == digest
     assert "no such model of your own site" in member("inspect", "journei").err
-    assert "journey" in member("models", "ls").out
+    listed = at_80_columns("models", "ls")
+    assert re.match(r"(The first )?\d+ models? of \d+ sites?: \d+ \w+", listed[0])
+    assert any(line.startswith("pool://site-a/journey@1 ") for line in listed)
     for number in range(8):
         words = (*words, "-l", f"camera_{number}=infra-red")
     write_model(make_predictor(2), model)

@@ -191,6 +191,10 @@ def test_no_local_merge_uses_a_withdrawn_copy_unasked(labs: tuple[Lab, Lab]) -> 
     held = b("merge", "mwma", "mine.svm", "fine.svm", "-o", "held.svm")
     assert held.code == 0
     assert "holds pool://site-a/bad@1, withdrawn" in held.err
+    cached = b("models", "check")
+    assert cached.code == 3
+    assert f"pool://site-a/bad@1 ({file_digest(b.folder / 'bad.svm')}): " in cached.err
+    assert "poolctl cache rm pool://site-a/bad@1" in cached.err
 
 
 @pytest.mark.slow

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -75,7 +76,9 @@ def test_errors_are_measured_kept_and_sent(
 ) -> None:
     held = ("evaluate", network, eyes, "--sessions", "held-out", "--resamples", 20)
     shown = poolctl(*held, "--save", "--output", tmp_path / "scores")
-    assert "constant mean gaze" in shown.out
+    assert re.match(
+        r"\S+ is off by [\d.]+ degrees, the constant mean gaze by [\d.]+\.\n", shown.out
+    )
     assert "was trained on other sessions of p00, p01, p02" in shown.err
     kept = json.loads(Path(f"{network}.evaluation.json").read_text())
     assert kept["training_images"] == 0

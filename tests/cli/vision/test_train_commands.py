@@ -6,11 +6,13 @@ import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
 from aggregators.formats import file_digest
 from cli.vision.train import settings_for_blinks
+from site_agent.datasets.synthetic import sites
 from tests.cli.conftest import Run, run_here
 from tests.site_agent.live_pool import LivePool, live_pool
 
@@ -58,12 +60,18 @@ def test_eyes_are_trained_scored_and_sent_in_one_go(
     assert kept["metrics"]["mean_error"] == scores["mean_error"]
 
 
-def test_a_starter_is_marked_and_trained_as_for_few_faces(tmp_path: Path, poolctl: Run) -> None:
+def test_a_starter_is_marked_and_trained_as_for_few_faces(
+    tmp_path: Path, poolctl: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drawing = Mock(wraps=sites.write_face_dataset)
+    monkeypatch.setattr(sites, "write_face_dataset", drawing)
     model = tmp_path / "eyes.dat"
-    data = poolctl("train", "starter", "-o", model, "--image-count", 20, "--json").data
+    shown = poolctl("train", "starter", "-o", model, "--image-count", 20)
+    assert "It has seen no real face" in shown.out
+    assert f"poolctl blink VIDEO --landmarks {model}" in shown.out
+    assert drawing.call_args.kwargs["glasses"] == pytest.approx(1 / 3, abs=0.1)
+    data = json.loads((tmp_path / "eyes.dat.training.json").read_text())
     assert data["suggested_labels"]["population"] == "synthetic"
-    beside = json.loads((tmp_path / "eyes.dat.training.json").read_text())
-    assert beside["suggested_labels"] == data["suggested_labels"]
     few, many = settings_for_blinks(20), settings_for_blinks(10_000)
     assert (data["settings"]["nu"], few.nu, many.nu) == (0.05, 0.05, 0.1)
     assert few.parts == many.parts

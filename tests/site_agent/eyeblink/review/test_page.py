@@ -69,11 +69,18 @@ def test_a_review_by_keyboard(browser: Browser, trace_session: Path) -> None:
     assert {"accepted", "corrected", "added"} <= set(statuses)
 
 
-def test_frames_are_shown_and_landmarks_corrected(
-    browser: Browser, video_session: Path, recording: Path, landmark_file: Path
+@pytest.mark.parametrize(("model", "right_eye"), [("landmark_file", 36), ("eyes_file", 0)])
+def test_frames_are_shown_and_landmarks_corrected(  # noqa: PLR0917
+    browser: Browser,
+    video_session: Path,
+    recording: Path,
+    model: str,
+    right_eye: int,
+    request: pytest.FixtureRequest,
 ) -> None:
+    landmarks = request.getfixturevalue(model)
     with (
-        open_review(video_session, video=recording, landmarks=landmark_file) as review,
+        open_review(video_session, video=recording, landmarks=landmarks) as review,
         running_review(review) as url,
     ):
         browser.open(url)
@@ -90,10 +97,11 @@ def test_frames_are_shown_and_landmarks_corrected(
         browser.press("l", "Tab", "Up", "Up", "Escape")
         browser.wait_for(f"{STATUS}.includes('Landmarks of frame {frame} kept')")
         kept = review.state.frames[frame]
-        assert kept.moved == (37,)
+        lid = right_eye + 1
+        assert kept.moved == (lid,)
         assert kept.landmarks is not None
-        assert kept.landmarks[37][1] == pytest.approx(found.landmarks[37, 1] - 1.0, abs=0.01)
-        assert kept.landmarks[36] == pytest.approx(found.landmarks[36], abs=0.01)
+        assert kept.landmarks[lid][1] == pytest.approx(found.landmarks[lid, 1] - 1.0, abs=0.01)
+        assert kept.landmarks[right_eye] == pytest.approx(found.landmarks[right_eye], abs=0.01)
         browser.press("Right", "Right", "t")
         browser.wait_for(f"{STATUS} === 'Frame {frame + 2} is used for training'")
         assert sorted(review.state.frames) == [frame, frame + 2]

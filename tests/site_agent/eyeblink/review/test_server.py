@@ -38,9 +38,12 @@ def trace_page(trace_session: Path) -> Iterator[Served]:
 
 
 @pytest.fixture
-def video_page(video_session: Path, recording: Path, landmark_file: Path) -> Iterator[Served]:
+def video_page(
+    video_session: Path, recording: Path, request: pytest.FixtureRequest
+) -> Iterator[Served]:
+    landmarks = request.getfixturevalue(getattr(request, "param", "landmark_file"))
     with (
-        open_review(video_session, video=recording, landmarks=landmark_file) as review,
+        open_review(video_session, video=recording, landmarks=landmarks) as review,
         running_review(review) as url,
     ):
         client, token = client_of(url)
@@ -179,17 +182,23 @@ def test_each_frame_is_the_one_that_was_analysed(video_page: Served, recording: 
         assert apart[-1] < 3.0
 
 
-def test_corrected_landmarks_stay(video_page: Served) -> None:
+@pytest.mark.parametrize(
+    ("video_page", "count", "right_eye"),
+    [("landmark_file", 68, 36), ("eyes_file", 12, 0)],
+    indirect=["video_page"],
+)
+def test_corrected_landmarks_stay(video_page: Served, count: int, right_eye: int) -> None:
     client, _, _ = video_page
     facts = client.get("api/frames/40?landmarks=1").json()
     points = facts["landmarks"]
-    assert len(points) == 68
+    assert len(points) == count
     left, top, right, bottom = facts["box"]
-    assert left < points[30][0] < right
-    assert top < points[30][1] < bottom
-    points[37] = [points[37][0], points[37][1] - 2.5]
-    state = act(client, 0, action="use_frame", frame=40, landmarks=points, moved=[37]).json()
-    assert state["training"] == [{"frame": 40, "moved": [37]}]
+    lid = right_eye + 1
+    assert left < points[lid][0] < (left + right) / 2
+    assert top < points[lid][1] < bottom
+    points[lid] = [points[lid][0], points[lid][1] - 2.5]
+    state = act(client, 0, action="use_frame", frame=40, landmarks=points, moved=[lid]).json()
+    assert state["training"] == [{"frame": 40, "moved": [lid]}]
     assert client.get("api/frames/40").json()["landmarks"] == points
     assert act(client, 1, action="drop_frame", frame=40).json()["training"] == []
     assert act(client, 2, action="use_frame", frame=10**6).status_code == 409

@@ -16,6 +16,7 @@ from site_agent.errors import InvalidInputError
 from site_agent.eyeblink.review.actions import UseFrame
 from site_agent.eyeblink.review.review_session import ReviewSession, open_review
 from site_agent.eyeblink.review.training_export import export_training_set
+from tests.cli.conftest import run_here
 
 
 def choose(review: ReviewSession, frame: int, *, shift_px: float = 0.0) -> np.ndarray:
@@ -65,6 +66,13 @@ def test_the_set_holds_the_chosen_frames(  # noqa: PLR0917
         assert shown.size == (320 * written.scale, 240 * written.scale)
         small = np.asarray(shown.resize((320, 240), Image.Resampling.BOX), dtype=float)
         assert np.abs(small - pictures[frame]).mean() < 2.0
+    again = tmp_path / "again.xml"
+    words = ("--video", recording, "--landmarks", landmarks, "--export", again, "-q")
+    shown = run_here("blink", "review", video_session, *words)
+    assert (shown.code, shown.out) == (0, f"{again}\n"), shown.err
+    assert [image.boxes for image in read_imglab_xml(again).images] == [
+        image.boxes for image in dataset.images
+    ]
 
 
 def test_frames_chosen_without_a_model_get_their_landmarks_at_export(
