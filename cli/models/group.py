@@ -97,13 +97,14 @@ def ls(
             invocation.warn(doubt)
     empty = "no models found"
     verdict = _verdict(found, limit)
-    if long:
-        return listing(found, _LONG_COLUMNS, _long_row, keep=_KEPT, empty=empty, verdict=verdict)
-    # The state is shown where it says something.
+    # The state is shown where it says something, and the labels are what one filters by.
     states = ["state"] if any(_state(version) != "available" for version in found) else []
+    keep = ("labels", *states, "metrics", "kind")
+    if long:
+        return listing(found, _LONG_COLUMNS, _long_row, keep=keep, empty=empty, verdict=verdict)
     columns = ["address", "kind", *states, "labels", "age"]
     row = partial(_row, with_state=bool(states))
-    return listing(found, columns, row, keep=_KEPT, empty=empty, verdict=verdict)
+    return listing(found, columns, row, keep=keep, empty=empty, verdict=verdict)
 
 
 def _verdict(found: Sequence[ModelVersionResponse], limit: int) -> str:
@@ -152,8 +153,6 @@ def _mergeable(invocation: Invocation, word: str) -> tuple[str, tuple[str, ...]]
 
 
 _LONG_COLUMNS = ("address", "kind", "state", "size", "labels", "metrics", "merges by", "since")
-# The labels are what one filters by.
-_KEPT = ("labels", "state", "kind", "metrics")
 
 
 def _row(version: ModelVersionResponse, *, with_state: bool) -> list[str]:

@@ -101,6 +101,7 @@ def test_uploading_listing_and_downloading(
     listed = at_80_columns("models", "ls")
     assert re.match(r"(The first )?\d+ models? of \d+ sites?: \d+ \w+", listed[0])
     assert any(line.startswith("pool://site-a/journey@1 ") for line in listed)
+    assert "error=0.07" in " ".join(at_80_columns("models", "ls", "--long"))
     for number in range(8):
         words = (*words, "-l", f"camera_{number}=infra-red")
     write_model(make_predictor(2), model)
