@@ -236,7 +236,7 @@ def _draw_curve(axis: Axes, curve: LearningCurve, group: str, place: int, *, sev
         linewidth=0.5,
     )
     slope, unit = curve.slope, MEASURE_UNITS[curve.measure]
-    interval = f"[{slope.low:+.2g}, {slope.high:+.2g}]"
+    interval = f"[{slope.low:+.3g}, {slope.high:+.3g}]"
     if math.isnan(slope.low):
         interval = "(too few values for an interval)"
     name = f"{group}: " if group else ""
@@ -246,7 +246,7 @@ def _draw_curve(axis: Axes, curve: LearningCurve, group: str, place: int, *, sev
         color=plot_style.BLACK,
         linewidth=2.2,
         linestyle=line,
-        label=f"{name}{slope.estimate:+.2g} {unit} per session {interval}, {curve.method}",
+        label=f"{name}{slope.estimate:+.3g} {unit} per session {interval}, {curve.method}",
     )
     # Beside each other where groups would cover each other.
     shift = 0.04 * (2 * place - 1) if several else 0.0

@@ -68,8 +68,8 @@ def test_the_set_holds_the_chosen_frames(  # noqa: PLR0917
         assert np.abs(small - pictures[frame]).mean() < 2.0
     again = tmp_path / "again.xml"
     words = ("--video", recording, "--landmarks", landmarks, "--export", again, "-q")
-    shown = run_here("blink", "review", video_session, *words)
-    assert (shown.code, shown.out) == (0, f"{again}\n"), shown.err
+    told = run_here("blink", "review", video_session, *words)
+    assert (told.code, told.out) == (0, f"{again}\n"), told.err
     assert [image.boxes for image in read_imglab_xml(again).images] == [
         image.boxes for image in dataset.images
     ]
