@@ -72,6 +72,7 @@ _SHORT_CELL, _LONGEST_NUMBER = 16, 40
 _NUMBERS = tuple("0123456789+-.[")
 _GAP = "  "
 _COMMAND = re.compile(r"(\d+\.|\$)? *([A-Z_]+=\S+ )*(\S*/)?poolctl .*")
+_ENDS_IN_COMMAND = re.compile(r"(.*:) (poolctl [^:;,]+)")
 
 
 def width_of(stream: TextIO) -> int | None:
@@ -95,6 +96,8 @@ def fitted(text: str, stream: TextIO) -> str:
 def _wrapped(line: str, width: int) -> str:
     if len(line) <= width or line.lstrip().startswith(("{", "|")):
         return line
+    if found := _ENDS_IN_COMMAND.fullmatch(line):
+        return f"{_wrapped(found[1], width)}\n{_wrapped('  ' + found[2], width)}"
     indent = " " * (len(line) - len(line.lstrip()))
     is_command = _COMMAND.fullmatch(line.lstrip()) is not None
     lines = wrap(

@@ -193,6 +193,13 @@ def test_commands_in_prose_can_be_run_when_wrapped(monkeypatch: pytest.MonkeyPat
         lines = printed_at(80, Reply({}, form), monkeypatch)
         assert all(line.endswith(" \\") for line in lines[:-1])
         assert " ".join(line.removesuffix(" \\").strip() for line in lines) == form.strip()
+    told = (
+        f"site-c has not contributed; to go on without it: poolctl rounds finish {'ab' * 8} --early"
+    )
+    assert printed_at(80, Reply({}, told), monkeypatch) == [
+        "site-c has not contributed; to go on without it:",
+        f"  poolctl rounds finish {'ab' * 8} --early",
+    ]
 
 
 def test_a_pipe_gets_every_column_on_one_line(
