@@ -8,6 +8,8 @@ const EYE_POINTS = 12, FIRST_OF_EYES = 36;
 const MOST_KEPT = 48, KEEP_AFTER_MS = 900;
 const whole = document.getElementById("picture"), face = document.getElementById("face");
 const caption = document.getElementById("face-caption"), readout = document.getElementById("readout");
+// As in every picture: what a model found, and what a person says.
+const FOUND = "#50ffc8", CORRECTED = "#ffd200";
 const shown = document.getElementById("show-landmarks");
 const pictures = new Map();
 let current = null, busy = false, facts = null, asked = 0;
@@ -93,11 +95,11 @@ function drawWhole() {
   if (!here?.box) return;
   const zoom = factor * picture.width / store.session.video.width_px;
   const [x0, y0, x1, y1] = here.box;
-  pen.strokeStyle = "#7db8ff";
+  pen.strokeStyle = FOUND;
   pen.lineWidth = 1.5;
   pen.strokeRect(left + x0 * zoom, top + y0 * zoom, (x1 - x0 + 1) * zoom, (y1 - y0 + 1) * zoom);
   if (!shown.checked || !here.landmarks) return;
-  pen.fillStyle = "#ffe066";
+  pen.fillStyle = FOUND;
   for (const [x, y] of here.landmarks) pen.fillRect(left + (x + 0.5) * zoom - 1, top + (y + 0.5) * zoom - 1, 2, 2);
 }
 
@@ -166,7 +168,7 @@ function drawFace() {
 
 function drawEye(pen, landmarks, view) {
   pen.lineWidth = 1.2;
-  pen.strokeStyle = "rgb(255 224 102 / 75%)";
+  pen.strokeStyle = `${FOUND}bf`;
   pen.beginPath();
   view.eye.forEach((i, k) => (k ? pen.lineTo(...toView(view, landmarks[i])) : pen.moveTo(...toView(view, landmarks[i]))));
   pen.closePath();
@@ -175,7 +177,7 @@ function drawEye(pen, landmarks, view) {
     const [x, y] = toView(view, landmarks[i]), chosen = store.editing && eyesOf(landmarks)[point] === i;
     pen.beginPath();
     if (moved.has(i)) pen.rect(x - 4, y - 4, 8, 8); else pen.arc(x, y, chosen ? 5.5 : 3.6, 0, 7);
-    pen.fillStyle = chosen ? "#ff5fa2" : "#ffe066";
+    pen.fillStyle = chosen ? "#ff5fa2" : moved.has(i) ? CORRECTED : FOUND;
     pen.strokeStyle = "#202020";
     pen.fill();
     pen.stroke();
