@@ -20,17 +20,15 @@ from pool_server import evaluations
 from pool_server.activity import audit, events
 from pool_server.database.engine import Database, write_with_retry
 from pool_server.database.schema import SchemaChange, require_newest_schema, upgrade_database
-from pool_server.http import examples, metrics, middleware, rate_limits, session, traffic
+from pool_server.http import examples, metrics, middleware, rate_limits, session
 from pool_server.http.error_responses import USUAL_RESPONSES, install_error_handlers
 from pool_server.lineage import withdrawals
 from pool_server.merges.running import merge_in_background, recover_merges
 from pool_server.models import cards, curation, descriptions, exports, pictures, sharing
-from pool_server.pages.error_pages import ErrorPages
+from pool_server.pages.showing import ErrorPages
 from pool_server.people import invitations, sites, tokens
-from pool_server.people.sites import pool_version
-from pool_server.people.tokens import create_first_admin as create_first_admin_in
 from pool_server.rounds.finishing import finish_round
-from pool_server.secure.files import delete_ended_sessions_in_background
+from pool_server.secure.endpoints import delete_ended_sessions_in_background
 from pool_server.settings import PoolSettings
 from pool_server.signatures import keys, statements
 from pool_server.storage import open_storage
@@ -133,7 +131,7 @@ def create_app(settings: PoolSettings) -> FastAPI:
     parts = open_parts(settings)
     app = FastAPI(
         title="poolctl pool",
-        version=pool_version(),
+        version=sites.pool_version(),
         summary="A pool of face models shared between research sites",
         description=DESCRIPTION.strip(),
         openapi_tags=[{"name": name, "description": text} for name, text in TAGS.items()],
@@ -143,9 +141,9 @@ def create_app(settings: PoolSettings) -> FastAPI:
     )
     app.state.parts = parts
     app.state.rate_limits = rate_limits.RateLimits(settings.tries_per_minute)
-    app.state.traffic = traffic.Traffic()
+    app.state.traffic = session.Traffic()
     app.state.check_slots = CheckSlots()
-    app.state.readiness = traffic.Readiness(parts)
+    app.state.readiness = session.Readiness(parts)
     app.router.routes.extend(list_routes())
     install_error_handlers(app)
     app.add_middleware(
@@ -204,6 +202,6 @@ def set_up_database(settings: PoolSettings) -> tuple[SchemaChange, str | None]:
     change = upgrade_database(settings)
     database = Database.open(settings)
     try:
-        return change, write_with_retry(database, create_first_admin_in)
+        return change, write_with_retry(database, tokens.create_first_admin)
     finally:
         database.close()

@@ -26,7 +26,7 @@ from pool_server.http.connections import (
     quiet_accept_failures,
     raise_descriptor_limit,
 )
-from pool_server.http.traffic import Traffic
+from pool_server.http.session import Traffic
 from pool_server.settings import PoolSettings
 
 log = logging.getLogger("pool_server")

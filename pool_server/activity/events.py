@@ -28,8 +28,7 @@ from pool_server.errors import MissingError
 from pool_server.http.file_response import names_this
 from pool_server.http.identity import Caller, FeedReader, SignedIn, needs
 from pool_server.http.parameters import Limit, describe
-from pool_server.http.session import Parts, ReadingSession
-from pool_server.http.traffic import ProcessTraffic
+from pool_server.http.session import Parts, ProcessTraffic, ReadingSession
 from pool_server.wire.activity import LONGEST_WAIT_S, EventKind, EventPage, EventResponse
 from pool_server.wire.names import Name
 

@@ -17,7 +17,7 @@ from pool_server.database.engine import MOST_ATTEMPTS, pause_s
 from pool_server.http.error_responses import error_text, respond_to_pool_error
 from pool_server.http.metrics import PoolMetrics, route_of
 from pool_server.http.rate_limits import rate_limit_key
-from pool_server.http.traffic import Traffic
+from pool_server.http.session import Traffic
 from pool_server.logs import request_id
 
 log = logging.getLogger("pool_server.requests")

@@ -1,17 +1,23 @@
-"""The parts that a request works with: settings, database, storage, and a session of its own.
+"""The parts that a request works with, and the requests under way in a server process.
 
 Dependencies that wait for nothing are ``async``, here and elsewhere: for every other one FastAPI
 asks a thread, which takes longer than most of them do.
 """
 
+import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Annotated, cast
 
+import anyio
+import anyio.to_thread
 from fastapi import Depends, Request
 from sqlalchemy.orm import Session
 
 from pool_server.database.engine import Database
+from pool_server.errors import DatabaseUnavailableError, TooManyRequestsError
 from pool_server.http.metrics import PoolMetrics
 from pool_server.settings import PoolSettings
 from pool_server.storage import Storage
@@ -61,3 +67,96 @@ ReadingSession = Annotated[Session, Depends(reading_session, scope="function")]
 LookingSession = Annotated[Session, Depends(looking_session, scope="function")]
 """For a request that makes few queries and can do with each seeing a moment of its own."""
 WritingSession = Annotated[Session, Depends(writing_session, scope="function")]
+
+
+LOOK_INTERVAL_S = 0.05
+MOST_FROM_ADDRESS = 100
+"""Requests under way at once: what others ask waits for a thread behind these."""
+
+
+class Traffic:
+    """The requests under way in one process; all but `is_stopping` for its event loop only."""
+
+    def __init__(self) -> None:
+        self._under_way: set[object] = set()
+        self._from_address: Counter[str] = Counter()
+        self._stopping = asyncio.Event()
+
+    @property
+    def is_stopping(self) -> bool:
+        """Whether the process ends once it has finished what it was asked before."""
+        return self._stopping.is_set()
+
+    @contextmanager
+    def under_way(self, address: str | None) -> Iterator[None]:
+        """Count a request while it is served, among those of its address if one is given."""
+        if address is not None and self._from_address[address] >= MOST_FROM_ADDRESS:
+            raise TooManyRequestsError(
+                f"{MOST_FROM_ADDRESS} requests from your address are under way",
+                hint="Wait for their answers before you send more.",
+                details={"retry_after_s": 1},
+            )
+        request = object()
+        self._under_way.add(request)
+        if address is not None:
+            self._from_address[address] += 1
+        try:
+            yield
+        finally:
+            self._under_way.remove(request)
+            if address is not None:
+                self._from_address[address] -= 1
+                if not self._from_address[address]:
+                    del self._from_address[address]
+
+    async def pause(self, longest_s: float) -> None:
+        """Wait so long, or until the process is about to end."""
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._stopping.wait(), longest_s)
+
+    async def stop(self) -> None:
+        """Say that the process is about to end, and wait for the requests under way by now.
+
+        Those that come meanwhile are served, too, and not waited for: a load balancer takes a
+        moment to notice, and nobody may hold the end up by asking on and on.
+        """
+        self._stopping.set()
+        before = frozenset(self._under_way)
+        while before & self._under_way:
+            await asyncio.sleep(LOOK_INTERVAL_S)
+
+
+def traffic_of(request: Request) -> Traffic:
+    return cast("Traffic", request.app.state.traffic)
+
+
+ProcessTraffic = Annotated[Traffic, Depends(traffic_of)]
+
+
+class Readiness:
+    """Whether database and storage answer; one look answers all who ask at the same time."""
+
+    def __init__(self, parts: ServerParts) -> None:
+        self._parts = parts
+        self._thread = anyio.CapacityLimiter(1)
+        self._looking: asyncio.Future[None] | None = None
+
+    async def require(self) -> None:
+        """Raise `DatabaseUnavailableError` or `StorageFailedError` unless both answer now."""
+        if self._looking is None or self._looking.done():
+            self._looking = asyncio.ensure_future(
+                anyio.to_thread.run_sync(self._look, limiter=self._thread)
+            )
+        await asyncio.shield(self._looking)
+
+    def _look(self) -> None:
+        if not self._parts.database.answers():
+            raise DatabaseUnavailableError("the database does not answer")
+        self._parts.storage.check()
+
+
+async def readiness(request: Request) -> Readiness:
+    return cast("Readiness", request.app.state.readiness)
+
+
+ProcessReadiness = Annotated[Readiness, Depends(readiness)]

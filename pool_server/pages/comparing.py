@@ -11,9 +11,8 @@ from fastapi import Request
 from starlette.responses import Response
 
 from pool_server.errors import RefusedError
-from pool_server.pages import forms, matrix, page_route, words
+from pool_server.pages import matrix, showing, words
 from pool_server.pages.pool_api import PoolApi, RefusedByApiError
-from pool_server.pages.showing import EMPTY_FORM, FormState, go_to, refused_form, show
 from pool_server.pages.visitor import Anyone, Visitor
 from pool_server.wire.data_use_rules import Purpose
 from pool_server.wire.evaluations import HEADLINES, EvaluationMatrix, MatrixRow
@@ -21,7 +20,7 @@ from pool_server.wire.merges import MOST_COMPARED, FitResponse, MergeJobResponse
 from pool_server.wire.models import ModelVersionResponse
 from pool_server.wire.names import ModelAddress
 
-router = page_route.page_router()
+router = showing.page_router()
 PURPOSES = ("", *get_args(Purpose))
 _BUILD = ("format", "parts", "levels", "members", "window_width_px", "window_height_px",
           "cell_size_px", "detectors", "architecture", "parameters")  # fmt: skip
@@ -42,11 +41,15 @@ class Fact:
 @router.get("/compare")
 async def compare(visitor: Anyone, everything: bool = False) -> Response:
     """Show what differs between models, and how to merge them."""
-    return await _show(visitor, EMPTY_FORM, everything=everything)
+    return await _show(visitor, showing.EMPTY_FORM, everything=everything)
 
 
 async def _show(
-    visitor: Visitor, form: FormState, *, everything: bool = False, models: Sequence[str] = ()
+    visitor: Visitor,
+    form: showing.FormState,
+    *,
+    everything: bool = False,
+    models: Sequence[str] = (),
 ) -> Response:
     api = visitor.api
     chosen = list(models) or visitor.request.query_params.getlist("model")
@@ -62,7 +65,7 @@ async def _show(
     versions = fit.versions
     names = [words.short(each.address) for each in versions]
     facts = _facts(versions)
-    return await show(
+    return await showing.show(
         visitor,
         "compare.html",
         versions=versions,
@@ -144,18 +147,18 @@ async def find_scores(api: PoolApi, score: str, addresses: Sequence[str]) -> dic
 @router.post("/merges")
 async def merge(request: Request, visitor: Anyone) -> Response:
     """Have the pool merge the models, and lead to the merge; or show what is wrong."""
-    form = await forms.read_form(request)
+    form = await showing.read_form(request)
     try:
         fit = await _fit(visitor.api, [_parse(each) for each in form.all("model")])
         wanted = _merge_request(visitor, form, fit.versions)
         answer = await visitor.api.send("POST", "/merges", wanted)
     except (RefusedByApiError, RefusedError) as error:
-        return await _show(visitor, refused_form(form, error), models=form.all("model"))
-    return go_to(f"/merges/{MergeJobResponse.model_validate_json(answer).merge_id}")
+        return await _show(visitor, showing.refused_form(form, error), models=form.all("model"))
+    return showing.go_to(f"/merges/{MergeJobResponse.model_validate_json(answer).merge_id}")
 
 
 def _merge_request(
-    visitor: Visitor, form: forms.Form, versions: Sequence[ModelVersionResponse]
+    visitor: Visitor, form: showing.Form, versions: Sequence[ModelVersionResponse]
 ) -> dict[str, object]:
     weights = form.all("weight")
     if len(weights) != len(versions):

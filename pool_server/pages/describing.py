@@ -1,4 +1,4 @@
-"""What the owners of a version change: its description, sharing and aliases."""
+"""What the owners of a version change: its description, sharing and aliases; its withdrawal."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ from fastapi import Request
 from starlette.responses import Response
 
 from pool_server.errors import RefusedError
-from pool_server.pages import forms, page_route, pool_api, showing, words
+from pool_server.pages import pool_api, showing, words
 from pool_server.pages.model import api_path, find_version, read_address
 from pool_server.pages.visitor import Anyone, Visitor
 from pool_server.wire.cards import CardResponse
 from pool_server.wire.models import RIGHTS, VISIBILITIES, SharingResponse
+from pool_server.wire.withdrawals import EFFECT_OF_REASON, WithdrawalPreview, WithdrawalReason
 
-router = page_route.page_router()
+router = showing.page_router()
 V = TypeVar("V")
 
 
@@ -42,10 +43,10 @@ def read_lines(text: str, what: str, read: Callable[[str], V]) -> dict[str, V]:
 @router.get("/models/{site}/{name}/manage")
 async def manage_page(visitor: Anyone, site: str, name: str) -> Response:
     """Show the forms of a version's owners."""
-    return await _show(visitor, site, name, showing.EMPTY_FORM)
+    return await _show_forms(visitor, site, name, showing.EMPTY_FORM)
 
 
-async def _show(visitor: Visitor, site: str, name: str, form: showing.FormState) -> Response:
+async def _show_forms(visitor: Visitor, site: str, name: str, form: showing.FormState) -> Response:
     address = read_address(site, name)
     version = await find_version(visitor.api, address)
     model = f"/models/{address.site}/{address.name}"
@@ -65,18 +66,18 @@ async def _show(visitor: Visitor, site: str, name: str, form: showing.FormState)
 @router.post("/models/{site}/{name}/manage")
 async def manage(request: Request, visitor: Anyone, site: str, name: str) -> Response:
     """Change what one of the forms is about."""
-    form = await forms.read_form(request)
+    form = await showing.read_form(request)
     address = read_address(site, name)
     version, model = api_path(address), f"/models/{address.site}/{address.name}"
     try:
         method, path, body = _change(form, version, model)
         await visitor.api.send(method, path, body)
     except (pool_api.RefusedByApiError, RefusedError) as error:
-        return await _show(visitor, site, name, showing.refused_form(form, error))
+        return await _show_forms(visitor, site, name, showing.refused_form(form, error))
     return showing.go_to(f"/models/{site}/{name}")
 
 
-def _change(form: forms.Form, version: str, model: str) -> tuple[str, str, dict[str, Any]]:
+def _change(form: showing.Form, version: str, model: str) -> tuple[str, str, dict[str, Any]]:
     """Return the request of the API that a form stands for."""
     if form["what"] == "sharing":
         shared: dict[str, Any] = {"visibility": form["visibility"]}
@@ -96,3 +97,59 @@ def _change(form: forms.Form, version: str, model: str) -> tuple[str, str, dict[
         "metrics": read_lines(form["metrics"], "metric", float),
     }
     return "PUT", f"{version}/description", described
+
+
+REASONS: dict[WithdrawalReason, str] = {
+    "consent-withdrawn": "A person has withdrawn consent",
+    "licence": "The licence does not allow it",
+    "security": "It is unsafe to use",
+    "quality": "It is worse than was said",
+    "data-error": "The training data had an error",
+    "other": "Something else",
+}
+
+
+@router.get("/models/{site}/{name}/withdraw")
+async def withdrawal_page(visitor: Anyone, site: str, name: str) -> Response:
+    """Show what a withdrawal would flag, and which sites would hear of it."""
+    return await _show_withdrawal(visitor, site, name, showing.EMPTY_FORM)
+
+
+async def _show_withdrawal(
+    visitor: Visitor, site: str, name: str, form: showing.FormState
+) -> Response:
+    address = read_address(site, name)
+    path = f"{api_path(address)}/withdrawal-preview"
+    preview = await visitor.api.get(WithdrawalPreview, path)
+    return await showing.show(
+        visitor,
+        "withdraw.html",
+        address=words.short(preview.address),
+        preview=preview,
+        downloads=sum(each.downloaded for each in preview.sites),
+        reasons=[
+            (reason, f"{what}; downloads {_EFFECTS[EFFECT_OF_REASON[reason]]}")
+            for reason, what in REASONS.items()
+        ],
+        form=form,
+    )
+
+
+_EFFECTS = {"refuse": "are refused", "warn": "carry a warning"}
+
+
+@router.post("/models/{site}/{name}/withdraw")
+async def withdraw(request: Request, visitor: Anyone, site: str, name: str) -> Response:
+    """Withdraw the version, and show what it looks like from now on."""
+    form = await showing.read_form(request)
+    visitor.require_proof()
+    wanted: dict[str, object] = {"reason": form["reason"], "explanation": form["explanation"]}
+    if form.has("refuse"):
+        wanted["effect"] = "refuse"
+    if form["successor"]:
+        wanted["successor"] = form["successor"]
+    try:
+        await visitor.api.send("POST", f"{api_path(read_address(site, name))}/withdraw", wanted)
+    except pool_api.RefusedByApiError as refusal:
+        return await _show_withdrawal(visitor, site, name, showing.refused_form(form, refusal))
+    return showing.go_to(f"/models/{site}/{name}")

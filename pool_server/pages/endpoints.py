@@ -13,10 +13,9 @@ from pydantic import BaseModel
 from pool_server.errors import ServerStoppingError
 from pool_server.http.identity import SignedIn, needs
 from pool_server.http.metrics import CONTENT_TYPE
-from pool_server.http.session import Parts
-from pool_server.http.traffic import ProcessReadiness, ProcessTraffic
+from pool_server.http.session import Parts, ProcessReadiness, ProcessTraffic
 from pool_server.pages import (
-    account,
+    admin,
     catalogue,
     comparing,
     describing,
@@ -24,14 +23,11 @@ from pool_server.pages import (
     login,
     merging,
     model,
+    rendering,
     rounds,
-    static_files,
     uploading,
-    withdrawing,
 )
-from pool_server.pages.admin import overview, people, queue, sites, tokens
-from pool_server.pages.page_route import page_router
-from pool_server.pages.rendering import operations_by_tag, page_response, render_page
+from pool_server.pages.showing import page_router
 from pool_server.pages.visitor import Anyone
 
 router = APIRouter()
@@ -90,39 +86,33 @@ async def as_json(visitor: Anyone, path: str) -> Response:
 @pages.get("/docs")
 async def reference(request: Request) -> HTMLResponse:
     """Show the reference of the API."""
-    return page_response(render_reference(request.app))
+    return rendering.page_response(render_reference(request.app))
 
 
 @lru_cache(maxsize=4)
 def render_reference(app: FastAPI) -> str:
     """Return the page of all operations, which stays the same while the server runs."""
     schema = app.openapi()
-    return render_page(
+    return rendering.render_page(
         "reference.html",
         schema=schema,
         tag_descriptions={tag["name"]: tag["description"] for tag in schema["tags"]},
-        operations_by_tag=operations_by_tag(schema),
+        operations_by_tag=rendering.operations_by_tag(schema),
     )
 
 
 NOUNS: tuple[ModuleType, ...] = (
     home,
     login,
-    account,
     catalogue,
-    withdrawing,
     describing,
     model,
     comparing,
     merging,
     rounds,
     uploading,
-    overview,
-    queue,
-    sites,
-    people,
-    tokens,
-    static_files,
+    admin,
+    rendering,
 )
 for noun in NOUNS:
     pages.include_router(noun.router)

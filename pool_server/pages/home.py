@@ -7,8 +7,7 @@ import asyncio
 from fastapi import Request
 from starlette.responses import Response
 
-from pool_server.pages.page_route import page_router
-from pool_server.pages.showing import asking, show
+from pool_server.pages.showing import asking, page_router, show
 from pool_server.pages.visitor import Anyone, own_address
 from pool_server.wire.activity import EventPage
 from pool_server.wire.models import ModelPage

@@ -1,4 +1,4 @@
-"""Log-in: by a token, by the link that a fresh pool prints, or by an invitation."""
+"""Log-in by a token, a fresh pool's link or an invitation; one's sessions and the theme of pages."""
 
 from __future__ import annotations
 
@@ -8,17 +8,33 @@ import anyio.to_thread
 from fastapi import Query, Request
 from starlette.responses import Response
 
-from pool_server.errors import NotAllowedError, NotAuthenticatedError, PoolError
+from pool_server.errors import NotAllowedError, NotAuthenticatedError, PoolError, RefusedError
 from pool_server.http.error_responses import request_id_of
 from pool_server.http.identity import find_token
 from pool_server.http.rate_limits import Limits, client_address, rate_limit_key
-from pool_server.http.session import Parts, ServerParts, WritingSession
-from pool_server.pages import forms, page_route, pool_api, showing
-from pool_server.pages.visitor import Anyone, cookie_name, own_address, own_path, set_cookie
-from pool_server.people.browser_sessions import begin_session, end_sessions, use_login_link
-from pool_server.wire.people import TokenCreatedResponse
+from pool_server.http.session import Parts, ReadingSession, ServerParts, WritingSession
+from pool_server.pages import pool_api, showing
+from pool_server.pages.visitor import (
+    THEME_COOKIE,
+    THEMES,
+    Anyone,
+    LoginNeededError,
+    Visitor,
+    cookie_name,
+    own_address,
+    own_path,
+    set_cookie,
+)
+from pool_server.people.browser_sessions import (
+    begin_session,
+    end_sessions,
+    list_sessions,
+    prove_session,
+    use_login_link,
+)
+from pool_server.wire.people import IdentityResponse, TokenCreatedResponse
 
-router = page_route.page_router()
+router = showing.page_router()
 
 
 @router.get("/login")
@@ -43,7 +59,7 @@ async def login_page(
 @router.post("/login")
 async def log_in(request: Request, visitor: Anyone, parts: Parts, limits: Limits) -> Response:
     """Begin a session with a secret of its own, whatever cookie the browser came with."""
-    form = await forms.read_form(request)
+    form = await showing.read_form(request)
     address = client_address(request)
     try:
         secret = await anyio.to_thread.run_sync(_begin, request, parts, form["token"], form["link"])
@@ -82,7 +98,7 @@ def _begin(request: Request, parts: ServerParts, secret: str, link: str) -> str:
 @router.post("/login/invitation")
 async def accept_invitation(request: Request, visitor: Anyone, parts: Parts) -> Response:
     """Become a user of the site that invited, logged in, with a token for the command line."""
-    form = await forms.read_form(request)
+    form = await showing.read_form(request)
     wanted = {"secret": form["invitation"], "name": form["name"]}
     if form["display_name"]:
         wanted["display_name"] = form["display_name"]
@@ -126,3 +142,64 @@ def log_out(request: Request, visitor: Anyone, session: WritingSession) -> Respo
         cookie_name(request), path="/", secure=request.url.scheme == "https", httponly=True
     )
     return response
+
+
+_YEAR_S = 365 * 24 * 3600
+
+
+@router.get("/account")
+async def account(visitor: Anyone, session: ReadingSession) -> Response:
+    """Show who one is, and the browsers in which one is logged in."""
+    return await showing.show(
+        visitor,
+        "account.html",
+        identity=await visitor.api.get(IdentityResponse, "/whoami"),
+        sessions=list_sessions(session, visitor.member),
+    )
+
+
+@router.post("/account/theme")
+async def choose_theme(request: Request, visitor: Anyone) -> Response:
+    """Keep the colours in a cookie of this browser."""
+    theme = (await showing.read_form(request))["theme"]
+    if theme not in THEMES:
+        raise RefusedError(
+            f"theme {theme!r} is unknown, expected one of {', '.join(THEMES)}",
+            hint="Choose one on the page `/account`.",
+        )
+    response = showing.go_to("/account" if visitor.caller else "/")
+    secure = request.url.scheme == "https"
+    response.set_cookie(
+        THEME_COOKIE, theme, max_age=_YEAR_S, secure=secure, httponly=True, samesite="lax"
+    )
+    return response
+
+
+@router.post("/account/sessions/end")
+def end_all(visitor: Anyone, session: WritingSession) -> Response:
+    """Log out everywhere."""
+    end_sessions(session, visitor.member)
+    return showing.go_to("/")
+
+
+@router.post("/account/sessions/{session_id}/end")
+def end_one(visitor: Anyone, session: WritingSession, session_id: str) -> Response:
+    """Log out in one browser."""
+    end_sessions(session, visitor.member, session_id)
+    return showing.go_to("/account")
+
+
+@router.post("/account/proof")
+async def prove(request: Request, visitor: Anyone, parts: Parts, limits: Limits) -> Response:
+    """Take the token once more, and go back to where it was asked for."""
+    form = await showing.read_form(request)
+    limits.failed_logins.take(rate_limit_key(client_address(request)), "attempts to log in")
+    await anyio.to_thread.run_sync(_prove, parts, visitor, form["secret"])
+    return showing.go_to(own_path(form["next"]))
+
+
+def _prove(parts: ServerParts, visitor: Visitor, secret: str) -> None:
+    if visitor.session is None:
+        raise LoginNeededError
+    with parts.database.write() as session:
+        prove_session(session, visitor.session, secret)

@@ -8,8 +8,7 @@ from fastapi import Path
 from starlette.responses import Response
 
 from pool_server.pages.matrix import build_matrix
-from pool_server.pages.page_route import page_router
-from pool_server.pages.showing import go_to, show
+from pool_server.pages.showing import go_to, page_router, show
 from pool_server.pages.visitor import Anyone
 from pool_server.wire.evaluations import SCORES, EvaluationMatrix
 from pool_server.wire.merges import MERGE_KEY_PATTERN, MergeJobPage, MergeJobResponse

@@ -6,18 +6,21 @@ import asyncio
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
+from urllib.parse import urlsplit
 
+from markdown_it import MarkdownIt
+from markupsafe import Markup
 from starlette.responses import Response
 
 from pool_server.errors import MissingError
-from pool_server.pages import card_text, family_drawing, page_route, pool_api, showing, words
+from pool_server.pages import family_drawing, pool_api, showing, words
 from pool_server.pages.matrix import Cell, Column, Matrix, build_matrix, row_of
 from pool_server.pages.visitor import Anyone
 from pool_server.wire import cards, models
 from pool_server.wire.evaluations import HEADLINES, SCORES, EvaluationMatrix, EvaluationPage
 from pool_server.wire.names import ModelAddress
 
-router = page_route.page_router()
+router = showing.page_router()
 MOST_COMPARED = 8
 CAPTIONS = {
     "ert": "The mean shape; each halo is how far the trees move a point.",
@@ -113,7 +116,7 @@ async def model_page(visitor: Anyone, site: str, name: str, score: str = "") -> 
         ancestors=family_drawing.list_relatives(family, version.address, descendants=False),
         descendants=family_drawing.list_relatives(family, version.address, descendants=True),
         recipe=family.recipe,
-        card_html=card_text.card_html(body),
+        card_html=card_html(body),
         receipts=receipts.items,
         history=sorted(_history(version, evaluations), key=lambda each: each.at, reverse=True),
         commands=list(_commands(version)),
@@ -184,3 +187,39 @@ async def card_source(visitor: Anyone, site: str, name: str) -> Response:
 async def picture(visitor: Anyone, digest: str, size: str) -> Response:
     """Send a drawing of a model to who may see it."""
     return visitor.api.pass_on("GET", f"/pictures/{digest}/{size}")
+
+
+MOST_NESTED = 20
+HEADINGS_DOWN = 2
+LOWEST_HEADING = 6
+
+
+def _is_web_address(address: str) -> bool:
+    parts = urlsplit(address)
+    return parts.scheme in {"http", "https"} and bool(parts.netloc)
+
+
+def _make_parser() -> MarkdownIt:
+    parser = MarkdownIt("commonmark", {"html": False, "maxNesting": MOST_NESTED})
+    parser.enable("table")
+    parser.disable(["image", "html_block", "html_inline", "reference"])
+    parser.validateLink = _is_web_address  # type: ignore[method-assign, assignment]
+    return parser
+
+
+_PARSER = _make_parser()
+
+
+def card_html(source: str) -> Markup:
+    """Return Markdown as HTML without raw HTML, pictures, and links to anything but the web.
+
+    Headings are below those of the page; links say nothing of where one was.
+    """
+    tokens = _PARSER.parse(source)
+    for token in tokens:
+        if token.type in {"heading_open", "heading_close"}:
+            token.tag = f"h{min(int(token.tag[1]) + HEADINGS_DOWN, LOWEST_HEADING)}"
+        for child in token.children or ():
+            if child.type == "link_open":
+                child.attrSet("rel", "noreferrer nofollow")
+    return Markup(_PARSER.renderer.render(tokens, _PARSER.options, {}))

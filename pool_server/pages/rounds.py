@@ -13,9 +13,8 @@ from starlette.responses import Response
 
 from pool_server.database.records import now_utc
 from pool_server.errors import RefusedError
-from pool_server.pages import comparing, forms, page_route, pool_api
+from pool_server.pages import comparing, pool_api, showing
 from pool_server.pages.matrix import Matrix, build_matrix
-from pool_server.pages.showing import EMPTY_FORM, FormState, asking, go_to, refused_form, show
 from pool_server.pages.visitor import Anyone, Visitor
 from pool_server.wire.evaluations import HEADLINES
 from pool_server.wire.people import SiteList
@@ -27,7 +26,7 @@ from pool_server.wire.rounds import (
     SecureSessionPage,
 )
 
-router = page_route.page_router()
+router = showing.page_router()
 RoundId = Annotated[str, Path(pattern=ROUND_KEY_PATTERN)]
 OPEN_STATES = frozenset({"open", "closed"})
 MOST_STEPS = 8
@@ -64,7 +63,7 @@ async def rounds(visitor: Anyone, cursor: str = "") -> Response:
         each for each in found.items if each.state == "open" and site in each.sites("waiting")
     ]
     keys = {each.round_id for each in waiting}
-    return await show(
+    return await showing.show(
         visitor,
         "rounds.html",
         waiting_here=waiting,
@@ -76,13 +75,13 @@ async def rounds(visitor: Anyone, cursor: str = "") -> Response:
 @router.get("/rounds/new")
 async def new_round(visitor: Anyone, base: str = "", method: str = "") -> Response:
     """Show the form that starts a round."""
-    return await _show_form(visitor, FormState({"base": base, "method": method}))
+    return await _show_form(visitor, showing.FormState({"base": base, "method": method}))
 
 
-async def _show_form(visitor: Visitor, form: FormState) -> Response:
+async def _show_form(visitor: Visitor, form: showing.FormState) -> Response:
     sites = await visitor.api.get(SiteList, "/sites")
     deadline = (now_utc() + timedelta(days=LIFETIME_DAYS)).date().isoformat()
-    return await show(
+    return await showing.show(
         visitor,
         "round_new.html",
         sites=[each.name for each in sites.items if not each.suspended],
@@ -95,7 +94,7 @@ async def _show_form(visitor: Visitor, form: FormState) -> Response:
 @router.post("/rounds")
 async def start_round(request: Request, visitor: Anyone) -> Response:
     """Start a round, and lead to it."""
-    form = await forms.read_form(request)
+    form = await showing.read_form(request)
     try:
         wanted = {
             "base": form["base"],
@@ -107,8 +106,8 @@ async def start_round(request: Request, visitor: Anyone) -> Response:
         }
         answer = await visitor.api.send("POST", "/rounds", wanted)
     except (pool_api.RefusedByApiError, RefusedError) as error:
-        return await _show_form(visitor, refused_form(form, error))
-    return go_to(f"/rounds/{RoundResponse.model_validate_json(answer).round_id}")
+        return await _show_form(visitor, showing.refused_form(form, error))
+    return showing.go_to(f"/rounds/{RoundResponse.model_validate_json(answer).round_id}")
 
 
 def _end_of_day(text: str) -> datetime:
@@ -124,10 +123,10 @@ def _end_of_day(text: str) -> datetime:
 @router.get("/rounds/{round_id}")
 async def round_page(visitor: Anyone, round_id: RoundId) -> Response:
     """Show what one's site must do, who has contributed, and what the rounds bring."""
-    return await _show_round(visitor, round_id, EMPTY_FORM)
+    return await _show_round(visitor, round_id, showing.EMPTY_FORM)
 
 
-async def _show_round(visitor: Visitor, round_id: str, form: FormState) -> Response:
+async def _show_round(visitor: Visitor, round_id: str, form: showing.FormState) -> Response:
     api = visitor.api
     found = await api.get(RoundResponse, f"/rounds/{round_id}")
     others = await _neighbours(api, found)
@@ -135,7 +134,7 @@ async def _show_round(visitor: Visitor, round_id: str, form: FormState) -> Respo
     mine = next((each for each in found.participants if each.site == visitor.member.site), None)
     starter = found.created_by.partition("/")[0]
     contributed = len(found.contributions())
-    return await show(
+    return await showing.show(
         visitor,
         "round.html",
         round=found,
@@ -188,7 +187,9 @@ async def _secure_phases(api: pool_api.PoolApi, found: RoundResponse) -> list[Se
     """Return how far each attempt at the round's secure sum is."""
     if found.secure is None:
         return []
-    sessions = await asking(api.get(SecureSessionPage, "/secure/sessions", round=found.round_id))
+    sessions = await showing.asking(
+        api.get(SecureSessionPage, "/secure/sessions", round=found.round_id)
+    )
     items = sessions.items[:3] if sessions else []
     boards = await asyncio.gather(
         *(api.get(SecurePostList, f"/secure/sessions/{each.session_id}/posts") for each in items)
@@ -205,7 +206,7 @@ async def _secure_phases(api: pool_api.PoolApi, found: RoundResponse) -> list[Se
 @router.post("/rounds/{round_id}/{act}")
 async def act_on_round(request: Request, visitor: Anyone, round_id: RoundId, act: str) -> Response:
     """Finish, close or cancel a round, or take one's contribution back."""
-    form = await forms.read_form(request)
+    form = await showing.read_form(request)
     path, site = f"/rounds/{round_id}", visitor.member.site
     place = {"site": form["site"], "name": form["name"]}
     acts = {
@@ -222,5 +223,5 @@ async def act_on_round(request: Request, visitor: Anyone, round_id: RoundId, act
     try:
         await visitor.api.send(*acts[act])
     except pool_api.RefusedByApiError as refusal:
-        return await _show_round(visitor, round_id, refused_form(form, refusal))
-    return go_to(path)
+        return await _show_round(visitor, round_id, showing.refused_form(form, refusal))
+    return showing.go_to(path)

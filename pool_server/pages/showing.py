@@ -1,23 +1,111 @@
-"""Pages for a visitor: the layout with what waits, and forms that come back with their problems."""
+"""Around every page: forms are checked, and the layout, the policy and errors are the same.
+
+A form comes back with its problems; what the server refuses in JSON, a browser shows as a page.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Mapping
+import gzip
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
+from http import HTTPStatus
 from typing import Any, TypeVar
+from urllib.parse import parse_qs
 
-from fastapi.responses import HTMLResponse
-from starlette.responses import RedirectResponse
+import anyio.to_thread
+from fastapi import APIRouter, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.routing import APIRoute
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.responses import HTMLResponse, RedirectResponse, Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from pool_server.errors import PoolError
-from pool_server.pages import words
-from pool_server.pages.forms import Form
-from pool_server.pages.page_route import describe_error
-from pool_server.pages.pool_api import RefusedByApiError
-from pool_server.pages.rendering import page_response, render_page
-from pool_server.pages.visitor import Visitor
-from pool_server.wire.errors import ErrorBody
+from pool_server.errors import MissingError, NotAllowedError, PoolError, RefusedError
+from pool_server.http.error_responses import error_response, error_text, request_id_of
+from pool_server.http.session import server_parts
+from pool_server.pages import pool_api, rendering, words
+from pool_server.pages.visitor import (
+    LoginNeededError,
+    Visitor,
+    cookie_name,
+    find_visitor,
+    has_form_key,
+    login_address,
+    require_own_page,
+    set_cookie,
+)
+from pool_server.wire.errors import ErrorBody, ErrorResponse
 from pool_server.wire.rounds import WaitingRounds
+
+LEAST_COMPRESSED = 1000
+_SAFE = frozenset({"GET", "HEAD"})
+Handler = Callable[[Request], Coroutine[Any, Any, Response]]
+
+
+class PageRoute(APIRoute):
+    """A route that answers a browser."""
+
+    def get_route_handler(self) -> Handler:
+        handle = super().get_route_handler()
+
+        async def answer(request: Request) -> Response:
+            response = await _answer(request, handle)
+            visitor: Visitor | None = getattr(request.state, "visitor", None)
+            # Who only reads gets no cookie; a form is worth something with one only.
+            has_form = getattr(request.state, "has_form", False)
+            is_given = "set-cookie" in response.headers
+            if visitor is not None and visitor.is_new and has_form and not is_given:
+                set_cookie(response, request, visitor.secret)
+            for name, value in rendering.PAGE_HEADERS.items():
+                response.headers.setdefault(name, value)
+            return compress(request, response)
+
+        return answer
+
+
+def page_router() -> APIRouter:
+    return APIRouter(route_class=PageRoute, include_in_schema=False)
+
+
+async def _answer(request: Request, handle: Handler) -> Response:
+    try:
+        if request.method not in _SAFE:
+            await require_own_form(request)
+        return await handle(request)
+    except LoginNeededError:
+        path = request.url.path + (f"?{request.url.query}" if request.url.query else "")
+        return RedirectResponse(login_address(path if request.method in _SAFE else "/"), 303)
+    except pool_api.RefusedByApiError as refusal:
+        body = refusal.body
+        return error_response(
+            refusal.status,
+            body.code,
+            body.message,
+            hint=body.hint,
+            details=body.details,
+            request_id=body.request_id or request_id_of(request),
+        )
+    except RequestValidationError:
+        raise MissingError("the pool has no page at this address", code="no_such_page") from None
+
+
+def compress(request: Request, response: Response) -> Response:
+    """Compress a page; nothing in it that is secret is the same twice (`Visitor.csrf`)."""
+    takes_gzip = "gzip" in request.headers.get("accept-encoding", "")
+    if takes_gzip and isinstance(response, HTMLResponse) and len(response.body) > LEAST_COMPRESSED:
+        response.body = gzip.compress(bytes(response.body), 5, mtime=0)
+        response.headers["content-encoding"] = "gzip"
+        response.headers["content-length"] = str(len(response.body))
+        response.headers["vary"] = "cookie, accept-encoding"
+    return response
+
+
+def describe_error(error: PoolError) -> ErrorBody:
+    """Return an error as the API would send it."""
+    kind, shows = type(error), error.shows_message
+    code, message = (error.code, error.message) if shows else (kind.code, error_text(kind))
+    return ErrorBody(code=code, message=message, hint=error.hint)
+
 
 T = TypeVar("T")
 
@@ -35,9 +123,11 @@ class FormState:
 EMPTY_FORM = FormState()
 
 
-def refused_form(form: Form, error: RefusedByApiError | PoolError) -> FormState:
+def refused_form(form: Form, error: pool_api.RefusedByApiError | PoolError) -> FormState:
     """Return a form with what was typed, and with what the pool refused of it."""
-    body: ErrorBody = error.body if isinstance(error, RefusedByApiError) else describe_error(error)
+    body: ErrorBody = (
+        error.body if isinstance(error, pool_api.RefusedByApiError) else describe_error(error)
+    )
     fields = {
         str(each["where"]).rsplit(".", 1)[-1]: str(each["problem"])
         for each in body.details.get("fields", [])
@@ -57,18 +147,148 @@ async def show(
     if visitor.caller is not None:
         # Nobody, where the session's token is narrowed to other things.
         waiting = await asking(visitor.api.get(WaitingRounds, "/rounds/waiting"))
-    page = render_page(template, visitor=visitor, waiting=waiting.count if waiting else 0, **values)
-    return page_response(page, status, has_secret=has_secret)
+    page = rendering.render_page(
+        template, visitor=visitor, waiting=waiting.count if waiting else 0, **values
+    )
+    return rendering.page_response(page, status, has_secret=has_secret)
 
 
 async def asking(question: Awaitable[T]) -> T | None:
     """Return an answer of the API, or None where the visitor may not ask for it."""
     try:
         return await question
-    except RefusedByApiError:
+    except pool_api.RefusedByApiError:
         return None
 
 
 def go_to(path: str) -> RedirectResponse:
     """Lead the browser to a page after a change, so that loading it anew changes nothing."""
     return RedirectResponse(path, 303)
+
+
+_FOR_PROGRAMS = ("/api/", "/healthz", "/readyz", "/metrics", "/openapi.json")
+
+
+class ErrorPages:
+    """Around the whole server: turns each refusal of what a browser asked for into a page."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or not _wants_page(scope):
+            await self.app(scope, receive, send)
+            return
+        refusal: Message | None = None
+        chunks: list[bytes] = []
+
+        async def forward(message: Message) -> None:
+            nonlocal refusal
+            if message["type"] == "http.response.start" and _is_refusal(message):
+                refusal = message
+            elif refusal is None:
+                await send(message)
+            else:
+                chunks.append(message.get("body", b""))
+                if not message.get("more_body", False):
+                    error = ErrorResponse.model_validate_json(b"".join(chunks)).error
+                    await _send_page(scope, receive, send, refusal, error)
+
+        await self.app(scope, receive, forward)
+
+
+def _wants_page(scope: Scope) -> bool:
+    accepted = Headers(scope=scope).get("accept", "*/*")
+    is_page = not scope["path"].startswith(_FOR_PROGRAMS)
+    return is_page and ("text/html" in accepted or accepted == "*/*")
+
+
+def _is_refusal(message: Message) -> bool:
+    kind = Headers(raw=message["headers"]).get("content-type", "")
+    return message["status"] >= HTTPStatus.BAD_REQUEST and kind.startswith("application/json")
+
+
+async def _send_page(
+    scope: Scope, receive: Receive, send: Send, refusal: Message, error: ErrorBody
+) -> None:
+    request, status = Request(scope), HTTPStatus(refusal["status"])
+    visitor = await _find_visitor(request, status)
+    response = rendering.page_response(
+        rendering.render_page("refusal.html", visitor=visitor, status=status, error=error), status
+    )
+    headers = MutableHeaders(raw=list(refusal["headers"]))
+    headers.update(response.headers)
+    response.raw_headers = headers.raw
+    await response(scope, receive, send)
+
+
+async def _find_visitor(request: Request, status: HTTPStatus) -> Visitor | None:
+    """Return who looks at the page; None where the server is in no state to say."""
+    known: Visitor | None = getattr(request.state, "visitor", None)
+    if known is not None or status != HTTPStatus.NOT_FOUND:
+        return known
+    return await anyio.to_thread.run_sync(find_visitor, request, server_parts(request))
+
+
+CSRF_FIELD, CSRF_HEADER = "csrf", "x-csrf"
+MOST_FIELDS = 400
+_FORM = "application/x-www-form-urlencoded"
+
+
+class Form:
+    """The fields of a form; one that was left out is empty."""
+
+    def __init__(self, fields: Mapping[str, list[str]]) -> None:
+        self._fields = fields
+
+    def __getitem__(self, name: str) -> str:
+        return self._fields.get(name, [""])[0].strip()
+
+    def all(self, name: str) -> list[str]:
+        """Return all values of a field that may come several times, without empty ones."""
+        return [each.strip() for each in self._fields.get(name, []) if each.strip()]
+
+    def has(self, name: str) -> bool:
+        """Return whether a box is ticked."""
+        return bool(self[name])
+
+    def kept(self) -> dict[str, str]:
+        """Return what was typed, to show it again; secrets are typed again."""
+        hidden = {CSRF_FIELD, "token", "secret"}
+        return {name: values[0] for name, values in self._fields.items() if name not in hidden}
+
+
+async def read_form(request: Request) -> Form:
+    """Return the form in a request's body; empty where the body is no form.
+
+    Raises `RefusedError`: it has too many fields, or text that is not Unicode.
+    """
+    if not request.headers.get("content-type", "").startswith(_FORM):
+        return Form({})
+    body = await request.body()
+    try:
+        fields = parse_qs(
+            body.decode("ascii"),
+            keep_blank_values=True,
+            errors="strict",
+            max_num_fields=MOST_FIELDS,
+        )
+    except ValueError as error:
+        raise RefusedError(
+            f"the form cannot be read: {error}",
+            hint=f"Send at most {MOST_FIELDS} fields, as a browser does.",
+        ) from error
+    return Form(fields)
+
+
+async def require_own_form(request: Request) -> None:
+    """Raise `NotAllowedError` unless a page of this pool sent a change for its own visitor."""
+    require_own_page(request)
+    sent = request.headers.get(CSRF_HEADER) or (await read_form(request))[CSRF_FIELD]
+    secret = request.cookies.get(cookie_name(request), "")
+    if not secret or not has_form_key(sent, secret):
+        raise NotAllowedError(
+            "the form belongs to another log-in, or to none",
+            code="form_expired",
+            hint="Go back, load the page anew, and send the form again.",
+        )

@@ -13,13 +13,13 @@ from fastapi import Path, Request
 from starlette.responses import Response
 
 from pool_server.http.session import Parts
-from pool_server.pages import describing, forms, page_route, showing
+from pool_server.pages import describing, showing
 from pool_server.pages.visitor import Anyone
 from pool_server.wire.labels import VocabularyResponse
 from pool_server.wire.models import VISIBILITIES
 from pool_server.wire.uploads import OpenUploadPage
 
-router = page_route.page_router()
+router = showing.page_router()
 UploadId = Annotated[str, Path(pattern="^[0-9a-f]{32}$")]
 MOST_BROWSER_BYTES = 1 << 30
 """Larger files are sent by the command, which goes on by itself after a break."""
@@ -56,12 +56,12 @@ async def uploads(visitor: Anyone, cursor: str = "") -> Response:
 @router.post("/uploads")
 async def announce(request: Request, visitor: Anyone) -> Response:
     """Announce the file of the form, and return the upload as the API describes it."""
-    wanted = _upload_request(await forms.read_form(request), visitor.member.site)
+    wanted = _upload_request(await showing.read_form(request), visitor.member.site)
     answer = await visitor.api.send("POST", "/uploads", wanted)
     return Response(answer, media_type="application/json")
 
 
-def _upload_request(form: forms.Form, site: str) -> dict[str, Any]:
+def _upload_request(form: showing.Form, site: str) -> dict[str, Any]:
     labels = {
         name.removeprefix(_LABEL): value
         for name, value in form.kept().items()

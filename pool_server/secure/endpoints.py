@@ -1,25 +1,151 @@
 """Routes of the board: sessions, their messages, their files."""
 
-from typing import Annotated, Any
+import pathlib
+import threading
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Annotated, Any, ClassVar
 
 from fastapi import APIRouter, Path, Query, Response
+from sqlalchemy.orm import Session
 
+from pool_server.database import records
 from pool_server.database.engine import write_with_retry
-from pool_server.database.records import SecureSessionRecord
-from pool_server.errors import MissingError, StorageFullError, TooLargeError
+from pool_server.errors import ConflictError, MissingError, StorageFullError, TooLargeError
+from pool_server.http.audit import record_act
 from pool_server.http.error_responses import document_errors
 from pool_server.http.file_response import CONTENT_RESPONSES, send_content
-from pool_server.http.identity import SignedIn, Uploader, needs
+from pool_server.http.identity import Caller, SignedIn, Uploader, needs
 from pool_server.http.parameters import BeforeId, Limit, find_page
-from pool_server.http.session import LookingSession, Parts, ReadingSession
-from pool_server.secure import files, service
+from pool_server.http.session import LookingSession, Parts, ReadingSession, ServerParts
+from pool_server.jobs.background import run_in_background
+from pool_server.people.usage import require_room
+from pool_server.rounds.repository import is_needed
+from pool_server.secure import service
 from pool_server.transfers.checking import Checks
 from pool_server.transfers.endpoints import UploadId
-from pool_server.transfers.receiving import announce_upload, complete_upload
+from pool_server.transfers.receiving import (
+    Announcement,
+    Arrival,
+    Destination,
+    announce_upload,
+    complete_upload,
+)
 from pool_server.transfers.service import describe_upload
 from pool_server.wire import rounds as secure
 from pool_server.wire.names import DIGEST_PATTERN
 from pool_server.wire.uploads import UploadResponse
+
+MOST_FILES = 64
+"""Files of one site in one session; the protocol has one or two."""
+KEPT = timedelta(days=30)
+"""Sessions are kept for so long after their end."""
+SWEEP_INTERVAL_S = 3600.0
+LONGEST_STOP_S = 10.0
+
+
+@dataclass(frozen=True)
+class SessionFiles(Destination[secure.SecureFileRequest, None]):
+    """The files of one session."""
+
+    purpose: ClassVar[str] = "secure"
+    action: ClassVar[str] = "secure.send"
+
+    session: records.SecureSessionRecord
+
+    def fill_in(self, announced: Announcement[secure.SecureFileRequest]) -> None:
+        upload, offer = announced.upload, announced.offer
+        upload.model_name = self.session.key
+        upload.file_name = f"{offer.site}-{offer.digest[:16]}.bin"
+        upload.secure_session_id = self.session.id
+
+    def admit(self, session: Session, announced: Announcement[secure.SecureFileRequest]) -> bool:
+        upload, offer = announced.upload, announced.offer
+        service.require_participant(announced.caller, self.session, offer.site)
+        known = session.get(
+            records.SecureFileRecord, (self.session.id, upload.site_id, upload.digest)
+        )
+        if known is not None:
+            return self.parts.storage.has_content(known.digest)
+        if service.count_files(session, self.session.id, upload.site_id) >= MOST_FILES:
+            raise ConflictError(
+                f"site {offer.site!r} has sent {MOST_FILES} files to session {self.session.key}, "
+                "which is the most allowed",
+                code="too_many_files",
+            )
+        return False
+
+    def belongs(self, upload: records.UploadRecord) -> bool:
+        return super().belongs(upload) and upload.secure_session_id == self.session.id
+
+    def check(self, upload: records.UploadRecord, path: pathlib.Path) -> None:
+        """Accept any bytes with the announced digest: only the receivers can read them."""
+
+    def accept(self, session: Session, arrived: Arrival[None]) -> None:
+        """Give a received file to the session."""
+        caller, upload = arrived.caller, arrived.upload
+        if upload.secure_session_id is None:
+            raise ConflictError("the session of this file was deleted", code="session_not_found")
+        service.lock_session(session, upload.secure_session_id)
+        key = (upload.secure_session_id, upload.site_id, upload.digest)
+        if session.get(records.SecureFileRecord, key) is not None:
+            return
+        require_room(session, upload.site_id, upload.digest, upload.size_bytes, announced=False)
+        session.add(
+            records.SecureFileRecord(
+                session_id=upload.secure_session_id,
+                site_id=upload.site_id,
+                digest=upload.digest,
+                size_bytes=upload.size_bytes,
+                token_id=caller.token_id,
+            )
+        )
+        record_act(
+            session,
+            caller,
+            self.action,
+            upload.model_name,
+            site=upload.site.name,
+            digest=upload.digest,
+            size_bytes=upload.size_bytes,
+        )
+        session.flush()
+
+
+def files_of(parts: ServerParts, caller: Caller, key: str) -> SessionFiles:
+    with parts.database.read() as session:
+        return SessionFiles(parts, service.get_session(session, caller, key))
+
+
+def delete_ended_sessions(parts: ServerParts) -> int:
+    """Delete sessions that ended long ago, and their files; return how many files were removed."""
+    with parts.database.alone("secure sessions") as is_first:
+        if not is_first:
+            return 0
+        with parts.database.write() as session:
+            digests = service.delete_ended(session, records.now_utc() - KEPT)
+        with parts.database.read() as session:
+            unneeded = [each for each in sorted(digests) if not is_needed(session, each)]
+        for digest in unneeded:
+            parts.storage.remove_content(digest)
+    return len(unneeded)
+
+
+@asynccontextmanager
+async def delete_ended_sessions_in_background(parts: ServerParts) -> AsyncIterator[None]:
+    """Delete ended sessions from time to time while the block runs."""
+
+    def step(_stopping: threading.Event) -> bool:
+        delete_ended_sessions(parts)
+        return False
+
+    async with run_in_background(
+        "secure sessions", step, interval_s=SWEEP_INTERVAL_S, longest_stop_s=LONGEST_STOP_S
+    ):
+        yield
+
 
 router = APIRouter(prefix="/secure/sessions", tags=["secure"], dependencies=[needs("rounds")])
 
@@ -64,7 +190,7 @@ def list_sessions(
 ) -> secure.SecureSessionPage:
     """Return the sessions that one's own site takes part in, newest first; all for admins."""
     query = service.select_sessions(None if caller.is_admin else caller.site_id, round_id)
-    page, next_cursor = find_page(session, query, SecureSessionRecord.id, before_id, limit)
+    page, next_cursor = find_page(session, query, records.SecureSessionRecord.id, before_id, limit)
     items = [service.summarise_session(each) for each in page]
     return secure.SecureSessionPage(items=items, next_cursor=next_cursor)
 
@@ -129,7 +255,7 @@ def announce(
     response: Response,
 ) -> UploadResponse:
     """Begin to send a file; its parts go where those of any upload go."""
-    destination = files.files_of(parts, caller, session_id)
+    destination = files_of(parts, caller, session_id)
     upload, is_new = announce_upload(destination, caller, request)
     if not is_new:
         response.status_code = 200
@@ -148,7 +274,7 @@ async def complete(
     """Verify the digest; the sites of the session can then fetch the file."""
 
     def act() -> UploadResponse:
-        destination = files.files_of(parts, caller, session_id)
+        destination = files_of(parts, caller, session_id)
         return describe_upload(parts, complete_upload(destination, caller, upload_id))
 
     return await checks.run(caller.site, act)

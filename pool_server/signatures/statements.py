@@ -3,7 +3,7 @@
 A statement is checked twice: when the file is announced, so that nobody sends a gigabyte for
 nothing, and in the transaction that makes the file a version, for the key may have been revoked
 meanwhile. It must be signed with a key of the site and say what the upload says; what is compared,
-and why, stands in `pool_server.wire.signatures.comparison`.
+and why, stands in `pool_server.wire.signatures.statements`.
 """
 
 from collections.abc import Mapping
@@ -28,12 +28,15 @@ from pool_server.registry.service import VersionToChange, VersionToRead
 from pool_server.registry.withdrawal_status import subject_of
 from pool_server.settings import PoolSettings
 from pool_server.signatures import keys
-from pool_server.signatures.keys import COMPROMISED, describe_key, import_key, read_key
 from pool_server.wire.merges import recipe_digest
-from pool_server.wire.signatures.comparison import VersionFacts, differences, text_digest
 from pool_server.wire.signatures.keys import Envelope, PublicKey
 from pool_server.wire.signatures.signatures import SignedStatement, StatementResponse
-from pool_server.wire.signatures.statements import open_statement
+from pool_server.wire.signatures.statements import (
+    VersionFacts,
+    differences,
+    open_statement,
+    text_digest,
+)
 
 router = APIRouter(
     prefix="/models/{site}/{name}/versions/{reference}/statement", tags=["signatures"]
@@ -221,7 +224,7 @@ def describe_statement(version: ModelVersionRecord, found: StatementRecord) -> S
         address=f"pool://{version.model.site.name}/{version.model.name}@{version.number}",
         digest=version.digest,
         envelope=Envelope.model_validate(found.envelope),
-        key=describe_key(found.key),
+        key=keys.describe_key(found.key),
         origin=found.origin or None,
         accepted_at=found.created_at,
     )
@@ -250,7 +253,7 @@ def _attach(
     if foreign is None:
         key_id, origin = checked.key_id, ""
     else:
-        record = import_key(session, caller, site, foreign, checked)
+        record = keys.import_key(session, caller, site, foreign, checked)
         key_id, origin = record.id, foreign.origin
     session.add(
         StatementRecord(
@@ -274,9 +277,9 @@ def _check(
     if signed.foreign_key is None:
         key = _own_key(session, signed.envelope, site)
     else:
-        key = read_key(signed.foreign_key.public_key)
+        key = keys.read_key(signed.foreign_key.public_key)
         known = keys.find_key(session, site.id, key.key_id)
-        if known is not None and known.revocation == COMPROMISED:
+        if known is not None and known.revocation == keys.COMPROMISED:
             raise _revoked(known)
     try:
         statement = open_statement(signed.envelope, key)

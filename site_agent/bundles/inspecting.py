@@ -8,9 +8,8 @@ from typing import Literal
 from aggregators.errors import RecipeError
 from pool_server.wire.bundles import PortableStatement, PortableVersion
 from pool_server.wire.merges import recipe_digest
-from pool_server.wire.signatures.comparison import differences, text_digest
 from pool_server.wire.signatures.keys import PublicKey
-from pool_server.wire.signatures.statements import open_statement
+from pool_server.wire.signatures.statements import differences, open_statement, text_digest
 from site_agent.bundles.layout import Bundle, open_bundle
 from site_agent.errors import BundleRefusedError
 from site_agent.pool import trust

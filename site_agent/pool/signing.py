@@ -22,7 +22,7 @@ from pool_server.wire.bundles import PortableVersion
 from pool_server.wire.merges import recipe_digest
 from pool_server.wire.models import ModelVersionResponse
 from pool_server.wire.names import NAME_PATTERN
-from pool_server.wire.signatures import comparison, keys, signatures, statements
+from pool_server.wire.signatures import keys, signatures, statements
 from pool_server.wire.uploads import UploadRequest
 from site_agent.errors import InvalidInputError
 
@@ -96,17 +96,17 @@ def load_key(folder: Path, site: str) -> SigningKey | None:
         raise InvalidInputError(f"{path}: {error}") from error
 
 
-def facts_of_request(request: UploadRequest, path: Path) -> comparison.VersionFacts:
+def facts_of_request(request: UploadRequest, path: Path) -> statements.VersionFacts:
     """Return what an upload request says of the file at `path`; its recipe has to be canonical."""
     recipe = request.recipe
     inputs = [] if recipe is None else [str(each["digest"]) for each in recipe["inputs"]]
-    return comparison.VersionFacts(
+    return statements.VersionFacts(
         **_said_of(request),
         site=request.site,
         kind=kind_of(path),
         own_terms=frozenset((each.code, each.detail) for each in request.terms),
         inherited_terms=frozenset(),
-        card_digest=comparison.text_digest(request.card),
+        card_digest=statements.text_digest(request.card),
         recipe_digest=None if recipe is None else recipe_digest(recipe),
         parents=tuple(dict.fromkeys(each for each in inputs if each != request.digest)),
         terms_are_settled=False,
@@ -124,12 +124,12 @@ def facts_of_version(
     *,
     card_digest: str | None,
     recipe_digest: str | None,
-) -> comparison.VersionFacts:
+) -> statements.VersionFacts:
     """Return what a pool, or a bundle, shows of a version, besides its card and its recipe."""
     signed = version.statement if isinstance(version, PortableVersion) else version.signed_by
     origin = None if signed is None else signed.origin
     parents = version.parents if isinstance(version, PortableVersion) else version.parent_digests
-    return comparison.VersionFacts(
+    return statements.VersionFacts(
         **_said_of(version),
         site=origin.partition("@")[0] if origin else version.site,
         kind=version.kind,
@@ -142,7 +142,7 @@ def facts_of_version(
     )
 
 
-def sign_facts(facts: comparison.VersionFacts, key: keys.PrivateKey) -> signatures.SignedStatement:
+def sign_facts(facts: statements.VersionFacts, key: keys.PrivateKey) -> signatures.SignedStatement:
     """Sign all that is said of a version."""
     try:
         envelope = statements.sign_statement(facts.statement(datetime.now(UTC)), key)

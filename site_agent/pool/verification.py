@@ -10,7 +10,7 @@ warned of.
 
 Steps: find the statement (kept on this machine, or asked for); find a key that is trusted to sign
 for the site; open the statement with it; fetch the card and the recipe that were signed; compare
-everything (`pool_server.wire.signatures.comparison`); pin keys that are new; keep the statement.
+everything (`pool_server.wire.signatures.statements`); pin keys that are new; keep the statement.
 """
 
 from collections.abc import Mapping
@@ -24,7 +24,7 @@ from pydantic import ValidationError
 from aggregators.whole_file import write_whole
 from pool_server.wire.merges import recipe_digest
 from pool_server.wire.models import ModelVersionResponse
-from pool_server.wire.signatures import comparison, statements
+from pool_server.wire.signatures import statements
 from pool_server.wire.signatures.keys import PublicKey, readable_fingerprint
 from pool_server.wire.signatures.signatures import KeyResponse, StatementResponse
 from site_agent.errors import InvalidInputError, SignatureError
@@ -156,7 +156,7 @@ class Verifier:
             card_digest=self._card_digest(version, card, agreed),
             recipe_digest=self._recipe_digest(version, recipe, agreed),
         )
-        if problems := comparison.differences(statement, facts):
+        if problems := statements.differences(statement, facts):
             raise SignatureError(
                 f"{version.address}: the pool shows something else than the site signed: "
                 f"{'; '.join(problems)}",
@@ -220,12 +220,12 @@ class Verifier:
         agreed: statements.ModelPredicate | None,
     ) -> str | None:
         if card is not None:
-            return comparison.text_digest(card)
+            return statements.text_digest(card)
         if not version.has_card:
             return None
         if agreed is not None or self.source is None:
             return None if agreed is None else agreed.card_digest
-        return comparison.text_digest(self.source.card(version))
+        return statements.text_digest(self.source.card(version))
 
     def _recipe_digest(
         self,

@@ -9,9 +9,8 @@ from typing import Any
 from pool_server.wire import cards, merges, names, uploads
 from pool_server.wire.models import LineageResponse, ModelVersionResponse
 from pool_server.wire.signatures import signatures
-from pool_server.wire.signatures.comparison import text_digest
 from pool_server.wire.signatures.keys import PrivateKey, pae
-from pool_server.wire.signatures.statements import Revocation
+from pool_server.wire.signatures.statements import Revocation, text_digest
 from site_agent.errors import InvalidInputError, PoolAnswerError, PoolRefusedRequestError
 from site_agent.pool import profiles, signing
 from site_agent.pool.cache import ModelCache

@@ -20,7 +20,7 @@ import uvicorn
 from starlette.types import Receive, Scope, Send
 
 from pool_server.http.connections import Connections, raise_descriptor_limit
-from pool_server.http.traffic import MOST_FROM_ADDRESS
+from pool_server.http.session import MOST_FROM_ADDRESS
 from tests.pool_server.model_files import network_bytes
 from tests.pool_server.pool_driver import (
     announce,

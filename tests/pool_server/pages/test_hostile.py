@@ -6,7 +6,7 @@ from html.parser import HTMLParser
 
 import pytest
 
-from pool_server.pages.card_text import card_html
+from pool_server.pages.model import card_html
 from pool_server.pages.visitor import own_path
 from tests.pool_server.model_files import network_bytes
 from tests.pool_server.pages.browser import member_browser

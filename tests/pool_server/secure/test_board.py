@@ -15,8 +15,7 @@ from pool_server.app import open_parts
 from pool_server.database.engine import Database
 from pool_server.database.records import SecureSessionRecord, now_utc
 from pool_server.operations.maintenance import collect_garbage, open_pool_offline
-from pool_server.secure import files, service
-from pool_server.secure.files import delete_ended_sessions
+from pool_server.secure import endpoints, service
 from tests.pool_server.pool_driver import PoolDriver, error_of, pool_in_thread, upload
 from tests.pool_server.secure.session_driver import (
     SESSIONS,
@@ -117,7 +116,7 @@ def test_a_site_is_limited_in_what_it_leaves(
     pool: PoolDriver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(service, "MOST_POSTS", 2)
-    monkeypatch.setattr(files, "MOST_FILES", 1)
+    monkeypatch.setattr(endpoints, "MOST_FILES", 1)
     lab = pool.member(SITES[0])
     key = start_session(lab, SITES, "limits")
     answers = [post(lab, key, SITES[0], f"phase-{n}") for n in range(3)]
@@ -193,11 +192,11 @@ def test_an_ended_session_is_deleted_with_its_files(tmp_path: Path) -> None:
             session.execute(
                 update(SecureSessionRecord)
                 .where(SecureSessionRecord.key == ended)
-                .values(ends_at=now_utc() - files.KEPT - timedelta(seconds=1))
+                .values(ends_at=now_utc() - endpoints.KEPT - timedelta(seconds=1))
             )
         database.close()
         parts = open_parts(pool.settings)
-        assert delete_ended_sessions(parts) == 1
+        assert endpoints.delete_ended_sessions(parts) == 1
         parts.database.close()
         assert error_of(lab.get(f"{SESSIONS}/{ended}")) == (404, "session_not_found")
         assert fetch_file(lab, going_on, shared).content == shared

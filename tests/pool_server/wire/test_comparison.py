@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from pool_server.wire.signatures.comparison import VersionFacts, differences
-from pool_server.wire.signatures.statements import ModelPredicate
+from pool_server.wire.signatures.statements import ModelPredicate, VersionFacts, differences
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
 GENERAL, NON_COMMERCIAL, CLINICAL = ("DUO:0000042", ""), ("DUO:0000046", ""), ("DUO:0000043", "")
