@@ -1,4 +1,4 @@
-"""Log-in by a token, a fresh pool's link or an invitation; one's sessions and the theme of pages."""
+"""Log-in by a token, a fresh pool's link or an invitation; one's sessions and theme."""
 
 from __future__ import annotations
 

@@ -16,7 +16,8 @@ poolctl's own.
 This stands beside the requests and responses because both sides need all of it: a site writes
 what its pool checks, and reads back what the pool gives it.
 
-Every signature of a model version goes through `differences`, the one comparison with its version, in the pool and at the sites:
+Every signature of a model version goes through `differences`, the one comparison of a statement
+with the version that it is about, in the pool and at the sites:
 
 =========================  ===========================================  ======================
 who may lie                how                                          who refuses
