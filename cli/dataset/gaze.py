@@ -236,7 +236,7 @@ def preview(
 ) -> Reply:
     """Answer ``dataset preview`` of gaze data."""
     from site_agent.datasets.gaze.check import open_gaze
-    from site_agent.datasets.gaze.sheets import write_gaze_sheet
+    from site_agent.datasets.sheets import write_gaze_sheet
 
     path = _only(paths)
     dataset = open_gaze(path)

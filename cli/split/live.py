@@ -202,8 +202,8 @@ def _read(data: Path, persons: str) -> GazeSamples:
 @command(app, "status", "split status kits/server", "split status kits/site-a")
 def status(_invocation: Invocation, kit: KitArgument) -> Reply:
     """Show how far a split training is, and which sites are done with the round under way."""
-    from site_agent.split.connection import ServiceConnection
     from site_agent.split.kits import read_kit
+    from site_agent.split.messages import ServiceConnection
 
     found = read_kit(kit)
     with ServiceConnection(found, "server", patience_s=0) as connection:
@@ -224,8 +224,8 @@ def stop(_invocation: Invocation, kit: KitArgument) -> Reply:
 
     A server that is started again goes on with the round under way.
     """
-    from site_agent.split.connection import ServiceConnection
     from site_agent.split.kits import read_kit
+    from site_agent.split.messages import ServiceConnection
 
     found = read_kit(kit, "server")
     with ServiceConnection(found, "server", patience_s=0) as connection:

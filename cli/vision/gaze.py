@@ -181,7 +181,7 @@ def _of_data(
 ) -> tuple[list[dict[str, Any]], dict[str, Image.Image]]:
     """Return a line for each sample as the camera saw it, and a picture for each person."""
     from site_agent.datasets.gaze.records import angular_errors_deg
-    from site_agent.datasets.gaze.sheets import draw_found_gaze
+    from site_agent.datasets.sheets import draw_found_gaze
 
     errors = angular_errors_deg(found, samples.gaze)
     sides = [-1 if eye == "right" else 1 for eye in samples.eye]
@@ -237,7 +237,7 @@ def _patches(words: list[str]) -> tuple[list[Path], NDArray[np.uint8]]:
 def _of_images(
     images: list[Path], patches: NDArray[np.uint8], found: NDArray[np.float64]
 ) -> tuple[list[dict[str, Any]], dict[str, Image.Image]]:
-    from site_agent.datasets.gaze.sheets import draw_patch
+    from site_agent.datasets.sheets import draw_patch
 
     items = [
         {"file": str(path), "yaw": round(float(yaw), 6), "pitch": round(float(pitch), 6)}

@@ -39,9 +39,14 @@ from site_agent.federated.leak_checks import audit_dense_layers, objections_to_t
 from site_agent.federated.private_training import PrivacyLedger, plan_privacy
 from site_agent.runs.files import Ledger
 from site_agent.split import cuts, in_process, kits, training
-from site_agent.split.connection import ServiceConnection
 from site_agent.split.cuts import Cut, to_part_module
-from site_agent.split.messages import ROWS_AT_ONCE, answer_shapes, decode_arrays, encode_arrays
+from site_agent.split.messages import (
+    ROWS_AT_ONCE,
+    ServiceConnection,
+    answer_shapes,
+    decode_arrays,
+    encode_arrays,
+)
 from site_agent.split.noise import SmashedNoise, sensitivity_of
 from site_agent.split.plan import SplitPlan
 from site_agent.training.gaze.loop import repeatable, to_tensors

@@ -12,9 +12,9 @@ from starlette.routing import Route
 
 from site_agent.errors import FederationError, SiteAgentError
 from site_agent.split import service
-from site_agent.split.connection import ServiceConnection
 from site_agent.split.kits import AGGREGATOR, Kit
 from site_agent.split.main_server import MainServer, StepPlace
+from site_agent.split.messages import ServiceConnection
 from site_agent.split.rounds_folder import Roster, Taken
 from site_agent.training.gaze.loop import repeatable
 

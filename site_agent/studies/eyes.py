@@ -15,9 +15,39 @@ from aggregators.whole_file import whole_file
 from site_agent.datasets.gaze.records import GazeDataset, GazeSamples, join_samples
 from site_agent.datasets.synthetic.eye_patches.dataset import RenderSettings, render_person
 from site_agent.datasets.synthetic.eye_patches.persons import Skews
+from site_agent.errors import InvalidInputError
 from site_agent.runs.progress import Progress, part_of
-from site_agent.studies.eye_runs import DrawnSettings
+from site_agent.settings import Settings
 from site_agent.studies.runs import Conduct, StudyResults, describe_persons, open_study
+
+
+class DrawnSettings(Settings, error=InvalidInputError):
+    """The persons whose eyes are drawn, where no data are given."""
+
+    drawn_persons: int = 15
+    """Persons whose eyes are drawn."""
+    frames: int = 1000
+    """Mean over the persons."""
+    amount: float = 20.0
+    """Ratio of the largest to the smallest amount of data of a person."""
+
+
+@dataclass(frozen=True)
+class MethodRun:
+    """One method with one seed: what it trains on `train` is tested on the persons `test`."""
+
+    method: str
+    seed: int
+    train: tuple[str, ...]
+    test: tuple[str, ...]
+    name: str = ""
+    """Of the run where a method has several with one seed."""
+
+    @property
+    def key(self) -> str:
+        """The name of its result's file, without the ending."""
+        return "_".join(filter(None, (self.method, self.name, f"seed{self.seed}")))
+
 
 StudySamples = Mapping[str, GazeSamples]
 """All samples of a study, by person."""

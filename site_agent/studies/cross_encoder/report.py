@@ -15,7 +15,7 @@ import numpy as np
 
 from site_agent.pictures import plot_style
 from site_agent.studies.cross_encoder.settings import COMPARED, FEDERATED, METHODS, VERDICT_SHOTS
-from site_agent.studies.eye_runs import MethodRun
+from site_agent.studies.eyes import MethodRun
 from site_agent.studies.gaze.results import Estimate, estimate
 from site_agent.tables import Column, Table, columns_of, write_tables
 

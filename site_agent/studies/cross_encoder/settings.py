@@ -13,7 +13,7 @@ from pydantic import Field
 from site_agent.errors import InvalidInputError
 from site_agent.networks.architectures import require_kind
 from site_agent.settings import Settings
-from site_agent.studies.eye_runs import DrawnSettings, MethodRun
+from site_agent.studies.eyes import DrawnSettings, MethodRun
 
 FEDERATED = "cross-encoder"
 METHODS: Mapping[str, str] = {

@@ -22,7 +22,7 @@ from pydantic import Field
 from aggregators.methods.registry import METHODS as AGGREGATION_METHODS
 from site_agent.errors import InvalidInputError
 from site_agent.settings import Settings
-from site_agent.studies.eye_runs import DrawnSettings
+from site_agent.studies.eyes import DrawnSettings
 
 Method = Literal["individual", "data-centre", "fedavg", "adaptive"]
 METHODS: tuple[Method, ...] = ("individual", "data-centre", "fedavg", "adaptive")

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from site_agent.pictures import plot_style
-from site_agent.studies.eye_runs import MethodRun
+from site_agent.studies.eyes import MethodRun
 from site_agent.studies.split.settings import INVERSION, METHODS
 from site_agent.tables import Column, Table, write_tables
 

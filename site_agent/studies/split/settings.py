@@ -8,7 +8,7 @@ from pydantic import Field
 from site_agent.errors import InvalidInputError
 from site_agent.settings import Settings
 from site_agent.split.plan import SplitPlan, read_split_plan
-from site_agent.studies.eye_runs import DrawnSettings, MethodRun
+from site_agent.studies.eyes import DrawnSettings, MethodRun
 
 METHODS: Mapping[str, str] = {
     "mean-gaze": "mean gaze",

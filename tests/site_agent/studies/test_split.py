@@ -7,8 +7,7 @@ from pathlib import Path
 
 from site_agent.datasets.gaze.check import open_gaze
 from site_agent.datasets.gaze.generic_layout import write_samples
-from site_agent.studies.eye_runs import MethodRun
-from site_agent.studies.eyes import conduct_study
+from site_agent.studies.eyes import MethodRun, conduct_study
 from site_agent.studies.kinds import SPLIT
 from site_agent.studies.runs import Conduct
 from site_agent.studies.split.report import write_report
