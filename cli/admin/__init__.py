@@ -1,0 +1,173 @@
+"""``poolctl admin``: manage a pool, its sites and its people."""
+
+from typing import Annotated, Any
+
+from cli import server
+from cli.admin import storage, tokens, users
+from cli.admin.tokens import day
+from cli.frame.addresses import SIZE_UNITS, read_quantity, size_words
+from cli.frame.errors import UsageError
+from cli.frame.options import Argument, DryRunOption, Option, UndoOption, YesOption, command, group
+from cli.frame.output import Invocation, Reply, listing
+
+# ``poolctl admin sites``.
+sites_app = group("List, create, change, suspend sites (admin).")
+
+SiteArgument = Annotated[str, Argument("As 'poolctl admin sites ls' shows it.", "SITE")]
+
+
+@command(sites_app, "ls", "admin sites ls")
+def ls(invocation: Invocation) -> Reply:
+    """List the sites of the pool."""
+    with invocation.pool() as pool:
+        sites = pool.sites.list()
+    return listing(
+        sites,
+        ["site", "name", "contact", "since", "state"],
+        lambda site: [
+            site.name,
+            site.display_name,
+            site.contact,
+            f"{site.created_at:%Y-%m-%d}",
+            "suspended" if site.suspended else "",
+        ],
+        keep=("state", "name", "contact"),
+        empty="no sites yet",
+    )
+
+
+@command(
+    sites_app,
+    "create",
+    'admin sites create infant-lab --display-name "Infant lab" --contact lab@example.org',
+    "admin sites create adult-lab --quota 50GB",
+)
+def create(
+    invocation: Invocation,
+    name: Annotated[str, Argument("A short name for addresses: a-z, 0-9, '.', '_', '-'.", "SITE")],
+    display_name: Annotated[str, Option("Its full name.")] = "",
+    contact: Annotated[str, Option("Whom to contact, for example an e-mail address.")] = "",
+    quota: Annotated[
+        str, Option("Limit of the site's files, for example 50GB. Default: no limit.", "SIZE")
+    ] = "",
+) -> Reply:
+    """Create a site (pool admins only)."""
+    quota_bytes = int(read_quantity(quota, SIZE_UNITS, "--quota")) if quota else None
+    with invocation.pool() as pool:
+        site = pool.sites.create(
+            name, display_name=display_name, contact=contact, quota_bytes=quota_bytes
+        )
+    text = (
+        f"created site {site.name}; let its people in with: "
+        f"poolctl admin invitations create {site.name}, "
+        f"or its machines with: poolctl admin tokens create {site.name} NAME"
+    )
+    return Reply(site, text, [site.name])
+
+
+@command(
+    sites_app,
+    "change",
+    "admin sites change infant-lab --contact models@lab.example",
+    "admin sites change infant-lab --quota 50GB",
+)
+def change(
+    invocation: Invocation,
+    name: SiteArgument,
+    display_name: Annotated[str | None, Option("Its full name.")] = None,
+    contact: Annotated[
+        str | None, Option("Whom to contact, for example an e-mail address.")
+    ] = None,
+    quota: Annotated[
+        str | None, Option("Limit of its files, for example 50GB; or 'none'.", "SIZE")
+    ] = None,
+) -> Reply:
+    """Change a site's name or contact (its admins), or its quota (pool admins only).
+
+    A lower quota deletes nothing; it only refuses new files.
+    """
+    given: dict[str, Any] = {"display_name": display_name, "contact": contact}
+    changes = {field: value for field, value in given.items() if value is not None}
+    if quota is not None:
+        limit = None if quota == "none" else int(read_quantity(quota, SIZE_UNITS, "--quota"))
+        changes["quota_bytes"] = limit
+    if not changes:
+        raise UsageError("nothing to change: give --display-name, --contact or --quota")
+    with invocation.pool() as pool:
+        site = pool.sites.change(name, **changes)
+    return Reply(site, f"changed site {site.name}", [site.name])
+
+
+@command(
+    sites_app,
+    "suspend",
+    "admin sites suspend infant-lab --yes",
+    "admin sites suspend infant-lab --undo",
+)
+def suspend(
+    invocation: Invocation,
+    name: SiteArgument,
+    undo: UndoOption = False,
+    yes: YesOption = False,
+    dry_run: DryRunOption = False,
+) -> Reply:
+    """Refuse all tokens of a site, until --undo (pool admins only).
+
+    Its models stay, with the same sharing.
+    """
+    if undo:
+        with invocation.pool() as pool:
+            site = pool.sites.change(name, suspended=False)
+        return Reply(site, f"resumed site {name}: its tokens are valid again", [name])
+    if dry_run:
+        return Reply({"site": name, "suspended": False}, f"would suspend site {name}", [name])
+    invocation.confirm(f"Suspend site {name} with all its tokens?", assume_yes=yes)
+    with invocation.pool() as pool:
+        site = pool.sites.change(name, suspended=True)
+    return Reply(site, f"suspended site {name}", [name])
+
+
+# ``poolctl admin``, and its command ``usage``.
+app = group("Manage a pool: sites, people, tokens, quotas, backups.")
+app.add_typer(sites_app, name="sites")
+app.add_typer(users.app, name="users")
+app.add_typer(tokens.invitations_app, name="invitations")
+app.add_typer(tokens.app, name="tokens")
+app.add_typer(tokens.roles_app)
+app.add_typer(storage.app)
+app.add_typer(server.recover_app)
+
+
+@command(app, "usage", "admin usage", "admin usage --json")
+def usage(invocation: Invocation) -> Reply:
+    """Show your site's storage, users and tokens. Pool admins see all sites."""
+    with invocation.pool() as pool:
+        found = pool.sites.usage()
+    return listing(
+        found,
+        [
+            "site",
+            "models",
+            "versions",
+            "size",
+            "uploading",
+            "quota",
+            "users",
+            "tokens",
+            "last used",
+            "state",
+        ],
+        lambda each: [
+            each.site,
+            str(each.models),
+            str(each.versions),
+            size_words(each.size_bytes),
+            size_words(each.uploading_bytes) if each.uploading_bytes else "",
+            "no limit" if each.quota_bytes is None else size_words(each.quota_bytes),
+            str(each.users),
+            str(each.tokens),
+            day(each.last_used_at) or "never",
+            "suspended" if each.suspended else "",
+        ],
+        keep=("state", "size", "quota", "versions", "models"),
+    )

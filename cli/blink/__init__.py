@@ -1,1 +1,163 @@
+"""``poolctl blink``, in full ``poolctl blink analyse``."""
 
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from cli.blink import batch, inputs, review
+from cli.blink import inputs as blink_inputs
+from cli.frame.app import group_with_default
+from cli.frame.errors import InputMissingError
+from cli.frame.options import Option, command
+from cli.frame.output import Invocation, Reply, TableText
+from site_agent.eyeblink.session_folder import SessionLabels
+from site_agent.wording import count_words
+
+if TYPE_CHECKING:
+    from site_agent.eyeblink.conditioning.summary import SessionSummary
+    from site_agent.eyeblink.session import BlinkSession
+
+app = group_with_default("analyse")
+
+
+@command(
+    app,
+    "analyse",
+    "blink analyse session.mp4 --landmarks merged.dat -o out/",
+    "blink session.mp4 --detector merged.svm --landmarks merged.dat -o out/",
+    "blink session.mp4 --landmarks site-d/merged-68 -o out/",
+    "blink pictures/ --timestamps times.csv --landmarks merged.dat -o out/",
+    "blink --camera 0 --seconds 60 --record session.mkv --landmarks merged.dat -o out/",
+    "blink slow-motion.avi --frame-rate-hz 500 --landmarks merged.dat -o out/",
+    "blink --from-trace ear.csv --frame-rate-hz 30 -o out/",
+    "blink session.mp4 --landmarks merged.dat --trials trials.csv --overlay --nwb -o out/",
+    "blink session.mp4 --landmarks merged.dat --subject 01 --session 02 -o derivatives/poolctl",
+    "blink session.mp4 --landmarks merged.dat --set face=central --set cr_threshold=0.15",
+    parameters=blink_inputs.ANALYSIS_SETTINGS.parameters(),
+)
+def analyse(
+    invocation: Invocation,
+    chosen: blink_inputs.BlinkInput,
+    *,
+    output: Annotated[
+        Path | None, Option("Folder of the results. Default: VIDEO_blinks.", "FOLDER")
+    ] = None,
+    detector: blink_inputs.DetectorOption = "",
+    landmarks: blink_inputs.LandmarksOption = "",
+    trials: Annotated[
+        Path | None,
+        Option(
+            "Trials of a conditioning session: a CSV file with trial_type, cs_onset_s and "
+            "us_onset_s, or a log of TTL pulses. Not for a --camera."
+        ),
+    ] = None,
+    files: blink_inputs.ExtraFiles,
+    subject: Annotated[str, Option("Give the files BIDS names: sub-01_task-ebc_...", "LABEL")] = "",
+    session: Annotated[str, Option("Session in BIDS names: sub-01_ses-02_...", "LABEL")] = "",
+    **values: Any,
+) -> Reply:
+    """Find eyeblinks in a video, a folder of images, a camera, or a trace of eye aspect ratios.
+
+    Writes tables of frames and blinks (with --trials also of conditioned responses), a report
+    (report.html), the meaning of the columns (datapackage.json) and the provenance to a folder.
+    Nothing leaves this machine. You can omit the word "analyse".
+
+    A damaged video is analysed as far as it can be read, and a video without a face gives tables
+    with empty cells; both print a warning and exit with 0. A file that is not a video is refused.
+    """
+    chosen.check(trials=trials is not None, overlay=files.overlay)
+    if trials is not None and not trials.is_file():
+        raise InputMissingError(f"--trials {trials}: no such file")
+    named = replace(blink_inputs.ANALYSIS_SETTINGS.defaults, labels=SessionLabels(subject, session))
+    folder = output or chosen.folder()
+    chosen.require_own_folder(folder)
+    analysis = replace(blink_inputs.ANALYSIS_SETTINGS.take(values, named), outputs=files.names)
+    sessions = blink_inputs.run_input(
+        invocation,
+        chosen,
+        {"detector": detector, "landmarks": landmarks},
+        {"out_dir": folder, "settings": analysis, "trials": trials},
+    )
+    if chosen.all_faces:
+        return _reply_of_all(invocation, sessions, folder)
+    return _reply(invocation, sessions[""], folder)
+
+
+def _reply(invocation: Invocation, session: BlinkSession, folder: Path) -> Reply:
+    for warning in session.warnings:
+        invocation.warn(warning)
+    rows = [
+        ["longer closures", f"{session.closures} (PERCLOS {_percent(session.perclos_pct)})"],
+        ["recording", f"{session.seconds:.1f} s, {session.frames} frames"],
+        ["eyes seen", f"{session.valid_pct:.1f} % of the frames"],
+        ["EAR open, closed", f"{session.open_ear:.3f}, {session.closed_ear:.3f}"],
+        ["FEC", "calibrated" if session.calibrated else "not calibrated: see the warning"],
+        *_conditioning_rows(session.conditioning),
+        ["speed", _speed(session)],
+        *[[name, str(path)] for name, path in session.files.items()],
+    ]
+    return Reply(session, [_verdict(session), TableText(["what", "value"], rows)], [str(folder)])
+
+
+def _verdict(session: BlinkSession) -> str:
+    if not session.calibrated:
+        return "How often the person blinked is not known: see the warning."
+    words = f"{count_words(session.blinks, 'blink')}, {_rate(session.blinks_per_minute)}"
+    found = session.conditioning
+    if found is not None:
+        words += f"; conditioned responses in {found.n_cr} of {found.n_cs_valid} trials"
+    report = session.files.get("report")
+    return f"{words}." + (f" Read {report} first." if report else "")
+
+
+def _percent(value: float) -> str:
+    return "not known" if math.isnan(value) else f"{value:.1f} %"
+
+
+def _speed(session: BlinkSession) -> str:
+    return (
+        f"{session.frames_per_s:.0f} frames a second ({session.analysed_frames_per_s:.0f} "
+        f"without the {session.writing_s:.1f} s of writing files)"
+    )
+
+
+def _rate(blinks_per_minute: float) -> str:
+    if math.isnan(blinks_per_minute):
+        return "the eyes seen for too short a time for a rate"
+    return f"{blinks_per_minute:.1f} a minute"
+
+
+def _conditioning_rows(found: SessionSummary | None) -> list[list[str]]:
+    if found is None:
+        return []
+    left_out = f"; left out: {found.left_out}" if found.left_out else ""
+    return [
+        ["trials", f"{found.n_trials}, {found.n_trials - found.n_valid} of them rejected"],
+        ["CRs", f"{found.n_cr} of {found.n_cs_valid} trials ({found.cr_percent:.1f} %){left_out}"],
+        ["CR amplitude", f"{found.amplitude_all:.3f} FEC, mean of all valid trials"],
+    ]
+
+
+def _reply_of_all(
+    invocation: Invocation, sessions: Mapping[str, BlinkSession], folder: Path
+) -> Reply:
+    if not sessions:
+        invocation.warn("no face was visible for a second or longer: nothing was written")
+    for name, session in sessions.items():
+        for warning in session.warnings:
+            invocation.warn(f"{name}: {warning}")
+    rows = [
+        [name, f"{each.blinks}", f"{each.blinks_per_minute:.1f}", f"{each.valid_pct:.1f} %"]
+        for name, each in sessions.items()
+    ]
+    table = TableText(["face", "blinks", "a minute", "eyes seen"], rows)
+    return Reply(sessions, table, [str(folder / name) for name in sessions])
+
+
+app.add_typer(batch.app)
+app.add_typer(inputs.app)
+app.add_typer(review.app)

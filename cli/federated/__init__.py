@@ -1,0 +1,324 @@
+"""``poolctl federated``: networks that several sites train together.
+
+A new network and the rounds on one machine are here; the processes of live rounds are in `live`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from cli.federated import live
+from cli.frame.errors import UsageError, goes_on_when_repeated
+from cli.frame.existing_files import place_for_model
+from cli.frame.options import (
+    Argument,
+    DryRunOption,
+    ForceOption,
+    Option,
+    command,
+    group,
+    key_value_pairs,
+)
+from cli.frame.output import Invocation, Reply, Report, TableText
+
+if TYPE_CHECKING:
+    from aggregators.models import StateDict
+    from site_agent.federated.engines.simulator.folder import DividedData, History
+    from site_agent.federated.plan import FederationPlan
+    from site_agent.federated.tasks import PersonScores
+
+
+app = group("Train networks together with other sites.")
+app.add_typer(live.app)
+
+
+# ``poolctl federated init``: a network from which a federation begins.
+DEFAULT_ARCHITECTURE = "gaze-lenet"
+ArchitectureOption = Annotated[
+    str,
+    Option(
+        "Of the new network: gaze-lenet, gaze-lenet-wide, gaze-resnet18; without "
+        "labels cross-encoder-small or cross-encoder; for clips glc-tiny, glc-small, "
+        "glc-8 or glc-paper.",
+        "NAME",
+    ),
+]
+
+
+@command(
+    app,
+    "init",
+    "federated init -o base.safetensors",
+    "federated init --architecture gaze-resnet18 --seed 1 -o base.safetensors",
+)
+def init(
+    _invocation: Invocation,
+    *,
+    architecture: ArchitectureOption = DEFAULT_ARCHITECTURE,
+    seed: Annotated[int, Option("Seed of the random parameters.", min=0)] = 0,
+    output: Annotated[Path, Option("Where to write the network.")],
+    force: ForceOption = False,
+) -> Reply:
+    """Write a new network as a base for rounds.
+
+    Its parameters are random; equal seeds give equal networks. Upload it for rounds through a pool.
+    """
+    from aggregators.formats import write_model
+    from site_agent.networks.architectures import find_architecture
+    from site_agent.networks.files import new_network
+
+    found = find_architecture(architecture)
+    with place_for_model(output, force=force) as place:
+        digest = write_model(new_network(architecture, seed), place, format_name="safetensors")
+    data = {
+        "output": output,
+        "architecture": architecture,
+        "parameters": found.parameters,
+        "seed": seed,
+        "digest": digest,
+    }
+    text = f"{output}  ({architecture}, {found.parameters:,} parameters, digest {digest[:12]}...)"
+    return Reply(data, text, [str(output)])
+
+
+# ``poolctl federated simulate``: the rounds of several sites on one machine.
+PLOT_NAME = "scores.png"
+
+
+@command(
+    app,
+    "simulate",
+    "federated simulate gaze/ --method fedavg --method fedadam --rounds 30 -o run/",
+    "federated simulate gaze/ --method median --rounds 30 --site-count 10 -o run/",
+    "federated simulate gaze/ --method fedadam --rounds 30 --option eta=0.003 -o other/",
+)
+def simulate(
+    invocation: Invocation,
+    dataset: Annotated[Path, Argument("Eye patches with gaze, or egocentric clips.", "DATA")],
+    *,
+    method: Annotated[
+        Sequence[str], Option("How updates are combined, such as fedavg or fedadam; repeatable.")
+    ],
+    rounds: Annotated[int, Option("Number of rounds.", min=1, max=100_000)],
+    output: Annotated[Path, Option("Folder of the simulation.", "FOLDER")],
+    site_count: Annotated[
+        int | None, Option("Deal the persons to so many sites. Default: each is one.", min=2)
+    ] = None,
+    base: Annotated[Path | None, Option("Begin with this network, not with a new one.")] = None,
+    architecture: ArchitectureOption = DEFAULT_ARCHITECTURE,
+    option: Annotated[
+        Sequence[str],
+        Option("Of the method (eta=0.003) or of training (epochs=2); repeatable.", "KEY=VALUE"),
+    ] = (),
+    cohort: Annotated[
+        float, Option("Share of the sites that train in a round.", min=0.001, max=1.0)
+    ] = 1.0,
+    holdout: Annotated[
+        Literal["sessions", "persons", "none"],
+        Option("What no site trains with: sessions (test clips), or a fifth of the persons."),
+    ] = "sessions",
+    seed: Annotated[int, Option("Seed of the network, of training and of cohorts.", min=0)] = 0,
+    dry_run: DryRunOption = False,
+) -> Reply:
+    """Hold the rounds of several sites on this machine, to choose a method before a federation.
+
+    Each person is a site. The table compares the methods after the last round, on samples with
+    which no site has trained, each person with the network of her site. Rounds of real sites with
+    these names, data and options give the same networks.
+
+    FOLDER gets all networks, what was measured (history.json) and a plot. After an interruption,
+    run the same command again to continue; with more rounds or other methods, it adds them.
+    """
+    from site_agent.federated.engines.simulator.folder import divide
+    from site_agent.federated.tasks import task_of_network
+    from site_agent.networks.files import new_network, read_network
+
+    plans = _plans(
+        method, rounds, cohort, {"seed": str(seed), **key_value_pairs(option, "--option")}
+    )
+    network = new_network(architecture, seed) if base is None else read_network(base)
+    task = task_of_network(network)
+    with invocation.progress("read data") as report:
+        data = divide(
+            dataset, task, site_count=site_count, holdout=holdout, seed=seed, progress=report
+        )
+    noise = _noise(plans, data, network, is_new=base is None)
+    if dry_run:
+        return _describe_plan(plans, data, noise)
+    for line in noise:
+        invocation.note(line)
+    with goes_on_when_repeated(), invocation.progress("simulate") as report:
+        done = _simulate(plans, output, data, network, report)
+    if data.reference is not None:
+        _plot(done, data.reference, output / PLOT_NAME)
+    for history in done:
+        for warning in history.rounds[-1].warnings:
+            invocation.warn(f"{history.plan.method}, round {len(history.rounds)}: {warning}")
+    return _reply(done, output, data)
+
+
+def _plans(
+    methods: Sequence[str], rounds: int, cohort: float, given: dict[str, str]
+) -> list[FederationPlan]:
+    """Return the plan of each method; an option of one method goes to that method only."""
+    from aggregators.methods.registry import find_method
+    from site_agent.federated.plan import make_plan
+
+    if len(set(methods)) < len(methods):
+        raise UsageError("--method: expected each method once")
+    own = {name: set(find_method(name).options_type.model_fields) for name in methods}
+    some = set().union(*own.values())
+    return [
+        make_plan(
+            name,
+            {key: value for key, value in given.items() if key in own[name] or key not in some},
+            rounds=rounds,
+            cohort=cohort,
+        )
+        for name in methods
+    ]
+
+
+def _simulate(
+    plans: Sequence[FederationPlan],
+    output: Path,
+    data: DividedData,
+    network: StateDict,
+    report: Report,
+) -> list[History]:
+    from site_agent.federated.engines.simulator.engine import simulate, simulator_workers
+    from site_agent.federated.engines.simulator.folder import open_run
+    from site_agent.runs.progress import part_of
+
+    done = []
+    with open_run(output, data, network) as run, simulator_workers(len(data.sites)) as workers:
+        for number, plan in enumerate(plans):
+            part = part_of(report, number / len(plans), (number + 1) / len(plans))
+            done.append(simulate(plan, run, data, workers, part))
+    return done
+
+
+def _plot(done: Sequence[History], reference: PersonScores, path: Path) -> None:
+    from site_agent.evaluation.plots import plot_scores_over_passes
+    from site_agent.federated.tasks import PersonScores
+
+    measure, curves = reference.measure, []
+    for each in done:
+        scores = [PersonScores(held.scores, measure) for held in each.rounds]
+        curves.append(
+            (
+                *(each.plan.method, each.plan.options["epochs"]),
+                *([s.mean for s in scores], [s.worst_score for s in scores]),
+            )
+        )
+    words = f"{measure.name} ({measure.unit})" if measure.unit else measure.name
+    plot_scores_over_passes(curves, (measure.reference, reference.mean), path, measure=words)
+
+
+def _noise(
+    plans: Sequence[FederationPlan], data: DividedData, network: StateDict, *, is_new: bool
+) -> list[str]:
+    """Say how much noise of differential privacy the results will have."""
+    private = [plan for plan in plans if plan.training.dp_epsilon is not None]
+    if not private:
+        return []
+    from site_agent.federated.private_training import noise_words, trained_parameters
+    from site_agent.networks.files import to_module
+
+    lines, fewest = [], min(data.sites.values(), key=lambda each: each.samples)
+    for plan in private:
+        trained = trained_parameters(to_module(network), plan.training).values()
+        units = len(fewest.persons) if plan.training.dp_unit == "person" else fewest.samples
+        words = noise_words(
+            plan.training,
+            units,
+            sum(each.numel() for each in trained),
+            len(plan.sites_in(1, data.sites)),
+        )
+        lines.append(f"{plan.method}: {words}")
+    if is_new and any(plan.training.dp_layers == "last" for plan in private):
+        lines.append("only the last layer learns: begin with a network trained elsewhere (--base)")
+    return lines
+
+
+def _describe_plan(
+    plans: Sequence[FederationPlan], data: DividedData, noise: Sequence[str]
+) -> Reply:
+    held_out = 0 if data.held_out is None else len(data.held_out)
+    rows = [[site, str(len(each.persons)), str(each.samples)] for site, each in data.sites.items()]
+    summary = (
+        f"would hold {plans[0].rounds} rounds of {', '.join(plan.method for plan in plans)} "
+        f"with {len(data.sites)} sites; {held_out} samples are held out"
+    )
+    facts = {
+        "plans": [plan.model_dump() for plan in plans],
+        "sites": {site: each.samples for site, each in data.sites.items()},
+        "held_out": held_out,
+    }
+    return Reply(
+        facts, [summary, *noise, TableText(["site", "persons", "samples"], rows)], list(data.sites)
+    )
+
+
+def _reply(done: Sequence[History], output: Path, data: DividedData) -> Reply:
+    from site_agent.federated.tasks import PersonScores
+
+    networks = [
+        output / each.plan.method / f"round-{len(each.rounds):03}.safetensors" for each in done
+    ]
+    reference = data.reference
+    facts = {
+        "folder": output,
+        "sites": {site: each.samples for site, each in data.sites.items()},
+        "measure": data.task.measure,
+        "reference_scores": None if reference is None else reference.by_person,
+        "methods": [
+            {"plan": each.plan.model_dump(), "network": network, "rounds": each.rounds}
+            for each, network in zip(done, networks, strict=True)
+        ],
+    }
+    text: list[str | TableText] = []
+    if reference is not None:
+        measure = reference.measure
+        found = {each.plan.method: PersonScores(each.rounds[-1].scores, measure) for each in done}
+        passes = {each.plan.method: each.plan.options["epochs"] * len(each.rounds) for each in done}
+        text += [_verdict(found, reference), _table(found, reference, passes)]
+    text += [f"{network}" for network in networks]
+    if reference is not None:
+        text.append(f"{output / PLOT_NAME}")
+    return Reply(facts, text, [str(network) for network in networks])
+
+
+def _verdict(found: Mapping[str, PersonScores], reference: PersonScores) -> str:
+    """Say which method is best, and whether it is better than knowing no picture."""
+    measure, sign = reference.measure, 1 if reference.measure.larger_is_better else -1
+    best = max(found, key=lambda name: sign * found[name].mean)
+    better = sign * found[best].mean > sign * reference.mean
+    return (
+        f"{best}: {measure.name} {found[best].mean:.2f} {measure.unit}".rstrip()
+        + f", {'better' if better else 'no better'} than the {measure.reference} "
+        + f"({reference.mean:.2f})"
+    )
+
+
+def _table(
+    found: Mapping[str, PersonScores], reference: PersonScores, passes: Mapping[str, int]
+) -> TableText:
+    rows = []
+    for name, scores in {**found, reference.measure.reference: reference}.items():
+        change = 100 * (scores.mean / reference.mean - 1) if reference.mean else 0.0
+        rows.append(
+            [
+                name,
+                f"{scores.mean:.2f}",
+                f"{scores.worst_score:.2f} ({scores.worst})",
+                f"{scores.best_score:.2f}",
+                str(passes.get(name, "")),
+                "" if scores is reference else f"{change:+.0f} %",
+            ]
+        )
+    mean = f"mean ({reference.measure.unit})" if reference.measure.unit else "mean"
+    columns = ["method", mean, "worst person", "best person", "passes", "against the last row"]
+    return TableText(columns, rows, keep=(mean, "worst person"))

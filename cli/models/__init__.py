@@ -1,0 +1,315 @@
+"""``poolctl models``: what the pool has."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from cli.frame.addresses import age_words, count_words, is_address, size_words
+from cli.frame.errors import InputMissingError, UsageError
+from cli.frame.options import Argument, LimitOption, LongOption, Option, command, group
+from cli.frame.output import Invocation, Reply, TableText, listing
+from cli.models import descriptions as models_words
+from cli.models import records, sharing, withdrawals
+from cli.options.versions import term_words
+
+if TYPE_CHECKING:
+    from pool_server.wire.models import ModelVersionResponse
+    from site_agent.pool.client import PoolClient
+
+app = group("Search, describe, share and withdraw models in the pool.")
+
+MOST_EVALUATIONS = 100
+
+
+@command(
+    app,
+    "ls",
+    "models ls --kind ert --label population=infant --latest",
+    'models ls --metric "mean_error<0.1" --mergeable-with mine.dat',
+    "models ls --label 'images>=500' --sort metric.mean_error",
+    "models ls infant eyes --site site-a -q",
+)
+def ls(
+    invocation: Invocation,
+    text: Annotated[
+        list[str] | None, Argument("Words in the name, site, description or labels.", "TEXT")
+    ] = None,
+    *,
+    kind: records.KindOption = None,
+    label: Annotated[
+        Sequence[str],
+        Option("Has this label, or one within a bound such as 'images>=500'.", "KEY[=VALUE]"),
+    ] = (),
+    metric: Annotated[
+        Sequence[str],
+        Option('Has a score within this bound, for example "mean_error<0.1".', "BOUND"),
+    ] = (),
+    site: Annotated[str, Option("Only models of this site.", "SITE")] = "",
+    name: Annotated[str, Option("Only models with this name.", "NAME")] = "",
+    mergeable_with: Annotated[
+        str, Option("Only models that can be merged with this one.", "FILE|ADDRESS")
+    ] = "",
+    state: Annotated[
+        Literal["draft", "available", "quarantined", "withdrawn", "any"] | None,
+        Option("State of the versions. Default: available ones, and your own drafts."),
+    ] = None,
+    latest: Annotated[bool, Option("Only the newest version of each model.")] = False,
+    sort: Annotated[
+        str,
+        Option(
+            "created, name or metric.NAME; - before it reverses. Default: newest first.", "ORDER"
+        ),
+    ] = "",
+    limit: LimitOption = 50,
+    long: LongOption = False,
+) -> Reply:
+    """List models. Several filters are combined.
+
+    --long adds state, size, metrics and the methods that merge a model.
+    """
+    from site_agent.pool.client import ModelQuery
+    from site_agent.pool.requests import build_request
+
+    address, keys = _mergeable(invocation, mergeable_with)
+    query = build_request(
+        ModelQuery,
+        kind=kind,
+        site=site or None,
+        name=name or None,
+        label=[*label],
+        metric=[*metric],
+        text=" ".join(text or ()),
+        mergeable_with=address or None,
+        mergeable_key=[*keys],
+        state=state,
+        latest=latest,
+        sort=sort or "-created",
+    )
+    with invocation.pool() as pool:
+        found = invocation.first_of(pool.models.find(query), limit)
+        for doubt in [] if found else _why_none(pool, label, kind or "", keys):
+            invocation.warn(doubt)
+    empty = "no models found"
+    verdict = _verdict(found, limit)
+    # The state is shown where it says something, and the labels are what one filters by.
+    states = ["state"] if any(_state(version) != "available" for version in found) else []
+    keep = ("labels", *states, "metrics", "kind")
+    if long:
+        return listing(found, _LONG_COLUMNS, _long_row, keep=keep, empty=empty, verdict=verdict)
+    columns = ["address", "kind", *states, "labels", "age"]
+    row = partial(_row, with_state=bool(states))
+    return listing(found, columns, row, keep=keep, empty=empty, verdict=verdict)
+
+
+def _verdict(found: Sequence[ModelVersionResponse], limit: int) -> str:
+    """Return the answer in one sentence: how many, of how many sites, of what kinds."""
+    more = "The first " if len(found) == limit else ""
+    sites = count_words(len({version.site for version in found}), "site")
+    kinds = Counter(version.kind for version in found)
+    words = ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items()))
+    return f"{more}{count_words(len(found), 'model')} of {sites}: {words}."
+
+
+def _why_none(pool: PoolClient, labels: Sequence[str], kind: str, keys: Sequence[str]) -> list[str]:
+    """Say what of a search no model can ever have."""
+    from aggregators.methods import find_method
+
+    exact = dict(word.split("=", 1) for word in labels if re.fullmatch(r"[\w.-]+=[^=]+", word))
+    doubts = pool.models.vocabulary().problems_of(exact) if exact else []
+    kinds = {find_method(key.partition(":")[0]).kind for key in keys}
+    if kind and kinds and kind not in kinds:
+        doubts.append(
+            f"--mergeable-with names a model of the kind {' or '.join(sorted(kinds))}, which no "
+            f"model of --kind {kind} can be merged with"
+        )
+    return doubts
+
+
+def _mergeable(invocation: Invocation, word: str) -> tuple[str, tuple[str, ...]]:
+    """Return what to ask the pool: an address or digest that it knows, or a file's merge keys."""
+    if not word:
+        return "", ()
+    if word.startswith("sha256:"):
+        return word, ()
+    if is_address(word):
+        return f"pool://{invocation.address(word).removeprefix('pool://')}", ()
+    if not Path(word).is_file():
+        raise InputMissingError(
+            f"--mergeable-with {word}: no such file, and not an address [SITE/]NAME"
+        )
+    from aggregators.formats import fingerprint, read_model
+    from aggregators.methods import merge_keys
+
+    keys = merge_keys(fingerprint(read_model(Path(word))))
+    if not keys:
+        raise UsageError(f"--mergeable-with {word}: no method merges this kind of model")
+    return "", tuple(f"{method}:{key}" for method, key in sorted(keys.items()))
+
+
+_LONG_COLUMNS = ("address", "kind", "state", "size", "labels", "metrics", "merges by", "since")
+
+
+def _row(version: ModelVersionResponse, *, with_state: bool) -> list[str]:
+    states = [_state(version)] if with_state else []
+    age = age_words(version.created_at)
+    return [version.address, version.kind, *states, _label_words(version), age]
+
+
+def _label_words(version: ModelVersionResponse) -> str:
+    return " ".join(f"{key}={value}" for key, value in sorted(version.labels.items()))
+
+
+def _long_row(version: ModelVersionResponse) -> list[str]:
+    return [
+        version.address,
+        version.kind,
+        _state(version),
+        size_words(version.size_bytes),
+        _label_words(version),
+        " ".join(f"{key}={value:.4g}" for key, value in sorted(version.metrics.items())),
+        " ".join(version.mergeable_by),
+        f"{version.created_at:%Y-%m-%d}",
+    ]
+
+
+@command(app, "info", "models info site-a/face-68", "models info site-a/face-68@2")
+def info(
+    invocation: Invocation, address: Annotated[str, Argument("[SITE/]NAME[@VERSION].", "ADDRESS")]
+) -> Reply:
+    """Show everything that the pool knows about a version."""
+    from site_agent.pool.profiles import is_offline
+
+    with invocation.pool() as pool:
+        version = pool.version(address)
+        signature, finding = _signature(pool, version)
+        measured = (
+            []
+            if is_offline()
+            else list(islice(pool.evaluations.list(version.address), MOST_EVALUATIONS))
+        )
+        receipts = [] if is_offline() else pool.models.receipts(version.address)
+    rows = [
+        ["address", version.address],
+        ["signature", finding],
+        ["kind", f"{version.kind} ({version.format})"],
+        ["state", records.state_words(version)],
+        *_standing_rows(version),
+        ["visible to", version.visibility],
+        *[["alias", f"{version.site}/{version.name}@{alias}"] for alias in version.aliases],
+        ["digest", version.digest],
+        ["size", f"{size_words(version.size_bytes)} ({version.size_bytes} bytes)"],
+        ["uploaded", f"{version.created_at:%Y-%m-%d %H:%M} by {version.created_by}"],
+        ["file", version.file_name],
+        ["description", version.description or "none"],
+        ["merges by", ", ".join(version.mergeable_by) or "no method"],
+        [
+            "merged from",
+            count_words(len(version.parent_digests), "model") if version.has_recipe else "-",
+        ],
+        *[[f"label {key}", value] for key, value in sorted(version.labels.items())],
+        *[[f"metric {key}", f"{value:.6g}"] for key, value in sorted(version.metrics.items())],
+        *[
+            ["inherited term" if each.inherited else "term", term_words(each)]
+            for each in version.terms
+        ],
+        *[
+            [key.replace("_", " "), "none" if value is None else _short(value)]
+            for key, value in version.fingerprint.items()
+            if key not in {"kind", "format"}
+        ],
+    ]
+    data = {
+        **version.model_dump(mode="json"),
+        "signature": signature,
+        "evaluations": [each.model_dump(mode="json") for each in measured],
+        "receipts": [each.model_dump(mode="json") for each in receipts],
+    }
+    text: list[str | TableText] = [TableText(["what", "value"], rows)]
+    if measured:
+        text.append(records.evaluation_table(measured))
+    text += records.receipt_tables(receipts)
+    return Reply(data, text, [version.address])
+
+
+def _signature(pool: PoolClient, version: ModelVersionResponse) -> tuple[str, str]:
+    """Return how a version's signature is found, in one word and in a sentence; pin nothing."""
+    from site_agent.errors import SignatureError
+
+    try:
+        found = pool.signatures.verify(version, pin=False)
+    except SignatureError as error:
+        return "refused", f"REFUSED: {error}"
+    words = (found.words, found.note, found.warning)
+    return found.status, "; ".join(each for each in words if each)
+
+
+@command(
+    app,
+    "lineage",
+    "models lineage site-d/merged-68",
+    "models lineage site-d/merged-68@2 --recipes --json",
+    "models lineage sha256:DIGEST",
+)
+def lineage(
+    invocation: Invocation,
+    address: Annotated[str, Argument("[SITE/]NAME[@VERSION], or sha256:DIGEST.", "ADDRESS")],
+    *,
+    recipes: Annotated[bool, Option("With --json: include the recipe of every model.")] = False,
+) -> Reply:
+    """Show the inputs of a merged model, and the models merged from it.
+
+    Withdrawn models, and models that contain one, are marked. The pool may know a file that it does
+    not have from recipes; give its digest.
+    """
+    with invocation.pool() as pool:
+        if address.startswith("sha256:"):
+            digest = address.removeprefix("sha256:")
+            if not re.fullmatch(r"[0-9a-f]{64}", digest):
+                raise UsageError(f"{address}: expected sha256: and 64 characters of 0-9, a-f")
+            answer = pool.models.lineage_of_digest(digest, recipes=recipes)
+        else:
+            answer = pool.models.lineage(address, recipes=recipes)
+    digests = [node.digest for node in answer.nodes]
+    return Reply(answer, list(records.family_lines(answer)), digests)
+
+
+def _short(value: object) -> str:
+    if isinstance(value, dict):
+        return count_words(len(value), "entry", "entries")
+    text = str(value)
+    return text if len(text) <= 100 else f"{text[:97]}..."
+
+
+def _state(version: ModelVersionResponse) -> str:
+    """Return a version's state, and whether it is flagged or replaced."""
+    from site_agent.pool.restrictions import withdrawal_summary
+
+    words = withdrawal_summary(version)
+    if not words or version.withdrawal is not None:
+        return words or version.state
+    return f"{version.state}, {words}"
+
+
+def _standing_rows(version: ModelVersionResponse) -> list[list[str]]:
+    """Return what was withdrawn, of the version or of what it holds, and what replaces it."""
+    rows = []
+    if (own := version.withdrawal) is not None:
+        meaning = "not given out" if own.effect == "refuse" else "given out with a warning"
+        rows.append(["withdrawn", f"{own.reason}, {meaning} ({own.withdrawn_by})"])
+    rows += [
+        ["flagged", f"holds {flag.address}, withdrawn {flag.flagged_at:%Y-%m-%d} ({flag.reason})"]
+        for flag in version.flags
+    ]
+    return rows + [["replaced by", address] for address in version.successors]
+
+
+app.add_typer(sharing.app)
+app.add_typer(withdrawals.app)
+app.add_typer(models_words.app)
+app.add_typer(records.app)

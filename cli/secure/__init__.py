@@ -1,1 +1,380 @@
-"""``poolctl secure``: sums of updates that no server sees."""
+"""``poolctl secure``: sums of updates that no server sees or falsifies."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import sys
+import tempfile
+import time
+from dataclasses import asdict
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Annotated, Any
+
+from cli.frame import addresses, errors, existing_files, options
+from cli.frame.output import Invocation, Reply, TableText
+from cli.frame.shell import pool_process
+from cli.secure import charter as charters
+from cli.secure.charter import (
+    FolderOption,
+    SessionArgument,
+    SiteOption,
+    chosen_charter,
+    party_folder,
+    party_name,
+    review,
+    whole_session,
+)
+
+if TYPE_CHECKING:
+    from site_agent.secure.session import Fault, Session
+    from site_agent.secure.trial import TrialResult
+
+
+# ``poolctl secure try``: a secure sum on this machine, with processes that share nothing.
+trial_app = options.single()
+
+_LARGEST_DIFFERENCE = 1e-7
+
+
+@options.command(
+    trial_app, "try", "secure try", "secure try --servers 3 --sites 5 --parameters 1000000 --json"
+)
+def try_out(
+    invocation: Invocation,
+    *,
+    servers: Annotated[int, options.Option("Number of servers.", min=2, max=16)] = 3,
+    sites: Annotated[int, options.Option("Number of labs.", "N", min=3, max=32)] = 5,
+    parameters: Annotated[
+        int, options.Option("Length of each lab's vector.", min=1, max=50_000_000)
+    ] = 1_000_000,
+    full: Annotated[bool, options.Option("Have the labs add up all openings themselves.")] = False,
+) -> Reply:
+    """Sum up vectors of several labs on this machine, and check the result.
+
+    Starts a pool, the servers and the labs, each as a process of its own, and counts the bytes at
+    their sockets. The integer sum must be exact, the mean within 1e-7 of the one in float64, and
+    the file the same at every lab.
+    """
+    from site_agent.secure.trial import TrialSettings, run_trial
+
+    settings = TrialSettings(servers, sites, parameters, full)
+    with (
+        tempfile.TemporaryDirectory(prefix="poolctl-secure-") as scratch,
+        invocation.progress("secure sum") as report,
+        pool_process(Path(scratch) / "pool") as (endpoint, admin_token),
+    ):
+        result = run_trial(
+            Path(scratch) / "parties",
+            endpoint,
+            admin_token,
+            settings,
+            server_command=[sys.executable, "-m", "cli", "secure", "serve"],
+            progress=report,
+        )
+    if not (
+        result.integer_sum_is_exact
+        and result.same_bytes
+        and result.largest_difference <= _LARGEST_DIFFERENCE
+    ):
+        raise errors.VerificationError(
+            f"the sum is wrong: exact {result.integer_sum_is_exact}, the same file at all labs "
+            f"{result.same_bytes}, mean off by {result.largest_difference:.3g}"
+        )
+    return Reply(result.to_dict(), _describe_result(result, parameters))
+
+
+def _describe_result(result: TrialResult, parameters: int) -> list[str | TableText]:
+    plain_bytes = 4 * parameters
+    rows = [
+        [
+            each.name,
+            addresses.size_words(each.sent_bytes),
+            f"{each.sent_bytes / plain_bytes:.3f}",
+            addresses.size_words(each.received_bytes),
+            f"{each.received_bytes / plain_bytes:.3f}",
+            "" if each.seconds is None else f"{each.seconds:.1f}",
+        ]
+        for each in result.parties
+    ]
+    return [
+        f"{result.processes} processes, {result.seconds:.1f} s for a sum of {result.labs} vectors "
+        f"of {parameters:,} numbers",
+        TableText(["party", "sent", "/ float32", "received", "/ float32", "seconds"], rows),
+        "the integer sum is exact",
+        f"the mean differs from that in float64 by at most {result.largest_difference:.2g}",
+        "every lab has the same file",
+    ]
+
+
+# ``poolctl secure``.
+app = options.group("Sum up updates so that no server sees or falsifies them.")
+
+_UNIT = """\
+# /etc/systemd/system/poolctl-secure.service
+[Unit]
+Description=Aggregation server {name} of secure sums
+After=network-online.target
+Wants=network-online.target
+
+[Service]
+User=poolctl-secure
+StateDirectory=poolctl-secure
+StateDirectoryMode=0700
+Environment=POOL_HOME=%S/poolctl-secure
+EnvironmentFile=/etc/poolctl-secure.env
+ExecStart={program} secure serve --charter {charter} --site {name}
+Restart=always
+RestartSec=10
+NoNewPrivileges=yes
+ProtectSystem=strict
+ProtectHome=yes
+PrivateTmp=yes
+
+[Install]
+WantedBy=multi-user.target
+"""
+
+
+@options.command(app, "keygen", "secure keygen", "secure keygen --site server-1")
+def keygen(invocation: Invocation, *, site: SiteOption = "", folder: FolderOption = None) -> Reply:
+    """Create the key with which your lab or server signs in secure sums.
+
+    The private key stays in a file that only you can read. Give the printed public key to whoever
+    writes the charter, by a way on which you recognise each other. If there is a key, it is shown.
+    """
+    from site_agent.pool.signing import create_key, load_key
+
+    name, place = party_name(invocation, site), party_folder(folder)
+    made = load_key(place, name) or create_key(place, name)
+    data = {"site": name, "key": made.key.public.text, "path": str(made.path)}
+    return Reply(data, f"{name}={made.key.public.text}", [made.key.public.text])
+
+
+@options.command(
+    app, "serve", "secure serve", "secure serve --site server-1 --unit > poolctl-secure.service"
+)
+def serve(
+    invocation: Invocation,
+    *,
+    charter: Annotated[
+        str, options.Option("The accepted charter. Default: the only one.", "SHA256")
+    ] = "",
+    site: SiteOption = "",
+    folder: FolderOption = None,
+    poll_seconds: Annotated[
+        float, options.Option("Time between two looks at the pool.", min=0.05, max=3600)
+    ] = 5.0,
+    unit: Annotated[bool, options.Option("Print a systemd unit, and do nothing else.")] = False,
+) -> Reply | None:
+    """Run an aggregation server until stopped: at an institution of its own, never at the pool's.
+
+    The server only calls the pool; nobody needs to reach it. It can be killed at any moment and
+    started again. Its folder must not be copied or put back from a backup: the ledger in it keeps
+    the server from opening a sum twice.
+    """
+    from site_agent.secure.board import Board
+    from site_agent.secure.server import Server
+    from site_agent.secure.server import serve as serve_board
+
+    place = party_folder(folder)
+    chosen = chosen_charter(place, charter)
+    name = party_name(invocation, site)
+    if unit:
+        program = shutil.which("poolctl") or str(Path(sys.argv[0]).resolve())
+        text = _UNIT.format(name=name, charter=chosen.digest, program=program).rstrip()
+        return Reply({"unit": text}, text, [text])
+    stopping: list[int] = []
+
+    def stop(number: int, _frame: FrameType | None) -> None:
+        if stopping:
+            raise KeyboardInterrupt
+        stopping.append(number)
+
+    previous = {each: signal.signal(each, stop) for each in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        with invocation.pool() as pool:
+            server = Server(place, name, chosen.digest, Board(pool.secure))
+            invocation.note(f"{name} serves the charter {chosen.terms.name} at {pool.endpoint}")
+            serve_board(
+                server,
+                poll_seconds=poll_seconds,
+                stop=lambda: bool(stopping),
+                report=invocation.note,
+            )
+    finally:
+        for each, handler in previous.items():
+            signal.signal(each, handler)
+    return None
+
+
+@options.command(app, "status", "secure status", "secure status 4f1d2c3b4a59")
+def status(
+    invocation: Invocation,
+    session: Annotated[str, options.Argument("Only this session.", "SESSION")] = "",
+    *,
+    folder: FolderOption = None,
+    limit: options.LimitOption = 20,
+) -> Reply:
+    """List your sessions, or show one: its phase, who is waited for, and who is at fault."""
+    from site_agent.errors import InvalidInputError
+
+    place = party_folder(folder)
+    with invocation.pool() as pool:
+        if session:
+            view = review(pool, place, whole_session(pool, session))
+            faults = _faults(view)
+            return Reply(_data(view, faults), _description(view, faults), [view.session])
+        items, rows = [], []
+        for each in invocation.first_of(pool.secure.list(), limit):
+            try:
+                view = review(pool, place, each.session_id)
+            except InvalidInputError as error:
+                invocation.warn(f"session {each.session_id[:16]}: {error}")
+                continue
+            items.append(_data(view) | {"round_id": each.round_id})
+            shared = f"{len(view.shares)} of {len(view.descriptor.labs)}"
+            kind, waiting = view.descriptor.layout.kind, ", ".join(view.waiting)
+            rows.append(
+                [view.session[:16], _state(view), kind, shared, waiting, each.round_id or ""]
+            )
+    columns = ["session", "phase", "sum", "labs", "waits for", "round"]
+    table = TableText(
+        columns, rows, empty="no sessions found", keep=("phase", "waits for", "labs", "round")
+    )
+    return Reply({"items": items}, table, [each["session"] for each in items])
+
+
+@options.command(
+    app,
+    "verify",
+    "secure verify 4f1d2c3b4a59 -o sum.contribution",
+    "secure verify 4f1d2c3b4a59 --full",
+)
+def verify(
+    invocation: Invocation,
+    session: SessionArgument,
+    *,
+    full: Annotated[
+        bool, options.Option("Add up all openings, and trust no server; fetches more.")
+    ] = False,
+    output: Annotated[Path | None, options.Option("Where to write the verified sum.")] = None,
+    force: options.ForceOption = False,
+    folder: FolderOption = None,
+) -> Reply:
+    """Verify the result of a session.
+
+    Without --full, the result counts if all servers signed it: one honest server is enough.
+    """
+    from site_agent.secure.board import Board
+    from site_agent.secure.verification import Mode, verify_result
+
+    if output is not None:
+        existing_files.require_free(output, force=force)
+    with invocation.pool() as pool, tempfile.TemporaryDirectory() as scratch:
+        view = review(pool, party_folder(folder), whole_session(pool, session))
+        target = output or Path(scratch) / "sum"
+        mode: Mode = "full" if full else "servers"
+        written = verify_result(view, Board(pool.secure), target, mode=mode)
+    data = {
+        "session": view.session,
+        "mode": mode,
+        "sum_digest": written.sum_digest,
+        "file_digest": written.file_digest,
+        "weight": written.weight,
+        "labs": written.labs,
+        "path": None if output is None else str(output),
+    }
+    how = "from all openings" if full else "by the signatures of all servers"
+    text = [
+        f"verified {how}: the sum of {len(written.labs)} labs ({', '.join(written.labs)})",
+        f"weight {written.weight}, sha256 {written.file_digest}",
+    ]
+    return Reply(data, text, [written.file_digest])
+
+
+@options.command(app, "void", "secure void 4f1d2c3b4a59 --reason 'lab-c lost its disk' -y")
+def void(
+    invocation: Invocation,
+    session: SessionArgument,
+    *,
+    reason: Annotated[str, options.Option("Why, for all to read.")],
+    site: SiteOption = "",
+    folder: FolderOption = None,
+    yes: options.YesOption = False,
+) -> Reply:
+    """Declare, as a server, that you have not opened a session and deleted its shares.
+
+    Once all servers have done so, the labs may begin anew, also without some of them.
+    """
+    from site_agent.errors import ConflictError
+    from site_agent.secure.board import Board
+    from site_agent.secure.server import Server
+
+    place = party_folder(folder)
+    name = party_name(invocation, site)
+    with invocation.pool() as pool:
+        view = review(pool, place, whole_session(pool, session))
+        invocation.confirm(f"Give up session {view.session[:16]} for good?", assume_yes=yes)
+        server = Server(place, name, view.charter.digest, Board(pool.secure))
+        if not server.declare_void(view.session, reason):
+            raise ConflictError(f"{name} has opened session {view.session[:16]} already")
+        view = server.review(view.session)
+    left = sorted(set(view.charter.servers) - view.voids)
+    text = "all servers gave the session up" if not left else f"waiting for {', '.join(left)}"
+    return Reply(_data(view), text, [view.session])
+
+
+app.add_typer(charters.app, name="charter")
+app.add_typer(trial_app)
+
+
+def _state(view: Session) -> str:
+    return "void" if view.is_void else view.phase
+
+
+def _faults(view: Session) -> tuple[Fault, ...]:
+    """Return the faults of a session; in the phase of blame, those that its answers show."""
+    from site_agent.secure.verification import find_liars
+
+    if view.phase == "blame" and view.has("blame") and not view.faults:
+        return find_liars(view, time.time())
+    return view.faults
+
+
+def _data(view: Session, faults: tuple[Fault, ...] | None = None) -> dict[str, Any]:
+    return {
+        "session": view.session,
+        "phase": _state(view),
+        "charter": view.charter.digest,
+        "kind": view.descriptor.layout.kind,
+        "numbers": view.descriptor.layout.size,
+        "invited": view.descriptor.labs,
+        "shared": sorted(view.shares),
+        "roster": sorted(view.roster),
+        "waiting": view.waiting,
+        "voids": sorted(view.voids),
+        "rejected_posts": view.rejected,
+        "faults": [asdict(each) for each in (view.faults if faults is None else faults)],
+    }
+
+
+def _description(view: Session, faults: tuple[Fault, ...]) -> TableText:
+    found = view.descriptor
+    optional = [
+        ("received", ", ".join(sorted(view.roster))),
+        ("waits for", ", ".join(view.waiting)),
+        ("given up by", ", ".join(sorted(view.voids))),
+        ("unsigned posts", str(view.rejected or "")),
+        *(("fault", f"{each} ({each.kind}: {', '.join(each.parties)})") for each in faults),
+    ]
+    rows = [
+        ["session", view.session],
+        ["phase", _state(view)],
+        ["sum", f"{found.layout.kind}, {found.layout.size:,} numbers, attempt {found.attempt}"],
+        ["invited", ", ".join(found.labs)],
+        ["shared", ", ".join(sorted(view.shares))],
+        *([name, value] for name, value in optional if value),
+    ]
+    return TableText(["what", "value"], rows)
