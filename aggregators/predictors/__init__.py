@@ -1,5 +1,160 @@
-"""Running landmark models on images."""
+"""Running landmark models on grey images: one cascade, or a WBA ensemble."""
 
-from aggregators.predictors.landmarks import LandmarkPredictor, to_grey
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from aggregators.errors import FaceBoxError, ImageArrayError, InconsistentModelError
+from aggregators.formats.shape_predictor import find_forest_problem
+from aggregators.models import Float32, Float64, ForestEnsemble, ShapePredictor, UInt8
 
 __all__ = ["LandmarkPredictor", "to_grey"]
+
+
+def to_grey(image: NDArray[Any]) -> UInt8:
+    """Return a grey image, computed as in dlib: ``(red + green + blue) // 3``.
+
+    `image`, uint8 of shape (height, width) or (height, width, 3): grey, or RGB.
+
+    Returns
+    -------
+    uint8, shape (height, width)
+        C-contiguous; the same array if it needs no change.
+    """
+    if not isinstance(image, np.ndarray) or image.dtype != np.uint8:
+        found = f"{image.dtype}" if isinstance(image, np.ndarray) else type(image).__name__
+        raise ImageArrayError(f"an image must be an array of uint8, not {found}")
+    if image.ndim == 2:
+        return np.ascontiguousarray(image)
+    if image.ndim == 3 and image.shape[2] == 3:
+        total = image[:, :, 0].astype(np.uint16)
+        total += image[:, :, 1]
+        total += image[:, :, 2]
+        total //= 3
+        return total.astype(np.uint8)
+    raise ImageArrayError(
+        f"an image must have the shape (height, width) or (height, width, 3), not {image.shape}"
+    )
+
+
+class LandmarkPredictor:
+    """Places landmarks in images with a shape predictor or an ensemble of them.
+
+    The arithmetic is that of dlib's ``shape_predictor``, but coordinates are not rounded.
+    Several threads may use an instance at once, and run in parallel.
+
+    Examples
+    --------
+    >>> predictor = LandmarkPredictor(read_model(Path("merged.dat")))  # doctest: +SKIP
+    >>> predictor.predict(grey, [[120, 80, 219, 179]]).shape  # doctest: +SKIP
+    (1, 68, 2)
+    """
+
+    def __init__(self, model: ShapePredictor | ForestEnsemble) -> None:
+        self.model = model
+        if isinstance(model, ForestEnsemble):
+            self._members = model.members
+            self._shares = model.weights / model.weights.sum()
+        else:
+            self._members = (model,)
+            self._shares = np.ones(1)
+        for number, member in enumerate(self._members, start=1):
+            # Compiled code does not check indices.
+            problem = find_forest_problem(member)
+            if problem is not None:
+                where = f"member {number}: " if len(self._members) > 1 else ""
+                raise InconsistentModelError(f"{where}{problem}")
+
+    @property
+    def part_count(self) -> int:
+        """Number of landmarks."""
+        return self.model.part_count
+
+    @property
+    def initial_shape(self) -> Float32:
+        """The landmarks' initial positions, (parts, 2), in box coordinates."""
+        return self._members[0].initial_shape
+
+    def predict(self, grey: UInt8, boxes: ArrayLike) -> Float64:
+        """Place the landmarks of every face of an image.
+
+        Raises `ImageArrayError`: not a grey or RGB image of uint8, and `FaceBoxError` if a box is
+        not finite or has no area.
+
+        Parameters
+        ----------
+        grey : uint8, shape (height, width)
+            RGB images (height, width, 3) are converted by `to_grey`.
+        boxes : float, shape (faces, 4)
+            (left, top, right, bottom) in pixels, right and bottom inclusive as in dlib; they
+            may exceed the image.
+
+        Returns
+        -------
+        float64, shape (faces, parts, 2)
+            (x, y) in pixels, not rounded; the centre of the top left pixel is (0, 0).
+        """
+        image, checked = to_grey(grey), check_boxes(boxes)
+        starts = np.broadcast_to(self.initial_shape, (len(checked), self.part_count, 2))
+        return _to_pixels(self._run(image, checked, starts), checked)
+
+    def predict_from(
+        self, grey: UInt8, boxes: ArrayLike, starting_shapes: NDArray[np.floating[Any]]
+    ) -> Float64:
+        """Place landmarks as `predict`, from other starting shapes.
+
+        `grey` and `boxes`: as in `predict`. `starting_shapes`, float of shape (faces, parts, 2): in
+        box coordinates: (0, 0) top left corner, (1, 1) bottom right corner.
+        """
+        image, checked = to_grey(grey), check_boxes(boxes)
+        starts = np.asarray(starting_shapes, dtype=np.float32)
+        expected = (len(checked), self.part_count, 2)
+        if starts.shape != expected:
+            raise FaceBoxError(
+                f"starting shapes must have the shape {expected}, not {starts.shape}"
+            )
+        if not np.isfinite(starts).all():
+            raise FaceBoxError("starting shapes must be finite")
+        return _to_pixels(self._run(image, checked, starts), checked)
+
+    def _run(self, grey: UInt8, boxes: Float64, starts: Float32) -> Float64:
+        """Return the final shapes in box coordinates, averaged over the members."""
+        from aggregators.predictors.cascade_kernel import CascadeArrays, run_faces
+
+        mean: Float64 = np.zeros(starts.shape, dtype=np.float64)
+        for member, share in zip(self._members, self._shares, strict=True):
+            shapes = np.array(starts, dtype=np.float32, order="C")
+            arrays = (getattr(member, name) for name in CascadeArrays._fields)
+            run_faces(grey, boxes, shapes, CascadeArrays(*arrays))
+            mean += share * shapes
+        return mean
+
+
+def _to_pixels(shapes: Float64, boxes: Float64) -> Float64:
+    corners = boxes[:, np.newaxis, :2]
+    return shapes * (boxes[:, np.newaxis, 2:] - corners) + corners
+
+
+def check_boxes(boxes: ArrayLike) -> Float64:
+    """Return boxes as float64 (faces, 4), or raise `FaceBoxError`; four numbers are one box."""
+    try:
+        checked = np.array(boxes, dtype=np.float64, order="C", ndmin=2)
+    except (TypeError, ValueError) as error:
+        raise FaceBoxError(f"boxes must be numbers: {error}") from error
+    if checked.size == 0:
+        return checked.reshape(0, 4)
+    if checked.ndim != 2 or checked.shape[1] != 4:
+        raise FaceBoxError(
+            f"boxes must have the shape (faces, 4): left, top, right, bottom; not {checked.shape}"
+        )
+    good = np.isfinite(checked).all(axis=1)
+    good &= (checked[:, 2] > checked[:, 0]) & (checked[:, 3] > checked[:, 1])
+    if not good.all():
+        face = int(np.argmin(good))
+        left, top, right, bottom = (f"{value:g}" for value in checked[face])
+        raise FaceBoxError(
+            f"box {face} (left {left}, top {top}, right {right}, bottom {bottom}) must be finite "
+            "with left < right and top < bottom"
+        )
+    return checked

@@ -190,7 +190,7 @@ def _simulate(
 ) -> list[History]:
     from site_agent.federated.engines.simulator.engine import simulate, simulator_workers
     from site_agent.federated.engines.simulator.folder import open_run
-    from site_agent.runs.progress import part_of
+    from site_agent.runs import part_of
 
     done = []
     with open_run(output, data, network) as run, simulator_workers(len(data.sites)) as workers:

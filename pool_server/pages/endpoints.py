@@ -1,7 +1,8 @@
-"""Addresses for browsers and for whatever watches the server."""
+"""The first page, the addresses of all pages, and those for whatever watches the server."""
 
 from __future__ import annotations
 
+import asyncio
 from functools import lru_cache
 from types import ModuleType
 from typing import Literal
@@ -19,16 +20,17 @@ from pool_server.pages import (
     catalogue,
     comparing,
     describing,
-    home,
     login,
-    merging,
     model,
     rendering,
     rounds,
     uploading,
 )
-from pool_server.pages.showing import page_router
-from pool_server.pages.visitor import Anyone
+from pool_server.pages.showing import asking, page_router, show
+from pool_server.pages.visitor import Anyone, own_address
+from pool_server.wire.activity import EventPage
+from pool_server.wire.models import ModelPage
+from pool_server.wire.rounds import RoundPage
 
 router = APIRouter()
 pages = page_router()
@@ -101,14 +103,39 @@ def render_reference(app: FastAPI) -> str:
     )
 
 
+MOST_EVENTS, MOST_MODELS, MOST_ROUNDS = 20, 50, 50
+
+
+@pages.get("/")
+async def first_page(request: Request, visitor: Anyone) -> Response:
+    """Show rounds that wait, models with something wrong, drafts, and what happened."""
+    if visitor.caller is None:
+        address = own_address(request)
+        return await show(visitor, "landing.html", address=address)
+    api, site = visitor.api, visitor.member.site
+    rounds, own, events = await asyncio.gather(
+        asking(api.get(RoundPage, "/rounds", state="open", limit=MOST_ROUNDS)),
+        asking(api.get(ModelPage, "/models", site=site, state="any", limit=MOST_MODELS)),
+        asking(api.get(EventPage, "/events", newest=True, limit=MOST_EVENTS)),
+    )
+    models = own.items if own else []
+    return await show(
+        visitor,
+        "home.html",
+        rounds=[each for each in rounds.items if site in each.sites("waiting")] if rounds else [],
+        flagged=[each for each in models if each.flags and each.state != "withdrawn"],
+        drafts=[each for each in models if each.state in {"draft", "quarantined"}],
+        has_models=bool(models),
+        events=events.items if events else [],
+    )
+
+
 NOUNS: tuple[ModuleType, ...] = (
-    home,
     login,
     catalogue,
     describing,
     model,
     comparing,
-    merging,
     rounds,
     uploading,
     admin,

@@ -1,4 +1,4 @@
-"""Rounds: those that wait for one's site, and what each of them needs."""
+"""Rounds and what each needs, merges on the pool, and the scores of all models."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from pool_server.errors import RefusedError
 from pool_server.pages import comparing, pool_api, showing
 from pool_server.pages.matrix import Matrix, build_matrix
 from pool_server.pages.visitor import Anyone, Visitor
-from pool_server.wire.evaluations import HEADLINES
+from pool_server.wire.evaluations import HEADLINES, SCORES, EvaluationMatrix
+from pool_server.wire.merges import MERGE_KEY_PATTERN, MergeJobPage, MergeJobResponse
 from pool_server.wire.people import SiteList
 from pool_server.wire.rounds import (
     ROUND_KEY_PATTERN,
@@ -225,3 +226,47 @@ async def act_on_round(request: Request, visitor: Anyone, round_id: RoundId, act
     except pool_api.RefusedByApiError as refusal:
         return await _show_round(visitor, round_id, showing.refused_form(form, refusal))
     return showing.go_to(path)
+
+
+MergeId = Annotated[str, Path(pattern=MERGE_KEY_PATTERN)]
+UNDER_WAY = frozenset({"queued", "running"})
+
+
+@router.get("/merges")
+async def merges(visitor: Anyone, cursor: str = "") -> Response:
+    """List the merges of one's site; an admin of the pool sees all."""
+    found = await visitor.api.get(MergeJobPage, "/merges", cursor=cursor)
+    older = visitor.next_page(found.next_cursor)
+    return await showing.show(visitor, "merges.html", jobs=found.items, next_address=older)
+
+
+@router.get("/merges/{merge_id}")
+async def merge_page(visitor: Anyone, merge_id: MergeId) -> Response:
+    """Show how far a merge is, what it became, or why it failed."""
+    job = await visitor.api.get(MergeJobResponse, f"/merges/{merge_id}")
+    return await showing.show(visitor, "merge.html", job=job, is_under_way=job.state in UNDER_WAY)
+
+
+@router.post("/merges/{merge_id}/cancel")
+async def cancel(visitor: Anyone, merge_id: MergeId) -> Response:
+    """Cancel a merge."""
+    await visitor.api.send("POST", f"/merges/{merge_id}/cancel")
+    return showing.go_to(f"/merges/{merge_id}")
+
+
+@router.get("/evaluations")
+async def evaluations(
+    visitor: Anyone, score: str = "mean_error", kind: str = "", cursor: str = ""
+) -> Response:
+    """Show one score of all models by all sites."""
+    found = await visitor.api.get(
+        EvaluationMatrix, "/evaluations", score=score, kind=kind, cursor=cursor, limit=30
+    )
+    return await showing.show(
+        visitor,
+        "evaluations.html",
+        matrix=build_matrix(score, found.rows),
+        score_choices=[(name, meaning.words) for name, meaning in SCORES.items()],
+        score=score,
+        next_address=visitor.next_page(found.next_cursor),
+    )

@@ -19,7 +19,7 @@ from site_agent.bundles.layout import Bundle, open_bundle
 from site_agent.errors import BundleRefusedError, ForbiddenError, NotFoundError, SignatureError
 from site_agent.pool.requests import build_request
 from site_agent.pool.verification import SignaturePolicy
-from site_agent.runs.progress import Progress, no_progress, part_of
+from site_agent.runs import Progress, no_progress, part_of
 
 if TYPE_CHECKING:
     from site_agent.pool.client import PoolClient

@@ -34,8 +34,8 @@ from pool_server.wire.bundles import MOST_VERSIONS, PortableVersion
 from pool_server.wire.names import Digest
 from pool_server.wire.signatures.statements import canonical_json
 from site_agent.errors import BundleRefusedError
+from site_agent.runs import Progress
 from site_agent.runs.files import chunks
-from site_agent.runs.progress import Progress
 
 Schema = Literal["poolctl-bundle/1"]
 SCHEMA: Schema = "poolctl-bundle/1"

@@ -42,7 +42,7 @@ from site_agent.eyeblink.session_folder import (
 )
 from site_agent.eyeblink.video import recording as recordings
 from site_agent.eyeblink.video.camera import CameraReader
-from site_agent.runs.progress import Progress, no_progress, part_of
+from site_agent.runs import Progress, no_progress, part_of
 from site_agent.wording import count_words
 
 

@@ -18,14 +18,6 @@ from torch import nn
 from aggregators.models import StateDict
 from site_agent.datasets.egocentric import FIXATION, UNTRACKED, ClipSamples, ClipShape, join_clips
 from site_agent.datasets.gaze import records
-from site_agent.datasets.gaze.records import (
-    GazeDataset,
-    GazeSamples,
-    angular_errors_deg,
-    join_digests,
-    join_samples,
-    person_digests,
-)
 from site_agent.datasets.network_data import NetworkData, clips_of, gaze_of
 from site_agent.errors import InvalidInputError
 from site_agent.evaluation.gaze import few_shot_error, split_shots
@@ -37,7 +29,7 @@ from site_agent.evaluation.saliency import (
 )
 from site_agent.networks.architectures import find_architecture, is_crossed
 from site_agent.networks.files import MAP_PX, encode_gaze, predict_gaze, predict_maps, to_module
-from site_agent.runs.progress import Progress
+from site_agent.runs import Progress
 from site_agent.training import saliency
 from site_agent.training.cross_encoder import loop as pairs_loop
 from site_agent.training.gaze import loop
@@ -190,14 +182,14 @@ class GazeTask:
     most_output: ClassVar[float] = 10.0
     class_count: ClassVar[int] = 9
     drawing_layers: ClassVar[tuple[str, ...]] = ()
-    digests = staticmethod(person_digests)
+    digests = staticmethod(records.person_digests)
     to_tensors = staticmethod(loop.to_tensors)
     train_epoch = staticmethod(loop.train_epoch)
 
     @classmethod
     def read(
         cls, data: Path | NetworkData, persons: Sequence[str] = (), holdout: Holdout = "none"
-    ) -> GazeSamples:
+    ) -> records.GazeSamples:
         """Return all samples, or those outside the sessions that are held out."""
         samples = cls._usable(gaze_of(data), sorted(set(persons)) or None)
         return samples[~records.held_out_sessions(samples)] if holdout == "sessions" else samples
@@ -226,25 +218,27 @@ class GazeTask:
                 f"{path}: no person has two sessions, so that none can be held out",
                 hint="Hold out persons instead.",
             )
-        digest = join_digests(digests)
+        digest = records.join_digests(digests)
         if not held_out:
             return Division(digest, counts, None, None)
-        outer = join_samples(held_out)
+        outer = records.join_samples(held_out)
         reference = cls._score_constant(total / sum(counts.values()), outer)
         return Division(digest, counts, outer, PersonScores(reference, cls.measure))
 
     @staticmethod
-    def _usable(dataset: GazeDataset, persons: Sequence[str] | None) -> GazeSamples:
+    def _usable(dataset: records.GazeDataset, persons: Sequence[str] | None) -> records.GazeSamples:
         """Return the samples of persons that a network can be trained with."""
         return dataset.read(persons)
 
     @classmethod
-    def _score_constant(cls, gaze: NDArray[np.float64], samples: GazeSamples) -> dict[str, float]:
+    def _score_constant(
+        cls, gaze: NDArray[np.float64], samples: records.GazeSamples
+    ) -> dict[str, float]:
         """Return the score of each person for an answer that is always `gaze`."""
         return cls._by_person(np.tile(gaze, (len(samples), 1)), samples)
 
     @staticmethod
-    def classes(samples: GazeSamples) -> NDArray[np.int64]:
+    def classes(samples: records.GazeSamples) -> NDArray[np.int64]:
         """Return the bin of each gaze: three of yaw times three of pitch."""
         yaw, pitch = samples.gaze.T
         bins: NDArray[np.int64] = np.digitize(yaw, _YAW_EDGES).astype(np.int64)
@@ -257,7 +251,7 @@ class GazeTask:
         return taken
 
     @staticmethod
-    def split_home(samples: GazeSamples) -> tuple[GazeSamples, GazeSamples]:
+    def split_home(samples: records.GazeSamples) -> tuple[records.GazeSamples, records.GazeSamples]:
         """Hold back the last fifth of each person's samples; neighbours in time stay together."""
         is_home = np.zeros(len(samples), dtype=np.bool_)
         for person in np.unique(samples.person):
@@ -266,22 +260,24 @@ class GazeTask:
         return samples[~is_home], samples[is_home]
 
     @staticmethod
-    def score_home(module: nn.Module, home: GazeSamples, trained: GazeSamples) -> float:
+    def score_home(
+        module: nn.Module, home: records.GazeSamples, trained: records.GazeSamples
+    ) -> float:
         """Return by how much the angular error is smaller than that of the mean gaze."""
         found = predict_gaze(module, home.patches, home.head)
         constant = np.tile(trained.gaze.mean(axis=0), (len(home), 1))
-        error = float(angular_errors_deg(found, home.gaze).mean())
-        bar = float(angular_errors_deg(constant, home.gaze).mean())
+        error = float(records.angular_errors_deg(found, home.gaze).mean())
+        bar = float(records.angular_errors_deg(constant, home.gaze).mean())
         return max(0.0, 1.0 - error / bar) if bar > 0 else 0.0
 
     @classmethod
-    def score_persons(cls, module: nn.Module, samples: GazeSamples) -> dict[str, float]:
+    def score_persons(cls, module: nn.Module, samples: records.GazeSamples) -> dict[str, float]:
         """Return the mean angular error of each person in degrees."""
         return cls._by_person(predict_gaze(module, samples.patches, samples.head), samples)
 
     @staticmethod
-    def _by_person(found: NDArray[np.float64], samples: GazeSamples) -> dict[str, float]:
-        errors = angular_errors_deg(found, samples.gaze)
+    def _by_person(found: NDArray[np.float64], samples: records.GazeSamples) -> dict[str, float]:
+        errors = records.angular_errors_deg(found, samples.gaze)
         names = sorted({str(person) for person in samples.person})
         return {name: float(errors[samples.person == name].mean()) for name in names}
 
@@ -310,7 +306,7 @@ class RepresentationTask(GazeTask):
         return pairs_loop.train_epoch(*given, crossed=self.crossed, **options)
 
     @staticmethod
-    def classes(_samples: GazeSamples) -> NDArray[np.int64]:
+    def classes(_samples: records.GazeSamples) -> NDArray[np.int64]:
         """Raise `InvalidInputError`: sites that learn without labels tell nothing of them."""
         raise InvalidInputError(
             "found a network that learns without labels, expected one with classes of gaze",
@@ -318,7 +314,7 @@ class RepresentationTask(GazeTask):
         )
 
     @staticmethod
-    def _usable(dataset: GazeDataset, persons: Sequence[str] | None) -> GazeSamples:
+    def _usable(dataset: records.GazeDataset, persons: Sequence[str] | None) -> records.GazeSamples:
         """Return the frames with both eyes; raise `InvalidInputError` where there are none."""
         return records.require_both_eyes(dataset.read(persons), dataset.path)
 
@@ -326,12 +322,12 @@ class RepresentationTask(GazeTask):
     def _score_constant(
         cls,
         gaze: NDArray[np.float64],  # noqa: ARG003 (shots are of the person herself)
-        samples: GazeSamples,
+        samples: records.GazeSamples,
     ) -> dict[str, float]:
         return cls._score_features(np.empty((len(samples), 0)), samples)
 
     @staticmethod
-    def split_home(samples: GazeSamples) -> tuple[GazeSamples, GazeSamples]:
+    def split_home(samples: records.GazeSamples) -> tuple[records.GazeSamples, records.GazeSamples]:
         """Hold back the last fifth of each person's frames."""
         pairs = records.both_eyes(samples)
         is_home = np.zeros(len(pairs), dtype=np.bool_)
@@ -344,20 +340,22 @@ class RepresentationTask(GazeTask):
     def score_home(
         cls,
         module: nn.Module,
-        home: GazeSamples,
-        trained: GazeSamples,  # noqa: ARG003 (patches are scaled: their mean is 0)
+        home: records.GazeSamples,
+        trained: records.GazeSamples,  # noqa: ARG003 (patches are scaled: their mean is 0)
     ) -> float:
         """Return by how much a drawn patch is nearer than an even one."""
         return pairs_loop.drawing_score(module, home)
 
     @classmethod
-    def score_persons(cls, module: nn.Module, samples: GazeSamples) -> dict[str, float]:
+    def score_persons(cls, module: nn.Module, samples: records.GazeSamples) -> dict[str, float]:
         """Return the mean angular error of each person's own head in degrees."""
         features = encode_gaze(module, samples.patches)
         return cls._score_features(np.concatenate([features, samples.head], axis=1), samples)
 
     @staticmethod
-    def _score_features(features: NDArray[np.float64], samples: GazeSamples) -> dict[str, float]:
+    def _score_features(
+        features: NDArray[np.float64], samples: records.GazeSamples
+    ) -> dict[str, float]:
         found = {}
         for name in sorted({str(person) for person in samples.person}):
             own = np.flatnonzero(samples.person == name)
@@ -430,7 +428,7 @@ class SaliencyTask:
                 mean = reference_maps(fixed, MAP_PX, MAP_PX)["person-mean"]
                 maps = np.broadcast_to(mean, (*test.kind.shape, *mean.shape))
                 reference |= self._by_person(maps, test)
-        digest = join_digests(digests)
+        digest = records.join_digests(digests)
         if holdout == "none":
             return Division(digest, counts, None, None)
         if not reference:

@@ -17,12 +17,12 @@ from site_agent.pool.cache import ModelCache
 from site_agent.pool.connection import PoolConnection
 from site_agent.pool.receiving import Downloaded, receive_version
 from site_agent.pool.requests import build_request, parse_address, version_path
-from site_agent.pool.resources import administration, merges, rounds
+from site_agent.pool.resources import administration, rounds
 from site_agent.pool.resources import models as evaluations
 from site_agent.pool.resources.models import Models, Withdrawals
 from site_agent.pool.resources.signatures import Signatures
 from site_agent.pool.sending import Uploaded, hash_file, send_version
-from site_agent.runs.progress import Progress, no_progress
+from site_agent.runs import Progress, no_progress
 
 __all__ = ["Downloaded", "ModelQuery", "PoolClient", "Uploaded", "parse_address"]
 
@@ -86,10 +86,10 @@ class PoolClient:
         )
         self.rounds = rounds.Rounds(connection)
         self.secure = rounds.SecureSessions(connection)
-        self.merges = merges.Merges(connection)
+        self.merges = rounds.Merges(connection)
         self.events = administration.Events(connection)
-        self.uploads = merges.Uploads(connection)
-        self.bundles = merges.Bundles(connection)
+        self.uploads = rounds.Uploads(connection)
+        self.bundles = rounds.Bundles(connection)
         self.sites = administration.Sites(connection)
         self.users = administration.Users(connection)
         self.invitations = administration.Invitations(connection)

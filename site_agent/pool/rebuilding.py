@@ -18,11 +18,10 @@ from typing import TYPE_CHECKING
 
 from aggregators import methods
 from aggregators.errors import RecipeError
-from aggregators.methods import RECIPE_SUFFIX, Recipe, parse_recipe, read_recipe
 from aggregators.methods.registry import list_round_methods
 from pool_server.wire.models import ROUND_FILES
 from site_agent import errors
-from site_agent.runs.progress import Progress
+from site_agent.runs import Progress
 
 if TYPE_CHECKING:
     from site_agent.pool.resources.models import Models
@@ -37,7 +36,7 @@ class RecipeSources:
     """
 
     def __init__(self, folders: Iterable[Path] = (), models: Models | None = None) -> None:
-        self._recipes: dict[str, Recipe | None] = {}
+        self._recipes: dict[str, methods.Recipe | None] = {}
         self._addresses: dict[str, list[str]] = {}
         self._round_files: dict[str, str] = {}
         self._models = models
@@ -46,12 +45,12 @@ class RecipeSources:
             for recipe in _recipes_in(folder):
                 self.add(recipe)
 
-    def add(self, recipe: Recipe) -> None:
+    def add(self, recipe: methods.Recipe) -> None:
         """Know a recipe from now on; the first that makes a file counts."""
         if recipe.output is not None:
             self._recipes.setdefault(recipe.output.digest, recipe)
 
-    def recipe_of(self, digest: str) -> Recipe | None:
+    def recipe_of(self, digest: str) -> methods.Recipe | None:
         """Return the recipe of a merged file; None for one that was trained, or is not known."""
         if digest not in self._recipes:
             self.trace(digest)
@@ -92,7 +91,7 @@ class RecipeSources:
                 if node.depth <= 0:
                     self._recipes.setdefault(node.digest, None)
                 continue
-            self._recipes.setdefault(node.digest, parse_recipe(json.dumps(node.recipe)))
+            self._recipes.setdefault(node.digest, methods.parse_recipe(json.dumps(node.recipe)))
 
     def holdings(self, digest: str) -> dict[str, str]:
         """Return the digests of all that a file was merged from, and what to call each."""
@@ -107,10 +106,10 @@ class RecipeSources:
         return found
 
 
-def _recipes_in(folder: Path) -> Iterator[Recipe]:
-    for path in sorted(folder.glob(f"*{RECIPE_SUFFIX}")):
+def _recipes_in(folder: Path) -> Iterator[methods.Recipe]:
+    for path in sorted(folder.glob(f"*{methods.RECIPE_SUFFIX}")):
         try:
-            yield read_recipe(path)
+            yield methods.read_recipe(path)
         except RecipeError:
             continue
 

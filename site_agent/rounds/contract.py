@@ -14,7 +14,7 @@ from pool_server.wire.models import ModelVersionResponse
 from pool_server.wire.rounds import DEFAULT_LEAST_OTHERS, RoundResponse
 from site_agent.errors import ConflictError, InvalidInputError
 from site_agent.pool import profiles
-from site_agent.runs.progress import Progress
+from site_agent.runs import Progress
 
 if TYPE_CHECKING:
     from aggregators.methods.refitting import RefitSettings

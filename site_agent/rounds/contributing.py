@@ -37,7 +37,7 @@ from site_agent.errors import ConflictError
 from site_agent.pool.requests import require_field, require_same
 from site_agent.rounds import contract, kinds, provenance
 from site_agent.rounds.terms import check_terms, pin_terms
-from site_agent.runs.progress import Progress, no_progress, part_of
+from site_agent.runs import Progress, no_progress, part_of
 from site_agent.training_record import remember_learned
 
 if TYPE_CHECKING:

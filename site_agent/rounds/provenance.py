@@ -30,7 +30,7 @@ from site_agent.pool.rebuilding import RecipeSources
 from site_agent.pool.requests import parse_address, require_field, require_same
 from site_agent.rounds.kinds import find_site_part
 from site_agent.rounds.terms import find_first
-from site_agent.runs.progress import Progress, no_progress
+from site_agent.runs import Progress, no_progress
 from site_agent.wording import count_words
 
 if TYPE_CHECKING:

@@ -25,7 +25,7 @@ from site_agent.errors import ContributionWithheldError, InvalidInputError, Secu
 from site_agent.pool import profiles
 from site_agent.pool.requests import require_field
 from site_agent.rounds.contract import round_folder
-from site_agent.runs.progress import Progress, no_progress
+from site_agent.runs import Progress, no_progress
 
 if TYPE_CHECKING:
     from aggregators.secure_sum.layout import BitBudget

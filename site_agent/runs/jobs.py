@@ -20,8 +20,8 @@ from typing import Any, Literal
 
 from aggregators.whole_file import write_whole
 from site_agent.errors import BusyError, InvalidInputError, writing_to
+from site_agent.runs import Progress, no_progress
 from site_agent.runs.files import locked
-from site_agent.runs.progress import Progress, no_progress
 from site_agent.runs.workers import Task, Workers
 from site_agent.wording import duration_words
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Any
 
-from site_agent.runs.progress import Progress
+from site_agent.runs import Progress
 
 _PARENT_VARIABLE = "POOLCTL_PARENT_PROCESS"
 

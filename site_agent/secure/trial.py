@@ -35,7 +35,7 @@ from aggregators.whole_file import write_whole
 from site_agent.errors import InvalidInputError, SecureSumError
 from site_agent.pool.client import PoolClient
 from site_agent.pool.signing import create_key
-from site_agent.runs.progress import Progress, no_progress
+from site_agent.runs import Progress, no_progress
 from site_agent.runs.workers import start, stop
 from site_agent.secure.board import Board
 from site_agent.secure.charter import Charter, accept_charter, create_charter

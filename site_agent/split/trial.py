@@ -12,7 +12,7 @@ from pathlib import Path
 
 from site_agent.errors import InvalidInputError
 from site_agent.networks.files import new_network
-from site_agent.runs.progress import Progress, no_progress
+from site_agent.runs import Progress, no_progress
 from site_agent.secure.trial import party_process
 from site_agent.split import client, cuts, rounds_folder, training
 from site_agent.split.kits import AGGREGATOR, SERVER, Kit, provision, read_kit

@@ -12,8 +12,8 @@ from pathlib import Path
 
 from site_agent.datasets.conversion import ReadingOptions
 from site_agent.datasets.records import FaceDataset
+from site_agent.runs import Progress, no_progress
 from site_agent.runs.jobs import hold_folder
-from site_agent.runs.progress import Progress, no_progress
 from site_agent.studies import model_study
 from site_agent.studies.outcome import describe_study, make_table, write_outcome
 from site_agent.studies.parts import StudyData, describe_parts, whole_pixels, write_parts

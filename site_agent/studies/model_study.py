@@ -12,8 +12,8 @@ from pathlib import Path
 from site_agent.datasets.landmark_schemes import expand_parts
 from site_agent.datasets.records import part_names
 from site_agent.errors import InvalidInputError, TrainingDataError
+from site_agent.runs import Progress, no_progress
 from site_agent.runs.jobs import Job, JobOutcome, Schedule, State, do_jobs
-from site_agent.runs.progress import Progress, no_progress
 from site_agent.runs.workers import Task, Workers, processor_count, workers_that_fit
 from site_agent.studies.parts import StudyData, read_union
 from site_agent.studies.protocol import Protocol, StudySettings, plan_protocol

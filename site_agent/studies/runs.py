@@ -21,8 +21,7 @@ from typing import Any, TypeVar
 
 from site_agent.datasets.gaze.records import GazeSamples, person_digest
 from site_agent.errors import InvalidInputError, TrainingFailedError
-from site_agent.runs import jobs
-from site_agent.runs.progress import Progress, no_progress
+from site_agent.runs import Progress, jobs, no_progress
 from site_agent.runs.workers import Task, Workers, processor_count
 
 R = TypeVar("R")

@@ -24,7 +24,7 @@ from site_agent.datasets.records import (
 from site_agent.datasets.statistics import mean_eye_aspect_ratio
 from site_agent.errors import InvalidInputError, TrainingDataError
 from site_agent.evaluation.landmark_scores import CLOSED_EAR, normaliser_for
-from site_agent.runs.progress import Progress, no_progress
+from site_agent.runs import Progress, no_progress
 from site_agent.settings import Settings
 from site_agent.training import windows
 from site_agent.training.detector_plan import HogSvmSettings, plan_detector

@@ -27,7 +27,7 @@ from site_agent.datasets.records import (
 from site_agent.errors import TrainingDataError
 from site_agent.evaluation.detection import evaluate_detector
 from site_agent.faces.models import DETECTOR_FORMAT
-from site_agent.runs.progress import Progress, no_progress
+from site_agent.runs import Progress, no_progress
 from site_agent.training.detector_plan import DetectorPlan, HogSvmSettings, plan_detector
 from site_agent.training.windows import picked_window
 from site_agent.training.worker_process import HogSvmProgressReader, require_memory, run_worker

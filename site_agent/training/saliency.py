@@ -35,7 +35,7 @@ from site_agent.evaluation.saliency import (
 )
 from site_agent.networks.architectures import require_kind
 from site_agent.networks.files import clip_inputs, from_module, new_network, predict_maps, to_module
-from site_agent.runs.progress import Progress, no_progress, part_of
+from site_agent.runs import Progress, no_progress, part_of
 from site_agent.settings import Settings
 from site_agent.training_record import DataSummary, TrainingResult, begin_training
 

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import IO, Any, NamedTuple
 
 from site_agent.errors import TrainingDataError, TrainingFailedError
-from site_agent.runs.progress import Progress, no_progress
+from site_agent.runs import Progress, no_progress
 from site_agent.runs.workers import available_memory_bytes, start_python, stop
 from site_agent.training.worker import EVENT_MARK
 from site_agent.wording import duration_words

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from aggregators.errors import FaceBoxError, ImageArrayError
 from aggregators.models import Float32, Float64, Int64, UInt8
-from aggregators.predictors.landmarks import check_boxes
+from aggregators.predictors import check_boxes
 
 _FEWEST_FACES = 2
 

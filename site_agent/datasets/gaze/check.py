@@ -11,11 +11,10 @@ from site_agent.datasets.check import Finding, Severity
 from site_agent.datasets.gaze import records
 from site_agent.datasets.gaze.generic_layout import GENERIC
 from site_agent.datasets.gaze.mpiigaze import MPIIGAZE
-from site_agent.datasets.gaze.records import GazeDataset, GazeLayout
 from site_agent.errors import AnnotationFileError
-from site_agent.runs.progress import Progress, no_progress
+from site_agent.runs import Progress, no_progress
 
-LAYOUTS: tuple[GazeLayout, ...] = (GENERIC, MPIIGAZE)
+LAYOUTS: tuple[records.GazeLayout, ...] = (GENERIC, MPIIGAZE)
 
 
 def is_gaze_data(path: Path) -> bool:
@@ -23,13 +22,13 @@ def is_gaze_data(path: Path) -> bool:
     return any(layout.find(path) is not None for layout in LAYOUTS)
 
 
-def open_gaze(path: Path) -> GazeDataset:
+def open_gaze(path: Path) -> records.GazeDataset:
     """Open gaze data in any known layout."""
     layout, place = find_layout(path)
     return layout.open(place)
 
 
-def find_layout(path: Path) -> tuple[GazeLayout, Path]:
+def find_layout(path: Path) -> tuple[records.GazeLayout, Path]:
     """Return the layout of gaze data, and the path at which it is opened."""
     for layout in LAYOUTS:
         if (place := layout.find(path)) is not None:

@@ -21,7 +21,7 @@ from site_agent.datasets import egocentric
 from site_agent.datasets.synthetic.canvas import cloud
 from site_agent.errors import InvalidInputError
 from site_agent.pictures.video import write_video
-from site_agent.runs.progress import Progress, no_progress
+from site_agent.runs import Progress, no_progress
 from site_agent.tables import Column, Table, columns_of
 
 UInt8 = NDArray[np.uint8]

@@ -12,10 +12,9 @@ from site_agent.datasets.synthetic import portraits
 from site_agent.datasets.synthetic.canvas import Camera, Float64, UInt8, expose
 from site_agent.datasets.synthetic.head_model import Expression, Pose
 from site_agent.datasets.synthetic.persons import AgeGroup, person
-from site_agent.datasets.synthetic.portraits import draw_glasses
 from site_agent.datasets.synthetic.rendering import Light
 from site_agent.errors import InvalidInputError, writing_to
-from site_agent.runs.progress import Progress, no_progress
+from site_agent.runs import Progress, no_progress
 from site_agent.tables import Column, Table, columns_of
 
 TRUTH = Table(
@@ -238,7 +237,7 @@ def _taken(
     scene = portraits.background(rng, size, scenery)
     landmarks = portraits.draw_portrait(scene, portrait, light)
     if wearer:
-        draw_glasses(scene, landmarks, portrait.person.number, rng)
+        portraits.draw_glasses(scene, landmarks, portrait.person.number, rng)
     return expose(scene, camera, rng), landmarks
 
 

@@ -11,18 +11,16 @@ from typing import Any
 import numpy as np
 
 from site_agent.datasets.synthetic import canvas, conditioning, portraits
-from site_agent.datasets.synthetic.canvas import Camera, Float32, Float64, UInt8, expose, with_grain
 from site_agent.datasets.synthetic.eyes import Blink, closure_curve, random_blinks
 from site_agent.datasets.synthetic.head_model import Expression, Pose
 from site_agent.datasets.synthetic.persons import Person, person
-from site_agent.datasets.synthetic.portraits import draw_body
 from site_agent.datasets.synthetic.rendering import Light, PaintedHead, head_window, paint_head
 from site_agent.errors import InvalidInputError, writing_to
 from site_agent.pictures.video import TICKS_PER_S, write_video
-from site_agent.runs.progress import Progress, no_progress
+from site_agent.runs import Progress, no_progress
 from site_agent.tables import Column, Table, columns_of
 
-_Drawn = tuple[UInt8, tuple[float, float]]
+_Drawn = tuple[canvas.UInt8, tuple[float, float]]
 _Region = tuple[slice, slice]
 FRAMES = Table(
     "frames",
@@ -39,7 +37,7 @@ class VideoScene:
     """What stays the same through a video."""
 
     light: Light = field(default_factory=Light)
-    camera: Camera = field(default_factory=lambda: Camera(blur_px=0.6, noise=2.0))
+    camera: canvas.Camera = field(default_factory=lambda: canvas.Camera(blur_px=0.6, noise=2.0))
     scenery: portraits.Background = "room"
     drift_deg: float = 5.0
     drift_px: float = 5.0
@@ -60,7 +58,7 @@ def write_blink_video(
     who: int | Person | None = None,
     *,
     blinks: Sequence[Blink] | None = None,
-    closure: Callable[[Float64], Float64] | None = None,
+    closure: Callable[[canvas.Float64], canvas.Float64] | None = None,
     variable_frame_rate: bool = False,
     lost_frames: float = 0.0,
     size: tuple[int, int] = (640, 480),
@@ -106,7 +104,7 @@ def write_blink_video(
         path.parent.mkdir(parents=True, exist_ok=True)
         with FRAMES.open_csv(table) as write:
 
-            def counted() -> Iterator[tuple[float, UInt8]]:
+            def counted() -> Iterator[tuple[float, canvas.UInt8]]:
                 for index, (image, ears) in enumerate(_drawn_ahead(frames)):
                     if index % 10 == 0:
                         progress(index / len(times), f"drawing frame {index} of {len(times)}")
@@ -149,7 +147,7 @@ def _check(seconds: float, frame_rate_hz: float, lost: float, size: tuple[int, i
 
 def _frame_times(
     seconds: float, rate_hz: float, variable: bool, lost: float, rng: np.random.Generator
-) -> Float64:
+) -> canvas.Float64:
     count = max(1, round(seconds * rate_hz))
     steps = np.ones(count)
     if variable:
@@ -163,19 +161,19 @@ def _frame_times(
 
 def _frames(
     someone: Person,
-    times: Float64,
-    lids: Float64,
+    times: canvas.Float64,
+    lids: canvas.Float64,
     scene: VideoScene,
     *,
     size: tuple[int, int],
     rng: np.random.Generator,
-) -> Iterator[tuple[UInt8, tuple[float, float]]]:
+) -> Iterator[tuple[canvas.UInt8, tuple[float, float]]]:
     scale = scene.scale_px or 0.19 * min(size)
     centre = (size[0] / 2, size[1] * 0.45)
     portrait = portraits.Portrait(someone, centre, scale, Pose(), Expression(0.0, 0.15))
     head = paint_head(someone, portrait.expression, scale)
     room = portraits.background(rng, size, scene.scenery)
-    draw_body(room, someone, portraits.placement_of(portrait), portrait.pose, scene.light)
+    portraits.draw_body(room, someone, portraits.placement_of(portrait), portrait.pose, scene.light)
     film = Film(room, scene.camera, rng)
     poses, shifts = _drift(times, scene, rng)
     gazes = _gazes(times, rng)
@@ -209,33 +207,35 @@ class Film:
 
     _SPARE_PX = 64
 
-    def __init__(self, room: Float32, camera: Camera, rng: np.random.Generator) -> None:
+    def __init__(
+        self, room: canvas.Float32, camera: canvas.Camera, rng: np.random.Generator
+    ) -> None:
         self._room = room
         self._rng = rng
         self._camera = camera
         # Noise is drawn once, larger than a frame, and a new place of it taken for every frame.
         rows, columns = room.shape[:2]
         grain = np.full((rows + self._SPARE_PX, columns + self._SPARE_PX, 3), 128, np.float32)
-        noisy = expose(grain, Camera(0, camera.noise, grey=camera.grey), rng)
+        noisy = canvas.expose(grain, canvas.Camera(0, camera.noise, grey=camera.grey), rng)
         self._brighter = np.maximum(noisy, 128) - np.uint8(128)
         self._darker = np.uint8(128) - np.minimum(noisy, 128)
         self._quiet = replace(camera, noise=0.0, jpeg_quality=None)
         # The blur brings in what lies this far from a place.
         self._margin_px = int(np.ceil(2.5 * camera.blur_px))
         self._picture = room.copy()
-        self._taken_room = expose(room, self._quiet, rng)
+        self._taken_room = canvas.expose(room, self._quiet, rng)
 
     def take(
         self, moment: portraits.Portrait, head: PaintedHead, light: Light
-    ) -> tuple[UInt8, tuple[float, float]]:
+    ) -> tuple[canvas.UInt8, tuple[float, float]]:
         landmarks = portraits.draw_portrait(self._picture, moment, light, head, with_body=False)
         drawn, exposed, inner = self._changed(moment, head)
         clean = self._taken_room.copy()
-        clean[exposed] = expose(self._picture[drawn], self._quiet, self._rng)[inner]
+        clean[exposed] = canvas.expose(self._picture[drawn], self._quiet, self._rng)[inner]
         self._picture[drawn] = self._room[drawn]
         x, y = self._rng.integers(0, self._SPARE_PX, 2)
         place = (slice(y, y + clean.shape[0]), slice(x, x + clean.shape[1]))
-        image = with_grain(clean, self._brighter[place], self._darker[place])
+        image = canvas.with_grain(clean, self._brighter[place], self._darker[place])
         return image, portraits.eye_aspect_ratios(landmarks)
 
     def _changed(
@@ -259,7 +259,9 @@ class Film:
         return drawn, exposed, inner
 
 
-def _drift(times: Float64, scene: VideoScene, rng: np.random.Generator) -> tuple[Float64, Float64]:
+def _drift(
+    times: canvas.Float64, scene: VideoScene, rng: np.random.Generator
+) -> tuple[canvas.Float64, canvas.Float64]:
     """Slow sway of the head: angles in degrees, shape (n, 3); shifts in pixels, shape (n, 2)."""
     waves = np.zeros((len(times), 5))
     for column in range(5):
@@ -269,7 +271,7 @@ def _drift(times: Float64, scene: VideoScene, rng: np.random.Generator) -> tuple
     return waves[:, :3] * scene.drift_deg * (1.0, 0.7, 0.5), waves[:, 3:] * scene.drift_px
 
 
-def _gazes(times: Float64, rng: np.random.Generator) -> Float64:
+def _gazes(times: canvas.Float64, rng: np.random.Generator) -> canvas.Float64:
     """Where the eyes look: still, with a jump every second or two; shape (n, 2)."""
     length = float(times[-1]) + 1.0
     jumps = np.cumsum(rng.uniform(0.5, 2.5, int(length / 0.5) + 2))

@@ -22,8 +22,8 @@ from site_agent.eyeblink.pipeline import TraceFile, run_blink_analysis
 from site_agent.eyeblink.session import BlinkAnalysisSettings, BlinkSession
 from site_agent.eyeblink.session_folder import RECORD_NAME, REVIEWED_FOLDER, find_output
 from site_agent.eyeblink.video.recording import Recording
+from site_agent.runs import Progress, no_progress
 from site_agent.runs.jobs import Job, JobOutcome, Schedule, do_jobs, hold_folder
-from site_agent.runs.progress import Progress, no_progress
 from site_agent.runs.workers import Task, Workers, processor_count, workers_that_fit
 
 

@@ -15,10 +15,9 @@ from site_agent.datasets.landmark_schemes import IBUG_PARTS, RIGHT_EYE, eyes_of
 from site_agent.datasets.records import AnnotatedImage, FaceBox, FaceDataset, numbered_parts
 from site_agent.errors import InvalidInputError
 from site_agent.eyeblink import records
-from site_agent.eyeblink.records import Float64, UInt8
 from site_agent.eyeblink.review.actions import TrainingFrame
 from site_agent.eyeblink.review.review_session import ReviewSession
-from site_agent.runs.progress import Progress, no_progress
+from site_agent.runs import Progress, no_progress
 
 WANTED_EYE_WIDTH_PX = 60.0
 LARGEST_SCALE = 4
@@ -76,7 +75,9 @@ def export_training_set(
     return ExportedTrainingSet(path, len(images), corrected, scale)
 
 
-def _choose_frames(review: ReviewSession) -> list[tuple[TrainingFrame, records.FaceBox, Float64]]:
+def _choose_frames(
+    review: ReviewSession,
+) -> list[tuple[TrainingFrame, records.FaceBox, records.Float64]]:
     frames = [review.state.frames[number] for number in sorted(review.state.frames)]
     if not frames:
         raise InvalidInputError(
@@ -95,7 +96,7 @@ def _choose_frames(review: ReviewSession) -> list[tuple[TrainingFrame, records.F
     return faces
 
 
-def _face(review: ReviewSession, frame: TrainingFrame) -> tuple[records.FaceBox, Float64]:
+def _face(review: ReviewSession, frame: TrainingFrame) -> tuple[records.FaceBox, records.Float64]:
     box = review.result.frames.box(frame.frame)
     if frame.landmarks is not None and box is not None:
         return box, np.array(frame.landmarks, dtype=np.float64)
@@ -110,14 +111,14 @@ def _face(review: ReviewSession, frame: TrainingFrame) -> tuple[records.FaceBox,
     return placed.box, placed.landmarks
 
 
-def _fitting_scale(landmarks: list[Float64]) -> int:
+def _fitting_scale(landmarks: list[records.Float64]) -> int:
     widths = [float(np.linalg.norm(eye[0] - eye[3])) for face in landmarks for eye in eyes_of(face)]
     typical = float(np.median(widths))
     return min(LARGEST_SCALE, max(1, math.ceil(WANTED_EYE_WIDTH_PX / max(typical, 1.0))))
 
 
 def _annotate(
-    picture: UInt8, path: Path, box: records.FaceBox, landmarks: Float64, scale: int
+    picture: records.UInt8, path: Path, box: records.FaceBox, landmarks: records.Float64, scale: int
 ) -> AnnotatedImage:
     height, width = picture.shape[:2]
     larger = Image.fromarray(picture).resize(
@@ -134,7 +135,7 @@ def _annotate(
     return AnnotatedImage(path, (face,), *larger.size)
 
 
-def _named_parts(landmarks: Float64) -> dict[str, tuple[float, float]]:
+def _named_parts(landmarks: records.Float64) -> dict[str, tuple[float, float]]:
     """Name landmarks as in the iBUG scheme, so that those of the eyes fit files of all 68."""
     if len(landmarks) == IBUG_PARTS:
         return numbered_parts(landmarks)

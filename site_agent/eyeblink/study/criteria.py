@@ -23,7 +23,7 @@ from site_agent.eyeblink.records import Float64
 from site_agent.eyeblink.session import BlinkAnalysisSettings
 from site_agent.eyeblink.study import learning_curve
 from site_agent.plain_json import plain
-from site_agent.runs.progress import Progress, no_progress
+from site_agent.runs import Progress, no_progress
 from site_agent.wording import count_words
 
 # Settings that a criterion's name includes.

@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from site_agent.datasets.gaze import records as gaze
-from site_agent.datasets.gaze.records import both_eyes
 from site_agent.errors import TrainingFailedError
 from site_agent.evaluation.gaze import draw_shots, few_shot_error
 from site_agent.federated.plan import make_plan
 from site_agent.networks.files import new_network, predict_gaze, to_module
-from site_agent.runs.progress import Progress
+from site_agent.runs import Progress
 from site_agent.studies.cross_encoder.settings import FEDERATED
 from site_agent.studies.eyes import StudyJob, StudySamples, spread_over_sessions
 from site_agent.training.cross_encoder import gaze_head
@@ -90,7 +89,7 @@ def _sites(job: StudyJob, samples: StudySamples) -> StudySamples:
     for name in job.run.train:
         left, right = samples[name][0::2], samples[name][1::2]
         parts = [spread_over_sessions(eyes, job.settings.site_frames) for eyes in (left, right)]
-        found[name] = both_eyes(gaze.join_samples(parts))
+        found[name] = gaze.both_eyes(gaze.join_samples(parts))
     return found
 
 

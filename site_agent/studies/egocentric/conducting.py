@@ -22,7 +22,7 @@ from typing import Any
 from site_agent.datasets.egocentric import ClipSamples, EgocentricDataset
 from site_agent.datasets.gaze.records import GazeSamples
 from site_agent.errors import InvalidInputError
-from site_agent.runs.progress import Progress, part_of
+from site_agent.runs import Progress, part_of
 from site_agent.studies.egocentric import one_run
 from site_agent.studies.egocentric.protocol import (
     DATA,

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from aggregators.whole_file import whole_file
 from site_agent.attacks.leaks import LEAKS
 from site_agent.datasets.gaze.records import GazeDataset
-from site_agent.runs.progress import Progress, part_of
+from site_agent.runs import Progress, part_of
 from site_agent.studies.privacy.persons import (
     PrivacySettings,
     describe_persons,

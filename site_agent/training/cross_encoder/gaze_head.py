@@ -20,7 +20,6 @@ from pydantic import Field
 from aggregators.formats import file_digest
 from aggregators.models import StateDict
 from site_agent.datasets.gaze import records as gaze
-from site_agent.datasets.gaze.records import HELD_OUT_SHARE
 from site_agent.errors import InvalidInputError, TrainingDataError
 from site_agent.evaluation.gaze import draw_shots, few_shot_error, find_components, fit_head
 from site_agent.networks.architectures import require_kind
@@ -32,7 +31,7 @@ from site_agent.networks.files import (
     to_inputs,
     to_module,
 )
-from site_agent.runs.progress import Progress, no_progress
+from site_agent.runs import Progress, no_progress
 from site_agent.settings import Settings
 from site_agent.training.overlap import training_records
 from site_agent.training_record import DataSummary, TrainingResult, begin_training
@@ -53,7 +52,7 @@ class GazeHeadSettings(Settings, error=InvalidInputError):
     """Whose samples are the shots; empty: all persons."""
     shots: int = Field(default=100, ge=0, le=1_000_000)
     """Labelled samples, drawn from the sessions that are not held out; 0: all."""
-    validation: float = Field(default=HELD_OUT_SHARE, ge=0, lt=1)
+    validation: float = Field(default=gaze.HELD_OUT_SHARE, ge=0, lt=1)
     """Share of each person's sessions that is held out to test the head, below 1; 0: none."""
     seed: int = Field(default=0, ge=0, lt=2**63)
     """Of the shots, and of the random encoder that stands beside."""

@@ -11,7 +11,7 @@ from pydantic import Field
 from site_agent.datasets.gaze import records as gaze
 from site_agent.errors import InvalidInputError, TrainingDataError
 from site_agent.networks.architectures import is_crossed, require_kind
-from site_agent.runs.progress import Progress, no_progress, part_of
+from site_agent.runs import Progress, no_progress, part_of
 from site_agent.settings import Settings
 from site_agent.training_record import DataSummary, TrainingResult, begin_training
 

@@ -11,10 +11,9 @@ from pydantic import Field
 from aggregators.formats import file_digest
 from aggregators.models import StateDict
 from site_agent.datasets.gaze import records as gaze
-from site_agent.datasets.gaze.records import HELD_OUT_SHARE
 from site_agent.errors import InvalidInputError, TrainingDataError
 from site_agent.plain_json import plain
-from site_agent.runs.progress import Progress, no_progress, part_of
+from site_agent.runs import Progress, no_progress, part_of
 from site_agent.settings import Settings
 from site_agent.training.overlap import training_records
 from site_agent.training_record import BegunTraining, DataSummary, TrainingResult, begin_training
@@ -33,7 +32,7 @@ class GazeSettings(Settings, error=InvalidInputError):
     """The largest number of passes over the samples."""
     patience: int = Field(default=5, ge=1, le=100_000)
     """Stop after so many epochs without a smaller validation error."""
-    validation: float = Field(default=HELD_OUT_SHARE, ge=0, lt=1)
+    validation: float = Field(default=gaze.HELD_OUT_SHARE, ge=0, lt=1)
     """Share of each person's sessions that is held out for validation, below 1. 0: none, and the
     network after the last epoch is kept."""
     optimiser: Literal["adam", "sgd"] = "adam"

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from site_agent.runs.progress import no_progress
+from site_agent.runs import no_progress
 from site_agent.studies.egocentric.conducting import conduct_egocentric_study
 from site_agent.studies.egocentric.one_run import draw_world, load_samples, write_samples
 from site_agent.studies.egocentric.protocol import (

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from site_agent.errors import InvalidInputError, TrainingFailedError
-from site_agent.runs.progress import Progress, no_progress
+from site_agent.runs import Progress, no_progress
 from site_agent.studies.runs import Conduct, StudyResults, open_study
 
 PERSONS = {"p00": "a", "p01": "b"}

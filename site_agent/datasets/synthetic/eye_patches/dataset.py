@@ -22,7 +22,7 @@ from site_agent.datasets.synthetic.eye_patches.persons import (
 )
 from site_agent.datasets.synthetic.eye_patches.rendering import EyeFrames, render_patches
 from site_agent.errors import InvalidInputError
-from site_agent.runs.progress import Progress, no_progress
+from site_agent.runs import Progress, no_progress
 from site_agent.settings import Settings
 
 _FRAME_STREAM, _NOISE_STREAM, _CAMERA_STREAM = 0xF4A, 0x40E, 0xCA3

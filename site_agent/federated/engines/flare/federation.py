@@ -21,10 +21,9 @@ from site_agent.errors import BusyError, FederationError, InvalidInputError
 from site_agent.federated.engines.flare import messages
 from site_agent.federated.engines.flare.jobs import write_job
 from site_agent.federated.engines.flare.kits import SUBMITTER, Kit, require_flare
-from site_agent.federated.engines.flare.messages import RoundReport
 from site_agent.federated.plan import FederationPlan, digest_run
+from site_agent.runs import Progress
 from site_agent.runs.files import locked
-from site_agent.runs.progress import Progress
 
 _BASE, _PLAN, _BLOCK = "base.safetensors", "plan.json", ".block-"
 _POLL_S = 1.0
@@ -58,7 +57,7 @@ class FederationFolder:
             write_whole(place, f"{content}\n")
 
     @property
-    def reports(self) -> tuple[RoundReport, ...]:
+    def reports(self) -> tuple[messages.RoundReport, ...]:
         """The rounds that are done, in their order."""
         place = self.folder / messages.REPORT
         return messages.read_reports(place.read_bytes()) if place.is_file() else ()
@@ -71,7 +70,7 @@ class FederationFolder:
         """Return the name of the job that goes on after so many rounds."""
         return f"{digest_run(self.plan, self.first_base)[:12]}-{done + 1}"
 
-    def add(self, results: Path) -> tuple[RoundReport, ...]:
+    def add(self, results: Path) -> tuple[messages.RoundReport, ...]:
         """Take over the rounds of a block, and return what became of them."""
         place = results / messages.REPORT
         made = messages.read_reports(place.read_bytes()) if place.is_file() else ()
@@ -94,7 +93,7 @@ def hold_rounds(
     *,
     block_rounds: int,
     round_limit_s: float,
-    on_round: Callable[[RoundReport], None],
+    on_round: Callable[[messages.RoundReport], None],
     progress: Progress,
 ) -> None:
     """Hold the rounds of a plan that are not done yet.
@@ -164,7 +163,7 @@ def _hold_block(
     block_rounds: int,
     round_limit_s: float,
     progress: Progress,
-) -> tuple[tuple[RoundReport, ...], str]:
+) -> tuple[tuple[messages.RoundReport, ...], str]:
     """Run one job; return what became of its rounds, and why there may be none."""
     done, total = len(federation.reports), federation.plan.rounds
     rounds = min(block_rounds, total - done)
@@ -274,7 +273,7 @@ class FederationSession:
             and (job["status"] != "RUNNING" or job["job_id"] in running)
         }
 
-    def rounds_done(self, job: str) -> tuple[RoundReport, ...]:
+    def rounds_done(self, job: str) -> tuple[messages.RoundReport, ...]:
         """Return the rounds of a running job so far."""
         with self._translate_errors("read a job's progress"):
             stats = self._session.show_stats(job, "server")

@@ -19,18 +19,12 @@ from aggregators.methods.registry import find_method
 from aggregators.models import OptimiserState, StateDict
 from site_agent.errors import TrainingFailedError
 from site_agent.federated.engines.simulator import folder as run_folder
-from site_agent.federated.engines.simulator.folder import (
-    DividedData,
-    SiteData,
-    read_once,
-    score_network,
-)
 from site_agent.federated.local_training import train_at_site
 from site_agent.federated.personal import PersonalStore, assemble
 from site_agent.federated.plan import FederationPlan, combine_files
 from site_agent.networks.files import read_network
+from site_agent.runs import Progress, no_progress
 from site_agent.runs.jobs import Job, JobOutcome, Schedule, do_jobs
-from site_agent.runs.progress import Progress, no_progress
 from site_agent.runs.workers import Task, Workers, processor_count, workers_that_fit
 
 _WORKER_BYTES = 400 * 1024**2
@@ -40,7 +34,7 @@ _WORKER_BYTES = 400 * 1024**2
 def simulate(
     plan: FederationPlan,
     run: run_folder.RunFolder,
-    data: DividedData,
+    data: run_folder.DividedData,
     workers: Workers,
     progress: Progress = no_progress,
 ) -> run_folder.History:
@@ -67,7 +61,7 @@ def _hold(
     plan: FederationPlan,
     number: int,
     folder: run_folder.MethodFolder,
-    data: DividedData,
+    data: run_folder.DividedData,
     workers: Workers,
     *,
     report: Callable[[float, str], None],
@@ -135,21 +129,23 @@ def _shares(store: PersonalStore | None, sites: Iterable[str]) -> dict[str, floa
     return {site: part.share for site, part in parts.items() if part is not None}
 
 
-def _score(network: StateDict, data: DividedData, store: PersonalStore | None) -> dict[str, float]:
+def _score(
+    network: StateDict, data: run_folder.DividedData, store: PersonalStore | None
+) -> dict[str, float]:
     """Return the score of each held-out person, with the personal parts of its site if any."""
     assert data.held_out is not None, "the caller has looked"
     if store is None:
-        return score_network(network, data.held_out, data.task)
+        return run_folder.score_network(network, data.held_out, data.task)
     scores: dict[str, float] = {}
     left = np.ones(len(data.held_out), dtype=np.bool_)
     for site, own in data.sites.items():
         is_own = np.isin(data.held_out.person, own.persons)
         if is_own.any():
             assembled = assemble(network, store.newest(site))
-            scores.update(score_network(assembled, data.held_out[is_own], data.task))
+            scores.update(run_folder.score_network(assembled, data.held_out[is_own], data.task))
             left &= ~is_own
     if left.any():
-        scores.update(score_network(network, data.held_out[left], data.task))
+        scores.update(run_folder.score_network(network, data.held_out[left], data.task))
     return dict(sorted(scores.items()))
 
 
@@ -161,7 +157,7 @@ class SiteRound:
     """
 
     site: str
-    data: SiteData
+    data: run_folder.SiteData
     base: Path
     base_digest: str
     round_number: int
@@ -175,7 +171,7 @@ def train_site(job: SiteRound, _progress: Progress) -> str:
     done = train_at_site(
         read_network_once(job.base, job.base_digest),
         job.base_digest,
-        read_once(job.data),
+        run_folder.read_once(job.data),
         job.plan.training,
         site=job.site,
         round_number=job.round_number,

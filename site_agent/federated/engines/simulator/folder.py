@@ -36,8 +36,8 @@ from site_agent.errors import BusyError, InvalidInputError
 from site_agent.federated.personal import PersonalStore
 from site_agent.federated.plan import FederationPlan, first_model, read_plan
 from site_agent.federated.tasks import Holdout, PersonScores, Task
+from site_agent.runs import Progress, no_progress
 from site_agent.runs.files import locked
-from site_agent.runs.progress import Progress, no_progress
 from site_agent.runs.workers import processor_count
 
 

@@ -28,7 +28,7 @@ from site_agent.federated.local_training import train_contribution
 from site_agent.federated.plan import make_plan
 from site_agent.federated.tasks import RepresentationTask, task_of
 from site_agent.networks.files import new_network, predict_gaze, read_network, to_module
-from site_agent.runs.progress import Progress
+from site_agent.runs import Progress
 from site_agent.training.cross_encoder.gaze_head import (
     BASELINES,
     OWN,
