@@ -9,7 +9,7 @@ from cli.frame.options import Argument, DryRunOption, Option, SiteOption, YesOpt
 from cli.frame.output import Invocation, Reply, TableText
 
 if TYPE_CHECKING:
-    from pool_server.wire.signatures.signatures import KeyResponse
+    from pool_server.wire.signatures import KeyResponse
     from site_agent.pool.client import PoolClient
     from site_agent.pool.signing import SigningKey
 

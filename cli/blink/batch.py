@@ -12,7 +12,7 @@ from cli.frame.addresses import first_lines, is_address, model_files
 from cli.frame.errors import InputMissingError, UsageError, incomplete
 from cli.frame.options import Argument, DryRunOption, Option, command, single
 from cli.frame.output import Invocation, Reply, TableText
-from site_agent.eyeblink.batch.batch import plan_session, run_batch
+from site_agent.eyeblink.batch import plan_session, run_batch
 from site_agent.eyeblink.batch.sessions import (
     find_sessions,
     read_session_table,
@@ -20,14 +20,14 @@ from site_agent.eyeblink.batch.sessions import (
     with_models,
 )
 from site_agent.eyeblink.outputs.registry import check_requested
-from site_agent.eyeblink.study.study import write_study
+from site_agent.eyeblink.study import write_study
 from site_agent.wording import count_words
 
 if TYPE_CHECKING:
     from site_agent.eyeblink.batch.record import BatchResult, SessionOutcome
     from site_agent.eyeblink.batch.sessions import BatchSession, SessionList
     from site_agent.eyeblink.session import BlinkAnalysisSettings
-    from site_agent.eyeblink.study.study import StudySummary
+    from site_agent.eyeblink.study import StudySummary
 
 app = single()
 

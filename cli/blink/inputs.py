@@ -17,9 +17,9 @@ from site_agent.eyeblink import pipeline
 from site_agent.eyeblink.batch.sessions import LEFT_OUT
 from site_agent.eyeblink.pipeline import run_blink_analysis
 from site_agent.eyeblink.session import BlinkAnalysisSettings
+from site_agent.eyeblink.study import write_criteria
 from site_agent.eyeblink.study.criteria import compare_criteria, default_criteria, read_criteria
 from site_agent.eyeblink.study.sessions import read_study
-from site_agent.eyeblink.study.study import write_criteria
 from site_agent.eyeblink.video.camera import CameraReader, stopped_by_interrupt
 from site_agent.eyeblink.video.recording import Recording
 

@@ -25,7 +25,7 @@ from cli.frame.output import Invocation, Reply, Report, TableText
 
 if TYPE_CHECKING:
     from aggregators.models import StateDict
-    from site_agent.federated.engines.simulator.folder import DividedData, History
+    from site_agent.federated.engines.simulation_folder import DividedData, History
     from site_agent.federated.plan import FederationPlan
     from site_agent.federated.tasks import PersonScores
 
@@ -131,7 +131,7 @@ def simulate(
     FOLDER gets all networks, what was measured (history.json) and a plot. After an interruption,
     run the same command again to continue; with more rounds or other methods, it adds them.
     """
-    from site_agent.federated.engines.simulator.folder import divide
+    from site_agent.federated.engines.simulation_folder import divide
     from site_agent.federated.tasks import task_of_network
     from site_agent.networks.files import new_network, read_network
 
@@ -188,8 +188,8 @@ def _simulate(
     network: StateDict,
     report: Report,
 ) -> list[History]:
-    from site_agent.federated.engines.simulator.engine import simulate, simulator_workers
-    from site_agent.federated.engines.simulator.folder import open_run
+    from site_agent.federated.engines.simulation_folder import open_run
+    from site_agent.federated.engines.simulator import simulate, simulator_workers
     from site_agent.runs import part_of
 
     done = []

@@ -298,7 +298,7 @@ def train(
     The persons are dealt to the sites. FOLDER gets the kits, the network and what it took, beside
     what FedAvg would have moved. After an interruption, run the same command again to continue.
     """
-    from site_agent.federated.engines.simulator.folder import divide, score_network
+    from site_agent.federated.engines.simulation_folder import divide, score_network
     from site_agent.federated.tasks import GazeTask, PersonScores
     from site_agent.networks.files import read_network
     from site_agent.split.rounds_folder import assemble as join

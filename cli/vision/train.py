@@ -15,7 +15,7 @@ from cli.frame.output import Invocation, Reply, TableText
 from cli.frame.settings_options import SettingsOptions
 from cli.options import versions
 from cli.options.data import FacesArgument, ImagesOption, read_joined_faces, reading_from
-from cli.vision import train_cross_encoder, train_gaze, train_saliency
+from cli.vision import train_cross_encoder, train_gaze
 from cli.vision.train_gaze import Afterwards, TrainingOptions, plain_record, upload_trained
 from site_agent.plain_json import plain
 from site_agent.training.detector_plan import HogSvmSettings
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
 app = group("Train a face detector, a landmark model or a gaze network.")
 app.add_typer(train_gaze.app)
-app.add_typer(train_saliency.app)
 app.add_typer(train_cross_encoder.app)
 
 # Photographs of groups have faces smaller than the window; they are doubled only where needed.

@@ -1,9 +1,10 @@
-"""``poolctl train gaze``: networks from a site's own eye patches."""
+"""``poolctl train gaze`` and ``train saliency``: networks from a site's own data."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,6 +16,8 @@ from cli.frame.output import Invocation, Reply, TableText
 from cli.frame.settings_options import SettingsOptions
 from cli.options.data import read_face_file
 from cli.options.versions import NewVersionOptions, model_address
+from cli.vision.clips import score_table
+from site_agent.datasets.egocentric import open_egocentric
 from site_agent.datasets.gaze.check import open_gaze
 from site_agent.errors import ForbiddenError
 from site_agent.training.gaze.training import (
@@ -25,6 +28,7 @@ from site_agent.training.gaze.training import (
     start_network,
     train_gaze,
 )
+from site_agent.training.saliency import SaliencySettings, train_saliency
 from site_agent.training_record import read_training_metadata
 
 if TYPE_CHECKING:
@@ -32,7 +36,6 @@ if TYPE_CHECKING:
     from site_agent.datasets.gaze.records import GazeDataset
     from site_agent.datasets.records import FaceDataset
     from site_agent.training_record import TrainingRecord, TrainingResult
-
 
 Tested = tuple["Path | None", "ReadingOptions | None"]
 """A test set of faces, and how it is read."""
@@ -238,3 +241,56 @@ def _describe_result(
         **plain_record(record),
     }
     return data, text
+
+
+SALIENCY_SETTINGS = SettingsOptions(
+    SaliencySettings(),
+    "settings train saliency",
+    ("architecture", "persons", "epochs", "learning_rate", "seed"),
+)
+
+
+@command(
+    app,
+    "saliency",
+    "train saliency clips/ -o look.safetensors",
+    "train saliency clips/ -o p01.safetensors --persons P01 --epochs 30",
+    "train saliency clips/ -o small.safetensors --architecture glc-small",
+    parameters=SALIENCY_SETTINGS.parameters(),
+)
+def saliency(
+    invocation: Invocation,
+    dataset: Annotated[
+        Path, Argument("A folder with clips.csv, or as EGTEA Gaze+ or Ego4D has it.", "CLIPS")
+    ],
+    *,
+    training: TrainingOptions,
+    **settings: Any,
+) -> Reply:
+    """Train a network that finds where a person looks in clips of a head-mounted camera.
+
+    The network of the best validation score is kept, and scored on the test clips beside maps that
+    know no picture: each person's mean, the centre, and the uniform one. Run an interrupted
+    training again to go on. 'poolctl dataset synth-egocentric' draws clips to try it with.
+    """
+    chosen = SALIENCY_SETTINGS.take(settings)
+    if not dataset.is_dir():
+        raise InputMissingError(f"{dataset}: no such folder; expected egocentric clips")
+    data = open_egocentric(dataset)
+    target = training.target(dataset.resolve().name)
+    recorded = json.loads(json.dumps(asdict(chosen)))
+    after = training.prepare(invocation, target, recorded, lambda: data.digest)
+    with goes_on_when_repeated(), invocation.progress("train saliency") as report:
+        result, scores = train_saliency(data, target, chosen, report)
+    record = result.record
+    words = [
+        f"{result.model_path}  ({record.details['architecture']}, "
+        f"{count_words(record.data.persons, 'person')}, {record.data.images} frames, "
+        f"{count_words(record.details['epochs'], 'epoch')}, {record.duration_s:.0f} s)"
+    ]
+    text: list[str | TableText] = list(words)
+    if scores is not None:
+        text.insert(0, scores.verdict)
+        text.append(score_table(scores))
+    plain = {"model": result.model_path, "test_scores": record.details["test_scores"]}
+    return upload_trained(invocation, result, after, plain, text)

@@ -25,8 +25,8 @@ from pool_server.http.identity import Caller, SignedIn, Uploader, needs
 from pool_server.http.parameters import SiteName, describe
 from pool_server.http.session import Parts, ReadingSession, WritingSession
 from pool_server.people.sites import get_site
+from pool_server.wire import signatures
 from pool_server.wire.names import DIGEST_PATTERN
-from pool_server.wire.signatures import signatures
 from pool_server.wire.signatures.keys import PublicKey, pae
 from pool_server.wire.signatures.statements import Revocation
 

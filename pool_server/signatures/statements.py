@@ -29,8 +29,8 @@ from pool_server.registry.withdrawal_status import subject_of
 from pool_server.settings import PoolSettings
 from pool_server.signatures import keys
 from pool_server.wire.merges import recipe_digest
+from pool_server.wire.signatures import SignedStatement, StatementResponse
 from pool_server.wire.signatures.keys import Envelope, PublicKey
-from pool_server.wire.signatures.signatures import SignedStatement, StatementResponse
 from pool_server.wire.signatures.statements import (
     VersionFacts,
     differences,

@@ -5,9 +5,9 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
-from pool_server.wire import cards, data_use, names
+from pool_server.wire import cards, data_use, names, signatures
 from pool_server.wire.evaluations import DatasetName, Score, ShortText, SplitName
-from pool_server.wire.signatures import keys, signatures, statements
+from pool_server.wire.signatures import keys, statements
 
 MOST_ADDRESSES = 500
 MOST_VERSIONS = 10_000

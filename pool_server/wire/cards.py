@@ -19,7 +19,7 @@ from pydantic import BaseModel, Field, StringConstraints, model_validator
 
 from pool_server.wire.evaluations import Score
 from pool_server.wire.names import Digest, FiniteFloat, ItemList, Line, RequestModel
-from pool_server.wire.signatures.signatures import SignedStatement
+from pool_server.wire.signatures import SignedStatement
 
 MOST_CARD_CHARACTERS = 200_000
 MOST_FRONT_MATTER_CHARACTERS = 64_000

@@ -7,7 +7,7 @@ from pydantic import BaseModel, Field, StringConstraints, computed_field
 
 from pool_server.wire import names
 from pool_server.wire.data_use import TermResponse
-from pool_server.wire.signatures.signatures import SignedStatement
+from pool_server.wire.signatures import SignedStatement
 from pool_server.wire.signatures.statements import SignatureSummary
 from pool_server.wire.withdrawals import Withdrawal, WithdrawalFlag, WithdrawalReason
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, Field
 
 from pool_server.wire import cards, data_use, data_use_rules, models, names
-from pool_server.wire.signatures.signatures import SignedStatement
+from pool_server.wire.signatures import SignedStatement
 
 MOST_TERMS = 32
 

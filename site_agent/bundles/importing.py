@@ -11,8 +11,8 @@ from pool_server.wire.bundles import PortableEvaluation, PortableVersion
 from pool_server.wire.data_use import Term
 from pool_server.wire.evaluations import EvaluationResponse
 from pool_server.wire.models import ModelVersionResponse, Visibility
+from pool_server.wire.signatures import ForeignKey, SignedStatement
 from pool_server.wire.signatures.keys import readable_fingerprint
-from pool_server.wire.signatures.signatures import ForeignKey, SignedStatement
 from pool_server.wire.uploads import UploadRequest
 from site_agent.bundles.inspecting import BundleReport, InspectedVersion, inspect_bundle
 from site_agent.bundles.layout import Bundle, open_bundle

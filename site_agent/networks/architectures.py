@@ -51,14 +51,14 @@ def _resnet18() -> nn.Module:
 
 
 def _encoder(*, small: bool) -> nn.Module:
-    from site_agent.networks.cross_encoder import ResNetEncoder, SmallEncoder
+    from site_agent.networks.gaze_modules import ResNetEncoder, SmallEncoder
 
     return SmallEncoder() if small else ResNetEncoder()
 
 
 def _gaze_head(*, small: bool) -> Callable[[], nn.Module]:
     def build() -> nn.Module:
-        from site_agent.networks.cross_encoder import GazeHead
+        from site_agent.networks.gaze_modules import GazeHead
 
         return GazeHead(_encoder(small=small))
 
@@ -67,7 +67,7 @@ def _gaze_head(*, small: bool) -> Callable[[], nn.Module]:
 
 def _cross_encoder(*, small: bool) -> Callable[[], nn.Module]:
     def build() -> nn.Module:
-        from site_agent.networks.cross_encoder import CrossEncoder, Decoder
+        from site_agent.networks.gaze_modules import CrossEncoder, Decoder
 
         sizes = ((32, 24, 16, 8), 8, 1) if small else ((128, 64, 64, 32), 32, 3)
         return CrossEncoder(_encoder(small=small), Decoder(*sizes))

@@ -168,7 +168,7 @@ def encode_gaze(module: nn.Module, patches: NDArray[np.uint8]) -> NDArray[np.flo
     """
     import torch
 
-    from site_agent.networks.cross_encoder import GAZE_SIZE, CrossEncoder
+    from site_agent.networks.gaze_modules import GAZE_SIZE, CrossEncoder
 
     assert isinstance(module, CrossEncoder)
     module.eval()

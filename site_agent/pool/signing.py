@@ -18,11 +18,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from pool_server.wire import signatures
 from pool_server.wire.bundles import PortableVersion
 from pool_server.wire.merges import recipe_digest
 from pool_server.wire.models import ModelVersionResponse
 from pool_server.wire.names import NAME_PATTERN
-from pool_server.wire.signatures import keys, signatures, statements
+from pool_server.wire.signatures import keys, statements
 from pool_server.wire.uploads import UploadRequest
 from site_agent.errors import InvalidInputError
 

@@ -14,8 +14,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
+from pool_server.wire.signatures import KeyResponse
 from pool_server.wire.signatures.keys import PublicKey
-from pool_server.wire.signatures.signatures import KeyResponse
 from site_agent.errors import InvalidInputError
 from site_agent.pool import profiles
 from site_agent.runs.files import locked

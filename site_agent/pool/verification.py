@@ -24,9 +24,8 @@ from pydantic import ValidationError
 from aggregators.whole_file import write_whole
 from pool_server.wire.merges import recipe_digest
 from pool_server.wire.models import ModelVersionResponse
-from pool_server.wire.signatures import statements
+from pool_server.wire.signatures import KeyResponse, StatementResponse, statements
 from pool_server.wire.signatures.keys import PublicKey, readable_fingerprint
-from pool_server.wire.signatures.signatures import KeyResponse, StatementResponse
 from site_agent.errors import InvalidInputError, SignatureError
 from site_agent.pool import trust
 from site_agent.pool.cache import ModelCache

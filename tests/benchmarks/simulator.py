@@ -24,8 +24,8 @@ from site_agent.datasets.synthetic.eye_patches.dataset import RenderSettings, wr
 _LOOP = """
 import sys
 from pathlib import Path
-from site_agent.federated.engines.simulator.folder import divide
-from site_agent.federated.engines.simulator.folder import score_network
+from site_agent.federated.engines.simulation_folder import divide
+from site_agent.federated.engines.simulation_folder import score_network
 from site_agent.federated.tasks import GazeTask
 from site_agent.federated.in_process import run_rounds
 from site_agent.federated.plan import make_plan

@@ -30,8 +30,8 @@ from pool_server.registry.repository import hold_families, lock_model
 from pool_server.registry.service import get_model, resolve_version, version_to_change
 from pool_server.signatures.keys import revoke_key
 from pool_server.wire.models import QuarantineRequest
+from pool_server.wire.signatures import KeyRevocationRequest
 from pool_server.wire.signatures.keys import PrivateKey
-from pool_server.wire.signatures.signatures import KeyRevocationRequest
 from pool_server.wire.withdrawals import WithdrawalRequest
 from tests.aggregators.small_models import make_predictor
 from tests.pool_server.conftest import OpenPool

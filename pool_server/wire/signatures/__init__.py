@@ -1,0 +1,115 @@
+"""Keys of sites, and signed statements, as they travel."""
+
+from datetime import datetime
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+
+from pool_server.wire.names import Digest, ItemList, Name, RequestModel
+from pool_server.wire.signatures.keys import Envelope
+from pool_server.wire.signatures.statements import Revocation
+
+CHALLENGE_TYPE = "application/vnd.poolctl.key-challenge"
+"""Payload type of signed challenges: such a signature is worth nothing on a statement."""
+CHALLENGE_START = "poolctl-key-challenge/1"
+
+ORIGIN_PATTERN = r"^[a-z0-9][a-z0-9._-]{0,63}@[A-Za-z0-9._:\[\]-]{1,255}$"
+
+Origin = Annotated[str, StringConstraints(pattern=ORIGIN_PATTERN)]
+KeyText = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9+/]{43}=$")]
+
+
+class ChallengeRequest(RequestModel):
+    """Ask for something to sign, to prove that one holds a key."""
+
+    public_key: KeyText = Field(description="The 32 bytes of an Ed25519 public key, in base64.")
+
+
+class ChallengeResponse(BaseModel):
+    """The challenge to sign, and its end."""
+
+    challenge: str = Field(
+        description="Sign it as the body of a DSSE envelope of type "
+        f"`{CHALLENGE_TYPE}`; it names the site and the key."
+    )
+    expires_at: datetime
+
+
+class KeyRequest(RequestModel):
+    """Register a key, with the proof that one holds it."""
+
+    name: Name
+    public_key: KeyText
+    challenge: str = Field(max_length=400, description="As the pool gave it.")
+    signature: str = Field(max_length=100, description="Of the challenge, in base64.")
+
+
+class KeyRevocationRequest(RequestModel):
+    """End a key."""
+
+    reason: Revocation = Field(
+        description="`superseded`: what was signed before stays good. `compromised`: somebody else "
+        "may have signed with it, so that no signature of it counts any more."
+    )
+
+
+class KeyResponse(BaseModel):
+    """A site's public key as the pool knows it."""
+
+    site: Name
+    key_id: Digest = Field(description="SHA-256 of the raw public key: the fingerprint.")
+    name: str
+    public_key: KeyText
+    origin: str | None = Field(
+        default=None,
+        description="`SITE@POOL` for a key that came with models imported from another pool; "
+        "absent for one that the site proved to hold.",
+    )
+    created_at: datetime
+    created_by: str
+    revoked_at: datetime | None = None
+    revoked_as: Revocation | None = None
+
+
+KeyList = ItemList[KeyResponse]
+
+
+class ForeignKey(BaseModel):
+    """The key of an imported statement: that of a site as another pool knew it."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    origin: Origin = Field(description="`SITE@POOL`: the site that signed, and where.")
+    name: Name
+    public_key: KeyText
+
+
+class SignedStatement(RequestModel):
+    """A statement that comes with a file, or is added to a version later."""
+
+    model_config = ConfigDict(frozen=True)
+
+    envelope: Envelope
+    foreign_key: ForeignKey | None = Field(
+        default=None,
+        description="For a version imported from another pool, with the statement that was signed "
+        "there; absent when signed with a registered key of the site.",
+    )
+
+    @property
+    def origin(self) -> str | None:
+        """``SITE@POOL`` where an imported version was signed."""
+        return None if self.foreign_key is None else self.foreign_key.origin
+
+
+class StatementResponse(BaseModel):
+    """The statement that a site signed of a version, with the key to verify it."""
+
+    address: str
+    digest: Digest
+    envelope: Envelope
+    key: KeyResponse
+    origin: str | None = Field(
+        default=None, description="`SITE@POOL` where it was signed, of an imported version."
+    )
+    accepted_at: datetime

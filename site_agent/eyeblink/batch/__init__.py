@@ -1,1 +1,339 @@
+"""Many sessions in one go: side by side, each whole or absent, and only those that are missing.
 
+A study is a folder with one folder a session. Beside them are ``batch.csv`` (the state of each
+session), ``sessions.csv`` and the learning curve (see `study`). A worker process analyses a session
+into ``.batch/work``; only the parent moves it to its place when it is complete, by a rename. A
+session that is there already, made from the same files with the same settings, stays as it is.
+"""
+
+import json
+import shutil
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from aggregators.formats import file_digest
+from site_agent.errors import ConditioningError, InvalidInputError, StudyFolderError
+from site_agent.eyeblink.batch import record as batch_record
+from site_agent.eyeblink.batch.sessions import BatchSession, name_problem, with_overrides
+from site_agent.eyeblink.pipeline import TraceFile, run_blink_analysis
+from site_agent.eyeblink.session import BlinkAnalysisSettings, BlinkSession
+from site_agent.eyeblink.session_folder import RECORD_NAME, REVIEWED_FOLDER, find_output
+from site_agent.eyeblink.video.recording import Recording
+from site_agent.runs import Progress, no_progress
+from site_agent.runs.jobs import Job, JobOutcome, Schedule, do_jobs, hold_folder
+from site_agent.runs.workers import Task, Workers, processor_count, workers_that_fit
+
+
+@dataclass(frozen=True)
+class SessionJob:
+    """One session to analyse into `folder`, which is not there yet."""
+
+    session: BatchSession
+    settings: BlinkAnalysisSettings
+    request: batch_record.Request
+    folder: Path
+    addresses: Mapping[str, str] = field(default_factory=dict)
+
+
+def run_job(job: SessionJob, progress: Progress) -> str:
+    """Analyse a session and leave its record beside the results."""
+    session, folder = job.session, job.folder
+    summary = _analyse(job, progress)
+    record = batch_record.SessionRecord(
+        name=session.name,
+        participant=session.participant,
+        group=session.group,
+        number=session.number,
+        request=replace(job.request, sources=_with_digests(job)),
+        summary=_numbers(summary),
+        conditioning=_conditioning(folder),
+        trials=summary.trials,
+        warnings=summary.warnings,
+        files=tuple(
+            sorted(
+                path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()
+            )
+        ),
+    )
+    batch_record.write_record(record, folder)
+    return session.name
+
+
+def _analyse(job: SessionJob, progress: Progress) -> BlinkSession:
+    session = job.session
+    source = (
+        Recording(session.source, session.timestamps, session.frame_rate_hz)
+        if session.is_video
+        else TraceFile(session.source, session.frame_rate_hz)
+    )
+    return run_blink_analysis(
+        source,
+        out_dir=job.folder,
+        landmarks=session.landmarks or None,
+        detector=session.detector or None,
+        trials=session.trials,
+        settings=job.settings,
+        progress=progress,
+        addresses=job.addresses,
+    )
+
+
+def _conditioning(folder: Path) -> dict[str, Any] | None:
+    content = json.loads(find_output(folder, "session.json").read_text(encoding="utf-8"))
+    found = content["conditioning"]
+    return None if found is None else dict(found["summary"])
+
+
+def _numbers(summary: BlinkSession) -> dict[str, Any]:
+    plain = asdict(replace(summary, files={}, warnings=()))
+    return {name: value for name, value in plain.items() if isinstance(value, int | float)}
+
+
+def _with_digests(job: SessionJob) -> dict[str, Any]:
+    """The sources with their digests, as the provenance has them; what it lacks is read here."""
+    provenance = find_output(job.folder, "provenance.json")
+    known = {
+        source["role"]: source["sha256"]
+        for source in json.loads(provenance.read_text(encoding="utf-8"))["sources"]
+    }
+    if "images" in known:
+        known["video"] = known["images"]
+    paths = batch_record.source_paths(job.session)
+    return {
+        role: replace(state, sha256=known.get(role) or _digest(paths[role]))
+        for role, state in job.request.sources.items()
+    }
+
+
+def _digest(path: Path) -> str:
+    return file_digest(path) if path.is_file() else ""
+
+
+# What a worker takes besides its landmark model: libraries, frames read ahead, a long trace.
+_WORKER_BYTES = 700_000_000
+# dlib's .dat in memory, as arrays and as read, relative to the file.
+_MODEL_COPIES = 3
+
+
+def run_batch(
+    sessions: Sequence[BatchSession],
+    study: Path | str,
+    *,
+    settings: BlinkAnalysisSettings = BlinkAnalysisSettings(),
+    workers: int | None = None,
+    redo: bool = False,
+    addresses: Mapping[str, str] | None = None,
+    on_outcome: Callable[[batch_record.SessionOutcome], None] | None = None,
+    progress: Progress = no_progress,
+) -> batch_record.BatchResult:
+    """Analyse the sessions of a study that are not finished yet.
+
+    `workers`: processes side by side; as many as there are cores and memory for.
+    """
+    batch = _Batch(
+        study=Path(study).absolute(),
+        sessions=sessions,
+        settings=settings,
+        addresses=addresses or {},
+        on_outcome=on_outcome or (lambda _outcome: None),
+        progress=progress,
+    )
+    names = Counter(session.name.casefold() for session in sessions)
+    if repeated := [session.name for session in sessions if names[session.name.casefold()] > 1]:
+        raise StudyFolderError(f"two sessions have the name {repeated[0]!r}; rename one")
+    with hold_folder(batch.study, batch.state / "lock", what="batch"):
+        return batch.run(workers, redo)
+
+
+@dataclass(frozen=True)
+class SessionPlan:
+    """What a batch will do with a session; `problem` is why it cannot be analysed, or empty."""
+
+    settings: BlinkAnalysisSettings
+    request: batch_record.Request | None = None
+    finished: batch_record.SessionRecord | None = None
+    problem: str = ""
+
+
+def plan_session(
+    session: BatchSession, study: Path, settings: BlinkAnalysisSettings
+) -> SessionPlan:
+    """Decide whether a session needs an analysis."""
+    folder = study / session.name
+    try:
+        settings = with_overrides(settings, session.overrides)
+    except (ValueError, InvalidInputError, ConditioningError) as error:
+        return SessionPlan(settings, problem=str(error))
+    problem = name_problem(session.name) or _taken(folder)
+    if session.is_video and not session.landmarks:
+        problem = problem or "a video without a landmark model"
+    if problem:
+        return SessionPlan(settings, problem=problem)
+    try:
+        request = batch_record.make_request(session, settings)
+    except OSError as error:
+        return SessionPlan(settings, problem=f"{error.filename}: {error.strerror or error}")
+    try:
+        record = batch_record.read_record(folder) if folder.exists() else None
+    except StudyFolderError:
+        record = None  # damaged: to be made again
+    finished = record is not None and batch_record.is_finished(folder, record, session, request)
+    return SessionPlan(settings, request, record if finished else None)
+
+
+def _taken(folder: Path) -> str:
+    if not folder.exists() or (folder / RECORD_NAME).is_file():
+        return ""
+    return f"{folder} exists and was not made by a batch; move it away"
+
+
+def worker_count(wanted: int | None, jobs: int, model_bytes: int) -> int:
+    """Return how many workers to run: one a core, as many as memory allows, at least one."""
+    if wanted is not None:
+        return max(1, min(wanted, jobs))
+    each_bytes = _WORKER_BYTES + _MODEL_COPIES * model_bytes
+    return max(1, workers_that_fit(min(processor_count(), jobs), [each_bytes] * jobs))
+
+
+@dataclass
+class _Batch:
+    study: Path
+    sessions: Sequence[BatchSession]
+    settings: BlinkAnalysisSettings
+    addresses: Mapping[str, str]
+    on_outcome: Callable[[batch_record.SessionOutcome], None]
+    progress: Callable[[float, str], None]
+    outcomes: dict[str, batch_record.SessionOutcome] = field(default_factory=dict)
+
+    @property
+    def state(self) -> Path:
+        return self.study / ".batch"
+
+    @property
+    def work(self) -> Path:
+        return self.state / "work"
+
+    @property
+    def replaced(self) -> Path:
+        return self.state / "replaced"
+
+    def run(self, workers: int | None, redo: bool) -> batch_record.BatchResult:
+        self._tidy()
+        jobs = {
+            session.name: job
+            for session in self.sessions
+            if (job := self._job(session, redo)) is not None
+        }
+        models = [Path(job.session.landmarks) for job in jobs.values() if job.session.is_video]
+        count = worker_count(
+            workers, len(jobs), max((path.stat().st_size for path in models), default=0)
+        )
+        self.progress(0.0, f"{len(self.outcomes)} of {len(self.sessions)} sessions")
+        try:
+            with Workers(count, advice="run the batch again with fewer workers") as pool:
+                do_jobs(
+                    Schedule([Job(name) for name in jobs]),
+                    pool,
+                    lambda job: Task(job.key, run_job, jobs[job.key]),
+                    keep=lambda name, _result, _s: self._put_in_place(jobs[name].folder, name),
+                    on_outcome=self._end,
+                    noun="sessions",
+                    progress=lambda share, text: self.progress(share or 0.0, text),
+                )
+        finally:
+            batch_record.write_batch_table(self.study / "batch.csv", self._rows())
+            shutil.rmtree(self.work, ignore_errors=True)
+        return batch_record.BatchResult(self.study, tuple(self._rows()), count)
+
+    def _tidy(self) -> None:
+        """Finish interrupted moves of a killed batch, and remove its incomplete sessions."""
+        if self.replaced.is_dir():
+            for old in self.replaced.iterdir():
+                if not (self.study / old.name).exists():
+                    old.rename(self.study / old.name)
+        for folder in (self.replaced, self.work):
+            shutil.rmtree(folder, ignore_errors=True)
+            folder.mkdir(parents=True)
+
+    def _job(self, session: BatchSession, redo: bool) -> SessionJob | None:
+        """Return the job of a session; None where it is finished or cannot be analysed."""
+        folder = self.study / session.name
+        self.progress(0.0, f"looking at {session.name}")
+        plan = plan_session(session, self.study, self.settings)
+        if plan.problem:
+            self._set_outcome(session.name, "failed", plan.problem)
+            return None
+        if plan.finished is not None and not redo:
+            labelled = replace(
+                plan.finished,
+                participant=session.participant,
+                group=session.group,
+                number=session.number,
+            )
+            if labelled != plan.finished:
+                batch_record.write_record(labelled, folder)
+            self._set_outcome(session.name, "skipped", record=labelled)
+            return None
+        assert plan.request is not None
+        roles = {"landmarks": session.landmarks, "detector": session.detector}
+        known = {
+            role: self.addresses[path]
+            for role, word in roles.items()
+            if (path := str(Path(word).absolute())) in self.addresses
+        }
+        work = self.work / session.name
+        return SessionJob(session, plan.settings, plan.request, work, known)
+
+    def _end(self, outcome: JobOutcome) -> None:
+        if outcome.state == "failed":
+            self._set_outcome(outcome.key, "failed", outcome.reason, took_s=outcome.took_s)
+        else:
+            self._set_outcome(outcome.key, "done", record=outcome.result, took_s=outcome.took_s)
+
+    def _put_in_place(self, made: Path, name: str) -> batch_record.SessionRecord:
+        place, old = self.study / name, self.replaced / name
+        if place.exists():
+            for file in _other_files(place, made):
+                (made / file).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy2(place / file, made / file)
+            place.rename(old)
+        made.rename(place)
+        shutil.rmtree(old, ignore_errors=True)
+        return batch_record.read_record(place)
+
+    def _set_outcome(
+        self,
+        name: str,
+        state: batch_record.State,
+        reason: str = "",
+        *,
+        record: batch_record.SessionRecord | None = None,
+        took_s: float = 0.0,
+    ) -> None:
+        outcome = batch_record.SessionOutcome(name, state, reason, took_s, record)
+        self.outcomes[name] = outcome
+        batch_record.write_batch_table(self.study / "batch.csv", self._rows())
+        self.on_outcome(outcome)
+
+    def _rows(self) -> list[batch_record.SessionOutcome]:
+        return [
+            self.outcomes.get(session.name, batch_record.SessionOutcome(session.name, "pending"))
+            for session in self.sessions
+        ]
+
+
+def _other_files(place: Path, made: Path) -> Iterator[Path]:
+    """Files in a session's folder that are of no analysis: a review, notes."""
+    try:
+        own = {*batch_record.read_record(place).files, RECORD_NAME}
+    except StudyFolderError:
+        own = {RECORD_NAME}
+    for path in sorted(place.rglob("*")):
+        relative = path.relative_to(place)
+        if relative.parts[0] == REVIEWED_FOLDER:
+            continue
+        if path.is_file() and relative.as_posix() not in own and not (made / relative).exists():
+            yield relative

@@ -19,7 +19,7 @@ from pool_server.wire import evaluations, models, withdrawals
 from pool_server.wire.cards import CardRequest, CardResponse, PrivacyReceipt, ReceiptPage
 from pool_server.wire.labels import VocabularyResponse
 from pool_server.wire.names import ModelAddress
-from pool_server.wire.signatures.signatures import SignedStatement
+from pool_server.wire.signatures import SignedStatement
 from site_agent.pool import connection, requests
 from site_agent.pool.connection import Resource
 from site_agent.pool.requests import build_request, version_path

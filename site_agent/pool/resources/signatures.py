@@ -6,9 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from pool_server.wire import cards, merges, names, uploads
+from pool_server.wire import cards, merges, names, signatures, uploads
 from pool_server.wire.models import LineageResponse, ModelVersionResponse
-from pool_server.wire.signatures import signatures
 from pool_server.wire.signatures.keys import PrivateKey, pae
 from pool_server.wire.signatures.statements import Revocation, text_digest
 from site_agent.errors import InvalidInputError, PoolAnswerError, PoolRefusedRequestError

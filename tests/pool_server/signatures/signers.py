@@ -8,8 +8,8 @@ from typing import Any
 
 import httpx
 
+from pool_server.wire.signatures import CHALLENGE_TYPE
 from pool_server.wire.signatures.keys import PrivateKey, pae
-from pool_server.wire.signatures.signatures import CHALLENGE_TYPE
 from pool_server.wire.signatures.statements import ModelPredicate, Statement, sign_statement
 from tests.pool_server.model_files import network_bytes, sha256
 from tests.pool_server.pool_driver import upload

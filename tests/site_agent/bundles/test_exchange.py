@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from pool_server.wire.data_use import Term
+from pool_server.wire.signatures import KeyResponse
 from pool_server.wire.signatures.keys import PrivateKey
-from pool_server.wire.signatures.signatures import KeyResponse
 from site_agent import ModelCache, PoolClient
 from site_agent.bundles.exporting import export_bundle
 from site_agent.bundles.importing import import_bundle

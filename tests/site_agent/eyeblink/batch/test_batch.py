@@ -17,16 +17,16 @@ from pathlib import Path
 import pytest
 
 from site_agent.errors import BusyError, StudyFolderError
-from site_agent.eyeblink.batch.batch import run_batch
+from site_agent.eyeblink.batch import run_batch
 from site_agent.eyeblink.batch.record import SessionOutcome, read_record
 from site_agent.eyeblink.batch.sessions import BatchSession, read_session_table
 from site_agent.eyeblink.conditioning.settings import ConditioningSettings
 from site_agent.eyeblink.pipeline import TraceFile, run_blink_analysis
 from site_agent.eyeblink.session import BlinkAnalysisSettings
 from site_agent.eyeblink.session_folder import RECORD_NAME
+from site_agent.eyeblink.study import write_study
 from site_agent.eyeblink.study.criteria import compare_criteria, default_criteria
 from site_agent.eyeblink.study.sessions import read_study
-from site_agent.eyeblink.study.study import write_study
 from tests.site_agent.eyeblink.drawn_studies import write_long_trace, write_study_files
 
 

@@ -13,8 +13,8 @@ from aggregators import write_model
 from aggregators.errors import SiteOnlyError, UnknownFormatError
 from aggregators.methods.merging import encode_input
 from site_agent.errors import PoolRefusedFileError
-from site_agent.federated.engines.simulator.engine import simulate, simulator_workers
-from site_agent.federated.engines.simulator.folder import divide, open_run
+from site_agent.federated.engines.simulation_folder import divide, open_run
+from site_agent.federated.engines.simulator import simulate, simulator_workers
 from site_agent.federated.in_process import run_rounds
 from site_agent.federated.personal import (
     PersonalPart,

@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from aggregators import write_model
-from site_agent.federated.engines.simulator.engine import simulate, simulator_workers
-from site_agent.federated.engines.simulator.folder import divide, open_run
+from site_agent.federated.engines.simulation_folder import divide, open_run
+from site_agent.federated.engines.simulator import simulate, simulator_workers
 from site_agent.federated.in_process import run_rounds
 from site_agent.federated.plan import make_plan
 from site_agent.federated.tasks import GazeTask

@@ -9,8 +9,14 @@ from typing import Any
 import pytest
 
 from site_agent.errors import InvalidInputError
-from site_agent.studies.cross_encoder.report import find_verdict, score_methods, write_report
-from site_agent.studies.cross_encoder.settings import METHODS, CrossEncoderStudySettings, plan_runs
+from site_agent.studies.cross_encoder.settings import (
+    METHODS,
+    CrossEncoderStudySettings,
+    find_verdict,
+    plan_runs,
+    score_methods,
+    write_report,
+)
 from site_agent.studies.eyes import MethodRun
 
 PERSONS = tuple(f"p{number}" for number in range(7))

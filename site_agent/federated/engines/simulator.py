@@ -18,7 +18,7 @@ from aggregators.methods.networks.replies import encode_reply
 from aggregators.methods.registry import find_method
 from aggregators.models import OptimiserState, StateDict
 from site_agent.errors import TrainingFailedError
-from site_agent.federated.engines.simulator import folder as run_folder
+from site_agent.federated.engines import simulation_folder as run_folder
 from site_agent.federated.local_training import train_at_site
 from site_agent.federated.personal import PersonalStore, assemble
 from site_agent.federated.plan import FederationPlan, combine_files

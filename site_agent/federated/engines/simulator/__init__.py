@@ -1,1 +1,0 @@
-"""Rounds of several sites on one machine: the way to choose a method."""
