@@ -20,7 +20,7 @@ from pool_server import evaluations
 from pool_server.activity import audit, events
 from pool_server.database.engine import Database, write_with_retry
 from pool_server.database.schema import SchemaChange, require_newest_schema, upgrade_database
-from pool_server.http import examples, metrics, middleware, rate_limits, session
+from pool_server.http import error_responses, metrics, middleware, rate_limits, session
 from pool_server.http.error_responses import USUAL_RESPONSES, install_error_handlers
 from pool_server.lineage import withdrawals
 from pool_server.merges.running import merge_in_background, recover_merges
@@ -155,7 +155,7 @@ def create_app(settings: PoolSettings) -> FastAPI:
     app.add_middleware(ErrorPages)
     configure_mappers()
     describe = app.openapi
-    app.openapi = lambda: app.openapi_schema or examples.add_examples(describe())  # type: ignore[method-assign]
+    app.openapi = lambda: app.openapi_schema or error_responses.add_examples(describe())  # type: ignore[method-assign]
     return app
 
 

@@ -16,8 +16,8 @@ from site_agent.plain_json import plain
 
 if TYPE_CHECKING:
     from site_agent.datasets.egocentric import GazeClip
+    from site_agent.evaluation.plots import LookedAt
     from site_agent.evaluation.saliency import SaliencyEvaluation
-    from site_agent.evaluation.saliency_video import LookedAt
 
 SCORE_COLUMNS = ("maps", "F1", "95 %", "recall", "precision", "AAE (deg)", "AUC")
 
@@ -86,7 +86,7 @@ def predict_looks(
 ) -> Reply:
     """Answer ``predict`` with a saliency network, for videos or the test clips of a data set."""
     from site_agent.datasets.egocentric import is_egocentric, open_egocentric
-    from site_agent.evaluation.saliency_video import find_looks, write_overlay
+    from site_agent.evaluation.plots import find_looks, write_overlay
     from site_agent.networks.files import read_network, to_module
     from site_agent.training.saliency import clip_shape
 

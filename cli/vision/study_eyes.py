@@ -16,9 +16,8 @@ from cli.frame.output import Invocation, Reply, TableText, markdown_parts
 from cli.frame.settings_options import SettingsOptions
 from cli.options.data import part_words
 from cli.vision.train_gaze import open_gaze_data
-from site_agent.studies.cross_encoder import settings as cross_encoder
+from site_agent.studies import cross_encoder, split
 from site_agent.studies.gaze.settings import GazeStudySettings, for_tuning, make_settings
-from site_agent.studies.split import settings as split
 
 if TYPE_CHECKING:
     from site_agent.studies.eyes import StudyKind
@@ -330,15 +329,16 @@ def study_egocentric(
     continue.
     """
     from site_agent.datasets.egocentric import open_egocentric
-    from site_agent.studies.egocentric import conducting, protocol
+    from site_agent.studies import egocentric
+    from site_agent.studies.egocentric import conducting
 
     data_or_drawn(dataset, drawn, name="CLIPS")
-    base = protocol.QUICK if quick else protocol.EgocentricStudySettings()
+    base = egocentric.QUICK if quick else egocentric.EgocentricStudySettings()
     settings = replace(base, seeds=seeds or base.seeds, methods=part_words(methods) or base.methods)
     data = None if dataset is None else open_egocentric(dataset)
-    worlds = protocol.worlds_of(settings, data)
+    worlds = egocentric.worlds_of(settings, data)
     if study.dry_run:
-        planned = protocol.plan_tuning(worlds, settings)
+        planned = egocentric.plan_tuning(worlds, settings)
         summary = f"would choose rates by {len(planned)} runs, and compare in {', '.join(worlds)}"
         rows = [[run.world, run.method, f"{run.rate:g}"] for run in planned]
         return plan_reply(planned, ["world", "method", "learning rate"], rows, summary)

@@ -11,8 +11,8 @@ from cli.frame.output import Invocation, Reply, TableText
 from cli.frame.settings_options import SettingsOptions
 from cli.vision import train_gaze
 from site_agent.plain_json import plain
+from site_agent.training.cross_encoder import CrossEncoderSettings
 from site_agent.training.cross_encoder.gaze_head import OWN, GazeHeadSettings
-from site_agent.training.cross_encoder.training import CrossEncoderSettings
 
 app = single()
 
@@ -48,7 +48,7 @@ def cross_encoder(
     same architecture.
     """
     from site_agent.datasets.gaze.records import join_digests, person_digests
-    from site_agent.training.cross_encoder.training import read_frames, train_cross_encoder
+    from site_agent.training.cross_encoder import read_frames, train_cross_encoder
 
     chosen = CROSS_ENCODER_SETTINGS.take(settings)
     data = train_gaze.open_gaze_data(dataset)

@@ -20,7 +20,7 @@ from cli.vision.clips import score_table
 from site_agent.datasets.egocentric import open_egocentric
 from site_agent.datasets.gaze.check import open_gaze
 from site_agent.errors import ForbiddenError
-from site_agent.training.gaze.training import (
+from site_agent.training.gaze import (
     GazeSettings,
     find_device,
     read_training_data,

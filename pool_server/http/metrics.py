@@ -25,8 +25,7 @@ from sqlalchemy import func, select
 from sqlalchemy.exc import SQLAlchemyError
 
 from pool_server.database.engine import Database
-from pool_server.database.kept_files import kept_files
-from pool_server.database.records import MergeJobRecord, UploadRecord
+from pool_server.database.records import MergeJobRecord, UploadRecord, kept_files
 from pool_server.errors import PoolError
 from pool_server.storage import Storage
 

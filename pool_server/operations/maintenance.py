@@ -15,8 +15,13 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session
 
 from pool_server.database.engine import Database, advisory_key, write_with_retry
-from pool_server.database.kept_files import kept_files
-from pool_server.database.records import FIRST_SITE, AuditRecord, UploadRecord, local_act
+from pool_server.database.records import (
+    FIRST_SITE,
+    AuditRecord,
+    UploadRecord,
+    kept_files,
+    local_act,
+)
 from pool_server.database.schema import LOCK_TIMEOUT_MS, require_newest_schema, usable_engine
 from pool_server.http.identity import find_token
 from pool_server.people.browser_sessions import make_login_link

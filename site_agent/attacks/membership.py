@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from aggregators.models import StateDict
 from site_agent.attacks import leaks, reidentification
 from site_agent.attacks.gradients import SampleGradients
-from site_agent.attacks.scores import MemberScores
+from site_agent.attacks.leaks import MemberScores
 from site_agent.datasets.gaze.records import GazeSamples, join_samples
 
 _COEFFICIENT = "gradient regression"

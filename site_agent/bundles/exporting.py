@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, BinaryIO
 
 from aggregators.whole_file import whole_file
 from pool_server.wire.bundles import GrantedVersion, PortableVersion
-from site_agent.bundles import layout
+from site_agent import bundles
 from site_agent.errors import BundleRefusedError, InvalidInputError, PoolAnswerError
 from site_agent.pool import profiles
 from site_agent.runs import Progress, no_progress, part_of
@@ -111,22 +111,22 @@ class BundleWriter:
     @contextmanager
     def collecting(self) -> Iterator[Callable[[PortableVersion], None]]:
         """Give a function that takes records; they wait in a file, not in memory."""
-        self._members: list[layout.Member] = []
+        self._members: list[bundles.Member] = []
         with tempfile.NamedTemporaryFile(dir=self.destination.parent) as file:
             self._waiting = Path(file.name)
 
             def add(record: PortableVersion) -> None:
-                content = layout.record_bytes(record)
-                if len(content) > layout.MOST_RECORD_BYTES:
+                content = bundles.record_bytes(record)
+                if len(content) > bundles.MOST_RECORD_BYTES:
                     raise InvalidInputError(
                         f"the record of {record.address} has {len(content):,} bytes, expected at "
-                        f"most {layout.MOST_RECORD_BYTES:,}"
+                        f"most {bundles.MOST_RECORD_BYTES:,}"
                     )
                 number = len(self._members) + 1
                 file.write(content)
                 file.flush()
                 self._members.append(
-                    layout.Member(
+                    bundles.Member(
                         path=f"records/{number:05}.json",
                         size_bytes=len(content),
                         sha256=hashlib.sha256(content).hexdigest(),
@@ -139,12 +139,12 @@ class BundleWriter:
         """Within `collecting`, write what was collected and the blobs; return the identifier."""
         unique = {each.digest: each for each in blobs}
         ordered = [unique[digest] for digest in sorted(unique)]
-        manifest = layout.Manifest(
-            schema=layout.SCHEMA,
+        manifest = bundles.Manifest(
+            schema=bundles.SCHEMA,
             members=(
                 *self._members,
                 *(
-                    layout.Member(
+                    bundles.Member(
                         path=f"blobs/{each.digest}", size_bytes=each.size_bytes, sha256=each.digest
                     )
                     for each in ordered
@@ -158,19 +158,19 @@ class BundleWriter:
     def _write_all(
         self, file: BinaryIO, manifest: bytes, blobs: list[Blob], progress: Progress
     ) -> None:
-        file.write(layout.member_header(layout.MANIFEST, len(manifest)))
-        file.write(manifest + layout.padding(len(manifest)))
+        file.write(bundles.member_header(bundles.MANIFEST, len(manifest)))
+        file.write(manifest + bundles.padding(len(manifest)))
         with self._waiting.open("rb") as waiting:
             position = 0
             for member in self._members:
-                file.write(layout.member_header(member.path, member.size_bytes))
+                file.write(bundles.member_header(member.path, member.size_bytes))
                 for chunk in chunks(waiting, position, member.size_bytes):
                     file.write(chunk)
-                file.write(layout.padding(member.size_bytes))
+                file.write(bundles.padding(member.size_bytes))
                 position += member.size_bytes
         total, done = sum(each.size_bytes for each in blobs), 0
         for blob in blobs:
-            file.write(layout.member_header(f"blobs/{blob.digest}", blob.size_bytes))
+            file.write(bundles.member_header(f"blobs/{blob.digest}", blob.size_bytes))
             hasher = hashlib.sha256()
             with blob.path.open("rb") as source:
                 for chunk in chunks(source, 0, blob.size_bytes):
@@ -183,5 +183,5 @@ class BundleWriter:
                     f"{blob.path}: expected the digest {blob.digest}, found "
                     f"{hasher.hexdigest()}; nothing was written"
                 )
-            file.write(layout.padding(blob.size_bytes))
-        file.write(layout.END)
+            file.write(bundles.padding(blob.size_bytes))
+        file.write(bundles.END)

@@ -14,8 +14,8 @@ from pool_server.wire.models import ModelVersionResponse, Visibility
 from pool_server.wire.signatures import ForeignKey, SignedStatement
 from pool_server.wire.signatures.keys import readable_fingerprint
 from pool_server.wire.uploads import UploadRequest
+from site_agent.bundles import Bundle, open_bundle
 from site_agent.bundles.inspecting import BundleReport, InspectedVersion, inspect_bundle
-from site_agent.bundles.layout import Bundle, open_bundle
 from site_agent.errors import BundleRefusedError, ForbiddenError, NotFoundError, SignatureError
 from site_agent.pool.requests import build_request
 from site_agent.pool.verification import SignaturePolicy

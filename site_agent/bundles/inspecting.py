@@ -10,7 +10,7 @@ from pool_server.wire.bundles import PortableStatement, PortableVersion
 from pool_server.wire.merges import recipe_digest
 from pool_server.wire.signatures.keys import PublicKey
 from pool_server.wire.signatures.statements import differences, open_statement, text_digest
-from site_agent.bundles.layout import Bundle, open_bundle
+from site_agent.bundles import Bundle, open_bundle
 from site_agent.errors import BundleRefusedError
 from site_agent.pool import trust
 from site_agent.pool.signing import facts_of_version

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from site_agent.datasets.records import AnnotatedImage, FaceDataset
 from site_agent.errors import EvaluationError
-from site_agent.evaluation.bootstrap import Interval, bootstrap_intervals
+from site_agent.evaluation import Interval, bootstrap_intervals
 from site_agent.faces import models
 from site_agent.plain_json import plain
 from site_agent.runs import Progress, no_progress

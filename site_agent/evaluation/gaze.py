@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from site_agent.datasets.gaze.records import GazeSamples, angular_errors_deg
 from site_agent.errors import EvaluationError
-from site_agent.evaluation.bootstrap import Interval, bootstrap_intervals
+from site_agent.evaluation import Interval, bootstrap_intervals
 from site_agent.networks.architectures import require_kind
 from site_agent.networks.files import predict_gaze, read_network, to_module
 from site_agent.runs import Progress, no_progress

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from site_agent.datasets.landmark_schemes import PART_GROUPS, ibug_places
 from site_agent.errors import EvaluationError
-from site_agent.evaluation.bootstrap import Interval, bootstrap_intervals
+from site_agent.evaluation import Interval, bootstrap_intervals
 from site_agent.plain_json import plain
 
 Float64 = NDArray[np.float64]

@@ -19,8 +19,8 @@ from site_agent.errors import InvalidInputError
 from site_agent.eyeblink import session_folder, text_tables
 from site_agent.eyeblink.blinks.finding import Blink, BlinkSettings, LeftOut, blink_of_frame
 from site_agent.eyeblink.blinks.statistics import perclos_pct
+from site_agent.eyeblink.conditioning import ConditioningSettings
 from site_agent.eyeblink.conditioning.analysis import ConditioningResult
-from site_agent.eyeblink.conditioning.settings import ConditioningSettings
 from site_agent.eyeblink.conditioning.summary import SessionSummary
 from site_agent.eyeblink.conditioning.trials import TrialTiming
 from site_agent.eyeblink.face.boxes import FaceSettings

@@ -8,16 +8,13 @@ import numpy as np
 
 from site_agent.datasets.gaze.records import GazeSamples, held_out_sessions, require_both_eyes
 from site_agent.errors import InvalidInputError
+from site_agent.studies import cross_encoder, cross_encoder_report, split, split_report
 from site_agent.studies.cross_encoder import one_run as cross_encoder_run
-from site_agent.studies.cross_encoder import settings as cross_encoder
-from site_agent.studies.cross_encoder import settings as cross_encoder_report
 from site_agent.studies.eyes import StudyKind, StudySamples, spread_over_sessions
 from site_agent.studies.gaze import one_run as gaze_run
 from site_agent.studies.gaze import protocol as gaze
 from site_agent.studies.gaze import report as gaze_report
 from site_agent.studies.split import one_run as split_run
-from site_agent.studies.split import settings as split
-from site_agent.studies.split import settings as split_report
 
 # More of these change nothing of the runs that are done.
 _EXTENDING = ("methods", "seeds", "first_seed", "folds", "left_out", "drawn")

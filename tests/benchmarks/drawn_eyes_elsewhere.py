@@ -34,7 +34,7 @@ from site_agent.datasets.synthetic.persons import person
 from site_agent.datasets.synthetic.portraits import Portrait, draw_portrait
 from site_agent.datasets.synthetic.rendering import Light, paint_head
 from site_agent.networks.files import predict_gaze, read_network, to_module
-from site_agent.training.gaze.training import GazeSettings, train_gaze
+from site_agent.training.gaze import GazeSettings, train_gaze
 
 # The corners of an eye are 28.9 mm apart, a patch is 37.5 mm wide, an iris has a radius of 5.85 mm,
 # and its middle is 10.5 mm from that of the ball, as `synth-eyes` has them.

@@ -38,9 +38,8 @@ import torch
 from aggregators.methods.round_options import LocalTraining
 from aggregators.models import NetworkContribution, StateDict
 from site_agent.attacks.gradients import SampleGradients
-from site_agent.attacks.leaks import apply_update, leak_of_network
+from site_agent.attacks.leaks import apply_update, leak_of_network, separation
 from site_agent.attacks.receipt.findings import share_of
-from site_agent.attacks.scores import separation
 from site_agent.datasets.gaze.records import (
     GazeSamples,
     angular_errors_deg,

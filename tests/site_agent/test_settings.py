@@ -10,7 +10,7 @@ import pytest
 
 from site_agent.errors import SettingsError
 from site_agent.eyeblink.batch.sessions import LEFT_OUT
-from site_agent.eyeblink.conditioning.settings import CrRule
+from site_agent.eyeblink.conditioning import CrRule
 from site_agent.eyeblink.session import BlinkAnalysisSettings
 from site_agent.settings import (
     changed_values,

@@ -12,10 +12,9 @@ from numpy.typing import NDArray
 from aggregators.errors import FormatError
 from pool_server.wire.cards import AttackFinding, PrivacyReceipt, score_text
 from pool_server.wire.evaluations import Score
-from site_agent.attacks.leaks import Float64
-from site_agent.attacks.scores import MemberScores, separation
+from site_agent.attacks.leaks import Float64, MemberScores, separation
 from site_agent.errors import InvalidInputError
-from site_agent.evaluation.bootstrap import bootstrap_intervals
+from site_agent.evaluation import bootstrap_intervals
 from site_agent.pages import render_page
 
 Sent = TypeVar("Sent")

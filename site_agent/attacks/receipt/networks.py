@@ -16,6 +16,7 @@ from aggregators.models import NetworkContribution, StateDict
 from pool_server.wire.cards import AttackFinding
 from pool_server.wire.evaluations import Score
 from site_agent.attacks import dualview, gradients, leaks, reidentification
+from site_agent.attacks.leaks import MemberScores, separation
 from site_agent.attacks.membership import (
     Candidates,
     ShadowLosses,
@@ -24,7 +25,6 @@ from site_agent.attacks.membership import (
     probe_membership,
 )
 from site_agent.attacks.receipt.findings import auc_of, membership, read_sent, share_of
-from site_agent.attacks.scores import MemberScores, separation
 from site_agent.datasets.gaze.records import GazeSamples, join_samples
 from site_agent.errors import InvalidInputError
 from site_agent.federated.leak_checks import audit_base

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from site_agent.errors import ConditioningError, InvalidInputError, TableFileError
-from site_agent.eyeblink.conditioning.settings import ConditioningSettings
+from site_agent.eyeblink.conditioning import ConditioningSettings
 from site_agent.eyeblink.conditioning.trials import TrialTiming
 from site_agent.eyeblink.openness.traces import looks_like_trace
 from site_agent.eyeblink.outputs.registry import ON_REQUEST

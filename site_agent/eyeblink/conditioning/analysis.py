@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike
 
 from site_agent.datasets.trials import Trial, TrialType
 from site_agent.errors import ConditioningError
-from site_agent.eyeblink.conditioning.settings import (
+from site_agent.eyeblink.conditioning import (
     SENSITIVITY_RULES,
     ConditioningSettings,
     CrRule,

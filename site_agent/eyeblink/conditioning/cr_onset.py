@@ -22,7 +22,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from site_agent.eyeblink.conditioning.settings import ConditioningSettings, Window
+from site_agent.eyeblink.conditioning import ConditioningSettings, Window
 from site_agent.eyeblink.records import Float64, Int64
 
 _FLAT_FEC = (0.02, 0.08)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from site_agent.datasets.trials import TrialType
-from site_agent.eyeblink.conditioning.settings import Rejection
+from site_agent.eyeblink.conditioning import Rejection
 from site_agent.eyeblink.conditioning.trial_measures import TrialMeasures
 from site_agent.plain_json import plain
 from site_agent.tables import Column

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from site_agent.datasets.trials import Trial, TrialType
+from site_agent.eyeblink.conditioning import ConditioningSettings, Rejection
 from site_agent.eyeblink.conditioning.cr_onset import (
     Onset,
     TrialSignal,
@@ -19,7 +20,6 @@ from site_agent.eyeblink.conditioning.cr_onset import (
     shared_form_weights,
     smoothed,
 )
-from site_agent.eyeblink.conditioning.settings import ConditioningSettings, Rejection
 from site_agent.eyeblink.records import Float64
 
 _MARGIN_MS = 200.0

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from site_agent.eyeblink.blinks.statistics import BlinkStatistics, blink_statistics
+from site_agent.eyeblink.conditioning import Rejection, cr_rule_text
 from site_agent.eyeblink.conditioning.analysis import ConditioningResult
-from site_agent.eyeblink.conditioning.settings import Rejection, cr_rule_text
 from site_agent.eyeblink.conditioning.summary import TrialResult, trial_rows
 from site_agent.eyeblink.outputs import report_figures, tables
 from site_agent.eyeblink.outputs.json_files import NOTES, versions

@@ -1,4 +1,4 @@
-"""The files of a study as a whole: its sessions together, learning over them."""
+"""A study: the files of all its sessions together, and learning over them."""
 
 from __future__ import annotations
 

@@ -16,9 +16,9 @@ from typing import Any, Literal
 
 from site_agent.datasets.trials import Trial
 from site_agent.errors import ConditioningError
+from site_agent.eyeblink import conditioning as conditioning_settings
 from site_agent.eyeblink.batch.sessions import SETTING_NAMES, with_overrides
 from site_agent.eyeblink.conditioning import analysis
-from site_agent.eyeblink.conditioning import settings as conditioning_settings
 from site_agent.eyeblink.records import Float64
 from site_agent.eyeblink.session import BlinkAnalysisSettings
 from site_agent.eyeblink.study import learning_curve

@@ -15,7 +15,7 @@ from site_agent.datasets.trials import Trial
 from site_agent.errors import StudyFolderError, writing_to
 from site_agent.eyeblink.batch.record import SessionRecord, read_record
 from site_agent.eyeblink.batch.sessions import session_number, settings_from_plain
-from site_agent.eyeblink.conditioning.settings import ConditioningSettings
+from site_agent.eyeblink.conditioning import ConditioningSettings
 from site_agent.eyeblink.conditioning.trials import read_trials_csv
 from site_agent.eyeblink.outputs.bids import DESCRIPTION, IGNORE, README
 from site_agent.eyeblink.session_folder import RECORD_NAME, find_output, find_outputs, study_folders

@@ -1,1 +1,171 @@
-"""The study of personalised rounds: a network of one's own for each person, or one for all."""
+"""The study of personalised rounds, a network for each person or one for all, and its runs."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from site_agent.datasets.egocentric import EgocentricDataset
+from site_agent.errors import InvalidInputError
+
+METHODS = ("local", "fedavg", "fedprox", "fedper", "fedpac", "fedselect", "cpf-random", "fedcpf")
+PLAIN = ("local", "fedavg", "fedprox")
+"""Methods whose networks are the same for all sites, or nobody's but one's own."""
+
+MASKED = ("fedselect", "cpf-random", "fedcpf")
+"""Methods that choose number by number what is personal."""
+
+EYES, DATA = "eyes", "data"
+_TUNING_SEED = 1000
+
+
+@dataclass(frozen=True)
+class EgocentricStudySettings:
+    """The size of a study."""
+
+    methods: tuple[str, ...] = METHODS
+    seeds: int = 5
+    """How often everything is repeated with other persons and starts."""
+    people: int = 8
+    videos: int = 60
+    """Of each drawn world, and videos of each person."""
+    seconds: float = 8.0
+    held_out: float = 0.2
+    """Of a drawn video, and the share of a person's videos for tests, and as many for
+    validation."""
+    first_people: int = 60
+    first_epochs: int = 6
+    """Persons, drawn for nothing else, whose clips train the network with which all methods begin
+    in drawn worlds; 0 persons: they begin with a new one, as with CLIPS."""
+    heterogeneities: tuple[float, ...] = (0.0, 0.5, 1.0)
+    """One world each."""
+    rounds: int = 20
+    epochs: int = 1
+    """Of clips."""
+    rates: tuple[float, ...] = (0.0002, 0.0006, 0.002)
+    """Candidates for the learning rate of AdamW on clips."""
+    rhos: tuple[float, ...] = (0.1, 0.3, 0.5, 0.7)
+    accs: tuple[float, ...] = (0.02, 0.05, 0.1)
+    """Of FedCPF's sweeps, in the world of the largest heterogeneity."""
+    eye_people: int = 15
+    eye_frames: int = 300
+    eye_rounds: int = 20
+    """Of the gaze networks; 0 persons: without."""
+    eye_rates: tuple[float, ...] = (0.01, 0.02, 0.04)
+    """Candidates for the learning rate of SGD on eyes."""
+    architecture: str = "glc-tiny"
+    """Of the saliency networks."""
+
+
+QUICK = EgocentricStudySettings(
+    seeds=3, people=5, videos=20, heterogeneities=(0.0, 1.0), first_people=20, first_epochs=5,
+    rounds=3, epochs=1, rates=(0.003, 0.006), rhos=(0.05,), accs=(), eye_frames=260, eye_rounds=2,
+    eye_rates=(0.02,),
+)  # fmt: skip
+"""A study that takes at most 90 minutes on two cores."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """One method in one world."""
+
+    world: str
+    """``h=1``, ``eyes`` or ``data``."""
+    method: str
+    rate: float
+    seed: int
+    options: tuple[tuple[str, float], ...] = ()
+    """What differs from the method's own defaults; names the run."""
+    tuning: bool = False
+    """It chooses the learning rate, by validation, and is not in the tables."""
+
+    @property
+    def key(self) -> str:
+        """The name of its result's file, without the ending."""
+        words = [f"{name}{value:g}" for name, value in self.options]
+        kind = [f"tune{self.rate:g}"] if self.tuning else []
+        return "_".join([self.world, self.method, *words, *kind, f"seed{self.seed}"])
+
+
+def plan_tuning(worlds: Sequence[str], settings: EgocentricStudySettings) -> list[Run]:
+    """Return the runs that choose learning rates: of clips in the last world, and of eyes.
+
+    None where there is one candidate.
+    """
+    chosen = [world for world in worlds if world != EYES][-1:] + [
+        world for world in worlds if world == EYES
+    ]
+    return [
+        Run(world, method, rate, _TUNING_SEED, tuning=True)
+        for world in chosen
+        if len(_rates(world, settings)) > 1
+        for method in settings.methods
+        for rate in _rates(world, settings)
+    ]
+
+
+def plan_runs(
+    worlds: Sequence[str],
+    settings: EgocentricStudySettings,
+    rates: Mapping[tuple[bool, str], float],
+) -> list[Run]:
+    """Return the runs of the tables; `rates` by (of eyes, method)."""
+    runs = [
+        Run(world, method, rates[world == EYES, method], seed)
+        for world in worlds
+        for method in settings.methods
+        for seed in range(settings.seeds)
+    ]
+    clips = [world for world in worlds if world != EYES]
+    if "fedcpf" in settings.methods and clips:
+        sweeps = [(("rho", value),) for value in settings.rhos]
+        sweeps += [(("acc", value),) for value in settings.accs]
+        runs += [
+            Run(clips[-1], "fedcpf", rates[False, "fedcpf"], seed, options)
+            for options in sweeps
+            for seed in range(settings.seeds)
+        ]
+    return runs
+
+
+def worlds_of(settings: EgocentricStudySettings, dataset: EgocentricDataset | None) -> list[str]:
+    """Return the names of the worlds, the most heterogeneous clips last but the eyes."""
+    if dataset is not None:
+        return [DATA]
+    clips = [f"h={value:g}" for value in sorted(settings.heterogeneities)]
+    return clips + [EYES] * (settings.eye_people > 0)
+
+
+def _rates(world: str, settings: EgocentricStudySettings) -> tuple[float, ...]:
+    return settings.eye_rates if world == EYES else settings.rates
+
+
+def first_rates(settings: EgocentricStudySettings) -> dict[tuple[bool, str], float]:
+    """Return any rate of each method, to count the runs of a study."""
+    return {
+        (of_eyes, method): rates[0]
+        for of_eyes, rates in ((False, settings.rates), (True, settings.eye_rates))
+        for method in settings.methods
+    }
+
+
+def choose_rates(
+    tuning: Sequence[Run], results: Mapping[str, Mapping[str, Any]]
+) -> dict[tuple[bool, str], float]:
+    """Return the best learning rate of each method on validation samples."""
+    found: dict[tuple[bool, str], tuple[float, float]] = {}
+    for run in tuning:
+        if run.key not in results:
+            continue
+        of_eyes = run.world == EYES
+        score = float(np.mean(list(results[run.key]["validation"].values())))
+        # Errors are the better the smaller, F1 the larger.
+        value = -score if of_eyes else score
+        found[of_eyes, run.method] = max(
+            found.get((of_eyes, run.method), (-np.inf, 0.0)), (value, run.rate)
+        )
+    for run in tuning:
+        if (run.world == EYES, run.method) not in found:
+            raise InvalidInputError(f"{run.method}: all trainings in {run.world} failed")
+    return {key: rate for key, (_, rate) in found.items()}

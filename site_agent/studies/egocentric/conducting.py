@@ -23,8 +23,7 @@ from site_agent.datasets.egocentric import ClipSamples, EgocentricDataset
 from site_agent.datasets.gaze.records import GazeSamples
 from site_agent.errors import InvalidInputError
 from site_agent.runs import Progress, part_of
-from site_agent.studies.egocentric import one_run
-from site_agent.studies.egocentric.protocol import (
+from site_agent.studies.egocentric import (
     DATA,
     EYES,
     METHODS,
@@ -32,6 +31,7 @@ from site_agent.studies.egocentric.protocol import (
     Run,
     choose_rates,
     first_rates,
+    one_run,
     plan_runs,
     plan_tuning,
     worlds_of,

@@ -16,7 +16,7 @@ from site_agent.datasets.egocentric import ClipSamples
 from site_agent.datasets.gaze.records import GazeSamples, held_out_sessions, join_samples
 from site_agent.datasets.synthetic.egocentric_clips import ClipSettings, draw_samples
 from site_agent.runs import Progress
-from site_agent.studies.egocentric.protocol import EYES, MASKED, EgocentricStudySettings, Run
+from site_agent.studies.egocentric import EYES, MASKED, EgocentricStudySettings, Run
 
 
 @dataclass(frozen=True)

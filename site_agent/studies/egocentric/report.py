@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from site_agent.evaluation.bootstrap import bootstrap_intervals
+from site_agent.evaluation import bootstrap_intervals
 from site_agent.evaluation.plots import plot_scores_over_passes, titled_axes
 from site_agent.pictures.plot_style import LEGEND_PT, line_style, save_png
-from site_agent.studies.egocentric.protocol import EYES, PLAIN, Run
+from site_agent.studies.egocentric import EYES, PLAIN, Run
 from site_agent.tables import Column, Table, columns_of, write_tables
 
 Results = Mapping[str, Mapping[str, Any]]

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from aggregators.models import StateDict
 from site_agent.attacks import dualview, leaks, membership, reidentification
-from site_agent.attacks.scores import separation
+from site_agent.attacks.leaks import separation
 from site_agent.datasets.gaze.records import GazeSamples, angular_errors_deg, join_samples
 from site_agent.federated.local_training import train_contribution
 from site_agent.federated.plan import FederationPlan, make_plan

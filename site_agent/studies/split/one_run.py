@@ -22,7 +22,7 @@ from site_agent.split.in_process import run_split_rounds
 from site_agent.split.noise import SmashedNoise, sensitivity_of
 from site_agent.split.plan import SplitPlan
 from site_agent.studies.eyes import MethodRun, StudyJob, StudySamples
-from site_agent.studies.split.settings import INVERSION, SplitStudySettings
+from site_agent.studies.split import INVERSION, SplitStudySettings
 from site_agent.training.gaze.loop import repeatable, to_tensors
 
 _MOST_VICTIM_EYES = 60

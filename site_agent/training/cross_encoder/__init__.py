@@ -1,1 +1,122 @@
-"""Training cross-encoders without labels, and gaze heads on them from few shots."""
+"""Training of a cross-encoder on the eye patches of one site, without labels."""
+
+import json
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field
+
+from site_agent.datasets.gaze import records as gaze
+from site_agent.errors import InvalidInputError, TrainingDataError
+from site_agent.networks.architectures import is_crossed, require_kind
+from site_agent.runs import Progress, no_progress, part_of
+from site_agent.settings import Settings
+from site_agent.training_record import DataSummary, TrainingResult, begin_training
+
+_FEWEST_SAMPLES = 4
+_READING_SHARE = 0.05
+
+
+class CrossEncoderSettings(Settings, error=InvalidInputError):
+    """How a cross-encoder is trained; the learning rate falls to 0 along half a cosine."""
+
+    architecture: str = "cross-encoder-small"
+    """cross-encoder-small or cross-encoder; auto-encoder-small or auto-encoder, which learn to draw
+    each patch from its own features, are there to compare."""
+    persons: tuple[str, ...] = ()
+    """Those to train on; empty: all."""
+    epochs: int = Field(default=30, ge=1, le=100_000)
+    """Passes over the frames. The last network is kept: no label says which is the best."""
+    learning_rate: float = Field(default=0.002, gt=0, le=10)
+    """Of the first epoch, for AdamW."""
+    weight_decay: float = 0.0
+    """Of AdamW."""
+    batch_size: int = Field(default=32, ge=4, le=65_536)
+    """Patches in a step; four are a pair of frames."""
+    seed: int = Field(default=0, ge=0, lt=2**63)
+    """Of the first parameters and of the pairs."""
+
+
+def read_frames(
+    dataset: gaze.GazeDataset, settings: CrossEncoderSettings, progress: Progress = no_progress
+) -> gaze.GazeSamples:
+    """Read the frames with both eyes of the persons that the settings name.
+
+    Raises `TrainingDataError`: there are fewer than two frames. `InvalidInputError`: a person has
+    none, or the data set has no such person. `AnnotationFileError`: a file is damaged or missing.
+    """
+    from site_agent.datasets.gaze.records import require_both_eyes
+
+    progress(0.0, "read patches")
+    samples = require_both_eyes(dataset.read(settings.persons or None), dataset.path)
+    if len(samples) < _FEWEST_SAMPLES:
+        found = f"has {len(samples) // 2} frames with both eyes, expected at least 2"
+        raise TrainingDataError(dataset.path, found)
+    return samples
+
+
+def train_cross_encoder(
+    dataset: gaze.GazeDataset,
+    output: Path | str,
+    settings: CrossEncoderSettings = CrossEncoderSettings(),
+    progress: Progress = no_progress,
+) -> TrainingResult:
+    """Train a cross-encoder, and write it as a safetensors file.
+
+    Called again with the same data and settings, an interrupted training goes on.
+
+    Raises `TrainingDataError`, `InvalidInputError`, `AnnotationFileError`: as `read_frames`; or the
+    architecture is of another kind. `TrainingFailedError`: the loss is not finite, or the output
+    cannot be written.
+    """
+    import torch
+
+    from site_agent.networks.files import from_module, new_network, to_module
+    from site_agent.training.cross_encoder.loop import to_tensors, train_epoch
+    from site_agent.training.gaze import loop
+
+    require_kind(settings.architecture, "representation", "architecture")
+    output = Path(output)
+    begun = begin_training(output)
+    samples = read_frames(dataset, settings, part_of(progress, 0.0, _READING_SHARE))
+    digests = gaze.person_digests(samples)
+    module = to_module(new_network(settings.architecture, settings.seed))
+    optimiser = loop.make_optimiser(
+        "adamw", module, settings.learning_rate, 0.0, settings.weight_decay
+    )
+    generator = torch.Generator().manual_seed(settings.seed)
+    state = loop.TrainingState(module, optimiser, generator)
+    plain: dict[str, Any] = json.loads(json.dumps(asdict(settings)))
+    checkpoint = loop.checkpoint_path(output)
+
+    def train(report: Callable[[float], None]) -> float:
+        return train_epoch(
+            module, optimiser, tensors, settings.batch_size, generator,
+            crossed=is_crossed(settings.architecture), progress=report,
+        )  # fmt: skip
+
+    with loop.repeatable(torch.get_num_threads()):
+        tensors = to_tensors(samples)
+        resumed_at = loop.train_epochs(
+            state, settings, (checkpoint, [plain, digests]), train,
+            progress=part_of(progress, _READING_SHARE, 1.0),
+        )  # fmt: skip
+    data = DataSummary(
+        digest=gaze.join_digests(digests),
+        images=len(samples),
+        persons=len(digests),
+        image_marks=tuple(sorted(set(gaze.sample_marks(samples)))),
+    )
+    details = {
+        "architecture": settings.architecture,
+        "person_digests": sorted(digests.values()),
+        "device": "cpu",
+        "epochs": state.epoch,
+        "resumed_at_epoch": resumed_at,
+        "losses": state.losses,
+    }
+    result = begun.publish_network(from_module(module, settings.architecture), data, plain, details)
+    checkpoint.unlink(missing_ok=True)
+    return result

@@ -1,1 +1,293 @@
-"""Training gaze networks."""
+"""Training of a gaze network on one site's data."""
+
+from collections.abc import Callable, Mapping
+from contextlib import nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import Field
+
+from aggregators.formats import file_digest
+from aggregators.models import StateDict
+from site_agent.datasets.gaze import records as gaze
+from site_agent.errors import InvalidInputError, TrainingDataError
+from site_agent.plain_json import plain
+from site_agent.runs import Progress, no_progress, part_of
+from site_agent.settings import Settings
+from site_agent.training.overlap import training_records
+from site_agent.training_record import BegunTraining, DataSummary, TrainingResult, begin_training
+
+Device = Literal["auto", "cpu", "cuda"]
+
+
+class GazeSettings(Settings, error=InvalidInputError):
+    """How a gaze network is trained; the learning rate falls to 0 along half a cosine."""
+
+    architecture: str | None = None
+    """gaze-lenet, gaze-lenet-wide or gaze-resnet18. None: that of the base, or gaze-lenet."""
+    persons: tuple[str, ...] = ()
+    """The persons to train on; empty: all."""
+    epochs: int = Field(default=15, ge=1, le=100_000)
+    """The largest number of passes over the samples."""
+    patience: int = Field(default=5, ge=1, le=100_000)
+    """Stop after so many epochs without a smaller validation error."""
+    validation: float = Field(default=gaze.HELD_OUT_SHARE, ge=0, lt=1)
+    """Share of each person's sessions that is held out for validation, below 1. 0: none, and the
+    network after the last epoch is kept."""
+    optimiser: Literal["adam", "sgd"] = "adam"
+    """adam, or sgd with Nesterov's momentum, for which a learning rate of 0.01 suits."""
+    learning_rate: float = Field(default=0.001, gt=0, le=10)
+    """Of the first epoch."""
+    momentum: float = Field(default=0.9, ge=0, lt=1)
+    """Of sgd, below 1."""
+    weight_decay: float = Field(default=0.0, ge=0, lt=1)
+    """L2 penalty."""
+    batch_size: int = Field(default=64, ge=1, le=65_536)
+    """Samples in a step."""
+    shift_px: int = Field(default=1, ge=0, le=10)
+    """Shift each patch at random by up to so many pixels."""
+    light: float = Field(default=0.4, ge=0, lt=1)
+    """Change the light of each patch at random: the standard deviation of a gradient from edge to
+    middle, in units of the patch's own; 0: none."""
+    seed: int = Field(default=0, ge=0, lt=2**63)
+    """Of the first parameters, of the order of samples, of shifts and light."""
+    device: Device = "auto"
+    """auto is CUDA where there is one, with mixed precision, and the CPU otherwise. Only on the CPU
+    equal settings give equal bytes."""
+    threads: int = Field(default=0, ge=0, le=256)
+    """On the CPU; 0: as many as torch chooses (OMP_NUM_THREADS, or one for each core). The result
+    depends on it. With other work on the same cores 1 is fastest."""
+
+
+_FEWEST_SAMPLES = 2
+# Of the whole time, what reading the patches takes; only for the progress bar.
+_READING_SHARE = 0.05
+
+
+@dataclass(frozen=True)
+class GazeTrainingData:
+    """What a network is trained on, read from disk.
+
+    `training` and `validation`: whole sessions. `digests`: digest of all samples of each person.
+    """
+
+    training: gaze.GazeSamples
+    validation: gaze.GazeSamples
+    digests: Mapping[str, str]
+
+    @property
+    def digest(self) -> str:
+        """The digest of the persons' data, as `gaze_digest` of a data set of them alone."""
+        return gaze.join_digests(self.digests)
+
+
+def read_training_data(
+    dataset: gaze.GazeDataset, settings: GazeSettings, progress: Progress = no_progress
+) -> GazeTrainingData:
+    """Read the samples of the persons that the settings name, and hold sessions out.
+
+    Raises `TrainingDataError`: fewer than 2 samples are left to train on. `InvalidInputError`: a
+    person that the data set does not have. `AnnotationFileError`: a file is damaged or missing.
+    """
+    persons = settings.persons or dataset.persons
+    parts = []
+    for done, person in enumerate(persons):
+        progress(done / len(persons), f"read person {person}")
+        parts.append(dataset.read([person]))
+    samples = gaze.join_samples(parts)
+    held = gaze.held_out_sessions(samples, settings.validation)
+    if (count := len(samples) - int(held.sum())) < _FEWEST_SAMPLES:
+        found = f"has {count} samples to train on, expected at least {_FEWEST_SAMPLES}"
+        raise TrainingDataError(dataset.path, found)
+    return GazeTrainingData(samples[~held], samples[held], gaze.person_digests(samples))
+
+
+def train_gaze(
+    dataset: gaze.GazeDataset,
+    output: Path | str,
+    settings: GazeSettings = GazeSettings(),
+    progress: Progress = no_progress,
+    *,
+    base: Path | str | None = None,
+) -> TrainingResult:
+    """Train a gaze network and write it as a safetensors file.
+
+    The state is kept in a file beside the output after each epoch. Called again with the same data,
+    settings and base, an interrupted training goes on; the result is that of an uninterrupted one.
+
+    `output`: put in place only when it is complete; ``<output>.training.json`` lies beside it.
+    `progress`: called with the fraction done and a text; an exception that it raises stops the
+    training. `base`: the network to go on from; by default one with random parameters.
+
+    Raises `TrainingDataError`, `AnnotationFileError`: as `read_training_data`.
+    `TrainingFailedError`: the loss is not finite, or the output cannot be written.
+    `InvalidInputError`: an unknown architecture, a base of another one, or no CUDA device where one
+    is asked for.
+    """
+    from site_agent.training.gaze.loop import checkpoint_path
+
+    output = Path(output)
+    begun = begin_training(output)
+    start = start_network(settings, base)
+    device = find_device(settings.device)
+    data = read_training_data(dataset, settings, part_of(progress, 0.0, _READING_SHARE))
+    recipe = _Recipe(
+        settings,
+        recorded_settings(settings, base),
+        () if base is None else tuple(training_records(Path(base))),
+        device,
+        data.digest,
+        checkpoint_path(output),
+    )
+    trained, outcome = _train(start, data, recipe, part_of(progress, _READING_SHARE, 1.0))
+    result = _publish(begun, trained, data, recipe, outcome)
+    recipe.checkpoint.unlink(missing_ok=True)
+    return result
+
+
+def start_network(settings: GazeSettings, base: Path | str | None) -> StateDict:
+    """Return the network that a training begins with."""
+    from site_agent.networks.architectures import require_kind
+    from site_agent.networks.files import new_network, read_network
+
+    if settings.architecture is not None:
+        require_kind(settings.architecture, "gaze", "architecture")
+    if base is None:
+        return new_network(settings.architecture or "gaze-lenet", settings.seed)
+    network = read_network(base)
+    found = network.metadata.get("architecture", "no architecture")
+    if settings.architecture not in (None, found):
+        raise InvalidInputError(f"{base}: found {found}, expected {settings.architecture}")
+    return network
+
+
+def find_device(device: str) -> str:
+    """Return cpu or cuda."""
+    import torch
+
+    if device == "cpu" or (device == "auto" and not torch.cuda.is_available()):
+        return "cpu"
+    if not torch.cuda.is_available():
+        raise InvalidInputError("device is cuda, and torch finds no CUDA device")
+    return "cuda"
+
+
+def recorded_settings(settings: GazeSettings, base: Path | str | None) -> dict[str, Any]:
+    """Return what the metadata file says of the settings, with the base's digest."""
+    return {**plain(settings), "base_digest": None if base is None else file_digest(base)}
+
+
+@dataclass(frozen=True)
+class _Recipe:
+    """How a network is trained, and where.
+
+    `base_records` are the training records of the network that it goes on from.
+    """
+
+    settings: GazeSettings
+    recorded: Mapping[str, Any]
+    base_records: tuple[tuple[str, dict[str, Any]], ...]
+    device: str
+    data_digest: str
+    checkpoint: Path
+
+    @property
+    def threads(self) -> int:
+        import torch
+
+        return self.settings.threads or torch.get_num_threads()
+
+    @property
+    def mixed_precision(self) -> bool:
+        import torch
+
+        return self.device == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
+
+
+def _train(
+    start: StateDict, data: GazeTrainingData, recipe: _Recipe, progress: Progress
+) -> tuple[StateDict, dict[str, Any]]:
+    """Return the trained network, and what came out besides."""
+    import torch
+
+    from site_agent.networks.files import from_module, predict_gaze, to_module
+    from site_agent.training.gaze import loop
+
+    settings, device = recipe.settings, recipe.device
+    module = to_module(start).to(device)
+    generator = torch.Generator().manual_seed(settings.seed)
+    optimiser = loop.make_optimiser(
+        settings.optimiser, module, settings.learning_rate, settings.momentum, settings.weight_decay
+    )
+    state = loop.TrainingState(module, optimiser, generator)
+    parts = [recipe.recorded, recipe.data_digest, device, recipe.threads]
+    validation = data.validation
+
+    def train(report: Callable[[float], None]) -> float:
+        return loop.train_epoch(
+            module, optimiser, tensors, settings.batch_size, generator,
+            shift_px=settings.shift_px, light=settings.light,
+            mixed_precision=recipe.mixed_precision, progress=report,
+        )  # fmt: skip
+
+    def score() -> float | None:
+        if not len(validation):
+            return None
+        found = predict_gaze(module, validation.patches, validation.head, device)
+        return float(gaze.angular_errors_deg(found, validation.gaze).mean())
+
+    # Some operations have no deterministic form on CUDA.
+    with loop.repeatable(recipe.threads) if device == "cpu" else nullcontext():
+        tensors = loop.to_tensors(data.training, device)
+        resumed_at = loop.train_epochs(
+            state, settings, (recipe.checkpoint, parts), train, score,
+            progress=progress, patience=settings.patience,
+        )  # fmt: skip
+    module.load_state_dict(state.best)
+    outcome = {
+        "architecture": start.metadata["architecture"],
+        "device": device,
+        "threads": recipe.threads,
+        "mixed_precision": recipe.mixed_precision,
+        "epochs": state.epoch,
+        "resumed_at_epoch": resumed_at,
+        "best_epoch": state.best_epoch,
+        "losses": state.losses,
+        "validation_errors_deg": state.errors_deg,
+    }
+    return from_module(module, start.metadata["architecture"]), outcome
+
+
+def _publish(
+    begun: BegunTraining,
+    trained: StateDict,
+    data: GazeTrainingData,
+    recipe: _Recipe,
+    outcome: Mapping[str, Any],
+) -> TrainingResult:
+    validation = data.validation
+    named = zip(validation.person.tolist(), validation.session.tolist(), strict=True)
+    errors = outcome["validation_errors_deg"]
+    marks, digests = set(gaze.sample_marks(data.training)), set(data.digests.values())
+    # What the base has learned, this network knows, too.
+    for _, before in recipe.base_records:
+        marks.update(before["data"]["image_marks"])
+        digests.update(before["details"].get("person_digests", ()))
+    warnings: tuple[str, ...] = ()
+    if recipe.settings.validation and not len(validation):
+        warnings = ("no person has two sessions: nothing was held out, and all epochs were run",)
+    summary = DataSummary(
+        digest=data.digest,
+        images=len(data.training),
+        persons=len(data.digests),
+        image_marks=tuple(sorted(marks)),
+    )
+    details = {
+        "person_digests": sorted(digests),
+        "validation_sessions": sorted({f"{person}/{name}" for person, name in named}),
+        "validation_images": len(validation),
+        "validation_error_deg": min(errors) if errors else None,
+        **outcome,
+    }
+    return begun.publish_network(trained, summary, recipe.recorded, details, warnings=warnings)

@@ -13,6 +13,7 @@ from site_agent.attacks.leaks import (
     apply_update,
     leak_of,
     leak_of_network,
+    separation,
 )
 from site_agent.attacks.membership import (
     Candidates,
@@ -22,7 +23,6 @@ from site_agent.attacks.membership import (
     probe_membership,
     reference_losses,
 )
-from site_agent.attacks.scores import separation
 from site_agent.datasets.gaze.records import join_samples
 from site_agent.federated.local_training import train_contribution
 from site_agent.federated.plan import make_plan

@@ -12,11 +12,10 @@ from aggregators.methods.networks.round_files import write_network_contribution
 from aggregators.methods.round_options import LocalTraining
 from aggregators.models import NetworkContribution, StateDict
 from pool_server.wire.cards import LEAST_CONTROL, PrivacyReceipt, receipt_lines
-from site_agent.attacks.leaks import leak_of_network
+from site_agent.attacks.leaks import leak_of_network, separation
 from site_agent.attacks.membership import probe_by_shadows
 from site_agent.attacks.receipt.networks import GazeSides
 from site_agent.attacks.receipt.probing import probe_gaze
-from site_agent.attacks.scores import separation
 from site_agent.datasets.gaze.records import GazeSamples, join_samples
 from site_agent.datasets.synthetic.eye_patches.dataset import RenderSettings, render_person
 from site_agent.datasets.synthetic.eye_patches.persons import Skews

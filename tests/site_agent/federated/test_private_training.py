@@ -18,8 +18,7 @@ import torch
 from aggregators.methods.round_options import LocalTraining
 from aggregators.models import StateDict
 from site_agent.attacks.gradients import SampleGradients
-from site_agent.attacks.leaks import leak_of_network
-from site_agent.attacks.scores import separation
+from site_agent.attacks.leaks import leak_of_network, separation
 from site_agent.datasets.gaze.records import GazeSamples, join_samples
 from site_agent.errors import ContributionWithheldError, InvalidInputError
 from site_agent.federated.local_training import Privacy, train_contribution

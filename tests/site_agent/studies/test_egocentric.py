@@ -10,9 +10,7 @@ import numpy as np
 import pytest
 
 from site_agent.runs import no_progress
-from site_agent.studies.egocentric.conducting import conduct_egocentric_study
-from site_agent.studies.egocentric.one_run import draw_world, load_samples, write_samples
-from site_agent.studies.egocentric.protocol import (
+from site_agent.studies.egocentric import (
     EgocentricStudySettings,
     Run,
     choose_rates,
@@ -20,6 +18,8 @@ from site_agent.studies.egocentric.protocol import (
     plan_runs,
     plan_tuning,
 )
+from site_agent.studies.egocentric.conducting import conduct_egocentric_study
+from site_agent.studies.egocentric.one_run import draw_world, load_samples, write_samples
 from site_agent.studies.egocentric.report import difference, write_report
 from site_agent.studies.runs import Conduct
 

@@ -10,7 +10,7 @@ from site_agent.datasets.gaze.generic_layout import write_samples
 from site_agent.studies.eyes import MethodRun, conduct_study
 from site_agent.studies.kinds import SPLIT
 from site_agent.studies.runs import Conduct
-from site_agent.studies.split.settings import INVERSION, METHODS, QUICK, write_report
+from site_agent.studies.split import INVERSION, METHODS, QUICK, write_report
 from tests.site_agent.federated.small_sites import samples_at
 
 

@@ -15,7 +15,7 @@ from site_agent.errors import InvalidInputError
 from site_agent.evaluation.saliency import evaluate_saliency
 from site_agent.networks.files import new_network, predict_maps, to_module
 from site_agent.runs import Progress
-from site_agent.training.gaze.training import GazeSettings, start_network
+from site_agent.training.gaze import GazeSettings, start_network
 from site_agent.training.saliency import (
     SaliencySettings,
     read_clips,

@@ -20,7 +20,7 @@ from site_agent.errors import BusyError, StudyFolderError
 from site_agent.eyeblink.batch import run_batch
 from site_agent.eyeblink.batch.record import SessionOutcome, read_record
 from site_agent.eyeblink.batch.sessions import BatchSession, read_session_table
-from site_agent.eyeblink.conditioning.settings import ConditioningSettings
+from site_agent.eyeblink.conditioning import ConditioningSettings
 from site_agent.eyeblink.pipeline import TraceFile, run_blink_analysis
 from site_agent.eyeblink.session import BlinkAnalysisSettings
 from site_agent.eyeblink.session_folder import RECORD_NAME

@@ -17,7 +17,7 @@ from site_agent.eyeblink.batch.sessions import (
     settings_from_plain,
     with_overrides,
 )
-from site_agent.eyeblink.conditioning.settings import ConditioningSettings, CrRule, Rejection
+from site_agent.eyeblink.conditioning import ConditioningSettings, CrRule, Rejection
 from site_agent.eyeblink.session import BlinkAnalysisSettings
 
 

@@ -20,13 +20,13 @@ from site_agent.datasets.synthetic.conditioning import (
 )
 from site_agent.datasets.trials import Trial, TrialType
 from site_agent.errors import ConditioningError
+from site_agent.eyeblink.conditioning import ConditioningSettings, CrRule, Rejection
 from site_agent.eyeblink.conditioning.analysis import (
     ConditioningResult,
     analyse_conditioning,
     judge_trials,
     measure_trials,
 )
-from site_agent.eyeblink.conditioning.settings import ConditioningSettings, CrRule, Rejection
 from site_agent.eyeblink.conditioning.summary import TRIAL_COLUMNS, TrialResult, trial_rows
 from site_agent.eyeblink.conditioning.trial_measures import TrialMeasures
 from site_agent.eyeblink.outputs.report_figures import align_trials

@@ -10,8 +10,8 @@ import pytest
 
 from site_agent.datasets.synthetic.conditioning import ConditioningDesign, draw_conditioning_session
 from site_agent.errors import ConditioningError
+from site_agent.eyeblink.conditioning import ConditioningSettings, CrRule
 from site_agent.eyeblink.conditioning.analysis import analyse_conditioning
-from site_agent.eyeblink.conditioning.settings import ConditioningSettings, CrRule
 from site_agent.eyeblink.study.criteria import (
     Criterion,
     RecordedSession,

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from site_agent.errors import InvalidInputError
-from site_agent.studies.cross_encoder.settings import (
+from site_agent.studies.cross_encoder import (
     METHODS,
     CrossEncoderStudySettings,
     find_verdict,

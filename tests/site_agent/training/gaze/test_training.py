@@ -17,8 +17,8 @@ from site_agent.datasets.synthetic.eye_patches.dataset import RenderSettings, wr
 from site_agent.datasets.synthetic.eye_patches.persons import Skews
 from site_agent.errors import InvalidInputError, TrainingDataError, TrainingFailedError
 from site_agent.networks.files import new_network, read_network
+from site_agent.training.gaze import GazeSettings, train_gaze
 from site_agent.training.gaze.loop import checkpoint_path
-from site_agent.training.gaze.training import GazeSettings, train_gaze
 from site_agent.training_record import TrainingResult, read_training_metadata
 from tests.cli.conftest import start_process, wait_until
 
