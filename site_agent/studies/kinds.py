@@ -8,7 +8,7 @@ import numpy as np
 
 from site_agent.datasets.gaze.records import GazeSamples, held_out_sessions, require_both_eyes
 from site_agent.errors import InvalidInputError
-from site_agent.studies import cross_encoder, cross_encoder_report, split, split_report
+from site_agent.studies import cross_encoder, split
 from site_agent.studies.cross_encoder import one_run as cross_encoder_run
 from site_agent.studies.eyes import StudyKind, StudySamples, spread_over_sessions
 from site_agent.studies.gaze import one_run as gaze_run
@@ -73,7 +73,7 @@ SPLIT = StudyKind(
     lambda settings, own: spread_over_sessions(own, settings.images),
     _split_depends,
     split_run.do_run,
-    split_report.write_report,
+    split.write_report,
     ("method", "seed", "test"),
 )
 CROSS_ENCODER = StudyKind(
@@ -82,7 +82,7 @@ CROSS_ENCODER = StudyKind(
     _of_both_eyes,
     lambda _run, settings: _all_but(settings, _EXTENDING),
     cross_encoder_run.do_run,
-    cross_encoder_report.write_report,
+    cross_encoder.write_report,
     ("method", "seed", "test"),
     both_eyes=True,
     check=_require_sessions,
