@@ -9,17 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from aggregators.methods.refitting import RefitSettings
+from cli.frame import options
 from cli.frame.addresses import count_words, model_files, size_words
 from cli.frame.errors import InputMissingError, UsageError
 from cli.frame.existing_files import require_free
-from cli.frame.options import (
-    Argument,
-    DespiteWithdrawalOption,
-    ForceOption,
-    Option,
-    command,
-    single,
-)
 from cli.frame.output import Invocation, Reply
 from cli.frame.settings_options import SettingsOptions
 from cli.merge.inputs import local_copies, require_not_withdrawn
@@ -30,19 +23,19 @@ if TYPE_CHECKING:
     from site_agent.datasets.records import FaceDataset
     from site_agent.refinement import RefinementPlan, SiteSource
 
-app = single()
+app = options.single()
 
 REFINEMENT_SETTINGS = SettingsOptions(
     RefitSettings(), "settings refine", ("starts", "thin"), leave_out=("level", "seed")
 )
 ThinOption = Annotated[
-    int | None, Option("First reduce each level to this number of trees.", min=1)
+    int | None, options.Option("First reduce each level to this number of trees.", min=1)
 ]
-SeedOption = Annotated[int, Option("Seed of the starting shapes.", min=0)]
-ThreadsOption = Annotated[int, Option("Number of threads; 0: one for each core.", min=0)]
+SeedOption = Annotated[int, options.Option("Seed of the starting shapes.", min=0)]
+ThreadsOption = Annotated[int, options.Option("Number of threads; 0: one for each core.", min=0)]
 
 
-@command(
+@options.command(
     app,
     "refine",
     "refine siteA.xml siteB.xml --base merged.dat -o refined.dat --rounds 3",
@@ -53,20 +46,24 @@ ThreadsOption = Annotated[int, Option("Number of threads; 0: one for each core."
 )
 def refine(
     invocation: Invocation,
-    files: Annotated[list[Path], Argument("Annotations, one data set for each site.", "FACES...")],
+    files: Annotated[
+        list[Path], options.Argument("Annotations, one data set for each site.", "FACES...")
+    ],
     *,
-    base: Annotated[str, Option("The merged model.", "FILE|ADDRESS")],
-    output: Annotated[Path | None, Option("The refined model (.dat, .forest).")] = None,
-    rounds: Annotated[int, Option("Number of exchanges of contributions.", min=1, max=100)] = 1,
+    base: Annotated[str, options.Option("The merged model.", "FILE|ADDRESS")],
+    output: Annotated[Path | None, options.Option("The refined model (.dat, .forest).")] = None,
+    rounds: Annotated[
+        int, options.Option("Number of exchanges of contributions.", min=1, max=100)
+    ] = 1,
     parts: PartsOption = "",
     seed: SeedOption = 0,
     threads: ThreadsOption = 0,
     test: Annotated[
-        Path | None, Option("Show the error on these faces before and after.", "FACES")
+        Path | None, options.Option("Show the error on these faces before and after.", "FACES")
     ] = None,
     contributions: Annotated[
         Path | None,
-        Option(
+        options.Option(
             "For what each site would send. Default: OUTPUT.contributions.",
             "FOLDER",
             name="--write-contributions",
@@ -74,12 +71,12 @@ def refine(
     ] = None,
     drop: Annotated[
         bool,
-        Option(
+        options.Option(
             "Delete them afterwards: nobody can then replay the merge.", name="--drop-contributions"
         ),
     ] = False,
-    despite_withdrawal: DespiteWithdrawalOption = False,
-    force: ForceOption = False,
+    despite_withdrawal: options.DespiteWithdrawalOption = False,
+    force: options.ForceOption = False,
     images: ImagesOption = None,
     **values: Any,
 ) -> Reply:

@@ -14,14 +14,8 @@ from sqlalchemy import Connection, Engine, func, insert, select, text
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session
 
+from pool_server.database import records
 from pool_server.database.engine import Database, advisory_key, write_with_retry
-from pool_server.database.records import (
-    FIRST_SITE,
-    AuditRecord,
-    UploadRecord,
-    kept_files,
-    local_act,
-)
 from pool_server.database.schema import LOCK_TIMEOUT_MS, require_newest_schema, usable_engine
 from pool_server.http.identity import find_token
 from pool_server.people.browser_sessions import make_login_link
@@ -69,14 +63,16 @@ def known_files(connection: Connection) -> dict[str, int]:
 
     Those of versions that are not deleted, of rounds, and of secure sessions.
     """
-    rows = connection.execute(kept_files())
+    rows = connection.execute(records.kept_files())
     return {row.digest: row.size_bytes for row in rows}
 
 
 def arriving_files(connection: Connection) -> set[str]:
     """Return the digests of files that are on their way in."""
     return set(
-        connection.scalars(select(UploadRecord.digest).where(UploadRecord.state.in_(OPEN_UPLOADS)))
+        connection.scalars(
+            select(records.UploadRecord.digest).where(records.UploadRecord.state.in_(OPEN_UPLOADS))
+        )
     )
 
 
@@ -121,8 +117,8 @@ def _remove(pool: Pool, digests: Sequence[str]) -> list[str]:
         needed = known_files(connection).keys() | arriving_files(connection)
         chosen = [digest for digest in digests if digest not in needed]
         if chosen:
-            act = local_act("pool.collect-garbage", FIRST_SITE, removed=chosen)
-            connection.execute(insert(AuditRecord).values(**act))
+            act = records.local_act("pool.collect-garbage", records.FIRST_SITE, removed=chosen)
+            connection.execute(insert(records.AuditRecord).values(**act))
         for digest in chosen:
             pool.storage.remove_content(digest)
     return chosen

@@ -8,13 +8,7 @@ from dataclasses import dataclass, field
 from math import log2
 
 from pool_server.pages import words
-from pool_server.wire.models import (
-    CONTRIBUTION,
-    ROUND_FILES,
-    LineageEdge,
-    LineageNode,
-    LineageResponse,
-)
+from pool_server.wire import models
 
 BOX_WIDTH, BOX_HEIGHT = 226, 54
 COLUMN_STEP, ROW_STEP, MARGIN_X, MARGIN_Y = 310, 72, 8, 12
@@ -26,7 +20,7 @@ _KEPT = "kept"
 class Box:
     """One model, or the contributions of a round; `x` and `y` are those of its upper left."""
 
-    node: LineageNode
+    node: models.LineageNode
     title: str
     words: str
     css: str
@@ -73,7 +67,7 @@ class Relative:
     relatives: list[Relative]
 
 
-def draw_family(family: LineageResponse, here: str) -> Drawing:
+def draw_family(family: models.LineageResponse, here: str) -> Drawing:
     """Lay a family out in columns by depth.
 
     `here`: Address of the version that the page is about.
@@ -99,10 +93,12 @@ def draw_family(family: LineageResponse, here: str) -> Drawing:
     return Drawing(drawn, wires, width, height + MARGIN_Y, total - len(drawn))
 
 
-def list_relatives(family: LineageResponse, here: str, *, descendants: bool) -> list[Relative]:
+def list_relatives(
+    family: models.LineageResponse, here: str, *, descendants: bool
+) -> list[Relative]:
     """Return the ancestors or the descendants of the version as nested lists, each once."""
     boxes, edges = _boxes(family, here)
-    steps: dict[str, list[tuple[str, LineageEdge]]] = defaultdict(list)
+    steps: dict[str, list[tuple[str, models.LineageEdge]]] = defaultdict(list)
     for edge in edges:
         start, end = (edge.parent, edge.child) if descendants else (edge.child, edge.parent)
         steps[start].append((end, edge))
@@ -120,7 +116,9 @@ def list_relatives(family: LineageResponse, here: str, *, descendants: bool) -> 
     return walk(family.root)
 
 
-def _boxes(family: LineageResponse, here: str) -> tuple[dict[str, Box], list[LineageEdge]]:
+def _boxes(
+    family: models.LineageResponse, here: str
+) -> tuple[dict[str, Box], list[models.LineageEdge]]:
     """Return boxes by digest, and the edges between them: all contributions to a round are one."""
     made_by = {edge.child: f"by {edge.method}" for edge in family.edges}
     boxes = {
@@ -130,7 +128,7 @@ def _boxes(family: LineageResponse, here: str) -> tuple[dict[str, Box], list[Lin
     contributions: dict[str, list[str]] = defaultdict(list)
     edges = []
     for edge in family.edges:
-        if edge.parent in boxes and boxes[edge.parent].node.kind == CONTRIBUTION:
+        if edge.parent in boxes and boxes[edge.parent].node.kind == models.CONTRIBUTION:
             contributions[edge.child].append(edge.parent)
             if len(contributions[edge.child]) > 1:
                 continue
@@ -146,11 +144,11 @@ def _boxes(family: LineageResponse, here: str) -> tuple[dict[str, Box], list[Lin
     return boxes, edges
 
 
-def _box(node: LineageNode, made: str, here: str, root: str) -> Box:
+def _box(node: models.LineageNode, made: str, here: str, root: str) -> Box:
     if node.digest == root:
         return Box(node, words.short(here), "this model", "root")
-    if node.kind in ROUND_FILES:
-        return Box(node, ROUND_FILES[node.kind], "kept by the pool", _KEPT)
+    if node.kind in models.ROUND_FILES:
+        return Box(node, models.ROUND_FILES[node.kind], "kept by the pool", _KEPT)
     if not node.addresses:
         title = f"sha256:{node.digest[:12]}…"
         return Box(node, title, "not in this pool, or not for you", _KEPT)
@@ -186,7 +184,7 @@ def _mean(places: Iterable[float]) -> float:
     return sum(known) / len(known) if known else 0.0
 
 
-def _wire(parent: Box, child: Box, edge: LineageEdge) -> Wire:
+def _wire(parent: Box, child: Box, edge: models.LineageEdge) -> Wire:
     start, end = parent.x + BOX_WIDTH, child.x
     middle = (start + end) // 2
     path = (

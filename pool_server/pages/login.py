@@ -25,13 +25,7 @@ from pool_server.pages.visitor import (
     own_path,
     set_cookie,
 )
-from pool_server.people.browser_sessions import (
-    begin_session,
-    end_sessions,
-    list_sessions,
-    prove_session,
-    use_login_link,
-)
+from pool_server.people import browser_sessions
 from pool_server.wire.people import IdentityResponse, TokenCreatedResponse
 
 router = showing.page_router()
@@ -85,8 +79,10 @@ async def log_in(request: Request, visitor: Anyone, parts: Parts, limits: Limits
 
 def _begin(request: Request, parts: ServerParts, secret: str, link: str) -> str:
     with parts.database.write() as session:
-        token = use_login_link(session, link) if link else find_token(session, secret)
-        return begin_session(
+        token = (
+            browser_sessions.use_login_link(session, link) if link else find_token(session, secret)
+        )
+        return browser_sessions.begin_session(
             session,
             token,
             browser=request.headers.get("user-agent", ""),
@@ -136,7 +132,7 @@ async def accept_invitation(request: Request, visitor: Anyone, parts: Parts) -> 
 def log_out(request: Request, visitor: Anyone, session: WritingSession) -> Response:
     """End the session; the browser forgets its cookie."""
     if visitor.session is not None:
-        end_sessions(session, visitor.session.caller, visitor.session.session_id)
+        browser_sessions.end_sessions(session, visitor.session.caller, visitor.session.session_id)
     response = showing.go_to("/")
     response.delete_cookie(
         cookie_name(request), path="/", secure=request.url.scheme == "https", httponly=True
@@ -154,7 +150,7 @@ async def account(visitor: Anyone, session: ReadingSession) -> Response:
         visitor,
         "account.html",
         identity=await visitor.api.get(IdentityResponse, "/whoami"),
-        sessions=list_sessions(session, visitor.member),
+        sessions=browser_sessions.list_sessions(session, visitor.member),
     )
 
 
@@ -178,14 +174,14 @@ async def choose_theme(request: Request, visitor: Anyone) -> Response:
 @router.post("/account/sessions/end")
 def end_all(visitor: Anyone, session: WritingSession) -> Response:
     """Log out everywhere."""
-    end_sessions(session, visitor.member)
+    browser_sessions.end_sessions(session, visitor.member)
     return showing.go_to("/")
 
 
 @router.post("/account/sessions/{session_id}/end")
 def end_one(visitor: Anyone, session: WritingSession, session_id: str) -> Response:
     """Log out in one browser."""
-    end_sessions(session, visitor.member, session_id)
+    browser_sessions.end_sessions(session, visitor.member, session_id)
     return showing.go_to("/account")
 
 
@@ -202,4 +198,4 @@ def _prove(parts: ServerParts, visitor: Visitor, secret: str) -> None:
     if visitor.session is None:
         raise LoginNeededError
     with parts.database.write() as session:
-        prove_session(session, visitor.session, secret)
+        browser_sessions.prove_session(session, visitor.session, secret)

@@ -24,15 +24,9 @@ from pool_server.jobs.background import run_in_background
 from pool_server.people.usage import require_room
 from pool_server.rounds.repository import is_needed
 from pool_server.secure import service
+from pool_server.transfers import receiving
 from pool_server.transfers.checking import Checks
 from pool_server.transfers.endpoints import UploadId
-from pool_server.transfers.receiving import (
-    Announcement,
-    Arrival,
-    Destination,
-    announce_upload,
-    complete_upload,
-)
 from pool_server.transfers.service import describe_upload
 from pool_server.wire import rounds as secure
 from pool_server.wire.names import DIGEST_PATTERN
@@ -47,7 +41,7 @@ LONGEST_STOP_S = 10.0
 
 
 @dataclass(frozen=True)
-class SessionFiles(Destination[secure.SecureFileRequest, None]):
+class SessionFiles(receiving.Destination[secure.SecureFileRequest, None]):
     """The files of one session."""
 
     purpose: ClassVar[str] = "secure"
@@ -55,13 +49,15 @@ class SessionFiles(Destination[secure.SecureFileRequest, None]):
 
     session: records.SecureSessionRecord
 
-    def fill_in(self, announced: Announcement[secure.SecureFileRequest]) -> None:
+    def fill_in(self, announced: receiving.Announcement[secure.SecureFileRequest]) -> None:
         upload, offer = announced.upload, announced.offer
         upload.model_name = self.session.key
         upload.file_name = f"{offer.site}-{offer.digest[:16]}.bin"
         upload.secure_session_id = self.session.id
 
-    def admit(self, session: Session, announced: Announcement[secure.SecureFileRequest]) -> bool:
+    def admit(
+        self, session: Session, announced: receiving.Announcement[secure.SecureFileRequest]
+    ) -> bool:
         upload, offer = announced.upload, announced.offer
         service.require_participant(announced.caller, self.session, offer.site)
         known = session.get(
@@ -83,7 +79,7 @@ class SessionFiles(Destination[secure.SecureFileRequest, None]):
     def check(self, upload: records.UploadRecord, path: pathlib.Path) -> None:
         """Accept any bytes with the announced digest: only the receivers can read them."""
 
-    def accept(self, session: Session, arrived: Arrival[None]) -> None:
+    def accept(self, session: Session, arrived: receiving.Arrival[None]) -> None:
         """Give a received file to the session."""
         caller, upload = arrived.caller, arrived.upload
         if upload.secure_session_id is None:
@@ -256,7 +252,7 @@ def announce(
 ) -> UploadResponse:
     """Begin to send a file; its parts go where those of any upload go."""
     destination = files_of(parts, caller, session_id)
-    upload, is_new = announce_upload(destination, caller, request)
+    upload, is_new = receiving.announce_upload(destination, caller, request)
     if not is_new:
         response.status_code = 200
     return describe_upload(parts, upload)
@@ -275,7 +271,7 @@ async def complete(
 
     def act() -> UploadResponse:
         destination = files_of(parts, caller, session_id)
-        return describe_upload(parts, complete_upload(destination, caller, upload_id))
+        return describe_upload(parts, receiving.complete_upload(destination, caller, upload_id))
 
     return await checks.run(caller.site, act)
 

@@ -38,15 +38,7 @@ from site_agent.datasets.gaze.records import GazeSamples
 from site_agent.federated.leak_checks import audit_dense_layers, objections_to_training
 from site_agent.federated.private_training import PrivacyLedger, plan_privacy
 from site_agent.runs.files import Ledger
-from site_agent.split import cuts, in_process, kits, training
-from site_agent.split.cuts import Cut, to_part_module
-from site_agent.split.messages import (
-    ROWS_AT_ONCE,
-    ServiceConnection,
-    answer_shapes,
-    decode_arrays,
-    encode_arrays,
-)
+from site_agent.split import cuts, in_process, kits, messages, training
 from site_agent.split.noise import SmashedNoise, sensitivity_of
 from site_agent.split.plan import SplitPlan
 from site_agent.training.gaze.loop import repeatable, to_tensors
@@ -78,12 +70,12 @@ def require_safe_part(
         )
 
 
-def audit_client_part(part: StateDict, samples: GazeSamples, cut: Cut) -> list[str]:
+def audit_client_part(part: StateDict, samples: GazeSamples, cut: cuts.Cut) -> list[str]:
     """Return what a client part has that training does not make; empty for honest ones.
 
     `samples`: The site's own; 512 of them are looked at.
     """
-    module = to_part_module(part, cut, "client")
+    module = cuts.to_part_module(part, cut, "client")
     found = []
     for name, layer in module.named_modules():
         if isinstance(layer, nn.Conv2d) and (copying := _copying_filters(layer.weight)):
@@ -143,10 +135,10 @@ class RemoteServer:
     """The main server's half of a site's steps in one attempt (`training.Server`)."""
 
     def __init__(
-        self, connection: ServiceConnection, kit: kits.Kit, number: int, attempt: int
+        self, connection: messages.ServiceConnection, kit: kits.Kit, number: int, attempt: int
     ) -> None:
         self._connection, self._path = connection, f"/rounds/{number}/{attempt}"
-        self._shapes = answer_shapes(kit.plan)
+        self._shapes = messages.answer_shapes(kit.plan)
 
     def step(
         self, number: int, smashed: Float32, head: Float32, gaze: Float32
@@ -170,11 +162,11 @@ class RemoteServer:
         answer = self._connection.call(
             "POST",
             f"{self._path}/{kind}/{number}",
-            encode_arrays(arrays),
+            messages.encode_arrays(arrays),
             most_bytes=shape.most_bytes,
         )
         try:
-            return decode_arrays(answer, shape)
+            return messages.decode_arrays(answer, shape)
         except errors.InvalidInputError as error:
             raise errors.FederationError(
                 f"the server's answer to {kind} {number}: {error}"
@@ -195,8 +187,8 @@ class SplitClient:
     ) -> None:  # fmt: skip
         self.kit, self._samples, self._note = kit, samples, note
         self._most_epsilon = most_epsilon
-        self._server = ServiceConnection(kit, kits.SERVER, patience_s=patience_s)
-        self._aggregator = ServiceConnection(kit, kits.AGGREGATOR, patience_s=patience_s)
+        self._server = messages.ServiceConnection(kit, kits.SERVER, patience_s=patience_s)
+        self._aggregator = messages.ServiceConnection(kit, kits.AGGREGATOR, patience_s=patience_s)
         self._ledger = Ledger(kit.folder / "attempts.jsonl")
         self._rounds = self._steps = 0
         self._training_s = 0.0
@@ -255,19 +247,19 @@ class SplitClient:
         cut = self.kit.plan.found_cut
         module = cuts.to_part_module(part, cut, "client")
         front, tail = cut.front_stages(module.stages), cut.tail_stages(module.stages)
-        shape, alter = answer_shapes(self.kit.plan)["predict"], self._alter(part)
+        shape, alter = messages.answer_shapes(self.kit.plan)["predict"], self._alter(part)
         data, results = to_tensors(samples), []
         with repeatable(), torch.inference_mode():
-            for piece in torch.split(torch.arange(len(data)), ROWS_AT_ONCE):
+            for piece in torch.split(torch.arange(len(data)), messages.ROWS_AT_ONCE):
                 smashed = module.run_stages(front, data.patches[piece], data.head[piece])
                 # Noise as in training: the server must not get what it was kept from.
                 arrays = {"smashed": alter(smashed).contiguous().numpy()}
                 if not cut.tail:
                     arrays["head"] = data.head[piece].numpy()
                 answer = self._server.call(
-                    "POST", "/predict", encode_arrays(arrays), most_bytes=shape.most_bytes
+                    "POST", "/predict", messages.encode_arrays(arrays), most_bytes=shape.most_bytes
                 )
-                gaze = training.as_tensor(decode_arrays(answer, shape)["found"])
+                gaze = training.as_tensor(messages.decode_arrays(answer, shape)["found"])
                 results.append(module.run_stages(tail, gaze, data.head[piece]).numpy())
         return np.concatenate(results)
 
@@ -353,11 +345,14 @@ class SplitClient:
         """Send the smashed data of all images once."""
         made = in_process.smash(part, self._samples, self.kit.plan, self._alter(part))
         pieces = [
-            {name: values[first : first + ROWS_AT_ONCE] for name, values in vars(made).items()}
-            for first in range(0, len(made), ROWS_AT_ONCE)
+            {
+                name: values[first : first + messages.ROWS_AT_ONCE]
+                for name, values in vars(made).items()
+            }
+            for first in range(0, len(made), messages.ROWS_AT_ONCE)
         ]
         for index, piece in enumerate(pieces):
-            self._server.call("POST", f"/smashed/{index}", encode_arrays(piece))
+            self._server.call("POST", f"/smashed/{index}", messages.encode_arrays(piece))
         content = {"pieces": len(pieces), "samples": len(made)}
         self._server.post_json("/smashed/end", content)
         self._note(f"sent the smashed data of {len(made)} images")

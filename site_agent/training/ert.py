@@ -9,18 +9,10 @@ from typing import Any
 import numpy as np
 from pydantic import Field
 
+from site_agent.datasets import records
 from site_agent.datasets.check import Finding
 from site_agent.datasets.landmark_schemes import EYE_POINTS, PART_GROUPS, expand_parts
 from site_agent.datasets.part_order import order_problem
-from site_agent.datasets.records import (
-    AnnotatedImage,
-    FaceBox,
-    FaceDataset,
-    dataset_digest,
-    image_marks,
-    part_names,
-    parts_array,
-)
 from site_agent.datasets.statistics import mean_eye_aspect_ratio
 from site_agent.errors import InvalidInputError, TrainingDataError
 from site_agent.evaluation.landmark_scores import CLOSED_EAR, normaliser_for
@@ -99,7 +91,7 @@ photographs and on drawn faces.
 
 
 def train_ert(
-    dataset: FaceDataset,
+    dataset: records.FaceDataset,
     output: Path | str,
     settings: ErtSettings = ErtSettings(),
     progress: Progress = no_progress,
@@ -128,7 +120,7 @@ def train_ert(
     needed = estimated_memory_bytes(faces, len(names), settings)
     require_memory(needed, "use fewer faces or less oversampling")
     progress(None, f"about {needed / 1e9:.1f} GB of memory")
-    digest, marks = dataset_digest(dataset), image_marks(dataset)
+    digest, marks = records.dataset_digest(dataset), records.image_marks(dataset)
     closed_eyes = _count_closed_eyes(faces, names)
     try:
         facts = run_worker(
@@ -153,24 +145,24 @@ def train_ert(
         temporary.unlink(missing_ok=True)
 
 
-def with_named_parts(dataset: FaceDataset, settings: ErtSettings) -> ErtSettings:
+def with_named_parts(dataset: records.FaceDataset, settings: ErtSettings) -> ErtSettings:
     """Replace groups of landmarks and ranges of numbers by the names that they mean.
 
     Words that mean nothing stay, for `checked_parts` to refuse.
     """
     if not settings.parts:
         return settings
-    parts, unknown = expand_parts(settings.parts, part_names(dataset))
+    parts, unknown = expand_parts(settings.parts, records.part_names(dataset))
     return replace(settings, parts=(*parts, *unknown))
 
 
-def checked_parts(dataset: FaceDataset, settings: ErtSettings) -> tuple[str, ...]:
+def checked_parts(dataset: records.FaceDataset, settings: ErtSettings) -> tuple[str, ...]:
     """Names of the landmarks to train on, after checking every box."""
     boxes = [box for _, box in dataset.boxes()]
     if len(boxes) < _FEWEST_FACES:
         found = f"has {len(boxes)} boxes to train on, at least {_FEWEST_FACES} are needed"
         raise TrainingDataError(dataset.path, found)
-    known = part_names(dataset)
+    known = records.part_names(dataset)
     if not known:
         raise TrainingDataError(
             dataset.path,
@@ -202,7 +194,9 @@ def checked_parts(dataset: FaceDataset, settings: ErtSettings) -> tuple[str, ...
 
 
 def estimated_memory_bytes(
-    faces: Sequence[tuple[AnnotatedImage, Sequence[FaceBox]]], parts: int, settings: ErtSettings
+    faces: Sequence[tuple[records.AnnotatedImage, Sequence[records.FaceBox]]],
+    parts: int,
+    settings: ErtSettings,
 ) -> int:
     """Memory that the training process will take.
 
@@ -218,17 +212,19 @@ def estimated_memory_bytes(
     return _PROGRAM_BYTES + samples + 2 * crops + 2 * trees
 
 
-def trainable_faces(dataset: FaceDataset) -> list[tuple[AnnotatedImage, list[FaceBox]]]:
+def trainable_faces(
+    dataset: records.FaceDataset,
+) -> list[tuple[records.AnnotatedImage, list[records.FaceBox]]]:
     """Images that have boxes to train on, with these."""
     found = [(image, [box for box in image.boxes if not box.ignore]) for image in dataset.images]
     return [(image, boxes) for image, boxes in found if boxes]
 
 
 def _count_closed_eyes(
-    faces: Sequence[tuple[AnnotatedImage, Sequence[FaceBox]]], names: Sequence[str]
+    faces: Sequence[tuple[records.AnnotatedImage, Sequence[records.FaceBox]]], names: Sequence[str]
 ) -> dict[str, int]:
     """Count the faces whose eyes are closed; nothing where the eyes are not among the landmarks."""
-    shapes = np.stack([parts_array(box, names) for _, boxes in faces for box in boxes])
+    shapes = np.stack([records.parts_array(box, names) for _, boxes in faces for box in boxes])
     ratios = mean_eye_aspect_ratio(shapes, names)
     return {} if ratios is None else {"closed_eyes": int((ratios < CLOSED_EAR).sum())}
 
@@ -244,10 +240,10 @@ def _lid_warnings(closed_eyes: Mapping[str, int], names: Sequence[str]) -> tuple
 
 
 def _order_warnings(
-    faces: Sequence[tuple[AnnotatedImage, Sequence[FaceBox]]], names: Sequence[str]
+    faces: Sequence[tuple[records.AnnotatedImage, Sequence[records.FaceBox]]], names: Sequence[str]
 ) -> tuple[str, ...]:
     shapes = [
-        (parts_array(box, names) - [box.left, box.top]) / [box.width, box.height]
+        (records.parts_array(box, names) - [box.left, box.top]) / [box.width, box.height]
         for _, boxes in faces
         for box in boxes
     ]
@@ -263,7 +259,7 @@ def _order_warnings(
 
 
 def _box_problem(
-    image: AnnotatedImage, box: FaceBox, names: Sequence[str], settings: ErtSettings
+    image: records.AnnotatedImage, box: records.FaceBox, names: Sequence[str], settings: ErtSettings
 ) -> str:
     missing = [name for name in names if name not in box.parts]
     if len(missing) == len(names):
@@ -278,7 +274,7 @@ def _box_problem(
 
 
 def _job(
-    faces: Sequence[tuple[AnnotatedImage, Sequence[FaceBox]]],
+    faces: Sequence[tuple[records.AnnotatedImage, Sequence[records.FaceBox]]],
     names: Sequence[str],
     settings: ErtSettings,
     output: Path,
@@ -301,7 +297,7 @@ def _job(
     }
 
 
-def _points(box: FaceBox, names: Sequence[str]) -> list[list[int] | None]:
+def _points(box: records.FaceBox, names: Sequence[str]) -> list[list[int] | None]:
     # dlib takes whole pixels; halves go up, as in its own reading of files.
     return [
         [math.floor(value + 0.5) for value in box.parts[name]] if name in box.parts else None
@@ -310,12 +306,12 @@ def _points(box: FaceBox, names: Sequence[str]) -> list[list[int] | None]:
 
 
 def _scales(
-    faces: Sequence[tuple[AnnotatedImage, Sequence[FaceBox]]], names: Sequence[str]
+    faces: Sequence[tuple[records.AnnotatedImage, Sequence[records.FaceBox]]], names: Sequence[str]
 ) -> list[list[float]] | None:
     """What errors are divided by, for each box; None where a face lacks the landmarks for it."""
     normaliser = normaliser_for(names)
     scales = [
-        [normaliser.scale(parts_array(box, names), box.corners) for box in boxes]
+        [normaliser.scale(records.parts_array(box, names), box.corners) for box in boxes]
         for _, boxes in faces
     ]
     return scales if all(scale > 0 for image in scales for scale in image) else None
@@ -330,7 +326,7 @@ _MOST_DOUBLINGS = 4
 
 
 def unlearnable_boxes(
-    dataset: FaceDataset, settings: HogSvmSettings = HogSvmSettings()
+    dataset: records.FaceDataset, settings: HogSvmSettings = HogSvmSettings()
 ) -> list[Finding]:
     """Find the boxes that no position of a detector's window covers well enough.
 
@@ -357,7 +353,9 @@ def unlearnable_boxes(
     return findings
 
 
-def _window(dataset: FaceDataset, settings: HogSvmSettings) -> tuple[windows.DetectionWindow, bool]:
+def _window(
+    dataset: records.FaceDataset, settings: HogSvmSettings
+) -> tuple[windows.DetectionWindow, bool]:
     try:
         plan = plan_detector(dataset, settings)
     except TrainingDataError:  # no box at all can be learned

@@ -18,21 +18,9 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from pydantic import Field
 
-from site_agent.datasets.egocentric import (
-    FIXATION,
-    UNTRACKED,
-    ClipSamples,
-    ClipShape,
-    EgocentricDataset,
-)
+from site_agent.datasets import egocentric
 from site_agent.errors import InvalidInputError, TrainingDataError
-from site_agent.evaluation.saliency import (
-    SaliencyEvaluation,
-    evaluate_saliency,
-    gaze_targets,
-    score_maps,
-    summarise_frames,
-)
+from site_agent.evaluation import saliency
 from site_agent.networks.architectures import require_kind
 from site_agent.networks.files import clip_inputs, from_module, new_network, predict_maps, to_module
 from site_agent.runs import Progress, no_progress, part_of
@@ -88,13 +76,16 @@ class SaliencyTensors:
         return (clip_inputs(self.frames[index]),)
 
 
-def to_tensors(samples: ClipSamples) -> SaliencyTensors:
+def to_tensors(samples: egocentric.ClipSamples) -> SaliencyTensors:
     """Return clips with the maps that a network learns."""
     import torch
 
     count, frames, size = samples.frames.shape[:3]
-    targets = gaze_targets(
-        samples.gaze.reshape(-1, 2), size // 4, size // 4, samples.kind.reshape(-1) != UNTRACKED
+    targets = saliency.gaze_targets(
+        samples.gaze.reshape(-1, 2),
+        size // 4,
+        size // 4,
+        samples.kind.reshape(-1) != egocentric.UNTRACKED,
     )
     maps = torch.from_numpy(targets).reshape(count, frames, size // 4, size // 4)
     return SaliencyTensors(torch.from_numpy(np.ascontiguousarray(samples.frames)), maps)
@@ -155,28 +146,30 @@ def train_epoch(
     return total / max(1, len(data))
 
 
-def clip_shape(architecture: str) -> ClipShape:
+def clip_shape(architecture: str) -> egocentric.ClipShape:
     """Return how videos are cut into clips for a network."""
     from site_agent.networks.glc import GLC_LAYOUTS
 
     require_kind(architecture, "saliency", "architecture")
     layout = GLC_LAYOUTS[architecture]
-    return ClipShape(layout.frames, layout.size_px, layout.every)
+    return egocentric.ClipShape(layout.frames, layout.size_px, layout.every)
 
 
 def read_clips(
-    dataset: EgocentricDataset, settings: SaliencySettings, progress: Progress = no_progress
-) -> ClipSamples:
+    dataset: egocentric.EgocentricDataset,
+    settings: SaliencySettings,
+    progress: Progress = no_progress,
+) -> egocentric.ClipSamples:
     """Return the clips of a data set as the settings' architecture takes them."""
     return dataset.read(settings.persons, clip_shape(settings.architecture), progress=progress)
 
 
 def train_saliency(
-    dataset: EgocentricDataset,
+    dataset: egocentric.EgocentricDataset,
     output: Path | str,
     settings: SaliencySettings = SaliencySettings(),
     progress: Progress = no_progress,
-) -> tuple[TrainingResult, SaliencyEvaluation | None]:
+) -> tuple[TrainingResult, saliency.SaliencyEvaluation | None]:
     """Train a saliency network, write it as a safetensors file, and score it on the test clips.
 
     Called again with the same data and settings, an interrupted training goes on.
@@ -203,7 +196,7 @@ def train_saliency(
     generator = torch.Generator().manual_seed(settings.seed)
     state = TrainingState(module, optimiser, generator)
     plain: dict[str, Any] = json.loads(json.dumps(asdict(settings)))
-    checkpoint, fixed = checkpoint_path(output), validation.kind == FIXATION
+    checkpoint, fixed = checkpoint_path(output), validation.kind == egocentric.FIXATION
     tensors = to_tensors(training)
 
     def train(report: Callable[[float], None]) -> float:
@@ -217,7 +210,7 @@ def train_saliency(
             return None
         maps = predict_maps(module, validation.frames)[fixed]
         # The smaller the better: the negative F1.
-        return -summarise_frames(score_maps(maps, validation.gaze[fixed])).f1
+        return -saliency.summarise_frames(saliency.score_maps(maps, validation.gaze[fixed])).f1
 
     with repeatable(torch.get_num_threads()):
         resumed_at = train_epochs(
@@ -225,7 +218,7 @@ def train_saliency(
             progress=part_of(progress, _READING_SHARE, 1.0), lowest_rate=_LOWEST_RATE,
         )  # fmt: skip
         module.load_state_dict(state.best)
-        scores = evaluate_saliency(module, samples) if len(samples.of("test")) else None
+        scores = saliency.evaluate_saliency(module, samples) if len(samples.of("test")) else None
     data = DataSummary(
         digest=dataset.digest,
         images=int(training.kind.size),
@@ -245,7 +238,7 @@ def train_saliency(
     return result, scores
 
 
-def _plain_scores(found: SaliencyEvaluation | None) -> dict[str, Any]:
+def _plain_scores(found: saliency.SaliencyEvaluation | None) -> dict[str, Any]:
     if found is None:
         return {}
     return {

@@ -21,8 +21,6 @@ from pool_server.wire.labels import VocabularyResponse
 from pool_server.wire.names import ModelAddress
 from pool_server.wire.signatures import SignedStatement
 from site_agent.pool import connection, requests
-from site_agent.pool.connection import Resource
-from site_agent.pool.requests import build_request, version_path
 
 if TYPE_CHECKING:
     from site_agent.evaluation.detection import DetectionScores
@@ -245,14 +243,14 @@ class DatasetWords:
     note: str = ""
 
     def __post_init__(self) -> None:
-        build_request(_Names, dataset=self.shown_name, split=self.split)
+        requests.build_request(_Names, dataset=self.shown_name, split=self.split)
 
     @property
     def shown_name(self) -> str:
         return self.name or f"dataset-{self.digest[:_DIGEST_SHOWN]}"
 
 
-class Evaluations(Resource):
+class Evaluations(connection.Resource):
     """Evaluations of models, and their matrix."""
 
     def post(
@@ -270,7 +268,7 @@ class Evaluations(Resource):
         measured, one's own where empty. Metrics and intervals of `scores` are sent, and how many
         faces and images there were.
         """
-        request = build_request(
+        request = requests.build_request(
             evaluations.EvaluationRequest,
             model=model,
             site=site or None,
@@ -289,7 +287,7 @@ class Evaluations(Resource):
         self, address: str | ModelAddress, *, history: bool = False
     ) -> Iterator[evaluations.EvaluationResponse]:
         """Yield the evaluations of a version, newest first; with `history` superseded ones too."""
-        path = f"{version_path(address)}/evaluations"
+        path = f"{requests.version_path(address)}/evaluations"
         return self._pool.pages(path, evaluations.EvaluationPage, {"history": history})
 
     def matrix(

@@ -22,15 +22,8 @@ from aggregators.models import StateDict
 from site_agent.datasets.gaze import records as gaze
 from site_agent.errors import InvalidInputError, TrainingDataError
 from site_agent.evaluation.gaze import draw_shots, few_shot_error, find_components, fit_head
+from site_agent.networks import files
 from site_agent.networks.architectures import require_kind
-from site_agent.networks.files import (
-    encode_gaze,
-    from_module,
-    new_network,
-    read_network,
-    to_inputs,
-    to_module,
-)
 from site_agent.runs import Progress, no_progress
 from site_agent.settings import Settings
 from site_agent.training.overlap import training_records
@@ -110,8 +103,8 @@ def train_gaze_head(
     """
     encoder, output = Path(encoder), Path(output)
     begun = begin_training(output)
-    network = read_network(encoder)
-    module = to_module(network, str(encoder))
+    network = files.read_network(encoder)
+    module = files.to_module(network, str(encoder))
     architecture = network.metadata["architecture"]
     require_kind(architecture, "representation", str(encoder))
     progress(0.1, "read patches")
@@ -150,7 +143,7 @@ def add_head(network: StateDict, module: nn.Module, shots: gaze.GazeSamples) -> 
     small = network.metadata["architecture"].endswith("-small")
     name = "cross-encoder-small-gaze" if small else "cross-encoder-gaze"
     # The first parameters are replaced, all of them.
-    headed = to_module(new_network(name))
+    headed = files.to_module(files.new_network(name))
     head = fit_head(encoder_features(module)(shots), shots.gaze)
     values = {
         **{key: each for key, each in module.state_dict().items() if key.startswith("encoder.")},
@@ -158,7 +151,7 @@ def add_head(network: StateDict, module: nn.Module, shots: gaze.GazeSamples) -> 
         "head.bias": _tensor(head.bias),
     }
     headed.load_state_dict(values)
-    return from_module(headed, name)
+    return files.from_module(headed, name)
 
 
 def score_heads(
@@ -171,7 +164,7 @@ def score_heads(
     """
     features = {
         OWN: encoder_features(module),
-        BASELINES[0]: encoder_features(to_module(new_network(architecture, seed))),
+        BASELINES[0]: encoder_features(files.to_module(files.new_network(architecture, seed))),
         BASELINES[1]: component_features(shots.offered),
         BASELINES[2]: head_features,
         BASELINES[3]: no_features,
@@ -189,7 +182,7 @@ Features = Callable[[gaze.GazeSamples], Float64]
 
 def encoder_features(module: nn.Module) -> Features:
     """Return the gaze features of an encoder, with the head angles."""
-    return lambda own: np.concatenate([encode_gaze(module, own.patches), own.head], axis=1)
+    return lambda own: np.concatenate([files.encode_gaze(module, own.patches), own.head], axis=1)
 
 
 def component_features(everyone: gaze.GazeSamples) -> Features:
@@ -209,7 +202,7 @@ def no_features(samples: gaze.GazeSamples) -> Float64:
 
 
 def _pixels(samples: gaze.GazeSamples) -> Float64:
-    return to_inputs(samples.patches).flatten(1).numpy().astype(np.float64)
+    return files.to_inputs(samples.patches).flatten(1).numpy().astype(np.float64)
 
 
 def _tensor(values: Float64) -> Any:
