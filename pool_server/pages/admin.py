@@ -1,7 +1,5 @@
 """What needs an admin or a curator: the state of the pool, its queue, sites, people and tokens."""
 
-from __future__ import annotations
-
 import asyncio
 from datetime import timedelta
 

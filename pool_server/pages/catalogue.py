@@ -1,7 +1,5 @@
 """The catalogue: models found by search, and by filters in the words of the API."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass

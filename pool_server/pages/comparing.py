@@ -1,7 +1,5 @@
 """Two to six models side by side: whether they fit, what differs, and their merge."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import get_args

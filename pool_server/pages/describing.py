@@ -1,7 +1,5 @@
 """What the owners of a version change: its description, sharing and aliases; its withdrawal."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any, TypeVar
 

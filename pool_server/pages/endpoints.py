@@ -1,7 +1,5 @@
 """The first page, the addresses of all pages, and those for whatever watches the server."""
 
-from __future__ import annotations
-
 import asyncio
 from functools import lru_cache
 from types import ModuleType

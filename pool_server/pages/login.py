@@ -1,7 +1,5 @@
 """Log-in by a token, a fresh pool's link or an invitation; one's sessions and theme."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 import anyio.to_thread

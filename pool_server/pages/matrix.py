@@ -4,8 +4,6 @@ Numbers of different faces do not compare, so only cells of one column are held 
 other. Columns of one data set and protocol are one, whoever measured.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 

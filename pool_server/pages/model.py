@@ -1,7 +1,5 @@
 """The page of one version: may I use it, how, is it good, and where is it from."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Iterator
 from dataclasses import dataclass

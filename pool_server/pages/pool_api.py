@@ -4,8 +4,6 @@ A page has no query of its own. It goes through the routes of the API, with thei
 limits and entries in the audit, so that it can show nobody more than a program would get.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from typing import Any, TypeVar

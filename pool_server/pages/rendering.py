@@ -3,8 +3,6 @@
 Templates hold no script and no style of their own; both come from files of this pool.
 """
 
-from __future__ import annotations
-
 import gzip
 import hashlib
 import json

@@ -1,7 +1,5 @@
 """Rounds and what each needs, merges on the pool, and the scores of all models."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -5,8 +5,6 @@ the token. Who chooses the same file again goes on where it was interrupted, bec
 knows an upload by its digest.
 """
 
-from __future__ import annotations
-
 from typing import Annotated, Any
 
 from fastapi import Path, Request

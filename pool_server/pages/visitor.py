@@ -1,7 +1,5 @@
 """The person in front of a page: the cookie, the session behind it, and the token of its forms."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import hmac

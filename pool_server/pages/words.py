@@ -1,7 +1,5 @@
 """Values as pages show them: sizes, moments, kinds and states in words."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
