@@ -14,12 +14,10 @@ from cli.frame.app import group_with_default
 from cli.frame.errors import InputMissingError
 from cli.frame.options import Option, command
 from cli.frame.output import Invocation, Reply, TableText
+from site_agent.eyeblink.conditioning.summary import SessionSummary
+from site_agent.eyeblink.session import BlinkSession
 from site_agent.eyeblink.session_folder import SessionLabels
 from site_agent.wording import count_words
-
-if TYPE_CHECKING:
-    from site_agent.eyeblink.conditioning.summary import SessionSummary
-    from site_agent.eyeblink.session import BlinkSession
 
 app = group_with_default("analyse")
 

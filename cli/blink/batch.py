@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from cli.blink.inputs import ANALYSIS_SETTINGS, DetectorOption, ExtraFiles, LandmarksOption
 from cli.blink.review import ReviewedOption, report_place
@@ -13,21 +13,19 @@ from cli.frame.errors import InputMissingError, UsageError, incomplete
 from cli.frame.options import Argument, DryRunOption, Option, command, single
 from cli.frame.output import Invocation, Reply, TableText
 from site_agent.eyeblink.batch import plan_session, run_batch
+from site_agent.eyeblink.batch.record import BatchResult, SessionOutcome
 from site_agent.eyeblink.batch.sessions import (
+    BatchSession,
+    SessionList,
     find_sessions,
     read_session_table,
     with_bids_labels,
     with_models,
 )
 from site_agent.eyeblink.outputs.registry import check_requested
-from site_agent.eyeblink.study import write_study
+from site_agent.eyeblink.session import BlinkAnalysisSettings
+from site_agent.eyeblink.study import StudySummary, write_study
 from site_agent.wording import count_words
-
-if TYPE_CHECKING:
-    from site_agent.eyeblink.batch.record import BatchResult, SessionOutcome
-    from site_agent.eyeblink.batch.sessions import BatchSession, SessionList
-    from site_agent.eyeblink.session import BlinkAnalysisSettings
-    from site_agent.eyeblink.study import StudySummary
 
 app = single()
 

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 from cli.frame.addresses import ModelFile, count_words, model_files
 from cli.frame.errors import InputMissingError, UsageError
@@ -16,17 +16,18 @@ from cli.frame.settings_options import SettingsOptions
 from site_agent.eyeblink import pipeline
 from site_agent.eyeblink.batch.sessions import LEFT_OUT
 from site_agent.eyeblink.pipeline import run_blink_analysis
-from site_agent.eyeblink.session import BlinkAnalysisSettings
+from site_agent.eyeblink.session import BlinkAnalysisSettings, BlinkSession
 from site_agent.eyeblink.study import write_criteria
-from site_agent.eyeblink.study.criteria import compare_criteria, default_criteria, read_criteria
+from site_agent.eyeblink.study.criteria import (
+    CriteriaComparison,
+    CriterionRow,
+    compare_criteria,
+    default_criteria,
+    read_criteria,
+)
 from site_agent.eyeblink.study.sessions import read_study
 from site_agent.eyeblink.video.camera import CameraReader, stopped_by_interrupt
 from site_agent.eyeblink.video.recording import Recording
-
-if TYPE_CHECKING:
-    from site_agent.eyeblink.session import BlinkSession
-    from site_agent.eyeblink.study.criteria import CriteriaComparison, CriterionRow
-
 
 DetectorOption = Annotated[
     str, Option("A face detector (.svm). Default: dlib's own.", "FILE|ADDRESS")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from cli.blink.inputs import SessionsArgument
 from cli.frame.addresses import model_file
@@ -13,16 +13,15 @@ from cli.frame.options import Argument, Option, command, single
 from cli.frame.output import Invocation, Reply, TableText
 from site_agent.errors import SiteAgentError
 from site_agent.eyeblink.review.automatic_result import model_address
-from site_agent.eyeblink.review.review_session import open_review
-from site_agent.eyeblink.review.reviewed_session import report_session, write_reviewed_sessions
+from site_agent.eyeblink.review.review_session import ReviewSession, open_review
+from site_agent.eyeblink.review.reviewed_session import (
+    SessionReport,
+    report_session,
+    write_reviewed_sessions,
+)
 from site_agent.eyeblink.review.training_export import export_training_set
 from site_agent.eyeblink.session_folder import find_outputs, study_folders
 from site_agent.wording import count_words
-
-if TYPE_CHECKING:
-    from site_agent.eyeblink.review.review_session import ReviewSession
-    from site_agent.eyeblink.review.reviewed_session import SessionReport
-
 
 app = single()
 

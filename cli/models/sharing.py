@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from cli.frame import options
 from cli.frame.addresses import count_words
@@ -11,10 +11,7 @@ from cli.frame.errors import UsageError
 from cli.frame.output import Invocation, Reply, TableText, listing
 from cli.models.records import state_words
 from cli.options.versions import VisibilityOption
-
-if TYPE_CHECKING:
-    from pool_server.wire.models import DeletionResponse, ModelVersionResponse, SharingResponse
-
+from pool_server.wire.models import DeletionResponse, ModelVersionResponse, SharingResponse
 
 app = options.single()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from cli.frame.addresses import first_lines
 from cli.frame.errors import UsageError, incomplete
@@ -15,20 +15,15 @@ from cli.frame.settings_options import SettingsOptions
 from cli.options.data import GroupingOptions, ImagesOption, read_face_file, reading_from
 from cli.vision import study_eyes
 from cli.vision.study_eyes import StudyOptions, kept_when_interrupted
-from site_agent.studies.conducting import conduct_study, look_at_study
+from site_agent.datasets.records import FaceDataset
+from site_agent.studies.conducting import StudyOutcome, conduct_study, look_at_study
+from site_agent.studies.model_study import StepOutcome
 from site_agent.studies.outcome import table_data
-from site_agent.studies.parts import named_parts, split_into_parts
-from site_agent.studies.protocol import StudySettings
+from site_agent.studies.parts import StudyData, named_parts, split_into_parts
+from site_agent.studies.protocol import Protocol, StudySettings
+from site_agent.studies.table import StudyTable
 from site_agent.training.detector_plan import HogSvmSettings
 from site_agent.training.ert import ErtSettings
-
-if TYPE_CHECKING:
-    from site_agent.datasets.records import FaceDataset
-    from site_agent.studies.conducting import StudyOutcome
-    from site_agent.studies.model_study import StepOutcome
-    from site_agent.studies.parts import StudyData
-    from site_agent.studies.protocol import Protocol
-    from site_agent.studies.table import StudyTable
 
 app = group("Compare models of several sites: alone, merged, refined, federated.")
 

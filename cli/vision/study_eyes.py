@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 from cli.frame.addresses import first_lines
 from cli.frame.errors import UsageError, incomplete
@@ -17,11 +17,9 @@ from cli.frame.settings_options import SettingsOptions
 from cli.options.data import part_words
 from cli.vision.train_gaze import open_gaze_data
 from site_agent.studies import cross_encoder, split
+from site_agent.studies.eyes import StudyKind
 from site_agent.studies.gaze.settings import GazeStudySettings, for_tuning, make_settings
-
-if TYPE_CHECKING:
-    from site_agent.studies.eyes import StudyKind
-    from site_agent.studies.runs import Conduct, StudyResults
+from site_agent.studies.runs import Conduct, StudyResults
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 from cli.frame.addresses import ModelFile, size_words
 from cli.frame.existing_files import require_free
@@ -17,13 +17,11 @@ from cli.options import versions
 from cli.options.data import FacesArgument, ImagesOption, read_joined_faces, reading_from
 from cli.vision import train_cross_encoder, train_gaze
 from cli.vision.train_gaze import Afterwards, TrainingOptions, plain_record, upload_trained
+from site_agent.datasets.records import FaceDataset
 from site_agent.plain_json import plain
 from site_agent.training.detector_plan import HogSvmSettings
 from site_agent.training.ert import ErtSettings
-
-if TYPE_CHECKING:
-    from site_agent.datasets.records import FaceDataset
-    from site_agent.training_record import TrainingResult
+from site_agent.training_record import TrainingResult
 
 app = group("Train a face detector, a landmark model or a gaze network.")
 app.add_typer(train_gaze.app)

@@ -30,12 +30,12 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -43,16 +43,12 @@ from torch import nn
 from torch.nn import functional
 
 from aggregators.methods.round_options import LocalTraining
+from site_agent.datasets.gaze.records import GazeSamples
 from site_agent.errors import ContributionWithheldError, InvalidInputError
 from site_agent.federated.leak_checks import batch_size_for
 from site_agent.networks.files import last_layer
 from site_agent.runs.files import Ledger
 from site_agent.training.gaze.loop import GazeTensors, sgd, train_epoch
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from site_agent.datasets.gaze.records import GazeSamples
 
 _OF_SAMPLES = "grad_sample"
 """Where Opacus leaves the gradients of single samples."""

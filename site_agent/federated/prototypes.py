@@ -14,7 +14,7 @@ Source: as `aggregators.methods.networks.fedpac`.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -26,9 +26,7 @@ from aggregators.methods.networks.updates import head_entries
 from aggregators.models import ClassStatistics, StateDict
 from site_agent.errors import TrainingDataError
 from site_agent.federated.leak_checks import FEWEST_SAMPLES
-
-if TYPE_CHECKING:
-    from site_agent.federated.tasks import Task
+from site_agent.federated.tasks import Task
 
 _AT_ONCE = 16
 

@@ -5,7 +5,6 @@ asks the pool for a merge job, waits for it as for any other merge, and signs wh
 """
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from aggregators.methods.registry import METHODS
 from pool_server.wire.models import ModelVersionResponse
@@ -17,10 +16,6 @@ from site_agent.pool.profiles import personal_folder
 from site_agent.rounds.contract import require_sound_base
 from site_agent.rounds.secure import require_own_result
 from site_agent.runs import Progress
-
-if TYPE_CHECKING:
-    from pool_server.wire.rounds import RoundResponse
-    from site_agent.pool.client import PoolClient
 
 
 def first_round(pool: PoolClient, found: RoundResponse) -> str:

@@ -21,25 +21,21 @@ import tempfile
 from collections.abc import Collection
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from aggregators.errors import AggregatorError
+from aggregators.methods import Recipe, RecipeInput
 from aggregators.methods.registry import list_round_methods
+from pool_server.wire.models import ModelVersionResponse
+from pool_server.wire.rounds import RoundResponse
 from site_agent import errors
+from site_agent.pool.client import PoolClient
 from site_agent.pool.rebuilding import RecipeSources
 from site_agent.pool.requests import parse_address, require_field, require_same
+from site_agent.rounds.contract import ContributionRules, SitePart
 from site_agent.rounds.kinds import find_site_part
 from site_agent.rounds.terms import find_first
 from site_agent.runs import Progress, no_progress
 from site_agent.wording import count_words
-
-if TYPE_CHECKING:
-    from aggregators.methods import Recipe, RecipeInput
-    from pool_server.wire.models import ModelVersionResponse
-    from pool_server.wire.rounds import RoundResponse
-    from site_agent.pool.client import PoolClient
-    from site_agent.rounds.contract import ContributionRules, SitePart
-
 
 _UNAVAILABLE = (errors.NotFoundError, errors.ForbiddenError, errors.WithdrawnError)
 

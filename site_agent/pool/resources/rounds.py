@@ -7,10 +7,11 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from aggregators.whole_file import sync_folder
 from pool_server.wire import rounds
+from pool_server.wire.bundles import GrantedVersion, PortableEvaluation, PortableVersion
 from pool_server.wire.evaluations import EvaluationRequest, EvaluationResponse
 from pool_server.wire.merges import MergeJobPage, MergeJobResponse, MergeRequest
 from pool_server.wire.names import DIGEST_PATTERN, NAME_PATTERN, ModelAddress
@@ -19,9 +20,6 @@ from pool_server.wire.uploads import OpenUpload, OpenUploadPage, UploadRequest
 from site_agent.errors import DigestMismatchError, PoolRefusedRequestError
 from site_agent.pool import connection, receiving, requests, sending
 from site_agent.runs import Progress, no_progress
-
-if TYPE_CHECKING:
-    from pool_server.wire.bundles import GrantedVersion, PortableEvaluation, PortableVersion
 
 _MERGES = "/api/v1/merges"
 _FIRST_WAIT_S, _LONGEST_WAIT_S = 0.2, 2.0
