@@ -99,7 +99,7 @@ def evaluate_networks(
         raise EvaluationError("there are no samples to score networks on")
     scores = []
     for done, path in enumerate(networks):
-        progress(done / len(networks), path.name)
+        progress(done / len(networks), f"network {done + 1} of {len(networks)}")
         network = read_network(path)
         module = to_module(network, str(path))
         require_kind(network.metadata["architecture"], "gaze", str(path))

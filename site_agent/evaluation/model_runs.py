@@ -92,8 +92,10 @@ def evaluate_models(
     scores = []
     for number, model in enumerate(models):
 
-        def report(part: float | None, text: str, at: int = number, of: Path = model) -> None:
-            progress((at + (part or 0.0)) / len(models), f"{of.name}: {text}")
+        def report(part: float | None, text: str, at: int = number) -> None:
+            # Not the name of the file, which for an address is a digest.
+            which = f"model {at + 1} of {len(models)}, " if len(models) > 1 else ""
+            progress((at + (part or 0.0)) / len(models), which + text)
 
         scores.append(evaluate_model(model, dataset, settings, workers=workers, progress=report))
     return scores
