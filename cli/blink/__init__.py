@@ -88,8 +88,9 @@ def analyse(
 def _reply(invocation: Invocation, session: BlinkSession, folder: Path) -> Reply:
     for warning in session.warnings:
         invocation.warn(warning)
+    closures = f"{session.closures} (PERCLOS {_percent(session.perclos_pct)})"
     rows = [
-        ["longer closures", f"{session.closures} (PERCLOS {_percent(session.perclos_pct)})"],
+        ["longer closures", closures if session.calibrated else "not known: see the warning"],
         ["recording", f"{session.seconds:.1f} s, {session.frames} frames"],
         ["eyes seen", f"{session.valid_pct:.1f} % of the frames"],
         ["EAR open, closed", f"{session.open_ear:.3f}, {session.closed_ear:.3f}"],

@@ -72,7 +72,7 @@ _SHORT_CELL, _LONGEST_NUMBER = 16, 40
 _NUMBERS = tuple("0123456789+-.[")
 _GAP = "  "
 _COMMAND = re.compile(r"(\d+\.|\$)? *([A-Z_]+=\S+ )*(\S*/)?poolctl .*")
-_ENDS_IN_COMMAND = re.compile(r"(.*:) (poolctl [^:;,]+)")
+_ENDS_IN_COMMAND = re.compile(r"(.*:) (poolctl (?:[^:;,]|:/)+)")
 
 
 def width_of(stream: TextIO) -> int | None:

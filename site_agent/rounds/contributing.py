@@ -172,7 +172,7 @@ def contribute_to_round(
         if done.phase != "complete":
             return done
     # `evaluate` knows them by this in the round's result.
-    name = f"what you contributed to round {found.round_id}"
+    name = f"your contribution to round {found.round_id}"
     remember_learned(done.digest, {"name": name, **part.learned()})
     return _send(pool, done, files, rules, despite_withdrawal=despite_withdrawal, progress=report)
 

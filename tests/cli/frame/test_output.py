@@ -193,12 +193,10 @@ def test_commands_in_prose_can_be_run_when_wrapped(monkeypatch: pytest.MonkeyPat
         lines = printed_at(80, Reply({}, form), monkeypatch)
         assert all(line.endswith(" \\") for line in lines[:-1])
         assert " ".join(line.removesuffix(" \\").strip() for line in lines) == form.strip()
-    told = (
-        f"site-c has not contributed; to go on without it: poolctl rounds finish {'ab' * 8} --early"
-    )
+    told = "to remove them: poolctl cache rm pool://site-c/eyes-merged@2 pool://site-a/eyes@1 ab"
     assert printed_at(80, Reply({}, told), monkeypatch) == [
-        "site-c has not contributed; to go on without it:",
-        f"  poolctl rounds finish {'ab' * 8} --early",
+        "to remove them:",
+        "  poolctl cache rm pool://site-c/eyes-merged@2 pool://site-a/eyes@1 ab",
     ]
 
 

@@ -106,7 +106,7 @@ def test_three_rounds_of_fedadam_equal_merge_by_hand(
     assert "only the pool could combine it" in lost.err
 
     scored = site.be("site-b")("evaluate", "site-c/stepped", gaze["site-b"], "--resamples", 0)
-    assert "what you contributed to round" in scored.err, "it has learned these eyes"
+    assert "your contribution to round" in scored.err, "it has learned these eyes"
     others = poolctl("evaluate", "site-a/gaze", gaze["site-b"], "--resamples", 0)
     assert (others.code, others.err.count("was trained on")) == (0, 0)
 

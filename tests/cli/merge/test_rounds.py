@@ -120,7 +120,7 @@ def test_two_rounds_give_what_refine_gives_on_one_machine(
     assert len(first["version"]["parent_digests"]) == 3
     test = ("evaluate", "site-b/refined", faces["site-b"], "--resamples", 0)
     scored = poolctl(*test)
-    assert f"what you contributed to round {key}" in scored.err, "a refined model flatters too"
+    assert f"your contribution to round {key}" in scored.err, "a refined model flatters too"
     assert poolctl(*test, "--post", "--json").error["code"] == "usage"
     [posted] = poolctl(*test, "--post", "--despite-overlap", "--json").data["posted"]
     assert posted["split"] == "training-data"
