@@ -179,10 +179,14 @@ def draw_landmarks(model: ShapePredictor | ForestEnsemble, *, with_numbers: bool
     parts += _face_lines(points)
     parts += [f'<circle cx="{x:.1f}" cy="{y:.1f}" r="1.1" fill="{_DOT}"/>' for x, y in points]
     if with_numbers and len(points) <= MOST_NUMBERED:
+        # Beside each landmark, away from those next to it.
+        apart = np.linalg.norm(points[:, None] - points, axis=2)
+        away = points - points[np.argsort(apart, axis=1)[:, :4]].mean(axis=1)
+        away /= np.maximum(np.linalg.norm(away, axis=1, keepdims=True), 1e-6)
         parts += [
-            f'<text x="{x + 1.8:.1f}" y="{y - 1.4:.1f}" font-size="4" fill="{_GREY}">'
-            f"{number}</text>"
-            for number, (x, y) in enumerate(points)
+            f'<text x="{x:.1f}" y="{y + 1.4:.1f}" font-size="4" text-anchor="middle" '
+            f'fill="{_GREY}">{number}</text>'
+            for number, (x, y) in enumerate(points + 3.5 * away)
         ]
     return _svg(parts)
 
