@@ -65,7 +65,7 @@ class PlainGroup(TyperGroup):
             command = self.get_command(ctx, name)
             if command is not None and not command.hidden:
                 title = getattr(command, "rich_help_panel", None) or "Commands"
-                panels.setdefault(title, []).append((name, command.get_short_help_str(limit=60)))
+                panels.setdefault(title, []).append((name, command.get_short_help_str(limit=200)))
         for title, records in panels.items():
             with formatter.section(title):
                 formatter.write_dl(records)

@@ -120,6 +120,10 @@ def test_an_unknown_command_names_near_ones(poolctl: Run) -> None:
     assert poolctl("nothing-like-it", "--json").error["code"] == "usage"
 
 
+def test_a_list_of_commands_cuts_no_sentence(poolctl: Run) -> None:
+    assert "..." not in poolctl("models", "--help").out.split("Commands:")[1]
+
+
 def test_completion_offers_commands_and_options() -> None:
     shown = run_process(_POOLCTL_COMPLETE="complete_bash", COMP_WORDS="poolctl mo", COMP_CWORD="1")
     assert "models" in shown.out.split()
