@@ -109,14 +109,13 @@ class Charter:
             _ = BitBudget(
                 terms.fraction_bits, terms.magnitude_bits, terms.weight_bits, terms.lab_bits
             )
-        except ValidationError as error:
-            reason = first_problem(error)
-            raise InvalidInputError(f"{source} is not a charter: {reason}") from error
         except RecursionError as error:
             reason = "values are nested too deeply"
             raise InvalidInputError(f"{source} is not a charter: {reason}") from error
         except (ValueError, OptionError) as error:
-            raise InvalidInputError(f"{source} is not a charter: {error}") from error
+            reason = first_problem(error) if isinstance(error, ValidationError) else str(error)
+            hint = "'poolctl secure charter create' writes one"
+            raise InvalidInputError(f"{source} is not a charter: {reason}; {hint}") from error
         canonical = json.dumps(terms.model_dump(mode="json"), sort_keys=True, ensure_ascii=True)
         return cls(terms, hashlib.sha256(canonical.encode()).hexdigest(), content)
 
