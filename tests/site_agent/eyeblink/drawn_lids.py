@@ -21,11 +21,12 @@ class LidDrawing:
 
     Attributes
     ----------
-    blinks, closures, glances, turns, squints : int
-        How many of each; they follow one another in random order with `pause_s` between them.
+    blinks, closures, glances, turns, squints, laughs, rolls : int
+        How many of each; they follow one another in random order with `pause_s` between them. A
+        laugh narrows the eyes for 1 to 3 s and shakes them; rolled eyes come one to four at once.
     blink_fec, glance_fec, squint_fec : (least, most)
         How far the lids close in a blink, how far they follow a look down, and how far they close
-        as quickly as in a blink where a person squints.
+        where a person squints, laughs or rolls the eyes.
     turn_share : (least, most)
         By how much EAR falls (or grows, if negative) while the head is turned.
     """
@@ -36,6 +37,8 @@ class LidDrawing:
     glances: int = 0
     turns: int = 0
     squints: int = 0
+    laughs: int = 0
+    rolls: int = 0
     pause_s: Interval = (1.5, 4.0)
     closing_s: Interval = (0.3, 2.0)
     shut_s: Interval = (0.3, 10.0)
@@ -71,6 +74,8 @@ def draw_lids(seed: int, drawing: LidDrawing) -> DrawnLids:
         + ["glance"] * drawing.glances
         + ["turn"] * drawing.turns
         + ["squint"] * drawing.squints
+        + ["laugh"] * drawing.laughs
+        + ["roll"] * drawing.rolls
     )
     moves: list[tuple[str, Float64, float, Form]] = []
     at_s = 0.0
@@ -79,11 +84,12 @@ def draw_lids(seed: int, drawing: LidDrawing) -> DrawnLids:
         at_s = 3.4
     for kind in kinds:
         at_s += rng.uniform(*drawing.pause_s)
-        lengths, amount = _lengths(rng, drawing, str(kind))
-        form = drawing.form or FORMS[rng.integers(len(FORMS))]
-        edges = at_s + np.concatenate([[0.0], np.cumsum(lengths)])
-        moves.append((str(kind), edges, amount, form))
-        at_s = float(edges[-1])
+        for _ in range(rng.integers(1, 5) if kind == "roll" else 1):
+            lengths, amount = _lengths(rng, drawing, str(kind))
+            form = drawing.form or FORMS[rng.integers(len(FORMS))]
+            edges = at_s + np.concatenate([[0.0], np.cumsum(lengths)])
+            moves.append((str(kind), edges, amount, form))
+            at_s = float(edges[-1]) + (rng.uniform(0.1, 0.4) if kind == "roll" else 0.0)
     at_s += rng.uniform(*drawing.pause_s)
     if drawing.ends_closed:
         moves.append(("closure", at_s + np.array([0.0, 0.8, 20.0, 21.0]), 1.0, "cosine"))
@@ -92,6 +98,8 @@ def draw_lids(seed: int, drawing: LidDrawing) -> DrawnLids:
     closure, turned = np.zeros(len(times_s)), np.ones(len(times_s))
     for kind, edges, amount, form in moves:
         share = amount * _shape(np.interp(times_s, edges, [0.0, 1.0, 1.0, 0.0]), form)
+        if kind == "laugh":  # the face shakes a few times a second
+            share *= 1.0 + 0.12 * np.sin(2.0 * np.pi * 5.0 * (times_s - edges[0]))
         if kind == "turn":
             turned *= 1.0 - share
         else:
@@ -117,6 +125,12 @@ def _lengths(rng: np.random.Generator, drawing: LidDrawing, kind: str) -> tuple[
         return moving, float(rng.uniform(*drawing.blink_fec))
     if kind == "squint":
         moving = [rng.uniform(0.08, 0.25), rng.uniform(0.0, 0.3), rng.uniform(0.12, 0.35)]
+        return moving, float(rng.uniform(*drawing.squint_fec))
+    if kind == "laugh":
+        moving = [rng.uniform(0.15, 0.4), rng.uniform(0.7, 2.2), rng.uniform(0.15, 0.4)]
+        return moving, float(rng.uniform(*drawing.squint_fec))
+    if kind == "roll":
+        moving = [rng.uniform(0.05, 0.25), rng.uniform(0.0, 0.1), rng.uniform(0.1, 0.25)]
         return moving, float(rng.uniform(*drawing.squint_fec))
     if kind == "closure":
         ranges = (drawing.closing_s, drawing.shut_s, drawing.opening_s)
