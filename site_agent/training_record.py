@@ -138,14 +138,20 @@ def read_training_metadata(model_path: Path | str) -> dict[str, Any] | None:
         None where there is none, where it is not of this program, or where it is about other
         bytes than the model file now has.
     """
+    record = read_beside(model_path, "training")
+    return record if record is not None and record.get("schema") == SCHEMA else None
+
+
+def read_beside(model_path: Path | str, what: str) -> dict[str, Any] | None:
+    """Read the ``training`` or ``evaluation`` file beside a model; None if it is of other bytes."""
+    path = Path(model_path)
     try:
-        record = json.loads(metadata_path(model_path).read_text(encoding="utf-8"))
-        digest = file_digest(model_path)
+        record = json.loads(path.with_name(f"{path.name}.{what}.json").read_text(encoding="utf-8"))
+        digest = file_digest(path)
     except (OSError, ValueError):
         return None
-    if not isinstance(record, dict) or record.get("schema") != SCHEMA:
-        return None
-    return record if record.get("model_digest") == digest else None
+    meant = isinstance(record, dict) and record.get("model_digest") == digest
+    return record if meant else None
 
 
 def _learned_folder() -> Path:

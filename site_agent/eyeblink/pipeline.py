@@ -148,6 +148,7 @@ class _Recorded:
     warnings: tuple[str, ...]
     start: RecordingStart
     footage: Footage | None = None
+    closed_share: float | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -210,6 +211,7 @@ class _Film:
             (*report.warnings, *(remark for remark in noticed if remark), *remarks),
             start,
             footage,
+            models.closed_share,
         )
 
 
@@ -274,7 +276,9 @@ def _analyse(
 ) -> AnalysedSession:
     trace = as_written(recorded.trace)
     signal = sampling.filtered_trace(trace, settings.filter)
-    calibration, remarks = _calibrated(signal, trials, settings.blinks.calibration)
+    calibration, remarks = _calibrated(
+        signal, trials, settings.blinks.calibration, recorded.closed_share
+    )
     found = judge_blinks(signal, settings.blinks, calibration)
     session = AnalysedSession(
         trace=trace,
@@ -289,7 +293,6 @@ def _analyse(
             *recorded.warnings,
             *remarks,
             *doubts_of(trace, calibration.reliable, found.left_out, found.half_closings),
-            *range_doubts(calibration),
         ),
         analysis_s=time.monotonic() - started_s,
         footage=recorded.footage,
@@ -299,24 +302,33 @@ def _analyse(
 
 
 def _calibrated(
-    signal: EyeTrace, trials: TrialList | None, settings: openness_signal.CalibrationSettings
+    signal: EyeTrace,
+    trials: TrialList | None,
+    settings: openness_signal.CalibrationSettings,
+    model_share: float | None,
 ) -> tuple[openness_signal.Calibration, tuple[str, ...]]:
-    if settings.closed_from == "percentile":
-        return openness_signal.calibrate(signal.ear, settings), ()
-    # A trial of the CS alone may say when the puff would have come; none came.
-    puffs_s = [
-        trial.us_onset_s
-        for trial in (trials.trials if trials is not None else ())
-        if trial.trial_type is not TrialType.CS_ONLY and np.isfinite(trial.us_onset_s)
-    ]
-    closed_ear = openness_signal.closed_ear_at_puffs(signal.timestamps_s, signal.ear, puffs_s)
-    if closed_ear is None:
-        remark = (
-            "no air puff (us_onset_s) falls on frames in which the eyes are seen: the closed eye "
-            f"is the {settings.closed_percentile:g}th percentile instead"
-        )
-        return openness_signal.calibrate(signal.ear, settings), (remark,)
-    return openness_signal.calibrate(signal.ear, settings, closed_ear), ()
+    usual = openness_signal.calibrate(signal.ear, settings)
+    closed_ear, remarks = None, list[str]()
+    if settings.closed_from == "model":
+        closed_ear = None if model_share is None else model_share * usual.open_ear
+        lacking = "no evaluation on other faces lies beside the landmark model (evaluate --save)"
+    elif settings.closed_from == "air-puffs":
+        # A trial of the CS alone may say when the puff would have come; none came.
+        puffs_s = [
+            trial.us_onset_s
+            for trial in (trials.trials if trials is not None else ())
+            if trial.trial_type is not TrialType.CS_ONLY and np.isfinite(trial.us_onset_s)
+        ]
+        closed_ear = openness_signal.closed_ear_at_puffs(signal.timestamps_s, signal.ear, puffs_s)
+        lacking = "no air puff (us_onset_s) falls on frames in which the eyes are seen"
+    if settings.closed_from != "percentile" and closed_ear is None:
+        instead = f"the closed eye is the {settings.closed_percentile:g}th percentile instead"
+        remarks.append(f"{lacking}: {instead}")
+    calibration = openness_signal.calibrate(signal.ear, settings, closed_ear)
+    calibration = replace(calibration, model_share=model_share)
+    if settings.closed_from != "model" or closed_ear is None:
+        remarks += range_doubts(calibration)
+    return calibration, tuple(remarks)
 
 
 def _with_trials(session: AnalysedSession, trials: TrialList) -> AnalysedSession:

@@ -18,6 +18,7 @@ from site_agent.datasets.trials import Trial
 from site_agent.errors import InvalidInputError
 from site_agent.eyeblink import session_folder, text_tables
 from site_agent.eyeblink.blinks.finding import Blink, BlinkSettings, LeftOut, blink_of_frame
+from site_agent.eyeblink.blinks.likelihood import NEAR_CLOSURE, SHUT_SHARE, USUAL_SHUT_SHARE
 from site_agent.eyeblink.blinks.statistics import perclos_pct
 from site_agent.eyeblink.conditioning import ConditioningSettings
 from site_agent.eyeblink.conditioning.analysis import ConditioningResult
@@ -37,7 +38,7 @@ from site_agent.eyeblink.records import EyeTrace, FaceSource, Float64, Int64
 from site_agent.eyeblink.video.frames import Frame
 from site_agent.faces.models import FaceDetector, open_detector, open_landmarks
 from site_agent.settings import Settings
-from site_agent.training_record import read_training_metadata
+from site_agent.training_record import read_beside, read_training_metadata
 
 
 class FileSettings(Settings, error=InvalidInputError):
@@ -199,6 +200,8 @@ class FaceModels:
     settings: FaceSettings
     sources: tuple[session_folder.SourceFile, ...]
     doubts: tuple[str, ...] = ()
+    closed_share: float | None = None
+    """See `closed_share_of`."""
 
     @classmethod
     def open(
@@ -215,6 +218,7 @@ class FaceModels:
             "landmarks", Path(landmarks), addresses.get("landmarks")
         )
         doubts = model_doubts(Path(landmarks), points.address, predictor.part_count)
+        share = closed_share_of(Path(landmarks))
         if settings.region:
             if detector is not None:
                 raise InvalidInputError("give either a detector or a fixed region, not both")
@@ -222,14 +226,14 @@ class FaceModels:
             fixed = session_folder.SourceFile(
                 "detector", f"fixed region {place} (x, y, width, height)", None
             )
-            return cls(None, predictor, settings, (fixed, points), doubts)
+            return cls(None, predictor, settings, (fixed, points), doubts, share)
         opened = open_detector(detector)
         finder = (
             session_folder.SourceFile("detector", opened.name, None)
             if opened.path is None
             else session_folder.source_file("detector", opened.path, addresses.get("detector"))
         )
-        return cls(opened, predictor, settings, (finder, points), doubts)
+        return cls(opened, predictor, settings, (finder, points), doubts, share)
 
     def new_follower(self) -> Follower:
         """Return a follower that has seen nothing yet."""
@@ -243,10 +247,6 @@ class FaceModels:
             raise InvalidInputError("all faces are found by a detector, not in a fixed region")
         return FaceCrowd(self.detector, self.predictor, self.settings)
 
-
-HALF_OPEN_SHARE = 0.5
-"""Landmarks that follow the lids put the closed eye at 0.05 to 0.26 of the open one, models that
-keep the lids half open at 0.6 (seven webcam recordings with two models, four with another)."""
 
 _AVERAGING = ("wba-cascade", "wba-final")
 _ADVICE = (
@@ -267,14 +267,39 @@ def model_doubts(landmarks: Path, address: str | None, part_count: int) -> tuple
     return (f"{address or landmarks.name} {doubt}. {_ADVICE}",) if doubt else ()
 
 
+def closed_share_of(landmarks: Path) -> float | None:
+    """Return the EAR at which a model shows closed eyes, as a share of that of open ones.
+
+    It follows from the EAR range of the evaluation that was saved beside it; None without one, and
+    where it was measured on faces that the model had been trained on.
+    """
+    record = read_beside(landmarks, "evaluation") or {}
+    ear_range = record.get("metrics", {}).get("ear_range")
+    if ear_range is None or record.get("training_images"):
+        return None
+    return 1.0 - min(float(ear_range), 1.0) * (1.0 - USUAL_SHUT_SHARE)
+
+
 def range_doubts(calibration: Calibration) -> list[str]:
     """Return a warning if the eyes of a session were never seen more than about half closed."""
-    if not calibration.reliable or calibration.closed_ear < HALF_OPEN_SHARE * calibration.open_ear:
+    open_ear, closed_ear, share = (
+        calibration.open_ear,
+        calibration.closed_ear,
+        calibration.model_share,
+    )
+    most = SHUT_SHARE if share is None else 1.0 - NEAR_CLOSURE * (1.0 - share)
+    if not calibration.reliable or closed_ear < most * open_ear:
         return []
+    doubt = (
+        f"the eye aspect ratio falls from {open_ear:.2f} to {closed_ear:.2f} only: either no eye "
+        "was closed fully, and half-closings may have been counted as blinks, or the landmark "
+        "model keeps the lids half open and misses blinks. "
+    )
+    if share is None:
+        return [doubt + _ADVICE]
     return [
-        f"the eye aspect ratio falls from {calibration.open_ear:.2f} to "
-        f"{calibration.closed_ear:.2f} only: either no eye was closed fully, or the landmark model "
-        f"keeps the lids half open and misses blinks. {_ADVICE}"
+        f"{doubt}By its evaluation it shows closed eyes at {share * open_ear:.2f}; where no "
+        "glasses hide the lids, '--set closed_from=model' leaves half-closings out"
     ]
 
 

@@ -129,7 +129,7 @@ def _calibration(given: Mapping[str, Any]) -> Calibration:
         math.nan if given[name] is None else float(given[name])
         for name in ("open_ear", "closed_ear")
     )
-    return Calibration(open_ear, closed_ear, bool(given["reliable"]))
+    return Calibration(open_ear, closed_ear, bool(given["reliable"]), given.get("model_share"))
 
 
 def _start(path: Path) -> RecordingStart | None:

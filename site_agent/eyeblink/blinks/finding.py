@@ -351,8 +351,8 @@ def doubts_of(
         )
     if half_closings:
         doubts.append(
-            f"not counted: {half_closings} times the lids came half way down, more often than they "
-            "shut: the person squints or rolls the eyes, or the landmark model loses the lids; "
+            f"not counted: {half_closings} times the lids came half way down and no further: the "
+            "person squints, laughs or rolls the eyes, or the landmark model loses the lids; "
             "session.json lists them under left_out"
         )
     return doubts + _unseen(trace) + _narrowed(left_out)

@@ -27,11 +27,14 @@ NOISE_FACTOR, SHARE_OF_SPAN = 4.75, 0.35
 """A dip stands out by 1 when its evidence is so many SD of the noise and this share of the span."""
 LEAST_SHUT_SD, LEAST_EVIDENCE_SD = 0.1, 0.25
 
-NEAR_CLOSURE, HALF_CLOSURE = 0.72, (0.25, 0.67)
-"""FEC from which a dip comes near closure, and between which one stops half way."""
-SHUT_DIPS = 4
-"""The session's shut level is the median of so many deepest dips."""
-LEAST_HALF_CLOSINGS = 8
+NEAR_CLOSURE, HALF_CLOSURE, BETWEEN = 0.72, (0.25, 0.67), (0.67, 0.8)
+"""FEC from which a dip comes near closure, between which one stops half way, and between which
+incomplete blinks lie as often, but no half-closings."""
+SHUT_SHARE = 0.42
+"""Dips below this share of the open EAR show shut lids. Landmarks that follow the lids put the
+closed eye at 0.05 to 0.26 of the open one, models that keep them half open at 0.6 (seven webcam
+recordings with two models, four with another)."""
+LEAST_HALF_CLOSINGS, HALF_CLOSINGS_PER_BETWEEN = 8, 4
 NO_BLINK = 0.3
 """The most probable that a half-closing is, where a person half-closes the eyes all the time."""
 
@@ -118,21 +121,29 @@ def blink_probabilities(dips: Dips, clear: ClearBlinks) -> Float64:
 
 
 def half_closings(dips: Dips, calibration: Calibration) -> NDArray[np.bool_]:
-    """Return which dips stop half way, shape (m,), where these are more than come near closure.
+    """Return which dips stop half way, shape (m,), where they are no incomplete blinks.
 
     People who squint and roll their eyes make the same dip again and again, so that it looks like
-    their usual blink; a person with some incomplete blinks has more that are complete.
+    their usual blink. They do so more often than they blink, or there is a gap between these dips
+    and their blinks; incomplete blinks are of every depth. Two dips tell the shut level of a person
+    who hardly blinks. Where none is deep, nothing tells half-closings from the blinks of a model
+    that keeps the lids half open: they count (and `range_doubts` says so).
     """
     clear = _standing_out(dips, 0.2 * calibration.span) > 1.0
-    lowest = np.sort(dips.lowest_ear[clear])[:SHUT_DIPS]
-    shut_ear = float(np.median([*lowest, calibration.closed_ear]))
-    depth_fec = (calibration.open_ear - dips.lowest_ear) / max(
-        calibration.open_ear - shut_ear, 1e-9
-    )
     quick = dips.reopened_ear - dips.lowest_ear > 0.5 * np.maximum(dips.drop_ear, 1e-9)
-    half = clear & (depth_fec > HALF_CLOSURE[0]) & (depth_fec < HALF_CLOSURE[1])
-    if half.sum() < max(LEAST_HALF_CLOSINGS, (clear & quick & (depth_fec >= NEAR_CLOSURE)).sum()):
-        return np.zeros_like(half)
+    open_ear, shut_ear = calibration.open_ear, calibration.closed_ear
+    deepest = np.sort(dips.lowest_ear[clear])[:2]
+    if len(deepest) == 2 and deepest[1] < SHUT_SHARE * open_ear:
+        shut_ear = min(shut_ear, float(deepest[1]))
+    depth_fec = (open_ear - dips.lowest_ear) / max(open_ear - shut_ear, 1e-9)
+
+    def count(dips_like: NDArray[np.bool_], least_fec: float, below_fec: float = np.inf) -> int:
+        return int((dips_like & (depth_fec >= least_fec) & (depth_fec < below_fec)).sum())
+
+    near = count(clear & quick, NEAR_CLOSURE)
+    between = HALF_CLOSINGS_PER_BETWEEN * count(clear & quick, *BETWEEN)
+    if count(clear, *HALF_CLOSURE) < max(LEAST_HALF_CLOSINGS, min(near, between)):
+        return np.zeros_like(clear)
     return np.asarray(depth_fec < NEAR_CLOSURE)
 
 

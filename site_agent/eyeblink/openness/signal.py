@@ -113,8 +113,10 @@ def closure_paper_pct(ear: Float64) -> Float64:
 class CalibrationSettings(Settings, error=InvalidInputError):
     """How the open and the closed eye of a session are found."""
 
-    closed_from: Literal["percentile", "air-puffs"] = "percentile"
-    """percentile: the percentile of EAR that closed_percentile says. air-puffs: the median of the
+    closed_from: Literal["percentile", "air-puffs", "model"] = "percentile"
+    """percentile: the percentile of EAR that closed_percentile says. model: where the landmark
+    model shows closed eyes, by its evaluation ('poolctl evaluate --save'); for persons who hardly
+    blink, but squint, laugh or roll their eyes, and wear no glasses. air-puffs: the median of the
     lowest EAR in the 0.3 s after each air puff (US) of the trials, which closes the eye by reflex;
     for sessions without full blinks. Trials of the CS alone do not count, even where they say when
     a puff would have come."""
@@ -131,6 +133,8 @@ class Calibration:
     closed_ear: float
     reliable: bool
     """False where the two are so close that no eye closure can have been seen."""
+    model_share: float | None = None
+    """EAR of closed eyes as a share of that of open ones, by the landmark model's evaluation."""
 
     @property
     def span(self) -> float:

@@ -10,18 +10,21 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from aggregators.formats import read_model, write_model
+from aggregators.formats import file_digest, read_model, write_model
 from aggregators.models import ShapePredictor
 from site_agent.errors import FaceModelError, InvalidInputError
+from site_agent.eyeblink.blinks.finding import BlinkSettings
 from site_agent.eyeblink.face.boxes import FaceSettings
 from site_agent.eyeblink.face.finding import FaceFollower
 from site_agent.eyeblink.face.landmarks import sample_eyes
+from site_agent.eyeblink.openness.signal import CalibrationSettings
 from site_agent.eyeblink.openness.traces import read_trace
-from site_agent.eyeblink.pipeline import run_blink_analysis
+from site_agent.eyeblink.pipeline import TraceFile, run_blink_analysis
 from site_agent.eyeblink.records import EyeTrace, FaceSource, TraceBuilder
 from site_agent.eyeblink.session import BlinkAnalysisSettings
 from site_agent.eyeblink.video.frames import VideoReader
 from site_agent.faces.models import open_detector, open_landmarks
+from tests.site_agent.eyeblink.drawn_lids import LidDrawing, draw_lids
 from tests.site_agent.eyeblink.drawn_videos import write_video
 from tests.site_agent.eyeblink.matching import match_blinks
 from tests.site_agent.faces.test_detector import small_detector, small_predictor
@@ -47,9 +50,13 @@ def trace_with(video: Path, landmark_file: Path, settings: FaceSettings) -> EyeT
 
 
 def test_a_drawn_recording(recording: Path, landmark_file: Path, tmp_path: Path) -> None:
+    model = tmp_path / "face.dat"
+    model.write_bytes(landmark_file.read_bytes())
+    kept = {"model_digest": file_digest(model), "metrics": {"ear_range": 0.6}}
+    (tmp_path / "face.dat.evaluation.json").write_text(json.dumps(kept), encoding="utf-8")
     summary = run_blink_analysis(
         recording,
-        landmarks=landmark_file,
+        landmarks=model,
         out_dir=tmp_path / "out",
         addresses={"landmarks": "pool://north/face-68@1"},
     )
@@ -69,7 +76,20 @@ def test_a_drawn_recording(recording: Path, landmark_file: Path, tmp_path: Path)
     roles = {source["role"]: source for source in provenance["sources"]}
     assert roles["landmarks"]["address"] == "pool://north/face-68@1"
     assert roles["detector"]["sha256"] is None
+    assert provenance["calibration"]["model_share"] == pytest.approx(0.55)
     assert provenance["recording"]["decoded_frames"] == len(truth)
+
+
+def test_a_trace_has_no_model_that_could_tell_the_closed_eye(tmp_path: Path) -> None:
+    drawn = draw_lids(0, LidDrawing(closures=0))
+    path = tmp_path / "ear.csv"
+    rows = zip(drawn.trace.timestamps_s, drawn.trace.ear, strict=True)
+    path.write_text("timestamp_s,ear\n" + "".join(f"{s:.6f},{ear:.6f}\n" for s, ear in rows))
+    by_model = BlinkSettings(calibration=CalibrationSettings(closed_from="model"))
+    settings = BlinkAnalysisSettings(blinks=by_model)
+    summary = run_blink_analysis(TraceFile(path), out_dir=tmp_path / "out", settings=settings)
+    assert any("evaluate --save" in warning for warning in summary.warnings)
+    assert summary.blinks == 10
 
 
 def test_following_agrees_with_detecting_in_every_frame(

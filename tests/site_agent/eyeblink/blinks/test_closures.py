@@ -11,6 +11,7 @@ from site_agent.errors import InvalidInputError
 from site_agent.eyeblink.blinks.finding import BlinkSettings, doubts_of, find_blinks, judge_blinks
 from site_agent.eyeblink.blinks.statistics import blink_statistics
 from site_agent.eyeblink.openness.signal import calibrate, fraction_eyelid_closure
+from site_agent.eyeblink.session import range_doubts
 from tests.site_agent.eyeblink.drawn_lids import DrawnLids, LidDrawing, draw_lids
 from tests.site_agent.eyeblink.drawn_traces import Float64, trace_of
 from tests.site_agent.eyeblink.matching import match_blinks
@@ -154,24 +155,85 @@ def test_a_confidence_that_is_no_probability_is_refused(value: float) -> None:
         BlinkSettings(least_confidence=value)
 
 
-@pytest.mark.parametrize("rate_hz", [30.0, 60.0])
-@pytest.mark.parametrize("blinks", [10, 20])
-def test_who_squints_all_the_time_does_not_blink_all_the_time(rate_hz: float, blinks: int) -> None:
-    drawing = LidDrawing(rate_hz, blinks, 0, squints=40, pause_s=(0.8, 3.0))
-    right = found = true = 0
+HALF_CLOSINGS = {
+    "squints": LidDrawing(closures=0, squints=40, pause_s=(0.8, 3.0)),
+    "laughs": LidDrawing(closures=0, laughs=20, pause_s=(0.8, 3.0)),
+    "rolls": LidDrawing(closures=0, rolls=16, pause_s=(0.8, 3.0)),
+    "few rolls": LidDrawing(closures=0, rolls=6, pause_s=(0.8, 3.0)),
+}
+
+
+def found_among(drawing: LidDrawing, *, by_model: bool = False) -> tuple[int, int, int, int]:
+    """Return how many blinks of four sessions are right, found and true, and sessions named."""
+    right = found = true = named = 0
     for seed in range(4):
         drawn = draw_lids(seed, drawing)
-        result = judge_blinks(drawn.trace)
+        calibration = calibrate(drawn.trace.ear)
+        if by_model:
+            calibration = calibrate(drawn.trace.ear, closed_ear=0.25 * calibration.open_ear)
+        result = judge_blinks(drawn.trace, calibration=calibration)
         match = match_blinks([(b.onset_s, b.offset_s) for b in result.blinks], drawn.blinks)
         right, found, true = right + len(match.pairs), found + match.found, true + match.true
         doubts = doubts_of(drawn.trace, True, result.left_out, result.half_closings)
-        assert any("came half way down" in doubt for doubt in doubts)
-    assert right == true
+        doubts += range_doubts(calibration)
+        named += any("half way down" in doubt or "half-closings" in doubt for doubt in doubts)
+    return right, found, true, named
+
+
+@pytest.mark.parametrize("rate_hz", [15.0, 30.0, 60.0, 200.0])
+@pytest.mark.parametrize("blinks", [10, 20])
+@pytest.mark.parametrize("kind", HALF_CLOSINGS)
+def test_who_half_closes_the_eyes_does_not_blink_all_the_time(
+    rate_hz: float, blinks: int, kind: str
+) -> None:
+    drawing = replace(HALF_CLOSINGS[kind], frame_rate_hz=rate_hz, blinks=blinks)
+    right, found, true, named = found_among(drawing)
+    assert right >= true - 1
     assert found - right <= 0.1 * true
+    # Lids of who laughs fall too slowly to be taken for a blink.
+    assert named == 4 or kind == "laughs"
 
 
-def test_incomplete_blinks_are_no_squints() -> None:
-    drawn = draw_lids(3, LidDrawing(blinks=30, closures=0, blink_fec=(0.5, 1.0)))
+@pytest.mark.parametrize("rate_hz", [15.0, 60.0])
+@pytest.mark.parametrize("kind", ["squints", "rolls"])
+def test_two_blinks_show_where_the_lids_shut(rate_hz: float, kind: str) -> None:
+    drawing = replace(HALF_CLOSINGS[kind], frame_rate_hz=rate_hz, blinks=2)
+    right, found, true, named = found_among(drawing)
+    assert (right, named) == (true, 4)
+    # Of about 160 moves; two blinks may fall between the frames, so that nothing tells.
+    assert found - right <= 0.35 * 160
+
+
+@pytest.mark.parametrize("rate_hz", [15.0, 60.0])
+@pytest.mark.parametrize("blinks", [0, 2])
+@pytest.mark.parametrize("kind", HALF_CLOSINGS)
+def test_the_models_closed_eye_tells_half_closings_from_blinks(
+    rate_hz: float, blinks: int, kind: str
+) -> None:
+    drawing = replace(HALF_CLOSINGS[kind], frame_rate_hz=rate_hz, blinks=blinks)
+    right, found, true, _ = found_among(drawing, by_model=True)
+    assert right == true
+    assert found - right <= 4
+
+
+def test_half_closings_without_a_blink_are_named() -> None:
+    *_, named = found_among(replace(HALF_CLOSINGS["squints"], blinks=0))
+    assert named == 4
+
+
+@pytest.mark.parametrize("closed_share", [0.25, 0.45, 0.6])
+def test_blinks_of_a_model_that_keeps_the_lids_half_open_stay(closed_share: float) -> None:
+    drawing = LidDrawing(
+        closures=0, blinks=30, glances=6, closed_ear=0.3 * closed_share, noise_ear=0.009
+    )
+    right, found, true, _ = found_among(drawing)
+    assert (right, found) == (true, true)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_incomplete_blinks_are_no_squints(seed: int) -> None:
+    drawn = draw_lids(seed, LidDrawing(blinks=30, closures=0, blink_fec=(0.5, 1.0)))
     result = judge_blinks(drawn.trace)
     match = match_blinks([(b.onset_s, b.offset_s) for b in result.blinks], drawn.blinks)
-    assert (len(match.pairs), result.half_closings) == (30, 0)
+    assert len(match.pairs) >= 29
+    assert result.half_closings == 0
