@@ -8,7 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -117,17 +117,24 @@ class LiveFederation:
         base = ["--base", self.base, "-o", self.folder / method, "--json"]
         return ["federated", "submit", self.kits / "submit", *base, *words]
 
-    def digests_in_one_process(self, method: str, rounds: int) -> Digests:
-        held = self._in_one_process(method, rounds)
+    def digests_in_one_process(
+        self, method: str, rounds: int, sites: Sequence[str] | None = None
+    ) -> Digests:
+        held = self._in_one_process(method, rounds, sites)
         return [(each.model.digest, dict(each.update_digests)) for each in held]
 
-    def parts_in_one_process(self, method: str, rounds: int) -> Mapping[str, PersonalPart]:
+    def parts_in_one_process(
+        self, method: str, rounds: int, sites: Sequence[str]
+    ) -> Mapping[str, PersonalPart]:
         """Return what each site has in the end."""
-        return list(self._in_one_process(method, rounds))[-1].parts
+        return list(self._in_one_process(method, rounds, sites))[-1].parts
 
-    def _in_one_process(self, method: str, rounds: int) -> Iterator[HeldRound]:
+    def _in_one_process(
+        self, method: str, rounds: int, sites: Sequence[str] | None
+    ) -> Iterator[HeldRound]:
         plan = make_plan(method, {"batch_size": 8}, rounds=rounds)
-        return run_rounds(new_network("gaze-lenet", 1), self.samples(), plan)
+        samples = {site: own for site, own in self.samples().items() if site in (sites or [site])}
+        return run_rounds(new_network("gaze-lenet", 1), samples, plan)
 
     def status(self) -> Any:
         return run_process("federated", "status", self.kits / "submit", "--json").data

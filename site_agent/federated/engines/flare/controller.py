@@ -239,7 +239,7 @@ def _describe(
 # Some of the sites that are asked may be gone before they answer.
 _QUESTION_EVERY_S, _ANSWER_LIMIT_S = 1.0, 3.0
 _MOST_UNANSWERED = 3
-_START_LIMIT_S = 20.0
+_START_LIMIT_S = 60.0
 """How long a site's job process may take until it answers for the first time."""
 
 _REFUSAL = re.compile(r"[A-Za-z_]{1,64}")
