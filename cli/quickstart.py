@@ -99,7 +99,7 @@ def _face_journey(shell: Shell, sites: Sequence[str], seed: int) -> _Result:
     shell.run_side_by_side(
         *(
             CommandLine(
-                f"dataset synth {site} --image-count {3 * _PERSONS} --person-count {_PERSONS} "
+                f"dataset synth {site} --image-count {2 * _PERSONS} --person-count {_PERSONS} "
                 f"--first-person {index * _PERSONS} --seed {seed + index} "
                 f"--style {styles[index % len(styles)]}"
             )
@@ -111,10 +111,6 @@ def _face_journey(shell: Shell, sites: Sequence[str], seed: int) -> _Result:
         ),
         CommandLine(f"dataset video our-lab/session.mp4 --seconds 20 --seed {seed + 1000}"),
     )
-    # For a detector, further pictures of the same persons are hardly other faces.
-    shell.run_side_by_side(
-        *(CommandLine(f"dataset split {site}/faces.xml --test-share 0.34") for site in sites)
-    )
     _register(shell, [*sites, "our-lab"])
     shell.title("Train a face detector and a landmark model of the eyes at each site")
     shell.run_side_by_side(
@@ -122,8 +118,7 @@ def _face_journey(shell: Shell, sites: Sequence[str], seed: int) -> _Result:
             CommandLine(f"train {words}")
             for site in sites
             for words in (
-                f"hog-svm {site}/faces-train.xml -o {site}/face.svm --threads 1 "
-                "--no-training-scores",
+                f"hog-svm {site}/faces.xml -o {site}/face.svm --threads 1 --no-training-scores",
                 f"ert {site}/faces.xml -o {site}/eyes.dat {_ERT}",
             )
         )
