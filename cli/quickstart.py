@@ -20,6 +20,7 @@ from typing import Annotated, Any
 from cli.frame.options import Option, command, single
 from cli.frame.output import Invocation, Reply, TableText
 from cli.frame.shell import CommandLine, Shell, program_name
+from site_agent.errors import InvalidInputError
 
 app = single()
 
@@ -377,8 +378,6 @@ def next_lines(folder: Path, *, gaze: bool) -> list[str]:
 
 def _prepare_folder(wanted: Path | None) -> Path:
     """Return an empty folder: the one asked for, or the first free default name."""
-    from site_agent.errors import InvalidInputError
-
     folder = wanted or _DEFAULT_FOLDER
     number = 1
     while wanted is None and _is_taken(folder):

@@ -22,6 +22,7 @@ from cli.options.data import (
     part_words,
 )
 from cli.options.versions import model_address
+from site_agent.errors import FederationError, InvalidInputError
 
 if TYPE_CHECKING:
     from site_agent.federated.engines.flare.federation import FederationFolder
@@ -134,7 +135,6 @@ def site(
 def _digest_of_base(invocation: Invocation, named: str) -> str:
     """Return the SHA-256 of a network with which rounds may begin."""
     from aggregators.formats import file_digest
-    from site_agent.errors import InvalidInputError
     from site_agent.pool.profiles import host_of
     from site_agent.pool.trust import trusted_sites
     from site_agent.rounds.contract import ContributionRules
@@ -254,7 +254,6 @@ def submit(
 @command(app, "status", "federated status kits/submit")
 def status(_invocation: Invocation, kit: KitArgument) -> Reply:
     """Show which sites are connected, and how far the rounds are."""
-    from site_agent.errors import FederationError
     from site_agent.federated.engines.flare.federation import FederationSession
     from site_agent.federated.engines.flare.kits import read_kit
 

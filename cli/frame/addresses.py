@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from cli.frame.errors import InputMissingError, UsageError, goes_on_when_repeated
 from cli.frame.output import Invocation
+from site_agent.errors import NotFoundError, NotLoggedInError
 from site_agent.wording import count_words
 
 if TYPE_CHECKING:
@@ -98,8 +99,6 @@ def model_files(
 
 
 def _version(pool: PoolClient, word: str) -> ModelVersionResponse:
-    from site_agent.errors import NotFoundError, NotLoggedInError
-
     try:
         return pool.version(word)
     except (NotFoundError, NotLoggedInError) as error:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
+from aggregators import Recipe, find_method
 from cli.frame.addresses import SUFFIX_OF_FORMAT, count_words, is_address
 from cli.frame.errors import CliError, ExitCode, Outcome, UsageError
 from cli.frame.options import Argument, DryRunOption, LimitOption, Option, command, group
@@ -145,7 +146,6 @@ def _checked_id(text: str) -> str:
 
 def _recipe_of_words(pool: PoolClient, words: list[str], how: MergeOptions) -> Recipe:
     """Return the recipe that the words mean, its inputs by digest as the pool has them now."""
-    from aggregators import Recipe, find_method
     from aggregators.methods import RecipeInput, RecipeMethod
 
     if len(words) < 2:
@@ -278,7 +278,6 @@ class Order:
     def _ask(
         self, invocation: Invocation, pool: PoolClient, step: Step, recipe: Recipe
     ) -> RecipeInput | None:
-        from aggregators import find_method
         from aggregators.methods import RecipeInput
         from pool_server.wire.names import ModelAddress
 

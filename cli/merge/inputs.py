@@ -11,6 +11,13 @@ from cli.frame.addresses import ModelFile, fetch, known_version, model_files
 from cli.frame.errors import UsageError
 from cli.frame.output import Invocation
 from cli.options import versions
+from site_agent.errors import (
+    ForbiddenError,
+    NotFoundError,
+    NotLoggedInError,
+    PoolUnreachableError,
+    WithdrawnError,
+)
 
 if TYPE_CHECKING:
     from site_agent.pool.client import PoolClient
@@ -69,7 +76,6 @@ def require_not_withdrawn(
     of any other, and of one that holds something withdrawn, the user is warned. Without a login
     nobody can be asked.
     """
-    from site_agent.errors import NotLoggedInError, PoolUnreachableError, WithdrawnError
     from site_agent.pool.profiles import is_offline
     from site_agent.pool.restrictions import check_files
 
@@ -123,13 +129,6 @@ class InputFinder:
 
         Raises `LookupError`: says where it was looked for, and who has it.
         """
-        from site_agent.errors import (
-            ForbiddenError,
-            NotFoundError,
-            NotLoggedInError,
-            WithdrawnError,
-        )
-
         path = self._at_hand(digest)
         if path is not None:
             return path

@@ -9,11 +9,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from aggregators import parse_recipe, read_recipe, recipe_path, replay
+from aggregators.errors import RecipeError
 from cli.frame.addresses import SUFFIX_OF_FORMAT, count_words, is_address, size_words
 from cli.frame.errors import InputMissingError, UsageError
 from cli.frame.existing_files import place_for_model, words_on_existing
 from cli.frame.output import Invocation, Reply
 from cli.merge.inputs import InputFinder, require_not_withdrawn
+from site_agent.errors import InvalidInputError
 
 if TYPE_CHECKING:
     from aggregators import Merged, Recipe
@@ -70,8 +73,6 @@ def replay_merge(invocation: Invocation, request: ReplayRequest) -> Reply:
 def _replay_exactly(
     invocation: Invocation, request: ReplayRequest, search: _Search, target: Path
 ) -> Reply:
-    from aggregators import replay
-
     recipe = search.family.root
     _require_inputs(invocation, request, search.family, recipe.input_digests)
     if request.dry_run:
@@ -93,7 +94,6 @@ def _replay_exactly(
 def _replay_without(
     invocation: Invocation, request: ReplayRequest, search: _Search, target: Path
 ) -> Reply:
-    from aggregators import recipe_path
     from site_agent.pool.rebuilding import carry_out, plan_rebuild
 
     family, sources = search.family, search.sources
@@ -183,7 +183,6 @@ def digests_to_leave_out(
 
 def _require_no_sum(sources: RecipeSources, left_out: Sequence[str]) -> None:
     from pool_server.wire.models import ROUND_FILES, SECURE_SUM
-    from site_agent.errors import InvalidInputError
 
     for digest in left_out:
         if sources.round_file(digest) == ROUND_FILES[SECURE_SUM]:
@@ -296,7 +295,6 @@ def refinement_lines(plan: RebuildPlan) -> list[str]:
 
 def merged_reply(invocation: Invocation, merged: Merged, target: Path) -> Reply:
     """Return the reply about a merge that was written to `target`."""
-    from aggregators import recipe_path
     from aggregators.methods.networks import state_path
 
     for warning in merged.warnings:
@@ -330,9 +328,6 @@ def choose_target(output: Path | None, format_name: str) -> Path:
 
 def find_recipe(pool: PoolClient, word: str) -> tuple[Recipe, Path]:
     """Return the recipe that a word names, and the folder in which its inputs may lie."""
-    from aggregators import parse_recipe, read_recipe, recipe_path
-    from aggregators.errors import RecipeError
-
     if not is_address(word):
         try:
             return read_recipe(Path(word)), Path(word).parent

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
+from aggregators.methods.sub_models import cap_samples
 from cli.frame.addresses import age_words, count_words, read_moment, size_words
 from cli.frame.errors import UsageError
 from cli.frame.options import (
@@ -312,8 +313,6 @@ def _verdict(found: RoundResponse) -> str:
 
 def _shares(found: RoundResponse) -> dict[str, str]:
     """Return how much each contribution counts, where sites weigh by their samples."""
-    from aggregators.methods.sub_models import cap_samples
-
     stated = {
         site: int(each.summary["samples"])
         for site, each in found.contributions().items()

@@ -17,6 +17,7 @@ from cli.frame.output import Invocation, Reply, TableText, listing
 from cli.models import descriptions as models_words
 from cli.models import records, sharing, withdrawals
 from cli.options.versions import term_words
+from site_agent.errors import SignatureError
 
 if TYPE_CHECKING:
     from pool_server.wire.models import ModelVersionResponse
@@ -239,8 +240,6 @@ def info(
 
 def _signature(pool: PoolClient, version: ModelVersionResponse) -> tuple[str, str]:
     """Return how a version's signature is found, in one word and in a sentence; pin nothing."""
-    from site_agent.errors import SignatureError
-
     try:
         found = pool.signatures.verify(version, pin=False)
     except SignatureError as error:

@@ -16,6 +16,7 @@ from cli.frame.addresses import ModelFile, known_version
 from cli.frame.errors import InputMissingError, UsageError
 from cli.frame.options import DespiteWithdrawalOption, LabelOption, Option, key_value_pairs
 from cli.frame.output import Invocation
+from site_agent.errors import InvalidInputError, TermsForbidError
 
 if TYPE_CHECKING:
     from pool_server.wire.cards import PrivacyReceipt
@@ -137,7 +138,6 @@ def check_terms(
     those in the files beside a model.
     """
     from pool_server.wire.data_use_rules import TermsOf
-    from site_agent.errors import TermsForbidError
     from site_agent.pool.restrictions import read_terms_file, require_mergeable, terms_of_version
 
     inputs = []
@@ -163,7 +163,6 @@ def check_terms(
 def read_card_file(path: Path) -> str:
     """Return the text of a card, once its front matter was read without complaint."""
     from pool_server.wire.cards import read_card
-    from site_agent.errors import InvalidInputError
 
     if not path.is_file():
         raise InputMissingError(
@@ -186,7 +185,6 @@ def read_receipt_file(path: Path, digests: Sequence[str]) -> PrivacyReceipt:
     from pydantic import ValidationError
 
     from pool_server.wire.cards import PrivacyReceipt
-    from site_agent.errors import InvalidInputError
 
     if not path.is_file():
         raise InputMissingError(f"{path}: no such file; expected a privacy receipt (JSON)")

@@ -26,6 +26,7 @@ from cli.secure.charter import (
     review,
     whole_session,
 )
+from site_agent.errors import ConflictError, InvalidInputError
 
 if TYPE_CHECKING:
     from site_agent.secure.session import Fault, Session
@@ -218,8 +219,6 @@ def status(
     limit: options.LimitOption = 20,
 ) -> Reply:
     """List your sessions, or show one: its phase, who is waited for, and who is at fault."""
-    from site_agent.errors import InvalidInputError
-
     place = party_folder(folder)
     with invocation.pool() as pool:
         if session:
@@ -308,7 +307,6 @@ def void(
 
     Once all servers have done so, the labs may begin anew, also without some of them.
     """
-    from site_agent.errors import ConflictError
     from site_agent.secure.board import Board
     from site_agent.secure.server import Server
 

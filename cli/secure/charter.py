@@ -6,9 +6,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+from aggregators.whole_file import write_whole
 from cli.frame.existing_files import require_free
 from cli.frame.options import Argument, ForceOption, Option, command, group, key_value_pairs
 from cli.frame.output import Invocation, Reply, TableText
+from site_agent.errors import InvalidInputError, NotFoundError
 
 if TYPE_CHECKING:
     from site_agent.pool.client import PoolClient
@@ -41,8 +43,6 @@ def party_name(invocation: Invocation, site: str) -> str:
 
 def whole_session(pool: PoolClient, word: str) -> str:
     """Return the session that a word begins."""
-    from site_agent.errors import InvalidInputError, NotFoundError
-
     if len(word) == 64:
         return word
     matching = [each.session_id for each in pool.secure.list() if each.session_id.startswith(word)]
@@ -60,7 +60,6 @@ def chosen_charter(folder: Path, word: str) -> Charter:
 
     Raises `InvalidInputError`: none was accepted, or there are several.
     """
-    from site_agent.errors import InvalidInputError
     from site_agent.secure.charter import require_accepted
 
     accepted = [path.stem for path in sorted((folder / "charters").glob("*.toml"))]
@@ -113,7 +112,6 @@ def create(
     Send the file to all of them. Each compares the digest with the others by telephone or in a
     meeting, and accepts it with 'poolctl secure charter accept'.
     """
-    from aggregators.whole_file import write_whole
     from site_agent.secure.charter import create_charter
 
     rules: dict[str, Any] = {

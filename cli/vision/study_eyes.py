@@ -16,8 +16,9 @@ from cli.frame.output import Invocation, Reply, TableText, markdown_parts
 from cli.frame.settings_options import SettingsOptions
 from cli.options.data import part_words
 from cli.vision.train_gaze import open_gaze_data
+from site_agent.datasets.egocentric import open_egocentric
 from site_agent.studies import cross_encoder, split
-from site_agent.studies.eyes import StudyKind
+from site_agent.studies.eyes import StudyKind, conduct_study
 from site_agent.studies.gaze.settings import GazeStudySettings, for_tuning, make_settings
 from site_agent.studies.runs import Conduct, StudyResults
 
@@ -63,8 +64,6 @@ def conducted(
     invocation: Invocation, study: StudyOptions, repeat: Sequence[str]
 ) -> Iterator[Conduct]:
     """Yield how the study is conducted: with progress, and a line for each finished run."""
-    from site_agent.studies.runs import Conduct
-
     with (
         kept_when_interrupted(invocation, "runs"),
         invocation.progress(f"study {study.output.name}") as progress,
@@ -275,8 +274,6 @@ def _hold(
     more: Sequence[str],
 ) -> Reply:
     """Hold a study, or show its runs."""
-    from site_agent.studies.eyes import conduct_study
-
     data_or_drawn(dataset, drawn)
     data = None if dataset is None else open_gaze_data(dataset)
     if study.dry_run:
@@ -326,7 +323,6 @@ def study_egocentric(
     the result of each run, and study.json. After an interruption, run the same command again to
     continue.
     """
-    from site_agent.datasets.egocentric import open_egocentric
     from site_agent.studies import egocentric
     from site_agent.studies.egocentric import conducting
 

@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+from aggregators.whole_file import write_whole
 from cli.frame.addresses import ModelFile, size_words
 from cli.frame.existing_files import require_free
 from cli.frame.options import DryRunOption, ForceOption, Option, command, group
@@ -17,10 +18,10 @@ from cli.options import versions
 from cli.options.data import FacesArgument, ImagesOption, read_joined_faces, reading_from
 from cli.vision import train_cross_encoder, train_gaze
 from cli.vision.train_gaze import Afterwards, TrainingOptions, plain_record, upload_trained
-from site_agent.datasets.records import FaceDataset
+from site_agent.datasets.records import FaceDataset, dataset_digest
 from site_agent.plain_json import plain
 from site_agent.training.detector_plan import HogSvmSettings
-from site_agent.training.ert import ErtSettings
+from site_agent.training.ert import FOR_BLINKS, ErtSettings, train_ert, with_named_parts
 from site_agent.training_record import TrainingResult
 
 app = group("Train a face detector, a landmark model or a gaze network.")
@@ -75,8 +76,6 @@ class FaceTrainingOptions(TrainingOptions):
         settings: HogSvmSettings | ErtSettings,
     ) -> Afterwards:
         """Find out before the training what `prepare` does, and whether the test can be read."""
-        from site_agent.datasets.records import dataset_digest
-
         tested = (self.test, reading_from(self.images))
         digest = partial(dataset_digest, faces)
         return self.prepare(invocation, target, plain(settings), digest, tested)
@@ -143,8 +142,6 @@ def ert(
     For blinks, train with --for blinks. Models can be merged by wba-cascade if they have the same
     landmarks and the same number of levels (--cascade-depth).
     """
-    from site_agent.training.ert import train_ert, with_named_parts
-
     reading = reading_from(training.images)
     parts = ERT_SETTINGS.take({**settings}).parts
     same_parts = purpose is None and not parts
@@ -179,10 +176,8 @@ def starter(
     """
     from tempfile import TemporaryDirectory
 
-    from aggregators.whole_file import write_whole
     from site_agent.datasets.conversion import read_faces
     from site_agent.datasets.synthetic.sites import write_face_dataset
-    from site_agent.training.ert import train_ert
 
     require_free(output, force=force)
     with TemporaryDirectory() as folder:
@@ -208,8 +203,6 @@ def starter(
 
 def settings_for_blinks(faces: int) -> ErtSettings:
     """Return settings for a model that follows the lids, by the number of faces."""
-    from site_agent.training.ert import FOR_BLINKS
-
     if faces >= _MANY_FACES:
         return FOR_BLINKS
     return replace(FOR_BLINKS, nu=0.05, tree_depth=4, oversampling_amount=40)
@@ -304,7 +297,6 @@ def _evaluate(
     invocation: Invocation, result: TrainingResult, after: Afterwards
 ) -> tuple[dict[str, Any], list[TableText | str]]:
     from cli.vision.evaluate import score_tables, warn_of_training_images
-    from site_agent.datasets.records import dataset_digest
     from site_agent.evaluation.model_runs import evaluate_model
     from site_agent.evaluation.report import ScoredModel
 

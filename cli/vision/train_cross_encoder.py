@@ -10,9 +10,16 @@ from cli.frame.options import Option, command, single
 from cli.frame.output import Invocation, Reply, TableText
 from cli.frame.settings_options import SettingsOptions
 from cli.vision import train_gaze
+from site_agent.datasets.gaze.records import join_digests, person_digests
 from site_agent.plain_json import plain
-from site_agent.training.cross_encoder import CrossEncoderSettings
-from site_agent.training.cross_encoder.gaze_head import OWN, GazeHeadSettings
+from site_agent.training.cross_encoder import CrossEncoderSettings, read_frames, train_cross_encoder
+from site_agent.training.cross_encoder.gaze_head import (
+    OWN,
+    GazeHeadSettings,
+    read_shots,
+    recorded_settings,
+    train_gaze_head,
+)
 
 app = single()
 
@@ -47,9 +54,6 @@ def cross_encoder(
     again to go on. Several sites train one together in rounds: give 'poolctl federated init' the
     same architecture.
     """
-    from site_agent.datasets.gaze.records import join_digests, person_digests
-    from site_agent.training.cross_encoder import read_frames, train_cross_encoder
-
     chosen = CROSS_ENCODER_SETTINGS.take(settings)
     data = train_gaze.open_gaze_data(dataset)
     target = training.target(dataset.resolve().stem)
@@ -95,13 +99,6 @@ def gaze_head(
     encoder, on principal components, on the head pose alone, and the mean gaze. The network is a
     gaze network like any other, for 'poolctl evaluate' and 'poolctl predict'.
     """
-    from site_agent.datasets.gaze.records import join_digests, person_digests
-    from site_agent.training.cross_encoder.gaze_head import (
-        read_shots,
-        recorded_settings,
-        train_gaze_head,
-    )
-
     chosen = GAZE_HEAD_SETTINGS.take(settings)
     data = train_gaze.open_gaze_data(dataset)
     target = training.target(dataset.resolve().stem)

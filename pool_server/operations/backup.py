@@ -31,7 +31,7 @@ from pool_server.database.records import now_utc
 from pool_server.database.schema import current_revision
 from pool_server.errors import BackupUnusableError, ContentMissingError
 from pool_server.operations.maintenance import Pool, Progress, known_files, no_progress
-from pool_server.operations.tables import TableFile, tables_of, write_table
+from pool_server.operations.tables import TableFile, read_table, tables_of, write_table
 from pool_server.storage.local import flush_folder
 
 SCHEMA = "poolctl-backup/1"
@@ -146,8 +146,6 @@ def blob_path(blobs: Path, digest: str) -> Path:
 
 def check_snapshot(snapshot: Snapshot, *, progress: Progress = no_progress) -> list[str]:
     """Read all of a snapshot and return what is wrong with it, in words."""
-    from pool_server.operations.tables import read_table
-
     problems = snapshot.gaps
     for table in snapshot.tables:
         try:

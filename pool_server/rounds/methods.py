@@ -13,8 +13,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from aggregators.methods.contract import ContributionKind
+from aggregators.errors import AggregatorError, FormatError, OptionError
+from aggregators.formats import read_model
+from aggregators.methods import refitting
+from aggregators.methods.contract import (
+    CappedOptions,
+    ContributionKind,
+    check_options,
+    require_made_for,
+)
+from aggregators.methods.networks import read_network_contribution
+from aggregators.methods.networks.round_files import check_network_contribution
+from aggregators.methods.refitting import refit_settings
 from aggregators.methods.registry import METHODS, list_round_methods
+from aggregators.models import ShapePredictor, StateDict
 from pool_server.errors import RefusedError, RoundRefusedError
 
 if TYPE_CHECKING:
@@ -61,9 +73,6 @@ class RoundMethod:
 
     def require_sites(self, sites: int, options: Mapping[str, Any]) -> None:
         """Raise `RoundRefusedError` if so few sites cannot be combined with these options."""
-        from aggregators.errors import OptionError
-        from aggregators.methods.contract import check_options
-
         method = self.aggregation
         own = check_options(method.options_type, method.take_own(options), self.name)
         try:
@@ -120,10 +129,6 @@ class LeafRefitRounds(RoundMethod):
     alone: ClassVar[str] = "poolctl refine"
 
     def full_options(self, mode: str, options: Mapping[str, Any]) -> dict[str, Any]:
-        from aggregators.errors import OptionError
-        from aggregators.methods.contract import CappedOptions, check_options
-        from aggregators.methods.refitting import refit_settings
-
         if "seed" in options:
             raise RoundRefusedError(
                 "option seed: every site draws its own starting shapes, so it stays at the site"
@@ -175,11 +180,6 @@ class LeafRefitRounds(RoundMethod):
         base_digest: str,  # noqa: ARG002 - its leaves change, so its forest is compared
         options: Mapping[str, Any],
     ) -> dict[str, Any]:
-        from aggregators.formats import read_model
-        from aggregators.methods import refitting
-        from aggregators.methods.contract import require_made_for
-        from aggregators.models import ShapePredictor
-
         contribution = refitting.read_contribution(path)
         model = read_model(base, max_bytes=base.stat().st_size)
         if not isinstance(model, ShapePredictor):
@@ -226,8 +226,6 @@ class NetworkRounds(RoundMethod):
     alone: ClassVar[str] = "poolctl federated simulate"
 
     def full_options(self, mode: str, options: Mapping[str, Any]) -> dict[str, Any]:  # noqa: ARG002
-        from aggregators.errors import OptionError
-
         try:
             return self._split(options).together()
         except OptionError as error:
@@ -244,11 +242,6 @@ class NetworkRounds(RoundMethod):
     def examine(
         self, path: Path, base: Path, base_digest: str, options: Mapping[str, Any]
     ) -> dict[str, Any]:
-        from aggregators.formats import read_model
-        from aggregators.methods.networks import read_network_contribution
-        from aggregators.methods.networks.round_files import check_network_contribution
-        from aggregators.models import StateDict
-
         contribution = read_network_contribution(path)
         settings = self._split(options).training.shared()
         network = read_model(base, max_bytes=base.stat().st_size)
@@ -297,8 +290,6 @@ def run(plan: Mapping[str, Any]) -> dict[str, Any]:
         {"accepted": true, "summary": {"samples": ..., ...}}
         {"accepted": false, "message": "what was found and what was expected"}
     """
-    from aggregators.errors import AggregatorError, FormatError
-
     name = plan["name"]
     try:
         summary = find_round_method(plan["method"]).examine(

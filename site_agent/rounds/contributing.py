@@ -36,6 +36,7 @@ from pool_server.wire.rounds import RoundResponse, RoundTerms
 from site_agent.errors import ConflictError
 from site_agent.pool.requests import require_field, require_same
 from site_agent.rounds import contract, kinds, provenance
+from site_agent.rounds.secure import require_own_result, visit_sums
 from site_agent.rounds.terms import check_terms, pin_terms
 from site_agent.runs import Progress, no_progress, part_of
 from site_agent.training_record import remember_learned
@@ -249,8 +250,6 @@ def _require_verified_base(
     pool: PoolClient, found: RoundResponse, site: str, rules: contract.ContributionRules
 ) -> None:
     """Refuse the result of a secure round as a base, unless it is what this lab's sum makes."""
-    from site_agent.rounds.secure import require_own_result
-
     if found.secure is None or found.predecessor is None or rules.approved == found.base_digest:
         return
     before = pool.rounds.get(found.predecessor)
@@ -290,7 +289,6 @@ def _sum(
     progress: Progress,
 ) -> Contributed:
     """Take part in the secure sums of a round; the last sum is what this site then sends."""
-    from site_agent.rounds.secure import visit_sums
     from site_agent.secure.lab import RosterPolicy
 
     progress = part_of(progress, _COMPUTED, _SUMMED)

@@ -23,7 +23,7 @@ from itertools import chain
 from pathlib import Path
 
 from aggregators.errors import AggregatorError
-from aggregators.methods import Recipe, RecipeInput
+from aggregators.methods import Recipe, RecipeInput, replay
 from aggregators.methods.registry import list_round_methods
 from pool_server.wire.models import ModelVersionResponse
 from pool_server.wire.rounds import RoundResponse
@@ -190,8 +190,6 @@ class Provenance:
     def _make_again(
         self, digest: str, name: str, recipe: Recipe, _known: Collection[RecipeInput]
     ) -> list[str]:
-        from aggregators.methods import replay
-
         self._progress(None, f"making {name} again from its recipe")
         with tempfile.TemporaryDirectory(dir=self._pool.cache.folder / "rounds") as folder:
             try:

@@ -18,6 +18,7 @@ import numpy as np
 from aggregators.secure_sum import sharing
 from aggregators.secure_sum.layout import SumLayout
 from aggregators.whole_file import write_whole
+from pool_server.wire.signatures.keys import Envelope
 from site_agent.errors import ConflictError, InvalidInputError, NotFoundError, SecureSumError
 from site_agent.secure.messages import PartsBody, ShareBody, ValuesBody
 from site_agent.secure.party import Party, challenges_of, seal_share
@@ -327,8 +328,6 @@ class Lab(Party):
         return sharing.from_bytes((self.secrets(view.session) / "vector").read_bytes(), count)
 
     def _said_digest(self, session: str, phase: str) -> str:
-        from pool_server.wire.signatures.keys import Envelope
-
         entries = self.ledger.find("post", session=session, phase=phase)
         if not entries:
             return "none"

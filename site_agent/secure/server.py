@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from aggregators.formats import file_digest
 from aggregators.secure_sum import sharing
 from aggregators.whole_file import write_whole
 from site_agent import errors
@@ -215,8 +216,6 @@ class Server(party.Party):
 
     @staticmethod
     def _digest(path: Path) -> str:
-        from aggregators.formats import file_digest
-
         return file_digest(path)
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from site_agent.errors import InvalidInputError
-from site_agent.networks.files import new_network
+from site_agent.networks.files import new_network, read_network
 from site_agent.runs import Progress, no_progress
 from site_agent.secure.trial import party_process
 from site_agent.split import client, cuts, rounds_folder, training
@@ -47,8 +47,6 @@ class HeldTraining:
 
 def local_kits(folder: Path, plan: SplitPlan, sites: Sequence[str], base: Path | None) -> list[Kit]:
     """Return kits for processes on this machine; those of an interrupted training are kept."""
-    from site_agent.networks.files import read_network
-
     if not (folder / SERVER).is_dir():
         network = read_network(base) if base else new_network(plan.architecture, plan.training.seed)
         addresses = {name: f"127.0.0.1:{_free_port()}" for name in (SERVER, AGGREGATOR)}

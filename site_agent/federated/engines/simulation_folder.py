@@ -36,9 +36,11 @@ from site_agent.errors import BusyError, InvalidInputError
 from site_agent.federated.personal import PersonalStore
 from site_agent.federated.plan import FederationPlan, first_model, read_plan
 from site_agent.federated.tasks import Holdout, PersonScores, Task
+from site_agent.networks.files import to_module
 from site_agent.runs import Progress, no_progress
 from site_agent.runs.files import locked
 from site_agent.runs.workers import processor_count
+from site_agent.training.gaze.loop import repeatable
 
 
 @dataclass(frozen=True)
@@ -115,9 +117,6 @@ def read_once(data: SiteData) -> Any:
 
 def score_network(network: StateDict, samples: Any, task: Task) -> dict[str, float]:
     """Return the score of a network for each person."""
-    from site_agent.networks.files import to_module
-    from site_agent.training.gaze.loop import repeatable
-
     with repeatable(processor_count()):
         return task.score_persons(to_module(network), samples)
 

@@ -9,6 +9,7 @@ from typing import Any
 from pydantic import Field
 
 from site_agent.datasets.gaze import records as gaze
+from site_agent.datasets.gaze.records import require_both_eyes
 from site_agent.errors import InvalidInputError, TrainingDataError
 from site_agent.networks.architectures import is_crossed, require_kind
 from site_agent.runs import Progress, no_progress, part_of
@@ -47,8 +48,6 @@ def read_frames(
     Raises `TrainingDataError`: there are fewer than two frames. `InvalidInputError`: a person has
     none, or the data set has no such person. `AnnotationFileError`: a file is damaged or missing.
     """
-    from site_agent.datasets.gaze.records import require_both_eyes
-
     progress(0.0, "read patches")
     samples = require_both_eyes(dataset.read(settings.persons or None), dataset.path)
     if len(samples) < _FEWEST_SAMPLES:
