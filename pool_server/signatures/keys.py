@@ -32,7 +32,6 @@ from pool_server.wire.signatures.statements import Revocation
 
 CHALLENGE_LIFETIME = timedelta(minutes=10)
 MOST_KEYS_PER_SITE = 200
-SUPERSEDED: Revocation = "superseded"
 COMPROMISED: Revocation = "compromised"
 
 router = APIRouter(prefix="/sites/{site}/keys", tags=["signatures"])
