@@ -104,6 +104,10 @@ def test_robustness_is_against_the_rules_own_clean_error(
     assert float(lines["krum", "none"]["price_percent"]) == pytest.approx(expected, abs=0.05)
     assert "median stands x50: 1.10 times its error without attackers" in findings
     assert "fedavg does not stand x50: inf times its error without attackers" in findings
+    assert any(
+        line.startswith("adaptive with noise at 40 % of the sites") and "3.00 times" in line
+        for line in findings
+    )
     noise = {(line["method"], line["noisy_sites"]): line for line in read(tmp_path / "noise.csv")}
     assert float(noise["adaptive", "40 %"]["times_clean"]) == pytest.approx(3.0)
 
