@@ -213,10 +213,13 @@ def _check_complete(result: BatchResult) -> None:
 
 def _reply(result: BatchResult, study: StudySummary) -> Reply:
     warned = sum(bool(outcome.warnings) for outcome in result.outcomes)
-    rows = [
-        ["sessions", f"{result.count('done')} analysed, {result.count('skipped')} were finished"],
-        ["with warnings", f"{warned} (see batch.csv)"],
-    ]
+    blinks = sum(each.record.summary["blinks"] for each in result.outcomes if each.record)
+    verdict = (
+        f"{count_words(blinks, 'blink')} in {count_words(len(result.outcomes), 'session')}: "
+        f"{result.count('done')} analysed, {result.count('skipped')} were finished; "
+        f"{warned or 'none'} with warnings{' (see batch.csv)' if warned else ''}"
+    )
+    rows = []
     for group, curves in study.curves.items():
         for curve in curves:
             slope = curve.slope
@@ -243,4 +246,4 @@ def _reply(result: BatchResult, study: StudySummary) -> Reply:
         "remarks": study.remarks,
         "files": study.files,
     }
-    return Reply(data, TableText(["what", "value"], rows), [str(result.study)])
+    return Reply(data, [verdict, TableText(["what", "value"], rows)], [str(result.study)])

@@ -237,10 +237,11 @@ def _describe_sending(done: Contributed, endpoint: str, least_others: int) -> li
         servers = ", ".join(done.round.secure.servers)
         return [f"would share among {servers}: {done.words}", "nobody sees them but in the sum"]
     fewest = max(least_others, done.round.least_others)
+    rule = "your own rule" if least_others > done.round.least_others else "the round's rule"
     return [
         f"would send {size_words(done.size_bytes)} to the pool {endpoint}: {done.words}",
         "the pool reads them and combines those of all sites; the other sites get the result",
-        f"it is combined only with those of {count_words(fewest, 'other site')} or more",
+        f"it is combined only with those of {count_words(fewest, 'other site')} or more ({rule})",
     ]
 
 
