@@ -123,10 +123,15 @@ class TrainingResult:
     left_out: tuple[tuple[int, str], ...] = ()
 
 
+def beside(model_path: Path | str, what: str) -> Path:
+    """Return the path of a model's ``recipe``, ``training`` or ``evaluation`` file."""
+    path = Path(model_path)
+    return path.with_name(f"{path.name}.{what}.json")
+
+
 def metadata_path(model_path: Path | str) -> Path:
     """Where the metadata of a model file lies."""
-    path = Path(model_path)
-    return path.with_name(path.name + ".training.json")
+    return beside(model_path, "training")
 
 
 def read_training_metadata(model_path: Path | str) -> dict[str, Any] | None:
@@ -142,12 +147,16 @@ def read_training_metadata(model_path: Path | str) -> dict[str, Any] | None:
     return record if record is not None and record.get("schema") == SCHEMA else None
 
 
-def read_beside(model_path: Path | str, what: str) -> dict[str, Any] | None:
-    """Read the ``training`` or ``evaluation`` file beside a model; None if it is of other bytes."""
-    path = Path(model_path)
+def read_beside(
+    model_path: Path | str, what: str, digest: str | None = None
+) -> dict[str, Any] | None:
+    """Read the ``training`` or ``evaluation`` file beside a model; None if it is of other bytes.
+
+    `digest`: of the model's file, where it is known already.
+    """
     try:
-        record = json.loads(path.with_name(f"{path.name}.{what}.json").read_text(encoding="utf-8"))
-        digest = file_digest(path)
+        record = json.loads(beside(model_path, what).read_text(encoding="utf-8"))
+        digest = digest or file_digest(Path(model_path))
     except (OSError, ValueError):
         return None
     meant = isinstance(record, dict) and record.get("model_digest") == digest

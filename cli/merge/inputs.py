@@ -34,6 +34,7 @@ def weights_from_label(
     those of any other file stand in the training file beside it.
     """
     from aggregators.formats import file_digest
+    from site_agent.training_record import metadata_path
 
     weights = []
     for file in files:
@@ -42,7 +43,7 @@ def weights_from_label(
             labels, source = version.labels, version.address
         else:
             labels = versions.labels_beside(file.path, file_digest(file.path))
-            source = str(versions.beside(file.path, "training"))
+            source = str(metadata_path(file.path))
         if label not in labels:
             known = ", ".join(sorted(labels)) or "none"
             raise UsageError(

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, cast, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, get_args
 
 from aggregators.errors import first_problem
 from aggregators.whole_file import write_whole
@@ -253,6 +253,8 @@ EVALUATION_SCHEMA = "poolctl-evaluation/1"
 
 def recipe_beside(model: Path, digest: str) -> tuple[Path, dict[str, Any]] | None:
     """Return the recipe file of a merged model and its content; None where there is none."""
+    from site_agent.training_record import beside
+
     path = beside(model, "recipe")
     content = _read(path)
     output = content.get("output")
@@ -280,10 +282,10 @@ def flattered_beside(model: Path, digest: str) -> int:
 
 def _said_beside(model: Path, what: str, digest: str, key: str, default: T) -> T:
     """Return an entry of a file that is about the model; the default if it is of another type."""
-    record = _read(beside(model, what))
-    value = record.get(key)
-    is_meant = record.get("model_digest") == digest and isinstance(value, type(default))
-    return cast("T", value) if is_meant else default
+    from site_agent.training_record import read_beside
+
+    value = (read_beside(model, what, digest) or {}).get(key)
+    return value if isinstance(value, type(default)) else default
 
 
 def save_evaluation(
@@ -293,6 +295,8 @@ def save_evaluation(
 
     `training_images` says how many of its images the model was trained on.
     """
+    from site_agent.training_record import beside
+
     record = {
         "schema": EVALUATION_SCHEMA,
         "model_file": model.name,
@@ -304,11 +308,6 @@ def save_evaluation(
     path = beside(model, "evaluation")
     write_whole(path, json.dumps(record, indent=2, sort_keys=True) + "\n")
     return path
-
-
-def beside(model: Path, what: str) -> Path:
-    """Return the path of a model's ``recipe``, ``training`` or ``evaluation`` file."""
-    return model.with_name(f"{model.name}.{what}.json")
 
 
 def _read(path: Path) -> dict[str, Any]:

@@ -213,6 +213,8 @@ def _require_vocabulary(invocation: Invocation, pool: PoolClient, given: _Descri
 
 def _add_sidecars(given: _Description, file: Path, digest: str) -> None:
     """Add what lies beside the file; what the command line says goes before it."""
+    from site_agent.training_record import beside
+
     found = versions.recipe_beside(file, digest)
     if found is not None:
         given.recipe = found[1]
@@ -221,20 +223,20 @@ def _add_sidecars(given: _Description, file: Path, digest: str) -> None:
     if new := {key: value for key, value in labels.items() if key not in given.labels}:
         given.labels |= new
         words = " ".join(f"{key}={value}" for key, value in new.items())
-        given.notes.append(f"taken from {versions.beside(file, 'training')}: {words}")
-    if not given.terms and (beside := version_options.terms_file_beside(file)) is not None:
-        given.terms = version_options.read_terms([], beside)
-        given.notes.append(f"taken from {beside}: {len(given.terms)} terms")
+        given.notes.append(f"taken from {beside(file, 'training')}: {words}")
+    if not given.terms and (terms_file := version_options.terms_file_beside(file)) is not None:
+        given.terms = version_options.read_terms([], terms_file)
+        given.notes.append(f"taken from {terms_file}: {len(given.terms)} terms")
     metrics = versions.metrics_beside(file, digest)
     if count := versions.flattered_beside(file, digest):
         given.notes.append(
-            f"left out {versions.beside(file, 'evaluation')}: the model was trained on {count} of "
+            f"left out {beside(file, 'evaluation')}: the model was trained on {count} of "
             "its images, which flatters it; to send scores nevertheless, give --metric"
         )
     elif measured := {key: value for key, value in metrics.items() if key not in given.metrics}:
         given.metrics |= measured
         words = " ".join(f"{key}={value:.6g}" for key, value in measured.items())
-        given.notes.append(f"taken from {versions.beside(file, 'evaluation')}: {words}")
+        given.notes.append(f"taken from {beside(file, 'evaluation')}: {words}")
 
 
 # ``poolctl uploads``: what is on its way into the pool.

@@ -307,10 +307,10 @@ def _calibrated(
     settings: openness_signal.CalibrationSettings,
     model_share: float | None,
 ) -> tuple[openness_signal.Calibration, tuple[str, ...]]:
-    usual = openness_signal.calibrate(signal.ear, settings)
-    closed_ear, remarks = None, list[str]()
+    calibration = openness_signal.calibrate(signal.ear, settings)
+    closed_ear, lacking, remarks = None, "", list[str]()
     if settings.closed_from == "model":
-        closed_ear = None if model_share is None else model_share * usual.open_ear
+        closed_ear = None if model_share is None else model_share * calibration.open_ear
         lacking = "no evaluation on other faces lies beside the landmark model (evaluate --save)"
     elif settings.closed_from == "air-puffs":
         # A trial of the CS alone may say when the puff would have come; none came.
@@ -321,10 +321,11 @@ def _calibrated(
         ]
         closed_ear = openness_signal.closed_ear_at_puffs(signal.timestamps_s, signal.ear, puffs_s)
         lacking = "no air puff (us_onset_s) falls on frames in which the eyes are seen"
-    if settings.closed_from != "percentile" and closed_ear is None:
+    if closed_ear is not None:
+        calibration = openness_signal.calibrate(signal.ear, settings, closed_ear)
+    elif lacking:
         instead = f"the closed eye is the {settings.closed_percentile:g}th percentile instead"
         remarks.append(f"{lacking}: {instead}")
-    calibration = openness_signal.calibrate(signal.ear, settings, closed_ear)
     calibration = replace(calibration, model_share=model_share)
     if settings.closed_from != "model" or closed_ear is None:
         remarks += range_doubts(calibration)

@@ -218,7 +218,7 @@ class FaceModels:
             "landmarks", Path(landmarks), addresses.get("landmarks")
         )
         doubts = model_doubts(Path(landmarks), points.address, predictor.part_count)
-        share = closed_share_of(Path(landmarks))
+        share = closed_share_of(Path(landmarks), points.sha256)
         if settings.region:
             if detector is not None:
                 raise InvalidInputError("give either a detector or a fixed region, not both")
@@ -267,13 +267,13 @@ def model_doubts(landmarks: Path, address: str | None, part_count: int) -> tuple
     return (f"{address or landmarks.name} {doubt}. {_ADVICE}",) if doubt else ()
 
 
-def closed_share_of(landmarks: Path) -> float | None:
+def closed_share_of(landmarks: Path, digest: str | None = None) -> float | None:
     """Return the EAR at which a model shows closed eyes, as a share of that of open ones.
 
     It follows from the EAR range of the evaluation that was saved beside it; None without one, and
     where it was measured on faces that the model had been trained on.
     """
-    record = read_beside(landmarks, "evaluation") or {}
+    record = read_beside(landmarks, "evaluation", digest) or {}
     ear_range = record.get("metrics", {}).get("ear_range")
     if ear_range is None or record.get("training_images"):
         return None
