@@ -18,8 +18,6 @@ AggregatorError
 └── InconsistentModelError        arrays that do not form a landmark model
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -27,7 +25,7 @@ if TYPE_CHECKING:
     from pydantic import ValidationError
 
 
-def first_problem(error: ValidationError) -> str:
+def first_problem(error: "ValidationError") -> str:
     """Return what pydantic found wrong first, and where (``options.step: Input should be ...``)."""
     problem = error.errors(include_url=False, include_context=False)[0]
     where = ".".join(str(step) for step in problem["loc"])
@@ -64,7 +62,7 @@ class FormatError(AggregatorError):
             f"expected {self.expected}"
         )
 
-    def about(self, subject: str) -> FormatError:
+    def about(self, subject: str) -> "FormatError":
         """Return the same error with the file's name."""
         return type(self)(self.what, self.offset, self.found, self.expected, subject)
 

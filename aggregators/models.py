@@ -4,8 +4,6 @@ The formats read and write these, the methods combine them, the predictors run t
 All arrays are C-contiguous and must not be changed.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal, cast
@@ -190,7 +188,7 @@ class ShapePredictor(_Described):
             )
 
     @classmethod
-    def from_levels(cls, initial_shape: Float32, levels: list[CascadeLevel]) -> ShapePredictor:
+    def from_levels(cls, initial_shape: Float32, levels: list[CascadeLevel]) -> "ShapePredictor":
         """Join copies of levels into one model."""
         return cls(
             initial_shape=np.ascontiguousarray(initial_shape, dtype=np.float32),

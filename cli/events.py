@@ -1,7 +1,5 @@
 """``poolctl events``: what happened that concerns one's site."""
 
-from __future__ import annotations
-
 import json
 import sys
 from collections import deque
@@ -57,14 +55,14 @@ def events(
     if long:
         return listing(found, ["id", "at", *columns], _row, empty=empty)
 
-    def short_row(event: EventResponse) -> list[str]:
+    def short_row(event: "EventResponse") -> list[str]:
         number, _, *others = _row(event)
         return [number, age_words(event.at), *others]
 
     return listing(found, ["id", "age", *columns], short_row, empty=empty)
 
 
-def _print_lines(invocation: Invocation, events: Iterable[EventResponse]) -> None:
+def _print_lines(invocation: Invocation, events: "Iterable[EventResponse]") -> None:
     conventions = invocation.conventions
     for event in events:
         if conventions.as_json:
@@ -76,7 +74,7 @@ def _print_lines(invocation: Invocation, events: Iterable[EventResponse]) -> Non
         print(line, flush=True)
 
 
-def _row(event: EventResponse) -> list[str]:
+def _row(event: "EventResponse") -> list[str]:
     return [
         str(event.event_id),
         f"{event.at:%Y-%m-%d %H:%M}",
@@ -86,7 +84,7 @@ def _row(event: EventResponse) -> list[str]:
     ]
 
 
-def _details(event: EventResponse) -> str:
+def _details(event: "EventResponse") -> str:
     """Return what an event says besides, in a line."""
     words = []
     for key, value in event.details.items():
@@ -152,7 +150,7 @@ def audit(
     return Reply({"items": found}, table, [str(entry.entry_id) for entry in found])
 
 
-def _audit_row(entry: AuditEntry) -> list[str]:
+def _audit_row(entry: "AuditEntry") -> list[str]:
     details = json.dumps(entry.details, ensure_ascii=False) if entry.details else ""
     return [
         f"{entry.at:%Y-%m-%d %H:%M:%S}",

@@ -1,7 +1,5 @@
 """``poolctl keys``: signing what one publishes, and trusting what others sign."""
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cli.frame.errors import UsageError
@@ -221,11 +219,11 @@ def _forget(invocation: Invocation, site: str, key: str, *, yes: bool) -> Reply:
     return Reply(data, f"forgot {len(chosen)} of {site}'s keys at {host}", chosen)
 
 
-def _site(pool: PoolClient, site: str) -> str:
+def _site(pool: "PoolClient", site: str) -> str:
     return site or pool.whoami().site
 
 
-def _own_key(pool: PoolClient, site: str) -> SigningKey:
+def _own_key(pool: "PoolClient", site: str) -> "SigningKey":
     key = pool.signatures.signing_key(site)
     if key is None:
         raise UsageError(
@@ -235,7 +233,7 @@ def _own_key(pool: PoolClient, site: str) -> SigningKey:
     return key
 
 
-def _find(keys: list[KeyResponse], word: str, site: str) -> KeyResponse:
+def _find(keys: "list[KeyResponse]", word: str, site: str) -> "KeyResponse":
     found = [each for each in keys if each.key_id.startswith(_prefix(word))]
     if len(found) != 1:
         what = "no key" if not found else f"{len(found)} keys"
@@ -250,7 +248,7 @@ def _prefix(word: str) -> str:
     return prefix
 
 
-def _local(key: SigningKey) -> dict[str, Any]:
+def _local(key: "SigningKey") -> dict[str, Any]:
     public = key.key.public
     return {
         "site": key.site,

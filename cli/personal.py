@@ -1,7 +1,5 @@
 """``poolctl personal``: what a site keeps of the networks of rounds."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -112,7 +110,7 @@ def rm(invocation: Invocation, part: PartArgument, *, yes: YesOption = False) ->
     return Reply({"removed": series}, f"removed the part of {found.site} in {series}")
 
 
-def _find(words: str) -> tuple[str, Path, PersonalPart]:
+def _find(words: str) -> "tuple[str, Path, PersonalPart]":
     """Return a part by its series or its file."""
     from site_agent.federated.personal import newest_parts, read_part
 
@@ -125,7 +123,7 @@ def _find(words: str) -> tuple[str, Path, PersonalPart]:
     raise InputMissingError(f"{words}: no such personal part; 'poolctl personal ls' lists them")
 
 
-def _facts(part: PersonalPart) -> dict[str, Any]:
+def _facts(part: "PersonalPart") -> dict[str, Any]:
     return {
         "site": part.site, "method": part.method, "round": part.round_number,
         "personal_share": part.share, "base": part.base_digest,

@@ -1,7 +1,5 @@
 """``poolctl privacy``: what something that left the site reveals."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -120,7 +118,7 @@ def probe(
     return write_receipt(done, files, artifact.name)
 
 
-def write_receipt(done: ProbedReceipt, files: dict[str, Path], name: str) -> Reply:
+def write_receipt(done: "ProbedReceipt", files: dict[str, Path], name: str) -> Reply:
     from aggregators.whole_file import write_whole
     from site_agent.attacks.receipt.findings import receipt_page
 

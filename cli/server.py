@@ -1,7 +1,5 @@
 """``poolctl serve``, ``db`` and ``admin recover``: commands of whoever runs a pool's server."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -42,7 +40,7 @@ class DatabaseOptions:
     ] = ""
     config: ConfigOption = None
 
-    def settings(self) -> PoolSettings:
+    def settings(self) -> "PoolSettings":
         """Return the settings of the database that options, or else environment or file, name."""
         use_config_file(self.config)
         if self.data is not None and self.database_url:
@@ -54,7 +52,7 @@ class DatabaseOptions:
             return read_settings(data_folder=self.data, database_url="")
         return read_settings(database_url=self.database_url or None)
 
-    def settings_of_pool(self) -> PoolSettings:
+    def settings_of_pool(self) -> "PoolSettings":
         """Return the settings of a pool that should be there."""
         settings = self.settings()
         is_default = not settings.uses_postgresql and settings.data_folder == profiles.data_folder()
@@ -110,7 +108,7 @@ def upgrade(
     return Reply(facts, TableText(["what", "value"], rows), [change.now])
 
 
-def _make_text_index(invocation: Invocation, settings: PoolSettings) -> bool:
+def _make_text_index(invocation: Invocation, settings: "PoolSettings") -> bool:
     """Make the index of text if it is missing; a failure is only a warning."""
     from pool_server.operations.maintenance import NO_TEXT_INDEX, make_text_index
 
@@ -124,7 +122,7 @@ def _make_text_index(invocation: Invocation, settings: PoolSettings) -> bool:
     return False
 
 
-def _compare_schema(settings: PoolSettings) -> Reply:
+def _compare_schema(settings: "PoolSettings") -> Reply:
     """Compare the schema of the database with the one of this version."""
     from pool_server.database.schema import find_revision, newest_revision
 
@@ -162,7 +160,7 @@ def use_config_file(path: Path | None) -> None:
         ) from None
 
 
-def read_settings(**given: Any) -> PoolSettings:
+def read_settings(**given: Any) -> "PoolSettings":
     """Return the settings that options give, or else the environment or a file."""
     from pydantic import ValidationError
 

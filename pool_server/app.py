@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from functools import cache
+from functools import cache, partial
 
 from fastapi import APIRouter, FastAPI
 from sqlalchemy.orm import configure_mappers
@@ -22,18 +22,18 @@ from pool_server.database.engine import Database, write_with_retry
 from pool_server.database.schema import SchemaChange, require_newest_schema, upgrade_database
 from pool_server.http import error_responses, metrics, middleware, rate_limits, session
 from pool_server.http.error_responses import USUAL_RESPONSES, install_error_handlers
+from pool_server.jobs.background import sweep_in_background
 from pool_server.lineage import withdrawals
 from pool_server.merges.running import merge_in_background, recover_merges
 from pool_server.models import cards, curation, descriptions, exports, pictures, sharing
 from pool_server.pages.showing import ErrorPages
 from pool_server.people import invitations, sites, tokens
 from pool_server.rounds.finishing import finish_round
-from pool_server.secure.endpoints import delete_ended_sessions_in_background
 from pool_server.settings import PoolSettings
 from pool_server.signatures import keys, statements
 from pool_server.storage import open_storage
 from pool_server.transfers.checking import CheckSlots
-from pool_server.transfers.service import recover_uploads, sweep_in_background
+from pool_server.transfers.service import recover_uploads, sweep_uploads
 
 API_PREFIX = "/api/v1"
 ROUTERS: tuple[APIRouter, ...] = (
@@ -167,8 +167,10 @@ async def serve_parts(app: FastAPI) -> AsyncIterator[None]:
     await asyncio.to_thread(recover_merges, parts)
     try:
         async with (
-            sweep_in_background(parts),
-            delete_ended_sessions_in_background(parts),
+            sweep_in_background("uploads", partial(sweep_uploads, parts), interval_s=600.0),
+            sweep_in_background(
+                "secure sessions", partial(secure.delete_ended_sessions, parts), interval_s=3600.0
+            ),
             merge_in_background(parts),
             merge_in_background(parts, finish_round, of_rounds=True),
         ):

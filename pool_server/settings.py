@@ -172,7 +172,7 @@ class PoolSettings(BaseSettings):
         "another process.",
     )
     poll_interval_s: float = Field(
-        default=0.25, gt=0, description="How often a process looks for merges."
+        default=1.0, gt=0, description="How often a process looks for merges that others left."
     )
 
     central_merges: bool = Field(

@@ -4,8 +4,6 @@ The markup lies in ``templates/``, the style of all pages in ``templates/base.ht
 escape every value; only figures, which the program draws itself, are `Markup`.
 """
 
-from __future__ import annotations
-
 import math
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -24,7 +22,7 @@ def render_page(template: str, **values: Any) -> str:
 
 
 @cache
-def _environment() -> Environment:
+def _environment() -> "Environment":
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     # Strict, so that a misspelt name fails here and does not leave a hole in a page.

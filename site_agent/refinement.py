@@ -4,8 +4,6 @@ Everything that sites would send goes through contribution files here, too, so t
 that of the same rounds through a pool, bit for bit.
 """
 
-from __future__ import annotations
-
 import os
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -44,7 +42,7 @@ class SiteSource:
     """A site with its faces in memory."""
 
     name: str
-    site: LoadedSite
+    site: "LoadedSite"
 
 
 @dataclass(frozen=True)

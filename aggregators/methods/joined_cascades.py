@@ -4,8 +4,6 @@ A level's update is a sum over trees, so the trees of all members form one level
 the weighted mean. Thinning then keeps some of the trees, to make it as small as one member.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -21,7 +19,7 @@ class _Share:
 
     level: CascadeLevel
     factor: float
-    thinned: Thinned | None = None
+    thinned: "Thinned | None" = None
 
     @property
     def depths(self) -> UInt8:

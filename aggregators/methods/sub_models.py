@@ -1,7 +1,5 @@
 """The inputs of a merge, with checked weights, in a fixed order for sums."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -61,7 +59,7 @@ class SubModels(Generic[ModelT_co]):
         """The input, if there is only one distinct input."""
         return self.given[0] if len(self.given) == 1 else None
 
-    def narrow(self, *types: type[ModelT]) -> SubModels[ModelT]:
+    def narrow(self, *types: type[ModelT]) -> "SubModels[ModelT]":
         """Return the same inputs, or raise `WrongKindError` if one is not of these types."""
         for sub_model in self.given:
             if not isinstance(sub_model.model, types):

@@ -99,25 +99,6 @@ class LandmarkPredictor:
         starts = np.broadcast_to(self.initial_shape, (len(checked), self.part_count, 2))
         return _to_pixels(self._run(image, checked, starts), checked)
 
-    def predict_from(
-        self, grey: UInt8, boxes: ArrayLike, starting_shapes: NDArray[np.floating[Any]]
-    ) -> Float64:
-        """Place landmarks as `predict`, from other starting shapes.
-
-        `grey` and `boxes`: as in `predict`. `starting_shapes`, float of shape (faces, parts, 2): in
-        box coordinates: (0, 0) top left corner, (1, 1) bottom right corner.
-        """
-        image, checked = to_grey(grey), check_boxes(boxes)
-        starts = np.asarray(starting_shapes, dtype=np.float32)
-        expected = (len(checked), self.part_count, 2)
-        if starts.shape != expected:
-            raise FaceBoxError(
-                f"starting shapes must have the shape {expected}, not {starts.shape}"
-            )
-        if not np.isfinite(starts).all():
-            raise FaceBoxError("starting shapes must be finite")
-        return _to_pixels(self._run(image, checked, starts), checked)
-
     def _run(self, grey: UInt8, boxes: Float64, starts: Float32) -> Float64:
         """Return the final shapes in box coordinates, averaged over the members."""
         from aggregators.predictors.cascade_kernel import CascadeArrays, run_faces

@@ -8,8 +8,6 @@ forest a lab reaches at all (0 or 1); and the changes of leaves, weighted by the
 them.
 """
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import json
@@ -189,7 +187,7 @@ class SumLayout(BaseModel):
     settings: dict[str, Any] = {}
 
     @model_validator(mode="after")
-    def _check_sizes(self) -> SumLayout:
+    def _check_sizes(self) -> "SumLayout":
         """Refuse a small text that stands for a huge vector, before anything is made of it."""
         wanted = -(-self.leaves // 8) if self.kind == "leaf-sums" else 0
         if len(self.kept) != 4 * -(-wanted // 3):

@@ -1,7 +1,5 @@
 """``poolctl admin tokens``: who may do what at a pool."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -131,7 +129,7 @@ def day(moment: datetime | None) -> str:
     return f"{moment:%Y-%m-%d}" if moment is not None else ""
 
 
-def _token_state(token: TokenResponse) -> str:
+def _token_state(token: "TokenResponse") -> str:
     if token.revoked_at is not None:
         return f"revoked {day(token.revoked_at)}"
     return f"until {day(token.expires_at)}" if token.expires_at else "valid"
@@ -206,7 +204,7 @@ def revoke_invitation(
     return _revoke(invocation, "invitation", invitation_id, yes=yes, dry_run=dry_run)
 
 
-def _invitation_state(invitation: InvitationResponse) -> str:
+def _invitation_state(invitation: "InvitationResponse") -> str:
     if invitation.used_at is not None:
         return f"used {day(invitation.used_at)} by {invitation.used_by}"
     if invitation.revoked_at is not None:

@@ -1,7 +1,5 @@
 """``poolctl admin users``: the people of a site."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -134,10 +132,10 @@ class Reach:
     """
 
     user: str
-    tokens: Sequence[TokenResponse]
-    invitations: Sequence[InvitationResponse]
-    others: Sequence[TokenResponse]
-    people: Sequence[UserResponse]
+    tokens: "Sequence[TokenResponse]"
+    invitations: "Sequence[InvitationResponse]"
+    others: "Sequence[TokenResponse]"
+    people: "Sequence[UserResponse]"
 
     @property
     def data(self) -> dict[str, Any]:
@@ -174,7 +172,7 @@ class Reach:
         return words
 
 
-def find_reach(pool: PoolClient, user: str) -> Reach:
+def find_reach(pool: "PoolClient", user: str) -> Reach:
     """Look through what the pool shows its admin, at this moment."""
     users, tokens, invitations = pool.users.list(), pool.tokens.list(), pool.invitations.list()
     now = datetime.now(UTC)
@@ -207,5 +205,5 @@ def find_reach(pool: PoolClient, user: str) -> Reach:
     )
 
 
-def _owner(token: TokenResponse) -> str:
+def _owner(token: "TokenResponse") -> str:
     return f"{token.site}/{token.user}" if token.user else ""

@@ -1,7 +1,5 @@
 """``poolctl blink``, in full ``poolctl blink analyse``."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """``poolctl blink batch``: analyse the videos of a study, in parallel and resumably."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any

@@ -1,7 +1,5 @@
 """Inputs of ``poolctl blink``: a video, images, a camera, a trace."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

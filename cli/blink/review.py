@@ -1,7 +1,5 @@
 """``poolctl blink review`` and ``report``: correct blinks in the browser, and report a study."""
 
-from __future__ import annotations
-
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated

@@ -1,7 +1,5 @@
 """``poolctl dataset check``, ``stats`` and ``preview``: what a data set is like."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -208,7 +206,7 @@ def preview(
     return Reply({"datasets": datasets, "pages": written}, names, names)
 
 
-def _unlearnable(datasets: list[FaceDataset], size: str, upsample: int) -> list[Finding]:
+def _unlearnable(datasets: "list[FaceDataset]", size: str, upsample: int) -> "list[Finding]":
     from site_agent.training.detector_plan import HogSvmSettings
     from site_agent.training.ert import unlearnable_boxes
 
@@ -219,12 +217,12 @@ def _unlearnable(datasets: list[FaceDataset], size: str, upsample: int) -> list[
     return [finding for faces in datasets for finding in unlearnable_boxes(faces, settings)]
 
 
-def _counts(faces: FaceDataset) -> dict[str, int]:
+def _counts(faces: "FaceDataset") -> dict[str, int]:
     boxes = sum(len(image.boxes) for image in faces.images)
     return {"images": len(faces.images), "boxes": boxes}
 
 
-def _row(name: str, item: Distribution) -> list[str]:
+def _row(name: str, item: "Distribution") -> list[str]:
     values = [item.low, *item.percentiles.values(), item.high]
     most = max(item.bin_counts)
     bars = "".join(_BARS[-(-count * (len(_BARS) - 1) // most)] for count in item.bin_counts)

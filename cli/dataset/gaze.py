@@ -1,7 +1,5 @@
 """``poolctl dataset`` with gaze data: rendered eyes, checks, numbers and sheets."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import asdict
 from pathlib import Path
@@ -21,7 +19,9 @@ if TYPE_CHECKING:
 _LINES_SHOWN = 5
 
 
-def findings_table(findings: list[Finding], report_file: Path | None, *, strict: bool) -> TableText:
+def findings_table(
+    findings: "list[Finding]", report_file: Path | None, *, strict: bool
+) -> TableText:
     """Write the report, refuse errors, and return a table of the warnings."""
     if report_file is not None:
         plain = [{**asdict(finding), "file": str(finding.file)} for finding in findings]
@@ -51,7 +51,7 @@ def findings_table(findings: list[Finding], report_file: Path | None, *, strict:
     )
 
 
-def _by_kind(findings: list[Finding]) -> list[list[Finding]]:
+def _by_kind(findings: "list[Finding]") -> "list[list[Finding]]":
     """Return the findings with those together that say the same of one file."""
     kinds: dict[tuple[str, str, Path], list[Finding]] = {}
     for finding in findings:
@@ -59,7 +59,7 @@ def _by_kind(findings: list[Finding]) -> list[list[Finding]]:
     return list(kinds.values())
 
 
-def _more_of_kind(group: list[Finding]) -> str:
+def _more_of_kind(group: "list[Finding]") -> str:
     lines = [str(finding.line) for finding in group[1:] if finding.line]
     if len(group) == 1:
         return ""
@@ -252,7 +252,7 @@ def _only(paths: list[Path]) -> Path:
     return paths[0]
 
 
-def _row(each: PersonStatistics) -> list[str]:
+def _row(each: "PersonStatistics") -> list[str]:
     counts = (each.samples, each.sessions, each.left, each.right, each.both_eyes)
     spreads = (each.yaw, each.pitch, each.head_yaw, each.head_pitch)
     error = f"{each.constant_error_deg:.1f}"

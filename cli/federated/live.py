@@ -1,7 +1,5 @@
 """``poolctl federated provision|server|site``: the processes of live rounds."""
 
-from __future__ import annotations
-
 import re
 import signal
 from collections.abc import Iterator, Mapping, Sequence
@@ -156,7 +154,7 @@ def _digest_of_base(invocation: Invocation, named: str) -> str:
     return version.digest
 
 
-def _run(invocation: Invocation, kit: Kit, environment: Mapping[str, str], title: str) -> Reply:
+def _run(invocation: Invocation, kit: "Kit", environment: Mapping[str, str], title: str) -> Reply:
     from site_agent.federated.engines.flare.flare_process import run_kit
     from site_agent.federated.engines.flare.kits import require_flare
 
@@ -229,7 +227,7 @@ def submit(
         pool = None if upload is None else open_things.enter_context(invocation.pool())
         name = "" if pool is None or upload is None else model_address(pool, upload)
 
-        def note_round(report: RoundReport) -> None:
+        def note_round(report: "RoundReport") -> None:
             invocation.note(_words(report))
             if pool is not None:
                 addresses[report.number] = _publish(pool, name, federation, report)
@@ -293,7 +291,9 @@ def stop(_invocation: Invocation, kit: KitArgument) -> Reply:
     return Reply({"stopped": jobs}, text, jobs)
 
 
-def _publish(pool: PoolClient, name: str, federation: FederationFolder, report: RoundReport) -> str:
+def _publish(
+    pool: "PoolClient", name: str, federation: "FederationFolder", report: "RoundReport"
+) -> str:
     """Upload a round's network with its recipe, and return its address."""
     import json
 
@@ -312,7 +312,7 @@ def _publish(pool: PoolClient, name: str, federation: FederationFolder, report: 
     return str(done.version.address)
 
 
-def _words(report: RoundReport) -> str:
+def _words(report: "RoundReport") -> str:
     reasons = {site: f" ({report.left_out[site]})" for site in report.left_out}
     names = [f"{site}{reasons.get(site, '')}" for site in report.missing]
     missing = f", without {', '.join(names)}" if names else ""
@@ -323,7 +323,7 @@ def _words(report: RoundReport) -> str:
 
 
 def _facts(
-    federation: FederationFolder, report: RoundReport, addresses: dict[int, str]
+    federation: "FederationFolder", report: "RoundReport", addresses: dict[int, str]
 ) -> dict[str, Any]:
     place = {"path": federation.network(report.number), "address": addresses.get(report.number)}
     return asdict(report) | place

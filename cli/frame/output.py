@@ -1,7 +1,5 @@
 """Print answers: data to standard output, everything else, such as progress, to standard error."""
 
-from __future__ import annotations
-
 import re
 import sys
 import time
@@ -205,7 +203,7 @@ class Invocation:
             return progress_lines(title)
         return progress_bar(title, shown=shown)
 
-    def pool(self) -> PoolClient:
+    def pool(self) -> "PoolClient":
         """Return a client of the pool that profile and environment name."""
         from site_agent.pool.client import PoolClient
 

@@ -1,7 +1,5 @@
 """Show command lines of poolctl and run them, for commands that teach by doing."""
 
-from __future__ import annotations
-
 import io
 import json
 import os
@@ -118,7 +116,7 @@ class Shell:
         self._steps = 0
         self._stack = ExitStack()
 
-    def __enter__(self) -> Shell:
+    def __enter__(self) -> "Shell":
         with ExitStack() as stack:
             # A login of the user's own must not reach any of the sites.
             own = {name: None for name in os.environ if name.startswith("POOL_")}

@@ -1,7 +1,5 @@
 """``poolctl agent``: merging and refining with the pool, unattended."""
 
-from __future__ import annotations
-
 import signal
 import sys
 import time
@@ -98,7 +96,7 @@ def _stop(_number: int, _frame: FrameType | None) -> None:
     raise Stopped("SIGTERM")
 
 
-def _read(path: Path) -> AgentConfig:
+def _read(path: Path) -> "AgentConfig":
     from site_agent.agent.config import read_config
 
     if not path.is_file():
@@ -108,7 +106,7 @@ def _read(path: Path) -> AgentConfig:
     return read_config(path)
 
 
-def _describe_plan(invocation: Invocation, config: AgentConfig) -> Reply:
+def _describe_plan(invocation: Invocation, config: "AgentConfig") -> Reply:
     from site_agent.agent.agent import plan_cycle
 
     plan = plan_cycle(config, profile=invocation.profile)
@@ -118,7 +116,7 @@ def _describe_plan(invocation: Invocation, config: AgentConfig) -> Reply:
     return Reply(plan, _plan_tables(config, plan), names)
 
 
-def _plan_tables(config: AgentConfig, plan: AgentPlan) -> list[str | TableText]:
+def _plan_tables(config: "AgentConfig", plan: "AgentPlan") -> list[str | TableText]:
     lines: list[str | TableText] = [
         f"{config.path} is well-formed; {plan.site} at {plan.pool} ({plan.role})"
     ]

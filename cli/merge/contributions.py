@@ -1,7 +1,5 @@
 """``poolctl rounds contribute|trust``: what a site gives to a round, and on which terms."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
@@ -140,7 +138,7 @@ def contribute(
         )
         found = _read_data(pool.rounds.get(round_id), data, images, choice)
 
-        def contribute_now(*, send: bool) -> Contributed:
+        def contribute_now(*, send: bool) -> "Contributed":
             with invocation.progress("contribute") as report:
                 return contribute_to_round(
                     pool,
@@ -211,8 +209,8 @@ def trust(
 
 
 def _read_data(
-    found: RoundResponse, data: Sequence[Path], images: Path | None, choice: DataChoice
-) -> FaceDataset | NetworkData:
+    found: "RoundResponse", data: Sequence[Path], images: Path | None, choice: "DataChoice"
+) -> "FaceDataset | NetworkData":
     """Read what the method of a round is computed from."""
     from site_agent.datasets.network_data import open_network_data
     from site_agent.rounds.kinds import find_site_part
@@ -232,7 +230,7 @@ def _read_data(
     return open_network_data(data[0])
 
 
-def _describe_sending(done: Contributed, endpoint: str, least_others: int) -> list[str]:
+def _describe_sending(done: "Contributed", endpoint: str, least_others: int) -> list[str]:
     if done.round.secure is not None:
         servers = ", ".join(done.round.secure.servers)
         return [f"would share among {servers}: {done.words}", "nobody sees them but in the sum"]
@@ -245,7 +243,7 @@ def _describe_sending(done: Contributed, endpoint: str, least_others: int) -> li
     ]
 
 
-def _describe_result(done: Contributed) -> list[str]:
+def _describe_result(done: "Contributed") -> list[str]:
     found = done.round
     size = size_words(done.size_bytes)
     if done.phase not in {"", "complete"}:

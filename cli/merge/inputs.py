@@ -1,7 +1,5 @@
 """Find the inputs of a merge, and read their weights from labels."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from pathlib import Path
@@ -56,7 +54,7 @@ def weights_from_label(
     return weights
 
 
-def local_copies(files: Sequence[ModelFile]) -> list[LocalFile]:
+def local_copies(files: Sequence[ModelFile]) -> "list[LocalFile]":
     """Return the files that lay on this machine; of what was fetched, `fetch` has spoken."""
     from aggregators.formats import file_digest
     from site_agent.pool.rebuilding import RecipeSources
@@ -69,7 +67,7 @@ def local_copies(files: Sequence[ModelFile]) -> list[LocalFile]:
 
 
 def require_not_withdrawn(
-    invocation: Invocation, files: Sequence[LocalFile], *, despite: bool
+    invocation: Invocation, files: "Sequence[LocalFile]", *, despite: bool
 ) -> None:
     """Ask the pool about the inputs of a merge, wherever their bytes come from.
 
@@ -111,10 +109,10 @@ class InputFinder:
         invocation: Invocation,
         folder: Path,
         words: Sequence[str],
-        family: Family,
+        family: "Family",
         *,
-        sources: RecipeSources,
-        pool: PoolClient,
+        sources: "RecipeSources",
+        pool: "PoolClient",
     ) -> None:
         self._invocation = invocation
         self._folder = folder

@@ -1,7 +1,5 @@
 """``poolctl rounds``: sites train one model together, each on data that stay at home."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -263,7 +261,7 @@ def cancel(
 app.add_typer(contributions.app)
 
 
-def _secure_terms(file: Path, sites: list[str]) -> SecureTerms:
+def _secure_terms(file: Path, sites: list[str]) -> "SecureTerms":
     from pool_server.wire.rounds import SecureTerms
     from site_agent.secure.charter import read_charter
 
@@ -277,7 +275,7 @@ def _moment(moment: datetime) -> str:
     return f"{moment.astimezone(UTC):%Y-%m-%d %H:%M} UTC"
 
 
-def _row(found: RoundResponse) -> list[str]:
+def _row(found: "RoundResponse") -> list[str]:
     return [
         found.round_id,
         f"{found.state}, ready" if found.ready else found.state,
@@ -288,7 +286,7 @@ def _row(found: RoundResponse) -> list[str]:
     ]
 
 
-def _verdict(found: RoundResponse) -> str:
+def _verdict(found: "RoundResponse") -> str:
     """Return how a round stands, and who has to do what next, in one sentence or two."""
     there, asked = len(found.contributions()), len(found.participants)
     waiting = ", ".join(found.sites("waiting"))
@@ -311,7 +309,7 @@ def _verdict(found: RoundResponse) -> str:
     )
 
 
-def _shares(found: RoundResponse) -> dict[str, str]:
+def _shares(found: "RoundResponse") -> dict[str, str]:
     """Return how much each contribution counts, where sites weigh by their samples."""
     stated = {
         site: int(each.summary["samples"])
@@ -330,7 +328,7 @@ def _shares(found: RoundResponse) -> dict[str, str]:
     }
 
 
-def _description(found: RoundResponse) -> list[str | TableText]:
+def _description(found: "RoundResponse") -> list[str | TableText]:
     from aggregators.methods.round_options import protection_of
 
     given = {key: value for key, value in found.options.items() if value is not None}

@@ -1,7 +1,5 @@
 """``poolctl models change|alias|card|vocabulary``: what versions are called, and said of them."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -165,11 +163,11 @@ def vocabulary(
     return Reply(known, table, [each.key for each in known.labels])
 
 
-def _values(label: CoreLabel) -> str:
+def _values(label: "CoreLabel") -> str:
     return ", ".join(label.values) or label.expects()
 
 
-def _terms_table(known: VocabularyResponse) -> TableText:
+def _terms_table(known: "VocabularyResponse") -> TableText:
     return TableText(
         ["code", "short", "term", "behind =", "meaning"],
         [

@@ -1,7 +1,5 @@
 """``poolctl models share|usage``: who sees a model and what for, and who has used it."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Annotated
 

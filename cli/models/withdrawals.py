@@ -1,7 +1,5 @@
 """``poolctl models withdraw|replace|withdrawals|check``: what shall not be used any more."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -154,7 +152,7 @@ def check(
     return _check_reply(invocation, found, report_file, named=bool(files))
 
 
-def _named_files(invocation: Invocation, files: Sequence[Path]) -> list[LocalFile]:
+def _named_files(invocation: Invocation, files: Sequence[Path]) -> "list[LocalFile]":
     from site_agent.pool.rebuilding import RecipeSources
     from site_agent.pool.restrictions import LocalFile
     from site_agent.pool.sending import hash_file
@@ -172,7 +170,7 @@ def _named_files(invocation: Invocation, files: Sequence[Path]) -> list[LocalFil
     ]
 
 
-def _cached_files() -> list[LocalFile]:
+def _cached_files() -> "list[LocalFile]":
     from site_agent.pool.cache import ModelCache
     from site_agent.pool.restrictions import LocalFile
 
@@ -185,7 +183,7 @@ def _cached_files() -> list[LocalFile]:
 
 
 def _check_reply(
-    invocation: Invocation, files: Sequence[LocalFile], report_file: Path | None, *, named: bool
+    invocation: Invocation, files: "Sequence[LocalFile]", report_file: Path | None, *, named: bool
 ) -> Reply:
     """Ask about files, named or cached ones, and print that none is affected."""
     from site_agent.pool.cache import ModelCache
@@ -222,7 +220,7 @@ def _check_reply(
     )
 
 
-def _item(standing: WithdrawnFile) -> dict[str, Any]:
+def _item(standing: "WithdrawnFile") -> dict[str, Any]:
     return {
         "path": str(standing.path),
         "digest": standing.digest,
@@ -233,7 +231,7 @@ def _item(standing: WithdrawnFile) -> dict[str, Any]:
 
 
 def _affected_text(
-    verb: str, affected: WithdrawalPreview | WithdrawalResponse
+    verb: str, affected: "WithdrawalPreview | WithdrawalResponse"
 ) -> list[str | TableText]:
     versions = TableText(
         ["address", "because", "replaced by"],
@@ -257,5 +255,5 @@ def _affected_text(
     return [versions, sites]
 
 
-def _addresses(affected: WithdrawalPreview | WithdrawalResponse) -> list[str]:
+def _addresses(affected: "WithdrawalPreview | WithdrawalResponse") -> list[str]:
     return [each.address for each in affected.versions]

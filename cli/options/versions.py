@@ -1,7 +1,5 @@
 """Options that describe a version: labels, scores, terms of use, visibility, its card."""
 
-from __future__ import annotations
-
 import json
 import math
 import sys
@@ -80,7 +78,7 @@ class NewVersionOptions:
 _DISEASE = "disease="
 
 
-def read_terms(words: Sequence[str], file: Path | None = None) -> list[Term]:
+def read_terms(words: Sequence[str], file: Path | None = None) -> "list[Term]":
     """Return the terms of the command line and of a file."""
     if not words and file is None:
         return []
@@ -106,7 +104,7 @@ def terms_file_beside(model: Path) -> Path | None:
     return path if path.is_file() else None
 
 
-def read_purposes(words: Sequence[str]) -> IntendedUse | None:
+def read_purposes(words: Sequence[str]) -> "IntendedUse | None":
     """Return what a merge is for; None where nothing was said."""
     if not words:
         return None
@@ -128,7 +126,7 @@ def read_purposes(words: Sequence[str]) -> IntendedUse | None:
 def check_terms(
     invocation: Invocation,
     files: Sequence[ModelFile],
-    use: IntendedUse | None,
+    use: "IntendedUse | None",
     *,
     despite: bool = False,
 ) -> None:
@@ -176,7 +174,7 @@ def read_card_file(path: Path) -> str:
     return text
 
 
-def read_receipt_file(path: Path, digests: Sequence[str]) -> PrivacyReceipt:
+def read_receipt_file(path: Path, digests: Sequence[str]) -> "PrivacyReceipt":
     """Return a receipt that 'poolctl privacy probe' wrote of one of these files.
 
     `digests`: SHA-256 of the model, and of what it was merged from: contributions have receipts,
@@ -202,7 +200,7 @@ def read_receipt_file(path: Path, digests: Sequence[str]) -> PrivacyReceipt:
 
 
 def question_label_keys(
-    invocation: Invocation, vocabulary: VocabularyResponse, labels: Iterable[str]
+    invocation: Invocation, vocabulary: "VocabularyResponse", labels: Iterable[str]
 ) -> None:
     """Question keys that look like misspellings: in a terminal ask, elsewhere warn."""
     for key in labels:
@@ -214,13 +212,13 @@ def question_label_keys(
                 invocation.warn(f"{doubt}; did you mean {near}?")
 
 
-def term_words(term: TermResponse) -> str:
+def term_words(term: "TermResponse") -> str:
     """Return a term for people, with its code where it has one."""
     code = "" if term.code == "text" else f" ({term.code})"
     return f"{term.label}{code}{f': {term.detail}' if term.detail else ''}"
 
 
-def model_address(pool: PoolClient, name: str) -> str:
+def model_address(pool: "PoolClient", name: str) -> str:
     """Return the full address; the site is one's own where it is left out."""
     address = pool.address(name)
     if address.reference:

@@ -1,7 +1,5 @@
 """``poolctl secure``: sums of updates that no server sees or falsifies."""
 
-from __future__ import annotations
-
 import shutil
 import signal
 import sys
@@ -86,7 +84,7 @@ def try_out(
     return Reply(result.to_dict(), _describe_result(result, parameters))
 
 
-def _describe_result(result: TrialResult, parameters: int) -> list[str | TableText]:
+def _describe_result(result: "TrialResult", parameters: int) -> list[str | TableText]:
     plain_bytes = 4 * parameters
     rows = [
         [
@@ -328,11 +326,11 @@ app.add_typer(charters.app, name="charter")
 app.add_typer(trial_app)
 
 
-def _state(view: Session) -> str:
+def _state(view: "Session") -> str:
     return "void" if view.is_void else view.phase
 
 
-def _faults(view: Session) -> tuple[Fault, ...]:
+def _faults(view: "Session") -> "tuple[Fault, ...]":
     """Return the faults of a session; in the phase of blame, those that its answers show."""
     from site_agent.secure.verification import find_liars
 
@@ -341,7 +339,7 @@ def _faults(view: Session) -> tuple[Fault, ...]:
     return view.faults
 
 
-def _data(view: Session, faults: tuple[Fault, ...] | None = None) -> dict[str, Any]:
+def _data(view: "Session", faults: "tuple[Fault, ...] | None" = None) -> dict[str, Any]:
     return {
         "session": view.session,
         "phase": _state(view),
@@ -358,7 +356,7 @@ def _data(view: Session, faults: tuple[Fault, ...] | None = None) -> dict[str, A
     }
 
 
-def _description(view: Session, faults: tuple[Fault, ...]) -> TableText:
+def _description(view: "Session", faults: "tuple[Fault, ...]") -> TableText:
     found = view.descriptor
     optional = [
         ("received", ", ".join(sorted(view.roster))),

@@ -1,7 +1,5 @@
 """Charters of secure sums, and the options and sessions that all commands of them share."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -41,7 +39,7 @@ def party_name(invocation: Invocation, site: str) -> str:
         return pool.whoami().site
 
 
-def whole_session(pool: PoolClient, word: str) -> str:
+def whole_session(pool: "PoolClient", word: str) -> str:
     """Return the session that a word begins."""
     if len(word) == 64:
         return word
@@ -55,7 +53,7 @@ def whole_session(pool: PoolClient, word: str) -> str:
     return matching[0]
 
 
-def chosen_charter(folder: Path, word: str) -> Charter:
+def chosen_charter(folder: Path, word: str) -> "Charter":
     """Return an accepted charter: the one whose digest a word begins, or the only one.
 
     Raises `InvalidInputError`: none was accepted, or there are several.
@@ -73,7 +71,7 @@ def chosen_charter(folder: Path, word: str) -> Charter:
     return require_accepted(folder, matching[0])
 
 
-def review(pool: PoolClient, folder: Path, session: str) -> Session:
+def review(pool: "PoolClient", folder: Path, session: str) -> "Session":
     """Return a session as the board shows it, under a charter that was accepted here."""
     import json
 
@@ -154,7 +152,7 @@ def accept(
     return Reply({"digest": charter.digest, "accepted": True}, text, [charter.digest])
 
 
-def _describe(charter: Charter, file: Path) -> Reply:
+def _describe(charter: "Charter", file: Path) -> Reply:
     terms = charter.terms
     members = [
         [each.name, kind, each.public.key_id[:16]]

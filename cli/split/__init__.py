@@ -3,8 +3,6 @@
 Cuts and costs are here; the processes of a training are in `live`.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -116,7 +114,7 @@ def cuts(
     return Reply({"items": facts}, TableText(columns, rows), [f"{row[0]}/{row[1]}" for row in rows])
 
 
-def _floats(size: CutSize) -> str:
+def _floats(size: "CutSize") -> str:
     from math import prod
 
     first = f"{prod(size.smashed):,}"

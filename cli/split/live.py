@@ -1,7 +1,5 @@
 """``poolctl split provision|server|aggregator|client|...``: the processes of a split training."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -65,7 +63,7 @@ class PlanOptions:
     option: MethodOption = ()
     seed: Annotated[int, Option("Seed of the network and of training.", min=0)] = 0
 
-    def plan(self) -> SplitPlan:
+    def plan(self) -> "SplitPlan":
         """Return the plan; options are those of the sites' training, and ``mean``."""
         from site_agent.split.plan import read_split_plan
 
@@ -190,7 +188,7 @@ def client(
     return Reply({"output": path, **asdict(report)}, text, [str(path)])
 
 
-def _read(data: Path, persons: str) -> GazeSamples:
+def _read(data: Path, persons: str) -> "GazeSamples":
     from site_agent.datasets.gaze.check import open_gaze
 
     if not data.exists():
@@ -344,7 +342,7 @@ def train(
     return Reply(facts, text, [str(network)])
 
 
-def _costs(held: HeldTraining) -> list[str | TableText]:
+def _costs(held: "HeldTraining") -> list[str | TableText]:
     formula = held.formula
     moved = held.step_bytes + held.part_bytes
     rows = [

@@ -1,7 +1,5 @@
 """``poolctl bundle``: models between pools that no line connects."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -125,7 +123,7 @@ def import_file(
     return _reply(outcome, dry_run=dry_run)
 
 
-def _reply(outcome: ImportOutcome, *, dry_run: bool) -> Reply:
+def _reply(outcome: "ImportOutcome", *, dry_run: bool) -> Reply:
     rows = [
         [each.source, each.address, _state(each, dry_run=dry_run), "yes" if each.signed else "no"]
         for each in outcome.versions
@@ -145,7 +143,7 @@ def _reply(outcome: ImportOutcome, *, dry_run: bool) -> Reply:
     return Reply(data, [table, *renumbered], [each.address for each in outcome.versions])
 
 
-def _state(version: ImportedVersion, *, dry_run: bool) -> str:
+def _state(version: "ImportedVersion", *, dry_run: bool) -> str:
     if dry_run:
         return "would be sent"
     return "was there" if version.was_there else f"new, {size_words(version.sent_bytes)} sent"
@@ -155,7 +153,7 @@ def _number(address: str) -> str:
     return address.rpartition("@")[2]
 
 
-def _describe(report: BundleReport) -> list[str | TableText]:
+def _describe(report: "BundleReport") -> list[str | TableText]:
     from pool_server.wire.signatures.keys import readable_fingerprint
 
     words = {

@@ -1,7 +1,5 @@
 """``poolctl upload`` and ``uploads``: share model files, and list or cancel unfinished uploads."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from collections.abc import Sequence
@@ -34,7 +32,7 @@ class _Description:
     labels: dict[str, str]
     metrics: dict[str, float]
     recipe: dict[str, Any] | None = None
-    terms: list[Term] = field(default_factory=list)
+    terms: "list[Term]" = field(default_factory=list)
     card: str = ""
     notes: list[str] = field(default_factory=list)
 
@@ -124,7 +122,7 @@ def upload(
     return _reply(file, done, privacy)
 
 
-def _reply(file: Path, done: Uploaded, privacy: PrivacyReceipt | None) -> Reply:
+def _reply(file: Path, done: "Uploaded", privacy: "PrivacyReceipt | None") -> Reply:
     version = done.version
     sent = f"{size_words(done.sent_bytes)} sent" if done.sent_bytes else "the pool had it already"
     if 0 < done.sent_bytes < version.size_bytes:
@@ -147,7 +145,7 @@ def _reply(file: Path, done: Uploaded, privacy: PrivacyReceipt | None) -> Reply:
 
 
 def _add_shared_labels(
-    invocation: Invocation, pool: PoolClient, given: _Description, folder: Path
+    invocation: Invocation, pool: "PoolClient", given: _Description, folder: Path
 ) -> None:
     """Give a merged model the labels that all its inputs share."""
     from pool_server.wire.labels import shared_labels
@@ -177,7 +175,7 @@ def _add_shared_labels(
 
 
 def _warn_of_differences(
-    invocation: Invocation, given: _Description, description: str, version: ModelVersionResponse
+    invocation: Invocation, given: _Description, description: str, version: "ModelVersionResponse"
 ) -> None:
     """Warn if the pool had the file, and keeps what was said of it then."""
     differences, words = [], []
@@ -199,7 +197,7 @@ def _warn_of_differences(
         )
 
 
-def _require_vocabulary(invocation: Invocation, pool: PoolClient, given: _Description) -> None:
+def _require_vocabulary(invocation: Invocation, pool: "PoolClient", given: _Description) -> None:
     """Refuse here, before anything is sent, what the pool's vocabulary does not take."""
     vocabulary = pool.models.vocabulary()
     if problems := vocabulary.problems_of(given.labels):
@@ -286,7 +284,7 @@ def uploads(
     )
 
 
-def _row(found: OpenUpload) -> list[str]:
+def _row(found: "OpenUpload") -> list[str]:
     to = f"{found.site}/{found.name}" if found.purpose == "version" else f"round {found.name}"
     return [
         found.upload_id,

@@ -1,7 +1,5 @@
 """``poolctl evaluate`` and ``predict`` of saliency networks: where a person looks in clips."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -52,19 +50,19 @@ def evaluate_clips(
     )
 
 
-def score_table(found: SaliencyEvaluation) -> TableText:
+def score_table(found: "SaliencyEvaluation") -> TableText:
     """Return the scores of a network's maps, and of those beside them."""
     from site_agent.evaluation.saliency import score_rows
 
     return TableText(SCORE_COLUMNS, score_rows(found), keep=("F1", "recall", "precision", "95 %"))
 
 
-def _person_table(found: SaliencyEvaluation) -> TableText:
+def _person_table(found: "SaliencyEvaluation") -> TableText:
     rows = [[person, f"{score:.3f}"] for person, score in found.by_person.items()]
     return TableText(["person", "F1 of the network"], rows)
 
 
-def scores_to_plain(found: SaliencyEvaluation) -> dict[str, Any]:
+def scores_to_plain(found: "SaliencyEvaluation") -> dict[str, Any]:
     """Return scores, intervals and persons as JSON has them."""
     return {
         "scores": {
@@ -135,7 +133,7 @@ def predict_looks(
     return predicted(items, text, output, written)
 
 
-def _item(path: Path, look: LookedAt) -> dict[str, Any]:
+def _item(path: Path, look: "LookedAt") -> dict[str, Any]:
     x, y = look.peak
     return {
         "file": str(path),

@@ -1,7 +1,5 @@
 """``poolctl inspect``: describe the content of a model file."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -89,7 +87,7 @@ def _text(data: dict[str, Any], path: Path) -> list[str | TableText]:
     return [TableText(["what", "value"], rows)]
 
 
-def _landmark_group(content: Model) -> str | None:
+def _landmark_group(content: "Model") -> str | None:
     """Return the group of the 68 landmarks that a model places, where it places just one."""
     from aggregators.models import ForestEnsemble, ShapePredictor
     from site_agent.datasets.part_order import group_of_shape
@@ -101,7 +99,7 @@ def _landmark_group(content: Model) -> str | None:
     return group_of_shape(content.initial_shape)
 
 
-def _draw(content: Model, picture: Path) -> None:
+def _draw(content: "Model", picture: Path) -> None:
     """Draw a model: detectors as PNG, others as SVG."""
     from aggregators.pictures import draw_model
 

@@ -1,7 +1,5 @@
 """``poolctl predict``: find faces, landmarks or gaze in images."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -166,8 +164,8 @@ def _require_free_overlays(images: list[Path], folder: Path, *, force: bool) -> 
 
 
 def _images(
-    words: list[str], reading: ReadingOptions, *, boxes_wanted: bool
-) -> list[Path] | FaceDataset:
+    words: list[str], reading: "ReadingOptions", *, boxes_wanted: bool
+) -> "list[Path] | FaceDataset":
     """Return the images that words name, or the annotations."""
     from site_agent.faces.prediction import find_images
 
@@ -195,7 +193,7 @@ def _is_annotations(path: Path, *, boxes_wanted: bool) -> bool:
     return path.suffix.lower() in suffixes
 
 
-def _table(predictions: list[ImagePrediction]) -> TableText:
+def _table(predictions: "list[ImagePrediction]") -> TableText:
     rows = [
         [
             str(prediction.path),

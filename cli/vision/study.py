@@ -1,7 +1,5 @@
 """``poolctl study``: what sub-models of several sites give, alone, merged and refined."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from pathlib import Path

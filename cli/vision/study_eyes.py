@@ -1,7 +1,5 @@
 """``poolctl study gaze|split|cross-encoder|privacy|egocentric``, and what all studies share."""
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager

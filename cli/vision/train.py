@@ -1,7 +1,5 @@
 """``poolctl train``: sub-models from a site's own annotated images."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass, replace
 from functools import partial

@@ -1,7 +1,5 @@
 """``poolctl train gaze`` and ``train saliency``: networks from a site's own data."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -66,7 +64,7 @@ class TrainingOptions:
         settings: Mapping[str, Any],
         digest: Callable[[], str],
         tested: Tested = (None, None),
-    ) -> Afterwards:
+    ) -> "Afterwards":
         """Find out before hours of training whether the model can be written, and what follows.
 
         A file is replaced unasked only by the same training: the same settings and data.
@@ -94,13 +92,13 @@ class Afterwards:
     """What is done with a model once it is trained."""
 
     test_path: Path | None = None
-    test_faces: FaceDataset | None = None
+    test_faces: "FaceDataset | None" = None
     address: str | None = None
 
 
 def upload_trained(
     invocation: Invocation,
-    result: TrainingResult,
+    result: "TrainingResult",
     after: Afterwards,
     data: dict[str, Any],
     text: Sequence[str | TableText],
@@ -120,7 +118,7 @@ def upload_trained(
     )
 
 
-def plain_record(record: TrainingRecord) -> dict[str, Any]:
+def plain_record(record: "TrainingRecord") -> dict[str, Any]:
     """Return what the metadata file says, without a mark of each image."""
     plain = record.to_dict()
     return plain | {"data": {k: v for k, v in plain["data"].items() if k != "image_marks"}}
@@ -177,19 +175,19 @@ def gaze(
     return upload_trained(invocation, result, after, *_describe_result(invocation, result))
 
 
-def open_gaze_data(path: Path) -> GazeDataset:
+def open_gaze_data(path: Path) -> "GazeDataset":
     """Open gaze data that the user named."""
     if not path.exists():
         raise InputMissingError(f"{path}: no such file; expected gaze data")
     return open_gaze(path)
 
 
-def _digest(data: GazeDataset, settings: GazeSettings) -> str:
+def _digest(data: "GazeDataset", settings: GazeSettings) -> str:
     return read_training_data(data, settings).digest
 
 
 def _describe_plan(
-    dataset: GazeDataset, target: Path, settings: GazeSettings, base: Path | None
+    dataset: "GazeDataset", target: Path, settings: GazeSettings, base: Path | None
 ) -> Reply:
     from site_agent.training.gaze.loop import checkpoint_path
 
@@ -215,7 +213,7 @@ def _describe_plan(
 
 
 def _describe_result(
-    invocation: Invocation, result: TrainingResult
+    invocation: Invocation, result: "TrainingResult"
 ) -> tuple[dict[str, Any], list[str]]:
     record = result.record
     for warning in record.warnings:

@@ -11,8 +11,6 @@ the whole request anew. Who reads in a transaction (`Database.read`) sees one sn
 many queries that takes.
 """
 
-from __future__ import annotations
-
 import logging
 import random
 import sqlite3
@@ -225,7 +223,7 @@ class Database:
         self._writers = sessionmaker(self.writing_engine, expire_on_commit=False)
 
     @classmethod
-    def open(cls, settings: PoolSettings) -> Database:
+    def open(cls, settings: PoolSettings) -> "Database":
         return cls(open_engine(settings.engine_url, settings.database_connections))
 
     @property

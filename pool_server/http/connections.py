@@ -5,8 +5,6 @@ where there are too many connections, the idlest of the client with the most mak
 is let in, and no connection is closed while it is served.
 """
 
-from __future__ import annotations
-
 import asyncio
 import errno
 import logging
@@ -53,7 +51,7 @@ class Connections:
         """The class of protocol that uvicorn makes for each connection (its `http`)."""
         return partial(WatchedProtocol, self)
 
-    def add(self, newcomer: WatchedProtocol) -> None:
+    def add(self, newcomer: "WatchedProtocol") -> None:
         """Take in a new connection, and close others, or even itself, where there are too many."""
         self._open.add(newcomer)
         if len(self._open) <= self._most:
@@ -67,7 +65,7 @@ class Connections:
             each.transport.close()
             self._open.discard(each)
 
-    def remove(self, connection: WatchedProtocol) -> None:
+    def remove(self, connection: "WatchedProtocol") -> None:
         self._open.discard(connection)
 
     def give_up_stalled(self, now_s: float) -> None:

@@ -5,10 +5,11 @@ asks a thread, which takes longer than most of them do.
 """
 
 import asyncio
+import threading
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, cast
 
 import anyio
@@ -31,6 +32,9 @@ class ServerParts:
     database: Database
     storage: Storage
     metrics: PoolMetrics
+    merge_wanted: threading.Event = field(default_factory=threading.Event)
+    """Set when this process has written down a merge: it need not wait to look for one."""
+    round_wanted: threading.Event = field(default_factory=threading.Event)
 
 
 def server_parts(request: Request) -> ServerParts:

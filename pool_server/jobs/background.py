@@ -4,7 +4,7 @@ import asyncio
 import logging
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from datetime import datetime, timedelta
 
 from sqlalchemy.exc import SQLAlchemyError
@@ -19,20 +19,30 @@ log = logging.getLogger("pool_server.workers")
 
 @asynccontextmanager
 async def run_in_background(
-    name: str, step: Callable[[threading.Event], bool], *, interval_s: float, longest_stop_s: float
+    name: str,
+    step: Callable[[threading.Event], bool],
+    *,
+    interval_s: float,
+    longest_stop_s: float,
+    wanted: threading.Event | None = None,
 ) -> AsyncIterator[None]:
     """Call `step` again and again in a thread while the block runs.
 
     `step` gets an event that is set when the block ends, and returns False where there was nothing
-    to do; then, and before the first call, `interval_s` pass. If it raises because the database or
-    storage does not answer, it is called again later. A step under way at the end of the block is
-    waited for, `longest_stop_s` at most.
+    to do; then, and before the first call, `interval_s` pass, or less where `wanted` is set. If it
+    raises because the database or storage does not answer, it is called again later. A step under
+    way at the end of the block is waited for, `longest_stop_s` at most.
     """
-    stopping = threading.Event()
+    stopping, wake = threading.Event(), wanted or threading.Event()
 
     def run() -> None:
         is_busy = False
-        while not stopping.wait(0 if is_busy else interval_s):
+        while not stopping.is_set():
+            if not is_busy:
+                wake.wait(interval_s)
+                if stopping.is_set():
+                    return
+            wake.clear()
             try:
                 is_busy = step(stopping)
             except (PoolError, SQLAlchemyError):
@@ -45,7 +55,20 @@ async def run_in_background(
         yield
     finally:
         stopping.set()
+        wake.set()
         await asyncio.to_thread(thread.join, longest_stop_s)
+
+
+def sweep_in_background(
+    name: str, sweep: Callable[[], object], *, interval_s: float
+) -> AbstractAsyncContextManager[None]:
+    """Call `sweep` every `interval_s` while the block runs, as `run_in_background`."""
+
+    def step(_stopping: threading.Event) -> bool:
+        sweep()
+        return False
+
+    return run_in_background(name, step, interval_s=interval_s, longest_stop_s=10.0)
 
 
 # A lease in the database lets one process at a time do a piece of work, as long as it is renewed.

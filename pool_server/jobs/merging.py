@@ -13,8 +13,6 @@ It writes the model to the result's path, its progress to standard output, and a
     {"accepted": false, "message": "what was found and what was expected"}
 """
 
-from __future__ import annotations
-
 import json
 import sys
 import time
@@ -32,8 +30,8 @@ REPORT_STEP_S = 0.2
 
 
 def merge_by_recipe(
-    settings: PoolSettings,
-    recipe: Recipe,
+    settings: "PoolSettings",
+    recipe: "Recipe",
     paths: Mapping[str, Path],
     result: Path,
     *,

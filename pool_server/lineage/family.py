@@ -4,8 +4,6 @@ The walk goes along all recipes. The caller is shown only the recipes of models 
 may see, and what can be reached by those alone.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
@@ -81,7 +79,7 @@ def read_lineage_of_digest(
     return _respond(trace_digest(session, caller, digest, with_recipes=recipes))
 
 
-def _respond(lineage: Lineage) -> Response:
+def _respond(lineage: "Lineage") -> Response:
     return Response(to_json(lineage, inf_nan_mode="null"), media_type="application/json")
 
 
@@ -162,7 +160,7 @@ def trace_digest(
     return trace_lineage(session, caller, digest, with_recipes=with_recipes)
 
 
-def _ends(steps: Iterable[Step]) -> Iterator[str]:
+def _ends(steps: "Iterable[Step]") -> Iterator[str]:
     for each in steps:
         yield each.parent
         yield each.child

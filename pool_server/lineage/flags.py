@@ -11,8 +11,6 @@ of the pool, may name any version. When another site publishes such a recipe, th
 replaced version is notified.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
@@ -234,7 +232,7 @@ OFFERED_EVENT = "version.successor-offered"
 
 
 def link_published(
-    session: Session, caller: Caller, version: ModelVersionRecord, recipe: Recipe
+    session: Session, caller: Caller, version: ModelVersionRecord, recipe: "Recipe"
 ) -> None:
     """Link a version that is being published with those that its recipe says it replaces.
 

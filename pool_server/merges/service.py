@@ -346,8 +346,9 @@ def start(caller: Uploader, parts: Parts, request: merges.MergeRequest) -> merge
         require_size_of_inputs(settings, size_bytes)
         parents = {each.digest: each.address or each.digest[:12] for each in recipe.inputs}
         require_terms(session, request.terms, parents, site=site, use=request.intended_use)
-        job = add_job(session, caller, site, recipe, request)
-        return describe_job(session, job)
+        described = describe_job(session, add_job(session, caller, site, recipe, request))
+    parts.merge_wanted.set()
+    return described
 
 
 @router.get("", summary="List merges")

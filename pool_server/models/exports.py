@@ -5,8 +5,6 @@ not forbid it, it is in good standing, and its signature, if it has one, is wort
 that may not go keeps all others back: a bundle is asked for as a whole.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Annotated, Any, cast
@@ -146,7 +144,7 @@ def in_family_order(versions: Iterable[ModelVersionRecord]) -> list[ModelVersion
 
 
 def _find_asked(
-    session: Session, caller: Caller, places: Sequence[Place]
+    session: Session, caller: Caller, places: "Sequence[Place]"
 ) -> list[ModelVersionRecord]:
     found = {
         (each.model.site.name, each.model.name, each.number): each
@@ -271,7 +269,7 @@ def _export_events(caller: Caller, versions: Sequence[ModelVersionRecord]) -> li
     ]  # fmt: skip
 
 
-def _place_of(text: str) -> Place:
+def _place_of(text: str) -> "Place":
     address = read_address(text)
     if not address.reference.isdigit():
         raise QueryError(

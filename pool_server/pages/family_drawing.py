@@ -1,7 +1,5 @@
 """The drawing of a model's lineage: ancestors left, descendants right, one box a model."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -64,7 +62,7 @@ class Relative:
 
     box: Box
     by: str
-    relatives: list[Relative]
+    relatives: "list[Relative]"
 
 
 def draw_family(family: models.LineageResponse, here: str) -> Drawing:

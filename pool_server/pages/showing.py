@@ -3,8 +3,6 @@
 A form comes back with its problems; what the server refuses in JSON, a browser shows as a page.
 """
 
-from __future__ import annotations
-
 import gzip
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
@@ -123,7 +121,7 @@ class FormState:
 EMPTY_FORM = FormState()
 
 
-def refused_form(form: Form, error: pool_api.RefusedByApiError | PoolError) -> FormState:
+def refused_form(form: "Form", error: pool_api.RefusedByApiError | PoolError) -> FormState:
     """Return a form with what was typed, and with what the pool refused of it."""
     body: ErrorBody = (
         error.body if isinstance(error, pool_api.RefusedByApiError) else describe_error(error)

@@ -11,8 +11,6 @@ Statements are text: SQLAlchemy would take longer to build one of its expression
 databases take to answer it.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -145,7 +143,7 @@ class Finder:
         rows = self._read(plan, source, conditions, keys, values)
         return [Found(*row) for *row, _ in rows]
 
-    def _count(self, sources: Sequence[Source]) -> list[int]:
+    def _count(self, sources: "Sequence[Source]") -> list[int]:
         values = Values()
         columns = [
             f"(SELECT count(*) FROM ({each(values)} LIMIT {self._most_counted}))"

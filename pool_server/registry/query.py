@@ -4,8 +4,6 @@ A cursor holds the key of the last row, not its place: rows that are added meanw
 others onto the next page again nor off it.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import re
@@ -27,7 +25,7 @@ _DIGEST = re.compile(DIGEST_PATTERN)
 T = TypeVar("T")
 
 
-def read_conditions(filters: ModelFilters) -> list[str | Range]:
+def read_conditions(filters: ModelFilters) -> "list[str | Range]":
     """Return what is asked of labels and metrics: ``KEY``, ``KEY=VALUE``, or a range."""
     labels = [read_label(each) for each in _limited("label", filters.label)]
     return [*labels, *(read_metric(each) for each in _limited("metric", filters.metric))]
@@ -41,7 +39,7 @@ def read_words(filters: ModelFilters) -> tuple[str, ...]:
     return words
 
 
-def read_merge_keys(filters: ModelFilters) -> list[MergeKey]:
+def read_merge_keys(filters: ModelFilters) -> "list[MergeKey]":
     return [read_merge_key(each) for each in _limited("mergeable_key", filters.mergeable_key)]
 
 
@@ -65,7 +63,7 @@ class Order:
     metric: str = ""
 
     @classmethod
-    def parse(cls, text: str) -> Order:
+    def parse(cls, text: str) -> "Order":
         """Read ``created``, ``name`` or ``metric.NAME``, with a ``-`` before it for descending."""
         word = text.removeprefix("-")
         if word == "created":

@@ -21,8 +21,6 @@ digits only.
 at least one, and into ranges; `pool_server.registry.finder` runs the plan on either database.
 """
 
-from __future__ import annotations
-
 import hashlib
 import re
 from collections.abc import Iterator, Sequence
@@ -51,7 +49,7 @@ class SearchPlan:
     comes `after` where the page before ended, and has another digest than `other_than`.
     """
 
-    groups: TermGroups
+    groups: "TermGroups"
     parts: tuple[str, ...]
     ranges: tuple[query.Range, ...]
     order: query.Order

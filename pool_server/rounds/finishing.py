@@ -72,7 +72,9 @@ def request_finish(
             job = add_job(session, caller, site, recipe_of(found), request, finishes=found)
         return describe_job(session, job)
 
-    return write_with_retry(parts.database, ask)
+    described = write_with_retry(parts.database, ask)
+    parts.round_wanted.set()
+    return described
 
 
 def recipe_of(found: RoundRecord) -> Recipe:

@@ -1,9 +1,6 @@
 """Routes of the board: sessions, their messages, their files."""
 
 import pathlib
-import threading
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Annotated, Any, ClassVar
@@ -20,7 +17,6 @@ from pool_server.http.file_response import CONTENT_RESPONSES, send_content
 from pool_server.http.identity import Caller, SignedIn, Uploader, needs
 from pool_server.http.parameters import BeforeId, Limit, find_page
 from pool_server.http.session import LookingSession, Parts, ReadingSession, ServerParts
-from pool_server.jobs.background import run_in_background
 from pool_server.people.usage import require_room
 from pool_server.rounds.repository import is_needed
 from pool_server.secure import service
@@ -36,8 +32,6 @@ MOST_FILES = 64
 """Files of one site in one session; the protocol has one or two."""
 KEPT = timedelta(days=30)
 """Sessions are kept for so long after their end."""
-SWEEP_INTERVAL_S = 3600.0
-LONGEST_STOP_S = 10.0
 
 
 @dataclass(frozen=True)
@@ -127,20 +121,6 @@ def delete_ended_sessions(parts: ServerParts) -> int:
         for digest in unneeded:
             parts.storage.remove_content(digest)
     return len(unneeded)
-
-
-@asynccontextmanager
-async def delete_ended_sessions_in_background(parts: ServerParts) -> AsyncIterator[None]:
-    """Delete ended sessions from time to time while the block runs."""
-
-    def step(_stopping: threading.Event) -> bool:
-        delete_ended_sessions(parts)
-        return False
-
-    async with run_in_background(
-        "secure sessions", step, interval_s=SWEEP_INTERVAL_S, longest_stop_s=LONGEST_STOP_S
-    ):
-        yield
 
 
 router = APIRouter(prefix="/secure/sessions", tags=["secure"], dependencies=[needs("rounds")])

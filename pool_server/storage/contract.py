@@ -5,8 +5,6 @@ under its digest. A storage takes the bytes itself (a folder), or sends clients 
 with addresses of limited life; the rest of the server does not know which.
 """
 
-from __future__ import annotations
-
 import errno
 import hashlib
 from abc import ABC, abstractmethod
@@ -177,7 +175,7 @@ class PartPlan:
     part_bytes: int
 
     @classmethod
-    def choose(cls, size_bytes: int, part_bytes: int, most_parts: int = MOST_PARTS) -> PartPlan:
+    def choose(cls, size_bytes: int, part_bytes: int, most_parts: int = MOST_PARTS) -> "PartPlan":
         """Cut a file into parts of `part_bytes`, or larger ones where they would be many.
 
         Each part costs a few requests, and when a transfer is interrupted some parts are sent

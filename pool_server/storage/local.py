@@ -13,8 +13,6 @@ Every file is written under a temporary name, flushed to the disk, and renamed: 
 one, so that publishing copies nothing.
 """
 
-from __future__ import annotations
-
 import errno
 import hashlib
 import logging
@@ -82,7 +80,7 @@ class LocalStorage:
     ) -> contract.PartAddress:
         raise errors.StorageFailedError("a folder takes parts through the server only")
 
-    def open_part(self, handle: str, number: int, size_bytes: int) -> LocalPartWriter:
+    def open_part(self, handle: str, number: int, size_bytes: int) -> "LocalPartWriter":
         folder = self._upload_folder(handle)
         with translate_errors("open a part"), treat_missing_as_given_up():
             return LocalPartWriter(

@@ -1,7 +1,5 @@
 """Objects in a bucket: their keys, reading them, and writing parts of uploads."""
 
-from __future__ import annotations
-
 import hashlib
 import io
 import json
@@ -122,7 +120,7 @@ class S3PartWriter(contract.CheckedWriter):
         self,
         bucket: s3_bucket.S3Bucket,
         key: str,
-        upload: S3Upload,
+        upload: "S3Upload",
         check: contract.PartCheck,
         scratch: ScratchFolder,
     ) -> None:
@@ -194,7 +192,7 @@ class S3Upload:
         return json.dumps(asdict(self))
 
     @classmethod
-    def of(cls, handle: str) -> S3Upload:
+    def of(cls, handle: str) -> "S3Upload":
         """Read a handle."""
         try:
             return cls(**json.loads(handle))
@@ -220,7 +218,7 @@ class S3Places:
     prefix: str
 
     @classmethod
-    def below(cls, prefix: str) -> S3Places:
+    def below(cls, prefix: str) -> "S3Places":
         return cls(f"{prefix.rstrip('/')}/" if prefix else "")
 
     def mark(self, upload_id: str) -> str:

@@ -4,8 +4,6 @@ Reading untrusted bytes may crash or take much memory; only the child process en
 no network, no database and no secret. `run` is its program.
 """
 
-from __future__ import annotations
-
 import asyncio
 import os
 from collections import Counter
@@ -51,7 +49,9 @@ class CheckedModel:
         return {"fingerprint": single, "fingerprint_lists": lists}
 
 
-def run_check(path: Path, file_name: str, size_bytes: int, settings: PoolSettings) -> CheckedModel:
+def run_check(
+    path: Path, file_name: str, size_bytes: int, settings: "PoolSettings"
+) -> CheckedModel:
     """Check a file in a process of its own."""
     answer = run_limited(
         "pool_server.transfers.checking",
@@ -69,7 +69,7 @@ def run_check(path: Path, file_name: str, size_bytes: int, settings: PoolSetting
     )
 
 
-def check_limits(settings: PoolSettings, size_bytes: int) -> Limits:
+def check_limits(settings: "PoolSettings", size_bytes: int) -> Limits:
     """Return what a program may use that reads files of `size_bytes` together."""
     memory_bytes = settings.check_memory_bytes + MEMORY_FACTOR * size_bytes
     return Limits(memory_bytes, settings.check_time_s)

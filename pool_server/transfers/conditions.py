@@ -5,8 +5,6 @@ download a file of the pool has to send it, and learns nothing about it: the ann
 answered as if the file were new.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -80,7 +78,7 @@ def arrives_as_draft(settings: PoolSettings, caller: Caller, *, on_request: bool
     return on_request or (settings.curated and not caller.has_role("curator"))
 
 
-def read_recipe(document: dict[str, Any], digest: str) -> Recipe:
+def read_recipe(document: dict[str, Any], digest: str) -> "Recipe":
     """Read a recipe and make sure that it makes the file of that digest."""
     # Loads numpy, which a pool without uploads does not need.
     from aggregators.errors import RecipeError

@@ -1,7 +1,5 @@
 """Make a checked file a version, in one transaction, and notify those whom it concerns."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -189,7 +187,7 @@ def _hold_back_copy(session: Session, site_id: int, version: ModelVersionRecord)
 
 
 def _is_proven(
-    session: Session, site_id: int, version: ModelVersionRecord, recipe: Recipe | None
+    session: Session, site_id: int, version: ModelVersionRecord, recipe: "Recipe | None"
 ) -> bool:
     """Return whether remaking a file by its recipe proves how another site's file was made.
 
@@ -205,7 +203,7 @@ def _is_proven(
 
 
 def _is_believed(
-    session: Session, caller: Caller, site_id: int, version: ModelVersionRecord, recipe: Recipe
+    session: Session, caller: Caller, site_id: int, version: ModelVersionRecord, recipe: "Recipe"
 ) -> bool:
     """Return whether families, terms and flags follow a recipe that the pool has not carried out.
 
@@ -224,7 +222,7 @@ def _is_believed(
 
 
 def _add_recipe(
-    session: Session, version: ModelVersionRecord, recipe: Recipe, *, followed: bool
+    session: Session, version: ModelVersionRecord, recipe: "Recipe", *, followed: bool
 ) -> None:
     session.add(
         RecipeRecord(
@@ -253,7 +251,7 @@ WAITING_EVENT = "version.waiting"
 PRIVATE_MERGE = "a private model"
 
 
-def notify_owners(session: Session, version: ModelVersionRecord, recipe: Recipe | None) -> None:
+def notify_owners(session: Session, version: ModelVersionRecord, recipe: "Recipe | None") -> None:
     """Notify the first publisher of each input of a new version; of a copy, that of its file.
 
     The event names the site, and the result if the publisher may see it. Nor does it have the
@@ -278,7 +276,7 @@ def notify_owners(session: Session, version: ModelVersionRecord, recipe: Recipe 
     )
 
 
-def _name_for_owner(site_id: int, version: ModelVersionRecord, recipe: Recipe | None) -> str:
+def _name_for_owner(site_id: int, version: ModelVersionRecord, recipe: "Recipe | None") -> str:
     name = name_for_site(site_id, version)
     return name if recipe is None or name == address_of(version) else PRIVATE_MERGE
 

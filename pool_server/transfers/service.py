@@ -1,9 +1,8 @@
 """Uploads under way: show, list and abort them, and clear away stale ones."""
 
 import logging
-import threading
-from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from datetime import timedelta
 from typing import cast
 
@@ -13,7 +12,7 @@ from pool_server import errors
 from pool_server.database.records import UploadRecord, now_utc
 from pool_server.http.identity import Caller
 from pool_server.http.session import ServerParts
-from pool_server.jobs.background import keep_renewed, lease_end, run_in_background
+from pool_server.jobs.background import keep_renewed, lease_end
 from pool_server.registry.responses import describe_version
 from pool_server.storage import Checksum, PartWriter
 from pool_server.storage.contract import PartPlan
@@ -174,10 +173,8 @@ sweep_log = logging.getLogger("pool_server.sweeps")
 
 # Files without an upload are left alone for so long: their record may be about to be written.
 ORPHAN_AGE = timedelta(hours=1)
-SWEEP_INTERVAL_S = 600.0
 REMEMBERED = timedelta(days=7)
 """Finished uploads are remembered for so long."""
-LONGEST_STOP_S = 10.0
 
 
 def sweep_uploads(parts: ServerParts) -> int:
@@ -224,17 +221,3 @@ def recover_uploads(parts: ServerParts) -> None:
     except errors.StorageError:
         # The server says of itself that it is not ready until the storage answers.
         sweep_log.exception("the storage does not answer; stale uploads are swept later")
-
-
-@asynccontextmanager
-async def sweep_in_background(parts: ServerParts) -> AsyncIterator[None]:
-    """Sweep from time to time while the block runs."""
-
-    def step(_stopping: threading.Event) -> bool:
-        sweep_uploads(parts)
-        return False
-
-    async with run_in_background(
-        "sweeps", step, interval_s=SWEEP_INTERVAL_S, longest_stop_s=LONGEST_STOP_S
-    ):
-        yield

@@ -6,8 +6,6 @@ model-cards, ``modelcard.md`` in huggingface/hub-docs), so that their tools read
 that layout has no place for stands under ``poolctl``.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Mapping
@@ -275,7 +273,7 @@ class PrivacyReceipt(RequestModel):
     measured_by: Literal["the site itself"] = "the site itself"
 
     @model_validator(mode="after")
-    def _judge(self) -> PrivacyReceipt:
+    def _judge(self) -> "PrivacyReceipt":
         self.attacks.sort(
             # Of few persons, every second attack on persons gets far from chance.
             key=lambda each: (

@@ -11,8 +11,6 @@ bound by every one of them. Alternatives therefore stand in one term, separated 
 What is checked of them, and what only shown, stands in `pool_server.wire.data_use_rules`.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from datetime import date, timedelta
@@ -183,12 +181,12 @@ class Term(RequestModel):
     detail: Annotated[Line, StringConstraints(max_length=256)] = ""
 
     @model_validator(mode="after")
-    def _is_known(self) -> Term:
+    def _is_known(self) -> "Term":
         _require_known(self.code, self.detail)
         return self
 
     @classmethod
-    def parse(cls, text: str, today: date) -> Term:
+    def parse(cls, text: str, today: date) -> "Term":
         """Read ``CODE`` or ``CODE=DETAIL``; the shorthand (``GRU``) does as well as the code.
 
         A time limit may be given as the ontology does, as a number of months: so many from

@@ -21,8 +21,6 @@ Downloads within the pool are not checked here: who may download is decided by v
 rights.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date
@@ -80,7 +78,7 @@ class IntendedUse(RequestModel):
     def is_declared(self) -> bool:
         return bool(self.purposes or self.diseases)
 
-    def including(self, purpose: Purpose) -> IntendedUse:
+    def including(self, purpose: Purpose) -> "IntendedUse":
         """Return the same with one more purpose."""
         purposes = tuple(dict.fromkeys([*self.purposes, purpose]))
         return IntendedUse(purposes=purposes, diseases=self.diseases)

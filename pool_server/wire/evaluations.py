@@ -4,8 +4,6 @@ Only scores travel. There is no field for an image, a path or a value of one ima
 of data sets are checked to be names.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Annotated, NamedTuple
@@ -34,7 +32,7 @@ class Score(names.RequestModel):
     high: names.FiniteFloat | None = None
 
     @model_validator(mode="after")
-    def _interval_is_whole(self) -> Score:
+    def _interval_is_whole(self) -> "Score":
         if (self.low is None) != (self.high is None):
             raise ValueError("an interval has both `low` and `high`, or neither")
         if self.low is not None and self.high is not None and self.low > self.high:

@@ -1,7 +1,5 @@
 """Names, digests and addresses: the words that sites and the pool use for one model."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 from typing import Annotated, Generic, TypeVar
@@ -70,7 +68,7 @@ class ModelAddress:
     reference: str = ""
 
     @classmethod
-    def parse(cls, text: str) -> ModelAddress:
+    def parse(cls, text: str) -> "ModelAddress":
         """Read an address; the scheme may be left out. `ValueError` says what one looks like."""
         match = _ADDRESS.fullmatch(text)
         if match is None:

@@ -1,7 +1,5 @@
 """Sites, users, roles and scopes, tokens and invitations."""
 
-from __future__ import annotations
-
 from datetime import datetime
 from typing import Annotated, Literal
 
@@ -156,13 +154,13 @@ class TokenRequest(RequestModel):
     expires_in_days: LifetimeDays = None
 
     @model_validator(mode="after")
-    def _is_of_one(self) -> TokenRequest:
+    def _is_of_one(self) -> "TokenRequest":
         if self.for_machine and self.user is not None:
             raise ValueError("a token is either of a user or for_machine, not both")
         return self
 
     @model_validator(mode="after")
-    def _reads_the_feed_only(self) -> TokenRequest:
+    def _reads_the_feed_only(self) -> "TokenRequest":
         if self.kind == "feed":
             role = self.role if "role" in self.model_fields_set else "viewer"
             if self.pool_wide or role != "viewer" or self.scopes not in (None, ["events"]):

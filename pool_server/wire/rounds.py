@@ -1,7 +1,5 @@
 """Rounds: several sites refine one model, each on data that stay at home."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from datetime import datetime
@@ -180,7 +178,7 @@ class RoundTerms(BaseModel):
     secure: SecureTerms | None
 
     @classmethod
-    def of(cls, found: RoundResponse, first: RoundResponse | None = None) -> RoundTerms:
+    def of(cls, found: RoundResponse, first: RoundResponse | None = None) -> "RoundTerms":
         """Return the terms a round shows; `first` is the first round of its series, if another."""
         first = first or found
         return cls(
@@ -199,7 +197,7 @@ class RoundTerms(BaseModel):
         )
 
     @classmethod
-    def from_envelope(cls, envelope: Envelope) -> RoundTerms:
+    def from_envelope(cls, envelope: Envelope) -> "RoundTerms":
         """Read what was signed; raise `ValueError` where it is something else."""
         if envelope.payloadType != TERMS_TYPE:
             raise ValueError(f"signed was {envelope.payloadType!r}, expected {TERMS_TYPE!r}")

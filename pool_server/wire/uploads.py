@@ -1,7 +1,5 @@
 """Uploads: announced, sent in parts, completed."""
 
-from __future__ import annotations
-
 from datetime import datetime
 from typing import Annotated, Any, Literal
 
@@ -86,7 +84,7 @@ class UploadResponse(BaseModel):
     size_bytes: int
     digest: names.Digest
     part_size_bytes: int
-    part_checksum: PartChecksum | None = Field(
+    part_checksum: "PartChecksum | None" = Field(
         default=None, description="To be named of each part when asking for its address."
     )
     parts: list[UploadPart]

@@ -3,8 +3,6 @@
 ``example.toml`` is such a file with every key explained; ``poolctl agent init`` writes it.
 """
 
-from __future__ import annotations
-
 import math
 import re
 import tomllib
@@ -102,7 +100,7 @@ class _FacesTable(_Table):
 
     pts_origin: float = ReadingOptions.pts_origin
     box_margin: float = Field(default=ReadingOptions.box_margin, ge=-0.4, le=2.0)
-    images: Annotated[_Folder | None, BeforeValidator(lambda value: value or None)] = None
+    images: "Annotated[_Folder | None, BeforeValidator(lambda value: value or None)]" = None
 
     @property
     def reading(self) -> ReadingOptions:
@@ -153,7 +151,7 @@ class MergeGoal(_FacesTable):
         return value
 
     @model_validator(mode="after")
-    def _fitting(self) -> MergeGoal:
+    def _fitting(self) -> "MergeGoal":
         method = METHODS.get(self.method_name)
         if method is None or method.name not in _methods_of(self.kind):
             fitting = _methods_of(self.kind)
@@ -240,7 +238,7 @@ class RoundsConfig(_FacesTable):
         )
 
     @model_validator(mode="after")
-    def _with_data(self) -> RoundsConfig:
+    def _with_data(self) -> "RoundsConfig":
         if self.data is None and self.gaze is None:
             raise ValueError("data|nothing|annotated faces, or gaze data in 'gaze'")
         return self

@@ -6,8 +6,6 @@ View 2 infers the distribution of gaze. The prior is a principal component analy
 eyes, which takes seconds on a CPU, and not the generative adversarial network of the paper.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -228,7 +226,7 @@ def reconstruct(
 
 
 def _search(  # noqa: PLR0917
-    modules: dict[str, nn.Module],
+    modules: "dict[str, nn.Module]",
     victim: str,
     start: Float64,
     prior: EyePrior,
@@ -267,8 +265,8 @@ def _search(  # noqa: PLR0917
 
 
 def _losses(
-    modules: Sequence[nn.Module], grey: torch.Tensor, head: torch.Tensor, gaze: torch.Tensor
-) -> torch.Tensor:
+    modules: "Sequence[nn.Module]", grey: "torch.Tensor", head: "torch.Tensor", gaze: "torch.Tensor"
+) -> "torch.Tensor":
     """Return the losses of networks on pictures, shape (networks, pictures)."""
     import torch
 

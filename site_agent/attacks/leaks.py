@@ -6,8 +6,6 @@ after it. ``plain`` has one network after for each site, ``secure`` only the com
 public in all of them. Success is how well scores separate members from others, with intervals.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -74,7 +72,7 @@ class LeakLosses:
         gains: Float64 = (self.before[None] - self.after).sum(axis=1)
         return gains
 
-    def of(self, index: NDArray[np.generic] | slice) -> LeakLosses:
+    def of(self, index: NDArray[np.generic] | slice) -> "LeakLosses":
         """Return the losses on some of the samples."""
         return LeakLosses(self.sites, self.before[:, index], self.after[:, :, index])
 
@@ -200,7 +198,7 @@ class MemberScores:
     is_member: NDArray[np.bool_]
     persons: NDArray[np.str_]
 
-    def by_person(self) -> MemberScores:
+    def by_person(self) -> "MemberScores":
         """Return the mean score of each person."""
         names = np.unique(self.persons)
         means = np.array([self.scores[self.persons == name].mean() for name in names])

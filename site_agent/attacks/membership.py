@@ -7,8 +7,6 @@ offline and online). `gradients` says how much of a sample is in an update. If n
 sites leaked, a sample is taken for a member if it is one of any site.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -83,13 +81,13 @@ class Candidates:
     gradients: SampleGradients
 
     @classmethod
-    def of(cls, members: GazeSamples, others: GazeSamples) -> Candidates:
+    def of(cls, members: GazeSamples, others: GazeSamples) -> "Candidates":
         """Return samples that trained, and others."""
         samples = join_samples([members, others])
         is_member = np.arange(len(samples)) < len(members)
         return cls(leaks.Losses(samples), is_member, SampleGradients(samples))
 
-    def choose(self, index: NDArray[np.bool_]) -> Candidates:
+    def choose(self, index: NDArray[np.bool_]) -> "Candidates":
         """Return some of them."""
         losses = leaks.Losses(self.losses.samples[index])
         return Candidates(losses, self.is_member[index], self.gradients.choose(index))

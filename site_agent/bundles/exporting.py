@@ -1,7 +1,5 @@
 """Exporting models of a pool as a bundle; its format is described in `layout`."""
 
-from __future__ import annotations
-
 import hashlib
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
@@ -39,7 +37,7 @@ class Exported:
 
 
 def export_bundle(
-    pool: PoolClient,
+    pool: "PoolClient",
     addresses: Sequence[str],
     destination: Path,
     *,
@@ -78,7 +76,7 @@ def export_bundle(
     )
 
 
-def _record(pool: PoolClient, item: GrantedVersion, *, evaluations: bool) -> PortableVersion:
+def _record(pool: "PoolClient", item: GrantedVersion, *, evaluations: bool) -> PortableVersion:
     record = pool.bundles.portable_version(item.address, evaluations=evaluations)
     if (record.address, record.digest) != (item.address, item.digest):
         raise PoolAnswerError(

@@ -1,7 +1,5 @@
 """Importing a bundle into a pool: nothing is sent before all of it was checked."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -57,7 +55,7 @@ class ImportOutcome:
 
 
 def import_bundle(
-    pool: PoolClient,
+    pool: "PoolClient",
     path: Path,
     *,
     site_map: Mapping[str, str] | None = None,
@@ -97,7 +95,7 @@ def import_bundle(
 class _Intake:
     def __init__(
         self,
-        pool: PoolClient,
+        pool: "PoolClient",
         bundle: Bundle,
         sites: Mapping[str, str],
         visibility: Visibility | None,
@@ -231,7 +229,7 @@ def _require_trustworthy(report: BundleReport, policy: SignaturePolicy) -> None:
 
 
 def _require_targets(
-    pool: PoolClient, report: BundleReport, site_map: dict[str, str]
+    pool: "PoolClient", report: BundleReport, site_map: dict[str, str]
 ) -> dict[str, str]:
     """Return the site here for each site of the bundle."""
     sources = {each.site for each in report.versions}

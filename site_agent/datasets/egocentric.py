@@ -18,8 +18,6 @@ Frames are counted from 0 and read one after the other, never by seeking. Where 
 split, the last fifth of a person's videos is for tests, and the fifth before for validation.
 """
 
-from __future__ import annotations
-
 import csv
 import hashlib
 import math
@@ -106,11 +104,11 @@ class ClipSamples:
     def __len__(self) -> int:
         return len(self.frames)
 
-    def __getitem__(self, index: Any) -> ClipSamples:
+    def __getitem__(self, index: Any) -> "ClipSamples":
         """Return the clips of a slice, a mask or an array of numbers."""
         return ClipSamples(*(values[index] for values in vars(self).values()))
 
-    def of(self, split: Split) -> ClipSamples:
+    def of(self, split: Split) -> "ClipSamples":
         """Return the clips of a split."""
         return self[self.split == split]
 
@@ -139,7 +137,7 @@ class EgocentricDataset:
             found.update(np.ascontiguousarray(clip.gaze).tobytes() + clip.kind.tobytes())
         return found.hexdigest()
 
-    def only(self, persons: Sequence[str]) -> EgocentricDataset:
+    def only(self, persons: Sequence[str]) -> "EgocentricDataset":
         """Return the videos of some persons."""
         chosen = tuple(each for each in self.clips if each.person in persons)
         return EgocentricDataset(self.path, self.layout, chosen)

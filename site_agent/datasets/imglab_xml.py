@@ -18,8 +18,6 @@ File names are relative to the folder of the XML file. A document type is refuse
 format needs one, and entities could make a small file expand without end or read other files.
 """
 
-from __future__ import annotations
-
 import math
 import os
 from dataclasses import dataclass, field
@@ -121,7 +119,7 @@ class _Element:
     name: str
     attributes: dict[str, str]
     line: int
-    children: list[_Element] = field(default_factory=list)
+    children: "list[_Element]" = field(default_factory=list)
     text: str = ""
 
 

@@ -1,7 +1,5 @@
 """Plots of scores of several models: curves, bars by person; clips with what a network sees."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -151,7 +149,7 @@ def plot_scores_over_passes(
     plot_style.save_png(figure, path)
 
 
-def titled_axes(title: str, width_in: float = 8.0) -> tuple[Figure, Axes]:
+def titled_axes(title: str, width_in: float = 8.0) -> "tuple[Figure, Axes]":
     """Return a figure and its axes, with a grid and a title that leaves room for a line below."""
     figure = plot_style.new_figure(width_in, 5.5)
     axes = figure.subplots()
@@ -237,7 +235,7 @@ class LookedAt:
 
 
 def find_looks(
-    module: nn.Module,
+    module: "nn.Module",
     shape: ClipShape,
     path: Path,
     progress: Callable[[int], None] = lambda _frames: None,
@@ -259,7 +257,7 @@ def find_looks(
 
 
 def _look(
-    module: nn.Module, shape: ClipShape, window: list[tuple[int, float, NDArray[np.uint8]]]
+    module: "nn.Module", shape: ClipShape, window: list[tuple[int, float, NDArray[np.uint8]]]
 ) -> Iterator[LookedAt]:
     small = [squeeze(picture, shape.size_px) for _, _, picture in window[:: shape.every]]
     # The last clip of a video is filled up with its last picture.

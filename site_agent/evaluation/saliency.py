@@ -8,8 +8,6 @@ as much as any other, however the frames were batched. A map says nothing by its
 score.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
@@ -77,7 +75,7 @@ class FrameScores:
     pixel_f1: Float
 
     @staticmethod
-    def join(parts: list[FrameScores]) -> FrameScores:
+    def join(parts: "list[FrameScores]") -> "FrameScores":
         """Return the frames of all parts, in their order."""
         return FrameScores(
             *(
@@ -292,7 +290,7 @@ class SaliencyEvaluation:
         return f"F1 {ours:.3f}: {better} than maps that know no picture (best: {name}, {bar:.3f})"
 
 
-def evaluate_saliency(module: nn.Module, samples: ClipSamples) -> SaliencyEvaluation:
+def evaluate_saliency(module: "nn.Module", samples: ClipSamples) -> SaliencyEvaluation:
     """Score a network on the fixations of test clips, beside maps that know no picture.
 
     `samples`: All splits: a person's mean map is made of her training clips, the threshold of pixel

@@ -1,7 +1,5 @@
 """The whole eyeblink analysis: from a video, or from a trace, to the files of a session."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Mapping
 from contextlib import closing, nullcontext
@@ -164,7 +162,7 @@ class _Film:
         cls,
         source: Path | str | recordings.Recording | CameraReader,
         settings: BlinkAnalysisSettings,
-    ) -> _Film:
+    ) -> "_Film":
         regions, now = light_regions(settings.trial_timing), datetime.now(UTC)
         if isinstance(source, CameraReader):
             return cls(source, LightMeter(source, regions), now.replace(microsecond=0))

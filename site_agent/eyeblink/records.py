@@ -1,7 +1,5 @@
 """What travels between the stages: one record a frame, one trace a session."""
 
-from __future__ import annotations
-
 from array import array
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
@@ -149,7 +147,7 @@ def mean_of_valid_eyes(ear_left: Float64, ear_right: Float64) -> Float64:
 class TraceBuilder:
     """Collects samples as they come, in flat arrays: 120 bytes a frame."""
 
-    _rows: array[float] = field(default_factory=lambda: array("d"))
+    _rows: "array[float]" = field(default_factory=lambda: array("d"))
 
     COLUMNS = 15
 

@@ -1,7 +1,5 @@
 """An analysed session: what all outputs are written from."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -210,7 +208,7 @@ class FaceModels:
         detector: Path | str | None,
         settings: FaceSettings,
         addresses: Mapping[str, str],
-    ) -> FaceModels:
+    ) -> "FaceModels":
         """Open the models and check that they fit the analysis."""
         predictor = open_landmarks(landmarks)
         check_eyes(predictor, str(landmarks))

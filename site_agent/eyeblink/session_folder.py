@@ -1,7 +1,5 @@
 """The files of analysed sessions, and the labels that a user gives to a recording."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 from datetime import datetime
@@ -124,7 +122,7 @@ class SessionLabels(Settings, error=InvalidInputError):
             )
         object.__setattr__(self, "sex", sex)
 
-    def names(self, *, has_trials: bool) -> SessionNames:
+    def names(self, *, has_trials: bool) -> "SessionNames":
         """Return how the session's files are called.
 
         The task is ``ebc`` (eyeblink conditioning) where trials are given, ``blink`` otherwise,

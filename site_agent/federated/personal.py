@@ -12,8 +12,6 @@ Source: the FedCPF paper, algorithm 1; FedSelect and FedPer as `aggregators.meth
 names them.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -53,17 +51,17 @@ class PersonalStore:
         """Return the file of a part."""
         return self.folder / quote(site, safe="") / f"{round_number:04}.safetensors"
 
-    def before(self, site: str, round_number: int) -> PersonalPart | None:
+    def before(self, site: str, round_number: int) -> "PersonalPart | None":
         """Return what a site has kept of its last round before this one, if anything."""
         known = [path for path in self._files(site) if int(path.stem) < round_number]
         return read_part(known[-1]) if known else None
 
-    def newest(self, site: str) -> PersonalPart | None:
+    def newest(self, site: str) -> "PersonalPart | None":
         """Return what a site keeps, if anything."""
         files = self._files(site)
         return read_part(files[-1]) if files else None
 
-    def keep(self, part: PersonalPart) -> None:
+    def keep(self, part: "PersonalPart") -> None:
         """Write a part, for the owner of the folder alone."""
         path = self.path(part.site, part.round_number)
         write_part(part, path)

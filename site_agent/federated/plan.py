@@ -3,8 +3,6 @@
 Contributions are combined as files (`combine_files`) or in memory (`combine`): the same bytes.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import math
@@ -55,7 +53,7 @@ class FederationPlan(BaseModel):
     cohort: float = Field(default=1.0, gt=0, le=1)
 
     @model_validator(mode="after")
-    def _cover_all_rounds(self) -> FederationPlan:
+    def _cover_all_rounds(self) -> "FederationPlan":
         if self.options.get("dp_epsilon") is not None and self.options["dp_rounds"] != self.rounds:
             object.__setattr__(self, "options", {**self.options, "dp_rounds": self.rounds})
         return self

@@ -26,8 +26,6 @@ the epsilon holds for the sum, and nobody sees a part of it. ``sample`` adds all
 as training is not linear in it. Networks with BatchNorm mix samples and are refused.
 """
 
-from __future__ import annotations
-
 import math
 import warnings
 from collections.abc import Iterator, Sequence

@@ -11,8 +11,6 @@ histogram of the site's labels all the same.
 Source: as `aggregators.methods.networks.fedpac`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

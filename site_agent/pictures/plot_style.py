@@ -5,8 +5,6 @@ Over photographs, `TRUE_RGB` is what a person annotated or the program knows, `F
 model found, in every picture.
 """
 
-from __future__ import annotations
-
 import hashlib
 import io
 import re
@@ -48,14 +46,14 @@ _DOTS_PER_INCH = 110
 _LARGEST_IN = (60.0, 30.0)
 
 
-def new_figure(width_in: float, height_in: float) -> Figure:
+def new_figure(width_in: float, height_in: float) -> "Figure":
     """Return an empty figure, at most 60 x 30 inches, that lays out its parts by itself."""
     figure = _bare_figure(min(width_in, _LARGEST_IN[0]), min(height_in, _LARGEST_IN[1]))
     figure.set_layout_engine("constrained")
     return figure
 
 
-def new_figure_with_margins(width_in: float, height_in: float, **spacing: float) -> Figure:
+def new_figure_with_margins(width_in: float, height_in: float, **spacing: float) -> "Figure":
     """Return an empty figure with fixed margins: to compute them takes as long as to draw."""
     figure = _bare_figure(width_in, height_in)
     margins = {"left": 0.7 / width_in, "right": 1.0 - 0.2 / width_in}
@@ -64,7 +62,7 @@ def new_figure_with_margins(width_in: float, height_in: float, **spacing: float)
     return figure
 
 
-def _bare_figure(width_in: float, height_in: float) -> Figure:
+def _bare_figure(width_in: float, height_in: float) -> "Figure":
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -84,24 +82,24 @@ def line_style(number: int) -> dict[str, Any]:
     }
 
 
-def draw_grid(axes: Axes, axis: Literal["both", "x", "y"] = "both") -> None:
+def draw_grid(axes: "Axes", axis: Literal["both", "x", "y"] = "both") -> None:
     """Draw a faint grid behind everything else."""
     axes.grid(visible=True, axis=axis, color="0.9", linewidth=0.6)
     axes.set_axisbelow(True)
 
 
-def whole_numbers(axes: Axes) -> None:
+def whole_numbers(axes: "Axes") -> None:
     """Label the horizontal axis at whole numbers only."""
     axes.xaxis.get_major_locator().set_params(integer=True)  # type: ignore[call-arg]
 
 
-def save_png(figure: Figure, path: Path) -> None:
+def save_png(figure: "Figure", path: Path) -> None:
     """Write a figure as a PNG file, whole or not at all."""
     with whole_file(path) as file:
         figure.savefig(file, format="png")
 
 
-def svg_text(figure: Figure, title: str) -> str:
+def svg_text(figure: "Figure", title: str) -> str:
     """Return a figure as an SVG element with the same bytes each time.
 
     The title is read by screen readers. It also makes the element's identifiers unique in a page,

@@ -1,7 +1,5 @@
 """Writing pictures with their times as a video that browsers play."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from fractions import Fraction
 from pathlib import Path
@@ -52,7 +50,7 @@ class Encoder:
     """Adds pictures of one size to an open container, each with its own time, as H.264."""
 
     def __init__(
-        self, container: OutputContainer, frame_rate_hz: float = 30.0, quality_crf: int = 23
+        self, container: "OutputContainer", frame_rate_hz: float = 30.0, quality_crf: int = 23
     ) -> None:
         self._container, self._rate_hz, self._crf = container, frame_rate_hz, quality_crf
         self._stream: VideoStream | None = None
@@ -81,8 +79,8 @@ class Encoder:
 
 
 def _open_stream(
-    container: OutputContainer, shape: tuple[int, ...], frame_rate_hz: float, quality_crf: int
-) -> VideoStream:
+    container: "OutputContainer", shape: tuple[int, ...], frame_rate_hz: float, quality_crf: int
+) -> "VideoStream":
     options = {"crf": str(quality_crf), "preset": "veryfast"}
     rate = Fraction(frame_rate_hz).limit_denominator(1001)
     stream = container.add_stream("libx264", rate=rate, options=options)

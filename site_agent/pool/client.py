@@ -1,7 +1,5 @@
 """The pool from Python: ``from site_agent import PoolClient``."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -98,7 +96,7 @@ class PoolClient:
     def __repr__(self) -> str:
         return f"PoolClient({self.endpoint!r})"
 
-    def __enter__(self) -> PoolClient:
+    def __enter__(self) -> "PoolClient":
         return self
 
     def __exit__(self, *_error: object) -> None:

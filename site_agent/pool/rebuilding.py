@@ -8,8 +8,6 @@ What sites contributed to a round fits the base that they had and no other. Of t
 whose base is made again, only the base is therefore made.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -35,7 +33,7 @@ class RecipeSources:
     no pool. `silence` says why it was not asked any more; empty while it answers.
     """
 
-    def __init__(self, folders: Iterable[Path] = (), models: Models | None = None) -> None:
+    def __init__(self, folders: Iterable[Path] = (), models: "Models | None" = None) -> None:
         self._recipes: dict[str, methods.Recipe | None] = {}
         self._addresses: dict[str, list[str]] = {}
         self._round_files: dict[str, str] = {}
@@ -173,7 +171,7 @@ class Family:
     round_files: set[str] = field(default_factory=set)
 
     @classmethod
-    def collect(cls, root: methods.Recipe, sources: RecipeSources) -> Family:
+    def collect(cls, root: methods.Recipe, sources: RecipeSources) -> "Family":
         """Find the recipes of all inputs, of their inputs, and so on."""
         if root.output is not None:
             # One request answers for the whole family, if the pool has the model.

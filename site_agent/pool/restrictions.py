@@ -5,8 +5,6 @@ there is refused here before any work is done. A model that was withdrawn, or ho
 was, is refused or warned of wherever its bytes come from.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
@@ -158,7 +156,7 @@ class LocalFile:
     """Digests of its inputs, each with a name to show."""
 
 
-def check_files(withdrawals: Withdrawals, files: Sequence[LocalFile]) -> list[WithdrawnFile]:
+def check_files(withdrawals: "Withdrawals", files: Sequence[LocalFile]) -> list[WithdrawnFile]:
     """Return the files that were withdrawn, or contain something that was.
 
     A merged file need not be in the pool: the inputs of its recipe are checked as well.

@@ -4,8 +4,6 @@ An address there carries its own permission, for some minutes. Nothing of the po
 along, least of all the token. `connection` opens and reads its requests by the same functions.
 """
 
-from __future__ import annotations
-
 import os
 import queue
 import re
@@ -254,7 +252,7 @@ class BlockThreads:
             report()
         return [results[index] for index in range(len(items))]
 
-    def __enter__(self) -> BlockThreads:
+    def __enter__(self) -> "BlockThreads":
         return self
 
     def __exit__(

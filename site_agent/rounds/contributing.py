@@ -22,8 +22,6 @@ and stays there until the pool has taken it, so that a killed process goes on wi
 <inputs> stands for the data, the settings and the rules that it was made with.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Sequence
@@ -88,9 +86,9 @@ class _Files:
 
 
 def contribute_to_round(
-    pool: PoolClient,
+    pool: "PoolClient",
     round_id: str,
-    data: SiteData,
+    data: "SiteData",
     choice: contract.DataChoice | None = None,
     *,
     site: str = "",
@@ -178,7 +176,9 @@ def contribute_to_round(
     return _send(pool, done, files, rules, despite_withdrawal=despite_withdrawal, progress=report)
 
 
-def _name_files(pool: PoolClient, found: RoundResponse, site: str, inputs: Sequence[Any]) -> _Files:
+def _name_files(
+    pool: "PoolClient", found: RoundResponse, site: str, inputs: Sequence[Any]
+) -> _Files:
     words = json.dumps([found.base_digest, *inputs], sort_keys=True)
     name = f"{site}-{hashlib.sha256(words.encode()).hexdigest()[:16]}"
     folder = contract.round_folder(pool, found.round_id)
@@ -209,7 +209,7 @@ def _find_taken(found: RoundResponse, site: str, files: _Files) -> Contributed |
 
 
 def _restore(
-    pool: PoolClient, files: _Files, done: Contributed, rules: contract.ContributionRules
+    pool: "PoolClient", files: _Files, done: Contributed, rules: contract.ContributionRules
 ) -> Contributed:
     """Send a contribution that the pool has taken again; its storage may have lost it since."""
     if not files.sent.is_file():
@@ -247,7 +247,7 @@ def _require_open(found: RoundResponse, site: str) -> None:
 
 
 def _require_verified_base(
-    pool: PoolClient, found: RoundResponse, site: str, rules: contract.ContributionRules
+    pool: "PoolClient", found: RoundResponse, site: str, rules: contract.ContributionRules
 ) -> None:
     """Refuse the result of a secure round as a base, unless it is what this lab's sum makes."""
     if found.secure is None or found.predecessor is None or rules.approved == found.base_digest:
@@ -257,7 +257,7 @@ def _require_verified_base(
     require_own_result(pool, before, site)
 
 
-def _fetch_base(pool: PoolClient, found: RoundResponse, progress: Progress) -> Path:
+def _fetch_base(pool: "PoolClient", found: RoundResponse, progress: Progress) -> Path:
     # A pool could answer with another version; what is trained must be what was announced.
     base = pool.version(found.base)
     require_field(base, "digest", found.base_digest)
@@ -278,7 +278,7 @@ def _describe(
 
 
 def _sum(
-    pool: PoolClient,
+    pool: "PoolClient",
     done: Contributed,
     part: contract.SitePart,
     files: _Files,
@@ -312,7 +312,7 @@ def _sum(
 
 
 def _send(
-    pool: PoolClient,
+    pool: "PoolClient",
     done: Contributed,
     files: _Files,
     rules: contract.ContributionRules,

@@ -15,8 +15,6 @@ only to a base that it can account for:
 That a model comes from a site is believed as far as signatures show it (``POOL_SIGNATURES``).
 """
 
-from __future__ import annotations
-
 import tempfile
 from collections.abc import Collection
 from itertools import chain

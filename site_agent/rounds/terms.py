@@ -15,8 +15,6 @@ these show pictures, and other sites could be anybody.
    takes part in no other sum of the round (`secure`).
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -42,7 +40,7 @@ _CHANGE_LATER = frozenset({"level", "thin"})
 
 
 def start_round(
-    pool: PoolClient,
+    pool: "PoolClient",
     base: str | ModelAddress,
     sites: Sequence[str],
     deadline: datetime,
@@ -93,7 +91,7 @@ def start_round(
     return pool.rounds.sign(found.round_id, seal(TERMS_TYPE, terms.to_bytes(), *own.values()))
 
 
-def check_terms(pool: PoolClient, found: RoundResponse) -> RoundTerms:
+def check_terms(pool: "PoolClient", found: RoundResponse) -> RoundTerms:
     """Return the terms of a round, if its starter has signed them, or need not.
 
     Raises `ConflictError` if the round is not as its starter signed it; names the first term that
@@ -128,7 +126,7 @@ def check_terms(pool: PoolClient, found: RoundResponse) -> RoundTerms:
     return signed
 
 
-def find_first(pool: PoolClient, found: RoundResponse) -> RoundResponse:
+def find_first(pool: "PoolClient", found: RoundResponse) -> RoundResponse:
     """Return the first round of a series; each has to begin with the result of the one before."""
     while found.predecessor is not None:
         before = pool.rounds.get(found.predecessor)
@@ -162,7 +160,7 @@ def pin_terms(found: RoundResponse, terms: RoundTerms, place: Path) -> None:
     write_whole(place, json.dumps(content, indent=1, sort_keys=True) + "\n")
 
 
-def _require_signature(pool: PoolClient, found: RoundResponse, signed: RoundTerms) -> None:
+def _require_signature(pool: "PoolClient", found: RoundResponse, signed: RoundTerms) -> None:
     """Raise `SignatureError` unless a key that this site knows as the starter's has signed."""
     assert found.terms is not None
     site = signed.started_by
@@ -188,7 +186,7 @@ def _require_signature(pool: PoolClient, found: RoundResponse, signed: RoundTerm
         )
 
 
-def _require_unknown_starter(pool: PoolClient, found: RoundResponse, shown: RoundTerms) -> None:
+def _require_unknown_starter(pool: "PoolClient", found: RoundResponse, shown: RoundTerms) -> None:
     """Raise `SignatureError` where the terms should have been signed, and are not."""
     if pool.signatures.policy == "ignore":
         return
@@ -216,7 +214,7 @@ def _keys_of_charters(site: str) -> list[PublicKey]:
     return [charter.labs[site] for charter in charters if site in charter.labs]
 
 
-def _trusted_keys(pool: PoolClient, site: str) -> list[PublicKey]:
+def _trusted_keys(pool: "PoolClient", site: str) -> list[PublicKey]:
     found = trust.trusted_keys(profiles.host_of(pool.endpoint), site)
     return [each.public for each in found.values() if not each.origin]
 

@@ -1,7 +1,5 @@
 """Worker processes side by side, as their parent sees them; `site_agent.runs.worker` is inside."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os
@@ -192,7 +190,7 @@ class Workers:
                         self._running.remove(worker)
                         worker.stop()
 
-    def _free_worker(self, selector: selectors.BaseSelector) -> _Worker:
+    def _free_worker(self, selector: selectors.BaseSelector) -> "_Worker":
         worker = next((each for each in self._running if not each.busy), None)
         if worker is None:
             worker = _Worker(max(1, processor_count() // self.count), self._advice)
@@ -200,7 +198,7 @@ class Workers:
             selector.register(worker.output, selectors.EVENT_READ, worker)
         return worker
 
-    def __enter__(self) -> Workers:
+    def __enter__(self) -> "Workers":
         return self
 
     def __exit__(

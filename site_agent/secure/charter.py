@@ -6,8 +6,6 @@ file round: two charters that agree in 16 digits were found in minutes. A party 
 the 16 words that stand for them. The digest is of the content, whatever the file's comments.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import tomllib
@@ -48,7 +46,7 @@ class Member(BaseModel):
         return PublicKey.from_text(self.key)
 
     @model_validator(mode="after")
-    def _check_key(self) -> Member:
+    def _check_key(self) -> "Member":
         assert self.public
         return self
 
@@ -71,7 +69,7 @@ class CharterTerms(BaseModel):
     labs: tuple[Member, ...] = Field(min_length=3, max_length=1024)
 
     @model_validator(mode="after")
-    def _check_members(self) -> CharterTerms:
+    def _check_members(self) -> "CharterTerms":
         members = [*self.servers, *self.labs]
         for values in ([each.name for each in members], [each.key for each in members]):
             if len(set(values)) != len(values):
@@ -94,7 +92,7 @@ class Charter:
     content: bytes
 
     @classmethod
-    def parse(cls, content: bytes, source: str = "charter") -> Charter:
+    def parse(cls, content: bytes, source: str = "charter") -> "Charter":
         """Read the bytes of a charter's file.
 
         Raises `InvalidInputError`: it is not a charter; names the first wrong key.

@@ -8,8 +8,6 @@ takes part in the session, verifies the result and writes what it found beside t
 killed and started again.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os
@@ -337,7 +335,7 @@ class CountingRelay:
         self._open: set[socket.socket] = set()
         self._thread = threading.Thread(target=self._accept, daemon=True)
 
-    def __enter__(self) -> CountingRelay:
+    def __enter__(self) -> "CountingRelay":
         self._thread.start()
         return self
 

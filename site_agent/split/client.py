@@ -13,8 +13,6 @@ too (`site_agent.attacks`); the audit refuses parts that no training makes, and 
 without any attack.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import resource
@@ -193,7 +191,7 @@ class SplitClient:
         self._rounds = self._steps = 0
         self._training_s = 0.0
 
-    def __enter__(self) -> SplitClient:
+    def __enter__(self) -> "SplitClient":
         return self
 
     def __exit__(self, *_error: object) -> None:

@@ -7,8 +7,6 @@ are for names of their own (``server.split``), so that no site can pose as a ser
 service as the other.
 """
 
-from __future__ import annotations
-
 import datetime
 import hashlib
 import json
@@ -84,7 +82,7 @@ class Kit:
         found: str = json.loads((self.folder / _TOKENS).read_text(encoding="utf-8"))[service]
         return found
 
-    def known_tokens(self) -> dict[str, TokenFacts]:
+    def known_tokens(self) -> "dict[str, TokenFacts]":
         """Return what a service knows of tokens, by their SHA-256."""
         content = json.loads((self.folder / _TOKENS).read_text(encoding="utf-8"))
         return {key: TokenFacts(**facts) for key, facts in content.items()}
@@ -235,7 +233,7 @@ class _Authority:
     key: ec.EllipticCurvePrivateKey
 
     @classmethod
-    def create(cls, folder: Path) -> _Authority:
+    def create(cls, folder: Path) -> "_Authority":
         folder.mkdir(mode=0o700)
         key = ec.generate_private_key(ec.SECP256R1())
         name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "authority of a split training")])

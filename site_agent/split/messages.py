@@ -17,8 +17,6 @@ Whoever receives a body may not trust it: it is read only up to the size that it
 and every number must be finite.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import time
@@ -59,7 +57,7 @@ class ServiceConnection:
         )
         self.sent_bytes = self.received_bytes = 0
 
-    def __enter__(self) -> ServiceConnection:
+    def __enter__(self) -> "ServiceConnection":
         return self
 
     def __exit__(self, *_error: object) -> None:

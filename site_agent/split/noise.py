@@ -10,8 +10,6 @@ Privacy". The spectral norm of the kernels as a matrix is *not* a bound: windows
 pixel counts in many of them (see tests).
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import torch
@@ -36,7 +34,7 @@ class Sensitivity:
     l2_to_l2: float
     """By norms: that of the change of the image, to that of the change of the smashed data."""
 
-    def then(self, after: Sensitivity) -> Sensitivity:
+    def then(self, after: "Sensitivity") -> "Sensitivity":
         """Return the bounds of two layers, one after the other."""
         return Sensitivity(
             self.l1_to_l1 * after.l1_to_l1,

@@ -1,7 +1,5 @@
 """The plan of a split training, on which clients, main server and aggregator agree."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Iterable, Mapping
@@ -73,7 +71,7 @@ class SplitPlan(BaseModel):
     noise_level: float = Field(default=0.0, ge=0, le=1000)
 
     @model_validator(mode="after")
-    def _fits(self) -> SplitPlan:
+    def _fits(self) -> "SplitPlan":
         try:
             cut = find_cut(self.architecture, self.cut)
         except InvalidInputError as error:

@@ -3,8 +3,6 @@
 Faces and images are kept without names: a study's folder may be published, its pictures not.
 """
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Mapping, Sequence
@@ -32,7 +30,7 @@ class TableLine:
     """One line of the table."""
 
     row: Row
-    scores: Scores | None
+    scores: "Scores | None"
     model: str = ""
     """The model's file, relative to the study's folder; empty where there is none."""
     digest: str = ""

@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tests.forked import popen
+
 
 @dataclass(frozen=True)
 class Lab:
@@ -36,19 +38,19 @@ class Lab:
 
     def attempt(self, *words: object) -> dict[str, Any]:
         """Run a command and return its JSON envelope."""
-        process = subprocess.run(
-            [sys.executable, "-m", "cli", *[str(word) for word in words], "--json"],
+        process = popen(
+            [sys.executable, "-m", "cli", *words, "--json"],
             cwd=self.folder,
             env=self.environment,
             stdin=subprocess.DEVNULL,
-            capture_output=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
             text=True,
-            timeout=1500,
-            check=False,
         )
-        assert "Traceback" not in process.stderr, process.stderr
-        envelope = json.loads(process.stdout)
-        assert envelope["success"] is (process.returncode == 0), process
+        out, errors = process.communicate(timeout=1500)
+        assert "Traceback" not in errors, errors
+        envelope = json.loads(out)
+        assert envelope["success"] is (process.returncode == 0), (out, errors)
         assert isinstance(envelope, dict)
         return envelope
 
@@ -81,7 +83,7 @@ def serving_pool(folder: Path) -> Iterator[PoolProcess]:
     admin = Lab(folder)
     folder.mkdir()
     with (folder / "server.log").open("w") as log:
-        process = subprocess.Popen(
+        process = popen(
             [sys.executable, "-m", "cli", "serve", "--data", "data", "--port", "0", "--json"],
             cwd=folder,
             env=admin.environment,

@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 
+from pool_server.merges.running import MergeWorker
 from tests.pool_server.pool_driver import PoolDriver, pool_in_thread, pool_of_processes
 from tests.pool_server.postgres_server import PostgresServer
 from tests.pool_server.swift_server import S3Server
@@ -66,6 +67,12 @@ def make_shared_place(postgres: PostgresServer, swift: S3Server) -> MakePlace:
         return swift.pool_settings(bucket, database_url=postgres.make_pool_database())
 
     return make
+
+
+@pytest.fixture
+def no_merge_begins(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the pools of this process leave waiting merges alone."""
+    monkeypatch.setattr(MergeWorker, "run_next", lambda _worker, _stopping: False)
 
 
 @pytest.fixture(scope="module")

@@ -20,9 +20,8 @@ from tests.pool_server.model_files import network_bytes, sha256
 from tests.pool_server.server_process import ServerProcess, put_empty_database, started_process
 
 SMALL_PART_BYTES = 64 * 1024
-# Tests come from one address and are many; those of the limits themselves set others. They wait
-# for what the pool does in the background, so it looks for that more often.
-UNHURRIED = {"tries_per_minute": 1_000_000, "poll_interval_s": 0.2}
+# Tests come from one address and are many; those of the limits themselves set others.
+UNHURRIED = {"tries_per_minute": 1_000_000}
 
 
 @dataclass

@@ -216,8 +216,9 @@ def test_a_copy_and_the_clearing_up_of_what_it_copies(
         assert got.content == content
 
 
+@pytest.mark.usefixtures("no_merge_begins")
 def test_of_what_a_site_may_have_so_many(open_pool: OpenPool, tmp_path: Path) -> None:
-    with open_pool(tmp_path, poll_interval_s=1000.0, max_open_merges_per_site=1) as pool:
+    with open_pool(tmp_path, max_open_merges_per_site=1) as pool:
         member = pool.member(SITE)
         version = upload(member, f"{SITE}/met-face", bytes(encode_model(make_predictor(62))))
         ask = partial(member.post, "/api/v1/merges", json=merge_of(version["digest"]))
@@ -227,10 +228,11 @@ def test_of_what_a_site_may_have_so_many(open_pool: OpenPool, tmp_path: Path) ->
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("no_merge_begins")
 def test_a_merge_is_cancelled_while_its_process_gives_it_back(
     open_pool: OpenPool, tmp_path: Path
 ) -> None:
-    with open_pool(tmp_path, poll_interval_s=1000.0) as pool:
+    with open_pool(tmp_path) as pool:
         member = pool.member(SITE)
         version = upload(member, f"{SITE}/met-face", bytes(encode_model(make_predictor(63))))
         job = member.post("/api/v1/merges", json=merge_of(version["digest"])).json()

@@ -16,8 +16,6 @@ reveals something about them, it stays at the site (`RefitSettings.min_faces`). 
 samples as it has starting shapes.
 """
 
-from __future__ import annotations
-
 import hashlib
 import io
 import json
@@ -84,7 +82,7 @@ class RefitSettings(MethodOptions):
     )
     seed: int = Field(default=0, ge=0, lt=2**63, description="Of the starting shapes.")
 
-    def resolved(self, forest: ShapePredictor) -> RefitSettings:
+    def resolved(self, forest: ShapePredictor) -> "RefitSettings":
         """Return the settings with `nu` chosen for a (thinned) forest.
 
         On photographs, a nu of 0.1 was good for 504 trees a level, 0.05 for 1002 and 0.02 for
@@ -209,7 +207,7 @@ def _find_problem(contribution: LeafContribution) -> tuple[str, str] | None:
 @contextmanager
 def contribution_writer(
     path: Path | str, shape: tuple[int, ...], base_digest: str, settings: Mapping[str, Any]
-) -> Iterator[ContributionWriter]:
+) -> "Iterator[ContributionWriter]":
     """Write a contribution of `shape` (leaves, parts, 2) level by level, whole or not at all."""
     with whole_file(Path(path)) as file:
         writer = ContributionWriter(file, _header(shape, base_digest, settings))

@@ -1,7 +1,5 @@
 """A site's faces as arrays, and samples drawn from them."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -57,7 +55,7 @@ class SiteFaces:
         boxes: ArrayLike,
         points: ArrayLike,
         image_of_face: Sequence[int] | None = None,
-    ) -> SiteFaces:
+    ) -> "SiteFaces":
         """Check and pack images, boxes and landmarks.
 
         Raises `ImageArrayError` if an image is not grey, not of bytes, or empty, and `FaceBoxError`

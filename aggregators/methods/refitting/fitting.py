@@ -1,7 +1,5 @@
 """Fitting the leaves of a forest to one site's samples."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -135,7 +133,7 @@ class SiteFit:
         self._reach = self._find_reached_leaves(level)
         self.move(level.leaves)
 
-    def _find_reached_leaves(self, level: CascadeLevel) -> LevelReach:
+    def _find_reached_leaves(self, level: CascadeLevel) -> "LevelReach":
         """Find the leaf of each tree that each sample reaches."""
         from aggregators.methods.refitting.kernels import LevelReach, SampleArrays, reach_leaves
         from aggregators.predictors.cascade_kernel import CascadeArrays

@@ -1,7 +1,5 @@
 """Models, their versions with descriptions, scores and withdrawals; sharing, aliases, search."""
 
-from __future__ import annotations
-
 import math
 import re
 from datetime import datetime
@@ -232,13 +230,13 @@ class ModelVersionRecord(base.Record):
     recipe: Mapped[RecipeRecord | None] = relationship(lazy="raise")
     parents: Mapped[list[ParentRecord]] = relationship(lazy="raise", order_by=ParentRecord.position)
     statement: Mapped[people.StatementRecord | None] = relationship(lazy="raise")
-    withdrawal: Mapped[WithdrawalRecord | None] = relationship(
+    withdrawal: "Mapped[WithdrawalRecord | None]" = relationship(
         lazy="raise", back_populates="version"
     )
-    flags: Mapped[list[WithdrawalFlagRecord]] = relationship(
+    flags: "Mapped[list[WithdrawalFlagRecord]]" = relationship(
         lazy="raise", order_by="WithdrawalFlagRecord.withdrawal_id"
     )
-    successors: Mapped[list[SuccessorRecord]] = relationship(
+    successors: "Mapped[list[SuccessorRecord]]" = relationship(
         lazy="raise",
         foreign_keys="SuccessorRecord.version_id",
         order_by="SuccessorRecord.successor_id",
@@ -396,7 +394,7 @@ class EvaluationRecord(base.Record):
     token_id: Mapped[str] = mapped_column(sa.ForeignKey(people.TokenRecord.id))
 
     site: Mapped[people.SiteRecord] = relationship(lazy="raise")
-    scores: Mapped[list[EvaluationScoreRecord]] = relationship(
+    scores: "Mapped[list[EvaluationScoreRecord]]" = relationship(
         lazy="raise", order_by="EvaluationScoreRecord.name"
     )
 

@@ -1,7 +1,5 @@
 """Rounds in which sites refine one model together, and sessions of the secure sum."""
 
-from __future__ import annotations
-
 from datetime import datetime
 
 import sqlalchemy as sa
@@ -114,10 +112,12 @@ class RoundRecord(base.Record):
     contributions: Mapped[list[RoundContributionRecord]] = relationship(
         lazy="raise", order_by=RoundContributionRecord.digest
     )
-    predecessor: Mapped[RoundRecord | None] = relationship(
+    predecessor: "Mapped[RoundRecord | None]" = relationship(
         lazy="raise", remote_side="RoundRecord.id", back_populates="successor"
     )
-    successor: Mapped[RoundRecord | None] = relationship(lazy="raise", back_populates="predecessor")
+    successor: "Mapped[RoundRecord | None]" = relationship(
+        lazy="raise", back_populates="predecessor"
+    )
 
 
 class SecureParticipantRecord(base.Record):

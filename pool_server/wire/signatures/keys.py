@@ -4,8 +4,6 @@ Sites sign with the private half and pools check with the public one; both halve
 that what one side writes the other reads.
 """
 
-from __future__ import annotations
-
 import base64
 import binascii
 import hashlib
@@ -35,7 +33,7 @@ class PublicKey:
     raw: bytes
 
     @classmethod
-    def from_text(cls, text: str) -> PublicKey:
+    def from_text(cls, text: str) -> "PublicKey":
         """Read what `text` gives.
 
         Raises `ValueError` where it is no key, or one of the few under which anybody's signature
@@ -91,14 +89,14 @@ class PrivateKey:
     public: PublicKey
 
     @classmethod
-    def generate(cls) -> PrivateKey:
+    def generate(cls) -> "PrivateKey":
         """Make a new key from the system's randomness."""
         from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
         return cls.from_seed(Ed25519PrivateKey.generate().private_bytes_raw())
 
     @classmethod
-    def from_seed(cls, seed: bytes) -> PrivateKey:
+    def from_seed(cls, seed: bytes) -> "PrivateKey":
         """Return the key of 32 secret bytes."""
         from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
@@ -106,7 +104,7 @@ class PrivateKey:
         return cls(seed, PublicKey(private.public_key().public_bytes_raw()))
 
     @classmethod
-    def from_pem(cls, pem: bytes) -> PrivateKey:
+    def from_pem(cls, pem: bytes) -> "PrivateKey":
         """Read what `to_pem` gives; `ValueError` if it is not an unencrypted Ed25519 key."""
         from cryptography.exceptions import UnsupportedAlgorithm
         from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey

@@ -44,8 +44,6 @@ Sources: in-toto attestation framework, `spec/v1/statement.md` and its parsing r
 are not known are passed over); OpenSSF model-signing format.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Mapping
@@ -124,12 +122,12 @@ class Statement(BaseModel):
     predicate: ModelPredicate
 
     @classmethod
-    def of(cls, file_name: str, digest: str, predicate: ModelPredicate) -> Statement:
+    def of(cls, file_name: str, digest: str, predicate: ModelPredicate) -> "Statement":
         subject = _Subject(name=file_name, digest=_SubjectDigest(sha256=digest))
         return cls(subject=(subject,), predicate=predicate)
 
     @classmethod
-    def parse(cls, body: bytes) -> Statement:
+    def parse(cls, body: bytes) -> "Statement":
         """Read what `to_bytes` or another program wrote; `ValueError` names a wrong field."""
         try:
             return cls.model_validate_json(body)

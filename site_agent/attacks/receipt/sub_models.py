@@ -1,7 +1,5 @@
 """Attacks on sub-models, detectors and landmark models, with faces whose persons are known."""
 
-from __future__ import annotations
-
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -41,12 +39,12 @@ class KnownFaces:
     def __len__(self) -> int:
         return len(self.persons)
 
-    def complete(self, names: Sequence[str]) -> KnownFaces:
+    def complete(self, names: Sequence[str]) -> "KnownFaces":
         """Return the faces that have all of these landmarks."""
         keep = [all(name in box.parts for name in names) for _, box in self.dataset.boxes()]
         return self._choose(np.array(keep, dtype=bool))
 
-    def first(self, most: int) -> KnownFaces:
+    def first(self, most: int) -> "KnownFaces":
         """Return at most this many faces, spread evenly."""
         keep = np.zeros(len(self), dtype=bool)
         keep[np.linspace(0, len(self) - 1, min(most, len(self))).astype(int)] = True
@@ -63,7 +61,7 @@ class KnownFaces:
             [in_box(records.parts_array(box, names), box) for _, box in self.dataset.boxes()]
         ).reshape(-1, len(names), 2)
 
-    def _choose(self, keep: NDArray[np.bool_]) -> KnownFaces:
+    def _choose(self, keep: NDArray[np.bool_]) -> "KnownFaces":
         flags = iter(keep)
         images = []
         for image in self.dataset.images:
@@ -80,7 +78,7 @@ class FaceSides:
     own: KnownFaces
     others: KnownFaces
 
-    def complete(self, initial_shape: NDArray[np.floating]) -> tuple[FaceSides, tuple[str, ...]]:
+    def complete(self, initial_shape: NDArray[np.floating]) -> "tuple[FaceSides, tuple[str, ...]]":
         """Return the faces that have the landmarks of a model, and the landmarks' names.
 
         Raises `InvalidInputError`: either side has fewer than 2 such faces.

@@ -6,8 +6,6 @@ is positive to the left of the picture, pitch upwards, (0, 0) looks into the cam
 conversions are those of MPIIGaze's own notes.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections import Counter
@@ -94,7 +92,7 @@ class GazeSamples:
     def __len__(self) -> int:
         return len(self.patches)
 
-    def __getitem__(self, index: Any) -> GazeSamples:
+    def __getitem__(self, index: Any) -> "GazeSamples":
         """Return the samples of a slice, a mask or an array of numbers."""
         return GazeSamples(*(values[index] for values in vars(self).values()))
 

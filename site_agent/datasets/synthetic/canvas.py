@@ -1,7 +1,5 @@
 """Soft shapes painted on arrays, by OpenCV, and what a camera does to the scene."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import TypeVar, cast
 
@@ -25,7 +23,7 @@ class Camera:
     grey: bool = False
 
 
-def expose(scene: Float32, camera: Camera, rng: np.random.Generator) -> UInt8:
+def expose(scene: "Float32", camera: Camera, rng: np.random.Generator) -> "UInt8":
     """Take a picture, uint8 of shape (H, W, 3) in RGB, of a scene with colours in 0..255."""
     image = scene * np.float32(camera.exposure)
     if camera.blur_px > 0.2:
@@ -42,7 +40,7 @@ def expose(scene: Float32, camera: Camera, rng: np.random.Generator) -> UInt8:
 
 def _noise(
     rng: np.random.Generator, shape: tuple[int, int], channels: int, deviation: float
-) -> Float32:
+) -> "Float32":
     """Noise close to normal, shape (H, W, channels); the sum of four bytes is several times
     faster to draw than a normal deviate, and a sensor's noise is no more normal than that."""
     count = shape[0] * shape[1] * channels

@@ -1,7 +1,5 @@
 """From geometry and paint to pixels: light on the relief, and the turned head in the picture."""
 
-from __future__ import annotations
-
 from collections import OrderedDict
 from dataclasses import dataclass
 from functools import cached_property
@@ -138,7 +136,7 @@ class PaintedHead:
         return self._eyes.painted(closures, gaze)
 
     @cached_property
-    def _eyes(self) -> _PaintedEyes:
+    def _eyes(self) -> "_PaintedEyes":
         return _PaintedEyes(self)
 
 

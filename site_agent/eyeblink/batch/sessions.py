@@ -1,7 +1,5 @@
 """The sessions of a batch: from a folder of recordings, or from a table with a line a recording."""
 
-from __future__ import annotations
-
 import math
 import os
 import re
@@ -38,7 +36,7 @@ COLUMNS = (
 )
 
 
-def read_session_table(path: Path | str) -> SessionList:
+def read_session_table(path: Path | str) -> "SessionList":
     """Read the sessions of a batch.
 
     Columns: ``video`` or ``trace`` (one of them in each line; paths relative to the table),
@@ -71,7 +69,7 @@ def read_session_table(path: Path | str) -> SessionList:
     return SessionList(tuple(sessions), _remarks(table))
 
 
-def _session(folder: Path, row: TableRow) -> BatchSession:
+def _session(folder: Path, row: TableRow) -> "BatchSession":
     """Read one line; the ValueError of a wrong one says what is wrong."""
 
     def cell(name: str) -> str:
@@ -119,7 +117,7 @@ def _model(folder: Path, word: str) -> str:
     return str(beside) if word and beside.is_file() else word
 
 
-def _name_problems(sessions: list[BatchSession]) -> list[tuple[int, str]]:
+def _name_problems(sessions: "list[BatchSession]") -> list[tuple[int, str]]:
     problems = [
         (session.line, problem) for session in sessions if (problem := name_problem(session.name))
     ]

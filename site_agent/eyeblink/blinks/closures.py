@@ -6,8 +6,6 @@ are those of the session's clear blinks. Glances down and turns of the head narr
 but seldom by two thirds.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from typing import Literal
@@ -61,7 +59,7 @@ class _KnownBins:
     raw_fec: Float64
     samples: Int64
 
-    def part(self, begin: int, end: int) -> _KnownBins:
+    def part(self, begin: int, end: int) -> "_KnownBins":
         return _KnownBins(*(getattr(self, each.name)[begin:end] for each in fields(self)))
 
 

@@ -6,8 +6,6 @@ usual person stands in for them; so glances down in a recording without a single
 for its blinks.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np
@@ -64,7 +62,7 @@ class ClearBlinks:
 
 
 def clear_blinks(
-    dips: Dips, calibration: Calibration, half: NDArray[np.bool_] | None = None
+    dips: "Dips", calibration: Calibration, half: NDArray[np.bool_] | None = None
 ) -> ClearBlinks:
     """Measure the clear blinks, drawn towards those of a usual person where they are few.
 
@@ -92,7 +90,7 @@ def clear_blinks(
     )
 
 
-def blink_features(dips: Dips, clear: ClearBlinks) -> Float64:
+def blink_features(dips: "Dips", clear: ClearBlinks) -> Float64:
     """Return what tells blinks from other dips, shape (m, 3).
 
     Log of how far the dip stands out of noise and span; by how many SD its lowest point lies above
@@ -108,7 +106,7 @@ def blink_features(dips: Dips, clear: ClearBlinks) -> Float64:
     return np.column_stack([standing_out, shallow, strong])
 
 
-def blink_probabilities(dips: Dips, clear: ClearBlinks) -> Float64:
+def blink_probabilities(dips: "Dips", clear: ClearBlinks) -> Float64:
     """Return the probability that each dip is a blink, shape (m,); 0 without evidence.
 
     A logistic regression; ``tests/benchmarks/blinks_on_traces.py --fit`` prints its coefficients
@@ -120,7 +118,7 @@ def blink_probabilities(dips: Dips, clear: ClearBlinks) -> Float64:
     return np.where(dips.evidence_ear > 0, probability, 0.0)
 
 
-def half_closings(dips: Dips, calibration: Calibration) -> NDArray[np.bool_]:
+def half_closings(dips: "Dips", calibration: Calibration) -> NDArray[np.bool_]:
     """Return which dips stop half way, shape (m,), where they are no incomplete blinks.
 
     People who squint and roll their eyes make the same dip again and again, so that it looks like
@@ -157,7 +155,7 @@ def closure_probability(kept_up_fec: float) -> float:
     return float(_logistic(np.array([constant + slope * kept_up_fec]))[0])
 
 
-def _standing_out(dips: Dips, share_of_span_ear: float) -> Float64:
+def _standing_out(dips: "Dips", share_of_span_ear: float) -> Float64:
     needed = np.maximum(NOISE_FACTOR * dips.noise_ear, share_of_span_ear)
     return np.where(needed > 0, dips.evidence_ear / np.where(needed > 0, needed, 1.0), 0.0)
 

@@ -14,8 +14,6 @@ cannot determine the form; the criterion 39 to 49 ms. A landmark model that does
 tenth of a closure makes both 30 to 40 ms later: no analysis of the trace can mend that.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -81,7 +79,7 @@ def shared_form_weights(onsets: Sequence[Onset]) -> Float64:
 
 
 def find_onset(
-    signal: TrialSignal,
+    signal: "TrialSignal",
     baseline: float,
     settings: ConditioningSettings,
     *,
@@ -131,7 +129,7 @@ def find_onset(
 
 
 def _fit_rise(
-    signal: TrialSignal,
+    signal: "TrialSignal",
     slopes: Float64,
     flat_run: tuple[int, int],
     fast_run: tuple[int, int],
@@ -228,7 +226,7 @@ class TrialSignal:
     fec: Float64
     frame_ms: float
 
-    def until(self, end_ms: float) -> TrialSignal:
+    def until(self, end_ms: float) -> "TrialSignal":
         """The samples at or before `end_ms`."""
         count = int(np.searchsorted(self.time_ms, end_ms, side="right"))
         return TrialSignal(self.time_ms[:count], self.fec[:count], self.frame_ms)

@@ -3,8 +3,6 @@
 Landmarks are placed from several starts: less noise, and a measure of how sure they are.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -67,7 +65,7 @@ class BoxRelation:
     height: float
 
     @classmethod
-    def between(cls, box: FaceBox, landmarks: Float64) -> BoxRelation:
+    def between(cls, box: FaceBox, landmarks: Float64) -> "BoxRelation":
         centre, spread = centre_and_spread(landmarks)
         return cls(
             ((box.left + box.right) / 2.0 - centre[0]) / spread,

@@ -5,8 +5,6 @@ BehavioralTimeSeries "EyeAspectRatio" with EAR, each for the mean of both eyes a
 where it was measured; ``intervals/blinks`` the blinks; ``intervals/trials`` the trials.
 """
 
-from __future__ import annotations
-
 import json
 import uuid
 import warnings
@@ -51,7 +49,7 @@ def write_nwb(session: AnalysedSession, path: Path) -> None:
             io.write(nwb_file)
 
 
-def _describe(session: AnalysedSession) -> NWBFile:
+def _describe(session: AnalysedSession) -> "NWBFile":
     from pynwb import NWBFile
     from pynwb.file import Subject
 
@@ -90,7 +88,7 @@ def _describe(session: AnalysedSession) -> NWBFile:
     return nwb_file
 
 
-def _add_signals(behavior: ProcessingModule, session: AnalysedSession) -> None:
+def _add_signals(behavior: "ProcessingModule", session: AnalysedSession) -> None:
     from pynwb import TimeSeries
     from pynwb.behavior import BehavioralTimeSeries
 
@@ -148,7 +146,7 @@ def _compress(values: Float64) -> Any:
     return H5DataIO(values, compression="gzip", shuffle=True) if len(values) > 1000 else values
 
 
-def _add_blinks(nwb_file: NWBFile, session: AnalysedSession) -> None:
+def _add_blinks(nwb_file: "NWBFile", session: AnalysedSession) -> None:
     from pynwb.epoch import TimeIntervals
 
     if not session.blinks:
@@ -168,7 +166,7 @@ def _add_blinks(nwb_file: NWBFile, session: AnalysedSession) -> None:
     nwb_file.add_time_intervals(table)
 
 
-def _add_trials(nwb_file: NWBFile, conditioning: ConditioningResult) -> None:
+def _add_trials(nwb_file: "NWBFile", conditioning: ConditioningResult) -> None:
     listed = [column for column in TRIALS.columns if column.name != "cr"]
     rows = [
         {column.name: _cell(row[column.name], column) for column in listed}

@@ -3,8 +3,6 @@
 Each frame keeps its own time, so that variable frame rates look as they were.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from contextlib import closing
@@ -72,7 +70,7 @@ class _FrameFacts:
     calibrated: bool
 
     @classmethod
-    def of(cls, session: AnalysedSession) -> _FrameFacts:
+    def of(cls, session: AnalysedSession) -> "_FrameFacts":
         stimuli: list[tuple[float, str]] = []
         trials = session.conditioning.trials if session.conditioning is not None else ()
         for result in trials:

@@ -3,8 +3,6 @@
 This module gathers what ``templates/blink_report.html`` shows; `report_figures` draws.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from dataclasses import asdict, dataclass, replace
@@ -102,7 +100,7 @@ CRITERIA = Table(
 class Drawing:
     """A figure of the page: SVG that the program drew, and its caption."""
 
-    svg: Markup
+    svg: "Markup"
     caption: str
 
 
@@ -166,7 +164,7 @@ def report_page(session: AnalysedSession) -> str:
     )
 
 
-def _drawing(figure: Figure | None, title: str, caption: str) -> Drawing | None:
+def _drawing(figure: "Figure | None", title: str, caption: str) -> Drawing | None:
     from markupsafe import Markup
 
     return None if figure is None else Drawing(Markup(svg_text(figure, title)), caption)

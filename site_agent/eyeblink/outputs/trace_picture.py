@@ -1,7 +1,5 @@
 """trace.png: the whole session in rows, with numbered blinks, gaps and trials."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from pathlib import Path
@@ -38,7 +36,7 @@ def write_trace_picture(session: AnalysedSession, path: Path) -> None:
     plot_style.save_png(trace_figure(session, title), path)
 
 
-def trace_figure(session: AnalysedSession, title: str = "") -> Figure:
+def trace_figure(session: AnalysedSession, title: str = "") -> "Figure":
     """Draw the trace: EAR on the left axis, FEC on the right.
 
     The curve is grey where FEC is not calibrated.
@@ -98,7 +96,7 @@ def _ear_limits(ear: Float64) -> tuple[float, float]:
     return low - margin, high + 2.5 * margin  # room for the marks
 
 
-def _draw_signal(axis: Axes, session: AnalysedSession, over_s: tuple[float, float]) -> None:
+def _draw_signal(axis: "Axes", session: AnalysedSession, over_s: tuple[float, float]) -> None:
     trace = session.trace
     first, last = np.searchsorted(trace.timestamps_s, over_s)
     part = slice(max(int(first) - 1, 0), int(last) + 1)
@@ -117,7 +115,7 @@ def _draw_signal(axis: Axes, session: AnalysedSession, over_s: tuple[float, floa
     )
 
 
-def _draw_blinks(axis: Axes, session: AnalysedSession, over_s: tuple[float, float]) -> None:
+def _draw_blinks(axis: "Axes", session: AnalysedSession, over_s: tuple[float, float]) -> None:
     """Shade and mark the blinks of a row, all of a kind at once: one by one takes seconds."""
     start_s, end_s = over_s
     across = axis.get_xaxis_transform()
@@ -174,7 +172,7 @@ def number_levels(
     return levels
 
 
-def _draw_trials(axis: Axes, session: AnalysedSession, over_s: tuple[float, float]) -> None:
+def _draw_trials(axis: "Axes", session: AnalysedSession, over_s: tuple[float, float]) -> None:
     """Mark the stimuli that were given, and number the trials at the first of them."""
     start_s, end_s = over_s
     trials = session.conditioning.trials if session.conditioning is not None else ()
@@ -199,7 +197,7 @@ def _draw_trials(axis: Axes, session: AnalysedSession, over_s: tuple[float, floa
             )
 
 
-def _add_fec_axis(axis: Axes, session: AnalysedSession) -> None:
+def _add_fec_axis(axis: "Axes", session: AnalysedSession) -> None:
     """FEC is linear in EAR: the same curve read on another scale, 0 open and 1 closed."""
     calibration = session.calibration
     if not calibration.span > 0:

@@ -4,8 +4,6 @@ Laws: the same actions give the same state; an action followed by undo gives the
 undo followed by redo gives the state before both; nothing changes the automatic result.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
@@ -348,7 +346,7 @@ class CorrectionLog:
             self.entries = self._begin(blinks_sha256)
             self._opened = opened.pop_all()
 
-    def __enter__(self) -> CorrectionLog:
+    def __enter__(self) -> "CorrectionLog":
         return self
 
     def __exit__(self, *_: object) -> None:

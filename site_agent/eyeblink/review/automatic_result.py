@@ -1,7 +1,5 @@
 """The files of an analysis, read back for a review, which never changes them."""
 
-from __future__ import annotations
-
 import csv
 import math
 from collections.abc import Mapping
@@ -34,7 +32,7 @@ class FrameColumns:
     """Of shape (n,). `Gap`."""
 
     @classmethod
-    def of(cls, session: AnalysedSession) -> FrameColumns:
+    def of(cls, session: AnalysedSession) -> "FrameColumns":
         trace = session.trace
         signals = {
             "ear": trace.ear,

@@ -1,7 +1,5 @@
 """One review: the automatic result, the video, the log, and the resulting state."""
 
-from __future__ import annotations
-
 import getpass
 import threading
 from dataclasses import dataclass, field
@@ -80,7 +78,7 @@ class ReviewSession:
         self.state = self._replay(())
         write_reviewed_blinks(self.result, self.state, self.log.path.parent)
 
-    def __enter__(self) -> ReviewSession:
+    def __enter__(self) -> "ReviewSession":
         return self
 
     def __exit__(self, *_: object) -> None:

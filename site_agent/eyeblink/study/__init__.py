@@ -1,7 +1,5 @@
 """A study: the files of all its sessions together, and learning over them."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -210,7 +208,9 @@ def draw_learning_curves(path: Path, curves: Mapping[str, Sequence[LearningCurve
     plot_style.save_png(figure, path)
 
 
-def _draw_curve(axis: Axes, curve: LearningCurve, group: str, place: int, *, several: bool) -> None:
+def _draw_curve(
+    axis: "Axes", curve: LearningCurve, group: str, place: int, *, several: bool
+) -> None:
     line = plot_style.DASHES[place % len(plot_style.DASHES)]
     people = sorted({point.participant for point in curve.points})
     for number, person in enumerate(people):

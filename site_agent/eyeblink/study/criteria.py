@@ -5,8 +5,6 @@ A. Gelman and W. Vanpaemel, "Increasing transparency through a multiverse analys
 on Psychological Science 11, 2016).
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Iterable, Sequence
@@ -32,7 +30,7 @@ _NAMED = {"cr_rule", "cr_threshold", "cr_needs_onset", "onset_floor_ms", "reject
 
 def read_criteria(
     words: Sequence[str], own: conditioning_settings.ConditioningSettings
-) -> tuple[Criterion, ...]:
+) -> "tuple[Criterion, ...]":
     """Return the study's own criterion and those that are asked for.
 
     `words`: each a criterion: a rule and its threshold (``fec:0.05``, ``ur-share:0.1``,

@@ -1,7 +1,5 @@
 """Cameras as streams of frames, recorded with the time of each: the one door to `VideoCapture`."""
 
-from __future__ import annotations
-
 import signal
 import tempfile
 import threading
@@ -66,7 +64,7 @@ class VideoRecorder:
         )
 
 
-def _opened(path: Path) -> OutputContainer:
+def _opened(path: Path) -> "OutputContainer":
     import av
 
     return av.open(str(path), "w")

@@ -1,7 +1,5 @@
 """Recordings that can be read more than once, a video file or a folder of images; their start."""
 
-from __future__ import annotations
-
 import hashlib
 from contextlib import closing
 from dataclasses import asdict, dataclass
@@ -69,7 +67,7 @@ class Recording:
 
 
 def describe_recording(
-    info: VideoInfo, report: DecodingReport, timing: FrameTiming
+    info: VideoInfo, report: DecodingReport, timing: "FrameTiming"
 ) -> dict[str, Any]:
     """Return what is known of a recording, JSON-able, without its folder's name."""
     described = asdict(info)
@@ -80,7 +78,7 @@ def describe_recording(
     return {**described, **counted, **measured, "lost_frames": timing.lost_frames}
 
 
-def other_times(source: FrameSource, timing: FrameTiming) -> str | None:
+def other_times(source: FrameSource, timing: "FrameTiming") -> str | None:
     """Return a warning that a video's times are not those of its file, or None."""
     info, times_from = source.info, source.report.times_from
     if info.container == "images" or not were_given(times_from):

@@ -6,8 +6,6 @@ frame is found by seeking to the key frame before it and decoding up to it, or f
 file where that does not lead to it.
 """
 
-from __future__ import annotations
-
 import queue
 import threading
 from collections import OrderedDict
@@ -93,7 +91,7 @@ class _Decoder(VideoReader):
         super().__init__(path, pixels="rgb", bits=bits)
         self._origin_s = origin_of(self._container, self._stream)
 
-    def pictures_from(self, time_s: float | None) -> Iterator[VideoFrame]:
+    def pictures_from(self, time_s: float | None) -> "Iterator[VideoFrame]":
         """Decode from the key frame at or before a time; None: a file that was just opened."""
         if time_s is not None:
             try:
@@ -104,10 +102,10 @@ class _Decoder(VideoReader):
             self._stream.codec_context.flush_buffers()
         return self._pictures()
 
-    def time_s(self, picture: VideoFrame) -> float | None:
+    def time_s(self, picture: "VideoFrame") -> float | None:
         return self._time_s(picture, self._origin_s)
 
-    def upright(self, picture: VideoFrame) -> UInt8:
+    def upright(self, picture: "VideoFrame") -> UInt8:
         return self._upright(picture)
 
 
@@ -154,7 +152,7 @@ class SeekableVideo:
                 self._cache.move_to_end(frame)
             return self._decoder.upright(found)
 
-    def _decode(self, frame: int) -> VideoFrame:
+    def _decode(self, frame: int) -> "VideoFrame":
         found = None
         if self._position is not None and 0 < frame - self._position <= MOST_STEPS_FORWARD:
             found = self._advance(frame)
@@ -179,7 +177,7 @@ class SeekableVideo:
             self._position, self._key_frame_seen = -1, True
         self._pictures = self._decoder.pictures_from(time_s)
 
-    def _advance(self, frame: int) -> VideoFrame | None:
+    def _advance(self, frame: int) -> "VideoFrame | None":
         """Decode up to a frame; None where it does not come."""
         for picture in self._pictures:
             # Pictures shown before the key frame may refer to others that were not decoded.
@@ -198,7 +196,7 @@ class SeekableVideo:
         self._position = None
         return None
 
-    def _number_of(self, picture: VideoFrame) -> int | None:
+    def _number_of(self, picture: "VideoFrame") -> int | None:
         """Return the number of the decoder's next picture, None while that is not known.
 
         Counted on from the picture before, as the reader counts. Its time says more only when
@@ -213,7 +211,7 @@ class SeekableVideo:
             return counted
         return near if counted is None else max(near, counted)
 
-    def _keep(self, number: int, picture: VideoFrame) -> None:
+    def _keep(self, number: int, picture: "VideoFrame") -> None:
         self._cache[number] = picture
         self._cache.move_to_end(number)
         size = max(1, picture.width * picture.height * 3 // 2)

@@ -4,8 +4,6 @@ Of evaluations, scores leave the site and data do not: only numbers about whole 
 never images, their names or paths, or values of one image.
 """
 
-from __future__ import annotations
-
 import builtins
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -256,7 +254,7 @@ class Evaluations(connection.Resource):
     def post(
         self,
         model: str,
-        scores: DetectionScores | LandmarkScores | GazeScores,
+        scores: "DetectionScores | LandmarkScores | GazeScores",
         dataset: DatasetWords,
         *,
         protocol: str = "",
@@ -309,7 +307,7 @@ class Evaluations(connection.Resource):
         return whole
 
 
-def protocol_of(scores: DetectionScores | LandmarkScores | GazeScores) -> str:
+def protocol_of(scores: "DetectionScores | LandmarkScores | GazeScores") -> str:
     """Return in a few words how scores were measured, so that only like is compared with like."""
     from site_agent.evaluation.gaze import GazeScores
     from site_agent.evaluation.landmark_scores import LandmarkScores
@@ -325,7 +323,7 @@ def protocol_of(scores: DetectionScores | LandmarkScores | GazeScores) -> str:
 
 
 def scores_to_send(
-    scores: DetectionScores | LandmarkScores | GazeScores,
+    scores: "DetectionScores | LandmarkScores | GazeScores",
 ) -> Mapping[str, Mapping[str, float]]:
     """Return metrics with their intervals; nothing of single images or faces is in them."""
     sent = {}

@@ -1,7 +1,5 @@
 """Merges on the pool and evaluations; rounds in which sites train a model together."""
 
-from __future__ import annotations
-
 import re
 import time
 from collections.abc import Iterator, Mapping, Sequence

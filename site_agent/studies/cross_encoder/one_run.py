@@ -1,7 +1,5 @@
 """One run of a study of cross-encoders: train an encoder, fit heads to shots, test them."""
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -93,7 +91,7 @@ def _sites(job: StudyJob, samples: StudySamples) -> StudySamples:
     return found
 
 
-def _train_in_rounds(job: StudyJob, samples: StudySamples, progress: Progress) -> nn.Module:
+def _train_in_rounds(job: StudyJob, samples: StudySamples, progress: Progress) -> "nn.Module":
     """Return the encoder of rounds in which each person is a site."""
     from site_agent.federated.in_process import run_rounds
 
@@ -115,7 +113,7 @@ def _train_in_rounds(job: StudyJob, samples: StudySamples, progress: Progress) -
     return to_module(network)
 
 
-def _train_in_one_place(job: StudyJob, samples: StudySamples, progress: Progress) -> nn.Module:
+def _train_in_one_place(job: StudyJob, samples: StudySamples, progress: Progress) -> "nn.Module":
     import torch
 
     from site_agent.training.cross_encoder.loop import to_tensors, train_epoch

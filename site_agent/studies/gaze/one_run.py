@@ -1,7 +1,5 @@
 """One run of a gaze study: train a network on the samples of the study, test it on every person."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -84,14 +82,14 @@ def is_secure(run: Run, settings: GazeStudySettings) -> bool:
 
 def _train(
     job: StudyJob, sites: Mapping[str, GazeSamples], everything: GazeSamples
-) -> Iterator[nn.Module]:
+) -> "Iterator[nn.Module]":
     """Yield the network after each round."""
     if job.run.method in ("individual", "data-centre"):
         return _train_in_one_place(job, everything)
     return _train_in_rounds(job, sites)
 
 
-def _train_in_one_place(job: StudyJob, samples: GazeSamples) -> Iterator[nn.Module]:
+def _train_in_one_place(job: StudyJob, samples: GazeSamples) -> "Iterator[nn.Module]":
     import torch
 
     from site_agent.training.gaze.loop import repeatable, sgd, to_tensors, train_epoch
@@ -112,7 +110,7 @@ def _train_in_one_place(job: StudyJob, samples: GazeSamples) -> Iterator[nn.Modu
             yield module
 
 
-def _train_in_rounds(job: StudyJob, sites: Mapping[str, GazeSamples]) -> Iterator[nn.Module]:
+def _train_in_rounds(job: StudyJob, sites: Mapping[str, GazeSamples]) -> "Iterator[nn.Module]":
     from site_agent.federated.in_process import run_rounds
 
     run = job.run
@@ -179,7 +177,7 @@ def _local_training(job: StudyJob) -> LocalTraining:
     )
 
 
-def _mean_error(module: nn.Module, samples: GazeSamples) -> float | None:
+def _mean_error(module: "nn.Module", samples: GazeSamples) -> float | None:
     found = predict_gaze(module, samples.patches, samples.head)
     if not np.isfinite(found).all():
         return None

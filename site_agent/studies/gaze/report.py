@@ -1,7 +1,5 @@
 """Tables of a gaze study, as CSV and Markdown, and its findings in words."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -162,7 +160,7 @@ def _draw_noise(path: Path, errors: dict[tuple[str, str], dict[int, float]]) -> 
     plot_style.save_png(figure, path)
 
 
-def _finish(axes: Axes) -> None:
+def _finish(axes: "Axes") -> None:
     plot_style.draw_grid(axes)
     axes.legend(fontsize=plot_style.LEGEND_PT)
 
@@ -249,14 +247,15 @@ def write_tables(
 ) -> tuple[list[Path], list[str]]:
     """Write all tables; return their files, and the findings."""
     scores = study_results.method_scores(runs, results)
+    noise = _noise_rows(runs, results)
     tables: list[tuple[Table, Rows]] = [
         (SCORES, _methods_rows(scores)),
         (PERSONS, _persons_rows(scores)),
         (MATRIX, [[*pair, error] for pair, error in study_results.matrix(runs, results).items()]),
-        (NOISE, _noise_rows(runs, results)),
+        (NOISE, noise),
         (HOSTILE, _hostile_rows(runs, results)),
     ]
-    findings = list(_findings(scores, runs, results))
+    findings = list(_findings(scores, noise, runs, results))
     long = [PERSONS, MATRIX]
     return written.write_tables(
         folder, _TITLE, tables, findings, _NOTES, repeat=repeat, only_csv=long
@@ -351,7 +350,7 @@ def _hostile_rows(runs: Sequence[Run], results: Results) -> Rows:
 
 
 def _findings(
-    scores: Sequence[MethodScores], runs: Sequence[Run], results: Results
+    scores: Sequence[MethodScores], noise: Rows, runs: Sequence[Run], results: Results
 ) -> Iterator[str]:
     if scores:
         worst = min(scores, key=lambda each: each.better_percent)
@@ -368,7 +367,7 @@ def _findings(
             against = study_results.difference_percent(adaptive, mean)
             yield f"{protocol}: adaptive against FedAvg {_percent(against)}"
     # Shares of noisy sites ascend: the last row of a method is that of its largest share.
-    most = {row[0]: row[1:] for row in _noise_rows(runs, results)}
+    most = {row[0]: row[1:] for row in noise}
     for method, (share, error, _, times) in most.items():
         words = f"{error:.2f} degrees, {times:.2f} times its error without"
         yield f"{method} with noise at {share} of the sites: {words}"

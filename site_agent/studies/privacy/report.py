@@ -1,7 +1,5 @@
 """Tables of a privacy study, in the paper's form, and sheets of reconstructed pictures."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -154,7 +152,7 @@ class _Mean:
         self._results, self._keys = results, keys
         self._found = [self._value(each, keys) for each in results.values()]
 
-    def below(self, key: str) -> _Mean:
+    def below(self, key: str) -> "_Mean":
         return _Mean(self._results, *self._keys, key)
 
     def of(self, *keys: str, form: str = ".3f") -> str:

@@ -5,8 +5,6 @@ gaze network, which is evaluated and run as any other. It is meant for one's own
 looking at known points gives the shots.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
@@ -138,7 +136,7 @@ def recorded_settings(settings: GazeHeadSettings, encoder: Path | str) -> dict[s
     return plain | {"encoder_digest": file_digest(encoder)}
 
 
-def add_head(network: StateDict, module: nn.Module, shots: gaze.GazeSamples) -> StateDict:
+def add_head(network: StateDict, module: "nn.Module", shots: gaze.GazeSamples) -> StateDict:
     """Return the gaze network of an encoder, with a head that is fitted to shots."""
     small = network.metadata["architecture"].endswith("-small")
     name = "cross-encoder-small-gaze" if small else "cross-encoder-gaze"
@@ -155,7 +153,7 @@ def add_head(network: StateDict, module: nn.Module, shots: gaze.GazeSamples) -> 
 
 
 def score_heads(
-    module: nn.Module, architecture: str, shots: Shots, seed: int
+    module: "nn.Module", architecture: str, shots: Shots, seed: int
 ) -> Mapping[str, float]:
     """Return the error on the test samples, in degrees, of heads on several features.
 
@@ -180,7 +178,7 @@ Features = Callable[[gaze.GazeSamples], Float64]
 """Describes samples by float64 (n, features)."""
 
 
-def encoder_features(module: nn.Module) -> Features:
+def encoder_features(module: "nn.Module") -> Features:
     """Return the gaze features of an encoder, with the head angles."""
     return lambda own: np.concatenate([files.encode_gaze(module, own.patches), own.head], axis=1)
 

@@ -15,7 +15,7 @@ from tests.pool_server.pool_driver import PoolDriver, pool_in_thread, upload
 
 @pytest.fixture(scope="module")
 def pool(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PoolDriver]:
-    with pool_in_thread(tmp_path_factory.mktemp("pool"), poll_interval_s=0.05) as driver:
+    with pool_in_thread(tmp_path_factory.mktemp("pool")) as driver:
         for site, seed in (("site-a", 1), ("site-b", 4)):
             content = bytes(encode_model(make_predictor(seed)))
             upload(driver.member(site), f"{site}/face", content, file_name="face.dat")

@@ -16,7 +16,7 @@ MIB = 1024**2
 
 
 def test_a_merge_that_needs_too_much_memory_is_ended(tmp_path: Path) -> None:
-    with pool_in_thread(tmp_path, poll_interval_s=0.05, merge_memory_bytes=64 * MIB) as pool:
+    with pool_in_thread(tmp_path, merge_memory_bytes=64 * MIB) as pool:
         member = pool.member("merges")
         version = upload(member, "merges/face", landmark_bytes(1))
         job = wait_for(member, ask(member, recipe_of([version])).json()["merge_id"], OVER)

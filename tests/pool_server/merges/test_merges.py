@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import time
 from pathlib import Path
 from typing import Any
 
@@ -197,11 +196,11 @@ def test_merges_are_seen_by_their_site_alone(
     assert ask(foreign, recipe_of(list(sub_models))).status_code == 403
 
 
+@pytest.mark.usefixtures("no_merge_begins")
 def test_a_waiting_merge_is_cancelled_at_once_and_too_many_are_refused(tmp_path: Path) -> None:
-    with pool_in_thread(tmp_path, poll_interval_s=1000.0, max_open_merges_per_site=1) as pool:
+    with pool_in_thread(tmp_path, max_open_merges_per_site=1) as pool:
         member = pool.member("merges")
         version = upload(member, "merges/face", landmark_bytes(1))
-        time.sleep(0.2)  # the worker looks once at the start
         job = ask(member, recipe_of([version])).json()
         assert job["state"] == "queued"
         assert error_of(ask(member, recipe_of([version]))) == (409, "too_many_merges")
@@ -211,7 +210,7 @@ def test_a_waiting_merge_is_cancelled_at_once_and_too_many_are_refused(tmp_path:
 
 
 def test_a_running_merge_is_cancelled(tmp_path: Path) -> None:
-    with pool_in_thread(tmp_path, poll_interval_s=0.05) as pool:
+    with pool_in_thread(tmp_path) as pool:
         member = pool.member("merges")
         version = upload(member, "merges/face", landmark_bytes(1))
         helper = helper_of(os.getpid())
@@ -228,7 +227,7 @@ def test_a_running_merge_is_cancelled(tmp_path: Path) -> None:
 
 
 def test_a_merge_that_takes_too_long_is_ended(tmp_path: Path) -> None:
-    with pool_in_thread(tmp_path, poll_interval_s=0.05, merge_time_s=0.001) as pool:
+    with pool_in_thread(tmp_path, merge_time_s=0.001) as pool:
         member = pool.member("merges")
         version = upload(member, "merges/face", landmark_bytes(1))
         job = wait_for(member, ask(member, recipe_of([version])).json()["merge_id"], OVER)

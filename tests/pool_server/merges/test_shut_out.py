@@ -75,7 +75,7 @@ def test_a_merge_is_not_published(
     shut_out: Callable[[PoolDriver], None],
     words: str,
 ) -> None:
-    with pool_in_thread(tmp_path, poll_interval_s=0.05) as pool:
+    with pool_in_thread(tmp_path) as pool:
         after(monkeypatch, MODULES[step], step, lambda: shut_out(pool))
         asked = merge_of(join(pool, "merges", "ada"))
         job = wait_for(pool.admin, asked["merge_id"], OVER)

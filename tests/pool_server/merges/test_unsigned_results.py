@@ -40,7 +40,7 @@ def merge_signed(member: httpx.Client) -> dict[str, Any]:
 def test_a_merge_is_a_draft_until_its_site_has_signed_it(
     open_pool: OpenPool, tmp_path: Path
 ) -> None:
-    with open_pool(tmp_path, require_signatures=True, poll_interval_s=0.05) as pool:
+    with open_pool(tmp_path, require_signatures=True) as pool:
         member, other = pool.member("strict"), pool.member("other")
         job = merge_signed(member)
         assert (job["state"], job["refusal"]) == ("finished", None)
@@ -71,7 +71,7 @@ def test_a_merge_is_a_draft_until_its_site_has_signed_it(
 
 
 def test_a_site_merges_its_own_drafts_on(open_pool: OpenPool, tmp_path: Path) -> None:
-    with open_pool(tmp_path, poll_interval_s=0.05) as pool:
+    with open_pool(tmp_path) as pool:
         member = pool.member("drafts")
         inputs = [
             upload(member, f"drafts/face-{seed}", landmark_bytes(seed), draft=draft)

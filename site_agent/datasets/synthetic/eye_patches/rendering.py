@@ -3,8 +3,6 @@
 Brightness is linear, 0 to about 1. Arrays are float32 of shape (frames, rays).
 """
 
-from __future__ import annotations
-
 from copy import copy
 from dataclasses import dataclass
 from typing import Any
@@ -49,7 +47,7 @@ class BallEdges:
     pupil: Float32
 
 
-def paint_skin(surface: Surface, lids: Lids, person: EyePerson, lamp: Lamp) -> Float32:
+def paint_skin(surface: Surface, lids: Lids, person: EyePerson, lamp: "Lamp") -> Float32:
     """Return the skin with its fold, shadows and brow, without lashes."""
     x, y = surface.x, surface.y
     tone = np.full_like(x, person.skin_tone)
@@ -73,7 +71,7 @@ def paint_skin(surface: Surface, lids: Lids, person: EyePerson, lamp: Lamp) -> F
 
 
 def paint_ball(
-    hits: BallHits, edges: BallEdges, eye: EyeShape, lamp: Lamp, direction: Vectors
+    hits: BallHits, edges: BallEdges, eye: EyeShape, lamp: "Lamp", direction: Vectors
 ) -> Float32:
     """Return sclera, iris, pupil, glints and the shadow of the lids, shape (hits,)."""
     below, above, along = edges.below_upper, edges.above_lower, edges.along
@@ -142,7 +140,7 @@ class Lamp:
         self._glints = (recording.glints @ rotation).astype(np.float32)
         self._frame: Any = (slice(None), None)
 
-    def at(self, frame: NDArray[np.intp]) -> Lamp:
+    def at(self, frame: NDArray[np.intp]) -> "Lamp":
         """Return the light for points that are given one by one, with the frames they are in."""
         lamp = copy(self)
         lamp._frame = frame

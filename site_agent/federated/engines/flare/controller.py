@@ -1,7 +1,5 @@
 """The server's part in live rounds: it sends the network, and combines what comes back."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import sys
@@ -125,7 +123,7 @@ class RoundsController(Controller):  # type: ignore[misc]
                 return
 
     def _receive(
-        self, answers: Answers, base: Path, folder: Path
+        self, answers: "Answers", base: Path, folder: Path
     ) -> tuple[dict[str, Path], dict[str, str]]:
         """Write the contributions that fit; return their files, and why sites are left out."""
         digest, network = file_digest(base), cast("StateDict", read_model(base))
@@ -227,7 +225,7 @@ def describe_shortage(files: Collection[str], least_others: Mapping[str, int]) -
 
 
 def _describe(
-    files: Collection[str], answers: Answers, left_out: Mapping[str, str], needed: str = ""
+    files: Collection[str], answers: "Answers", left_out: Mapping[str, str], needed: str = ""
 ) -> str:
     count = count_words(len(files), "usable contribution")
     problems = [f"{site}: {reason}" for site, reason in left_out.items()]

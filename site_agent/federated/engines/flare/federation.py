@@ -1,7 +1,5 @@
 """The submitter's side of live rounds: its connection to the server, and the rounds in blocks."""
 
-from __future__ import annotations
-
 import io
 import json
 import logging
@@ -139,7 +137,7 @@ def hold_rounds(
 
 
 def _wait_for_sites(
-    session: FederationSession, sites: Sequence[str], wait_s: float, progress: Progress
+    session: "FederationSession", sites: Sequence[str], wait_s: float, progress: Progress
 ) -> None:
     """Wait until all sites are connected, or for a time; at least two have to be."""
     until_s = time.monotonic() + wait_s
@@ -156,7 +154,7 @@ def _wait_for_sites(
 
 
 def _hold_block(
-    session: FederationSession,
+    session: "FederationSession",
     sites: Sequence[str],
     federation: FederationFolder,
     *,
@@ -200,7 +198,7 @@ def _hold_block(
 
 
 def _wait_for(
-    session: FederationSession, job: str, rounds: int, on_rounds: Callable[[int], None]
+    session: "FederationSession", job: str, rounds: int, on_rounds: Callable[[int], None]
 ) -> tuple[str, list[str]]:
     """Wait until a job has ended; `on_rounds` is called with the number of its rounds so far."""
     made = 0
@@ -237,7 +235,7 @@ class FederationSession:
                 SUBMITTER, str(kit.folder), timeout=_CONNECT_LIMIT_S
             )
 
-    def __enter__(self) -> FederationSession:
+    def __enter__(self) -> "FederationSession":
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -12,8 +12,6 @@ Else the server could ask for the updates of any number of bases. Every base is 
 (`site_agent.federated.leak_checks`), whichever round it comes from.
 """
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Mapping
@@ -58,7 +56,7 @@ class SiteRules:
         return {_VARIABLE: json.dumps(asdict(self), default=str)}
 
     @classmethod
-    def from_environment(cls, environment: Mapping[str, str]) -> SiteRules:
+    def from_environment(cls, environment: Mapping[str, str]) -> "SiteRules":
         """Return the rules that `environment` wrote."""
         return TypeAdapter(cls).validate_json(environment[_VARIABLE])
 

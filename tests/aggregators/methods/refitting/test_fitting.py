@@ -44,15 +44,15 @@ def reached_by_predictor(
     for tree in range(level.tree_count):
         leaves = np.zeros_like(level.leaves)
         leaves[starts[tree] : ends[tree]] = np.arange(starts[tree], ends[tree])[:, None, None]
-        numbered = ShapePredictor.from_levels(base.initial_shape, [replace(level, leaves=leaves)])
-        predictor = LandmarkPredictor(numbered)
+        numbered = replace(level, leaves=leaves)
         for number, shape in enumerate(shapes):
             image = samples.image_of_sample[number]
             height, width = faces.image_sizes[image]
             first = faces.image_starts[image]
             grey = faces.pixels[first : first + height * width].reshape(height, width)
             box = samples.boxes[number]
-            placed = predictor.predict_from(grey, [box], shape[np.newaxis])[0]
+            predictor = LandmarkPredictor(ShapePredictor.from_levels(shape, [numbered]))
+            placed = predictor.predict(grey, [box])[0]
             moved = (placed - box[:2]) / (box[2:] - box[:2]) - shape
             reached[number, tree] = round(float(moved[0, 0]))
     return reached
