@@ -30,6 +30,16 @@ class Architecture:
     where the gaze is out. ``representation``: eye patches in, patches drawn from their features
     out."""
 
+    def build_empty(self) -> nn.Module:
+        """Return a module whose entries have shapes and types, but no memory.
+
+        To draw initial parameters takes ten times as long as to read those of a file.
+        """
+        import torch
+
+        with torch.device("meta"):
+            return self.build()
+
 
 # Functions, as importing the modules loads torch, which takes seconds.
 def _lenet() -> nn.Module:

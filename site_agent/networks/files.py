@@ -66,18 +66,22 @@ def to_module(network: StateDict, name: str = "the network") -> nn.Module:
         )
     except InvalidInputError as error:
         raise InvalidInputError(f"{name}: {error}") from error
-    module = found.build()
-    for key, expected in module.state_dict().items():
+    module = found.build_empty()
+    wanted = module.state_dict()
+    for key, expected in wanted.items():
         given = network.infos.get(key)
         if given is None or tuple(given.shape) != tuple(expected.shape):
             raise InvalidInputError(
                 f"{name}: entry {key!r} of {found.name}: found "
                 f"{'none' if given is None else list(given.shape)}, expected {list(expected.shape)}"
             )
-    if extra := sorted(set(network.infos) - set(module.state_dict())):
+    if extra := sorted(set(network.infos) - set(wanted)):
         raise InvalidInputError(f"{name}: {found.name} has no entry {extra[0]!r}")
-    values = {key: torch.from_numpy(np.array(network.tensors[key])) for key in network.infos}
-    module.load_state_dict(values)
+    values = {
+        key: torch.from_numpy(np.array(network.tensors[key])).to(expected.dtype)
+        for key, expected in wanted.items()
+    }
+    module.load_state_dict(values, assign=True)
     if found.kind in ("gaze", "representation"):
         # Convolutions and pooling are a third faster with the channels last.
         module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]

@@ -187,9 +187,8 @@ def to_part_module(part: StateDict, cut: Cut, role: Role) -> StagedNetwork:
     import torch
 
     module = _only(build_network(cut.architecture), cut, role)
-    module.load_state_dict(
-        {key: torch.from_numpy(np.array(part.tensors[key])) for key in part.infos}
-    )
+    values = {key: torch.from_numpy(np.array(part.tensors[key])) for key in part.infos}
+    module.load_state_dict(values, assign=True)
     # As whole networks have them: equal layouts give equal sums.
     module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     return module.eval()
@@ -214,13 +213,10 @@ def _part_of(network: StateDict, cut: Cut, role: Role) -> StateDict:
 
 
 def build_network(architecture: str) -> StagedNetwork:
-    """Return an architecture's module; the caller's random numbers go on as before."""
-    import torch
-
+    """Return an architecture's module, without memory for its entries."""
     from site_agent.networks.gaze_modules import StagedNetwork
 
-    with torch.random.fork_rng(devices=[]):
-        module = find_architecture(architecture).build()
+    module = find_architecture(architecture).build_empty()
     assert isinstance(module, StagedNetwork)
     return module
 
@@ -290,7 +286,7 @@ def size_of(cut: Cut) -> CutSize:
     module = build_network(cut.architecture).eval()
     work: dict[str, tuple[int, int]] = {}
     shapes: dict[str, tuple[int, ...]] = {}
-    with torch.inference_mode():
+    with torch.inference_mode(), torch.device("meta"):
         x, head = torch.zeros(1, 1, 36, 60), torch.zeros(1, 2)
         for stage in module.stages:
             with _counting() as counted:

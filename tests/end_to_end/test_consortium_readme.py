@@ -166,7 +166,7 @@ class Machine:
         end = time.monotonic() + 90
         while True:
             try:
-                if httpx.get(address, trust_env=False, timeout=60).status_code == 200:
+                if httpx.get(address, trust_env=False, verify=False, timeout=60).status_code == 200:
                     return
             except httpx.TransportError:
                 pass
