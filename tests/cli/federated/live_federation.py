@@ -48,7 +48,7 @@ class LiveFederation:
         write_samples(self.data, samples.values())
         write_model(new_network("gaze-lenet", 1), self.base)
         self.processes: dict[str, subprocess.Popen[str]] = {}
-        self.port, self.jobs_sent = free_port(), 0
+        self.port = free_port()
         self.provision(self.kits, self.port)
 
     def provision(self, output: Path, port: int) -> None:
@@ -97,11 +97,10 @@ class LiveFederation:
         assert process.returncode == 0, name
         wait_until(lambda: not processes_of(self.kits / name), 30)
 
-    def send_job(self, kind: str) -> Any:
-        """Send a job that is not ours; return its status and details."""
-        words = [self.kits / "submit", self.folder / f"{kind}-{self.jobs_sent}", self.base, kind]
-        self.jobs_sent += 1
-        module = "tests.cli.federated.send_job"
+    def send_jobs(self, *kinds: str) -> Any:
+        """Send jobs that are not ours; return the status and the details of each, by kind."""
+        words = [self.kits / "submit", self.folder / "jobs", self.base, *kinds]
+        module = "tests.cli.federated.send_jobs"
         done = subprocess.run(
             [sys.executable, "-m", module, *map(str, words)],
             cwd=PROJECT_ROOT,

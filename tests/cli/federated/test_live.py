@@ -34,10 +34,8 @@ def test_live_rounds_have_the_digests_of_rounds_in_one_process(tmp_path: Path) -
         assert not (federation.kits / "server" / "contributions").exists()
         with listener() as asked:
             include = f"include http://127.0.0.1:{asked.port}/job.conf"
-            refusals = {
-                kind: federation.send_job(kind)["details"]
-                for kind in ("custom-code", "path", "other-class", include)
-            }
+            sent = federation.send_jobs("custom-code", "path", "other-class", include)
+            refusals = {kind: each["details"] for kind, each in sent.items()}
         assert asked.count == 0
     assert refusals["custom-code"] == ["server: custom/own.py: no part of a block of rounds"]
     assert "base: found '../../../startup/server.key'" in refusals["path"][0]

@@ -1,4 +1,4 @@
-"""Send a job that is not ours: ``send_job.py KIT FOLDER BASE KIND``.
+"""Send jobs that are not ours: ``send_jobs.py KIT FOLDER BASE KIND ...``.
 
 It is a process of its own because FLARE leaves threads in a process that talks to its server.
 """
@@ -8,17 +8,30 @@ from __future__ import annotations
 import json
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from site_agent.errors import FederationError
 from site_agent.federated.engines.flare import jobs
 from site_agent.federated.engines.flare.federation import FederationSession, has_finished
-from site_agent.federated.engines.flare.kits import read_kit
+from site_agent.federated.engines.flare.kits import Kit, read_kit
 from site_agent.federated.plan import make_plan
 
 
-def main(kit_folder: Path, folder: Path, base: Path, kind: str) -> None:
+def main(kit_folder: Path, folder: Path, base: Path, kinds: Sequence[str]) -> None:
+    """Print what became of each kind, by kind."""
     kit = read_kit(kit_folder, "submitter")
+    with FederationSession(kit) as session:
+        found = {
+            kind: send(kit, session, folder / str(place), base, kind)
+            for place, kind in enumerate(kinds)
+        }
+    print(json.dumps(found))
+
+
+def send(
+    kit: Kit, session: FederationSession, folder: Path, base: Path, kind: str
+) -> dict[str, object]:
     jobs.write_job(
         folder,
         make_plan("fedavg", {}, rounds=1),
@@ -47,16 +60,14 @@ def main(kit_folder: Path, folder: Path, base: Path, kind: str) -> None:
         (folder / "site" / "config" / "config_fed_client.json").unlink()
         place = folder / "site" / "config" / "config_fed_client.conf"
         place.write_text(f'include url("{kind.split()[1]}")\nformat_version = 2\n')
-    with FederationSession(kit) as session:
-        try:
-            job = session.submit(folder)
-        except FederationError as error:
-            print(json.dumps({"status": "not accepted", "details": [str(error)]}))
-            return
-        while not has_finished((found := session.status(job))[0]):
-            time.sleep(0.5)
-    print(json.dumps({"status": found[0], "details": found[1]}))
+    try:
+        job = session.submit(folder)
+    except FederationError as error:
+        return {"status": "not accepted", "details": [str(error)]}
+    while not has_finished((found := session.status(job))[0]):
+        time.sleep(0.5)
+    return {"status": found[0], "details": found[1]}
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), Path(sys.argv[2]), Path(sys.argv[3]), sys.argv[4])
+    main(Path(sys.argv[1]), Path(sys.argv[2]), Path(sys.argv[3]), sys.argv[4:])
