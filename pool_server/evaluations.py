@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Collection, Sequence
+from functools import cache
 from statistics import median
 from typing import Annotated
 
@@ -202,6 +203,7 @@ ModelRow = Row[int, str, str, str, str, int]
 CellRow = Row[EvaluationRecord, str, float, float | None, float | None]
 
 
+@cache
 def whole_evaluations() -> Select[EvaluationRecord]:
     return (
         select(EvaluationRecord)

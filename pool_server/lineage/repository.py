@@ -1,6 +1,7 @@
 """Withdrawals, flags and successors in the database."""
 
 from collections.abc import Collection, Sequence
+from functools import cache
 
 from sqlalchemy import Label, Row, Select, and_, bindparam, exists, func, literal, not_, or_, select
 from sqlalchemy.orm import Session, contains_eager, selectinload
@@ -311,10 +312,12 @@ def _named_to(caller: Caller) -> Label[bool]:
     return and_(readable_by(caller)).label("is_named")
 
 
+@cache
 def _standing_versions() -> Select[ModelVersionRecord]:
     return granted_versions().options(*standing_options())
 
 
+@cache
 def _with_versions() -> Select[WithdrawalRecord]:
     return (
         select(WithdrawalRecord)

@@ -26,6 +26,7 @@ FINISHED, FAILED, CANCELLED = "finished", "failed", "cancelled"
 OPEN = (QUEUED, RUNNING)
 
 
+@cache
 def whole_jobs() -> sa.Select[MergeJobRecord]:
     return sa.select(MergeJobRecord).options(
         joinedload(MergeJobRecord.site), joinedload(MergeJobRecord.round)

@@ -3,6 +3,7 @@
 import json
 import secrets
 from collections.abc import Sequence
+from functools import cache
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Query
@@ -64,6 +65,7 @@ def show_fit(
     return fit
 
 
+@cache
 def _with_fingerprints() -> Select[ModelVersionRecord]:
     return bare_versions().options(undefer(ModelVersionRecord.fingerprint_lists))
 

@@ -2,6 +2,7 @@
 
 import secrets
 from datetime import datetime, timedelta
+from functools import cache
 from typing import Annotated
 
 from fastapi import APIRouter, Path, Request
@@ -227,6 +228,7 @@ def _find_shut_out(session: Session, invitation: InvitationRecord) -> str:
     return ""
 
 
+@cache
 def whole_invitations() -> Select[InvitationRecord]:
     """Select invitations with their sites and users, newest first."""
     return (

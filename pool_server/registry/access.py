@@ -151,7 +151,7 @@ def shared_with(site_id: int) -> ColumnElement[bool]:
     return _visible(site_id, curates=False)
 
 
-def known_to(site_id: int) -> ColumnElement[bool]:
+def known_to(site_id: Any) -> ColumnElement[bool]:
     """Return a condition as `readable_by`: what a site may ask for now, or has fetched before.
 
     What the pool has beyond that (private copies of the same file) neither binds a site nor shows

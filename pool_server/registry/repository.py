@@ -3,6 +3,7 @@
 import json
 from collections import defaultdict
 from collections.abc import Callable, Collection, Sequence
+from functools import cache
 from typing import Any, NamedTuple
 
 import sqlalchemy as sa
@@ -35,6 +36,7 @@ Versions = Callable[[], sa.Select[ModelVersionRecord]]
 """A choice of what is loaded with versions: `whole_versions`, `brief_versions`, `bare_versions`."""
 
 
+@cache
 def whole_versions() -> sa.Select[ModelVersionRecord]:
     """Select versions with all that a response needs, in a fixed number of queries."""
     return granted_versions().options(
@@ -56,6 +58,7 @@ def whole_versions() -> sa.Select[ModelVersionRecord]:
     )
 
 
+@cache
 def bare_versions() -> sa.Select[ModelVersionRecord]:
     """Select versions with nothing but their model and its site."""
     return (
@@ -66,6 +69,7 @@ def bare_versions() -> sa.Select[ModelVersionRecord]:
     )
 
 
+@cache
 def granted_versions() -> sa.Select[ModelVersionRecord]:
     """Select versions with their model, its site and its grants."""
     return bare_versions().options(
@@ -73,6 +77,7 @@ def granted_versions() -> sa.Select[ModelVersionRecord]:
     )
 
 
+@cache
 def brief_versions() -> sa.Select[ModelVersionRecord]:
     """Select versions with their merge keys, for callers that need no more."""
     return bare_versions().options(selectinload(ModelVersionRecord.merge_keys))
@@ -203,19 +208,23 @@ def find_original(
     With its model, that with its site and grants. Its publisher says what others may do with
     the file. `other_than` is the id of a version that does not count.
     """
-    query = (
+    wanted = {"digest": digest, "site_id": site_id, "other_than": other_than or 0}
+    return session.scalar(_original(), wanted)
+
+
+@cache
+def _original() -> sa.Select[ModelVersionRecord]:
+    return (
         granted_versions()
         .where(
-            ModelVersionRecord.digest == digest,
+            ModelVersionRecord.digest == sa.bindparam("digest"),
             ModelVersionRecord.state != access.DELETED,
-            access.known_to(site_id),
+            ModelVersionRecord.id != sa.bindparam("other_than"),
+            access.known_to(sa.bindparam("site_id")),
         )
         .order_by(ModelVersionRecord.id)
         .limit(1)
     )
-    if other_than is not None:
-        query = query.where(ModelVersionRecord.id != other_than)
-    return session.scalar(query)
 
 
 def oldest_elsewhere(session: Session, site_id: int, digest: str) -> int | None:
@@ -332,8 +341,10 @@ def list_label_keys(session: Session, caller: Caller) -> list[str]:
     return list(session.scalars(sa.select(keys.c.key).where(is_shown).order_by(keys.c.key)))
 
 
-def get_version(session: Session, version_id: int) -> ModelVersionRecord:
-    return session.scalars(whole_versions().where(ModelVersionRecord.id == version_id)).one()
+def get_version(
+    session: Session, version_id: int, versions: Versions = whole_versions
+) -> ModelVersionRecord:
+    return session.scalars(versions().where(ModelVersionRecord.id == version_id)).one()
 
 
 def lock_state(session: Session, version: ModelVersionRecord) -> None:

@@ -11,8 +11,9 @@ published it first, of those that are known; what others lay on their copies bin
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import UTC, date, datetime
+from functools import cache
 
-from sqlalchemy import ColumnElement, Select, and_, func, literal, or_, select, true
+from sqlalchemy import ColumnElement, Select, and_, bindparam, func, literal, or_, select, true
 from sqlalchemy.orm import Session, aliased
 
 from pool_server.database.records import (
@@ -41,7 +42,9 @@ def known_terms(session: Session, digests: Collection[str], site_id: int) -> dic
     empty set.
     """
     found: dict[str, set[Term]] = {}
-    rows = session.execute(_terms_that_count(site_id), {"digests": list(digests)})
+    if not digests:
+        return found
+    rows = session.execute(_terms_that_count(), {"digests": list(digests), "site_id": site_id})
     for digest, code, detail in rows:
         terms = found.setdefault(digest, set())
         if code is not None:
@@ -166,8 +169,8 @@ def _terms_of_copies(
 ) -> set[Term] | None:
     """Return the terms of the same file elsewhere in the pool; None where it is nowhere else."""
     rows = session.execute(
-        _terms_that_count(site_id).where(ModelVersionRecord.id != version.id),
-        {"digests": [version.digest]},
+        _terms_that_count().where(ModelVersionRecord.id != version.id),
+        {"digests": [version.digest], "site_id": site_id},
     ).all()
     if not rows:
         return None
@@ -176,12 +179,14 @@ def _terms_of_copies(
     }
 
 
-def _terms_that_count(site_id: int) -> Select[str, str | None, str | None]:
+@cache
+def _terms_that_count() -> Select[str, str | None, str | None]:
     """Select (digest, code, detail): what the first site said of files, and what a site itself.
 
-    The files are those of the parameter ``digests``. A version without terms has one row without
-    a code.
+    The files are those of the parameter ``digests``, the site that of ``site_id``. A version
+    without terms has one row without a code.
     """
+    site_id = bindparam("site_id")
     oldest = (
         select(ModelVersionRecord.digest, func.min(ModelVersionRecord.id).label("version_id"))
         .join(ModelVersionRecord.model)

@@ -1,6 +1,7 @@
 """Rounds in the database, and as their participants see them."""
 
 from datetime import datetime
+from functools import cache
 from typing import Any, cast
 
 import sqlalchemy as sa
@@ -29,6 +30,7 @@ FEWEST_CONTRIBUTIONS = 2
 """The result of one contribution would show that contribution, whatever its site asks."""
 
 
+@cache
 def whole_rounds() -> sa.Select[RoundRecord]:
     """Select rounds with all that a response needs, in a fixed number of queries."""
     to_site = joinedload(ModelVersionRecord.model).joinedload(ModelRecord.site)

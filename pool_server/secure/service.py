@@ -9,6 +9,7 @@ only sees to it that a site posts in its own name, once in each phase, and not w
 import hashlib
 from collections.abc import Sequence
 from datetime import datetime, timedelta
+from functools import cache
 from typing import TypeVar
 
 from sqlalchemy import Select, delete, func, select, update
@@ -180,6 +181,7 @@ def _round_key(found: SecureSessionRecord) -> str | None:
     return None if found.round is None else found.round.key
 
 
+@cache
 def whole_sessions() -> Select[SecureSessionRecord]:
     """Select sessions with all that a response needs."""
     return select(SecureSessionRecord).options(

@@ -115,16 +115,15 @@ def add_version(
     if inputs:
         limit_withdrawals(session, upload.site_id, version.digest, inputs)
     flag_published(session, caller, version)
-    session.expire(version)
-    published = repository.get_version(session, version.id)
+    # What follows is about addresses; whether it holds what was withdrawn matters to successors.
+    is_successor = recipe is not None and recipe.successor_of is not None
+    needed = repository.whole_versions if is_successor else repository.granted_versions
+    repository.get_version(session, version.id, needed)
     if recipe is not None:
-        link_published(session, caller, published, recipe)
-    notify_owners(session, published, recipe)
-    if upload.statement is None:
-        return published
-    attach_upload(session, caller, published, upload)
-    session.expire(published)
-    return repository.get_version(session, version.id)
+        link_published(session, caller, version, recipe)
+    notify_owners(session, version, recipe)
+    attach_upload(session, caller, version, upload)
+    return version
 
 
 def _find_or_make_model(

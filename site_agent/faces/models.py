@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -95,7 +96,7 @@ def open_detector(path: Path | str | None = None) -> FaceDetector:
     import dlib
 
     if path is None:
-        native = dlib.get_frontal_face_detector()
+        native = _stock_detector()
         width = int(native.detection_window_width)
         return FaceDetector(STOCK_NAME, None, int(native.num_detectors), width, 0, native)
     path = Path(path)
@@ -112,6 +113,14 @@ def open_detector(path: Path | str | None = None) -> FaceDetector:
         default_upsample=model.upsampling or 0,
         _native=native,
     )
+
+
+@cache
+def _stock_detector() -> Any:
+    # To open it takes half a second. dlib holds the interpreter's lock while one runs.
+    import dlib
+
+    return dlib.get_frontal_face_detector()
 
 
 def _read_detector(path: Path) -> FhogDetector:
