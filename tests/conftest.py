@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -88,9 +89,14 @@ def postgres() -> PostgresServer:
 
 
 @pytest.fixture(scope="session")
-def swift() -> S3Server:
+def swift() -> Iterator[S3Server]:
     """A real S3 server that all tests share; each makes a bucket of its own in it."""
-    return shared_swift()
+    import botocore.session
+
+    # Each client of boto3 reads what S3 is anew otherwise, for a third of a second.
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("botocore.session.create_loader", cache(botocore.session.create_loader))
+        yield shared_swift()
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -98,7 +98,7 @@ class Federation:
 @pytest.mark.parametrize(
     ("rounds", "kills"),
     [
-        pytest.param(2, ({"site"}, {"pool"}), id="twice"),
+        pytest.param(2, ({"site"}, {"pool"}), id="twice", marks=pytest.mark.slow),
         pytest.param(
             10,
             ({"site", "pool"},) * 10,

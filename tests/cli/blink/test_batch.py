@@ -111,6 +111,7 @@ def test_a_conclusion_under_several_criteria(
     assert poolctl(*compare, "--criteria", "fec:many").code == 2
 
 
+@pytest.mark.slow
 def test_a_study_with_bids_names_and_nwb(tmp_path: Path, poolctl: Run) -> None:
     pynwb = pytest.importorskip("pynwb", reason="pynwb is not installed")
     rows = ["session,trace,trials,participant,session_number,age,sex,nwb,cs_channel,task"]

@@ -58,6 +58,7 @@ def start(poolctl: Run, base: str, *words: object) -> str:
     return poolctl(*asked, *words, "-q").out.strip()
 
 
+@pytest.mark.slow
 def test_three_rounds_of_fedadam_equal_merge_by_hand(
     site: Site, gaze: dict[str, Path], tmp_path: Path
 ) -> None:

@@ -53,6 +53,7 @@ def test_many_threads_at_once_each_get_their_own_answer(tmp_path: Path, model_fi
         assert list(threads.map(look, range(16))) == [False, True] * 8
 
 
+@pytest.mark.slow
 def test_a_server_with_many_files_open_checks_as_well(model_file: Path) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard != resource.RLIM_INFINITY and hard < 2000:

@@ -115,6 +115,7 @@ def test_from_search_to_a_merged_model(filled: PoolDriver, open_page: Open) -> N
     page.go_back()
 
 
+@pytest.mark.slow
 def test_the_same_without_script(filled: PoolDriver, open_page: Open) -> None:
     page = open_page(filled.secret("web-b", "contributor"), java_script_enabled=False)
     page.goto("/models?label=population%3Dinfant&kind=ert")
@@ -184,6 +185,7 @@ def test_an_upload_by_drop_goes_on_where_it_was_broken_off(
     assert len(again) == len({*sent}) - 3
 
 
+@pytest.mark.slow
 def test_a_withdrawal_shows_first_whom_it_concerns(filled: PoolDriver, open_page: Open) -> None:
     client = filled.member("web-a")
     old = upload(client, "web-a/old", landmark_bytes(7310))
@@ -233,6 +235,7 @@ def test_a_fresh_pool_from_its_link_to_a_member_with_a_token(
     assert page.inner_text("#secret").startswith("pool_")
 
 
+@pytest.mark.slow
 def test_a_round_is_seen_through(filled: PoolDriver, open_page: Open) -> None:
     base, address = upload_base(filled, "web-round", 7320)
     started = start_round(filled, address, ("web-b", "web-e", "web-f"))

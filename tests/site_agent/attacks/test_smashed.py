@@ -57,7 +57,7 @@ def test_noise_hides_what_smashed_data_show_and_averaging_brings_it_back(
     assert hidden.results["A"].facts()["gaze_error_deg"] is None
 
 
-@pytest.mark.parametrize("name", ["pool2", "fc1"])
+@pytest.mark.parametrize("name", [pytest.param("pool2", marks=pytest.mark.slow), "fc1"])
 def test_every_cut_has_its_decoder(eyes: tuple[GazeSamples, GazeSamples], name: str) -> None:
     shadow, victims = eyes
     cut = find_cut("gaze-lenet", name)

@@ -67,7 +67,13 @@ SESSIONS = {
 }
 
 
-@pytest.mark.parametrize("trace", SESSIONS.values(), ids=SESSIONS)
+@pytest.mark.parametrize(
+    "trace",
+    [
+        pytest.param(each, id=name, marks=[pytest.mark.slow] if name == "three-hours" else [])
+        for name, each in SESSIONS.items()
+    ],
+)
 @pytest.mark.parametrize(
     "output",
     [output for output in OUTPUTS if output.name not in ON_REQUEST],

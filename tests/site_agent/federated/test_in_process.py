@@ -42,7 +42,7 @@ def rounds_with_files(plan: FederationPlan, folder: Path) -> list[tuple[str, dic
     return found
 
 
-@pytest.mark.parametrize("method", ["fedadam", "krum"])
+@pytest.mark.parametrize("method", ["fedadam", pytest.param("krum", marks=pytest.mark.slow)])
 def test_rounds_in_memory_give_the_digests_of_those_with_files(method: str, tmp_path: Path) -> None:
     plan = make_plan(method, OPTIONS, rounds=2)
     backwards = dict(reversed(small_sites().items()))

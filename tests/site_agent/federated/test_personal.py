@@ -31,8 +31,12 @@ def hold(method: str, rounds: int = 2, **options: float) -> list[HeldRound]:
 
 @pytest.mark.parametrize(
     ("method", "options"),
-    [("fedcpf", {"rho": 0}), ("fedselect", {"rho": 0, "every": 1}), ("fedprox", {"mu": 0})],
-)  # fmt: skip
+    [
+        ("fedcpf", {"rho": 0}),
+        pytest.param("fedselect", {"rho": 0, "every": 1}, marks=pytest.mark.slow),
+        pytest.param("fedprox", {"mu": 0}, marks=pytest.mark.slow),
+    ],
+)
 def test_a_method_that_keeps_nothing_gives_the_bytes_of_fedavg(
     method: str, options: dict[str, float]
 ) -> None:

@@ -18,7 +18,10 @@ from tests.site_agent.federated.small_sites import small_sites
 OPTIONS = {"batch_size": 8, "learning_rate": 0.01}
 
 
-@pytest.mark.parametrize(("method", "mean"), [("fedadam", "sites"), ("fedper", "samples")])
+@pytest.mark.parametrize(
+    ("method", "mean"),
+    [pytest.param("fedadam", "sites", marks=pytest.mark.slow), ("fedper", "samples")],
+)
 def test_secure_rounds_give_the_networks_of_plain_ones(method: str, mean: str) -> None:
     plan = make_plan(method, {**OPTIONS, "mean": mean}, rounds=2)
     base = new_network("gaze-lenet")

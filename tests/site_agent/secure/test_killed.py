@@ -139,12 +139,7 @@ def _sum_after_a_kill(folder: Path, killed: str, phase: str, moment: str) -> Non
 
 @pytest.mark.parametrize(
     ("killed", "phase", "moment"),
-    [
-        ("server-0", "opening", MOMENTS[1]),
-        ("server-1", "commit", MOMENTS[0]),
-        ("lab-1", "tag", MOMENTS[1]),
-        ("lab-2", "share", MOMENTS[1]),
-    ],
+    [("server-0", "opening", MOMENTS[1]), ("lab-2", "share", MOMENTS[1])],
 )
 def test_a_killed_party_goes_on(folder: Path, killed: str, phase: str, moment: str) -> None:
     _sum_after_a_kill(folder, killed, phase, moment)

@@ -96,7 +96,6 @@ def test_one_site_trains_as_the_undivided_network(cut: str, optimiser: Optimiser
     ("cut", "optimiser"),
     [
         ("pool1", "adam"),
-        ("u", "sgd"),
         *(
             pytest.param(cut, optimiser, marks=pytest.mark.slow)
             for cut in LENET_CUTS

@@ -29,10 +29,10 @@ def _one_way_to_compute() -> object:
     ("cut", "variant", "optimiser"),
     [
         ("u", "v1", "adam"),
-        ("pool1", "v2", "sgd"),
         *(
             pytest.param(*case, marks=pytest.mark.slow)
             for case in (
+                ("pool1", "v2", "sgd"),
                 ("pool1", "v1", "sgd"),
                 ("pool2", "v1", "adam"),
                 ("fc1", "v1", "sgd"),

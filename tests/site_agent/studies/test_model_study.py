@@ -174,6 +174,7 @@ def test_a_second_run_does_nothing(study: Path, faces: Faces) -> None:
     assert before == {path: path.stat().st_mtime_ns for path in (study / "models").iterdir()}
 
 
+@pytest.mark.slow
 def test_what_is_gone_or_damaged_is_made_again(
     study: Path, faces: Faces, finished: StudyOutcome
 ) -> None:
@@ -197,6 +198,7 @@ def test_what_is_gone_or_damaged_is_made_again(
     assert not list((study / ".study" / "work").iterdir())
 
 
+@pytest.mark.slow
 def test_other_settings_repeat_only_what_they_touch(study: Path, faces: Faces) -> None:
     refinement = replace(LANDMARKS.refinement, rounds=1)
     done, ended = again(study, faces, replace(LANDMARKS, refinement=refinement))

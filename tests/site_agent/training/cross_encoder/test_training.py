@@ -140,6 +140,7 @@ def test_what_cannot_be_trained_is_refused_by_name(
     assert not output.exists()
 
 
+@pytest.mark.slow
 def test_rounds_train_encoders_that_sites_accept_again(eyes: dict[str, GazeSamples]) -> None:
     base = new_network("cross-encoder-small", 1)
     plan = make_plan("fedavg", {"batch_size": 8, "epochs": 2}, rounds=2)

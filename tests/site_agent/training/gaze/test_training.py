@@ -75,6 +75,7 @@ def test_an_interrupted_training_goes_on_to_the_same_network(
     assert output.read_bytes() == trained.model_path.read_bytes()
 
 
+@pytest.mark.slow
 def test_a_killed_training_goes_on_to_the_same_network(eyes: GazeDataset, tmp_path: Path) -> None:
     whole, output = tmp_path / "whole.safetensors", tmp_path / "killed.safetensors"
     settings = GazeSettings(
