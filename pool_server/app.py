@@ -32,7 +32,7 @@ from pool_server.rounds.finishing import finish_round
 from pool_server.settings import PoolSettings
 from pool_server.signatures import keys, statements
 from pool_server.storage import open_storage
-from pool_server.transfers.checking import CheckSlots
+from pool_server.transfers.check_slots import CheckSlots
 from pool_server.transfers.service import recover_uploads, sweep_uploads
 
 API_PREFIX = "/api/v1"

@@ -97,10 +97,15 @@ class LandmarkPredictor:
         """
         image, checked = to_grey(grey), check_boxes(boxes)
         starts = np.broadcast_to(self.initial_shape, (len(checked), self.part_count, 2))
-        return _to_pixels(self._run(image, checked, starts), checked)
+        return _to_pixels(self.move(image, checked, starts), checked)
 
-    def _run(self, grey: UInt8, boxes: Float64, starts: Float32) -> Float64:
-        """Return the final shapes in box coordinates, averaged over the members."""
+    def move(self, grey: UInt8, boxes: Float64, starts: Float32) -> Float64:
+        """Return the final shapes (faces, parts, 2), averaged over the members.
+
+        `starts`, of that shape, are where they begin. Both are in box coordinates: (0, 0) is the
+        top left corner, (1, 1) the bottom right one. `grey` and `boxes` are as `predict` checks
+        them.
+        """
         from aggregators.predictors.cascade_kernel import CascadeArrays, run_faces
 
         mean: Float64 = np.zeros(starts.shape, dtype=np.float64)

@@ -22,7 +22,7 @@ from pool_server.rounds.contributing import Contributions, check_sum_of_servers,
 from pool_server.rounds.finishing import request_finish
 from pool_server.rounds.methods import find_round_method
 from pool_server.rounds.repository import describe_round, has_enough, missing_sites, state_of
-from pool_server.transfers.checking import Checks
+from pool_server.transfers.check_slots import Checks
 from pool_server.transfers.endpoints import UploadId
 from pool_server.transfers.receiving import announce_upload, complete_upload
 from pool_server.transfers.service import describe_upload, get_upload

@@ -21,7 +21,7 @@ from pool_server.people.usage import require_room
 from pool_server.rounds.repository import is_needed
 from pool_server.secure import service
 from pool_server.transfers import receiving
-from pool_server.transfers.checking import Checks
+from pool_server.transfers.check_slots import Checks
 from pool_server.transfers.endpoints import UploadId
 from pool_server.transfers.service import describe_upload
 from pool_server.wire import rounds as secure

@@ -17,7 +17,7 @@ from pool_server.people.sites import get_site
 from pool_server.storage import PartWriter
 from pool_server.storage.contract import PartPlan
 from pool_server.transfers import repository, service
-from pool_server.transfers.checking import Checks
+from pool_server.transfers.check_slots import Checks
 from pool_server.transfers.receiving import announce_upload, complete_upload
 from pool_server.transfers.versions import Versions, with_canonical_recipe
 from pool_server.wire import uploads

@@ -113,14 +113,6 @@ class TestEnsembles:
         np.testing.assert_allclose(mean, 0.25 * one + 0.75 * two, rtol=1e-12)
 
 
-class TestStartingShapes:
-    def test_the_initial_shape_is_where_predict_starts(self) -> None:
-        predictor = LandmarkPredictor(make_predictor(1))
-        starts = predictor.initial_shape[np.newaxis]
-        expected = predictor.predict(GREY, [BOX])
-        assert np.array_equal(predictor.predict_from(GREY, [BOX], starts), expected)
-
-
 class TestRefusals:
     @pytest.mark.parametrize(
         "box", [[5, 5, 5, 9], [9, 5, 5, 9], [5, 9, 9, 5], [0, 0, np.nan, 9], [0, 0, np.inf, 9]]

@@ -44,17 +44,16 @@ def reached_by_predictor(
     for tree in range(level.tree_count):
         leaves = np.zeros_like(level.leaves)
         leaves[starts[tree] : ends[tree]] = np.arange(starts[tree], ends[tree])[:, None, None]
-        numbered = replace(level, leaves=leaves)
+        numbered = ShapePredictor.from_levels(base.initial_shape, [replace(level, leaves=leaves)])
+        predictor = LandmarkPredictor(numbered)
         for number, shape in enumerate(shapes):
             image = samples.image_of_sample[number]
             height, width = faces.image_sizes[image]
             first = faces.image_starts[image]
             grey = faces.pixels[first : first + height * width].reshape(height, width)
             box = samples.boxes[number]
-            predictor = LandmarkPredictor(ShapePredictor.from_levels(shape, [numbered]))
-            placed = predictor.predict(grey, [box])[0]
-            moved = (placed - box[:2]) / (box[2:] - box[:2]) - shape
-            reached[number, tree] = round(float(moved[0, 0]))
+            moved = predictor.move(grey, box[np.newaxis], shape[np.newaxis].astype(np.float32))[0]
+            reached[number, tree] = round(float((moved - shape)[0, 0]))
     return reached
 
 
@@ -96,9 +95,8 @@ def test_samples_go_where_the_predictor_would_take_them(jitter: float) -> None:
         first = faces.image_starts[image]
         grey = faces.pixels[first : first + height * width].reshape(height, width)
         box = samples.boxes[number]
-        placed = predictor.predict_from(grey, [box], samples.starts[number : number + 1])[0]
-        moved = fit.shapes[number] * (box[2:] - box[:2]) + box[:2]
-        np.testing.assert_allclose(moved, placed, rtol=0, atol=1e-9)
+        moved = predictor.move(grey, box[np.newaxis], samples.starts[number : number + 1])[0]
+        np.testing.assert_allclose(fit.shapes[number], moved, rtol=0, atol=1e-9)
 
 
 @pytest.mark.parametrize("mode_share", [0.0, 0.5, 1.0])
