@@ -115,6 +115,7 @@ def test_what_is_uploaded_through_one_is_downloaded_through_the_other(pair: Pair
     assert other.get("/api/v1/models/both/gaze/versions/1/content").content == content
 
 
+@pytest.mark.slow
 def test_one_is_killed_in_the_middle_of_an_upload_and_of_a_download(
     pair: Pair, tmp_path: Path
 ) -> None:

@@ -60,7 +60,7 @@ def test_killed_while_a_part_arrives(tmp_path: Path) -> None:
         assert client.get("/api/v1/models/admin/gaze/versions/1/content").content == content
 
 
-@pytest.mark.parametrize("moment", ["checking", "published"])
+@pytest.mark.parametrize("moment", [pytest.param("checking", marks=pytest.mark.slow), "published"])
 def test_killed_while_completing(tmp_path: Path, moment: str) -> None:
     content = network_bytes(ENTRIES)
     with (

@@ -92,7 +92,7 @@ def test_without_noise_and_bounds_it_is_plain_sgd(
 
 @pytest.mark.parametrize("covers", ["client", "person"])
 def test_noise_reaches_the_parts_that_it_covers(covers: str) -> None:
-    plan = plan_of(covers, rounds=1)
+    plan = plan_of(covers)
     base = new_network("gaze-lenet", 1)
     first, again = (next(iter(run_split_rounds(base, small_sites(), plan))) for _ in range(2))
     assert (first.client.digest, first.server.digest) == (again.client.digest, again.server.digest)
