@@ -1,7 +1,5 @@
 """``poolctl dataset split`` and ``convert``: data sets made from others."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import replace
 from itertools import chain
@@ -183,14 +181,14 @@ def convert(
     return Reply(data, [f"{output}  ({counted})", *words], [str(output)])
 
 
-def _copies(faces: FaceDataset, path: Path) -> Iterable[tuple[Path, Path]]:
+def _copies(faces: "FaceDataset", path: Path) -> Iterable[tuple[Path, Path]]:
     """Where images are copied from and to, beside annotations at `path`."""
     from site_agent.datasets.conversion import copy_places
 
     return copy_places(faces, path.with_suffix("")).items()
 
 
-def _write_imglab(faces: FaceDataset, path: Path, *, copy: bool) -> FaceDataset:
+def _write_imglab(faces: "FaceDataset", path: Path, *, copy: bool) -> "FaceDataset":
     from site_agent.datasets.conversion import copy_images
     from site_agent.datasets.imglab_xml import write_imglab_xml
 
@@ -201,8 +199,8 @@ def _write_imglab(faces: FaceDataset, path: Path, *, copy: bool) -> FaceDataset:
 
 
 def _rebox(
-    invocation: Invocation, faces: FaceDataset, detector: str | None, upsample: int
-) -> tuple[FaceDataset, dict[str, Any]]:
+    invocation: Invocation, faces: "FaceDataset", detector: str | None, upsample: int
+) -> "tuple[FaceDataset, dict[str, Any]]":
     from site_agent.datasets.conversion import rebox_dataset
     from site_agent.faces.models import open_detector
     from site_agent.pictures.images import read_image
@@ -225,7 +223,7 @@ def _rebox(
     return done.dataset, told
 
 
-def _boxes_around(faces: FaceDataset, margin: float) -> FaceDataset:
+def _boxes_around(faces: "FaceDataset", margin: float) -> "FaceDataset":
     import numpy as np
 
     from site_agent.datasets.pts_files import box_around
@@ -240,7 +238,7 @@ def _boxes_around(faces: FaceDataset, margin: float) -> FaceDataset:
     return faces.with_boxes(boxed)
 
 
-def _with_parts(faces: FaceDataset, words: str) -> FaceDataset:
+def _with_parts(faces: "FaceDataset", words: str) -> "FaceDataset":
     from site_agent.datasets.conversion import choose_parts
     from site_agent.datasets.landmark_schemes import PART_GROUPS, expand_parts
     from site_agent.datasets.records import part_names

@@ -3,8 +3,6 @@
 A new network and the rounds on one machine are here; the processes of live rounds are in `live`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -161,7 +159,7 @@ def simulate(
 
 def _plans(
     methods: Sequence[str], rounds: int, cohort: float, given: dict[str, str]
-) -> list[FederationPlan]:
+) -> "list[FederationPlan]":
     """Return the plan of each method; an option of one method goes to that method only."""
     from aggregators.methods.registry import find_method
     from site_agent.federated.plan import make_plan
@@ -182,12 +180,12 @@ def _plans(
 
 
 def _simulate(
-    plans: Sequence[FederationPlan],
+    plans: "Sequence[FederationPlan]",
     output: Path,
-    data: DividedData,
-    network: StateDict,
+    data: "DividedData",
+    network: "StateDict",
     report: Report,
-) -> list[History]:
+) -> "list[History]":
     from site_agent.federated.engines.simulation_folder import open_run
     from site_agent.federated.engines.simulator import simulate, simulator_workers
     from site_agent.runs import part_of
@@ -200,7 +198,7 @@ def _simulate(
     return done
 
 
-def _plot(done: Sequence[History], reference: PersonScores, path: Path) -> None:
+def _plot(done: "Sequence[History]", reference: "PersonScores", path: Path) -> None:
     from site_agent.evaluation.plots import plot_scores_over_passes
     from site_agent.federated.tasks import PersonScores
 
@@ -218,7 +216,7 @@ def _plot(done: Sequence[History], reference: PersonScores, path: Path) -> None:
 
 
 def _noise(
-    plans: Sequence[FederationPlan], data: DividedData, network: StateDict, *, is_new: bool
+    plans: "Sequence[FederationPlan]", data: "DividedData", network: "StateDict", *, is_new: bool
 ) -> list[str]:
     """Say how much noise of differential privacy the results will have."""
     private = [plan for plan in plans if plan.training.dp_epsilon is not None]
@@ -244,7 +242,7 @@ def _noise(
 
 
 def _describe_plan(
-    plans: Sequence[FederationPlan], data: DividedData, noise: Sequence[str]
+    plans: "Sequence[FederationPlan]", data: "DividedData", noise: Sequence[str]
 ) -> Reply:
     held_out = 0 if data.held_out is None else len(data.held_out)
     rows = [[site, str(len(each.persons)), str(each.samples)] for site, each in data.sites.items()]
@@ -262,7 +260,7 @@ def _describe_plan(
     )
 
 
-def _reply(done: Sequence[History], output: Path, data: DividedData) -> Reply:
+def _reply(done: "Sequence[History]", output: Path, data: "DividedData") -> Reply:
     from site_agent.federated.tasks import PersonScores
 
     networks = [
@@ -291,7 +289,7 @@ def _reply(done: Sequence[History], output: Path, data: DividedData) -> Reply:
     return Reply(facts, text, [str(network) for network in networks])
 
 
-def _verdict(found: Mapping[str, PersonScores], reference: PersonScores) -> str:
+def _verdict(found: "Mapping[str, PersonScores]", reference: "PersonScores") -> str:
     """Say which method is best, and whether it is better than knowing no picture."""
     measure, sign = reference.measure, 1 if reference.measure.larger_is_better else -1
     best = max(found, key=lambda name: sign * found[name].mean)
@@ -304,7 +302,7 @@ def _verdict(found: Mapping[str, PersonScores], reference: PersonScores) -> str:
 
 
 def _table(
-    found: Mapping[str, PersonScores], reference: PersonScores, passes: Mapping[str, int]
+    found: "Mapping[str, PersonScores]", reference: "PersonScores", passes: Mapping[str, int]
 ) -> TableText:
     rows = []
     for name, scores in {**found, reference.measure.reference: reference}.items():

@@ -1,7 +1,5 @@
 """Words that name a model: a file here, or an address in the pool."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -42,7 +40,7 @@ class ModelFile:
 
     word: str
     path: Path
-    version: ModelVersionResponse | None = None
+    version: "ModelVersionResponse | None" = None
 
 
 def is_address(word: str) -> bool:
@@ -98,7 +96,7 @@ def model_files(
     return [found[word] for word in words]
 
 
-def _version(pool: PoolClient, word: str) -> ModelVersionResponse:
+def _version(pool: "PoolClient", word: str) -> "ModelVersionResponse":
     try:
         return pool.version(word)
     except (NotFoundError, NotLoggedInError) as error:
@@ -114,7 +112,7 @@ def model_file(invocation: Invocation, word: str) -> ModelFile:
     return model_files(invocation, [word])[0]
 
 
-def known_version(file: ModelFile) -> ModelVersionResponse | None:
+def known_version(file: ModelFile) -> "ModelVersionResponse | None":
     """Return what the pool says of a file: also of a local one that was downloaded from it."""
     from aggregators.formats import file_digest
     from pool_server.wire.models import ModelVersionResponse
@@ -130,7 +128,9 @@ def known_version(file: ModelFile) -> ModelVersionResponse | None:
     return ModelVersionResponse.model_validate(matching[0]) if matching else None
 
 
-def fetch(invocation: Invocation, pool: PoolClient, version: ModelVersionResponse) -> Downloaded:
+def fetch(
+    invocation: Invocation, pool: "PoolClient", version: "ModelVersionResponse"
+) -> "Downloaded":
     """Bring one version into the cache, with a progress bar; warn of one that was withdrawn."""
     with goes_on_when_repeated(), invocation.progress(f"download {version.address}") as report:
         downloaded = pool.fetch(version, progress=report)
@@ -139,7 +139,7 @@ def fetch(invocation: Invocation, pool: PoolClient, version: ModelVersionRespons
     return downloaded
 
 
-def warn_of_standing(invocation: Invocation, version: ModelVersionResponse) -> None:
+def warn_of_standing(invocation: Invocation, version: "ModelVersionResponse") -> None:
     """Say so if a version was withdrawn, or holds something that was."""
     from site_agent.pool.restrictions import warning_of
 
@@ -147,7 +147,7 @@ def warn_of_standing(invocation: Invocation, version: ModelVersionResponse) -> N
         invocation.warn(warning)
 
 
-def note_signature(invocation: Invocation, signature: Verification) -> None:
+def note_signature(invocation: Invocation, signature: "Verification") -> None:
     """Say what should be known of a signature: a key met for the first time, a doubt."""
     if signature.note:
         invocation.note(signature.note)
@@ -155,7 +155,7 @@ def note_signature(invocation: Invocation, signature: Verification) -> None:
         invocation.warn(signature.warning)
 
 
-def file_name_of(version: ModelVersionResponse) -> str:
+def file_name_of(version: "ModelVersionResponse") -> str:
     """Return what a downloaded version is called: ``SITE--NAME--vN.suffix``."""
     suffix = SUFFIX_OF_FORMAT.get(version.format) or Path(version.file_name).suffix
     return f"{version.site}--{version.name}--v{version.version}{suffix}"

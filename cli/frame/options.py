@@ -15,8 +15,6 @@ A parameter of such a type, ``listing: Listing``, stands for all of its options 
 function receives an instance. Sequences default to ``()``, in groups and elsewhere.
 """
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Callable, Sequence
 from copy import copy
@@ -41,6 +39,23 @@ _LETTERS = {
 """The options with a letter, the same for all commands."""
 
 
+def Option(  # noqa: N802
+    text: str,
+    metavar: str | None = None,
+    *,
+    name: str | None = None,
+    min: float | None = None,  # noqa: A002
+    max: float | None = None,  # noqa: A002
+    panel: str | None = None,
+) -> Any:
+    """Declare an option in an `Annotated` type: ``Annotated[int, Option("Seed.", "N", min=0)]``.
+
+    It is named like its parameter unless `name` says otherwise; paths are ``FILE`` by default.
+    """
+    names = () if name is None else (name,)
+    return typer.Option(*names, metavar=metavar, help=text, min=min, max=max, rich_help_panel=panel)
+
+
 @dataclass(frozen=True)
 class _ConventionOptions:
     """The options that every command has."""
@@ -58,23 +73,6 @@ class _ConventionOptions:
     def conventions(self) -> Conventions:
         """Return them as an `Invocation` needs them."""
         return Conventions(self.as_json, self.quiet, not self.no_progress, self.profile, self.debug)
-
-
-def Option(  # noqa: N802
-    text: str,
-    metavar: str | None = None,
-    *,
-    name: str | None = None,
-    min: float | None = None,  # noqa: A002
-    max: float | None = None,  # noqa: A002
-    panel: str | None = None,
-) -> Any:
-    """Declare an option in an `Annotated` type: ``Annotated[int, Option("Seed.", "N", min=0)]``.
-
-    It is named like its parameter unless `name` says otherwise; paths are ``FILE`` by default.
-    """
-    names = () if name is None else (name,)
-    return typer.Option(*names, metavar=metavar, help=text, min=min, max=max, rich_help_panel=panel)
 
 
 def Argument(text: str, metavar: str | None = None) -> Any:  # noqa: N802

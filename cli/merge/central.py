@@ -1,7 +1,5 @@
 """``poolctl merges``: merges that the pool makes, for sites that would rather not."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Mapping, Sequence
@@ -124,7 +122,7 @@ def cancel(invocation: Invocation, merge_id: _MergeArgument) -> Reply:
     return Reply(found, f"merge {merge_id} {words}", [found.merge_id])
 
 
-def note_unsigned(invocation: Invocation, pool: PoolClient, made: ModelVersionResponse) -> None:
+def note_unsigned(invocation: Invocation, pool: "PoolClient", made: "ModelVersionResponse") -> None:
     """Say what is left to do for others to see, and trust, what the pool made."""
     address = made.address
     if made.signed_by is None and pool.signatures.signing_key(made.site) is not None:
@@ -144,7 +142,7 @@ def _checked_id(text: str) -> str:
     return text
 
 
-def _recipe_of_words(pool: PoolClient, words: list[str], how: MergeOptions) -> Recipe:
+def _recipe_of_words(pool: "PoolClient", words: list[str], how: MergeOptions) -> Recipe:
     """Return the recipe that the words mean, its inputs by digest as the pool has them now."""
     from aggregators.methods import RecipeInput, RecipeMethod
 
@@ -178,7 +176,7 @@ def _recipe_of_words(pool: PoolClient, words: list[str], how: MergeOptions) -> R
     )
 
 
-def _row(found: MergeJobResponse) -> list[str]:
+def _row(found: "MergeJobResponse") -> list[str]:
     state = f"{found.state} {found.progress:.0%}" if found.state == "running" else found.state
     return [
         found.merge_id,
@@ -191,7 +189,7 @@ def _row(found: MergeJobResponse) -> list[str]:
     ]
 
 
-def _description(found: MergeJobResponse) -> list[TableText]:
+def _description(found: "MergeJobResponse") -> list[TableText]:
     rows = [
         ["merge", found.merge_id],
         ["state", found.state],
@@ -222,14 +220,14 @@ _OF_EVERY_STEP = ("intended_use", "draft", "despite_withdrawal")
 class Order:
     """Merges that are asked for one after another."""
 
-    target: ModelAddress
+    target: "ModelAddress"
     given: Mapping[str, Any]
     wait: bool
-    plan: RebuildPlan = field(init=False)
-    sources: RecipeSources | None = None
-    jobs: list[MergeJobResponse] = field(default_factory=list)
+    plan: "RebuildPlan" = field(init=False)
+    sources: "RecipeSources | None" = None
+    jobs: "list[MergeJobResponse]" = field(default_factory=list)
 
-    def send(self, invocation: Invocation, pool: PoolClient) -> None:
+    def send(self, invocation: Invocation, pool: "PoolClient") -> None:
         """Ask for the merges; nothing that needs one is asked for when that one fails."""
         from site_agent.pool.rebuilding import carry_out_elsewhere
 
@@ -276,8 +274,8 @@ class Order:
         return Reply(data, lines, [each.version or each.merge_id for each in self.jobs])
 
     def _ask(
-        self, invocation: Invocation, pool: PoolClient, step: Step, recipe: Recipe
-    ) -> RecipeInput | None:
+        self, invocation: Invocation, pool: "PoolClient", step: "Step", recipe: Recipe
+    ) -> "RecipeInput | None":
         from aggregators.methods import RecipeInput
         from pool_server.wire.names import ModelAddress
 
@@ -302,7 +300,7 @@ class Order:
             return None
         return RecipeInput(digest=job.digest, address=job.version)
 
-    def _name_of(self, step: Step) -> str:
+    def _name_of(self, step: "Step") -> str:
         """Return what to call the result: as the model that it replaces, where that is ours."""
         from pool_server.wire.names import ModelAddress
 
@@ -316,7 +314,7 @@ class Order:
         stem = addresses[0].name if addresses else step.old[:12]
         return f"{self.target.name}--{stem}"[:_LONGEST_NAME]
 
-    def _lines(self, job: MergeJobResponse, step: Step) -> list[str]:
+    def _lines(self, job: "MergeJobResponse", step: "Step") -> list[str]:
         if job.version is None:
             return [
                 f"merge {job.merge_id} is {job.state}; see it with: "
@@ -331,7 +329,7 @@ class Order:
 
 
 def plan_again(
-    invocation: Invocation, pool: PoolClient, order: Order, word: str, without: Sequence[str]
+    invocation: Invocation, pool: "PoolClient", order: Order, word: str, without: Sequence[str]
 ) -> None:
     """Give an order the plan of ``--replay``: a recipe as it is, or without something."""
     from site_agent.pool.rebuilding import Family, RecipeSources, plan_rebuild, plan_replay

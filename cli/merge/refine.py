@@ -1,7 +1,5 @@
 """``poolctl refine``: fit the leaves of a merged landmark model to the faces of all sites."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -127,11 +125,11 @@ def refine(
 
 def _sources(
     invocation: Invocation,
-    datasets: Sequence[FaceDataset],
-    forest: ShapePredictor,
+    datasets: "Sequence[FaceDataset]",
+    forest: "ShapePredictor",
     settings: RefitSettings,
     parts: Sequence[str],
-) -> list[SiteSource]:
+) -> "list[SiteSource]":
     from site_agent.refinement import CROP_MARGIN, SiteSource, load_site
 
     sources: list[SiteSource] = []
@@ -161,10 +159,10 @@ def _sources(
 
 def _write_contributions(
     invocation: Invocation,
-    forest: ShapePredictor,
-    datasets: Sequence[FaceDataset],
-    sources: Sequence[SiteSource],
-    plan: RefinementPlan,
+    forest: "ShapePredictor",
+    datasets: "Sequence[FaceDataset]",
+    sources: "Sequence[SiteSource]",
+    plan: "RefinementPlan",
 ) -> Reply:
     from aggregators.formats import file_digest
     from site_agent.datasets.records import face_marks
@@ -193,10 +191,10 @@ class _Trial:
     """The faces on which errors before and after are shown."""
 
     path: Path
-    faces: FaceDataset
+    faces: "FaceDataset"
     parts: tuple[str, ...]
 
-    def mean_error(self, model: ShapePredictor, report: Any) -> float:
+    def mean_error(self, model: "ShapePredictor", report: Any) -> float:
         from site_agent.evaluation.landmarks import evaluate_landmarks
 
         scores = evaluate_landmarks(model, self.faces, parts=self.parts, progress=report)
@@ -206,11 +204,11 @@ class _Trial:
 def _refine(
     invocation: Invocation,
     base_file: Path,
-    forest: ShapePredictor,
-    sources: Sequence[SiteSource],
-    plan: RefinementPlan,
+    forest: "ShapePredictor",
+    sources: "Sequence[SiteSource]",
+    plan: "RefinementPlan",
     *,
-    datasets: Sequence[FaceDataset],
+    datasets: "Sequence[FaceDataset]",
     output: Path,
     trial: _Trial | None,
 ) -> Reply:
@@ -266,7 +264,7 @@ def _contribution_words(paths: Sequence[Path]) -> str:
     return f"contributions {paths[0].parent}  ({size}; 'merge --replay' needs them)"
 
 
-def _site_facts(sources: Sequence[SiteSource]) -> list[dict[str, Any]]:
+def _site_facts(sources: "Sequence[SiteSource]") -> list[dict[str, Any]]:
     return [
         {
             "name": source.name,

@@ -1,7 +1,5 @@
 """``poolctl merge --replay``: the same merge again, exactly, or without something that is in it."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
@@ -48,10 +46,10 @@ class ReplayRequest:
 class _Search:
     """Where recipes and files are looked for."""
 
-    family: Family
-    sources: RecipeSources
+    family: "Family"
+    sources: "RecipeSources"
     finder: InputFinder
-    pool: PoolClient
+    pool: "PoolClient"
 
 
 def replay_merge(invocation: Invocation, request: ReplayRequest) -> Reply:
@@ -132,7 +130,7 @@ def _replay_without(
 
 
 def _require_inputs(
-    invocation: Invocation, request: ReplayRequest, family: Family, digests: Sequence[str]
+    invocation: Invocation, request: ReplayRequest, family: "Family", digests: Sequence[str]
 ) -> None:
     """Ask the pool about what a recipe takes: the cache may have had it before a withdrawal."""
     from site_agent.pool.restrictions import LocalFile
@@ -148,7 +146,7 @@ def _require_inputs(
 
 
 def digests_to_leave_out(
-    family: Family, sources: RecipeSources, pool: PoolClient, words: Sequence[str]
+    family: "Family", sources: "RecipeSources", pool: "PoolClient", words: Sequence[str]
 ) -> list[str]:
     """Return the digests that ``--without`` means: the start of one, or an address.
 
@@ -181,7 +179,7 @@ def digests_to_leave_out(
     return list(dict.fromkeys(left_out))
 
 
-def _require_no_sum(sources: RecipeSources, left_out: Sequence[str]) -> None:
+def _require_no_sum(sources: "RecipeSources", left_out: Sequence[str]) -> None:
     from pool_server.wire.models import ROUND_FILES, SECURE_SUM
 
     for digest in left_out:
@@ -196,7 +194,7 @@ def _require_no_sum(sources: RecipeSources, left_out: Sequence[str]) -> None:
 class _Names:
     """What the files are called that have to be made before the one that was asked for."""
 
-    def __init__(self, target: Path, plan: RebuildPlan, sources: RecipeSources) -> None:
+    def __init__(self, target: Path, plan: "RebuildPlan", sources: "RecipeSources") -> None:
         self._target = target
         self._sources = sources
         self._paths: dict[str, Path] = {}
@@ -213,14 +211,14 @@ class _Names:
             taken.add(path)
             self._paths[step.old] = path
 
-    def path_of(self, step: Step) -> Path:
+    def path_of(self, step: "Step") -> Path:
         return self._paths.get(step.old, self._target)
 
     def old_name(self, digest: str) -> str:
         return old_name(self._sources, digest)
 
 
-def _plan_reply(plan: RebuildPlan, target: Path, names: _Names) -> Reply:
+def _plan_reply(plan: "RebuildPlan", target: Path, names: _Names) -> Reply:
     data = {
         "method": plan.steps[-1].recipe.method.name,
         "inputs": [*plan.steps[-1].kept, *plan.steps[-1].rebuilt],
@@ -237,7 +235,7 @@ def _plan_reply(plan: RebuildPlan, target: Path, names: _Names) -> Reply:
 
 
 def steps_data(
-    plan: RebuildPlan, key: str, place_of: Callable[[Step], object]
+    plan: "RebuildPlan", key: str, place_of: "Callable[[Step], object]"
 ) -> list[dict[str, Any]]:
     """Return the merges of a plan; under `key` where each result goes."""
     return [
@@ -253,13 +251,15 @@ def steps_data(
     ]
 
 
-def old_name(sources: RecipeSources | None, digest: str) -> str:
+def old_name(sources: "RecipeSources | None", digest: str) -> str:
     """Return what to call a file that is replaced."""
     addresses = [] if sources is None else sources.addresses_of(digest)
     return addresses[0] if addresses else f"sha256:{digest[:12]}..."
 
 
-def _with_story(reply: Reply, plan: RebuildPlan, made: Sequence[Rebuilt], names: _Names) -> Reply:
+def _with_story(
+    reply: Reply, plan: "RebuildPlan", made: "Sequence[Rebuilt]", names: _Names
+) -> Reply:
     """Add what was left out, and all that was made again on the way."""
     items = [
         {
@@ -283,7 +283,7 @@ def _with_story(reply: Reply, plan: RebuildPlan, made: Sequence[Rebuilt], names:
     return Reply(data, [*reply.text, *lines], [str(each.path) for each in made])
 
 
-def refinement_lines(plan: RebuildPlan) -> list[str]:
+def refinement_lines(plan: "RebuildPlan") -> list[str]:
     """Say that a model is not refined any more, and how it becomes so again."""
     if not plan.unrefined:
         return []
@@ -293,7 +293,7 @@ def refinement_lines(plan: RebuildPlan) -> list[str]:
     ]
 
 
-def merged_reply(invocation: Invocation, merged: Merged, target: Path) -> Reply:
+def merged_reply(invocation: Invocation, merged: "Merged", target: Path) -> Reply:
     """Return the reply about a merge that was written to `target`."""
     from aggregators.methods.networks import state_path
 
@@ -326,7 +326,7 @@ def choose_target(output: Path | None, format_name: str) -> Path:
     return output or Path(f"merged{SUFFIX_OF_FORMAT.get(format_name, '')}")
 
 
-def find_recipe(pool: PoolClient, word: str) -> tuple[Recipe, Path]:
+def find_recipe(pool: "PoolClient", word: str) -> "tuple[Recipe, Path]":
     """Return the recipe that a word names, and the folder in which its inputs may lie."""
     if not is_address(word):
         try:

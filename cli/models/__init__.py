@@ -1,7 +1,5 @@
 """``poolctl models``: what the pool has."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Sequence
@@ -108,7 +106,7 @@ def ls(
     return listing(found, columns, row, keep=keep, empty=empty, verdict=verdict)
 
 
-def _verdict(found: Sequence[ModelVersionResponse], limit: int) -> str:
+def _verdict(found: "Sequence[ModelVersionResponse]", limit: int) -> str:
     """Return the answer in one sentence: how many, of how many sites, of what kinds."""
     more = "The first " if len(found) == limit else ""
     sites = count_words(len({version.site for version in found}), "site")
@@ -117,7 +115,9 @@ def _verdict(found: Sequence[ModelVersionResponse], limit: int) -> str:
     return f"{more}{count_words(len(found), 'model')} of {sites}: {words}."
 
 
-def _why_none(pool: PoolClient, labels: Sequence[str], kind: str, keys: Sequence[str]) -> list[str]:
+def _why_none(
+    pool: "PoolClient", labels: Sequence[str], kind: str, keys: Sequence[str]
+) -> list[str]:
     """Say what of a search no model can ever have."""
     from aggregators.methods import find_method
 
@@ -156,17 +156,17 @@ def _mergeable(invocation: Invocation, word: str) -> tuple[str, tuple[str, ...]]
 _LONG_COLUMNS = ("address", "kind", "state", "size", "labels", "metrics", "merges by", "since")
 
 
-def _row(version: ModelVersionResponse, *, with_state: bool) -> list[str]:
+def _row(version: "ModelVersionResponse", *, with_state: bool) -> list[str]:
     states = [_state(version)] if with_state else []
     age = age_words(version.created_at)
     return [version.address, version.kind, *states, _label_words(version), age]
 
 
-def _label_words(version: ModelVersionResponse) -> str:
+def _label_words(version: "ModelVersionResponse") -> str:
     return " ".join(f"{key}={value}" for key, value in sorted(version.labels.items()))
 
 
-def _long_row(version: ModelVersionResponse) -> list[str]:
+def _long_row(version: "ModelVersionResponse") -> list[str]:
     return [
         version.address,
         version.kind,
@@ -238,7 +238,7 @@ def info(
     return Reply(data, text, [version.address])
 
 
-def _signature(pool: PoolClient, version: ModelVersionResponse) -> tuple[str, str]:
+def _signature(pool: "PoolClient", version: "ModelVersionResponse") -> tuple[str, str]:
     """Return how a version's signature is found, in one word and in a sentence; pin nothing."""
     try:
         found = pool.signatures.verify(version, pin=False)
@@ -285,7 +285,7 @@ def _short(value: object) -> str:
     return text if len(text) <= 100 else f"{text[:97]}..."
 
 
-def _state(version: ModelVersionResponse) -> str:
+def _state(version: "ModelVersionResponse") -> str:
     """Return a version's state, and whether it is flagged or replaced."""
     from site_agent.pool.restrictions import withdrawal_summary
 
@@ -295,7 +295,7 @@ def _state(version: ModelVersionResponse) -> str:
     return f"{version.state}, {words}"
 
 
-def _standing_rows(version: ModelVersionResponse) -> list[list[str]]:
+def _standing_rows(version: "ModelVersionResponse") -> list[list[str]]:
     """Return what was withdrawn, of the version or of what it holds, and what replaces it."""
     rows = []
     if (own := version.withdrawal) is not None:

@@ -1,7 +1,5 @@
 """Tables and words that show a version: state, receipts, evaluations, family."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -23,7 +21,7 @@ KindOption = Annotated[
 ]
 
 
-def receipt_tables(receipts: list[PrivacyReceipt]) -> list[str | TableText]:
+def receipt_tables(receipts: "list[PrivacyReceipt]") -> list[str | TableText]:
     """Return the verdict and a table of attacks for each receipt."""
     from pool_server.wire.cards import receipt_lines
 
@@ -35,7 +33,7 @@ def receipt_tables(receipts: list[PrivacyReceipt]) -> list[str | TableText]:
     return text
 
 
-def state_words(version: ModelVersionResponse) -> str:
+def state_words(version: "ModelVersionResponse") -> str:
     """Return a version's state with why, when and by whom, where that is known."""
     words: str = version.state
     if version.state_reason:
@@ -45,14 +43,14 @@ def state_words(version: ModelVersionResponse) -> str:
     return words
 
 
-def score_words(score: Score) -> str:
+def score_words(score: "Score") -> str:
     """Return a score with its interval."""
     if score.low is None or score.high is None:
         return f"{score.value:.4g}"
     return f"{score.value:.4g} [{score.low:.4g}, {score.high:.4g}]"
 
 
-def evaluation_table(evaluations: Sequence[EvaluationResponse], empty: str = "") -> TableText:
+def evaluation_table(evaluations: "Sequence[EvaluationResponse]", empty: str = "") -> TableText:
     """Return who measured what, on which data, how: a line for each score."""
     rows = []
     for each in evaluations:
@@ -68,7 +66,7 @@ _Branches = dict[str, list[tuple[str, str]]]
 """By digest: the digests of parents or heirs, each with how they were merged."""
 
 
-def family_lines(lineage: LineageResponse) -> Iterator[str]:
+def family_lines(lineage: "LineageResponse") -> Iterator[str]:
     """Yield the lines of a family: the model, what it was merged from, what was merged from it.
 
     A model that occurs a second time is not followed again: families can share ancestors so
@@ -105,7 +103,7 @@ def _tree(
             stack.extend((child, depth + "  ") for child in reversed(children))
 
 
-def _marked_name(node: LineageNode) -> str:
+def _marked_name(node: "LineageNode") -> str:
     """Return what to call a model, and whether it was withdrawn or holds something that was."""
     name = _name(node.digest, node.addresses)
     if what := ROUND_FILES.get(node.kind or ""):
@@ -179,7 +177,7 @@ def evaluations(
     return Reply(matrix, matrix_table(matrix), [row.address for row in matrix.rows])
 
 
-def matrix_table(matrix: EvaluationMatrix) -> TableText:
+def matrix_table(matrix: "EvaluationMatrix") -> TableText:
     """Return the matrix as a table: a model a row, a data set of a site a column."""
     columns = list(dict.fromkeys(_column(cell) for row in matrix.rows for cell in row.cells))
     columns.sort()
@@ -197,11 +195,11 @@ def matrix_table(matrix: EvaluationMatrix) -> TableText:
     )
 
 
-def _column(cell: MatrixCell) -> tuple[str, str, str]:
+def _column(cell: "MatrixCell") -> tuple[str, str, str]:
     return cell.site, f"{cell.dataset} {cell.split}".strip(), cell.protocol
 
 
-def _value(cell: MatrixCell) -> str:
+def _value(cell: "MatrixCell") -> str:
     if cell.low is None or cell.high is None:
         return f"{cell.value:.4f}"
     return f"{cell.value:.4f} [{cell.low:.4f}, {cell.high:.4f}]"

@@ -1,7 +1,5 @@
 """The data of a site on the command line: annotated faces of any format, and gaze data."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -55,7 +53,7 @@ class PersonOptions:
     def given(self) -> bool:
         return self.person_pattern is not None or self.persons is not None
 
-    def person_of(self, faces: FaceDataset, needed_by: str) -> GroupOf:
+    def person_of(self, faces: "FaceDataset", needed_by: str) -> "GroupOf":
         """Return the person of each image; `needed_by` names who wants to know."""
         from site_agent.datasets.split import by_pattern, by_table
 
@@ -77,7 +75,7 @@ class GroupingOptions(PersonOptions):
         Option("What must stay in one part: the images of a folder, or of a person."),
     ] = "image"
 
-    def group_of(self, faces: FaceDataset) -> GroupOf | None:
+    def group_of(self, faces: "FaceDataset") -> "GroupOf | None":
         """Return the group of each image; None where images stand alone."""
         from site_agent.datasets.split import by_folder
 
@@ -90,7 +88,7 @@ class GroupingOptions(PersonOptions):
 
 def reading_from(
     images: Path | None, *, pts_origin: float = 1.0, box_margin: float = 0.1
-) -> ReadingOptions:
+) -> "ReadingOptions":
     """Return how annotations are read."""
     from site_agent.datasets.conversion import ReadingOptions
 
@@ -99,7 +97,7 @@ def reading_from(
     return ReadingOptions(pts_origin=pts_origin, box_margin=box_margin, images=images)
 
 
-def read_face_file(path: Path, reading: ReadingOptions | None = None) -> FaceDataset:
+def read_face_file(path: Path, reading: "ReadingOptions | None" = None) -> "FaceDataset":
     """Read annotations of any known format."""
     from site_agent.datasets.conversion import read_faces
 
@@ -112,8 +110,8 @@ def read_face_file(path: Path, reading: ReadingOptions | None = None) -> FaceDat
 
 
 def read_joined_faces(
-    paths: Sequence[Path], reading: ReadingOptions | None = None, *, same_parts: bool = False
-) -> FaceDataset:
+    paths: Sequence[Path], reading: "ReadingOptions | None" = None, *, same_parts: bool = False
+) -> "FaceDataset":
     """Read annotations, several of them as one data set (see `site_agent.datasets`)."""
     from site_agent.datasets.conversion import join_datasets
 

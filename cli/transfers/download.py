@@ -1,7 +1,5 @@
 """``poolctl download`` and ``cache``: fetch models, and look after the copies kept here."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -86,15 +84,15 @@ def download(
     return Reply({"items": results}, lines, [str(result["path"]) for result in results])
 
 
-def _plan(version: ModelVersionResponse, destination: Path) -> dict[str, object]:
+def _plan(version: "ModelVersionResponse", destination: Path) -> dict[str, object]:
     note = f"would be {version.address}, {size_words(version.size_bytes)}"
     return _result(version, destination, 0, note)
 
 
 def _place(
     invocation: Invocation,
-    pool: PoolClient,
-    version: ModelVersionResponse,
+    pool: "PoolClient",
+    version: "ModelVersionResponse",
     destination: Path,
     *,
     force: bool,
@@ -134,7 +132,7 @@ def _place(
 
 
 def _result(
-    version: ModelVersionResponse,
+    version: "ModelVersionResponse",
     path: Path,
     received_bytes: int,
     note: str,
@@ -252,13 +250,13 @@ def verify(
     return Reply(data, f"{text}{' and removed' if damaged else ''}", digests)
 
 
-def _cache() -> ModelCache:
+def _cache() -> "ModelCache":
     from site_agent.pool.cache import ModelCache
 
     return ModelCache()
 
 
-def _matching(invocation: Invocation, entries: list[CacheEntry], word: str) -> list[CacheEntry]:
+def _matching(invocation: Invocation, entries: "list[CacheEntry]", word: str) -> "list[CacheEntry]":
     """Return the entries that a word means: an address, or the start of one digest."""
     text = word.removeprefix("sha256:")
     by_digest = [entry for entry in entries if len(text) >= 4 and entry.digest.startswith(text)]
@@ -281,8 +279,8 @@ def _matching(invocation: Invocation, entries: list[CacheEntry], word: str) -> l
 
 def _remove(
     invocation: Invocation,
-    cache: ModelCache,
-    entries: list[CacheEntry],
+    cache: "ModelCache",
+    entries: "list[CacheEntry]",
     *,
     yes: bool,
     dry_run: bool,

@@ -1,7 +1,5 @@
 """``poolctl convert`` and ``prune``: write a model in another format, or with fewer weights."""
 
-from __future__ import annotations
-
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -92,7 +90,7 @@ def convert(
     return Reply(data, [f"{output}  ({what}, {size})", f"sha256 {digest}"], [str(output)])
 
 
-def _format_of(output: Path, content: Model) -> str:
+def _format_of(output: Path, content: "Model") -> str:
     """Return the format that the ending means; that of the model's kind for any other ending."""
     from aggregators.formats import FORMATS, default_format
 
@@ -101,7 +99,7 @@ def _format_of(output: Path, content: Model) -> str:
     return named[0] if named else default_format(content).name
 
 
-def _kind_of(model: Model) -> str | None:
+def _kind_of(model: "Model") -> str | None:
     from aggregators.models import FhogDetector
 
     if not isinstance(model, FhogDetector):
@@ -110,7 +108,7 @@ def _kind_of(model: Model) -> str | None:
     return "simple_object_detector" if simple else "object_detector"
 
 
-def _remarks(content: Model, made: Model, format_name: str) -> list[str]:
+def _remarks(content: "Model", made: "Model", format_name: str) -> list[str]:
     """Say what a reader of the new file will do otherwise."""
     from aggregators.formats import FORMATS
     from aggregators.models import FhogDetector
@@ -202,7 +200,7 @@ def prune(
     return Reply(data | {"test": test, "table": lines}, _comparison(lines))
 
 
-def _read_network(file: ModelFile) -> StateDict:
+def _read_network(file: ModelFile) -> "StateDict":
     from aggregators.formats import read_model
     from aggregators.models import KIND_WORDS, StateDict
 
@@ -212,7 +210,7 @@ def _read_network(file: ModelFile) -> StateDict:
     return content
 
 
-def _prune(network: StateDict, fraction: float, layers: Layers, scope: Scope) -> StateDict:
+def _prune(network: "StateDict", fraction: float, layers: Layers, scope: Scope) -> "StateDict":
     from aggregators import pruning
 
     names = pruning.weights_of_layers(network, layers)
@@ -221,7 +219,7 @@ def _prune(network: StateDict, fraction: float, layers: Layers, scope: Scope) ->
     return pruning.prune(network, names, fraction, scope)
 
 
-def _error_deg(network: StateDict, samples: GazeSamples) -> float:
+def _error_deg(network: "StateDict", samples: "GazeSamples") -> float:
     """Return the mean angle between a network's gaze and that of the samples."""
     from site_agent.datasets.gaze.records import angular_errors_deg
     from site_agent.networks.files import predict_gaze, to_module
@@ -243,7 +241,7 @@ def _comparison(table: list[dict[str, Any]]) -> TableText:
 def _write(
     data: dict[str, Any],
     file: ModelFile,
-    network: StateDict,
+    network: "StateDict",
     output: Path,
     *,
     force: bool,
@@ -274,7 +272,7 @@ def _write(
     return Reply(data, [sheet, summary, f"sha256 {digest}"], [str(output)])
 
 
-def _total(sizes: list[EntrySize]) -> dict[str, int]:
+def _total(sizes: "list[EntrySize]") -> dict[str, int]:
     return {
         field: sum(getattr(each, field) for each in sizes) for field in ("numbers", "kept", *_SIZES)
     }

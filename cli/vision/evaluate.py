@@ -1,7 +1,5 @@
 """``poolctl evaluate``: score models on annotated images, eye crops or gaze data."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -252,10 +250,10 @@ def _can_be_data(word: str) -> bool:
 def _score_on_faces(
     invocation: Invocation,
     files: Sequence[ModelFile],
-    dataset: FaceDataset,
-    settings: EvaluationSettings,
+    dataset: "FaceDataset",
+    settings: "EvaluationSettings",
     workers: int,
-) -> tuple[Sequence[Scores], str, list[int]]:
+) -> "tuple[Sequence[Scores], str, list[int]]":
     """Return the scores, the data set's digest, and how many of its images each model learned."""
     from site_agent.datasets.records import dataset_digest
     from site_agent.evaluation.model_runs import evaluate_models
@@ -268,7 +266,7 @@ def _score_on_faces(
 
 
 def warn_of_training_images(
-    invocation: Invocation, models: Sequence[ModelFile], dataset: FaceDataset, digest: str
+    invocation: Invocation, models: Sequence[ModelFile], dataset: "FaceDataset", digest: str
 ) -> list[int]:
     """Return how many images of a test each model has learned, and warn where there are any."""
     from site_agent.datasets.records import image_marks
@@ -326,8 +324,8 @@ def _split_of_post(split: str, *, learned: bool, despite: bool) -> str:
 
 
 def _post(
-    invocation: Invocation, models: Sequence[ScoredModel], digest: str, name: str, split: str
-) -> list[EvaluationResponse]:
+    invocation: Invocation, models: "Sequence[ScoredModel]", digest: str, name: str, split: str
+) -> "list[EvaluationResponse]":
     """Send the scores of those models that the pool has; name the others."""
     from site_agent.pool.resources.models import DatasetWords
 
@@ -359,13 +357,13 @@ def _require_networks(files: Sequence[ModelFile], *, wanted: bool) -> None:
             )
 
 
-def _refuse_face_options(settings: EvaluationSettings, *, per_image: bool) -> None:
+def _refuse_face_options(settings: "EvaluationSettings", *, per_image: bool) -> None:
     faces = (settings.upsample, settings.threshold, settings.normaliser, settings.parts)
     if any(each not in (None, 0.0, ()) for each in faces) or per_image:
         raise UsageError("--upsample, --threshold, --normaliser, --parts, --per-image: for faces")
 
 
-def verdicts(models: Sequence[ScoredModel]) -> list[str]:
+def verdicts(models: "Sequence[ScoredModel]") -> list[str]:
     """Return a sentence on the best detector, and one on the best landmark model."""
     from site_agent.evaluation.detection import DetectionScores
     from site_agent.evaluation.landmark_scores import LandmarkScores
@@ -393,12 +391,12 @@ def verdicts(models: Sequence[ScoredModel]) -> list[str]:
     return words
 
 
-def _best(models: Sequence[ScoredModel], badness: Callable[[Any], float]) -> tuple[Any, str]:
+def _best(models: "Sequence[ScoredModel]", badness: Callable[[Any], float]) -> tuple[Any, str]:
     model = min(models, key=lambda each: badness(each.scores))
     return model.scores, Path(model.name).name
 
 
-def score_tables(models: Sequence[ScoredModel]) -> list[TableText]:
+def score_tables(models: "Sequence[ScoredModel]") -> list[TableText]:
     """Return one table for detectors and one for landmark models, within 100 columns."""
     by_columns: dict[tuple[str, ...], list[list[str]]] = {}
     for model in models:

@@ -1,7 +1,5 @@
 """``poolctl evaluate`` of networks on gaze data."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Sequence
 from math import degrees
 from pathlib import Path
@@ -41,7 +39,7 @@ SessionsOption = Annotated[
 
 def read_gaze_samples(
     invocation: Invocation, paths: Sequence[Path], persons: str, sessions: str
-) -> tuple[GazeSamples, dict[str, str]]:
+) -> "tuple[GazeSamples, dict[str, str]]":
     """Return the samples that were asked for, and the digest of each person's whole data."""
     from site_agent.datasets.gaze.check import open_gaze
     from site_agent.datasets.gaze.records import join_samples, person_digests, select_sessions
@@ -62,7 +60,7 @@ def read_gaze_samples(
 def warn_of_training_samples(
     invocation: Invocation,
     networks: Sequence[ModelFile],
-    samples: GazeSamples,
+    samples: "GazeSamples",
     digests: dict[str, str],
     lineages: Sequence[Collection[str]],
 ) -> list[int]:
@@ -78,7 +76,7 @@ def warn_of_training_samples(
     return counts
 
 
-def gaze_tables(models: Sequence[ScoredModel]) -> list[TableText | str]:
+def gaze_tables(models: "Sequence[ScoredModel]") -> list[TableText | str]:
     """Return a sentence on the best network, and the errors of all and of the mean gaze."""
     from site_agent.evaluation.gaze import GazeScores
 
@@ -177,8 +175,8 @@ def predicted(
 
 
 def _of_data(
-    samples: GazeSamples, found: NDArray[np.float64], *, draw: bool
-) -> tuple[list[dict[str, Any]], dict[str, Image.Image]]:
+    samples: "GazeSamples", found: "NDArray[np.float64]", *, draw: bool
+) -> "tuple[list[dict[str, Any]], dict[str, Image.Image]]":
     """Return a line for each sample as the camera saw it, and a picture for each person."""
     from site_agent.datasets.gaze.records import angular_errors_deg
     from site_agent.datasets.sheets import draw_found_gaze
@@ -202,7 +200,7 @@ def _of_data(
     return items, {name: draw_found_gaze(samples[own], found[own]) for name, own in owners.items()}
 
 
-def _describe_result(samples: GazeSamples, found: NDArray[np.float64]) -> list[str | TableText]:
+def _describe_result(samples: "GazeSamples", found: "NDArray[np.float64]") -> list[str | TableText]:
     from site_agent.evaluation.gaze import score_gaze
 
     scores = score_gaze(found, samples, resamples=0)
@@ -215,7 +213,7 @@ def _describe_result(samples: GazeSamples, found: NDArray[np.float64]) -> list[s
     return [total, TableText(["person", "samples", "mean error"], rows)]
 
 
-def _patches(words: list[str]) -> tuple[list[Path], NDArray[np.uint8]]:
+def _patches(words: list[str]) -> "tuple[list[Path], NDArray[np.uint8]]":
     """Read pictures of left eyes, 60 x 36 pixels."""
     import numpy as np
 
@@ -235,8 +233,8 @@ def _patches(words: list[str]) -> tuple[list[Path], NDArray[np.uint8]]:
 
 
 def _of_images(
-    images: list[Path], patches: NDArray[np.uint8], found: NDArray[np.float64]
-) -> tuple[list[dict[str, Any]], dict[str, Image.Image]]:
+    images: list[Path], patches: "NDArray[np.uint8]", found: "NDArray[np.float64]"
+) -> "tuple[list[dict[str, Any]], dict[str, Image.Image]]":
     from site_agent.datasets.sheets import draw_patch
 
     items = [

@@ -13,7 +13,18 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import UTC, date, datetime
 from functools import cache
 
-from sqlalchemy import ColumnElement, Select, and_, bindparam, func, literal, or_, select, true
+from sqlalchemy import (
+    BindParameter,
+    ColumnElement,
+    Select,
+    and_,
+    bindparam,
+    func,
+    literal,
+    or_,
+    select,
+    true,
+)
 from sqlalchemy.orm import Session, aliased
 
 from pool_server.database.records import (
@@ -186,7 +197,7 @@ def _terms_that_count() -> Select[str, str | None, str | None]:
     The files are those of the parameter ``digests``, the site that of ``site_id``. A version
     without terms has one row without a code.
     """
-    site_id = bindparam("site_id")
+    site_id: BindParameter[int] = bindparam("site_id")
     oldest = (
         select(ModelVersionRecord.digest, func.min(ModelVersionRecord.id).label("version_id"))
         .join(ModelVersionRecord.model)

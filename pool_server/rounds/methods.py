@@ -6,8 +6,6 @@ server has one class for each kind (`find_round_method`), so a new method needs 
 `run` is the program by which a limited child process compares a contribution with its round.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -49,7 +47,7 @@ class RoundMethod:
     of commands. `alone`: The command that does the same on one machine.
     """
 
-    aggregation: AggregationMethod[Any]
+    aggregation: "AggregationMethod[Any]"
     modes: ClassVar[tuple[str, ...]] = (ONE_SHOT,)
     data: ClassVar[str]
     alone: ClassVar[str]
@@ -80,7 +78,7 @@ class RoundMethod:
         except OptionError as error:
             raise RoundRefusedError(str(error)) from error
 
-    def require_base(self, base: ModelVersionRecord) -> None:
+    def require_base(self, base: "ModelVersionRecord") -> None:
         """Raise `RoundRefusedError` unless rounds can be held with this base."""
         raise NotImplementedError
 
@@ -94,7 +92,7 @@ class RoundMethod:
         self,
         mode: str,  # noqa: ARG002
         rounds: int,
-        base: ModelVersionRecord,  # noqa: ARG002
+        base: "ModelVersionRecord",  # noqa: ARG002
     ) -> int:
         """Return how many rounds in the pool those that were asked for make."""
         return rounds
@@ -102,7 +100,7 @@ class RoundMethod:
     def options_of_next(
         self,
         options: Mapping[str, Any],
-        base: ModelVersionRecord,  # noqa: ARG002
+        base: "ModelVersionRecord",  # noqa: ARG002
     ) -> dict[str, Any]:
         """Return the options of the round that goes on with a result."""
         return dict(options)
@@ -151,7 +149,7 @@ class LeafRefitRounds(RoundMethod):
         own = self.aggregation.take_own(options)
         return {name: value for name, value in options.items() if name not in own}
 
-    def require_base(self, base: ModelVersionRecord) -> None:
+    def require_base(self, base: "ModelVersionRecord") -> None:
         members = base.fingerprint.get("members", 1)
         if base.kind != "ert" or members != 1:
             found = f"a WBA ensemble of {members}" if base.kind == "ert" else f"of kind {base.kind}"
@@ -160,12 +158,12 @@ class LeafRefitRounds(RoundMethod):
                 hint="Merge the sub-models with wba-cascade first.",
             )
 
-    def rounds_to_hold(self, mode: str, rounds: int, base: ModelVersionRecord) -> int:
+    def rounds_to_hold(self, mode: str, rounds: int, base: "ModelVersionRecord") -> int:
         # Level by level, sites meet once for each level of the base.
         return rounds * _levels_of(base) if mode == LEVEL_BY_LEVEL else rounds
 
     def options_of_next(
-        self, options: Mapping[str, Any], base: ModelVersionRecord
+        self, options: Mapping[str, Any], base: "ModelVersionRecord"
     ) -> dict[str, Any]:
         # The first round has thinned the model; its result has no trees to spare.
         following = {**options, "thin": None}
@@ -207,7 +205,7 @@ class LeafRefitRounds(RoundMethod):
         }
 
 
-def _levels_of(base: ModelVersionRecord) -> int:
+def _levels_of(base: "ModelVersionRecord") -> int:
     return int(base.fingerprint.get("levels", 1))
 
 
@@ -231,7 +229,7 @@ class NetworkRounds(RoundMethod):
         except OptionError as error:
             raise RoundRefusedError(str(error)) from error
 
-    def require_base(self, base: ModelVersionRecord) -> None:
+    def require_base(self, base: "ModelVersionRecord") -> None:
         if base.kind != "network" or base.format != _FORMAT:
             raise RoundRefusedError(
                 f"{self.name} trains networks in safetensors files; the base is of kind "
@@ -259,7 +257,7 @@ class NetworkRounds(RoundMethod):
             "settings": settings,
         }
 
-    def _split(self, options: Mapping[str, Any]) -> RoundOptions:
+    def _split(self, options: Mapping[str, Any]) -> "RoundOptions":
         from aggregators.methods.round_options import split_options
 
         return split_options(self.name, options)

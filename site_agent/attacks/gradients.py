@@ -9,8 +9,6 @@ al. 2018), from which a decoder makes the picture; a base that is a camera does 
 batches (Fowl et al. 2022).
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping
 from copy import copy
 from dataclasses import dataclass
@@ -46,7 +44,7 @@ class SampleGradients:
         self._known: dict[tuple[int, frozenset[str]], tuple[StateDict, _Table]] = {}
         self._chosen: NDArray[np.bool_] = np.ones(len(samples), dtype=bool)
 
-    def choose(self, index: NDArray[np.bool_]) -> SampleGradients:
+    def choose(self, index: NDArray[np.bool_]) -> "SampleGradients":
         """Return the gradients of some of all samples, computed only once for both."""
         chosen = copy(self)
         chosen._chosen = index
@@ -71,7 +69,7 @@ class SampleGradients:
                 best[name] = np.maximum(best.get(name, -np.inf), values)
         return best
 
-    def _at(self, base: StateDict, network: StateDict) -> _Table:
+    def _at(self, base: "StateDict", network: "StateDict") -> "_Table":
         moved = frozenset(
             name
             for name, before in base.tensors.items()
@@ -91,7 +89,7 @@ class _Table:
     rows: NDArray[np.float32]
     places: Mapping[str, NDArray[np.int64]]
 
-    def scores(self, base: StateDict, network: StateDict) -> dict[str, Float64]:
+    def scores(self, base: "StateDict", network: "StateDict") -> dict[str, Float64]:
         taken = np.concatenate([
             (np.asarray(base.tensors[name]).ravel() - np.asarray(network.tensors[name]).ravel())[at]
             for name, at in self.places.items()
@@ -108,7 +106,7 @@ class _Table:
 
 
 def _compute_table(
-    base: StateDict, samples: GazeSamples, moved: Collection[str], seed: int
+    base: "StateDict", samples: GazeSamples, moved: Collection[str], seed: int
 ) -> _Table:
     """Compute the gradients of the parameters that an update has moved, or of all if none moved."""
     import torch
@@ -146,9 +144,9 @@ class _DenseLayer:
     """The first dense layer of a network and what comes before it."""
 
     name: str
-    module: nn.Module
+    module: "nn.Module"
 
-    def features(self, patches: torch.Tensor) -> torch.Tensor:
+    def features(self, patches: "torch.Tensor") -> "torch.Tensor":
         """Return what the layer gets, shape (n, inputs); differentiable."""
         import torch
 
@@ -162,7 +160,7 @@ class _DenseLayer:
         return seen[0]
 
 
-def first_dense_layer(base: StateDict) -> _DenseLayer | None:
+def first_dense_layer(base: "StateDict") -> _DenseLayer | None:
     """Return the first dense layer of a network that has 8 units or more; None without one."""
     from site_agent.federated.leak_checks import dense_layers
 
@@ -172,7 +170,7 @@ def first_dense_layer(base: StateDict) -> _DenseLayer | None:
 
 
 def read_inputs(
-    base: StateDict, update: Mapping[str, Any], samples: GazeSamples, *, camera: bool = True
+    base: "StateDict", update: Mapping[str, Any], samples: GazeSamples, *, camera: bool = True
 ) -> dict[int, tuple[float, NDArray[np.float32]]]:
     """Return which samples' features an update shows.
 
@@ -215,8 +213,8 @@ def read_inputs(
 
 
 def _differences_of_rows(
-    layer: _DenseLayer, weight: torch.Tensor, bias: torch.Tensor
-) -> torch.Tensor:
+    layer: _DenseLayer, weight: "torch.Tensor", bias: "torch.Tensor"
+) -> "torch.Tensor":
     import torch
 
     dense: Any = layer.module.get_submodule(layer.name)
@@ -241,7 +239,7 @@ def _differences_of_rows(
 
 
 def decode_inputs(
-    base: StateDict, features: NDArray[np.float32], start: NDArray[np.uint8]
+    base: "StateDict", features: NDArray[np.float32], start: NDArray[np.uint8]
 ) -> NDArray[np.float32]:
     """Search pictures whose features at the base are those that were read.
 
@@ -274,7 +272,9 @@ def decode_inputs(
 
 
 def decode_pictures(
-    base: StateDict, readings: Mapping[int, tuple[float, NDArray[np.float32]]], samples: GazeSamples
+    base: "StateDict",
+    readings: Mapping[int, tuple[float, NDArray[np.float32]]],
+    samples: GazeSamples,
 ) -> dict[int, float]:
     """Return the PSNR in dB of the pictures that the 8 clearest readings give, by sample.
 
@@ -295,7 +295,7 @@ def decode_pictures(
     return found
 
 
-def build_imprint(base: StateDict, public: GazeSamples, seed: int = 0) -> StateDict | None:
+def build_imprint(base: "StateDict", public: GazeSamples, seed: int = 0) -> "StateDict | None":
     """Make a camera of a base: all rows of its first dense layer measure the same (Fowl et al.).
 
     The thresholds suit public pictures, and the next layer takes all rows alike. It is the

@@ -22,8 +22,6 @@ remains: rows are means over at least 5 samples, and where these are frames of o
 shows the stare; `site_agent.attacks` measures what an update gives away.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
@@ -78,7 +76,7 @@ _LOOKED_AT = {4: 512, 5: 16}
 a clip, all its tokens are. It is enough to see near copies."""
 
 
-def objections_to_training(settings: LocalTraining) -> list[str]:
+def objections_to_training(settings: "LocalTraining") -> list[str]:
     """Return which settings of a round no site accepts, whoever started it."""
     bounds = (
         ("epochs", settings.epochs, 1, MOST_EPOCHS),
@@ -94,7 +92,7 @@ def objections_to_training(settings: LocalTraining) -> list[str]:
     ]
 
 
-def batch_size_for(settings: LocalTraining, samples: int) -> int:
+def batch_size_for(settings: "LocalTraining", samples: int) -> int:
     """Return how many samples a step takes: at most an eighth of the site's, and at least 2.
 
     An update of one step is a single mean of gradients, which linear algebra takes apart.
@@ -102,12 +100,12 @@ def batch_size_for(settings: LocalTraining, samples: int) -> int:
     return min(int(settings.batch_size), max(2, samples // 8))
 
 
-def passes_for(settings: LocalTraining, samples: int) -> int:
+def passes_for(settings: "LocalTraining", samples: int) -> int:
     """Return how often a site sees its samples: as the round asks, but at least for 8 steps."""
     return max(settings.epochs, -(-FEWEST_STEPS // _steps_in_a_pass(settings, samples)))
 
 
-def warn_of_few(settings: LocalTraining, samples: int) -> str:
+def warn_of_few(settings: "LocalTraining", samples: int) -> str:
     """Return what a site should know whose update rests on few samples; nothing for others."""
     steps = passes_for(settings, samples) * _steps_in_a_pass(settings, samples)
     if samples >= FEWEST_FOR_AN_UPDATE:
@@ -118,11 +116,13 @@ def warn_of_few(settings: LocalTraining, samples: int) -> str:
     )
 
 
-def _steps_in_a_pass(settings: LocalTraining, samples: int) -> int:
+def _steps_in_a_pass(settings: "LocalTraining", samples: int) -> int:
     return max(1, -(-samples // batch_size_for(settings, samples)))
 
 
-def require_safe(round_name: str, base: StateDict, samples: Any, settings: LocalTraining) -> None:
+def require_safe(
+    round_name: str, base: "StateDict", samples: Any, settings: "LocalTraining"
+) -> None:
     """Refuse what a round asks for, before anything is computed for others.
 
     Raises `ContributionWithheldError`: settings that no site accepts, or a base that no training
@@ -136,7 +136,7 @@ def require_safe(round_name: str, base: StateDict, samples: Any, settings: Local
         )
 
 
-def audit_base(base: StateDict, samples: Any) -> list[str]:
+def audit_base(base: "StateDict", samples: Any) -> list[str]:
     """Return what a base has that training does not make; empty for honest ones.
 
     `samples`: The site's own; 512 patches or 16 clips of them are looked at.
@@ -169,7 +169,7 @@ def audit_dense_layers(
 
 
 def _objections_to_layers(
-    inputs: _LayerInputs, count: int, drawing_layers: Collection[str]
+    inputs: "_LayerInputs", count: int, drawing_layers: Collection[str]
 ) -> list[str]:
     """Return what training does not make, judged by what the layers get from `count` samples."""
     found = []

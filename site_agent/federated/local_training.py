@@ -3,8 +3,6 @@
 The same inputs give the same bytes, so that all engines of rounds give equal results.
 """
 
-from __future__ import annotations
-
 import hashlib
 import math
 import secrets
@@ -50,7 +48,7 @@ def train_contribution(
     round_number: int,
     guarded: bool = True,
     max_hours: float = math.inf,
-    privacy: Privacy | None = None,
+    privacy: "Privacy | None" = None,
 ) -> NetworkContribution:
     """Return what a site sends in a round of a method without personal parts.
 
@@ -70,7 +68,7 @@ class SiteUpdate:
     """
 
     contribution: NetworkContribution
-    part: PersonalPart | None = None
+    part: "PersonalPart | None" = None
 
 
 def train_at_site(
@@ -83,10 +81,10 @@ def train_at_site(
     round_number: int,
     method: str = "fedavg",
     options: MethodOptions | None = None,
-    before: PersonalPart | None = None,
+    before: "PersonalPart | None" = None,
     guarded: bool = True,
     max_hours: float = math.inf,
-    privacy: Privacy | None = None,
+    privacy: "Privacy | None" = None,
 ) -> SiteUpdate:
     """Train a round's network on the samples of a site, and return the differences.
 
@@ -219,7 +217,7 @@ def train_at_site(
 
 
 def _without_personal(
-    differences: Mapping[str, NDArray[np.generic]], masks: Mapping[str, Bits]
+    differences: Mapping[str, NDArray[np.generic]], masks: "Mapping[str, Bits]"
 ) -> dict[str, NDArray[np.generic]]:
     """Return the differences, with zeros where a number stays at home."""
     kept = {name: differences[name].dtype.type(0) for name in masks}
@@ -232,7 +230,7 @@ def _without_personal(
 def _train(
     one_pass: Callable[..., float],
     epochs: int,
-    parted: HeadAndBody | None,
+    parted: "HeadAndBody | None",
     settings: LocalTraining,
     *,
     round_number: int,
@@ -252,7 +250,9 @@ def _train(
             )
 
 
-def _pull_to_start(module: nn.Module, mu: float) -> Callable[[torch.Tensor], torch.Tensor] | None:
+def _pull_to_start(
+    module: "nn.Module", mu: float
+) -> "Callable[[torch.Tensor], torch.Tensor] | None":
     """Return FedProx's term, ``mu / 2`` times the squared distance from the network as it is."""
     import torch
 
@@ -267,7 +267,7 @@ def _pull_to_start(module: nn.Module, mu: float) -> Callable[[torch.Tensor], tor
     return term
 
 
-def _hold_frozen(module: nn.Module, masks: Mapping[str, Bits]) -> Callable[[], None] | None:
+def _hold_frozen(module: "nn.Module", masks: "Mapping[str, Bits]") -> Callable[[], None] | None:
     """Return a function that puts the numbers of `masks` back to what they are now."""
     import torch
 

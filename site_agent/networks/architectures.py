@@ -1,7 +1,5 @@
 """The table of architectures: a new one is a torch module and one line."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
@@ -23,14 +21,14 @@ class Architecture:
     other outputs."""
     parameters: int
     """Number of trained parameters."""
-    build: Callable[[], nn.Module]
+    build: "Callable[[], nn.Module]"
     """Returns a module with torch's random initial parameters."""
     kind: Literal["gaze", "saliency", "representation"] = "gaze"
     """``gaze``: eye patches and head angles in, yaw and pitch out. ``saliency``: clips in, maps of
     where the gaze is out. ``representation``: eye patches in, patches drawn from their features
     out."""
 
-    def build_empty(self) -> nn.Module:
+    def build_empty(self) -> "nn.Module":
         """Return a module whose entries have shapes and types, but no memory.
 
         To draw initial parameters takes ten times as long as to read those of a file.
@@ -42,32 +40,32 @@ class Architecture:
 
 
 # Functions, as importing the modules loads torch, which takes seconds.
-def _lenet() -> nn.Module:
+def _lenet() -> "nn.Module":
     from site_agent.networks.gaze_modules import GazeLeNet
 
     return GazeLeNet(channels=50)
 
 
-def _wide_lenet() -> nn.Module:
+def _wide_lenet() -> "nn.Module":
     from site_agent.networks.gaze_modules import GazeLeNet
 
     return GazeLeNet(channels=80)
 
 
-def _resnet18() -> nn.Module:
+def _resnet18() -> "nn.Module":
     from site_agent.networks.gaze_modules import GazeResNet18
 
     return GazeResNet18()
 
 
-def _encoder(*, small: bool) -> nn.Module:
+def _encoder(*, small: bool) -> "nn.Module":
     from site_agent.networks.gaze_modules import ResNetEncoder, SmallEncoder
 
     return SmallEncoder() if small else ResNetEncoder()
 
 
-def _gaze_head(*, small: bool) -> Callable[[], nn.Module]:
-    def build() -> nn.Module:
+def _gaze_head(*, small: bool) -> "Callable[[], nn.Module]":
+    def build() -> "nn.Module":
         from site_agent.networks.gaze_modules import GazeHead
 
         return GazeHead(_encoder(small=small))
@@ -75,8 +73,8 @@ def _gaze_head(*, small: bool) -> Callable[[], nn.Module]:
     return build
 
 
-def _cross_encoder(*, small: bool) -> Callable[[], nn.Module]:
-    def build() -> nn.Module:
+def _cross_encoder(*, small: bool) -> "Callable[[], nn.Module]":
+    def build() -> "nn.Module":
         from site_agent.networks.gaze_modules import CrossEncoder, Decoder
 
         sizes = ((32, 24, 16, 8), 8, 1) if small else ((128, 64, 64, 32), 32, 3)
@@ -97,8 +95,8 @@ GAZE_ARCHITECTURES: Mapping[str, Architecture] = {
 }
 
 
-def _glc(name: str) -> Callable[[], nn.Module]:
-    def build() -> nn.Module:
+def _glc(name: str) -> "Callable[[], nn.Module]":
+    def build() -> "nn.Module":
         from site_agent.networks.glc import GLC_LAYOUTS, Glc
 
         return Glc(GLC_LAYOUTS[name])

@@ -1,7 +1,5 @@
 """Networks between torch and safetensors files, and running them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -34,7 +32,7 @@ def new_network(architecture: str, seed: int = 0) -> StateDict:
     return from_module(module, architecture)
 
 
-def from_module(module: nn.Module, architecture: str) -> StateDict:
+def from_module(module: "nn.Module", architecture: str) -> StateDict:
     """Return a module's parameters and buffers, with its architecture in the metadata."""
     found = find_architecture(architecture)
     tensors = {
@@ -48,7 +46,7 @@ def from_module(module: nn.Module, architecture: str) -> StateDict:
     return StateDict(tensors, infos, texts)
 
 
-def to_module(network: StateDict, name: str = "the network") -> nn.Module:
+def to_module(network: StateDict, name: str = "the network") -> "nn.Module":
     """Return the torch module of a network, in evaluation mode, on the CPU.
 
     `name`: how errors call the network.
@@ -88,13 +86,13 @@ def to_module(network: StateDict, name: str = "the network") -> nn.Module:
     return module.eval()
 
 
-def last_layer(module: nn.Module) -> frozenset[str]:
+def last_layer(module: "nn.Module") -> frozenset[str]:
     """Return the names of the parameters of a network's last layer."""
     name = [each.rpartition(".")[0] for each, _ in module.named_parameters()][-1]
     return frozenset(each for each, _ in module.named_parameters() if each.startswith(f"{name}."))
 
 
-def personal_head(module: nn.Module) -> frozenset[str]:
+def personal_head(module: "nn.Module") -> frozenset[str]:
     """Return the names of the parameters that FedPer keeps at home.
 
     They are those of the last layer, and of more layers where the network says so.
@@ -121,7 +119,7 @@ _LEAST_CONTRAST = 4.0
 _BATCH = 512
 
 
-def to_inputs(patches: NDArray[np.uint8]) -> torch.Tensor:
+def to_inputs(patches: NDArray[np.uint8]) -> "torch.Tensor":
     """Return patches as networks take them: each with mean 0 and standard deviation 1.
 
     Scaling each patch removes most of what differs between lights and cameras.
@@ -139,7 +137,7 @@ def to_inputs(patches: NDArray[np.uint8]) -> torch.Tensor:
 
 
 def predict_gaze(
-    module: nn.Module, patches: NDArray[np.uint8], head: NDArray[Any], device: str = "cpu"
+    module: "nn.Module", patches: NDArray[np.uint8], head: NDArray[Any], device: str = "cpu"
 ) -> NDArray[np.float64]:
     """Return the gaze in each patch.
 
@@ -162,7 +160,7 @@ def predict_gaze(
     return found
 
 
-def encode_gaze(module: nn.Module, patches: NDArray[np.uint8]) -> NDArray[np.float64]:
+def encode_gaze(module: "nn.Module", patches: NDArray[np.uint8]) -> NDArray[np.float64]:
     """Return the gaze feature of each patch.
 
     `module`: as `to_module` returns it. `patches`, uint8 of shape (n, 36, 60): left eyes, or right
@@ -189,12 +187,12 @@ MAP_PX = 64
 _CLIPS_IN_A_BATCH = 8
 
 
-def clip_inputs(frames: torch.Tensor) -> torch.Tensor:
+def clip_inputs(frames: "torch.Tensor") -> "torch.Tensor":
     """Return pictures, uint8 (n, frames, size, size, 3), as float32 (n, 3, frames, size, size)."""
     return (frames.float() / 255 - 0.45).div_(0.225).permute(0, 4, 1, 2, 3)
 
 
-def predict_maps(module: nn.Module, frames: NDArray[np.uint8]) -> NDArray[np.float32]:
+def predict_maps(module: "nn.Module", frames: NDArray[np.uint8]) -> NDArray[np.float32]:
     """Return where a person looks: a map of each frame that sums to 1.
 
     `module`: of a saliency network. `frames`, uint8 of shape (n, frames, size, size, 3).

@@ -3,8 +3,6 @@
 `site_agent.rounds.kinds` implements `SitePart` for each kind of contribution.
 """
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -112,7 +110,7 @@ class ContributionRules:
     clip_norm: float | None = None
     most_epsilon: float | None = None
 
-    def including(self, site: str) -> ContributionRules:
+    def including(self, site: str) -> "ContributionRules":
         """Return the rules of a site, which trusts itself."""
         return replace(self, trusted=self.trusted | {site})
 
@@ -127,7 +125,7 @@ class ContributionRules:
             )
         return bool(approved)
 
-    def objections_to_options(self, settings: RefitSettings) -> list[str]:
+    def objections_to_options(self, settings: "RefitSettings") -> list[str]:
         """Return why the site refuses the options of a round of ``leaf-refit``."""
         found = []
         if settings.starts < self.min_starts:
@@ -143,7 +141,7 @@ class ContributionRules:
         return found
 
     def objections_to_sums(
-        self, contribution: LeafContribution, base: ShapePredictor, faces: int
+        self, contribution: "LeafContribution", base: "ShapePredictor", faces: int
     ) -> list[str]:
         """Return why the site refuses to send a contribution that was fitted to `faces` faces."""
         settings = contribution.settings
@@ -171,7 +169,7 @@ def require_sound_base(found: RoundResponse, *, despite_withdrawal: bool) -> Non
         )
 
 
-def round_folder(pool: PoolClient, round_id: str) -> Path:
+def round_folder(pool: "PoolClient", round_id: str) -> Path:
     """Return the folder of a round in the workspace; it may not exist yet."""
     return pool.cache.folder / "rounds" / profiles.host_of(pool.endpoint) / round_id
 
@@ -190,8 +188,13 @@ class SitePart(ABC):
     @classmethod
     @abstractmethod
     def prepare(
-        cls, pool: PoolClient, found: RoundResponse, site: str, data: SiteData, choice: DataChoice
-    ) -> SitePart:
+        cls,
+        pool: "PoolClient",
+        found: RoundResponse,
+        site: str,
+        data: "SiteData",
+        choice: DataChoice,
+    ) -> "SitePart":
         """Read the data and the options of the round.
 
         Raises `SiteAgentError`, `AggregatorError` if the data cannot be used, or this program does
@@ -231,5 +234,5 @@ class SitePart(ABC):
 
     @staticmethod
     @abstractmethod
-    def take_part(sums: RoundSums, contribution: Path, base: Path, target: Path) -> SumVisit:
+    def take_part(sums: "RoundSums", contribution: Path, base: Path, target: Path) -> "SumVisit":
         """Do what can be done now in the secure sums of a round; write the last sum to `target`."""

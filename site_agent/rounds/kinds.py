@@ -5,8 +5,6 @@ gaze data or clips. An aggregation method names its kind (`aggregators.methods.c
 method of a known kind needs nothing here.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
@@ -43,15 +41,20 @@ class LeafRefitPart(SitePart):
     data: ClassVar[DataKind] = "faces"
     shows_origin: ClassVar[bool] = True
 
-    found: RoundResponse
-    faces: FaceDataset
-    settings: RefitSettings
+    found: "RoundResponse"
+    faces: "FaceDataset"
+    settings: "RefitSettings"
     choice: DataChoice
 
     @classmethod
     def prepare(
-        cls, pool: PoolClient, found: RoundResponse, _site: str, data: SiteData, choice: DataChoice
-    ) -> LeafRefitPart:
+        cls,
+        pool: "PoolClient",
+        found: "RoundResponse",
+        _site: str,
+        data: "SiteData",
+        choice: DataChoice,
+    ) -> "LeafRefitPart":
         from aggregators.methods.refitting import refit_settings
         from site_agent.datasets.conversion import read_faces
 
@@ -77,7 +80,7 @@ class LeafRefitPart(SitePart):
             if item.name != "leaves"
         )
 
-    def inputs(self, rules: ContributionRules) -> list[Any]:
+    def inputs(self, rules: "ContributionRules") -> list[Any]:
         from site_agent.datasets.records import dataset_digest
 
         settings = self.settings.model_dump(mode="json")
@@ -85,11 +88,11 @@ class LeafRefitPart(SitePart):
         floor = rules.faces_per_leaf
         return [dataset_digest(self.faces), settings, list(self.choice.parts), floor]
 
-    def objections(self, rules: ContributionRules) -> list[str]:
+    def objections(self, rules: "ContributionRules") -> list[str]:
         return rules.objections_to_options(self.settings)
 
     def compute(
-        self, base: Path, output: Path, rules: ContributionRules, progress: Progress
+        self, base: Path, output: Path, rules: "ContributionRules", progress: Progress
     ) -> tuple[tuple[int, str], ...]:
         from aggregators.methods.refitting import contribute as fit_contribution
         from aggregators.methods.refitting import find_untrained_features, write_contribution
@@ -134,7 +137,7 @@ class LeafRefitPart(SitePart):
         return face_marks([self.faces])
 
     @staticmethod
-    def take_part(sums: RoundSums, contribution: Path, _base: Path, target: Path) -> SumVisit:
+    def take_part(sums: "RoundSums", contribution: Path, _base: Path, target: Path) -> "SumVisit":
         """Count the labs by leaf in a first sum, and add the changes in a second.
 
         A leaf that few labs reach would show their changes, so the second leaves it out.
@@ -167,7 +170,7 @@ class LeafRefitPart(SitePart):
         return ContributionFacts(words, len(counts), len(sent), int(sent.min()))
 
 
-def _times_through(pool: PoolClient, found: RoundResponse) -> int:
+def _times_through(pool: "PoolClient", found: "RoundResponse") -> int:
     """Return how often the series of a round has been through all levels before it.
 
     Sites that go level by level draw their samples once for all levels.
@@ -184,17 +187,22 @@ class NetworkPart(SitePart):
 
     data: ClassVar[DataKind] = "gaze"
 
-    found: RoundResponse
+    found: "RoundResponse"
     site: str
-    dataset: NetworkData
+    dataset: "NetworkData"
     persons: tuple[str, ...]
-    settings: LocalTraining
+    settings: "LocalTraining"
     series: str = ""
 
     @classmethod
     def prepare(
-        cls, pool: PoolClient, found: RoundResponse, site: str, data: SiteData, choice: DataChoice
-    ) -> NetworkPart:
+        cls,
+        pool: "PoolClient",
+        found: "RoundResponse",
+        site: str,
+        data: "SiteData",
+        choice: DataChoice,
+    ) -> "NetworkPart":
         from aggregators.methods.round_options import split_options
         from site_agent.datasets.network_data import open_network_data
 
@@ -213,13 +221,13 @@ class NetworkPart(SitePart):
 
         return 1 if self.found.secure is None else count_honest(self.found.participants)
 
-    def inputs(self, rules: ContributionRules) -> list[Any]:
+    def inputs(self, rules: "ContributionRules") -> list[Any]:
         from site_agent.datasets.network_data import digest_data
 
         return [digest_data(self.dataset, self.persons), self.settings.shared(), rules.clip_norm]
 
     def compute(
-        self, base: Path, output: Path, rules: ContributionRules, progress: Progress
+        self, base: Path, output: Path, rules: "ContributionRules", progress: Progress
     ) -> tuple[tuple[int, str], ...]:
         from aggregators.formats import read_model
         from aggregators.methods.networks import write_network_contribution
@@ -274,7 +282,7 @@ class NetworkPart(SitePart):
         }
 
     @staticmethod
-    def take_part(sums: RoundSums, contribution: Path, base: Path, target: Path) -> SumVisit:
+    def take_part(sums: "RoundSums", contribution: Path, base: Path, target: Path) -> "SumVisit":
         from site_agent.secure.contributions import encode_network_file
 
         mean = sums.found.options.get("mean", "samples")
@@ -325,7 +333,7 @@ class NetworkPart(SitePart):
         return ContributionFacts(words, samples=samples)
 
 
-def _sizes(contribution: NetworkContribution) -> list[int]:
+def _sizes(contribution: "NetworkContribution") -> list[int]:
     """Return the numbers of floating-point entries."""
     infos = contribution.network.infos.values()
     return [math.prod(info.shape) for info in infos if info.dtype.startswith("F")]

@@ -9,8 +9,6 @@ photograph what is trained on it. So a lab makes the result itself, from what it
 (`require_own_result`), before it signs it or trains on it.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -63,10 +61,10 @@ class RoundSums:
     """
 
     found: RoundResponse
-    lab: Lab
+    lab: "Lab"
     purpose: str
-    policy: RosterPolicy
-    mode: Mode = "servers"
+    policy: "RosterPolicy"
+    mode: "Mode" = "servers"
     progress: Progress = no_progress
 
     @property
@@ -75,7 +73,7 @@ class RoundSums:
         return sorted(each.site for each in self.found.participants)
 
     @property
-    def budget(self) -> BitBudget:
+    def budget(self) -> "BitBudget":
         """How numbers are encoded, by the charter."""
         return self.lab.charter.budget
 
@@ -84,7 +82,7 @@ class RoundSums:
         """Fewest labs that must reach a leaf whose changes are summed."""
         return self.lab.charter.terms.least_labs
 
-    def take_part(self, encoded: EncodedContribution, target: Path) -> SumVisit:
+    def take_part(self, encoded: "EncodedContribution", target: Path) -> SumVisit:
         """Share, tag or verify in the session of one sum, whatever is next."""
         lab = self.lab
         lab.approve_base(encoded.layout.base_digest)
@@ -103,11 +101,11 @@ class RoundSums:
     def _show_roster(self, labs: Sequence[str]) -> None:
         self.progress(None, f"the sum is over {', '.join(labs)}")
 
-    def _find_session(self, encoded: EncodedContribution) -> str:
+    def _find_session(self, encoded: "EncodedContribution") -> str:
         """Return the first session of this sum that is not void; empty where there is none."""
         return next((name for name, view in self._sessions(encoded) if not view.is_void), "")
 
-    def _open_session(self, encoded: EncodedContribution) -> str:
+    def _open_session(self, encoded: "EncodedContribution") -> str:
         from site_agent.secure.session import new_descriptor
 
         attempts = [view.descriptor.attempt for _, view in self._sessions(encoded)]
@@ -125,7 +123,7 @@ class RoundSums:
             raise SecureSumError((), hint="the pool does not show the session that was opened")
         return session
 
-    def _sessions(self, encoded: EncodedContribution) -> Iterator[tuple[str, Session]]:
+    def _sessions(self, encoded: "EncodedContribution") -> "Iterator[tuple[str, Session]]":
         for name in self.lab.board.sessions():
             try:
                 view = self.lab.review(name)
@@ -140,14 +138,14 @@ class RoundSums:
 
 
 def visit_sums(
-    pool: PoolClient,
+    pool: "PoolClient",
     found: RoundResponse,
     site: str,
     step: Callable[[RoundSums], SumVisit],
     *,
     terms: RoundTerms,
-    policy: RosterPolicy | None = None,
-    mode: Mode = "servers",
+    policy: "RosterPolicy | None" = None,
+    mode: "Mode" = "servers",
     wait: bool,
     progress: Progress,
 ) -> SumVisit:
@@ -187,7 +185,7 @@ def visit_sums(
         time.sleep(_POLL_S)
 
 
-def require_own_result(pool: PoolClient, found: RoundResponse, site: str) -> None:
+def require_own_result(pool: "PoolClient", found: RoundResponse, site: str) -> None:
     """Raise `ContributionWithheldError` unless a finished round's result is base and verified sum.
 
     Rounds before it in the series are made again, too, where their optimiser's state is needed.
@@ -212,7 +210,7 @@ def require_own_result(pool: PoolClient, found: RoundResponse, site: str) -> Non
         raise ContributionWithheldError(found.round_id, reasons, hint=hint)
 
 
-def _make_result(pool: PoolClient, found: RoundResponse, site: str) -> Path:
+def _make_result(pool: "PoolClient", found: RoundResponse, site: str) -> Path:
     """Combine a round's base with the verified sum, as the pool has to; keep the file."""
     from aggregators.methods import merge
 
@@ -251,7 +249,7 @@ def _make_result(pool: PoolClient, found: RoundResponse, site: str) -> Path:
     return result
 
 
-def _require_members(found: RoundResponse, terms: SecureTerms, charter: Charter) -> None:
+def _require_members(found: RoundResponse, terms: SecureTerms, charter: "Charter") -> None:
     sites = {each.site for each in found.participants}
     if not sites <= set(charter.labs) or set(terms.servers) != set(charter.servers):
         raise InvalidInputError(
@@ -260,7 +258,7 @@ def _require_members(found: RoundResponse, terms: SecureTerms, charter: Charter)
         )
 
 
-def _waiting_for(view: Session) -> tuple[str, ...]:
+def _waiting_for(view: "Session") -> tuple[str, ...]:
     """Return who has to act next; before the receipts, the labs that have not shared."""
     if view.phase == "receipt" and len(view.shares) < len(view.descriptor.labs):
         return tuple(each for each in view.descriptor.labs if each not in view.shares)

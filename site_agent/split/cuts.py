@@ -8,8 +8,6 @@ The cost in parameters, work and bytes follows from the cut and the numbers of i
 before anything is trained. Real messages have headers in besides.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -48,19 +46,19 @@ class Cut:
         """Return the architecture of a part, as its metadata name it."""
         return f"{self.architecture}/{self.name}/{role}"
 
-    def front_stages(self, stages: tuple[Stage, ...]) -> tuple[Stage, ...]:
+    def front_stages(self, stages: "tuple[Stage, ...]") -> "tuple[Stage, ...]":
         """Return the stages before the server's."""
         return stages[: self.front]
 
-    def server_stages(self, stages: tuple[Stage, ...]) -> tuple[Stage, ...]:
+    def server_stages(self, stages: "tuple[Stage, ...]") -> "tuple[Stage, ...]":
         """Return the server's stages."""
         return stages[self.front : len(stages) - self.tail]
 
-    def tail_stages(self, stages: tuple[Stage, ...]) -> tuple[Stage, ...]:
+    def tail_stages(self, stages: "tuple[Stage, ...]") -> "tuple[Stage, ...]":
         """Return the client's stages after the server's; empty for most cuts."""
         return stages[len(stages) - self.tail :]
 
-    def stages_of(self, role: Role, stages: tuple[Stage, ...]) -> tuple[Stage, ...]:
+    def stages_of(self, role: Role, stages: "tuple[Stage, ...]") -> "tuple[Stage, ...]":
         """Return all stages of a part."""
         if role == "server":
             return self.server_stages(stages)
@@ -179,7 +177,7 @@ def part_shapes(cut: Cut, role: Role) -> dict[str, tuple[int, ...]]:
     return {key: tuple(value.shape) for key, value in state.items()}
 
 
-def to_part_module(part: StateDict, cut: Cut, role: Role) -> StagedNetwork:
+def to_part_module(part: StateDict, cut: Cut, role: Role) -> "StagedNetwork":
     """Return a network that has the layers of one part only, in evaluation mode, on the CPU.
 
     Run it with `StagedNetwork.run_stages` and stages of its own.
@@ -194,7 +192,7 @@ def to_part_module(part: StateDict, cut: Cut, role: Role) -> StagedNetwork:
     return module.eval()
 
 
-def from_part_module(module: StagedNetwork, part: StateDict) -> StateDict:
+def from_part_module(module: "StagedNetwork", part: StateDict) -> StateDict:
     """Return the entries of a module as a part with the metadata of `part`."""
     tensors = {
         key: np.array(value.detach().numpy(), order="C")
@@ -212,7 +210,7 @@ def _part_of(network: StateDict, cut: Cut, role: Role) -> StateDict:
     )
 
 
-def build_network(architecture: str) -> StagedNetwork:
+def build_network(architecture: str) -> "StagedNetwork":
     """Return an architecture's module, without memory for its entries."""
     from site_agent.networks.gaze_modules import StagedNetwork
 
@@ -221,7 +219,7 @@ def build_network(architecture: str) -> StagedNetwork:
     return module
 
 
-def _only(module: StagedNetwork, cut: Cut, role: Role) -> StagedNetwork:
+def _only(module: "StagedNetwork", cut: Cut, role: Role) -> "StagedNetwork":
     """Take the layers of the other part out of a network, in place."""
     from torch import nn
 
@@ -232,7 +230,7 @@ def _only(module: StagedNetwork, cut: Cut, role: Role) -> StagedNetwork:
     return module
 
 
-def _layers(stages: Iterable[Stage]) -> set[str]:
+def _layers(stages: "Iterable[Stage]") -> set[str]:
     return {layer for stage in stages for layer in stage.layers}
 
 

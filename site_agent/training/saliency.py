@@ -7,8 +7,6 @@ that scores are lower than theirs.
 Source: Lai et al. 2024 (loss, AdamW, cosine, clipping); the FedCPF paper (coverage scores).
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -65,13 +63,13 @@ class SaliencyTensors:
     4, size / 4)): Each map sums to 1; uniform where the gaze is not tracked.
     """
 
-    frames: torch.Tensor
-    targets: torch.Tensor
+    frames: "torch.Tensor"
+    targets: "torch.Tensor"
 
     def __len__(self) -> int:
         return len(self.frames)
 
-    def inputs(self, index: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    def inputs(self, index: "torch.Tensor") -> "tuple[torch.Tensor, ...]":
         """Return what a network takes of some clips."""
         return (clip_inputs(self.frames[index]),)
 
@@ -92,8 +90,8 @@ def to_tensors(samples: egocentric.ClipSamples) -> SaliencyTensors:
 
 
 def saliency_loss(
-    logits: torch.Tensor, targets: torch.Tensor, loss: Literal["ce", "kl-reverse"] = "ce"
-) -> torch.Tensor:
+    logits: "torch.Tensor", targets: "torch.Tensor", loss: Literal["ce", "kl-reverse"] = "ce"
+) -> "torch.Tensor":
     """Return the mean loss of maps over frames.
 
     `logits`, `targets` (float32, shape (n, frames, height, width)).
@@ -108,14 +106,14 @@ def saliency_loss(
 
 
 def train_epoch(
-    module: nn.Module,
-    optimiser: torch.optim.Optimizer,
+    module: "nn.Module",
+    optimiser: "torch.optim.Optimizer",
     data: SaliencyTensors,
     batch_size: int,
-    generator: torch.Generator,
+    generator: "torch.Generator",
     *,
     loss: Literal["ce", "kl-reverse"] = "ce",
-    extra_loss: Callable[[torch.Tensor], torch.Tensor] | None = None,
+    extra_loss: "Callable[[torch.Tensor], torch.Tensor] | None" = None,
     after_step: Callable[[], None] | None = None,
     progress: Callable[[float], None] = lambda _share: None,
 ) -> float:

@@ -1,7 +1,5 @@
 """The figures of the report: statistics of blinks, and conditioned responses."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -44,7 +42,7 @@ MOST_LINES = 80
 LEAST_BLOCK, MOST_BLOCKS = 5, 10
 
 
-def blink_figure(session: AnalysedSession, statistics: BlinkStatistics) -> Figure:
+def blink_figure(session: AnalysedSession, statistics: BlinkStatistics) -> "Figure":
     """Draw rate, amplitudes, durations, speeds and profiles; the session has blinks."""
     blinks = [blink for blink in session.blinks if blink.kind == "blink"]
     figure = plot_style.new_figure_with_margins(10.0, 9.0, wspace=0.2, hspace=0.35)
@@ -61,7 +59,7 @@ def blink_figure(session: AnalysedSession, statistics: BlinkStatistics) -> Figur
     return figure
 
 
-def _draw_rate(axis: Axes, statistics: BlinkStatistics) -> None:
+def _draw_rate(axis: "Axes", statistics: BlinkStatistics) -> None:
     for each in statistics.rate:
         start_min, width_min = each.start_s / 60.0, (each.end_s - each.start_s) / 60.0
         if math.isfinite(each.blinks_per_minute):
@@ -84,7 +82,7 @@ def _draw_rate(axis: Axes, statistics: BlinkStatistics) -> None:
     axis.set(xlabel="time (min)", ylabel="blinks per minute")
 
 
-def _draw_distribution(axis: Axes, blinks: Sequence[Blink], name: str, label: str) -> None:
+def _draw_distribution(axis: "Axes", blinks: Sequence[Blink], name: str, label: str) -> None:
     complete, partial = (
         [value for blink in chosen if math.isfinite(value := getattr(blink, name))]
         for chosen in _by_completeness(blinks)
@@ -106,7 +104,7 @@ def _draw_distribution(axis: Axes, blinks: Sequence[Blink], name: str, label: st
     axis.set(xlabel=label, ylabel="number of blinks")
 
 
-def _draw_speeds(axis: Axes, blinks: Sequence[Blink]) -> None:
+def _draw_speeds(axis: "Axes", blinks: Sequence[Blink]) -> None:
     """Closing speed against amplitude: in healthy lids nearly a straight line."""
     known = [blink for blink in blinks if math.isfinite(blink.peak_velocity_fec_per_s)]
     axis.set(xlabel="amplitude (FEC)", ylabel="peak closing velocity (FEC/s)")
@@ -126,7 +124,7 @@ def _draw_speeds(axis: Axes, blinks: Sequence[Blink]) -> None:
     axis.set_ylim(0.0, 1.05 * float(fast.max(initial=1.0)))
 
 
-def _draw_profiles(axis: Axes, session: AnalysedSession, blinks: Sequence[Blink]) -> None:
+def _draw_profiles(axis: "Axes", session: AnalysedSession, blinks: Sequence[Blink]) -> None:
     peaks_s = np.array([blink.peak_s for blink in blinks])
     wanted_s = peaks_s[:, None] + PROFILE_MS / 1000.0
     values = np.interp(wanted_s, session.trace.timestamps_s, session.fec(), np.nan, np.nan)
@@ -147,7 +145,7 @@ def _by_completeness(blinks: Sequence[Blink]) -> tuple[list[Blink], list[Blink]]
     return complete, [blink for blink in blinks if blink.completeness != "complete"]
 
 
-def aligned_figure(session: AnalysedSession, conditioning: ConditioningResult) -> Figure:
+def aligned_figure(session: AnalysedSession, conditioning: ConditioningResult) -> "Figure":
     """Draw for each type of trial the single trials, their mean and its 95 % interval."""
     cs_us_ms = conditioning.summary.cs_us_ms
     after_ms = cs_us_ms + 500.0 if math.isfinite(cs_us_ms) else 0.0
@@ -167,7 +165,7 @@ def aligned_figure(session: AnalysedSession, conditioning: ConditioningResult) -
     return figure
 
 
-def _draw_aligned(axis: Axes, aligned: AlignedTrials, kind: TrialType) -> None:
+def _draw_aligned(axis: "Axes", aligned: "AlignedTrials", kind: TrialType) -> None:
     from scipy.special import stdtrit
 
     mean, error, count = aligned.mean_and_error(kind)
@@ -186,7 +184,7 @@ def _draw_aligned(axis: Axes, aligned: AlignedTrials, kind: TrialType) -> None:
 
 
 def _draw_stimuli(
-    axis: Axes, kind: TrialType, cs_us_ms: float, cr_window_ms: tuple[float, float]
+    axis: "Axes", kind: TrialType, cs_us_ms: float, cr_window_ms: tuple[float, float]
 ) -> None:
     if kind is TrialType.US_ONLY:
         axis.axvline(0.0, color=plot_style.US_COLOUR, linestyle="--")
@@ -201,7 +199,7 @@ def _draw_stimuli(
     axis.set_xlabel("time from the CS (ms)")
 
 
-def amplitude_figure(conditioning: ConditioningResult) -> Figure | None:
+def amplitude_figure(conditioning: ConditioningResult) -> "Figure | None":
     """Draw the CR amplitude from trial to trial; None without a trial with a CS."""
     trials = [result for result in conditioning.trials if result.has_cs]
     if not trials:
@@ -222,7 +220,7 @@ def amplitude_figure(conditioning: ConditioningResult) -> Figure | None:
     return figure
 
 
-def learning_figure(conditioning: ConditioningResult) -> Figure | None:
+def learning_figure(conditioning: ConditioningResult) -> "Figure | None":
     """Draw CR percentage over blocks of trials; None for fewer than two blocks."""
     trials = [result for result in conditioning.trials if result.has_cs]
     size = max(LEAST_BLOCK, math.ceil(len(trials) / MOST_BLOCKS))

@@ -6,8 +6,6 @@ every blink, and reports a lost frame as the end of the file. PyAV gives each fr
 time, the rotation that a phone wrote, and every error.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -122,7 +120,7 @@ class VideoReader:
         self._bits = bits
         self._aspect = float(self._stream.sample_aspect_ratio or 1)
 
-    def __enter__(self) -> VideoReader:
+    def __enter__(self) -> "VideoReader":
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -155,13 +153,13 @@ class VideoReader:
             yield Frame(index, time_s, self._upright(picture))
         self._conclude()
 
-    def _time_s(self, picture: VideoFrame, origin_s: float) -> float | None:
+    def _time_s(self, picture: "VideoFrame", origin_s: float) -> float | None:
         # The frame's own time base is unset for the last ones, which the decoder had kept back.
         if picture.pts is None or self._stream.time_base is None:
             return None
         return float(picture.pts * self._stream.time_base) - origin_s
 
-    def _pictures(self) -> Iterator[VideoFrame]:
+    def _pictures(self) -> "Iterator[VideoFrame]":
         """Decode packet by packet, past the damaged ones."""
         for packet in self._packets():
             try:
@@ -175,7 +173,7 @@ class VideoReader:
                 else:
                     yield picture
 
-    def _packets(self) -> Iterator[Packet[VideoStream] | None]:
+    def _packets(self) -> "Iterator[Packet[VideoStream] | None]":
         """Yield the packets of the stream that hold data, and None at the end to flush."""
         try:
             for packet in self._container.demux(self._stream):
@@ -191,7 +189,7 @@ class VideoReader:
         self.report.decoding_errors += 1
         self.report.first_error = self.report.first_error or str(error)
 
-    def _upright(self, picture: VideoFrame) -> UInt8:
+    def _upright(self, picture: "VideoFrame") -> UInt8:
         if self._bits < FULL_BITS and is_deep(picture):
             pixels = deep_picture(picture, self._bits, grey=self._grey)
         else:
@@ -239,7 +237,7 @@ class VideoReader:
             )
 
 
-def _open(path: Path) -> tuple[InputContainer, VideoStream]:
+def _open(path: Path) -> "tuple[InputContainer, VideoStream]":
     import av
 
     if not path.is_file():
@@ -283,11 +281,11 @@ def _with_square_pixels(pixels: UInt8, aspect: float) -> UInt8:
     return np.asarray(cv2.resize(pixels, size, interpolation=cv2.INTER_LINEAR), dtype=np.uint8)
 
 
-def _rgb_picture(picture: VideoFrame) -> UInt8:
+def _rgb_picture(picture: "VideoFrame") -> UInt8:
     return picture.to_ndarray(format="rgb24").astype(np.uint8, copy=False)
 
 
-def _describe(path: Path, container: InputContainer, stream: VideoStream) -> VideoInfo:
+def _describe(path: Path, container: "InputContainer", stream: "VideoStream") -> VideoInfo:
     duration_s = float(container.duration) / 1e6 if container.duration else None
     rate = stream.average_rate or stream.guessed_rate
     return VideoInfo(
@@ -303,7 +301,7 @@ def _describe(path: Path, container: InputContainer, stream: VideoStream) -> Vid
     )
 
 
-def origin_of(container: InputContainer, stream: VideoStream) -> float:
+def origin_of(container: "InputContainer", stream: "VideoStream") -> float:
     """Return the time that a player shows as 0: where the container starts."""
     container_start: int | None = container.start_time  # None for raw streams
     if container_start is not None:
@@ -323,7 +321,7 @@ FULL_RANGE = frozenset({"gray", "yuvj411p", "yuvj420p", "yuvj422p", "yuvj440p", 
 _FULL_RANGE_FLAG = 2  # AVCOL_RANGE_JPEG
 
 
-def grey_picture(picture: VideoFrame) -> UInt8:
+def grey_picture(picture: "VideoFrame") -> UInt8:
     """Return a frame's brightness, 0 black and 255 white: uint8 (height, width), its own memory.
 
     Most video counts black as 16 and white as 235 ("limited range"); it is stretched as FFmpeg
@@ -339,13 +337,13 @@ def grey_picture(picture: VideoFrame) -> UInt8:
     return np.ascontiguousarray(picture.to_ndarray(format="gray"), dtype=np.uint8)
 
 
-def is_deep(picture: VideoFrame) -> bool:
+def is_deep(picture: "VideoFrame") -> bool:
     """Return whether a frame has 16 bits a pixel, grey or RGB."""
     layout = picture.format
     return layout.components[0].bits == FULL_BITS and (layout.is_rgb or len(layout.components) == 1)
 
 
-def deep_picture(picture: VideoFrame, bits: int, *, grey: bool) -> UInt8:
+def deep_picture(picture: "VideoFrame", bits: int, *, grey: bool) -> UInt8:
     """Return a frame of 16 bits of which `bits` are used; brighter values become white.
 
     Returns uint8, shape (height, width) if `grey`, else (height, width, 3): Grey or RGB.
@@ -359,7 +357,7 @@ def deep_picture(picture: VideoFrame, bits: int, *, grey: bool) -> UInt8:
     return np.asarray(cv2.cvtColor(pixels, cv2.COLOR_RGB2GRAY), np.uint8) if grey else pixels
 
 
-def _first_plane(picture: VideoFrame) -> UInt8:
+def _first_plane(picture: "VideoFrame") -> UInt8:
     """Return a view of the first plane without the padding at the end of its lines."""
     plane = picture.planes[0]
     lines = np.frombuffer(plane, dtype=np.uint8).reshape(-1, plane.line_size)  # type: ignore[call-overload]

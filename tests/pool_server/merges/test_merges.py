@@ -196,6 +196,14 @@ def test_merges_are_seen_by_their_site_alone(
     assert ask(foreign, recipe_of(list(sub_models))).status_code == 403
 
 
+def test_a_merge_begins_at_once_however_seldom_a_process_looks(tmp_path: Path) -> None:
+    with pool_in_thread(tmp_path, poll_interval_s=1000.0) as pool:
+        member = pool.member("merges")
+        version = upload(member, "merges/face", landmark_bytes(1))
+        job = ask(member, recipe_of([version])).json()
+        assert wait_for(member, job["merge_id"], OVER)["state"] == "finished"
+
+
 @pytest.mark.usefixtures("no_merge_begins")
 def test_a_waiting_merge_is_cancelled_at_once_and_too_many_are_refused(tmp_path: Path) -> None:
     with pool_in_thread(tmp_path, max_open_merges_per_site=1) as pool:

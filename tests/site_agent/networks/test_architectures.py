@@ -30,6 +30,14 @@ def test_a_network_comes_back_from_its_file(name: str, tmp_path: Path) -> None:
     np.testing.assert_array_equal(before, after)
 
 
+def test_numbers_of_half_the_size_are_computed_with_as_any_others() -> None:
+    network = new_network("gaze-lenet")
+    halves = {name: np.asarray(each).astype(np.float16) for name, each in network.tensors.items()}
+    module = to_module(StateDict(halves, network.infos, network.metadata))
+    for name, values in module.state_dict().items():
+        np.testing.assert_array_equal(values.numpy(), halves[name].astype(np.float32))
+
+
 def test_initial_parameters_depend_on_the_seed_alone() -> None:
     first, again, other = (new_network("gaze-lenet", seed) for seed in (1, 1, 2))
     for name in first.infos:
