@@ -121,7 +121,7 @@ def test_a_client_that_stalls_is_given_up(tmp_path: Path) -> None:
 
 def test_requests_under_way_are_limited_for_each_address(tmp_path: Path) -> None:
     with pool_in_thread(tmp_path) as pool, ExitStack() as stack:
-        path = "/api/v1/events?after=1000000&wait_s=30"
+        path = "/api/v1/events?after=1000000&wait_s=20"
         for _ in range(MOST_FROM_ADDRESS):
             sent = request("GET", path, pool.admin_secret)
             stack.enter_context(connected(pool.url, sent))
