@@ -100,7 +100,7 @@ class ModelFormatSuite:
                 FORMATS[self.format_name].decode(data + tail)
             assert caught.value.offset <= len(data) + len(tail)
 
-    @settings(max_examples=400, deadline=None, suppress_health_check=_INHERITED)
+    @settings(max_examples=150, deadline=None, suppress_health_check=_INHERITED)
     @given(st.data())
     def test_changed_bytes_are_refused_or_give_a_sound_model(self, draw: st.DataObject) -> None:
         data = bytearray(draw.draw(st.sampled_from(self.files())))
@@ -116,7 +116,7 @@ class ModelFormatSuite:
         else:
             self._use(result)
 
-    @settings(max_examples=200, deadline=None, suppress_health_check=_INHERITED)
+    @settings(max_examples=100, deadline=None, suppress_health_check=_INHERITED)
     @given(st.data())
     def test_memory_stays_near_the_size_of_the_file(self, draw: st.DataObject) -> None:
         data = bytearray(draw.draw(st.sampled_from(self.files())))

@@ -176,6 +176,7 @@ class Machine:
             time.sleep(0.1)
 
 
+@pytest.mark.slow
 def test_the_commands_of_the_readme(
     postgres: PostgresServer, swift: S3Server, tmp_path: Path
 ) -> None:

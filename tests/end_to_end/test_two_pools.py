@@ -64,6 +64,7 @@ def pools(tmp_path: Path) -> Iterator[Pools]:
         yield Pools(stack, tmp_path)
 
 
+@pytest.mark.slow
 def test_models_travel_with_all_that_belongs_to_them(pools: Pools, tmp_path: Path) -> None:
     a, b = pools.desk("here", "site-a"), pools.desk("here", "site-b")
     for number, desk in enumerate((a, b), start=1):

@@ -109,6 +109,7 @@ def assert_same_part(one: PersonalPart, other: PersonalPart) -> None:
         assert values.tobytes() == other.values[name].tobytes()
 
 
+@pytest.mark.slow
 def test_simulator_and_pool_give_equal_digests_of_every_update_state_and_network(
     simulated: tuple[Path, list[Digests]],
     gaze: Path,
