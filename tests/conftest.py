@@ -122,6 +122,8 @@ FIRST = (
     "tests/architecture/",
     "tests/end_to_end/test_quickstart.py",
     "tests/cli/federated/test_live.py",
+    # Makes the recording and the models that many others read.
+    "tests/site_agent/eyeblink/test_pipeline.py",
     "tests/end_to_end/",
     "tests/site_agent/federated/engines/",
     "tests/cli/vision/test_study_gaze.py",
