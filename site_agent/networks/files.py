@@ -75,15 +75,23 @@ def to_module(network: StateDict, name: str = "the network") -> "nn.Module":
             )
     if extra := sorted(set(network.infos) - set(wanted)):
         raise InvalidInputError(f"{name}: {found.name} has no entry {extra[0]!r}")
-    values = {
-        key: torch.from_numpy(np.array(network.tensors[key])).to(expected.dtype)
-        for key, expected in wanted.items()
-    }
-    module.load_state_dict(values, assign=True)
+    fill_empty(module, network)
     if found.kind in ("gaze", "representation"):
         # Convolutions and pooling are a third faster with the channels last.
         module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     return module.eval()
+
+
+def fill_empty(module: "nn.Module", network: StateDict) -> None:
+    """Give a module of `Architecture.build_empty` a network's entries, in the module's types."""
+    import torch
+
+    wanted = module.state_dict()
+    values = {
+        key: torch.from_numpy(np.array(network.tensors[key])).to(wanted[key].dtype)
+        for key in network.infos
+    }
+    module.load_state_dict(values, assign=True)
 
 
 def last_layer(module: "nn.Module") -> frozenset[str]:

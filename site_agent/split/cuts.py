@@ -20,6 +20,7 @@ import numpy as np
 from aggregators.models import StateDict
 from site_agent.errors import InvalidInputError
 from site_agent.networks.architectures import find_architecture
+from site_agent.networks.files import fill_empty, to_module
 
 if TYPE_CHECKING:
     from site_agent.networks.gaze_modules import Stage, StagedNetwork
@@ -108,7 +109,6 @@ class Parts:
 
 def split_network(network: StateDict, cut: Cut) -> Parts:
     """Return the parts of a network; `join_parts` gives it back in the same bytes."""
-    from site_agent.networks.files import to_module
 
     found = network.metadata.get("architecture", "no architecture")
     if found != cut.architecture:
@@ -185,8 +185,7 @@ def to_part_module(part: StateDict, cut: Cut, role: Role) -> "StagedNetwork":
     import torch
 
     module = _only(build_network(cut.architecture), cut, role)
-    values = {key: torch.from_numpy(np.array(part.tensors[key])) for key in part.infos}
-    module.load_state_dict(values, assign=True)
+    fill_empty(module, part)
     # As whole networks have them: equal layouts give equal sums.
     module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     return module.eval()

@@ -24,7 +24,12 @@ from site_agent.federated.leak_checks import (
 from site_agent.federated.local_training import train_contribution
 from site_agent.networks.files import new_network
 from tests.made_once import made_once
-from tests.site_agent.federated.network_cameras import Kind, build_network_camera, first_gradient
+from tests.site_agent.federated.network_cameras import (
+    KINDS,
+    Kind,
+    build_network_camera,
+    first_gradient,
+)
 
 WORDS = {
     "imprint": "500 of the 500 units of fc1 measure the same",
@@ -61,9 +66,8 @@ def contribute(base: StateDict, samples: GazeSamples, **settings: float) -> dict
 @pytest.mark.parametrize(
     "kind",
     [
-        "imprint",
-        "hidden",
-        *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("alternating", "convolutional")),
+        pytest.param(kind, marks=[] if kind in {"imprint", "hidden"} else [pytest.mark.slow])
+        for kind in KINDS
     ],
 )
 def test_cameras_are_refused_and_what_they_ask_for(

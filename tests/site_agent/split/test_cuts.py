@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from aggregators import merge, write_model
@@ -19,6 +20,7 @@ from site_agent.split.cuts import (
     join_parts,
     size_of,
     split_network,
+    to_part_module,
     traffic_of,
 )
 
@@ -32,6 +34,15 @@ def test_joined_parts_are_the_network_in_bytes(cut: Cut) -> None:
     parts = split_network(network, cut)
     assert encode_model(join_parts(parts.client, parts.server)) == encode_model(network)
     assert set(parts.client.infos).isdisjoint(parts.server.infos)
+
+
+def test_parts_of_half_precision_are_computed_with_as_any_others() -> None:
+    cut = find_cut("gaze-lenet", "pool1")
+    part = split_network(new_network("gaze-lenet"), cut).client
+    halves = {name: np.asarray(each).astype(np.float16) for name, each in part.tensors.items()}
+    module = to_part_module(StateDict(halves, part.infos, part.metadata), cut, "client")
+    for name, values in module.state_dict().items():
+        np.testing.assert_array_equal(values.numpy(), halves[name].astype(np.float32))
 
 
 def test_parts_and_wholes_have_different_merge_keys(tmp_path: object) -> None:
