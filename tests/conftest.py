@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import settings
 
+from tests.begun_early import MARK, begin_all
 from tests.forked import forked_workers
 from tests.shared_servers import begin_run, end_run, shared_postgres, shared_swift
 
@@ -109,6 +110,8 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_finish(session: pytest.Session) -> None:
     gc.freeze()
     gc.enable()
+    if not session.config.option.collectonly:
+        begin_all(session.items)
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
@@ -117,10 +120,10 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 
 # What fails first comes first. Each process runs whole files: the files with long tests follow,
-# so that none of them is left for the end, when the other processes have nothing to do.
+# so that none of them is left for the end, when the other processes have nothing to do. Last are
+# the tests that read what was begun early.
 FIRST = (
     "tests/architecture/",
-    "tests/end_to_end/test_quickstart.py",
     "tests/cli/federated/test_live.py",
     # Makes the recording and the models that many others read.
     "tests/site_agent/eyeblink/test_pipeline.py",
@@ -135,6 +138,8 @@ FIRST = (
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     def place(item: pytest.Item) -> int:
         name = item.nodeid
+        if item.get_closest_marker(MARK):
+            return len(FIRST) + 1
         return next((n for n, start in enumerate(FIRST) if name.startswith(start)), len(FIRST))
 
     items.sort(key=place)

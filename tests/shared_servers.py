@@ -56,7 +56,7 @@ def shared_postgres() -> PostgresServer:
         server.start()
         return {"process_id": server.detach(), "password": server.password}
 
-    folder, known = _started_once("postgres", start)
+    folder, known = started_once("postgres", start)
     return PostgresServer(folder, binaries, known["password"])
 
 
@@ -67,12 +67,11 @@ def shared_swift() -> S3Server:
     def start(folder: Path) -> dict[str, Any]:
         return vars(start_swift(folder))
 
-    return S3Server(**_started_once("swift", start)[1])
+    return S3Server(**started_once("swift", start)[1])
 
 
-def _started_once(
-    name: str, start: Callable[[Path], dict[str, Any]]
-) -> tuple[Path, dict[str, Any]]:
+def started_once(name: str, start: Callable[[Path], dict[str, Any]]) -> tuple[Path, dict[str, Any]]:
+    """Return a folder, and what `start` returned of the process group it started there."""
     run = Path(os.environ[RUN_FOLDER])
     folder, known = run / name, run / f"{name}.json"
     with (run / f"{name}.lock").open("w") as lock:

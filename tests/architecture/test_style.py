@@ -1,4 +1,4 @@
-"""ruff and mypy are part of the tests: one command runs what CI runs."""
+"""ruff is part of the tests: one command runs what CI runs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from tests.conftest import PROJECT_ROOT
     [
         pytest.param(["ruff", "check", "--no-cache", "."], id="ruff-lint"),
         pytest.param(["ruff", "format", "--check", "."], id="ruff-format"),
-        pytest.param(["mypy"], id="mypy-strict"),
     ],
 )
 def test_sources_are_clean(command: list[str]) -> None:

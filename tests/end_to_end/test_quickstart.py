@@ -8,12 +8,19 @@ from pathlib import Path
 
 import pytest
 
+from tests.begun_early import EarlyCommand
 from tests.end_to_end.labs import Lab
 
+QUICKSTART = EarlyCommand(
+    "quickstart", ("cli", "quickstart", "--site-count", "2", "--output", "trial", "--json")
+)
 
-def test_quickstart_goes_all_the_way(tmp_path: Path) -> None:
-    result = Lab(tmp_path).poolctl("quickstart", "--site-count", "2", "--output", "trial")
 
+@pytest.mark.begun_early(QUICKSTART)
+def test_quickstart_goes_all_the_way() -> None:
+    done, folder = QUICKSTART.result()
+    assert done.returncode == 0, done.stdout + done.stderr
+    result = json.loads(done.stdout)["data"]
     detectors = [entry["made_by"] for entry in result["detectors"]]
     assert sorted(detectors) == ["mwma", "trained", "trained"]
     assert all(entry["score"] > 0.8 for entry in result["detectors"])
@@ -25,11 +32,11 @@ def test_quickstart_goes_all_the_way(tmp_path: Path) -> None:
     blinks = result["blinks"]
     assert blinks["found"] == blinks["true"] == blinks["matched"] > 0
 
-    with (tmp_path / result["blink_folder"] / "blinks.csv").open(encoding="utf-8") as table:
+    with (folder / result["blink_folder"] / "blinks.csv").open(encoding="utf-8") as table:
         rows = [row for row in csv.reader(table) if not row[0].startswith("#")]
     assert len(rows) == 1 + blinks["true"]
     for name in ("merged_detector", "merged_landmarks"):
-        recipe = json.loads((tmp_path / f"{result[name]}.recipe.json").read_text(encoding="utf-8"))
+        recipe = json.loads((folder / f"{result[name]}.recipe.json").read_text(encoding="utf-8"))
         assert [entry["address"].split("/")[2] for entry in recipe["inputs"]] == [
             "site-a",
             "site-b",

@@ -1,0 +1,79 @@
+"""Long commands that begin with the run, and compute while other tests wait.
+
+A test that waits leaves a processor without work. Commands of a minute and more that need nothing
+of the processes that run tests fill these gaps: they begin before the first test, give way to
+everything else, and their tests, the last of all, read what they printed.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.shared_servers import started_once
+
+MARK = "begun_early"
+LIMIT_S = 1500
+# The status comes last, under its own name: what is there is complete.
+_SCRIPT = """
+own=$1; shift
+nice -n 19 "$@" > "$own/out" 2> "$own/err"
+echo $? > "$own/status.part"; mv "$own/status.part" "$own/status"
+"""
+
+
+@dataclass(frozen=True)
+class EarlyCommand:
+    """``python -m`` with some words, to be run once in a run of the tests.
+
+    It is begun by the mark ``begun_early`` of the test that reads it.
+    """
+
+    name: str
+    words: tuple[str, ...]
+    folder: Path | None = None
+    """Where it runs; None: in a folder of its own, which goes when the run ends."""
+
+    def begin(self) -> Path:
+        """Begin the command unless a process of this run has; return the folder of its words."""
+        return started_once(self.name, self._start)[0]
+
+    def result(self) -> tuple[subprocess.CompletedProcess[str], Path]:
+        """Wait until the command has ended; return that, and the folder that is its own."""
+        own = self.begin()
+        status = own / "status"
+        deadline_s = time.monotonic() + LIMIT_S
+        while not status.exists():
+            assert time.monotonic() < deadline_s, f"{self.name} did not end"
+            time.sleep(0.2)
+        out, errors = ((own / name).read_text(encoding="utf-8") for name in ("out", "err"))
+        code = int(status.read_text(encoding="utf-8"))
+        return subprocess.CompletedProcess(self.words, code, out, errors), own
+
+    def _start(self, own: Path) -> dict[str, int]:
+        clean = {name: text for name, text in os.environ.items() if not name.startswith("POOL_")}
+        process = subprocess.Popen(
+            ["sh", "-c", _SCRIPT, "sh", own, sys.executable, "-m", *self.words],
+            cwd=self.folder or own,
+            env=clean | {"POOL_HOME": str(own / "home")},
+            stdin=subprocess.DEVNULL,
+            # Not a session of its own: Linux gives each session the same share of a processor.
+            process_group=0,
+        )
+        # Known by its number only: what reads it may be another process.
+        process.returncode = 0
+        return {"process_id": process.pid}
+
+
+def begin_all(items: Iterable[pytest.Item]) -> None:
+    """Begin the commands that these tests read."""
+    for item in items:
+        for mark in item.iter_markers(MARK):
+            mark.args[0].begin()
