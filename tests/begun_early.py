@@ -1,8 +1,9 @@
-"""Long commands that begin with the run, and compute while other tests wait.
+"""What begins with the run, so that fewer tests wait and no processor is without work.
 
-A test that waits leaves a processor without work. Commands of a minute and more that need nothing
-of the processes that run tests fill these gaps: they begin before the first test, give way to
-everything else, and their tests, the last of all, read what they printed.
+A test that waits leaves a processor idle. Commands of a minute and more that need nothing of the
+processes that run tests fill these gaps: they begin before the first test, give way to everything
+else, and their tests, the last of all, read what they printed. Servers that tests will need start
+meanwhile.
 """
 
 from __future__ import annotations
@@ -10,20 +11,25 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from multiprocessing import forkserver
 from pathlib import Path
 
 import pytest
 
-from tests.shared_servers import started_once
+from tests.shared_servers import shared_postgres, shared_swift, started_once
 
 MARK = "begun_early"
 LIMIT_S = 1500
 # The status comes last, under its own name: what is there is complete.
+# Linux shares processors between sessions first, and only then between the processes of each.
 _SCRIPT = """
 own=$1; shift
+[ -w /proc/self/autogroup ] && echo 19 > /proc/self/autogroup
 nice -n 19 "$@" > "$own/out" 2> "$own/err"
 echo $? > "$own/status.part"; mv "$own/status.part" "$own/status"
 """
@@ -64,16 +70,31 @@ class EarlyCommand:
             cwd=self.folder or own,
             env=clean | {"POOL_HOME": str(own / "home")},
             stdin=subprocess.DEVNULL,
-            # Not a session of its own: Linux gives each session the same share of a processor.
-            process_group=0,
+            start_new_session=True,
         )
         # Known by its number only: what reads it may be another process.
         process.returncode = 0
         return {"process_id": process.pid}
 
 
-def begin_all(items: Iterable[pytest.Item]) -> None:
-    """Begin the commands that these tests read."""
+def begin_all(items: Sequence[pytest.Item]) -> None:
+    """Begin the commands that these tests read, and start the servers that they share."""
     for item in items:
         for mark in item.iter_markers(MARK):
             mark.args[0].begin()
+    for name, start in (("postgres", shared_postgres), ("s3", shared_swift)):
+        if any(item.get_closest_marker(name) for item in items):
+            threading.Thread(target=_try, args=(start,), daemon=True).start()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        from tests.forked import loaded_process
+        from tests.pool_server import server_process
+
+        assert server_process
+        forkserver.ensure_running()
+        loaded_process()
+
+
+def _try(start: Callable[[], object]) -> None:
+    # Where a server cannot start, the first test that needs it tries again, and says why.
+    with suppress(BaseException):
+        start()

@@ -52,7 +52,7 @@ class ForkedPopen(subprocess.Popen):
         }
         files = [each if each >= 0 else own for own, each in enumerate((reading, writing, errors))]
         with _ONE_REQUEST:
-            loaded = _loaded_process()
+            loaded = loaded_process()
             # What is forked twice would become a child of the system's first process.
             _adopt(orphans=True)
             try:
@@ -97,7 +97,7 @@ def _adopt(*, orphans: bool) -> None:
     ctypes.CDLL(None).prctl(_SET_CHILD_SUBREAPER, int(orphans))
 
 
-def _loaded_process() -> socket.socket:
+def loaded_process() -> socket.socket:
     """Return the line to the process that others are forked from; it ends with this one."""
     if not _loaded:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)

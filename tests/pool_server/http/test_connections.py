@@ -105,7 +105,7 @@ def test_half_sent_requests_and_slow_checks_keep_nobody_waiting(tmp_path: Path) 
 def test_a_client_that_stalls_is_given_up(tmp_path: Path) -> None:
     with pool_in_thread(tmp_path, stall_timeout_s=0.2) as pool, ExitStack() as stack:
         # One that waits for the pool is not.
-        path = "/api/v1/events?after=1000000&wait_s=3"
+        path = "/api/v1/events?after=1000000&wait_s=1"
         patient = stack.enter_context(connected(pool.url, request("GET", path, pool.admin_secret)))
         stalled = [
             stack.enter_context(connected(pool.url, sent)) for sent in (b"", HALF_HEAD, HALF_BODY)
