@@ -38,6 +38,7 @@ search index looks for (`access_terms`).
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, cast
 
 from sqlalchemy import ColumnElement, and_, exists, func, or_, select, true
@@ -59,6 +60,9 @@ PUBLIC = (AVAILABLE, WITHDRAWN)
 """States in which everybody who may see the model may ask for the version."""
 HIDDEN = (DRAFT, QUARANTINED)
 """States that only the own site and the pool's curators see; they wait for a curator."""
+
+# Nearly every query has these conditions, and to build them takes as long as to run it.
+_KEPT = 1024
 
 ALL_RIGHTS: frozenset[Right] = frozenset(RIGHTS)
 NO_RIGHTS: frozenset[Right] = frozenset()
@@ -137,6 +141,7 @@ def readable_by(caller: Caller) -> ColumnElement[bool]:
     return readable(caller.site_id, curates=curates_pool(caller))
 
 
+@lru_cache(_KEPT)
 def readable(site_id: Any, *, curates: bool) -> ColumnElement[bool]:
     """Return `readable_by` for statements that are built once: `site_id` may be a parameter."""
     # An expression, so that no index of states is used: nearly all versions are available.
@@ -146,7 +151,7 @@ def readable(site_id: Any, *, curates: bool) -> ColumnElement[bool]:
     return and_(_visible(site_id, curates=curates), shown)
 
 
-def shared_with(site_id: int) -> ColumnElement[bool]:
+def shared_with(site_id: Any) -> ColumnElement[bool]:
     """Return a condition on `ModelRecord`: what is a site's own or shared with it, in any state."""
     return _visible(site_id, curates=False)
 
@@ -236,6 +241,7 @@ def _add_see(rights: Iterable[str]) -> frozenset[Right]:
     return frozenset({"see", *cast("Iterable[Right]", rights)}) & ALL_RIGHTS
 
 
+@lru_cache(_KEPT)
 def _visible(site_id: Any, *, curates: bool) -> ColumnElement[bool]:
     if curates:
         return true()

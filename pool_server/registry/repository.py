@@ -275,18 +275,24 @@ def find_quarantining_actors(session: Session, site_id: int, digest: str) -> Seq
 
     Not what a site quarantined of its own that `site_id` knows nothing of.
     """
+    return session.scalars(_quarantining(), {"digest": digest, "site_id": site_id}).all()
+
+
+@cache
+def _quarantining() -> sa.Select[str]:
+    site_id: sa.BindParameter[int] = sa.bindparam("site_id")
     own = ModelVersionRecord.state_changed_by.startswith(SiteRecord.name + "/")
     shared = sa.or_(access.shared_with(site_id), access.known_to(site_id))
-    return session.scalars(
+    return (
         sa.select(ModelVersionRecord.state_changed_by)
         .join(ModelVersionRecord.model)
         .join(ModelRecord.site)
         .where(
-            ModelVersionRecord.digest == digest,
+            ModelVersionRecord.digest == sa.bindparam("digest"),
             ModelVersionRecord.state == access.QUARANTINED,
             sa.or_(sa.not_(own), shared),
         )
-    ).all()
+    )
 
 
 def visible_homes(

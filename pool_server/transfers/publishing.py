@@ -58,7 +58,7 @@ def add_version(
         return known
     require_room(session, upload.site_id, upload.digest, upload.size_bytes, announced=False)
     version = ModelVersionRecord(
-        model_id=model.id,
+        model=model,
         number=repository.next_number(session, model.id),
         digest=upload.digest,
         size_bytes=upload.size_bytes,
@@ -115,10 +115,9 @@ def add_version(
     if inputs:
         limit_withdrawals(session, upload.site_id, version.digest, inputs)
     flag_published(session, caller, version)
-    # What follows is about addresses; whether it holds what was withdrawn matters to successors.
-    is_successor = recipe is not None and recipe.successor_of is not None
-    needed = repository.whole_versions if is_successor else repository.granted_versions
-    repository.get_version(session, version.id, needed)
+    if recipe is not None and recipe.successor_of is not None:
+        # Whether it holds what was withdrawn matters to what it replaces.
+        repository.get_version(session, version.id)
     if recipe is not None:
         link_published(session, caller, version, recipe)
     notify_owners(session, version, recipe)
@@ -132,9 +131,10 @@ def _find_or_make_model(
     model = repository.find_model(session, site, upload.model_name)
     if model is None:
         model = ModelRecord(
-            site_id=upload.site_id,
+            site=upload.site,
             name=upload.model_name,
             kind=checked.kind,
+            grants=[],
             **_sharing_of_first(upload),
         )
         session.add(model)

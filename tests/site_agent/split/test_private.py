@@ -122,7 +122,8 @@ def test_every_attempt_is_counted_before_it_begins(tmp_path: Path, covers: str) 
         assert live.server.rounds.is_finished
         for site, report in reports.items():
             place = live.kits[site].folder
-            lines = [json.loads(line) for line in (place / "ledger" / "spent.jsonl").open()]
+            spent = (place / "ledger" / "spent.jsonl").read_text().splitlines()
+            lines = [json.loads(line) for line in spent]
             attempts = (place / "attempts.jsonl").read_text().splitlines()
             assert report.rounds == len(lines) == len(attempts) == 2
             assert [entry["round"].split(" of ")[0] for entry in lines] == ["1", "2"]
