@@ -110,6 +110,8 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_finish(session: pytest.Session) -> None:
     gc.freeze()
     gc.enable()
+    # Nor is what a module of tests makes garbage while they run.
+    gc.set_threshold(50_000)
     if not session.config.option.collectonly:
         begin_all(session.items)
 

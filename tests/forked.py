@@ -117,6 +117,7 @@ def loaded_process() -> socket.socket:
 
 def _load() -> None:
     """Load what commands and workers load, and need not look through again."""
+    gc.disable()
     import cv2
     import dlib
     import scipy.signal
@@ -134,8 +135,8 @@ def _load() -> None:
         for found in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
             if not found.name.endswith("__main__") and "engines.flare" not in found.name:
                 importlib.import_module(found.name)
-    gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 def _serve(requests: socket.socket) -> dict[str, Any] | None:
@@ -144,9 +145,10 @@ def _serve(requests: socket.socket) -> dict[str, Any] | None:
         content, files, _, _ = socket.recv_fds(requests, _REQUEST_BYTES, 3)
         if not content:
             return None
-        between = os.fork()
-        if between:
-            os.waitpid(between, 0)
+        child = os.fork()
+        between = os.getpid()
+        if child:
+            os.waitpid(child, 0)
         elif os.fork():
             os._exit(0)
         else:
@@ -162,7 +164,10 @@ def _serve(requests: socket.socket) -> dict[str, Any] | None:
     theirs.close()
     _loaded.append(ours)
     request: dict[str, Any] = json.loads(content)
-    while os.getppid() != request["parent"]:
+    while (adopting := os.getppid()) != request["parent"]:
+        if adopting != between:
+            # Who asked for it was killed meanwhile.
+            os._exit(1)
         time.sleep(0.0005)
     if request["new_session"]:
         os.setsid()

@@ -5,6 +5,7 @@ any number of ``{"progress": share, "text": text}``, then ``{"done": ...}`` or `
 What one task has imported or read stays for the next.
 """
 
+import gc
 import json
 import os
 import pickle
@@ -25,6 +26,8 @@ _LEAST_SILENCE_S = 0.2
 def main() -> None:
     """Do tasks until standard input ends."""
     die_with_parent()
+    # What is loaded stays: to look through it for garbage would take a fifth of the time.
+    gc.set_threshold(50_000)
     with os.fdopen(os.dup(1), "w", encoding="utf-8", buffering=1) as events:
         # What libraries print must not come between the events.
         os.dup2(2, 1)
