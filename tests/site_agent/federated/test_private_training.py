@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import itertools
-import os
 import signal
-import subprocess
 import sys
 import time
 from dataclasses import replace
@@ -35,6 +33,8 @@ from site_agent.federated.private_training import (
 )
 from site_agent.networks.files import from_module, new_network, to_module
 from site_agent.training.gaze.loop import to_tensors
+from tests.conftest import PROJECT_ROOT
+from tests.forked import popen
 from tests.site_agent.federated.small_sites import samples_at
 
 pytestmark = pytest.mark.usefixtures("small_lenet")
@@ -213,24 +213,8 @@ class TestLedger:
 
     def test_a_killed_site_never_counts_fewer_releases_than_it_made(self, tmp_path: Path) -> None:
         """A file that was written has its line in the ledger."""
-        script = f"""
-import numpy as np
-from pathlib import Path
-from aggregators.methods.networks import write_network_contribution
-from aggregators.methods.round_options import LocalTraining
-from site_agent.federated.local_training import Privacy, train_contribution
-from site_agent.networks.files import new_network
-from tests.site_agent.federated.small_sites import samples_at
-folder = Path({str(tmp_path)!r})
-settings = LocalTraining(batch_size=2, dp_epsilon=3.0)
-base, samples = new_network("gaze-lenet", 3), samples_at(1, 16)
-for number in range(1, 1000):
-    made = train_contribution(base, "ab" * 32, samples, settings, site="a", round_number=number,
-                              privacy=Privacy(folder))
-    write_network_contribution(made, folder / f"{{number}}-{{np.random.randint(1 << 30)}}.sent")
-"""
-        environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-        with subprocess.Popen([sys.executable, "-c", script], env=environment) as process:
+        module = "tests.site_agent.federated.endless_releases"
+        with popen([sys.executable, "-m", module, tmp_path], cwd=PROJECT_ROOT) as process:
             deadline = time.monotonic() + 120
             while not list(tmp_path.glob("*.sent")):
                 assert time.monotonic() < deadline

@@ -69,7 +69,10 @@ def test_a_review_by_keyboard(browser: Browser, trace_session: Path) -> None:
     assert {"accepted", "corrected", "added"} <= set(statuses)
 
 
-@pytest.mark.parametrize(("model", "right_eye"), [("landmark_file", 36), ("eyes_file", 0)])
+@pytest.mark.parametrize(
+    ("model", "right_eye"),
+    [pytest.param("landmark_file", 36, marks=pytest.mark.slow), ("eyes_file", 0)],
+)
 def test_frames_are_shown_and_landmarks_corrected(  # noqa: PLR0917
     browser: Browser,
     video_session: Path,
