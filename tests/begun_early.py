@@ -21,6 +21,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.end_to_end.labs import Lab
 from tests.shared_servers import shared_postgres, shared_swift, started_once
 
 MARK = "begun_early"
@@ -64,11 +65,10 @@ class EarlyCommand:
         return subprocess.CompletedProcess(self.words, code, out, errors), own
 
     def _start(self, own: Path) -> dict[str, int]:
-        clean = {name: text for name, text in os.environ.items() if not name.startswith("POOL_")}
         process = subprocess.Popen(
             ["sh", "-c", _SCRIPT, "sh", own, sys.executable, "-m", *self.words],
             cwd=self.folder or own,
-            env=clean | {"POOL_HOME": str(own / "home")},
+            env=Lab(own).environment,
             stdin=subprocess.DEVNULL,
             start_new_session=True,
         )

@@ -115,10 +115,10 @@ def add_version(
     if inputs:
         limit_withdrawals(session, upload.site_id, version.digest, inputs)
     flag_published(session, caller, version)
-    if recipe is not None and recipe.successor_of is not None:
-        # Whether it holds what was withdrawn matters to what it replaces.
-        repository.get_version(session, version.id)
     if recipe is not None:
+        if recipe.successor_of is not None:
+            # Whether it holds what was withdrawn matters to what it replaces.
+            repository.get_version(session, version.id)
         link_published(session, caller, version, recipe)
     notify_owners(session, version, recipe)
     attach_upload(session, caller, version, upload)

@@ -109,7 +109,6 @@ class Parts:
 
 def split_network(network: StateDict, cut: Cut) -> Parts:
     """Return the parts of a network; `join_parts` gives it back in the same bytes."""
-
     found = network.metadata.get("architecture", "no architecture")
     if found != cut.architecture:
         raise InvalidInputError(f"the network is {found}, expected {cut.architecture}")

@@ -20,6 +20,7 @@ QUICKSTART = EarlyCommand(
 def test_quickstart_goes_all_the_way() -> None:
     done, folder = QUICKSTART.result()
     assert done.returncode == 0, done.stdout + done.stderr
+    assert "Traceback" not in done.stderr, done.stderr
     result = json.loads(done.stdout)["data"]
     detectors = [entry["made_by"] for entry in result["detectors"]]
     assert sorted(detectors) == ["mwma", "trained", "trained"]
