@@ -100,19 +100,31 @@ def plan_privacy(settings: LocalTraining, samples: int, honest_labs: int = 1) ->
 
 @cache
 def find_noise_multiplier(epsilon: float, delta: float, sample_rate: float, steps: int) -> float:
-    """Return the smallest noise multiplier that Opacus finds for an epsilon."""
+    """Return the smallest noise multiplier that Opacus finds for an epsilon.
+
+    Opacus computes the epsilon at every order of Renyi, the fractional ones slowly, for each
+    multiplier that it tries. Any choice of orders bounds the epsilon from above, so the whole
+    orders say first near which order the lowest bound is, and only those decide.
+    """
+    from opacus.accountants import RDPAccountant
     from opacus.accountants.utils import get_noise_multiplier
 
-    with _quiet():
-        return float(
-            get_noise_multiplier(
-                target_epsilon=epsilon,
-                target_delta=delta,
-                sample_rate=sample_rate,
-                steps=steps,
-                accountant="rdp",
-            )
+    def search(orders: Sequence[float]) -> float:
+        return get_noise_multiplier(
+            target_epsilon=epsilon,
+            target_delta=delta,
+            sample_rate=sample_rate,
+            steps=steps,
+            accountant="rdp",
+            alphas=orders,
         )
+
+    whole = range(2, 64)
+    accountant = RDPAccountant()
+    with _quiet():
+        accountant.history = [(search(whole), sample_rate, steps)]
+        _, best = accountant.get_privacy_spent(delta=delta, alphas=list(whole))
+        return float(search([o for o in accountant.DEFAULT_ALPHAS if abs(o - best) <= 1]))
 
 
 def epsilon_of(history: History, delta: float) -> float:

@@ -175,6 +175,17 @@ def test_a_series_is_covered_as_a_whole() -> None:
     assert find_noise_multiplier(3.0, 1e-5, 0.1, 70) > one
 
 
+@pytest.mark.filterwarnings("ignore:Optimal order")
+@pytest.mark.parametrize(("epsilon", "rate"), [(1.0, 1.0), (3.0, 0.1), (20.0, 0.1)])
+def test_the_noise_is_what_opacus_finds_by_all_orders(epsilon: float, rate: float) -> None:
+    from opacus.accountants.utils import get_noise_multiplier
+
+    by_all_orders = get_noise_multiplier(
+        target_epsilon=epsilon, target_delta=1e-5, sample_rate=rate, steps=70, accountant="rdp"
+    )
+    assert find_noise_multiplier(epsilon, 1e-5, rate, 70) == by_all_orders
+
+
 def test_networks_that_mix_samples_are_refused() -> None:
     with pytest.raises(InvalidInputError, match="gaze-resnet18 has BatchNorm"):
         train_contribution(
