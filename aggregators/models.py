@@ -276,7 +276,7 @@ class LeafContribution(_Described):
 
 @dataclass(frozen=True, eq=False)
 class ClassStatistics:
-    """What a site says of its classes in rounds of FedPAC; features are the last layer's inputs.
+    """A site's statistics of its classes in rounds of FedPAC; features are the last layer's inputs.
 
     Attributes
     ----------
@@ -329,7 +329,7 @@ class NetworkContribution(_Described):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class OptimiserState(_Described):
-    """What a method leaves beside the network of a round, for the next round.
+    """The state that a method leaves beside the network of a round, for the next round.
 
     `moments`: Of server optimisers (``fedadam`` ...), for each trained entry of the network, one
     entry ``MOMENT/NAME`` per moment. Of ``fedpac``, the prototypes and the replies to the sites

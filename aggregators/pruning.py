@@ -71,7 +71,7 @@ def prune(
 
 @dataclass(frozen=True)
 class EntrySize:
-    """What one entry of a network takes in three kinds of files, headers apart.
+    """The size of one entry of a network in three kinds of files, without headers.
 
     Attributes
     ----------

@@ -85,7 +85,7 @@ def quickstart(
 
 @dataclass(frozen=True)
 class _Result:
-    """What a journey came to."""
+    """The result of a journey."""
 
     data: dict[str, Any]
     text: Sequence[str | TableText]

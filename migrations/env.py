@@ -1,4 +1,4 @@
-"""How Alembic reaches the database: over the connection that the server hands it.
+"""Run Alembic over the connection that the server hands it.
 
 There is no configuration file: `pool_server.database.schema.migration_settings` makes what is
 needed, so that it works from an installed wheel. To write the next revision::

@@ -1,4 +1,4 @@
-"""What a site does at home: train, evaluate, talk to the pool, analyse blinks."""
+"""The work of a site at home: train, evaluate, talk to the pool, analyse blinks."""
 
 from typing import TYPE_CHECKING, Any
 

@@ -21,7 +21,7 @@ class SiteAgentError(Exception):
 
 
 class InvalidInputError(SiteAgentError):
-    """What was asked for cannot be done: a name, a key, a card, a camera, a plan or a folder."""
+    """A request that cannot be met: a name, a key, a card, a camera, a plan or a folder."""
 
 
 @contextmanager

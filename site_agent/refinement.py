@@ -47,7 +47,7 @@ class SiteSource:
 
 @dataclass(frozen=True)
 class RefinementPlan:
-    """What is to be done."""
+    """The plan of a refinement."""
 
     settings: refitting.RefitSettings
     """Each round adds one to the seed, so that it draws other starting shapes."""
@@ -68,7 +68,7 @@ class RefinementPlan:
 
 @dataclass(frozen=True, eq=False)
 class RefinedModel:
-    """What came out."""
+    """The result of a refinement."""
 
     model: ShapePredictor
     recipe: recipes.Recipe

@@ -29,7 +29,7 @@ SCHEMA = "poolctl-training/1"
 
 @dataclass(frozen=True)
 class DataSummary:
-    """What a model was trained on.
+    """A summary of the data on which a model was trained.
 
     Attributes
     ----------
@@ -197,7 +197,7 @@ def recall_learned(digest: str) -> dict[str, Any] | None:
 
 @dataclass(frozen=True)
 class BegunTraining:
-    """When a training began, and where its file goes; `begin_training` makes it.
+    """A training that has begun, and the place of its file; `begin_training` makes it.
 
     `temporary`: where the model is written until it is complete.
     """

@@ -39,7 +39,7 @@ MOST_BITS = 59
 
 @dataclass(frozen=True)
 class BitBudget:
-    """How the bits of the field are used.
+    """The use of the field's bits.
 
     `fraction`: f; a value is rounded to multiples of 2^-f / w. `magnitude`: b; values are at most
     2^b in magnitude. `weight`: Weights are at most 2^weight. `labs`: At most 2^labs labs take part.
@@ -156,7 +156,7 @@ class SumEntry(BaseModel):
 
 
 class SumLayout(BaseModel):
-    """What the numbers of a secure sum stand for.
+    """The meaning of the numbers in a secure sum.
 
     Attributes
     ----------

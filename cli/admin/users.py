@@ -125,7 +125,7 @@ def disable(
 
 @dataclass(frozen=True)
 class Reach:
-    """What a user can come in with, or has let others in with.
+    """The tokens and invitations of a user, and those that the user gave to others.
 
     Tokens and invitations are refused while the user is disabled. Tokens that the user made for
     others, and people who came by the user's invitations, stay.

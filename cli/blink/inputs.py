@@ -44,7 +44,7 @@ ANALYSIS_SETTINGS = SettingsOptions(BlinkAnalysisSettings(), "settings blink", l
 
 @dataclass(frozen=True)
 class ExtraFiles:
-    """What an analysis writes besides tables and report."""
+    """The files that an analysis writes besides tables and report."""
 
     overlay: Annotated[bool, Option("Write the video with landmarks and blinks drawn in.")] = False
     nwb: Annotated[bool, Option("Write a file of Neurodata Without Borders.")] = False
@@ -58,7 +58,7 @@ class ExtraFiles:
 
 @dataclass(frozen=True)
 class BlinkInput:
-    """What is analysed, and how it is read."""
+    """The recording that is analysed, and how it is read."""
 
     video: Annotated[
         Path | None,

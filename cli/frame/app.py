@@ -130,7 +130,7 @@ def new_app(group_type: type[TyperGroup] | None = None, **settings: Any) -> type
 
 @dataclass(frozen=True)
 class CommandEntry:
-    """Where a command is, and what the overview says of it."""
+    """A command: its place, and its line in the overview."""
 
     name: str
     module: str

@@ -35,7 +35,7 @@ class ExitCode(IntEnum):
 
 @dataclass(frozen=True)
 class Outcome:
-    """What the program does about one type of error."""
+    """The program's answer to one type of error."""
 
     exit_code: ExitCode
     code: str

@@ -111,7 +111,7 @@ class TableText:
 
 @dataclass(frozen=True)
 class Reply:
-    """What a command found or did: data for ``--json``, text for people, and identifiers.
+    """The result of a command: data for ``--json``, text for people, and identifiers.
 
     These (paths, addresses or digests) are printed one a line with ``--quiet``.
     """

@@ -26,7 +26,7 @@ _SHORTEST_DIGEST = 4
 
 @dataclass(frozen=True)
 class ReplayRequest:
-    """What the command line asks for.
+    """A request of the command line.
 
     `recipe`: A recipe file, or the address of a merged model in the pool. `words`: Files and
     addresses in which to look for inputs. `without`: Addresses, or the starts of digests. `output`:
@@ -44,7 +44,7 @@ class ReplayRequest:
 
 @dataclass(frozen=True)
 class _Search:
-    """Where recipes and files are looked for."""
+    """The places where recipes and files are looked for."""
 
     family: "Family"
     sources: "RecipeSources"
@@ -192,7 +192,7 @@ def _require_no_sum(sources: "RecipeSources", left_out: Sequence[str]) -> None:
 
 
 class _Names:
-    """What the files are called that have to be made before the one that was asked for."""
+    """The names of the files that have to be made before the one that was asked for."""
 
     def __init__(self, target: Path, plan: "RebuildPlan", sources: "RecipeSources") -> None:
         self._target = target

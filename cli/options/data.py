@@ -39,7 +39,7 @@ PartsOption = Annotated[
 
 @dataclass(frozen=True)
 class PersonOptions:
-    """Who is on an image: by its name, or by a table."""
+    """The person on each image: by its name, or by a table."""
 
     person_pattern: Annotated[
         str | None,
@@ -68,7 +68,7 @@ class PersonOptions:
 
 @dataclass(frozen=True)
 class GroupingOptions(PersonOptions):
-    """What stays together where a data set is split."""
+    """The options of what stays together where a data set is split."""
 
     together: Annotated[
         Literal["image", "person", "folder"],
@@ -151,7 +151,7 @@ MaxHoursOption = Annotated[
 
 @dataclass(frozen=True)
 class MergeOptions:
-    """How models are merged, here or on the pool: by a method, or as another merge was."""
+    """The options of a merge, here or on the pool: by a method, or as another merge was."""
 
     weight: Annotated[
         str, Option("One number for each input: 1.5,1,1. Default: equal.", "NUMBERS")

@@ -45,7 +45,7 @@ MetricOption = Annotated[Sequence[str], Option("A score that you measured.", "KE
 
 @dataclass(frozen=True)
 class NewVersionOptions:
-    """What is said of a version when it is made: by an upload, or by a merge on the pool."""
+    """The description of a version that is made by an upload, or by a merge on the pool."""
 
     label: LabelOption = ()
     description: Annotated[str, Option("A description.")] = ""

@@ -40,7 +40,7 @@ NoiseLevelOption = Annotated[
 
 @dataclass(frozen=True)
 class PlanOptions:
-    """What is trained, and how."""
+    """The options of a plan: what is trained, and how."""
 
     architecture: ArchitectureOption = "gaze-lenet"
     cut: CutOption = "pool1"

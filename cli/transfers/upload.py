@@ -27,7 +27,7 @@ app = single()
 
 @dataclass
 class _Description:
-    """What will be said of the file, and where that comes from."""
+    """The description of the file, and where it comes from."""
 
     labels: dict[str, str]
     metrics: dict[str, float]

@@ -23,7 +23,7 @@ from site_agent.studies.runs import Conduct, StudyResults
 
 @dataclass(frozen=True)
 class StudyOptions:
-    """Where a study is kept, and how its runs are done."""
+    """The folder of a study, and how its runs are done."""
 
     output: Annotated[Path, Option("Folder of the study.", "FOLDER")]
     dry_run: DryRunOption = False

@@ -54,7 +54,7 @@ _MANY_FACES = 1000
 
 @dataclass(frozen=True)
 class FaceTrainingOptions(TrainingOptions):
-    """How a model of faces is trained and tested, besides its settings."""
+    """The options of training and testing a model of faces, besides its settings."""
 
     training_scores: Annotated[bool, Option("Score the model on its training data at the end.")] = (
         True

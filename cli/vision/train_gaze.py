@@ -42,7 +42,7 @@ Tested = tuple["Path | None", "ReadingOptions | None"]
 # Checks before every training, and what follows it: upload, tables.
 @dataclass(frozen=True)
 class TrainingOptions:
-    """Where a trained model goes."""
+    """The options of where a trained model goes."""
 
     output: Annotated[Path | None, Option("The model to write. Default: named like the data.")] = (
         None
@@ -89,7 +89,7 @@ class TrainingOptions:
 
 @dataclass(frozen=True)
 class Afterwards:
-    """What is done with a model once it is trained."""
+    """The test and the upload that follow a training."""
 
     test_path: Path | None = None
     test_faces: "FaceDataset | None" = None

@@ -1,4 +1,4 @@
-"""What many routes share: names in paths, limits, pages and their cursors, and answers.
+"""Parameters that many routes share: names in paths, limits, pages and cursors; and answers.
 
 A cursor holds the key of the last row, not its place: no row is skipped or shown twice when
 others are added.

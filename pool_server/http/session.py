@@ -138,7 +138,7 @@ ProcessTraffic = Annotated[Traffic, Depends(traffic_of)]
 
 
 class Readiness:
-    """Whether database and storage answer; one look answers all who ask at the same time."""
+    """A check that database and storage answer; one look serves all who ask at the same time."""
 
     def __init__(self, parts: ServerParts) -> None:
         self._parts = parts

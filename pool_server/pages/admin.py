@@ -1,4 +1,4 @@
-"""What needs an admin or a curator: the state of the pool, its queue, sites, people and tokens."""
+"""Pages for admins and curators: the state of the pool, its queue, sites, people and tokens."""
 
 import asyncio
 from datetime import timedelta

@@ -46,7 +46,7 @@ class Facet:
 
 
 class Filters:
-    """What a listing is narrowed down to.
+    """The filters of a listing.
 
     `given`: The query of the page; names that are no filter are dropped.
     """

@@ -1,4 +1,4 @@
-"""What the owners of a version change: its description, sharing and aliases; its withdrawal."""
+"""Pages on which owners change a version: description, sharing, aliases, withdrawal."""
 
 from collections.abc import Callable
 from typing import Any, TypeVar

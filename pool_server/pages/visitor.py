@@ -33,7 +33,7 @@ class LoginNeededError(Exception):
 
 @dataclass(frozen=True)
 class Visitor:
-    """Who looks at a page.
+    """The person who looks at a page.
 
     `secret`: Value of the cookie; before the log-in one that the pool does not know. `is_new`: The
     browser has sent no cookie, and is to be given this one. `session`: None: nobody is logged in.

@@ -1,4 +1,4 @@
-"""How many checks of files run at once, and whose turn it is.
+"""The slots for checks of files: how many run at once, and whose turn it is.
 
 Apart from `checking`, whose program would load FastAPI with it.
 """

@@ -20,7 +20,7 @@ _HINT = "`poolctl inspect FILE` reads the file in the same way on your machine."
 
 @dataclass(frozen=True)
 class CheckedModel:
-    """What the check found in a file.
+    """The findings of the check of a file.
 
     `remade` says that the pool has made the very bytes by the recipe that came with them.
     """

@@ -70,7 +70,7 @@ MOST_COMPARED = 6
 
 
 class FitResponse(BaseModel):
-    """Whether models can be merged with each other."""
+    """The methods that can merge given models, or the reason why none can."""
 
     methods: list[str] = Field(description="Methods that can merge all of them.")
     problem: str = Field(default="", description="What differs, where no method can.")

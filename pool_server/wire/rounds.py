@@ -155,7 +155,7 @@ TERMS_TYPE = "application/vnd.poolctl.round-terms.v1+json"
 
 
 class RoundTerms(BaseModel):
-    """What sites agree to by contributing to a series of rounds; its starter signs it.
+    """The terms that sites accept by contributing to a series of rounds; its starter signs them.
 
     `base` is the SHA-256 of the model that the first round begins with; `options` are in full those
     of the first round: later ones do not thin their base, and name another level. `sites` are in
@@ -215,7 +215,7 @@ class RoundTerms(BaseModel):
 
 
 class WaitingRounds(BaseModel):
-    """How many rounds wait for a site."""
+    """The number of rounds that wait for a site."""
 
     count: int
 

@@ -50,7 +50,7 @@ Decode = Callable[[torch.Tensor], torch.Tensor]
 
 @dataclass(frozen=True)
 class InversionSettings:
-    """How hard the attackers try."""
+    """The effort of the attackers."""
 
     passes: int = 8
     """Of the decoder's training over the shadow pictures."""
@@ -67,7 +67,7 @@ class InversionSettings:
 
 @dataclass(frozen=True, eq=False)
 class Inversion:
-    """What an attacker has made of the victims' smashed data."""
+    """The pictures that an attacker has made of the victims' smashed data, and their errors."""
 
     pictures: NDArray[np.uint8]
     """Of shape (n, 36, 60). Evened out as networks take them: mean grey, 3 standard deviations to

@@ -26,7 +26,7 @@ from site_agent.runs import Progress, no_progress
 
 @dataclass(frozen=True)
 class ReadingOptions:
-    """What the files themselves do not say."""
+    """The options of reading files that do not say these things themselves."""
 
     pts_origin: float = DEFAULT_ORIGIN
     """Coordinates of the centre of the upper left pixel in ``.pts`` files."""

@@ -74,7 +74,7 @@ class GazeClip:
 
 @dataclass(frozen=True)
 class ClipShape:
-    """How videos are cut into clips."""
+    """The length and size of the clips into which videos are cut."""
 
     frames: int = 8
     size_px: int = 64

@@ -1,4 +1,4 @@
-"""What sites train networks with: eye patches with gaze, or egocentric clips."""
+"""The data with which sites train networks: eye patches with gaze, or egocentric clips."""
 
 from collections.abc import Sequence
 from pathlib import Path

@@ -19,7 +19,7 @@ _PERCENTILES = (5, 25, 50, 75, 95)
 
 @dataclass(frozen=True)
 class Distribution:
-    """How values are spread: extremes, percentiles (5, 25, 50, 75, 95) and a histogram."""
+    """The distribution of values: extremes, percentiles (5, 25, 50, 75, 95) and a histogram."""
 
     count: int
     mean: float

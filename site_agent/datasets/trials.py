@@ -8,7 +8,7 @@ from site_agent.plain_json import Number
 
 
 class TrialType(StrEnum):
-    """What a trial presents."""
+    """The stimuli that a trial presents."""
 
     CS_ONLY = "cs_only"
     US_ONLY = "us_only"

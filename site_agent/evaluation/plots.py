@@ -216,7 +216,7 @@ _HEAT = 0.6
 
 @dataclass(frozen=True, eq=False)
 class LookedAt:
-    """Where somebody looks in a frame."""
+    """A frame with the map of where somebody looks."""
 
     frame: int
     """From 0."""

@@ -1,1 +1,1 @@
-"""From a video to blinks, one stage a module."""
+"""Eyeblinks in videos, one folder a stage; `pipeline` says how it works."""

@@ -1,4 +1,4 @@
-"""What travels between the stages: one record a frame, one trace a session."""
+"""The records that pass between the stages: one sample a frame, one trace a session."""
 
 from array import array
 from dataclasses import dataclass, field, replace
@@ -16,7 +16,7 @@ DIGITS = 6
 
 
 class FaceSource(IntEnum):
-    """Where the face box of a frame comes from."""
+    """The source of the face box of a frame."""
 
     MISSING = 0
     DETECT = 1

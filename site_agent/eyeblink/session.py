@@ -40,7 +40,7 @@ from site_agent.training_record import read_beside, read_training_metadata
 
 
 class FileSettings(Settings, error=InvalidInputError):
-    """How the input files are read."""
+    """Settings of reading the input files."""
 
     decimal: text_tables.Decimal = "."
     """Decimal sign in traces and in tables of trials."""

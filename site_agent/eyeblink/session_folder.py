@@ -141,7 +141,7 @@ class SessionLabels(Settings, error=InvalidInputError):
 
 @dataclass(frozen=True)
 class SessionNames:
-    """Where the files of a session lie in its output folder.
+    """The names of a session's files in its output folder.
 
     `entities` is such as ``sub-01_ses-01_task-ebc``; empty for plain names.
     """
@@ -185,7 +185,7 @@ def source_file(role: str, path: Path, address: str | None = None) -> SourceFile
 
 @dataclass(frozen=True)
 class RecordingStart:
-    """When a recording began, and how that is known."""
+    """The start of a recording, and how it is known."""
 
     time: datetime
     known_from: str

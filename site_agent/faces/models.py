@@ -178,7 +178,7 @@ class DetectionTask(NamedTuple):
 
 
 class DetectedImage(NamedTuple):
-    """What was found in one image, best score first; `problem` says why it could not be read."""
+    """The detections in one image, best score first; `problem` says why it could not be read."""
 
     width_px: int
     height_px: int

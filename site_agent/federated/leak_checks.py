@@ -265,7 +265,7 @@ def dense_layers(module: nn.Module) -> list[tuple[str, nn.Linear]]:
 
 
 class _LayerInputs:
-    """What the dense layers of a module get to see."""
+    """The inputs of the dense layers of a module."""
 
     def __init__(self, module: nn.Module) -> None:
         self.of: dict[str, torch.Tensor] = {}

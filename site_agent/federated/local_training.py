@@ -62,7 +62,7 @@ def train_contribution(
 
 @dataclass(frozen=True, eq=False)
 class SiteUpdate:
-    """What a site's training makes: what it sends, and what it keeps.
+    """The result of a site's training: what it sends, and what it keeps.
 
     `part`: None for methods without personal parts.
     """
@@ -294,7 +294,7 @@ def count_honest(labs: Collection[object]) -> int:
 
 @dataclass(frozen=True)
 class Privacy:
-    """Where a site counts what it releases, in rounds with differential privacy.
+    """The ledger and budget of a site in rounds with differential privacy.
 
     `ledger`: Folder of the site's ledger; None in simulations, which release nothing.
     `most_epsilon`: The site's budget for its data. `honest_labs`: Of a secure round, so many labs

@@ -93,7 +93,7 @@ PERSONAL_PART = "poolctl-personal-part"
 
 @dataclass(frozen=True, eq=False)
 class PersonalPart:
-    """What a site has kept after a round.
+    """The numbers that a site keeps after a round.
 
     Attributes
     ----------
@@ -172,7 +172,7 @@ def assemble(network: StateDict, part: PersonalPart | None) -> StateDict:
 
 @dataclass(frozen=True)
 class Choice:
-    """What a method knows when it chooses the personal numbers of the next round.
+    """The input from which a method chooses the personal numbers of the next round.
 
     Attributes
     ----------

@@ -63,7 +63,7 @@ History = tuple[tuple[float, float, int], ...]
 
 @dataclass(frozen=True)
 class PrivacyPlan:
-    """How a site's training in one round is kept private.
+    """The sampling and the noise that keep a site's training in one round private.
 
     `noise_multiplier`: Standard deviation of the noise in units of `clip`. `sample_rate`: With
     which probability a step draws each unit. `steps`: In one round. `noise_share`: Of the noise's
@@ -185,7 +185,7 @@ def noise_words(
 
 
 class PrivacyLedger:
-    """What a site's data have spent in all its rounds, on this machine.
+    """The ledger of what a site's data have spent in all its rounds on this machine.
 
     `folder`: Of the site; ``spent.jsonl`` in it has one line a training.
     """

@@ -1,4 +1,4 @@
-"""What a network learns: the samples of a site, how they train a network, and how they score it.
+"""The tasks that networks learn: the samples of a site, training with them, and scoring on them.
 
 One entry a kind of network. The halves of the methods (`personal`, `local_training`), the checks
 of a site and all engines of rounds work with any.
@@ -51,7 +51,7 @@ Holdout = Literal["sessions", "persons", "none"]
 
 @dataclass(frozen=True)
 class Measure:
-    """How networks of a kind are scored, person by person.
+    """The measure by which networks of a kind are scored, person by person.
 
     `unit`: Empty for a share. `reference`: What stands beside each network: an answer that knows no
     picture.
@@ -104,7 +104,7 @@ class Division:
 
 
 class Task(Protocol):
-    """What a network learns.
+    """The task that a network learns.
 
     Laws: the same samples, module and generator give the same parameters; scores at home are from
     0 (as good as a constant answer) to 1 (perfect). `most_output` is the largest number with which
@@ -368,7 +368,7 @@ class RepresentationTask(GazeTask):
 
 @dataclass(frozen=True)
 class SaliencyTask:
-    """Where persons look in clips of a head-mounted camera.
+    """The task of finding where persons look in clips of a head-mounted camera.
 
     Sites train with the training clips of their data; the test clips are what is held out.
     """

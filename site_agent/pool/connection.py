@@ -293,7 +293,7 @@ class PoolConnection:
 
 
 class Resource:
-    """What a pool has of one noun; its methods take the fields of the requests that they send."""
+    """The routes of one noun; the methods take the fields of the requests that they send."""
 
     def __init__(self, connection: PoolConnection) -> None:
         self._pool = connection

@@ -30,7 +30,7 @@ DataKind = Literal["faces", "gaze"]
 
 @dataclass(frozen=True)
 class DataChoice:
-    """Which of a site's data are used, and how.
+    """The choice of a site's data for a round, and of how they are used.
 
     `parts`: Of faces: the model's landmarks, where the faces have more: names, ranges (36-47) and
     groups (eyes). A group is known by the model's mean shape, too. `persons`: Of gaze data; all

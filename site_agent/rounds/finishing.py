@@ -47,7 +47,7 @@ def take_reply(pool: PoolClient, found: RoundResponse, site: str) -> None:
 
 @dataclass(frozen=True)
 class FinishedRound:
-    """How a round ended.
+    """The end of a round.
 
     `left_out`: Sites that did not contribute in time. `ended_here`: False where somebody else had
     ended the round.

@@ -39,7 +39,7 @@ _POLL_S = 2.0
 
 @dataclass(frozen=True)
 class SumVisit:
-    """How the sum of a round stands after a visit.
+    """The state of a round's sum after a visit.
 
     `session`: The last session that this site took part in. `phase`: What the session waits for;
     ``complete`` once the sum is there. `waiting`: Labs or servers that have to act next. `total`:

@@ -51,7 +51,7 @@ class Job:
 
 @dataclass(frozen=True)
 class JobOutcome:
-    """What became of a job.
+    """The outcome of a job.
 
     `state`: ``done``, ``kept`` from an earlier run, ``failed``, ``left out``. `result`: What its
     task returned, or what the caller made of that. `reason`: Why it failed or was left out.
@@ -65,7 +65,7 @@ class JobOutcome:
 
 
 class Schedule:
-    """Which job comes next, what waits for what, and what cannot be done any more.
+    """The order of jobs: which comes next, which wait for others, which cannot be done any more.
 
     `jobs`: Each after those that it needs. `kept`: Keys of those whose results are there from
     before.

@@ -116,7 +116,7 @@ _THREAD_VARIABLES = ("OMP", "OPENBLAS", "MKL", "NUMBA")
 
 @dataclass(frozen=True)
 class Task:
-    """What a worker is to do."""
+    """The work of one call of a worker."""
 
     key: str
     do: Callable[[Any, Progress], Any]

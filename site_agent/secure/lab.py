@@ -28,7 +28,7 @@ from site_agent.secure.verification import Mode, WrittenResult, disputed_labs, v
 
 @dataclass(frozen=True)
 class RosterPolicy:
-    """What a lab asks of those with whom it is summed; the charter's `least_labs` holds besides.
+    """A lab's demands on those with whom it is summed; the charter's `least_labs` holds besides.
 
     `least_others`: Fewest other labs. `insists_on`: Labs that must be among them, because this lab
     knows that they are honest.

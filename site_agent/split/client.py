@@ -111,7 +111,7 @@ Note = Callable[[str], None]
 
 @dataclass(frozen=True)
 class ClientReport:
-    """What a client has done, since it was started the last time.
+    """A report on a client's work since it was last started.
 
     `server_bytes`, `aggregator_bytes`: Bodies in both directions. `seconds`: With waiting for
     others. `training_seconds`: With waiting for the main server's answers.

@@ -1,4 +1,4 @@
-"""Where networks can be cut, cutting and joining them, and what a cut costs beside FedAvg.
+"""The places where networks can be cut, cutting and joining, and the cost of a cut beside FedAvg.
 
 A part is a network file of its own. Its metadata name the architecture with the cut and the part's
 role (``gaze-lenet/pool1/client``), so that its fingerprint differs from those of whole networks and
@@ -30,7 +30,7 @@ Role = Literal["client", "server"]
 
 @dataclass(frozen=True)
 class Cut:
-    """Where a network is cut.
+    """The place where a network is cut.
 
     `front`: Number of stages at the start that the client has. `tail`: Number of stages at the end
     that the client has as well; with them the labels and head angles stay at home. `meaning`: For
@@ -239,7 +239,7 @@ IMAGE_BYTES = 36 * 60
 
 @dataclass(frozen=True)
 class CutSize:
-    """How large the parts of a cut are, and what passes between them.
+    """The sizes of the parts of a cut, and of what passes between them.
 
     Attributes
     ----------

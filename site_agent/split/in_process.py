@@ -195,7 +195,7 @@ def _noise(plan: SplitPlan, site: str, number: int, part: StateDict) -> Alter:
 
 @dataclass(frozen=True, eq=False)
 class SmashedData:
-    """What the client part makes of all images of a site: `smashed` has shape (n, ...)."""
+    """The client part's output for all images of a site: `smashed` has shape (n, ...)."""
 
     smashed: Float32
     head: Float32

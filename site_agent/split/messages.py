@@ -151,7 +151,7 @@ Shapes = Mapping[str, tuple[int, ...]]
 
 @dataclass(frozen=True)
 class BodyShape:
-    """What a message has to hold.
+    """The shape of a message's body.
 
     `entries`: Shape of each entry for one sample. `most_rows`: The largest number of samples.
     `fewest_rows`: 0 in steps of DP-SGD, which draw each sample by chance.

@@ -31,7 +31,7 @@ FEWEST_SITES = 3
 
 
 class SplitPlan(BaseModel):
-    """What is trained, how, and for how many rounds.
+    """The plan of a split training: what is trained, how, and for how many rounds.
 
     Attributes
     ----------

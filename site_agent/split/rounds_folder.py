@@ -1,4 +1,4 @@
-"""What a service keeps of the rounds: its part after each, and what sites sent in the current one.
+"""The rounds folder of a service: its part after each round, and what sites sent in this one.
 
 A round's part is written before ``rounds.json`` names it; putting that file in place is the commit
 point. A service that is killed at any moment goes on from what the file says.
@@ -29,7 +29,7 @@ _CLOSING = "closing.json"
 
 @dataclass(frozen=True)
 class Taken:
-    """What counts of a site in a round.
+    """The training of a site that counts in a round.
 
     `attempt`: Of the site's training in this round; both services count the same one. `samples`: As
     the site states them.

@@ -1,4 +1,4 @@
-"""What both services share: HTTP over mutual TLS, who calls, and bodies of bounded size."""
+"""The parts that both services share: HTTP over mutual TLS, callers, and bodies of bounded size."""
 
 import asyncio
 import json
@@ -42,7 +42,7 @@ class RefusalError(Exception):
 
 
 class Callers:
-    """Who may call a service: sites with certificate and token, and the other service."""
+    """The callers of a service: sites with certificate and token, and the other service."""
 
     def __init__(self, kit: Kit, *, clock: Callable[[], float] = time.time) -> None:
         self._tokens, self._clock = kit.known_tokens(), clock

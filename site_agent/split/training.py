@@ -32,7 +32,7 @@ Alter = Callable[[torch.Tensor], torch.Tensor]
 
 @dataclass(frozen=True)
 class StepAnswer:
-    """What the server answers to a step.
+    """The server's answer to a step.
 
     `gradient`: Of the mean loss, by the smashed data; of their shape. `loss`: Mean absolute
     difference of yaw and pitch in radians.
@@ -154,7 +154,7 @@ class ServerHalf:
 
 @dataclass(frozen=True, eq=False)
 class ClientUpdate:
-    """What a site's training leaves of the client part.
+    """The client part after a site's training.
 
     `differences`: From the part with which the round began. `loss`: Mean over all steps, in
     radians.

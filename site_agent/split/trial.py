@@ -24,7 +24,7 @@ _TAIL = 1500
 
 @dataclass(frozen=True)
 class HeldTraining:
-    """What a training on one machine took.
+    """The traffic and the duration of a training on one machine.
 
     `formula`: What `split cost` says for these sites. `seconds`: From the start of the processes to
     the end of the last client.

@@ -24,7 +24,7 @@ from site_agent.studies.table import StudyTable
 
 @dataclass(frozen=True)
 class StudyOutcome:
-    """What a study has left."""
+    """The result of a study."""
 
     run: model_study.StudyRun
     table: StudyTable

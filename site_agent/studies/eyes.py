@@ -72,7 +72,7 @@ class StudyJob:
 
 @dataclass(frozen=True)
 class StudyKind:
-    """What a kind of study does; its settings have `drawn` and `first_seed`."""
+    """A kind of study; its settings have `drawn` and `first_seed`."""
 
     name: str
     """Of its command."""

@@ -35,7 +35,7 @@ from site_agent.training_record import program_versions
 
 @dataclass(frozen=True)
 class StepOutcome:
-    """What became of a step."""
+    """The outcome of a step."""
 
     step: Step
     state: State
@@ -50,7 +50,7 @@ class StepOutcome:
 
 @dataclass(frozen=True)
 class StudyRun:
-    """What a run has left."""
+    """The results of a run of a study."""
 
     folder: StudyFolder
     data: StudyData

@@ -29,7 +29,7 @@ R = TypeVar("R")
 
 @dataclass(frozen=True)
 class Conduct:
-    """How a study is conducted, which changes no result."""
+    """The options of conducting a study, which change no result."""
 
     progress: Progress = no_progress
     workers: int = 0
@@ -44,7 +44,7 @@ class Conduct:
 
 @dataclass(frozen=True)
 class StudyResults:
-    """What the runs of a study have left."""
+    """The results of the runs of a study."""
 
     results: Mapping[str, Mapping[str, Any]]
     """By the key of the run."""

@@ -21,7 +21,7 @@ _Side = Annotated[int, Field(ge=16, le=1000)]
 
 
 class HogSvmSettings(Settings, error=InvalidInputError):
-    """How a detector is trained; the defaults are those of table I of the paper."""
+    """Settings of training a detector; the defaults are those of table I of the paper."""
 
     c: float = Field(default=5.0, gt=0)
     """Weight of the training errors against the size of the weights."""
@@ -58,7 +58,7 @@ class HogSvmSettings(Settings, error=InvalidInputError):
 
 @dataclass(frozen=True)
 class DetectorPlan:
-    """What dlib is given, worked out beforehand."""
+    """The input of dlib, worked out beforehand."""
 
     boxes: tuple[tuple[windows.Corners, ...], ...]
     """Trained on."""

@@ -30,7 +30,7 @@ _FEWEST_FACES = 2
 
 
 class ErtSettings(Settings, error=InvalidInputError):
-    """How a landmark model is trained; the defaults are those of table III of the paper."""
+    """Settings of training a landmark model; the defaults are those of table III of the paper."""
 
     oversampling_amount: int = Field(default=20, ge=1, le=10_000)
     """Starting shapes for each face."""

@@ -37,7 +37,7 @@ from site_agent.wording import count_words
 
 @dataclass(frozen=True)
 class OrientationView:
-    """What one detector is trained on."""
+    """The data and the plan of one detector."""
 
     label: str
     dataset: FaceDataset

@@ -1,4 +1,4 @@
-"""Whether a model is scored on the pictures that it was trained on, which flatters it."""
+"""Finding test pictures on which a model was trained: they flatter its scores."""
 
 import json
 from collections.abc import Collection, Mapping

@@ -35,7 +35,7 @@ _READING_SHARE = 0.1
 
 
 class SaliencySettings(Settings, error=InvalidInputError):
-    """How a saliency network is trained; the learning rate falls along half a cosine."""
+    """Settings of training a saliency network; the learning rate falls along half a cosine."""
 
     architecture: str = "glc-tiny"
     """glc-tiny, glc-small, glc-8 or glc-paper."""

@@ -1,4 +1,4 @@
-"""Which face boxes a HOG-SVM detector can learn, found out before dlib is asked.
+"""The face boxes that a HOG-SVM detector can learn, worked out before dlib is asked.
 
 dlib slides one window of a fixed size over an image pyramid whose layers shrink by 5/6, in steps
 of whole HOG cells. A training box is usable when some position of the window covers it well

@@ -41,7 +41,7 @@ _FARTHEST = 50.0
 
 
 class TrainingProgress(NamedTuple):
-    """How far a training has come: 0 to 1 (None where it cannot be told), and words for a person.
+    """The progress of a training: 0 to 1 (None where it is not known), and words for a person.
 
     The fraction never falls during one training.
     """

@@ -15,7 +15,7 @@ from aggregators.models import Float64, MergeInput, NetworkContribution
 
 
 class MeanOptions(CappedOptions):
-    """How contributions are averaged; networks without a base have their weights only."""
+    """The options of averaging contributions; networks without a base have their weights only."""
 
     mean: Literal["samples", "sites"] = Field(
         default="samples", description="By numbers of samples, or equal for all sites."

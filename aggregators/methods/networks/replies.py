@@ -132,7 +132,7 @@ _HEAD = "head/"
 
 @dataclass(frozen=True, eq=False)
 class Reply:
-    """What a site gets after a round.
+    """The reply to a site after a round.
 
     Attributes
     ----------

@@ -112,7 +112,7 @@ _COUNTER = "num_batches_tracked"
 
 @dataclass(frozen=True, eq=False)
 class Updates:
-    """What sites give, in the order of sums.
+    """The networks or contributions of the sites, in the order of sums.
 
     `base`: The network to which the sites contribute; None if they give whole networks. `sites`:
     Networks or contributions with equal entries.

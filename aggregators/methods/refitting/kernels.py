@@ -34,7 +34,7 @@ class SampleArrays(NamedTuple):
 
 
 class LevelReach(NamedTuple):
-    """Which leaves of one level the samples reach."""
+    """The leaves of one level that the samples reach."""
 
     leaves: UInt16
     """Of shape (trees, samples). Index of the leaf within its tree."""

@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 @dataclass(frozen=True)
 class Camera:
-    """How a scene is taken.
+    """The camera that takes a scene.
 
     `blur_px` and `noise` (grey levels, middle tones) are standard deviations, `exposure` is a
     factor for the brightness.

@@ -24,7 +24,7 @@ _DRIFT_FEC = 0.03
 
 @dataclass(frozen=True)
 class ConditioningDesign:
-    """What a drawn session is like."""
+    """The design of a drawn session."""
 
     n_trials: int = 60
     share_cs_only: float = 0.2
@@ -68,7 +68,7 @@ class ConditioningDesign:
 
 @dataclass(frozen=True)
 class TrialTruth:
-    """What was drawn into one trial; NaN and False where nothing was.
+    """The responses drawn into one trial; NaN and False where there are none.
 
     Onset and peak of the CR are after the CS, the peak of the UR after the US. `window_mean` is
     the mean FEC of the response alone, 40 to 2 ms before the US. With `blink_near` no analysis can

@@ -26,7 +26,7 @@ _CLOSED_SAG = 0.55
 
 @dataclass(frozen=True)
 class Pose:
-    """How a head is turned: to the right of the picture, up, and clockwise where positive.
+    """The turn of a head: to the right of the picture, up, and clockwise where positive.
 
     Yaw and pitch are drawn well within +-25 degrees.
     """
@@ -46,7 +46,7 @@ class Pose:
 
 @dataclass(frozen=True)
 class Expression:
-    """What the mouth does: `mouth_open` 0..1, `smile` -1..1."""
+    """The shape of the mouth: `mouth_open` 0..1, `smile` -1..1."""
 
     mouth_open: float = 0.0
     smile: float = 0.0
@@ -54,7 +54,7 @@ class Expression:
 
 @dataclass(frozen=True)
 class Placement:
-    """Where a head is in a picture: weak perspective.
+    """The place of a head in a picture, in weak perspective.
 
     `scale` is in pixels per face unit; the head turns about the point that is seen at `centre`.
     """

@@ -1,4 +1,4 @@
-"""Who is drawn: everything about a person that does not change from picture to picture.
+"""Drawn persons: everything about a person that does not change from picture to picture.
 
 Lengths are in *face units*: half the width of the face at the cheekbones, about 70 mm in an
 adult. The origin of a head lies between the eyes; x to the right of the picture, y down.

@@ -1,4 +1,4 @@
-"""From geometry and paint to pixels: light on the relief, and the turned head in the picture."""
+"""Render geometry and paint as pixels: light on the relief, and the turned head in the picture."""
 
 from collections import OrderedDict
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ _SIDEBURN_Y = {"short": 0.16, "long": 1.6}
 
 @dataclass(frozen=True, eq=False)
 class HairShape:
-    """Where the hair is in the plane of the head.
+    """The outlines of the hair in the plane of the head.
 
     `outer` (against the background) and `hairline` (on the face) go from left to right.
     """

@@ -32,7 +32,7 @@ TRUTH = Table(
 
 @dataclass(frozen=True)
 class SiteStyle:
-    """What the pictures of one site have in common."""
+    """The style that the pictures of one site have in common."""
 
     ages: tuple[tuple[AgeGroup, float], ...] | None = None
     """Weights of age groups; None for the population's own mix."""

@@ -34,7 +34,7 @@ FRAMES = Table(
 
 @dataclass(frozen=True)
 class VideoScene:
-    """What stays the same through a video."""
+    """The scene, which stays the same through a video."""
 
     light: Light = field(default_factory=Light)
     camera: canvas.Camera = field(default_factory=lambda: canvas.Camera(blur_px=0.6, noise=2.0))
@@ -286,7 +286,7 @@ _CURVE_RATE_HZ = 1000.0
 
 @dataclass(frozen=True)
 class ConditioningVideo:
-    """What was written.
+    """The files of a drawn conditioning session.
 
     `trials` is what a laboratory would have, `frames` the closure and eye aspect ratios of every
     frame, `truth` the settings and what was drawn into each trial.

@@ -150,7 +150,7 @@ def run_batch(
 
 @dataclass(frozen=True)
 class SessionPlan:
-    """What a batch will do with a session; `problem` is why it cannot be analysed, or empty."""
+    """The plan of a batch for a session; `problem` is why it cannot be analysed, or empty."""
 
     settings: BlinkAnalysisSettings
     request: batch_record.Request | None = None

@@ -54,7 +54,7 @@ class SourceState:
 
 @dataclass(frozen=True)
 class Request:
-    """What was asked of an analysis: equal requests have equal results.
+    """The request for an analysis: equal requests have equal results.
 
     `settings` are plain JSON types. The roles of sources are ``video`` or ``trace``, ``trials``,
     ``timestamps``, ``detector`` and ``landmarks``.

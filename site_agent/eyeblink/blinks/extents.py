@@ -1,4 +1,4 @@
-"""Where a blink begins and ends, and how fast the lids fall.
+"""The beginning and the end of a blink, and the speed of the falling lids.
 
 Where lids fall slowly, the beginning is that of a ramp that is fitted to their closure.
 """
@@ -104,7 +104,7 @@ SHUT_SHARE = 0.8
 
 
 class ExtentSettings(Settings, error=InvalidInputError):
-    """How beginning and end are measured."""
+    """Settings of measuring where blinks begin and end."""
 
     smoothing_ms: float = 20.0
     """Running mean over at most this time (single frames of slow cameras stay as they are). It is

@@ -47,7 +47,7 @@ DOUBTFUL_BLINK, DOUBTFUL_CLOSURE = 0.2, 0.1
 
 
 class BlinkSettings(Settings, error=InvalidInputError):
-    """What counts as a blink."""
+    """Settings that say what counts as a blink."""
 
     least_confidence: float = Field(default=0.4, gt=0, le=1)
     """How probable a blink or a closure must be to be counted, 0..1. A higher value leaves out more
@@ -110,7 +110,7 @@ class Blink:
 
 @dataclass(frozen=True)
 class LeftOut:
-    """What looked like a blink or a closure, but was too improbable to be counted."""
+    """An event like a blink or a closure that was too improbable to be counted."""
 
     kind: BlinkKind
     onset_s: float

@@ -1,4 +1,4 @@
-"""How probable it is that a dip is a blink, and that a long narrowing of the eyes is a closure.
+"""The probability that a dip is a blink, and that a long narrowing of the eyes is a closure.
 
 Models, persons and cameras differ, so a dip is judged beside the session's own clear blinks: quick
 dips that stand out of the noise and reopen by half within 0.4 s. Where there are hardly any, a
@@ -44,7 +44,7 @@ CLOSURE_COEFFICIENTS = (-19.0, 25.0)
 
 @dataclass(frozen=True)
 class ClearBlinks:
-    """What the clear blinks of a session have in common."""
+    """The features that the clear blinks of a session have in common."""
 
     count: float
     """How many there are; each counts as much as it is clear."""

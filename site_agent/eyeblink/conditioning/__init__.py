@@ -1,4 +1,4 @@
-"""How eyeblink conditioning is measured: every window in milliseconds, every level in FEC."""
+"""Settings of measuring eyeblink conditioning: every window in milliseconds, every level in FEC."""
 
 from enum import StrEnum
 
@@ -11,7 +11,7 @@ Window = tuple[float, float]
 
 
 class CrRule(StrEnum):
-    """What the CR amplitude is compared with."""
+    """The quantity with which the CR amplitude is compared."""
 
     FEC = "fec"
     """A fixed closure: amplitude >= threshold."""

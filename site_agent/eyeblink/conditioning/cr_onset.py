@@ -1,4 +1,4 @@
-"""When a conditioned response begins.
+"""The onset of a conditioned response.
 
 There are two answers. The *criterion* is the field's: the first of two samples in a row whose
 velocity exceeds a threshold. It depends on frame rate, smoothing and noise: smoothing moves it

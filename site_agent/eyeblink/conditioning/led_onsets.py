@@ -128,7 +128,7 @@ _SMALLEST_CONTRAST = 4.0
 
 @dataclass(frozen=True, eq=False)
 class LedOnsets:
-    """When a light in the picture goes on, in seconds on the video's clock, with remarks."""
+    """The onsets of a light in the picture, in seconds on the video's clock, with remarks."""
 
     onsets_s: Float64
     remarks: tuple[str, ...] = ()

@@ -116,7 +116,7 @@ def _cell(value: object) -> str | float | bool | None:
 
 @dataclass(frozen=True)
 class SensitivityRow:
-    """How many CRs a session has under one criterion, of the trials that it can judge."""
+    """The number of a session's CRs under one criterion, of the trials that it can judge."""
 
     criterion: str
     n_valid: int

@@ -1,4 +1,4 @@
-"""What one conditioning trial shows: levels, amplitudes and times, without any decision."""
+"""Measures of one conditioning trial: levels, amplitudes and times, without any decision."""
 
 import math
 from collections.abc import Sequence

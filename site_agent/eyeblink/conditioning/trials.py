@@ -244,7 +244,7 @@ _LOW = frozenset({"0", "low", "off", "false", "falling"})
 
 
 class TtlSettings(Settings, error=ConditioningError):
-    """Which pulses are stimuli, and which belong together."""
+    """Settings that say which pulses are stimuli, and which belong together."""
 
     cs_channel: str = "CS"
     """Name (or number) of the channel; case does not matter."""
@@ -357,7 +357,7 @@ def _level_onsets(table: text_tables.TextTable, times_s: Float64, channel: str) 
 
 
 class TrialTiming(Settings, error=ConditioningError):
-    """How the times of a trial file relate to those of the recording."""
+    """Settings that relate the times of a trial file to those of the recording."""
 
     latency_ms: float = 0.0
     """From a logged onset to the stimulus at the participant; later is positive."""

@@ -17,7 +17,7 @@ from site_agent.settings import Settings
 
 
 class FaceSettings(Settings, error=InvalidInputError):
-    """How faces are found and followed."""
+    """Settings of finding and following faces."""
 
     face: str = "largest"
     """Which face when several are visible: largest, central (nearest to the middle of the picture),
@@ -57,7 +57,7 @@ detectors' boxes lie on a coarse grid, and each jump would show in the eye aspec
 
 @dataclass(frozen=True)
 class BoxRelation:
-    """Where the detector's box lies, relative to centre and spread of the landmarks."""
+    """The place of the detector's box relative to centre and spread of the landmarks."""
 
     offset_x: float
     offset_y: float
@@ -131,7 +131,7 @@ def blended(one: FaceBox, other: FaceBox, share: float) -> FaceBox:
 
 
 class Predictor(Protocol):
-    """What is asked of a landmark model."""
+    """The interface of a landmark model."""
 
     @property
     def part_count(self) -> int: ...

@@ -1,4 +1,4 @@
-"""From the face of each frame to the eyes in it, and how far they can be trusted."""
+"""The eyes in the face of each frame, and how far they can be trusted."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""From frames to traces of eye aspect ratios: one face or all of them, even times, smoothing.
+"""Traces of eye aspect ratios from frames: one face or all of them, even times, smoothing.
 
 An even time axis has 30 to 60 samples a second, whatever the camera did. Smoothing is on request;
 the raw values are always kept beside it.
@@ -95,7 +95,7 @@ def percentile_of_known(
 
 
 class FilterSettings(Settings, error=InvalidInputError):
-    """How eye aspect ratios are smoothed before anything is measured of them."""
+    """Settings of smoothing eye aspect ratios before anything is measured."""
 
     filter: Literal["none", "savgol"] = "none"
     """none, or savgol: local parabolas (Savitzky and Golay) over filter_ms. It looks ahead as far

@@ -111,7 +111,7 @@ def closure_paper_pct(ear: Float64) -> Float64:
 
 
 class CalibrationSettings(Settings, error=InvalidInputError):
-    """How the open and the closed eye of a session are found."""
+    """Settings of finding the open and the closed eye of a session."""
 
     closed_from: Literal["percentile", "air-puffs", "model"] = "percentile"
     """percentile: the percentile of EAR that closed_percentile says. model: where the landmark

@@ -43,7 +43,7 @@ class Frame:
 
 @dataclass(frozen=True)
 class VideoInfo:
-    """What the container says before anything is decoded; None where it says nothing."""
+    """The container's own description, before anything is decoded; None where it says nothing."""
 
     path: Path
     container: str
@@ -58,7 +58,7 @@ class VideoInfo:
 
 @dataclass
 class DecodingReport:
-    """What happened while decoding; complete once the frames have been read."""
+    """A report on the decoding; complete once the frames have been read."""
 
     decoded_frames: int = 0
     decoding_errors: int = 0
@@ -75,7 +75,7 @@ class DecodingReport:
 
 
 class FrameSource(Protocol):
-    """What frames come from: a video file, a folder of images, a camera.
+    """A source of frames: a video file, a folder of images, a camera.
 
     `info` is known before the first frame, `report` complete after the last one.
     """

@@ -22,7 +22,7 @@ from site_agent.wording import count_words
 
 @dataclass(frozen=True)
 class Recording:
-    """Where a recording lies, and the times of its pictures where the files have none."""
+    """The path of a recording, and the times of its pictures where the files have none."""
 
     path: Path
     timestamps: Path | None = None
@@ -217,7 +217,7 @@ def rate_remark(frame_rate_hz: float) -> str | None:
 
 @dataclass(frozen=True)
 class FrameTiming:
-    """How a recording's frames follow each other."""
+    """The intervals between a recording's frames."""
 
     frame_rate_hz: float
     steady: bool

@@ -45,7 +45,7 @@ from site_agent.training.gaze.loop import repeatable
 
 @dataclass(frozen=True)
 class SiteData:
-    """Where the samples of a site are; its process reads them itself.
+    """The place of a site's samples; its process reads them itself.
 
     `samples`: Number of those that train.
     """

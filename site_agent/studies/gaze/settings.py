@@ -35,7 +35,7 @@ _TUNING_SEED = 1000
 
 
 class TrainingSettings(Settings, error=InvalidInputError):
-    """How networks are trained, at the sites or in one place: SGD with Nesterov's momentum."""
+    """Settings of training networks, at the sites or in one place: SGD with Nesterov's momentum."""
 
     learning_rate: float = Field(default=0.02, gt=0, le=10)
     """Of the first round. Networks that are trained in one place count an epoch as a round."""
@@ -53,7 +53,7 @@ class TrainingSettings(Settings, error=InvalidInputError):
 
 
 class MethodsTraining(Settings, error=InvalidInputError):
-    """How each method trains."""
+    """Settings of training, one set a method."""
 
     individual: TrainingSettings = Field(default_factory=TrainingSettings)
     data_centre: TrainingSettings = Field(default_factory=TrainingSettings)

@@ -35,7 +35,7 @@ _ADAM_RATE = 0.001
 
 
 class SplitStudySettings(Settings, error=InvalidInputError):
-    """What a study compares."""
+    """Settings that say what a study compares."""
 
     architecture: str = "gaze-lenet"
     """Of all networks."""

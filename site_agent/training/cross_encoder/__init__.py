@@ -21,7 +21,7 @@ _READING_SHARE = 0.05
 
 
 class CrossEncoderSettings(Settings, error=InvalidInputError):
-    """How a cross-encoder is trained; the learning rate falls to 0 along half a cosine."""
+    """Settings of training a cross-encoder; the learning rate falls to 0 along half a cosine."""
 
     architecture: str = "cross-encoder-small"
     """cross-encoder-small or cross-encoder; auto-encoder-small or auto-encoder, which learn to draw

@@ -37,7 +37,7 @@ _COMPONENTS = 12
 
 
 class GazeHeadSettings(Settings, error=InvalidInputError):
-    """How a gaze head is fitted."""
+    """Settings of fitting a gaze head."""
 
     persons: tuple[str, ...] = ()
     """Whose samples are the shots; empty: all persons."""
@@ -51,7 +51,7 @@ class GazeHeadSettings(Settings, error=InvalidInputError):
 
 @dataclass(frozen=True, eq=False)
 class Shots:
-    """What a head is fitted to and tested on."""
+    """The samples to which a head is fitted, and those on which it is tested."""
 
     labelled: gaze.GazeSamples
     offered: gaze.GazeSamples

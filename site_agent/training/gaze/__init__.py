@@ -22,7 +22,7 @@ Device = Literal["auto", "cpu", "cuda"]
 
 
 class GazeSettings(Settings, error=InvalidInputError):
-    """How a gaze network is trained; the learning rate falls to 0 along half a cosine."""
+    """Settings of training a gaze network; the learning rate falls to 0 along half a cosine."""
 
     architecture: str | None = None
     """gaze-lenet, gaze-lenet-wide or gaze-resnet18. None: that of the base, or gaze-lenet."""
@@ -67,7 +67,7 @@ _READING_SHARE = 0.05
 
 @dataclass(frozen=True)
 class GazeTrainingData:
-    """What a network is trained on, read from disk.
+    """The data on which a network is trained, read from disk.
 
     `training` and `validation`: whole sessions. `digests`: digest of all samples of each person.
     """
@@ -180,7 +180,7 @@ def recorded_settings(settings: GazeSettings, base: Path | str | None) -> dict[s
 
 @dataclass(frozen=True)
 class _Recipe:
-    """How a network is trained, and where.
+    """The inputs of a training besides data and network: settings, device and checkpoint.
 
     `base_records` are the training records of the network that it goes on from.
     """

@@ -191,7 +191,7 @@ def _relit(patches: torch.Tensor, deviation: float, generator: torch.Generator) 
 
 
 class EpochSettings(Protocol):
-    """What trainings in epochs have in common."""
+    """The settings that all trainings in epochs have."""
 
     @property
     def epochs(self) -> int: ...
@@ -202,7 +202,7 @@ class EpochSettings(Protocol):
 
 @dataclass
 class TrainingState:
-    """What changes from epoch to epoch."""
+    """The state of a training, which changes from epoch to epoch."""
 
     module: nn.Module
     optimiser: torch.optim.Optimizer

@@ -32,7 +32,7 @@ _MOST = 100_000
 
 
 class RenderSettings(Settings, error=InvalidInputError):
-    """What a data set of rendered eyes is to be like."""
+    """The settings of a data set of rendered eyes."""
 
     persons: int = Field(default=30, ge=1, le=_MOST)
     """How many."""

@@ -64,7 +64,7 @@ class Lids:
 
 @dataclass(frozen=True)
 class BallHits:
-    """Where rays meet the eyeball, each array of shape (hits,).
+    """The points where rays meet the eyeball, each array of shape (hits,).
 
     `iris_radius` is the distance from the middle of the iris in iris radii after refraction, only
     of rays through the cornea; `cornea` is 0 on the sclera and 1 on the cornea.

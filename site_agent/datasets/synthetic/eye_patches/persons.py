@@ -1,4 +1,4 @@
-"""What eyes, persons and sessions look like: the numbers from which eye patches are rendered.
+"""The looks of eyes, persons and sessions: the numbers from which eye patches are rendered.
 
 Lengths are millimetres in the frame of the head: x to the right of the picture, y down, z into
 the head. All eyes are left eyes here, with the nose on the left of the picture; right eyes are
@@ -17,7 +17,7 @@ _PERSON_STREAM, _SESSION_STREAM = 0xE1E, 0x5E5
 
 @dataclass(frozen=True)
 class Skews:
-    """How much persons differ; 1 as people do, 0 not at all."""
+    """The differences between persons; 1 as between people, 0 for none."""
 
     appearance: float = 1.0
     """Iris, skin, lids, glasses, light and camera: the distribution of the pictures."""

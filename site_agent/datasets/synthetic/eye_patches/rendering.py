@@ -35,7 +35,7 @@ _LENS_MM, _LENS_X, _LENS_Y = -14.0, 0.8, 2.2
 
 @dataclass(frozen=True)
 class BallEdges:
-    """What surrounds points of the ball, each array of shape (hits,).
+    """The surroundings of points of the ball, each array of shape (hits,).
 
     Distances to the upper and the lower lid in millimetres, the place between the corners, and the
     radius of the pupil in iris radii.
@@ -197,7 +197,7 @@ _BLOCK = 4
 
 @dataclass(frozen=True)
 class EyeFrames:
-    """What differs from frame to frame."""
+    """The values that differ from frame to frame."""
 
     gaze: Float64
     head: Float64

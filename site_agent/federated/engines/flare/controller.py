@@ -246,7 +246,7 @@ _REFUSAL = re.compile(r"[A-Za-z_]{1,64}")
 
 @dataclass(frozen=True)
 class Answers:
-    """What sites answered.
+    """The answers of the sites.
 
     `contributions`: Bytes of each contribution's file, by site. `least_others`: Fewest other sites
     with which each of these may be combined. `refusals`: Type of the error that kept a site from

@@ -33,7 +33,7 @@ _LONGEST_ROUND_S = 7 * 24 * 3600.0
 
 
 class BlockArguments(BaseModel):
-    """What a job says of its block of rounds; the rest of a job is the same in all.
+    """A job's description of its block of rounds; the rest is the same in all jobs.
 
     `plan`: As ``FederationPlan.model_dump()`` gives it. `sites`: All sites of the federation.
     `base`: Name of the network's file beside the configuration; a state may lie there, too.

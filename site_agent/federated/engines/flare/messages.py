@@ -35,7 +35,7 @@ PROBLEM = "problem.txt"
 
 @dataclass(frozen=True)
 class RoundReport:
-    """What became of one round.
+    """The outcome of one round.
 
     `number`: From 1. `updates`: SHA-256 of each contribution, by site. `missing`: Sites that were
     to train, and whose contribution is not in the network. `digest`: SHA-256 of the network that
