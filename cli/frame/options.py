@@ -8,8 +8,8 @@ Options that several commands share, or that belong together, are the fields of 
 
     @dataclass(frozen=True)
     class Listing:
-        state: Annotated[str, typer.Option(help="Only what is in this state.")] = ""
-        labels: Annotated[Sequence[str], typer.Option("--label")] = ()
+        state: Annotated[str, Option("Only models in this state.")] = ""
+        label: Annotated[Sequence[str], Option("A label of the models.", "KEY=VALUE")] = ()
 
 A parameter of such a type, ``listing: Listing``, stands for all of its options in the help, and the
 function receives an instance. Sequences default to ``()``, in groups and elsewhere.

@@ -16,7 +16,7 @@ the sites with models made from it, and the sites that downloaded it or one of t
    pass.
 5. Somebody makes the model again without the withdrawn input (`poolctl merge --replay --without`,
    or the pool: `pool_server.merges`). Publishing the result links it as the successor
-   (`successors.link_published`); for a model of another site it is only offered.
+   (`flags.link_published`); for a model of another site it is only offered.
 """
 
 from collections import defaultdict

@@ -2,8 +2,9 @@
 
 How a session works on the pool: a lab opens it with the descriptor that all agreed on; each party
 posts signed messages, which are kept as they are and never changed; encrypted shares and sums are
-files of the session (`secure.files`). The parties check signatures and keys themselves: the pool
-only sees to it that a site posts in its own name, once in each phase, and not without end.
+files of the session (`endpoints.SessionFiles`). The parties check signatures and keys
+themselves: the pool only sees to it that a site posts in its own name, once in each phase, and not
+without end.
 """
 
 import hashlib

@@ -14,5 +14,5 @@ models, their scores, and contributions to rounds; never images. A cycle goes th
 
 Then it contributes to the rounds that wait for the site, and finishes those that are ready
 (`invitations`). All that was found out is in the workspace at once (`workspace`), and every event
-in the journal (`journal`), so that the agent may be killed at any moment and started again.
+in the journal (`workspace.Journal`), so that the agent may be killed at any moment and restarted.
 """

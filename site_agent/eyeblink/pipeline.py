@@ -1,4 +1,21 @@
-"""The whole eyeblink analysis: from a video, or from a trace, to the files of a session."""
+"""The whole eyeblink analysis: from a video, or from a trace, to the files of a session.
+
+How it works. `run_blink_analysis` takes a recording through the stages, each a folder:
+
+1. *Video*: `video.recording` opens a file (`video.frames`) or a folder of images
+   (`video.image_folder`) as a stream of frames; `video.camera` reads a camera.
+2. *Face*: a detector finds the face now and then, and `face.finding` follows it in between;
+   `face.followers` has fixed places and all faces at once. `session.FaceModels` opens the models.
+3. *Landmarks*: `face.boxes` places them, and `face.landmarks` measures the eyes of each frame.
+4. *Openness*: `openness.sampling` collects a trace of eye aspect ratios (a trace in a file enters
+   here, by `openness.traces`) and smooths it; `openness.signal` calibrates it to eyelid closure.
+5. *Blinks*: `blinks.finding` finds blinks and closures in the trace.
+6. *Conditioning*, if there are trials: `conditioning.trials` reads them, `conditioning.led_onsets`
+   times them by a light in the picture, and `conditioning.analysis` measures the responses.
+7. *Outputs*: `outputs.registry` writes the files of the session, all or none.
+
+`batch` does this for many sessions in worker processes; `review` corrects the blinks afterwards.
+"""
 
 import time
 from collections.abc import Callable, Mapping
@@ -46,7 +63,7 @@ from site_agent.wording import count_words
 
 @dataclass(frozen=True)
 class TraceFile:
-    """A file of eye aspect ratios (see `traces.read_trace`); the rate where it has no times."""
+    """A file of eye aspect ratios (see `openness.traces`); the rate where it has no times."""
 
     path: Path
     frame_rate_hz: float | None = None
@@ -72,7 +89,7 @@ def run_blink_analysis(
     a `Recording`; a camera, which is read until it is stopped and closed then; or a trace.
     `landmarks`: A landmark model of 68 parts, or of the eyes' 12: ``.dat`` or forest file. Not for
     a trace. `trials`: The trials of a conditioning session: a list, or a log of stimulus pulses
-    (see `trial_files.read_trials`). ``settings.trial_timing`` corrects their times.
+    (see `conditioning.trials.read_trials`). ``settings.trial_timing`` corrects their times.
     """
     out_dir = Path(out_dir)
     with closing(source) if isinstance(source, CameraReader) else nullcontext():

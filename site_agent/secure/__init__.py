@@ -5,7 +5,7 @@ as it can at each visit:
 
 1. Once, every lab and server accepts the same charter: names, keys and rules (`charter`).
 2. The first lab opens a session on a board that nobody has to trust: what is summed, by which
-   deadlines (`session`, `board`, `pool_board`). The servers post a key each (`server`).
+   deadlines (`session`, `board`). The servers post a key each (`server`).
 3. *Share*: a lab encodes its contribution (`contributions`), splits it into one share a server and
    seals each to its server (`lab`). The servers post which shares they could open, and commit to
    the sum of those that all of them received (`server`).

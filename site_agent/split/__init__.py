@@ -13,7 +13,7 @@ on its own images, and a server part. Three kinds of processes take part in a ro
 4. At the round's end the main server names the sites that both have received. The aggregator
    averages their client parts, the main server their server parts, with the same weights.
 
-`training` is the arithmetic of both halves of a step, `in_process` holds rounds in memory, `cost`
-says what moves. Sources: Thapa et al. 2022, "SplitFed: When Federated Learning Meets Split
-Learning".
+`training` is the arithmetic of both halves of a step, `in_process` holds rounds in memory, and
+`cuts.traffic_of` says what moves. Sources: Thapa et al. 2022, "SplitFed: When Federated Learning
+Meets Split Learning".
 """

@@ -1,6 +1,6 @@
 """Blinks and longer closures in a trace of eye aspect ratios.
 
-A dip (see `dips`) is a blink where its likelihood beside the session's own clear blinks says so
+A dip of the trace is a blink where its likelihood beside the session's own clear blinks says so
 (see `likelihood`); a stretch in which the lids stay down is a closure however slowly they fell
 (see `closures`). Nothing depends on an absolute EAR or on the frame rate, so that people, models
 and cameras can differ.

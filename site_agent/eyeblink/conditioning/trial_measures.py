@@ -35,7 +35,7 @@ _SMALLEST_SOUGHT_FEC = 0.04
 
 @dataclass(frozen=True)
 class TrialMeasures:
-    """Measures of one trial, see `trial_results.TRIAL_COLUMNS`; NaN where there are none."""
+    """Measures of one trial, see `summary.TRIAL_COLUMNS`; NaN where there are none."""
 
     trial: str
     trial_type: TrialType

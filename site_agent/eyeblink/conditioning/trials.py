@@ -105,7 +105,7 @@ def correct_latency(
 ) -> tuple[Trial, ...]:
     """Move logged onsets to when the stimuli were there, on the clock of the video.
 
-    The parameters are those of `trial_files.TrialTiming`.
+    The parameters are those of `TrialTiming`.
     """
     cs_shift_s = latency_ms / 1000.0 + clock_offset_s
     us_shift_s = (latency_ms if us_latency_ms is None else us_latency_ms) / 1000.0 + clock_offset_s

@@ -27,8 +27,8 @@ class Recording:
     path: Path
     timestamps: Path | None = None
     frame_rate_hz: float | None = None
-    """A table of times (see `image_folder` and `times`) or a rate: for a folder of images, or
-    instead of the times in a video file."""
+    """A table of times (see `image_folder` and `read_frame_times`) or a rate: for a folder of
+    images, or instead of the times in a video file."""
     bits: int = FULL_BITS
 
     def open(self, pixels: Literal["grey", "rgb"] = "grey") -> FrameSource:
