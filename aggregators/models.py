@@ -281,7 +281,7 @@ class ClassStatistics:
     Attributes
     ----------
     counts : int64, shape (classes,)
-        Numbers of samples (of clips: frames); 0 for classes that the site does not tell of.
+        Numbers of samples (of clips: frames); 0 for classes that the site does not report.
     means : float32, shape (classes, features)
         Mean features; zeros for these classes.
     variance : float

@@ -56,7 +56,7 @@ def create_token(
     invocation: Invocation,
     site: Annotated[str, Argument("The site.", "SITE")],
     name: Annotated[
-        str, Argument("A name that tells what the token is for, such as laptop.", "NAME")
+        str, Argument("A name that says what the token is for, such as laptop.", "NAME")
     ],
     *,
     role: RoleOption = "contributor",

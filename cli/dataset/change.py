@@ -150,15 +150,15 @@ def convert(
     data: dict[str, Any] = {"datasets": datasets, "output": output}
     words = []
     if boxes == "detector" or (detector is not None and boxes is None):
-        faces, told = _rebox(invocation, faces, detector, upsample)
-        data |= told
-        words.append(f"boxes: {told['boxes_found']} found, {told['boxes_estimated']} estimated")
+        faces, found = _rebox(invocation, faces, detector, upsample)
+        data |= found
+        words.append(f"boxes: {found['boxes_found']} found, {found['boxes_estimated']} estimated")
     elif detector is not None:
         raise UsageError("--detector: needs --boxes detector")
     elif boxes == "points":
-        faces = _boxes_around(faces, box_margin)
+        faces = _box_landmarks(faces, box_margin)
     if parts:
-        faces = _with_parts(faces, parts)
+        faces = _choose_parts(faces, parts)
     output.parent.mkdir(parents=True, exist_ok=True)
     faces = _write_imglab(faces, output, copy=copy)
     from site_agent.datasets.records import part_names
@@ -215,30 +215,30 @@ def _rebox(
 
     with invocation.progress("find faces") as report:
         done = rebox_dataset(faces, find, report)
-    told = {
+    found = {
         "boxes_found": done.found,
         "boxes_estimated": len(done.estimated),
         "estimated": [{"image": image.path, "line": box.line} for image, box in done.estimated],
     }
-    return done.dataset, told
+    return done.dataset, found
 
 
-def _boxes_around(faces: "FaceDataset", margin: float) -> "FaceDataset":
+def _box_landmarks(faces: "FaceDataset", margin: float) -> "FaceDataset":
     import numpy as np
 
     from site_agent.datasets.pts_files import box_around
 
-    def boxed(box: Any) -> Any:
+    def place_box(box: Any) -> Any:
         if not box.parts:
             return box
         around = box_around(np.array(list(box.parts.values()), dtype=np.float64), margin)
         corner = {"left": around.left, "top": around.top}
         return replace(box, **corner, width=around.width, height=around.height)
 
-    return faces.with_boxes(boxed)
+    return faces.with_boxes(place_box)
 
 
-def _with_parts(faces: "FaceDataset", words: str) -> "FaceDataset":
+def _choose_parts(faces: "FaceDataset", words: str) -> "FaceDataset":
     from site_agent.datasets.conversion import choose_parts
     from site_agent.datasets.landmark_schemes import PART_GROUPS, expand_parts
     from site_agent.datasets.records import part_names

@@ -31,11 +31,11 @@ def findings_table(
     kinds = _by_kind(findings)
     if bad:
         ordered = sorted(kinds, key=lambda group: group[0].severity != "error")
-        told = [f"{group[0]}{_more_of_kind(group)}" for group in ordered]
+        lines = [f"{group[0]}{_more_of_kind(group)}" for group in ordered]
         all_of_them = "\n--report FILE writes all" if len(findings) > len(kinds) else ""
         raise VerificationError(
             f"{len(bad)} of {count_words(len(findings), 'finding')} must be mended:\n"
-            + "\n".join(told)
+            + "\n".join(lines)
             + all_of_them
         )
     rows = [

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 FIRST_LINE_S, LINE_EVERY_S = 15.0, 30.0
 
 Report = Callable[[float | None, str], None]
-"""Tell how far the work is: a fraction from 0 to 1 (None: not known) and a few words."""
+"""Reports how far the work is: a fraction from 0 to 1 (None: not known) and a few words."""
 
 
 @contextmanager

@@ -93,7 +93,7 @@ def replace(
         done = pool.withdrawals.name_successor(address, successor)
     text = [f"{done.address} is replaced by {done.successor}"]
     if done.successor not in done.successors:
-        text.append("not everybody who sees the one sees the other; those are not told of it")
+        text.append("not everybody who sees the one sees the other; those are not notified")
     return Reply(done, text, [done.address])
 
 

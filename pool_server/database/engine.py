@@ -346,7 +346,7 @@ def translate_errors() -> Iterator[None]:
     try:
         yield
     except DataError as error:
-        # Of the two only PostgreSQL minds: characters that are none, numbers that are too large.
+        # Only PostgreSQL refuses these: invalid characters, numbers that are too large.
         raise QueryError(f"invalid value: {first_line(error)}") from error
     except DBAPIError as error:
         if lost_a_race(error):

@@ -40,7 +40,7 @@ def restore_snapshot(
 
     Files come first, then all rows in one transaction: whenever this ends early, nothing is
     listed, and the same call goes on. Tokens, users and the audit come back as they were; one
-    entry in the audit more tells of it.
+    entry in the audit more records it.
     """
     schema.refuse_unknown_revision(snapshot.revision, settings)
     with schema.usable_engine(settings) as engine, engine.connect() as connection:

@@ -303,7 +303,7 @@ class Embedding:
 def fit_embedding(samples: GazeSamples, components: int = 30) -> Embedding:
     """Fit the embedding to persons who are nobody's victims.
 
-    It tells apart 13 of 15 drawn persons by pictures of other sessions, as many as a linear
+    It distinguishes 13 of 15 drawn persons by pictures of other sessions, as many as a linear
     discriminant analysis, and suffers less from pictures that are smoother than true ones.
     """
     return Embedding(fit_prior(_even(samples.patches), components))

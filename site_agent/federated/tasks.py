@@ -307,7 +307,7 @@ class RepresentationTask(GazeTask):
 
     @staticmethod
     def classes(_samples: records.GazeSamples) -> NDArray[np.int64]:
-        """Raise `InvalidInputError`: sites that learn without labels tell nothing of them."""
+        """Raise `InvalidInputError`: sites that learn without labels report none."""
         raise InvalidInputError(
             "found a network that learns without labels, expected one with classes of gaze",
             hint="Hold the rounds with fedavg or fedper.",

@@ -129,7 +129,7 @@ class RoundSums:
                 view = self.lab.review(name)
             except InvalidInputError:
                 continue  # of another charter, or not a session at all
-            # Anybody may open a session with fewer labs or other terms; it is none of this round's.
+            # Anybody may open a session with fewer labs or other terms: not for this round.
             bound = view.descriptor.purpose == self.purpose and set(view.descriptor.labs) == set(
                 self.labs
             )

@@ -147,7 +147,7 @@ def title(step: Step) -> str:
 def step_digests(
     steps: Sequence[Step], part_digests: Mapping[str, str], versions: Mapping[str, str]
 ) -> dict[str, str]:
-    """Return what tells whether a step's earlier result may be used, by its key.
+    """Return what decides whether a step's earlier result may be used, by its key.
 
     `steps`: every step after those whose results it takes. `part_digests`:
     `site_agent.datasets.records.dataset_digest` of each part, and of the test data. `versions`: of
@@ -278,7 +278,7 @@ class StudyFolder:
             (self.path / file.path).unlink(missing_ok=True)
 
     def leftovers(self, steps: Sequence[Step]) -> list[str]:
-        """Return the files of earlier runs' steps that are none of these steps'."""
+        """Return the files of earlier runs' steps that belong to none of these steps."""
         keys = {step.key for step in steps}
         found = []
         for file in sorted((self.hidden / "steps").glob("*.json")):

@@ -44,7 +44,7 @@ class HogSvmSettings(Settings, error=InvalidInputError):
     """Train one detector for each label of the boxes (front, left, right ...) and put them into one
     file; a face is found when one of them finds it."""
     nuclear_norm_strength: float = Field(default=0.0, ge=0)
-    """Regularisation towards filters that are faster to apply; 0 is none."""
+    """Regularisation towards filters that are faster to apply; 0: no such regularisation."""
     threads: int = Field(default=0, ge=0, le=256)
     """0: as many as the machine has. The result does not depend on it."""
     max_runtime_s: float | None = Field(default=None, gt=0)
@@ -52,7 +52,7 @@ class HogSvmSettings(Settings, error=InvalidInputError):
 
     @property
     def threads_used(self) -> int:
-        """Number of threads that dlib is told."""
+        """Number of threads that dlib uses."""
         return self.threads or os.cpu_count() or 1
 
 

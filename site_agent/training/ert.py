@@ -254,7 +254,7 @@ def _order_warnings(
     return (
         f"the model's 68 landmarks {problem}: what takes them for those of the iBUG scheme, such "
         "as poolctl blink, refuses it or takes other points for the eyes. 'poolctl dataset check' "
-        "tells what is wrong with the data",
+        "reports what is wrong with the data",
     )
 
 

@@ -42,7 +42,7 @@ def main(job_file: str) -> int:
 def _peak_memory_bytes() -> int:
     """Return the most memory that this program had at any time.
 
-    Linux hands what `getrusage` tells on from the process that started this one, which may be a
+    Linux hands what `getrusage` reports on from the process that started this one, which may be a
     large one; its own account of the running program begins with it.
     """
     try:

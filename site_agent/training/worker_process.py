@@ -51,7 +51,7 @@ class TrainingProgress(NamedTuple):
 
 
 ProgressReader = Callable[[str], TrainingProgress | None]
-"""Returns the progress that a line tells of, None where it tells of none."""
+"""Returns the progress that a line reports, None where it reports no progress."""
 
 
 def split_lines(pieces: Iterable[str]) -> Iterator[str]:
@@ -136,7 +136,7 @@ class HogSvmProgressReader:
 _READING_SHARE = 0.03
 _CHUNK_BYTES = 4096
 _KEPT_LINES = 20
-# Errors of reading an image, told as a fault of the data and not of the training.
+# Errors of reading an image, reported as a fault of the data and not of the training.
 _DATA_ERRORS = {"ImageFileError", "ValueError"}
 
 
@@ -159,13 +159,12 @@ def run_worker(
     Raises `TrainingDataError`: an image cannot be read. `TrainingFailedError`: dlib refuses,
     crashes or is killed.
     """
-    tell = progress
     with tempfile.TemporaryDirectory(prefix="poolctl-training-") as folder:
         job_file = Path(folder) / "job.json"
         job_file.write_text(json.dumps({**job, "folder": folder}), encoding="utf-8")
         process = start_python("site_agent.training.worker", str(job_file))
         try:
-            outcome = _follow(process, reader, tell)
+            outcome = _follow(process, reader, progress)
         finally:
             stop(process)
     if "done" in outcome:
@@ -186,7 +185,7 @@ def require_memory(needed_bytes: int, advice: str) -> None:
 
 
 def _follow(
-    process: subprocess.Popen[bytes], reader: ProgressReader, tell: Progress
+    process: subprocess.Popen[bytes], reader: ProgressReader, progress: Progress
 ) -> dict[str, Any]:
     outcome: dict[str, Any] = {}
     printed: deque[str] = deque(maxlen=_KEPT_LINES)
@@ -196,12 +195,12 @@ def _follow(
             event = json.loads(line.removeprefix(EVENT_MARK))
             if "reading" in event:
                 done, total = event["reading"], event["of"]
-                tell(_READING_SHARE * done / total, f"reading image {done} of {total}")
+                progress(_READING_SHARE * done / total, f"reading image {done} of {total}")
             else:
                 outcome = event
         elif step := reader(line):
             share = None if step.fraction is None else step.fraction * (1 - _READING_SHARE)
-            tell(None if share is None else _READING_SHARE + share, step.text)
+            progress(None if share is None else _READING_SHARE + share, step.text)
         else:
             printed.append(line)
     process.wait()

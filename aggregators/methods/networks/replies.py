@@ -6,7 +6,7 @@ The state of a round holds them, beside the prototypes that all sites get:
 entry of the state      content
 ======================  ================================================================
 ``prototypes``          F32, (classes, features): mean features of the sites' samples; zeros
-                        for classes that no site has told of
+                        for classes that no site has reported
 ``known``               U8, (classes,): 1 for the others
 ``reply/DIGEST/NAME``   entry NAME of the last layer, for the site whose contribution has
                         this SHA-256; as in the network: type and shape
@@ -139,7 +139,7 @@ class Reply:
     head : mapping of str to array
         The entries of its last layer.
     prototypes : float32, shape (classes, features)
-        NaN for classes that no site has told of.
+        NaN for classes that no site has reported.
     """
 
     head: Mapping[str, NDArray[Any]]

@@ -103,7 +103,7 @@ def mean_over_persons(
 def read_sent(path: Path, read: Callable[[Path], Sent]) -> Sent:
     """Read a contribution, or say where contributions are.
 
-    Raises `InvalidInputError`: the file is none, or of another kind.
+    Raises `InvalidInputError`: the file is not a contribution, or is of another kind.
     """
     try:
         return read(path)

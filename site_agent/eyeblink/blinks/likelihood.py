@@ -16,7 +16,7 @@ from site_agent.eyeblink.openness.signal import Calibration
 from site_agent.eyeblink.records import Float64, Int64
 
 USUAL_SHUT_SHARE, USUAL_SHUT_SD = 0.25, 0.1
-"""EAR of shut lids as a share of that of open ones, where the session has no blinks to tell."""
+"""EAR of shut lids as a share of that of open ones, where the session has no blinks to show it."""
 USUAL_EVIDENCE, USUAL_EVIDENCE_SD = 0.6, 0.3
 """Evidence of a blink as a share of the open EAR, and the SD of its logarithm."""
 USUAL_WEIGHT = 3.0
@@ -91,7 +91,7 @@ def clear_blinks(
 
 
 def blink_features(dips: "Dips", clear: ClearBlinks) -> Float64:
-    """Return what tells blinks from other dips, shape (m, 3).
+    """Return the features that distinguish blinks from other dips, shape (m, 3).
 
     Log of how far the dip stands out of noise and span; by how many SD its lowest point lies above
     those of the clear blinks; by how many SD its evidence exceeds theirs.
@@ -123,9 +123,9 @@ def half_closings(dips: "Dips", calibration: Calibration) -> NDArray[np.bool_]:
 
     People who squint and roll their eyes make the same dip again and again, so that it looks like
     their usual blink. They do so more often than they blink, or there is a gap between these dips
-    and their blinks; incomplete blinks are of every depth. Two dips tell the shut level of a person
-    who hardly blinks. Where none is deep, nothing tells half-closings from the blinks of a model
-    that keeps the lids half open: they count (and `range_doubts` says so).
+    and their blinks; incomplete blinks are of every depth. Two dips show the shut level of a person
+    who hardly blinks. Where none is deep, nothing distinguishes half-closings from the blinks of a
+    model that keeps the lids half open: they count (and `session.range_doubts` says so).
     """
     clear = _standing_out(dips, 0.2 * calibration.span) > 1.0
     quick = dips.reopened_ear - dips.lowest_ear > 0.5 * np.maximum(dips.drop_ear, 1e-9)

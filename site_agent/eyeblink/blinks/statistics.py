@@ -18,7 +18,7 @@ LEAST_SEEN_S = 10.0
 
 @dataclass(frozen=True)
 class Distribution:
-    """Count, mean, SD, median and quartiles of a measure; NaN where no blink tells."""
+    """Count, mean, SD, median and quartiles of a measure; NaN where no blink shows it."""
 
     n: int
     mean: float

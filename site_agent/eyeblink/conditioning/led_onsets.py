@@ -139,7 +139,7 @@ def detect_led_onsets(brightness: ArrayLike, timestamps_s: ArrayLike) -> LedOnse
 
     Otsu's threshold separates dark and lit, hysteresis the pulses. An onset is where the
     brightness, drawn as straight lines between the frames, passes half-way: a frame that saw the
-    light for a part of its exposure so tells how long, and a sharp step lies in the middle
+    light for a part of its exposure so shows how long, and a sharp step lies in the middle
     between the last dark and the first lit frame.
 
     `brightness` (float, shape (n,)): Mean brightness of the region for each frame; NaN where not

@@ -133,7 +133,7 @@ class SensitivityRow:
 
 @dataclass(frozen=True)
 class SessionSummary:
-    """The session's results; NaN where no trial tells."""
+    """The session's results; NaN where no trial can show them."""
 
     n_trials: int
     n_valid: int

@@ -135,7 +135,7 @@ class FaceCounts:
 
 
 class Follower(Protocol):
-    """Whatever tells where the face of the next frame is."""
+    """Follows a face: says where it is in the next frame."""
 
     @property
     def counts(self) -> FaceCounts: ...

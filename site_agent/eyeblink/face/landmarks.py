@@ -38,7 +38,7 @@ def check_eyes(predictor: Predictor, name: str) -> None:
     if problem := order_problem(predictor.initial_shape):
         raise InvalidInputError(
             f"{name}: the 68 landmarks of its mean face {problem}, so its landmarks 37 to 48 are "
-            "not the eyes; expected the order of the iBUG scheme. 'poolctl dataset check' tells "
+            "not the eyes; expected the order of the iBUG scheme. 'poolctl dataset check' shows "
             "what is wrong with the data it was trained on; a new training is needed"
         )
     if count == IBUG_PARTS or (

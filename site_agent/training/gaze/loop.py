@@ -278,7 +278,7 @@ def train_epochs(
         Where the state is kept, and all that the result depends on: an interrupted training goes
         on where these are the same.
     train : callable
-        Trains once on all data, tells its progress, and returns the mean loss.
+        Trains once on all data, reports its progress, and returns the mean loss.
     score : callable
         Returns the validation error, of which the smallest is kept; None: the last network is.
     patience : int, optional

@@ -45,7 +45,7 @@ class RoundsController(Controller):  # type: ignore[misc]
     def __init__(self, **arguments: Any) -> None:
         super().__init__()
         # FLARE would load torch at the end of a job, which takes seconds, to clear away downloads
-        # of a kind that there are none of here.
+        # of a kind that does not exist here.
         sys.modules.setdefault("nvflare.app_opt.pt.tensor_downloader", None)  # type: ignore[arg-type]
         block = jobs.read_arguments(arguments)
         self._block, self._plan = block, block.read_plan()

@@ -96,7 +96,7 @@ def end_with_parent() -> None:
 
 
 class ConnectionLines(logging.Filter):
-    """Of what FLARE's client says, what tells people that the site is connected."""
+    """The line of FLARE's client that shows people that the site is connected."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         return record.getMessage().startswith("Successfully registered client")

@@ -67,7 +67,7 @@ class SiteRules:
         Of the round, from 1. `digest`: SHA-256 of the network that is to be trained.
 
         Raises `ContributionWithheldError` if the run begins with a network that this site did not
-        name, the round is none of the plan, or too many other networks were trained in it.
+        name, the round is not in the plan, or too many other networks were trained in it.
         """
         name = f"{number} of the run that began with sha256:{first_base[:16]}"
         if first_base not in self.bases:
