@@ -83,6 +83,8 @@ _COMMANDS = {
     "study detectors": "cli.vision.study:DETECTOR_SETTINGS",
     "study gaze": "cli.vision.study_eyes:GAZE_SETTINGS",
     "study cross-encoder": "cli.vision.study_eyes:CROSS_ENCODER_SETTINGS",
+    "study egocentric": "cli.vision.study_eyes:EGOCENTRIC_SETTINGS",
+    "study privacy": "cli.vision.study_eyes:PRIVACY_SETTINGS",
     "study split": "cli.vision.study_eyes:SPLIT_SETTINGS",
     "blink": "cli.blink.batch:ANALYSIS_SETTINGS",
 }

@@ -64,14 +64,15 @@ def quickstart(
     """
     if gaze:
         import torch  # noqa: F401 (a missing package is an error before anything is drawn)
+    from site_agent.plain_json import write_json
+
     folder = _prepare_folder(output)
     sites = [f"site-{chr(ord('a') + index)}" for index in range(site_count)]
     started_s = time.monotonic()
     with Shell(invocation, folder) as shell:
         result = _gaze_journey(shell, sites, seed) if gaze else _face_journey(shell, sites, seed)
     seconds = round(time.monotonic() - started_s, 1)
-    text = json.dumps(result.data, indent=2) + "\n"
-    (folder / "summary.json").write_text(text, encoding="utf-8")
+    write_json(folder / "summary.json", result.data)
     lines = [
         "",
         *result.text,
@@ -189,7 +190,7 @@ def _gaze_journey(shell: Shell, sites: Sequence[str], seed: int) -> _Result:
     first = sites[0]
     shell.run(f"federated init -o {first}/new.safetensors --seed {seed}", first)
     shell.run(f"upload {first}/new.safetensors --name {first}/gaze", first)
-    method = "--method fedavgm --option epochs=3"
+    method = "--method fedavg --option epochs=3"
     joint = _hold_rounds(shell, sites, f"{first}/gaze", "eyes", count=_GAZE_ROUNDS, method=method)
     shell.run(f"download {joint} -o together.safetensors", first)
     shell.title("Evaluate all networks on persons nobody trained on")
@@ -319,7 +320,7 @@ def _gaze_result(folder: Path, items: Sequence[Any]) -> _Result:
         networks.append(
             {
                 "name": name,
-                "made_by": "fedavgm" if name == "together.safetensors" else "trained",
+                "made_by": "fedavg" if name == "together.safetensors" else "trained",
                 "error_deg": item["mean_error_deg"],
                 "worst_person_deg": item["worst_person_error_deg"],
                 "file": str(folder / item["model"]),

@@ -15,10 +15,10 @@ Number = Annotated[float, BeforeValidator(lambda value: math.nan if value is Non
 """A number as `plain` writes it: null is NaN."""
 
 
-def write_json(path: Path, content: Any) -> None:
-    """Write plain data, indented, as a whole file."""
+def write_json(path: Path, content: Any, *, mode: int = 0o666) -> None:
+    """Write plain data, indented, as a whole file; `mode`: permissions, less the umask."""
     text = json.dumps(plain(content), indent=2, ensure_ascii=False, allow_nan=False)
-    write_whole(path, text + "\n")
+    write_whole(path, text + "\n", mode=mode)
 
 
 def plain(value: Any) -> Any:

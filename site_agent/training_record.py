@@ -23,6 +23,7 @@ from aggregators.formats import file_digest, write_model
 from aggregators.models import StateDict
 from aggregators.whole_file import write_whole
 from site_agent.errors import TrainingFailedError, writing_to
+from site_agent.plain_json import write_json
 
 SCHEMA = "poolctl-training/1"
 
@@ -265,7 +266,7 @@ class BegunTraining:
         )
         sidecar, plain = metadata_path(self.output), record.to_dict()
         with writing_to(self.output, TrainingFailedError):
-            write_whole(sidecar, json.dumps(plain, indent=2, ensure_ascii=False) + "\n")
+            write_json(sidecar, plain)
             self.temporary.replace(self.output)
         learned = {key: plain["data"][key] for key in ("digest", "image_marks")}
         persons = {"person_digests": details.get("person_digests") or []}

@@ -1,7 +1,5 @@
 """``poolctl dataset`` with gaze data: rendered eyes, checks, numbers and sheets."""
 
-import json
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -24,9 +22,9 @@ def findings_table(
 ) -> TableText:
     """Write the report, refuse errors, and return a table of the warnings."""
     if report_file is not None:
-        plain = [{**asdict(finding), "file": str(finding.file)} for finding in findings]
-        text = json.dumps({"findings": plain}, indent=2, ensure_ascii=False)
-        report_file.write_text(text + "\n", encoding="utf-8")
+        from site_agent.plain_json import write_json
+
+        write_json(report_file, {"findings": findings})
     bad = [finding for finding in findings if strict or finding.severity == "error"]
     kinds = _by_kind(findings)
     if bad:

@@ -1,6 +1,5 @@
 """``poolctl models withdraw|replace|withdrawals|check``: what shall not be used any more."""
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -186,6 +185,7 @@ def _check_reply(
     invocation: Invocation, files: "Sequence[LocalFile]", report_file: Path | None, *, named: bool
 ) -> Reply:
     """Ask about files, named or cached ones, and print that none is affected."""
+    from site_agent.plain_json import write_json
     from site_agent.pool.cache import ModelCache
     from site_agent.pool.restrictions import check_files
 
@@ -193,7 +193,7 @@ def _check_reply(
         found = check_files(pool.withdrawals, files)
     items = [_item(each) for each in found]
     if report_file is not None:
-        report_file.write_text(json.dumps({"items": items}, indent=2) + "\n", encoding="utf-8")
+        write_json(report_file, {"items": items})
     if found:
         cached = {} if named else {entry.digest: entry for entry in ModelCache().entries()}
         lines, names = [], []

@@ -53,7 +53,7 @@ def attack(
     """
     from site_agent.attacks.receipt.networks import GazeSides
     from site_agent.attacks.receipt.smashed_data import probe_smashed_data
-    from site_agent.attacks.smashed import InversionSettings
+    from site_agent.attacks.smashed import SmashedAttackSettings
     from site_agent.split.noise import SmashedNoise
 
     files = {name: output / f"receipt.{name}" for name in ("json", "html")}
@@ -67,7 +67,7 @@ def attack(
         report(None, "three attackers")
         done = probe_smashed_data(
             place, cut, SmashedNoise(noise, noise_level), sides,
-            InversionSettings(passes=passes, releases=releases, seed=seed),
+            SmashedAttackSettings(passes=passes, releases=releases, seed=seed),
         )  # fmt: skip
     return write_receipt(done, files, place.name)
 

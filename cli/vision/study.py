@@ -141,9 +141,15 @@ _add_study(
 )
 
 
-command(app, "egocentric", *study_eyes.EXAMPLES)(study_eyes.study_egocentric)
-command(app, "privacy", *study_eyes.PRIVACY_EXAMPLES)(study_eyes.study_privacy)
 for _name, _options, _examples, _function in (
+    (
+        "egocentric", study_eyes.EGOCENTRIC_SETTINGS, study_eyes.EGOCENTRIC_EXAMPLES,
+        study_eyes.study_egocentric,
+    ),
+    (
+        "privacy", study_eyes.PRIVACY_SETTINGS, study_eyes.PRIVACY_EXAMPLES,
+        study_eyes.study_privacy,
+    ),
     ("gaze", study_eyes.GAZE_SETTINGS, study_eyes.GAZE_EXAMPLES, study_eyes.study_gaze),
     (
         "cross-encoder", study_eyes.CROSS_ENCODER_SETTINGS, study_eyes.CROSS_ENCODER_EXAMPLES,

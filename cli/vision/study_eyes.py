@@ -3,7 +3,7 @@
 import inspect
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -12,12 +12,12 @@ from cli.frame.errors import UsageError, incomplete
 from cli.frame.options import Argument, DryRunOption, Option
 from cli.frame.output import Invocation, Reply, TableText, markdown_parts
 from cli.frame.settings_options import SettingsOptions
-from cli.options.data import part_words
 from cli.vision.train_gaze import open_gaze_data
 from site_agent.datasets.egocentric import open_egocentric
-from site_agent.studies import cross_encoder, split
+from site_agent.studies import cross_encoder, egocentric, split
 from site_agent.studies.eyes import StudyKind, conduct_study
 from site_agent.studies.gaze.settings import GazeStudySettings, for_tuning, make_settings
+from site_agent.studies.privacy import persons as privacy
 from site_agent.studies.runs import Conduct, StudyResults
 
 
@@ -139,6 +139,7 @@ CROSS_ENCODER_EXAMPLES = [
     "study cross-encoder eyes/ -o study/ --shots 10,100 --workers 2",
     "study cross-encoder --drawn --quick --methods cross-encoder,random,pca -o study/",
 ]
+PRIVACY_SETTINGS = SettingsOptions(privacy.PrivacySettings(), "settings study privacy", ("seeds",))
 PRIVACY_EXAMPLES = ["study privacy --drawn --quick -o study/", "study privacy MPIIGaze/ -o study/"]
 
 
@@ -231,6 +232,7 @@ def study_privacy(
     study: StudyOptions,
     drawn: DrawnOption = False,
     quick: Annotated[bool, Option("A smaller study, of some minutes on two cores.")] = False,
+    **settings: Any,
 ) -> Reply:
     """Attack what federated training leaks: single updates, sums, the final network, nothing.
 
@@ -239,20 +241,21 @@ def study_privacy(
     membership by samples and by persons, attributes; and on sums over 1, 3, 5 and 15 sites.
     """
     from site_agent.studies.privacy.conducting import conduct_privacy_study
-    from site_agent.studies.privacy.persons import make_privacy_settings
 
     data_or_drawn(dataset, drawn)
-    settings = make_privacy_settings(quick=quick)
+    base = privacy.QUICK if quick else privacy.PrivacySettings()
+    chosen = PRIVACY_SETTINGS.take(settings, base)
     data = None if dataset is None else open_gaze_data(dataset)
     if study.dry_run:
         summary = (
-            f"would hold {settings.rounds} rounds of {settings.victims} victims with each of "
-            f"{settings.seeds} seeds, and attack 4 leaks and {len(settings.sweep)} sums"
+            f"would hold {chosen.rounds} rounds of {chosen.victims} victims with each of "
+            f"{chosen.seeds} seeds, and attack 4 leaks and {len(chosen.sweep)} sums"
         )
-        return Reply({"settings": settings}, [summary], [str(study.output)])
-    repeat = repeat_words("privacy", dataset, quick=quick)
+        return Reply({"settings": chosen}, [summary], [str(study.output)])
+    more = PRIVACY_SETTINGS.repeated(chosen, base)
+    repeat = repeat_words("privacy", dataset, quick=quick, more=more)
     with conducted(invocation, study, repeat) as conduct:
-        done = conduct_privacy_study(study.output, data, settings, conduct)
+        done = conduct_privacy_study(study.output, data, chosen, conduct)
     return study_reply(done, study)
 
 
@@ -288,7 +291,10 @@ def _cell(value: Any) -> str:
     return ", ".join(value) if isinstance(value, tuple) else str(value)
 
 
-EXAMPLES = [
+EGOCENTRIC_SETTINGS = SettingsOptions(
+    egocentric.EgocentricStudySettings(), "settings study egocentric", ("methods", "seeds")
+)
+EGOCENTRIC_EXAMPLES = [
     "study egocentric --drawn --quick -o study/",
     "study egocentric clips/ -o study/ --seeds 3",
     "study egocentric --drawn --quick --methods local,fedavg,fedcpf -o study/",
@@ -306,10 +312,7 @@ def study_egocentric(
         bool, Option("Draw persons who look alike, and of their own, instead of CLIPS.")
     ] = False,
     quick: Annotated[bool, Option("A smaller study, of at most 90 minutes on two cores.")] = False,
-    methods: Annotated[str, Option("Only these methods. Default: all.", "A,B,...")] = "",
-    seeds: Annotated[
-        int, Option("Repetitions with other persons and starts; 0: the default.", min=0)
-    ] = 0,
+    **settings: Any,
 ) -> Reply:
     """Compare personalised methods: does a network of one's own for each person help?
 
@@ -321,21 +324,20 @@ def study_egocentric(
     the result of each run, and study.json. After an interruption, run the same command again to
     continue.
     """
-    from site_agent.studies import egocentric
     from site_agent.studies.egocentric import conducting
 
     data_or_drawn(dataset, drawn, name="CLIPS")
     base = egocentric.QUICK if quick else egocentric.EgocentricStudySettings()
-    settings = replace(base, seeds=seeds or base.seeds, methods=part_words(methods) or base.methods)
+    chosen = EGOCENTRIC_SETTINGS.take(settings, base)
     data = None if dataset is None else open_egocentric(dataset)
-    worlds = egocentric.worlds_of(settings, data)
+    worlds = egocentric.worlds_of(chosen, data)
     if study.dry_run:
-        planned = egocentric.plan_tuning(worlds, settings)
+        planned = egocentric.plan_tuning(worlds, chosen)
         summary = f"would choose rates by {len(planned)} runs, and compare in {', '.join(worlds)}"
         rows = [[run.world, run.method, f"{run.rate:g}"] for run in planned]
         return plan_reply(planned, ["world", "method", "learning rate"], rows, summary)
-    more = ["--methods", methods] * bool(methods) + ["--seeds", str(seeds)] * bool(seeds)
+    more = EGOCENTRIC_SETTINGS.repeated(chosen, base)
     repeat = repeat_words("egocentric", dataset, quick=quick, more=more)
     with conducted(invocation, study, repeat) as conduct:
-        done = conducting.conduct_egocentric_study(study.output, data, settings, conduct)
+        done = conducting.conduct_egocentric_study(study.output, data, chosen, conduct)
     return study_reply(done, study)

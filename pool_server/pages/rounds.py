@@ -9,6 +9,7 @@ from typing import Annotated
 from fastapi import Path, Request
 from starlette.responses import Response
 
+from aggregators.methods.registry import find_method, list_round_methods
 from pool_server.database.records import now_utc
 from pool_server.errors import RefusedError
 from pool_server.pages import comparing, pool_api, showing
@@ -29,7 +30,6 @@ router = showing.page_router()
 RoundId = Annotated[str, Path(pattern=ROUND_KEY_PATTERN)]
 OPEN_STATES = frozenset({"open", "closed"})
 MOST_STEPS = 8
-METHODS = ("leaf-refit", "fedavg", "fedavgm", "fedadam", "fedprox", "trimmed-mean", "median")
 LIFETIME_DAYS = 7
 
 
@@ -84,7 +84,7 @@ async def _show_form(visitor: Visitor, form: showing.FormState) -> Response:
         visitor,
         "round_new.html",
         sites=[each.name for each in sites.items if not each.suspended],
-        methods=METHODS,
+        methods=list_round_methods(),
         deadline=deadline,
         form=form,
     )
@@ -174,7 +174,7 @@ def _steps(found: RoundResponse, line: list[RoundResponse]) -> Iterator[Step]:
 
 async def _measured(api: pool_api.PoolApi, method: str, line: list[RoundResponse]) -> Matrix:
     """Return what the sites measured of the bases and the result, as far as one may see it."""
-    score = HEADLINES["ert" if method == "leaf-refit" else "network"]
+    score = HEADLINES[find_method(method).kind]
     known = [*(each.base for each in line), line[-1].result or ""]
     # Who may not see a base knows its digest.
     named = [each for each in dict.fromkeys(known) if each.startswith("pool://")]

@@ -49,7 +49,7 @@ Decode = Callable[[torch.Tensor], torch.Tensor]
 
 
 @dataclass(frozen=True)
-class InversionSettings:
+class SmashedAttackSettings:
     """The effort of the attackers."""
 
     passes: int = 8
@@ -127,7 +127,7 @@ def attack_smashed_data(
     victims: GazeSamples,
     noise: SmashedNoise,
     *,
-    settings: InversionSettings = InversionSettings(),
+    settings: SmashedAttackSettings = SmashedAttackSettings(),
     attackers: Sequence[Attacker] = ATTACKERS,
     estimate: Estimate | None = None,
 ) -> AttackedPart:
@@ -163,7 +163,7 @@ def attack_smashed_data(
 
 
 def attack_pictures(
-    shadow: GazeSamples, victims: GazeSamples, settings: InversionSettings
+    shadow: GazeSamples, victims: GazeSamples, settings: SmashedAttackSettings
 ) -> AttackedPart:
     """Attack smashed data that are the pictures themselves: what attackers can reach at best."""
     with repeatable():
@@ -264,7 +264,7 @@ def _averaging(add: Alter, releases: int) -> Alter:
 
 
 def _fit_decoder(
-    smashed: torch.Tensor, patches: torch.Tensor, add: Alter, settings: InversionSettings
+    smashed: torch.Tensor, patches: torch.Tensor, add: Alter, settings: SmashedAttackSettings
 ) -> Decode:
     """Return the better of two decoders on every fifth shadow picture, which neither has seen."""
     held = torch.arange(len(smashed)) % _HELD_OUT == 0
@@ -279,7 +279,7 @@ def _fit_linear(
     smashed: torch.Tensor,
     patches: torch.Tensor,
     add: Alter,
-    settings: InversionSettings,  # noqa: ARG001
+    settings: SmashedAttackSettings,  # noqa: ARG001
 ) -> Decode:
     """Return ridge regression, as if it had seen each smashed picture with all possible noise."""
     count = len(smashed)
@@ -298,7 +298,7 @@ def _fit_linear(
 
 
 def _train_decoder(
-    smashed: torch.Tensor, patches: torch.Tensor, add: Alter, settings: InversionSettings
+    smashed: torch.Tensor, patches: torch.Tensor, add: Alter, settings: SmashedAttackSettings
 ) -> Decode:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(settings.seed)
@@ -323,7 +323,7 @@ def _train_decoder(
 def _search(
     smash: Callable[[torch.Tensor], torch.Tensor],
     released: torch.Tensor,
-    settings: InversionSettings,
+    settings: SmashedAttackSettings,
 ) -> torch.Tensor:
     """Return the patches whose smashed data are nearest, by gradient descent."""
     x = torch.zeros(len(released), 1, *PATCH_SHAPE, requires_grad=True)

@@ -110,13 +110,15 @@ def find_noise_multiplier(epsilon: float, delta: float, sample_rate: float, step
     from opacus.accountants.utils import get_noise_multiplier
 
     def search(orders: Sequence[float]) -> float:
-        return get_noise_multiplier(
-            target_epsilon=epsilon,
-            target_delta=delta,
-            sample_rate=sample_rate,
-            steps=steps,
-            accountant="rdp",
-            alphas=orders,
+        return float(
+            get_noise_multiplier(
+                target_epsilon=epsilon,
+                target_delta=delta,
+                sample_rate=sample_rate,
+                steps=steps,
+                accountant="rdp",
+                alphas=orders,
+            )
         )
 
     whole = range(2, 64)
@@ -124,7 +126,7 @@ def find_noise_multiplier(epsilon: float, delta: float, sample_rate: float, step
     with _quiet():
         accountant.history = [(search(whole), sample_rate, steps)]
         _, best = accountant.get_privacy_spent(delta=delta, alphas=list(whole))
-        return float(search([o for o in accountant.DEFAULT_ALPHAS if abs(o - best) <= 1]))
+        return search([order for order in accountant.DEFAULT_ALPHAS if abs(order - best) <= 1])
 
 
 def epsilon_of(history: History, delta: float) -> float:

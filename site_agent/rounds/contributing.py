@@ -30,6 +30,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from aggregators.formats import file_digest
+from aggregators.whole_file import write_whole
 from pool_server.wire.rounds import RoundResponse, RoundTerms
 from site_agent.errors import ConflictError
 from site_agent.pool.requests import require_field, require_same
@@ -330,5 +331,5 @@ def _send(
         despite_withdrawal=despite_withdrawal,
         progress=part_of(progress, _SUMMED, 1.0),
     )
-    files.taken.write_text(done.digest, encoding="ascii")
+    write_whole(files.taken, done.digest)
     return replace(done, round=pool.rounds.get(round_id), sent_bytes=sent_bytes)

@@ -23,6 +23,7 @@ from pathlib import Path
 from aggregators.errors import AggregatorError
 from aggregators.methods import Recipe, RecipeInput, replay
 from aggregators.methods.registry import list_round_methods
+from aggregators.whole_file import write_whole
 from pool_server.wire.models import ModelVersionResponse
 from pool_server.wire.rounds import RoundResponse
 from site_agent import errors
@@ -167,7 +168,7 @@ class Provenance:
         note.parent.mkdir(parents=True, exist_ok=True)
         check = self._compare if of_round else self._make_again
         if not (problems := check(digest, name, recipe, known)):
-            note.write_bytes(facts)
+            write_whole(note, facts)
         return problems
 
     def _knows(self, digest: str) -> bool:

@@ -6,9 +6,11 @@ import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from aggregators.formats import file_digest
 from aggregators.whole_file import sync_folder
 from site_agent.errors import InvalidInputError, NotFoundError
 
@@ -43,6 +45,40 @@ def file_identity(path: Path) -> tuple[int, int] | None:
     except OSError:
         return None
     return found.st_dev, found.st_ino
+
+
+@dataclass(frozen=True)
+class FileState:
+    """A file that a record depends on; `size` and `mtime_ns` save reading it again."""
+
+    name: str
+    """Of the file or folder; in a record of a folder, the path from there on."""
+    size: int
+    mtime_ns: int
+    sha256: str = ""
+    """Empty while it is not known, and for a folder."""
+
+    def is_still(self, path: Path) -> bool:
+        """Return whether `path` still has the content of the digest."""
+        try:
+            now = file_state(path)
+        except OSError:
+            return False
+        if not self.sha256 or now.size != self.size:
+            return False
+        return now.mtime_ns == self.mtime_ns or (
+            path.is_file() and file_digest(path) == self.sha256
+        )
+
+
+def file_state(path: Path) -> FileState:
+    """Return size and time of a file, of all files in a folder together; without a digest."""
+    stats = [path.stat()]
+    if path.is_dir():
+        stats = [entry.stat() for entry in path.iterdir() if entry.is_file()] or stats
+    return FileState(
+        path.name, sum(stat.st_size for stat in stats), max(stat.st_mtime_ns for stat in stats)
+    )
 
 
 @contextmanager

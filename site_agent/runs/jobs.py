@@ -18,8 +18,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from aggregators.whole_file import write_whole
 from site_agent.errors import BusyError, InvalidInputError, writing_to
+from site_agent.plain_json import write_json
 from site_agent.runs import Progress, no_progress
 from site_agent.runs.files import locked
 from site_agent.runs.workers import Task, Workers
@@ -279,8 +279,3 @@ def hold_folder(folder: Path, lock: Path, *, what: str) -> Iterator[None]:
 def digest_of(content: Any) -> str:
     """Return the SHA-256 of a value of JSON, whatever the order of its keys."""
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
-
-
-def write_json(path: Path, content: Mapping[str, Any]) -> None:
-    """Write JSON, whole or not at all."""
-    write_whole(path, json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n")

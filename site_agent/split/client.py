@@ -14,12 +14,11 @@ without any attack.
 """
 
 import hashlib
-import json
 import resource
 import secrets
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +34,7 @@ from site_agent import errors
 from site_agent.datasets.gaze.records import GazeSamples
 from site_agent.federated.leak_checks import audit_dense_layers, objections_to_training
 from site_agent.federated.private_training import PrivacyLedger, plan_privacy
+from site_agent.plain_json import write_json
 from site_agent.runs.files import Ledger
 from site_agent.split import cuts, in_process, kits, messages, training
 from site_agent.split.noise import SmashedNoise, sensitivity_of
@@ -363,5 +363,5 @@ class SplitClient:
             time.monotonic() - began_s, self._training_s,
             resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024, digest,
         )  # fmt: skip
-        write_whole(self.kit.folder / "report.json", json.dumps(asdict(report), indent=1) + "\n")
+        write_json(self.kit.folder / "report.json", report)
         return report

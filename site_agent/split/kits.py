@@ -27,6 +27,7 @@ from aggregators.formats import write_model
 from aggregators.models import StateDict
 from aggregators.whole_file import write_whole
 from site_agent.errors import InvalidInputError
+from site_agent.plain_json import write_json
 from site_agent.split.cuts import split_network
 from site_agent.split.plan import FEWEST_SITES, PERSONS_IN_ONE_PROCESS, SplitPlan, read_split_plan
 
@@ -190,14 +191,14 @@ def provision(
             "plan": plan.model_dump(mode="json"), "sites": names,
             "round_limit_s": round_limit_s, **digests,
         }  # fmt: skip
-        write_whole(folder / _FACTS, json.dumps(facts, indent=1) + "\n", mode=0o600)
+        write_json(folder / _FACTS, facts, mode=0o600)
         if kind == "site":
             tokens = {service: secrets.token_urlsafe(32) for service in known}
-            write_whole(folder / _TOKENS, json.dumps(tokens) + "\n", mode=0o600)
+            write_json(folder / _TOKENS, tokens, mode=0o600)
             for service, token in tokens.items():
                 known[service][token_digest(token)] = {"site": folder.name, "not_after": not_after}
     for service, entries in known.items():
-        write_whole(output / service / _TOKENS, json.dumps(entries, indent=1) + "\n", mode=0o600)
+        write_json(output / service / _TOKENS, entries, mode=0o600)
     return placed
 
 

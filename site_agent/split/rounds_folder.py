@@ -19,6 +19,7 @@ from aggregators.models import NetworkContribution, StateDict
 from aggregators.whole_file import write_whole
 from site_agent.errors import ConflictError, InvalidInputError
 from site_agent.federated.plan import RoundModel, combine, first_model
+from site_agent.plain_json import write_json
 from site_agent.split import cuts, kits, noise, private_steps
 from site_agent.split.in_process import SmashedData, train_on_union
 from site_agent.split.messages import BodyShape, decode_arrays
@@ -172,8 +173,7 @@ class RoundsFolder:
         model = first_model(network)
         write_whole(self.part_path(number + 1), encode_model(network))
         record = ClosedRound(number, dict(roster), model.digest, client_digest or model.digest)
-        content = [asdict(each) for each in [*self.closed, record]]
-        write_whole(self.folder / self.RECORDS, json.dumps(content, indent=1) + "\n")
+        write_json(self.folder / self.RECORDS, [*self.closed, record])
         self.closed.append(record)
         self.model = model
         self._remove_old()

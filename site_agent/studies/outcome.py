@@ -13,7 +13,7 @@ from site_agent.evaluation.detection import DetectionScores
 from site_agent.evaluation.landmark_scores import LandmarkScores
 from site_agent.evaluation.plots import plot_cumulative_errors, plot_precision_recall
 from site_agent.pictures import plot_style
-from site_agent.runs.jobs import write_json
+from site_agent.plain_json import write_json
 from site_agent.studies.model_study import StudyRun
 from site_agent.studies.parts import StudyData
 from site_agent.studies.protocol import Row, StudySettings
@@ -215,11 +215,11 @@ def _line(run: StudyRun, row: Row) -> TableLine:
     result = made.record.result
     scores = None
     if scored.record is not None:
-        scores = read_scores(run.folder.path / scored.record.result.path)
+        scores = read_scores(run.folder.path / scored.record.result.name)
     return TableLine(
         row,
         scores,
-        result.path,
+        result.name,
         result.sha256,
         result.size,
         made.record.took_s,

@@ -11,6 +11,7 @@ keeps the results that an earlier call left and does the other runs in worker pr
     STUDY/.study/          samples for the workers, and the lock
 """
 
+import json
 import platform
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -21,6 +22,7 @@ from typing import Any, TypeVar
 
 from site_agent.datasets.gaze.records import GazeSamples, person_digest
 from site_agent.errors import InvalidInputError, TrainingFailedError
+from site_agent.plain_json import write_json
 from site_agent.runs import Progress, jobs, no_progress
 from site_agent.runs.workers import Task, Workers, processor_count
 
@@ -83,7 +85,7 @@ class Study:
             "versions": {**self.versions, "python": platform.python_version()},
             "repeat": list(self._conduct.repeat),
         }
-        jobs.write_json(self.folder / "study.json", content)
+        write_json(self.folder / "study.json", content)
 
     def do(
         self,
@@ -142,11 +144,18 @@ def open_study(folder: Path, schema: str, conduct: Conduct) -> Iterator[Study]:
     """
     with jobs.hold_folder(folder, folder / ".study" / "lock", what="study"):
         file = folder / "study.json"
-        if file.exists() and schema not in file.read_text(encoding="utf-8", errors="replace"):
+        if file.exists() and _schema_of(file) != schema:
             raise InvalidInputError(f"{folder} holds another study; choose another folder with -o")
         advice = "run the study again with fewer workers"
         with Workers(conduct.workers or processor_count(), advice=advice) as pool:
             yield Study(folder, schema, conduct, pool)
+
+
+def _schema_of(file: Path) -> Any:
+    try:
+        return json.loads(file.read_bytes())["schema"]
+    except (ValueError, KeyError, TypeError):
+        return None
 
 
 def describe_persons(samples: Mapping[str, GazeSamples]) -> dict[str, dict[str, Any]]:

@@ -17,7 +17,7 @@ import json
 import shutil
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -27,11 +27,12 @@ from aggregators.formats import file_digest
 from aggregators.methods.refitting import RefitSettings
 from site_agent.errors import writing_to
 from site_agent.evaluation.model_runs import EvaluationSettings
-from site_agent.runs.jobs import write_json
+from site_agent.plain_json import write_json
+from site_agent.runs.files import FileState, file_state
 from site_agent.training.detector_plan import HogSvmSettings
 from site_agent.training.ert import ErtSettings
 
-SCHEMA = "poolctl-study-step/1"
+SCHEMA = "poolctl-study-step/2"
 
 
 @dataclass(frozen=True)
@@ -169,42 +170,20 @@ def step_digests(
 
 
 @dataclass(frozen=True)
-class StepFile:
-    """A file that a step made; `size` and `mtime_ns` save reading it again."""
-
-    path: str
-    """Relative to the study's folder."""
-    sha256: str
-    size: int
-    mtime_ns: int
-
-    def is_still(self, study: Path) -> bool:
-        """Return whether the file is there with the content that the digest is of."""
-        path = study / self.path
-        try:
-            now = path.stat()
-        except OSError:
-            return False
-        if now.st_size != self.size:
-            return False
-        return now.st_mtime_ns == self.mtime_ns or file_digest(path) == self.sha256
-
-
-@dataclass(frozen=True)
 class StepRecord:
     """A finished step."""
 
     key: str
     digest: str
     """`site_agent.studies.steps.step_digests`."""
-    files: tuple[StepFile, ...]
+    files: tuple[FileState, ...]
     """Its result first, then what lies beside it."""
     took_s: float
     warnings: tuple[str, ...] = ()
     schema: str = field(default=SCHEMA)
 
     @property
-    def result(self) -> StepFile:
+    def result(self) -> FileState:
         return self.files[0]
 
 
@@ -246,7 +225,8 @@ class StudyFolder:
         record = self._read(self._record_file(step.key))
         if record is None or record.digest != digest:
             return None
-        return record if all(file.is_still(self.path) for file in record.files) else None
+        still = all(file.is_still(self.path / file.name) for file in record.files)
+        return record if still else None
 
     def adopt(
         self, step: Step, digest: str, made: Path, took_s: float, warnings: Sequence[str]
@@ -264,7 +244,7 @@ class StudyFolder:
         for other in names:
             (made / other).replace(place / other)
         made.rmdir()
-        files = [_step_file(place / other, self.path) for other in names]
+        files = [_state_in(self.path, place / other) for other in names]
         record = StepRecord(step.key, digest, tuple(files), round(took_s, 3), tuple(warnings))
         write_json(self._record_file(step.key), asdict(record))
         return record
@@ -275,7 +255,7 @@ class StudyFolder:
         self._record_file(step.key).unlink(missing_ok=True)
         self.result_of(step).unlink(missing_ok=True)
         for file in record.files if record else ():
-            (self.path / file.path).unlink(missing_ok=True)
+            (self.path / file.name).unlink(missing_ok=True)
 
     def leftovers(self, steps: Sequence[Step]) -> list[str]:
         """Return the files of earlier runs' steps that belong to none of these steps."""
@@ -284,7 +264,7 @@ class StudyFolder:
         for file in sorted((self.hidden / "steps").glob("*.json")):
             record = self._read(file)
             if record is not None and record.key not in keys:
-                found.append(record.result.path)
+                found.append(record.result.name)
         return found
 
     def _record_file(self, key: str) -> Path:
@@ -304,8 +284,6 @@ def result_name(step: Step) -> str:
     return f"{step.key}{step.suffix}"
 
 
-def _step_file(path: Path, study: Path) -> StepFile:
-    state = path.stat()
-    return StepFile(
-        path.relative_to(study).as_posix(), file_digest(path), state.st_size, state.st_mtime_ns
-    )
+def _state_in(study: Path, path: Path) -> FileState:
+    name = path.relative_to(study).as_posix()
+    return replace(file_state(path), name=name, sha256=file_digest(path))

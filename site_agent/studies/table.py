@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from aggregators.whole_file import write_whole
 from site_agent.errors import InvalidInputError
 from site_agent.evaluation.detection import DetectionScores, ImageMatches
 from site_agent.evaluation.landmark_scores import FaceErrors, LandmarkScores
@@ -106,8 +107,7 @@ def write_scores(scores: Scores, path: Path) -> None:
     else:
         content["per_image"] = [_plain_matches(image) for image in scores.per_image]
         content["curve"] = [_plain_matches(image) for image in scores.curve]
-    text = json.dumps(plain(content), allow_nan=False)
-    path.write_text(text + "\n", encoding="utf-8")
+    write_whole(path, json.dumps(plain(content), allow_nan=False) + "\n")
 
 
 def read_scores(path: Path) -> Scores:

@@ -52,5 +52,5 @@ def test_sites_train_a_better_gaze_network_together_than_alone(tmp_path: Path) -
     for entry in result["networks"]:
         errors.setdefault(entry["made_by"], []).append(entry["error_deg"])
     assert len(errors["trained"]) == 3
-    assert max(errors["fedavgm"]) < min(errors["trained"])
+    assert max(errors["fedavg"]) < min(errors["trained"])
     assert max(errors["trained"]) < min(errors["constant"])

@@ -23,7 +23,7 @@ def probe_smashed_data(
     cut_name: str,
     noise: SmashedNoise,
     sides: GazeSides,
-    settings: smashed.InversionSettings,
+    settings: smashed.SmashedAttackSettings,
 ) -> ProbedReceipt:
     """Attack the smashed data of a site's images.
 

@@ -17,6 +17,7 @@ from site_agent.datasets.synthetic.persons import Person, person
 from site_agent.datasets.synthetic.rendering import Light, PaintedHead, head_window, paint_head
 from site_agent.errors import InvalidInputError, writing_to
 from site_agent.pictures.video import TICKS_PER_S, write_video
+from site_agent.plain_json import write_json
 from site_agent.runs import Progress, no_progress
 from site_agent.tables import Column, Table, columns_of
 
@@ -126,8 +127,7 @@ def write_blink_video(
         }
         listed = [asdict(blink) | {"complete": blink.complete} for blink in chosen]
         content = {"schema": "poolctl-blink-truth/1", "video": path.name, "frames": len(times)}
-        text = json.dumps({**content, "settings": settings, "blinks": listed}, indent=1)
-        truth.write_text(text + "\n", encoding="utf-8")
+        write_json(truth, {**content, "settings": settings, "blinks": listed})
     progress(1.0, f"{len(times)} frames drawn")
     return truth
 
@@ -354,9 +354,7 @@ def write_conditioning_video(
                 for trial in drawn.trials
             ),
         )
-        content = json.loads(truth.read_text(encoding="utf-8")) | _described(drawn)
-        text = json.dumps(content, indent=1, allow_nan=False)
-        truth.write_text(text + "\n", encoding="utf-8")
+        write_json(truth, json.loads(truth.read_text(encoding="utf-8")) | _described(drawn))
     return ConditioningVideo(path, listed, truth.with_suffix(".csv"), truth, seconds)
 
 

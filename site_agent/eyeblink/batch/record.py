@@ -12,15 +12,14 @@ from typing import Any, Literal
 
 from pydantic import TypeAdapter
 
-from aggregators.formats import file_digest
-from aggregators.whole_file import write_whole
 from site_agent.datasets.trials import Trial
 from site_agent.errors import StudyFolderError
 from site_agent.eyeblink.batch.sessions import BatchSession, plain_settings
 from site_agent.eyeblink.outputs.json_files import versions
 from site_agent.eyeblink.session import BlinkAnalysisSettings
 from site_agent.eyeblink.session_folder import RECORD_NAME
-from site_agent.plain_json import Number, plain
+from site_agent.plain_json import Number, plain, write_json
+from site_agent.runs.files import FileState, file_state
 from site_agent.tables import Table, columns_of
 
 SCHEMA = "poolctl-study-session/1"
@@ -28,28 +27,6 @@ BATCH = Table(
     "batch",
     columns_of(("session", "state", "reason", "frames", "blinks", "seconds", "warnings"), ".7g"),
 )
-
-
-@dataclass(frozen=True)
-class SourceState:
-    """A file that a session is made of; `size` and `mtime_ns` save reading it again."""
-
-    name: str
-    size: int
-    mtime_ns: int
-    sha256: str = ""
-
-    def is_still(self, path: Path) -> bool:
-        """Return whether `path` still has the content of the digest."""
-        try:
-            now = source_state(path)
-        except OSError:
-            return False
-        if not self.sha256 or now.size != self.size:
-            return False
-        return now.mtime_ns == self.mtime_ns or (
-            path.is_file() and file_digest(path) == self.sha256
-        )
 
 
 @dataclass(frozen=True)
@@ -63,7 +40,7 @@ class Request:
     poolctl: str
     frame_rate_hz: float | None
     settings: Mapping[str, Any]
-    sources: Mapping[str, SourceState]
+    sources: Mapping[str, FileState]
 
 
 @dataclass(frozen=True)
@@ -87,23 +64,13 @@ class SessionRecord:
 _RECORD = TypeAdapter(SessionRecord)
 
 
-def source_state(path: Path) -> SourceState:
-    """Return size and time of a file, of all files in a folder together."""
-    stats = [path.stat()]
-    if path.is_dir():
-        stats = [entry.stat() for entry in path.iterdir() if entry.is_file()] or stats
-    return SourceState(
-        path.name, sum(stat.st_size for stat in stats), max(stat.st_mtime_ns for stat in stats)
-    )
-
-
 def make_request(session: BatchSession, settings: BlinkAnalysisSettings) -> Request:
     """Say what an analysis of the session is asked to do; the digests are not known yet."""
     return Request(
         poolctl=versions()["poolctl"],
         frame_rate_hz=session.frame_rate_hz,
         settings=plain_settings(settings),
-        sources={role: source_state(path) for role, path in source_paths(session).items()},
+        sources={role: file_state(path) for role, path in source_paths(session).items()},
     )
 
 
@@ -137,9 +104,7 @@ def is_finished(folder: Path, record: SessionRecord, session: BatchSession, aske
 
 def write_record(record: SessionRecord, folder: Path) -> None:
     """Write the record into the session's folder, whole or not at all."""
-    content = {"schema": SCHEMA, **plain(record)}
-    text = json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False)
-    write_whole(folder / RECORD_NAME, text + "\n")
+    write_json(folder / RECORD_NAME, {"schema": SCHEMA, **plain(record)})
 
 
 def read_record(folder: Path) -> SessionRecord:

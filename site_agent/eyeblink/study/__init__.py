@@ -1,6 +1,5 @@
 """A study: the files of all its sessions together, and learning over them."""
 
-import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,7 +19,7 @@ from site_agent.eyeblink.study.learning_curve import (
 )
 from site_agent.eyeblink.study.sessions import gather_bids
 from site_agent.pictures import plot_style
-from site_agent.plain_json import plain
+from site_agent.plain_json import plain, write_json
 from site_agent.tables import Column, Table, columns_of
 
 if TYPE_CHECKING:
@@ -57,8 +56,7 @@ def write_study(study: Path, records: Sequence[SessionRecord]) -> StudySummary:
     table, description, picture = (study / name for name in _CURVE_FILES)
     write_curve_table(table, curves)
     plain = {group: [curve.to_dict() for curve in fitted] for group, fitted in curves.items()}
-    text = json.dumps({"groups": plain, "remarks": remarks}, indent=1, allow_nan=False)
-    description.write_text(text + "\n", encoding="utf-8")
+    write_json(description, {"groups": plain, "remarks": remarks})
     draw_learning_curves(picture, curves)
     files |= {"learning_curve": table, "learning_fit": description, "learning_picture": picture}
     return StudySummary(files, curves, tuple(remarks))
@@ -294,6 +292,5 @@ def write_criteria(
         described = comparison.to_dict() | {
             "criteria": [{"name": item.name, "settings": plain(item.settings)} for item in criteria]
         }
-        text = json.dumps(described, indent=1, ensure_ascii=False, allow_nan=False)
-        files["json"].write_text(text + "\n", encoding="utf-8")
+        write_json(files["json"], described)
     return files

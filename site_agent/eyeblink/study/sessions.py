@@ -21,6 +21,7 @@ from site_agent.eyeblink.outputs.bids import DESCRIPTION, IGNORE, README
 from site_agent.eyeblink.session_folder import RECORD_NAME, find_output, find_outputs, study_folders
 from site_agent.eyeblink.session_reading import read_session
 from site_agent.eyeblink.study.criteria import RecordedSession
+from site_agent.plain_json import write_json
 from site_agent.wording import count_words
 
 
@@ -173,9 +174,8 @@ def gather_bids(study: Path, records: Sequence[SessionRecord]) -> Path | None:
             found = next((path for path in sources if path.is_file()), None)
             if wanted and found is not None and not (folder / name).exists():
                 shutil.copy2(found, folder / name)
-        text = json.dumps(sorted(wanted), indent=0)
         (study / _MANIFEST).parent.mkdir(parents=True, exist_ok=True)
-        (study / _MANIFEST).write_text(text + "\n", encoding="utf-8")
+        write_json(study / _MANIFEST, sorted(wanted))
     return folder if wanted else None
 
 

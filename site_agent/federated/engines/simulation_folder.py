@@ -37,6 +37,7 @@ from site_agent.federated.personal import PersonalStore
 from site_agent.federated.plan import FederationPlan, first_model, read_plan
 from site_agent.federated.tasks import Holdout, PersonScores, Task
 from site_agent.networks.files import to_module
+from site_agent.plain_json import write_json
 from site_agent.runs import Progress, no_progress
 from site_agent.runs.files import locked
 from site_agent.runs.workers import processor_count
@@ -200,7 +201,7 @@ def open_run(path: Path, data: DividedData, base: StateDict) -> Iterator[RunFold
             write_model(base, run.base)
         facts = _facts(data, base)
         if not record.exists():
-            write_whole(record, json.dumps(facts, indent=2, ensure_ascii=False) + "\n")
+            write_json(record, facts)
         found = json.loads(record.read_text(encoding="utf-8"))
         for name, wanted in facts.items():
             if found.get(name) != wanted:

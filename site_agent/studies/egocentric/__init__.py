@@ -2,12 +2,14 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
+from pydantic import Field
 
 from site_agent.datasets.egocentric import EgocentricDataset
 from site_agent.errors import InvalidInputError
+from site_agent.settings import Settings
 
 METHODS = ("local", "fedavg", "fedprox", "fedper", "fedpac", "fedselect", "cpf-random", "fedcpf")
 PLAIN = ("local", "fedavg", "fedprox")
@@ -20,42 +22,58 @@ EYES, DATA = "eyes", "data"
 _TUNING_SEED = 1000
 
 
-@dataclass(frozen=True)
-class EgocentricStudySettings:
+Rates = tuple[Annotated[float, Field(gt=0, le=10)], ...]
+Shares = tuple[Annotated[float, Field(ge=0, le=1)], ...]
+
+
+class EgocentricStudySettings(Settings):
     """The size of a study."""
 
     methods: tuple[str, ...] = METHODS
-    seeds: int = 5
+    """Methods to compare."""
+    seeds: int = Field(default=5, ge=1, le=100)
     """How often everything is repeated with other persons and starts."""
-    people: int = 8
-    videos: int = 60
-    """Of each drawn world, and videos of each person."""
-    seconds: float = 8.0
-    held_out: float = 0.2
-    """Of a drawn video, and the share of a person's videos for tests, and as many for
-    validation."""
-    first_people: int = 60
-    first_epochs: int = 6
+    people: int = Field(default=8, ge=2, le=1000)
+    """Persons of each drawn world."""
+    videos: int = Field(default=60, ge=5, le=10_000)
+    """Drawn videos of each person."""
+    seconds: float = Field(default=8.0, ge=2, le=600)
+    """Length of a drawn video."""
+    held_out: float = Field(default=0.2, gt=0, lt=0.5)
+    """Share of a person's videos for tests, and as many for validation."""
+    first_people: int = Field(default=60, ge=0, le=10_000)
     """Persons, drawn for nothing else, whose clips train the network with which all methods begin
-    in drawn worlds; 0 persons: they begin with a new one, as with CLIPS."""
-    heterogeneities: tuple[float, ...] = (0.0, 0.5, 1.0)
-    """One world each."""
-    rounds: int = 20
-    epochs: int = 1
-    """Of clips."""
-    rates: tuple[float, ...] = (0.0002, 0.0006, 0.002)
+    in drawn worlds; 0: they begin with a new one, as with CLIPS."""
+    first_epochs: int = Field(default=6, ge=1, le=1000)
+    """Passes over the clips of those persons."""
+    heterogeneities: Shares = (0.0, 0.5, 1.0)
+    """How much the persons of a world differ; one world each."""
+    rounds: int = Field(default=20, ge=1, le=10_000)
+    """Rounds on clips."""
+    epochs: int = Field(default=1, ge=1, le=1000)
+    """Passes over its clips that a site makes in a round."""
+    rates: Rates = (0.0002, 0.0006, 0.002)
     """Candidates for the learning rate of AdamW on clips."""
-    rhos: tuple[float, ...] = (0.1, 0.3, 0.5, 0.7)
-    accs: tuple[float, ...] = (0.02, 0.05, 0.1)
-    """Of FedCPF's sweeps, in the world of the largest heterogeneity."""
-    eye_people: int = 15
-    eye_frames: int = 300
-    eye_rounds: int = 20
-    """Of the gaze networks; 0 persons: without."""
-    eye_rates: tuple[float, ...] = (0.01, 0.02, 0.04)
+    rhos: Shares = (0.1, 0.3, 0.5, 0.7)
+    """Shares of personal numbers in FedCPF's sweep, in the world of the largest heterogeneity."""
+    accs: Shares = (0.02, 0.05, 0.1)
+    """Growth of the masks in FedCPF's sweep."""
+    eye_people: int = Field(default=15, ge=0, le=1000)
+    """Persons whose gaze networks are compared, too; 0: none."""
+    eye_frames: int = Field(default=300, ge=20, le=100_000)
+    """Drawn frames of each of them."""
+    eye_rounds: int = Field(default=20, ge=1, le=10_000)
+    """Rounds on eyes."""
+    eye_rates: Rates = (0.01, 0.02, 0.04)
     """Candidates for the learning rate of SGD on eyes."""
     architecture: str = "glc-tiny"
     """Of the saliency networks."""
+
+    def __post_init__(self) -> None:
+        if unknown := [name for name in self.methods if name not in METHODS]:
+            raise InvalidInputError(
+                f"methods: {', '.join(unknown)}; expected some of {', '.join(METHODS)}"
+            )
 
 
 QUICK = EgocentricStudySettings(

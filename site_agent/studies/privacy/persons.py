@@ -3,61 +3,70 @@
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
 
 from site_agent.datasets.gaze.records import GazeDataset, GazeSamples, person_digest
 from site_agent.datasets.synthetic.eye_patches.dataset import RenderSettings, render_person
 from site_agent.datasets.synthetic.eye_patches.persons import Skews, make_person
 from site_agent.errors import InvalidInputError
 from site_agent.runs import Progress
+from site_agent.settings import Settings
+
+Count = Annotated[int, Field(ge=1, le=100_000)]
 
 
-@dataclass(frozen=True)
-class PrivacySettings:
+class PrivacySettings(Settings):
     """Numbers of persons, samples, rounds and steps; the same for every leak."""
 
-    victims: int = 15
+    victims: int = Field(default=15, ge=3, le=1000)
     """Sites under attack, of one person each."""
-    public: int = 45
+    public: int = Field(default=45, ge=1, le=1000)
     """Persons of whom the attacker has pictures: for the prior, and as shadow sites."""
-    outsiders: int = 15
+    outsiders: int = Field(default=15, ge=1, le=1000)
     """Persons who take part in nothing: those who are not members."""
-    judges: int = 40
+    judges: int = Field(default=40, ge=2, le=1000)
     """Persons with whom the embedding is trained that judges reconstructed pictures."""
-    train_samples: int = 100
-    other_samples: int = 30
-    """Of each person: those that train, and others of the same sessions, which the attacker has."""
-    session_samples: int = 20
-    """Of a session of which nothing trains."""
-    judged_samples: int = 20
+    train_samples: Count = 100
+    """Samples of each person that train."""
+    other_samples: Count = 30
+    """Other samples of the same sessions, which the attacker has."""
+    session_samples: Count = 20
+    """Samples of a session of which nothing trains."""
+    judged_samples: Count = 20
     """Members, and others, of each person, whose membership is attacked."""
     architecture: str = "gaze-lenet"
-    rounds: int = 5
-    epochs: int = 2
-    batch_size: int = 16
-    learning_rate: float = 0.01
-    seeds: int = 3
-    sweep: tuple[int, ...] = (1, 3, 5, 15)
+    """Network that is trained."""
+    rounds: int = Field(default=5, ge=1, le=1000)
+    """Rounds of federated averaging."""
+    epochs: int = Field(default=2, ge=1, le=1000)
+    """Passes over its samples that a site makes in a round."""
+    batch_size: int = Field(default=16, ge=1, le=65_536)
+    """Images in a step."""
+    learning_rate: float = Field(default=0.01, gt=0, le=10)
+    """For SGD with momentum."""
+    seeds: int = Field(default=3, ge=1, le=100)
+    """How often everything is repeated."""
+    sweep: tuple[Annotated[int, Field(ge=1, le=1000)], ...] = (1, 3, 5, 15)
     """Numbers of sites in a sum."""
-    steps: int = 60
-    restarts: int = 5
+    steps: int = Field(default=60, ge=1, le=10_000)
     """Of the search for pictures."""
+    restarts: int = Field(default=5, ge=1, le=1000)
+    """Of the search for pictures, each with another gaze."""
 
     @property
     def samples_per_person(self) -> int:
         return self.train_samples + self.other_samples + self.session_samples
 
 
-def make_privacy_settings(*, quick: bool) -> PrivacySettings:
-    """Return the settings of the study, or of a smaller one."""
-    if not quick:
-        return PrivacySettings()
-    return PrivacySettings(
-        public=20, judges=20, train_samples=60, other_samples=20, session_samples=10,
-        judged_samples=10, rounds=2, steps=20, restarts=3,
-    )  # fmt: skip
+QUICK = PrivacySettings(
+    public=20, judges=20, train_samples=60, other_samples=20, session_samples=10,
+    judged_samples=10, rounds=2, steps=20, restarts=3,
+)  # fmt: skip
+"""A study of some minutes on two cores."""
 
 
 _DRAWN_SEED, _GLASSES = 20, 0.5

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from aggregators.models import StateDict
 from aggregators.whole_file import write_whole
-from site_agent.attacks.smashed import InversionSettings, attack_smashed_data, sheet_of
+from site_agent.attacks.smashed import SmashedAttackSettings, attack_smashed_data, sheet_of
 from site_agent.datasets.gaze.records import GazeSamples, angular_errors_deg, join_samples
 from site_agent.errors import TrainingFailedError
 from site_agent.federated.in_process import run_rounds
@@ -93,7 +93,7 @@ def _attack(
     sheets = job.folder / "sheets"
     sheets.mkdir(exist_ok=True)
     base = new_network(settings.architecture, run.seed)
-    tries = InversionSettings(
+    tries = SmashedAttackSettings(
         passes=settings.passes, releases=settings.rounds * settings.epochs, seed=run.seed
     )
     quiet = _trained(base, shadows, settings.plan("v1", run.seed))

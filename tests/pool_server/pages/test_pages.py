@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 
 import pool_server.pages
+from aggregators.methods.registry import list_round_methods
+from tests.pool_server.pages.browser import member_browser
 from tests.pool_server.pool_driver import PoolDriver
 
 SHEET = Path(pool_server.pages.__file__).parent / "static" / "pool.css"
@@ -63,6 +65,11 @@ def test_the_reference_has_every_operation(pool: PoolDriver) -> None:
     assert len(re.findall("<details>", text)) == sum(len(methods) for methods in paths.values())
     for path in paths:
         assert path in text
+
+
+def test_a_round_may_have_any_method_of_rounds(pool: PoolDriver) -> None:
+    text = member_browser(pool, "pages-methods").get("/rounds/new").text
+    assert [name for name in list_round_methods() if f'value="{name}"' not in text] == []
 
 
 def test_a_strange_host_header_writes_no_html(pool: PoolDriver) -> None:

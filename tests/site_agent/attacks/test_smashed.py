@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from site_agent.attacks.smashed import InversionSettings, attack_smashed_data, sheet_of
+from site_agent.attacks.smashed import SmashedAttackSettings, attack_smashed_data, sheet_of
 from site_agent.datasets.gaze.check import open_gaze
 from site_agent.datasets.gaze.records import GazeSamples
 from site_agent.datasets.synthetic.eye_patches.dataset import RenderSettings, write_eye_dataset
@@ -17,7 +17,7 @@ from site_agent.split.cuts import find_cut, split_network
 from site_agent.split.noise import SmashedNoise
 from tests.made_once import made_once
 
-QUICK = InversionSettings(passes=4, releases=10, batch_size=16, search_steps=60)
+QUICK = SmashedAttackSettings(passes=4, releases=10, batch_size=16, search_steps=60)
 
 
 @pytest.fixture(scope="module")
@@ -62,7 +62,7 @@ def test_every_cut_has_its_decoder(eyes: tuple[GazeSamples, GazeSamples], name: 
     shadow, victims = eyes
     cut = find_cut("gaze-lenet", name)
     part = split_network(new_network("gaze-lenet"), cut).client
-    settings = InversionSettings(passes=1, batch_size=32)
+    settings = SmashedAttackSettings(passes=1, batch_size=32)
     found = attack_smashed_data(
         part, cut, shadow[::8], victims[:4], SmashedNoise(), settings=settings, attackers=("A",)
     )

@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from aggregators.whole_file import write_whole
 from site_agent.errors import InvalidInputError, MissingExtraError
+from site_agent.plain_json import write_json
 
 Role = Literal["server", "site", "submitter"]
 
@@ -283,4 +284,4 @@ def _log_config() -> dict[str, Any]:
 
 
 def _write(path: Path, content: dict[str, Any]) -> None:
-    write_whole(path, json.dumps(content, indent=2) + "\n", mode=0o600)
+    write_json(path, content, mode=0o600)

@@ -20,9 +20,9 @@ from pathlib import Path
 
 from pydantic import TypeAdapter
 
-from aggregators.whole_file import write_whole
 from site_agent.errors import ContributionWithheldError
 from site_agent.federated.plan import FederationPlan, digest_run
+from site_agent.plain_json import write_json
 
 _VARIABLE = "POOLCTL_FEDERATED_SITE"
 """Environment variable of a site's processes; it never leaves the machine."""
@@ -92,4 +92,4 @@ class SiteRules:
             )
             raise ContributionWithheldError(name, [reason])
         trained[str(number)] = [*known, *([] if digest in known else [digest])]
-        write_whole(self.ledger, json.dumps(ledger, indent=1) + "\n")
+        write_json(self.ledger, ledger)
