@@ -137,11 +137,13 @@ def write_tables(
     *,
     repeat: Sequence[str],
     only_csv: Collection[Table] = (),
+    only_text: Collection[Table] = (),
 ) -> list[Path]:
     """Write ``table.md`` and a CSV file for each table that has rows; return their files.
 
     `findings`: The verdict first. `notes`: What a reader of the tables has to know. `repeat`: The
-    words of the command. `only_csv`: Tables that are too long to read.
+    words of the command. `only_csv`: Tables that are too long to read. `only_text`: Tables that say
+    what another one has in full.
     """
     filled = [(table, rows) for table, rows in tables if rows]
     lines = textwrap.wrap(findings[0], _WIDTH) if findings else []
@@ -153,5 +155,9 @@ def write_tables(
             lines += [f"## {heading}", "", *table.markdown(rows), ""]
     lines += [*textwrap.wrap(notes, _WIDTH), "", "To repeat it:", "", f"    {shlex.join(repeat)}"]
     write_whole(folder / "table.md", "\n".join(lines) + "\n")
-    written = [table.write_csv(folder / table.file_name, rows) for table, rows in filled]
+    written = [
+        table.write_csv(folder / table.file_name, rows)
+        for table, rows in filled
+        if table not in only_text
+    ]
     return [folder / "table.md", *written]

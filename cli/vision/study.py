@@ -214,7 +214,8 @@ def _reply(done: StudyOutcome) -> Reply:
         "steps": {"done": run.count("done"), "kept": run.count("kept")},
         "files": done.files,
     }
-    text: list[str | TableText] = [_table_text(table), *table.remarks]
+    verdict, *others = table.remarks
+    text: list[str | TableText] = [verdict, _table_text(table), *others]
     text += [f"written {path}" for path in done.files]
     return Reply(data, text, [str(run.folder.path)])
 

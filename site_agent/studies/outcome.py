@@ -1,14 +1,12 @@
 """The outcome of a study: a table in the paper's form, and everything needed to repeat it."""
 
 import math
-import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from aggregators.methods import recipe_path
-from aggregators.whole_file import write_whole
 from site_agent.evaluation.detection import DetectionScores
 from site_agent.evaluation.landmark_scores import LandmarkScores
 from site_agent.evaluation.plots import plot_cumulative_errors, plot_precision_recall
@@ -19,7 +17,7 @@ from site_agent.studies.parts import StudyData
 from site_agent.studies.protocol import Row, StudySettings
 from site_agent.studies.steps import StudyFolder
 from site_agent.studies.table import StudyTable, TableLine, read_scores
-from site_agent.tables import Table, columns_of
+from site_agent.tables import Table, columns_of, write_tables
 from site_agent.wording import count_words
 
 _LOOKS: dict[str, dict[str, Any]] = {
@@ -124,6 +122,7 @@ def _bars(lines: Sequence[TableLine], metric: str) -> list[list[float]] | None:
 SCHEMA = "poolctl-model-study/1"
 _WORDS = {"mean_error": "Mean error rate", "recall": "Recall", "precision": "Precision"}
 _FEW_FACES = 100
+_COMBINED = ("merged", "cascade", "refined")
 
 
 def describe_study(
@@ -158,19 +157,29 @@ def make_table(run: StudyRun) -> StudyTable:
     """Gather what is known of every row."""
     lines = tuple(_line(run, row) for row in run.protocol.rows)
     table = StudyTable(run.settings.kind, run.data.name, lines, ())
-    remarks = (*run.data.remarks, *_findings(table), *_warnings(lines))
+    remarks = (_verdict(table), *_findings(table), *run.data.remarks, *_warnings(lines))
     return StudyTable(table.kind, table.name, lines, remarks)
 
 
 def write_outcome(run: StudyRun, table: StudyTable, repeat: Sequence[str]) -> list[Path]:
     """Write ``table.md``, ``table.csv``, ``table.json`` and the pictures; return their paths."""
     folder = run.folder.path
-    files = [folder / name for name in ("table.md", "table.csv", "table.json")]
-    write_whole(files[0], _markdown(run, table, repeat))
+    kind = "landmark models" if table.kind == "landmarks" else "detectors"
+    short, more, parts = _short_table(table), _more_table(table), _parts_table(run)
     header, *rows = _csv_rows(table)
-    Table("table", columns_of(map(str, header))).write_csv(files[1], rows)
-    write_json(files[2], table_data(run, table))
-    return files + draw_pictures(folder, table)
+    whole = Table("table", columns_of(map(str, header)))
+    files = write_tables(
+        folder,
+        f"Study of {kind}: {table.name}, {count_words(len(run.data.parts), 'part')}",
+        [short, more, parts, (whole, rows)],
+        table.remarks,
+        _notes(run, table),
+        repeat=repeat,
+        only_csv=[whole],
+        only_text=[short[0], more[0], parts[0]],
+    )
+    write_json(folder / "table.json", table_data(run, table))
+    return [*files, folder / "table.json", *draw_pictures(folder, table)]
 
 
 def table_data(run: StudyRun, table: StudyTable) -> dict[str, Any]:
@@ -228,6 +237,27 @@ def _line(run: StudyRun, row: Row) -> TableLine:
     )
 
 
+def _verdict(table: StudyTable) -> str:
+    """Say how the best combined model compares with the best model of one part."""
+    metric, best = table.headline[0], table.best_alone()
+    combined = [line for group in _COMBINED if (line := table.find(group)) is not None]
+    if best is None or not combined:
+        return "No combined model can be compared with one of a single part: see the reasons below."
+    choose = min if table.kind == "landmarks" else max
+    line = choose(combined, key=lambda each: each.value(metric))
+    change = table.against(line, best)
+    words = metric.replace("_", " ")
+    if math.isnan(change) or abs(change) < 0.05:
+        compared = f"as large as that of {best.row.name}, the best model of one part"
+    else:
+        more = "larger" if change > 0 else "smaller"
+        compared = (
+            f"{abs(change):.1f} % {more} than that of {best.row.name}, the best model of one part "
+            f"({_cell(best, metric)})"
+        )
+    return f"The {words} of {line.row.name} is {_cell(line, metric)}, {compared}."
+
+
 def _findings(table: StudyTable) -> Iterator[str]:
     best, everything = table.best_alone(), table.find("all")
     metric = table.headline[0].replace("_", " ")
@@ -268,35 +298,18 @@ def _warnings(lines: Sequence[TableLine]) -> Iterator[str]:
         yield f"{names[0]}{more}: {warning}"
 
 
-def _markdown(run: StudyRun, table: StudyTable, repeat: Sequence[str]) -> str:
-    kind = "landmark models" if table.kind == "landmarks" else "detectors"
-    lines = [f"# Study of {kind}: {table.name}, {len(run.data.parts)} parts", ""]
+def _short_table(table: StudyTable) -> tuple[Table, list[list[str]]]:
+    """Return the table in the paper's form."""
     names = table.headline
-    shown = Table("headline", columns_of(["Dataset", *(_WORDS[name] for name in names)]))
-    lines += shown.markdown(
+    shown = Table("scores", columns_of(["Dataset", *(_WORDS[name] for name in names)]))
+    rows = [
         [f"{table.name}-{line.row.name}", *(_cell(line, name) for name in names)]
         for line in table.lines
-    )
-    lines += [
-        "",
-        "P: trained on these parts as if they lay in one place. COM: merged from the models of",
-        "these parts by MWMA." if table.kind == "detectors" else "these parts by WBA (wba-final).",
     ]
-    if table.kind == "landmarks":
-        lines += [
-            "CASCADE: merged by wba-cascade, an ordinary dlib file. REFINED: that with leaves",
-            "fitted again by all parts, in rounds. Errors are divided by: "
-            + next((line.scores.normaliser for line in table.lines
-                    if line.scores and not isinstance(line.scores, DetectionScores)), "unknown")
-            + ".",
-        ]  # fmt: skip
-    lines += ["", "## More of each", "", *_more_lines(table), ""]
-    if table.remarks:
-        lines += ["## Remarks", "", *(f"- {remark}" for remark in table.remarks), ""]
-    return "\n".join([*lines, *_repeat_lines(run, repeat)]) + "\n"
+    return shown, rows
 
 
-def _more_lines(table: StudyTable) -> list[str]:
+def _more_table(table: StudyTable) -> tuple[Table, list[list[str]]]:
     best, everything = table.best_alone(), table.find("all")
     header = ["model", *table.metrics, "against best alone", "against Pall", "MB", "made in s"]
     rows = []
@@ -306,28 +319,37 @@ def _more_lines(table: StudyTable) -> list[str]:
         cells += ["" if math.isnan(value) else f"{value:+.1f} %" for value in compared]
         size = f"{line.size_bytes / 1e6:.2f}" if line.model else ""
         rows.append([line.row.name, *cells, size, f"{line.took_s:.1f}" if line.model else ""])
-    return Table("more", columns_of(header)).markdown(rows)
+    return Table("more_of_each", columns_of(header)), rows
 
 
-def _repeat_lines(run: StudyRun, repeat: Sequence[str]) -> list[str]:
-    parts = Table("parts", columns_of(("part", "pictures", "faces", "digest", "from")))
+def _parts_table(run: StudyRun) -> tuple[Table, list[list[Any]]]:
     rows = [
         [part.name, part.images, part.faces, part.digest[:16], part.source]
         for part in (*run.data.parts, run.data.test)
     ]
+    return Table("parts", columns_of(("part", "pictures", "faces", "digest", "from"))), rows
+
+
+def _notes(run: StudyRun, table: StudyTable) -> str:
+    """Return what a reader of the table has to know."""
+    method = "MWMA" if table.kind == "detectors" else "WBA (wba-final)"
+    notes = (
+        "P: trained on these parts as if they lay in one place. COM: merged from the models of "
+        f"these parts by {method}. "
+    )
+    if table.kind == "landmarks":
+        normalisers = (line.scores.normaliser for line in table.lines
+                       if isinstance(line.scores, LandmarkScores))  # fmt: skip
+        notes += (
+            "CASCADE: merged by wba-cascade, an ordinary dlib file. REFINED: that with leaves "
+            "fitted again by all parts, in rounds. Errors are divided by: "
+            f"{next(normalisers, 'unknown')}. "
+        )
     versions = ", ".join(f"{name} {version}" for name, version in run.versions.items())
-    return [
-        "## To repeat it",
-        "",
-        *parts.markdown(rows),
-        "",
-        f"Seed {run.settings.seed}; {versions}. All settings and whole digests: `study.json`.",
-        "The recipe beside a merged model makes the same bytes again (`poolctl merge --replay`).",
-        "",
-        "```bash",
-        shlex.join(repeat),
-        "```",
-    ]
+    return (
+        f"{notes}Seed {run.settings.seed}; {versions}. All settings and whole digests: study.json. "
+        "The recipe beside a merged model makes the same bytes again (poolctl merge --replay)."
+    )
 
 
 def _cell(line: TableLine, metric: str, *, interval: bool = False) -> str:

@@ -133,6 +133,9 @@ def test_every_model_has_its_line_its_file_and_its_scores(finished: StudyOutcome
     assert [row["dataset"] for row in listed] == [f"drawn-{name}" for name in rows]
     assert float(listed[0]["mean_error"]) == rows["P1"]["metrics"]["mean_error"]
     text = (folder / "table.md").read_text()
+    named = [name for name, row in rows.items() if row["group"] in {"merged", "cascade", "refined"}]
+    assert any(text.startswith(f"The mean error of {name} is 0.") for name in named)
+    assert text.split("\n\n")[0].replace("\n", " ") == content["remarks"][0]
     assert f"| drawn-COM(P1+P2) | {merged['metrics']['mean_error']:.4f} |" in text
     for name in ("growing.png", "cumulative_error.png"):
         assert (folder / name).stat().st_size > 10_000
