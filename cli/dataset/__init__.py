@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from cli.dataset import change, check, gaze
-from cli.dataset.gaze import FirstPersonOption, PersonCountOption
+from cli.dataset.gaze import FirstPersonOption, GlassesOption, PersonCountOption, SeedOption
 from cli.frame.addresses import count_words
 from cli.frame.errors import UsageError
 from cli.frame.existing_files import require_free
@@ -29,14 +29,12 @@ def synth(
     image_count: Annotated[int, Option("Number of images.", min=1)] = 100,
     person_count: PersonCountOption = 50,
     first_person: FirstPersonOption = 0,
-    seed: Annotated[int, Option("Seed; the same seed gives the same images.", min=0)] = 0,
+    seed: SeedOption = 0,
     size: _SizeOption = "320x320",
     style: Annotated[
         str, Option("Style of the images: mixed, adult-lab, infant-lab, ...")
     ] = "mixed",
-    glasses_share: Annotated[
-        float, Option("Share of persons who wear glasses.", min=0, max=1)
-    ] = 0.0,
+    glasses_share: GlassesOption = 0.0,
     name: Annotated[str, Option("Name of the files.")] = "faces",
     force: ForceOption = False,
 ) -> Reply:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 app = single()
 
 _MISSING_SHOWN = 5
+CopyOption = Annotated[bool, Option("Also copy the images.")]
 
 
 @command(
@@ -41,7 +42,7 @@ def split(
     output: Annotated[
         Path | None, Option("Folder for the results. Default: that of FACES.", "FOLDER")
     ] = None,
-    copy: Annotated[bool, Option("Also copy the images.")] = False,
+    copy: CopyOption = False,
     force: ForceOption = False,
     images: data_options.ImagesOption = None,
 ) -> Reply:
@@ -123,7 +124,7 @@ def convert(
         Option("Landmarks to keep: names, numbers (36-47), or groups: eyes, mouth, ...", "A,B,..."),
     ] = None,
     renumber: Annotated[bool, Option("Rename numbered landmarks: '1' becomes '01'.")] = False,
-    copy: Annotated[bool, Option("Also copy the images.")] = False,
+    copy: CopyOption = False,
     force: ForceOption = False,
     images: data_options.ImagesOption = None,
     pts_origin: data_options.PtsOriginOption = 1.0,

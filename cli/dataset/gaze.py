@@ -66,6 +66,8 @@ def _more_of_kind(group: "list[Finding]") -> str:
     return f" (and {len(group) - 1} more of this kind{where})"
 
 
+GlassesOption = Annotated[float, Option("Share of persons who wear glasses.", min=0, max=1)]
+SeedOption = Annotated[int, Option("Seed; the same seed gives the same files.", min=0)]
 PersonCountOption = Annotated[int, Option("Number of persons.", min=1)]
 FirstPersonOption = Annotated[
     int, Option("Number of the first person; disjoint ranges share no person.", min=0)
@@ -92,7 +94,7 @@ def synth_eyes(
     first_person: FirstPersonOption = 0,
     sessions: Annotated[str, Option("Number of sessions of a person.", "FEWEST-MOST")] = "3-8",
     both_eyes: Annotated[bool, Option("Both eyes of each frame, instead of one of them.")] = False,
-    seed: Annotated[int, Option("Seed; the same seed gives the same files.", min=0)] = 0,
+    seed: SeedOption = 0,
     appearance_skew: Annotated[
         float, Option("How much looks, light and cameras differ; 1: as in people.", min=0, max=2)
     ] = 1.0,
@@ -105,9 +107,7 @@ def synth_eyes(
     amount_ratio: Annotated[
         float, Option("Most over fewest frames of a person.", min=1, max=1000)
     ] = 20.0,
-    glasses_share: Annotated[
-        float, Option("Share of persons who wear glasses.", min=0, max=1)
-    ] = 0.25,
+    glasses_share: GlassesOption = 0.25,
     style: Annotated[
         Literal["studio", "webcam"],
         Option("webcam: blurred and coarse, uneven light, turned heads, inexact patches."),
@@ -159,7 +159,7 @@ def synth_egocentric(
     heterogeneity: Annotated[
         float, Option("How much persons differ in what they look at; 0: none.", min=0, max=2)
     ] = 1.0,
-    seed: Annotated[int, Option("Seed; the same seed gives the same files.", min=0)] = 0,
+    seed: SeedOption = 0,
 ) -> Reply:
     """Draw clips of head-mounted cameras whose wearers' gaze is known.
 

@@ -20,6 +20,7 @@ from cli.frame.options import (
     key_value_pairs,
 )
 from cli.frame.output import Invocation, Reply, Report, TableText
+from cli.options.data import CohortOption, RoundCountOption
 
 if TYPE_CHECKING:
     from aggregators.models import StateDict
@@ -99,7 +100,7 @@ def simulate(
     method: Annotated[
         Sequence[str], Option("How updates are combined, such as fedavg or fedadam; repeatable.")
     ],
-    rounds: Annotated[int, Option("Number of rounds.", min=1, max=100_000)],
+    rounds: RoundCountOption,
     output: Annotated[Path, Option("Folder of the simulation.", "FOLDER")],
     site_count: Annotated[
         int | None, Option("Deal the persons to so many sites. Default: each is one.", min=2)
@@ -110,9 +111,7 @@ def simulate(
         Sequence[str],
         Option("Of the method (eta=0.003) or of training (epochs=2); repeatable.", "KEY=VALUE"),
     ] = (),
-    cohort: Annotated[
-        float, Option("Share of the sites that train in a round.", min=0.001, max=1.0)
-    ] = 1.0,
+    cohort: CohortOption = 1.0,
     holdout: Annotated[
         Literal["sessions", "persons", "none"],
         Option("What no site trains with: sessions (test clips), or a fifth of the persons."),

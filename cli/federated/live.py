@@ -13,9 +13,11 @@ from cli.frame.errors import InputMissingError, UsageError, goes_on_when_repeate
 from cli.frame.options import Argument, Option, command, single
 from cli.frame.output import Invocation, Reply, TableText
 from cli.options.data import (
+    CohortOption,
     LeastOthersOption,
     MaxHoursOption,
     MethodOption,
+    RoundCountOption,
     method_options,
     part_words,
 )
@@ -190,11 +192,9 @@ def submit(
     base: Annotated[str, Option("The network to begin with.", "FILE|ADDRESS")],
     output: Annotated[Path, Option("Where the networks go.", "FOLDER")],
     method: Annotated[str, Option("How updates are combined, such as fedadam.", "NAME")] = "fedavg",
-    rounds: Annotated[int, Option("Number of rounds.", min=1, max=100_000)] = 10,
+    rounds: RoundCountOption = 10,
     option: MethodOption = (),
-    cohort: Annotated[
-        float, Option("Share of the sites that train in a round.", min=0.001, max=1.0)
-    ] = 1.0,
+    cohort: CohortOption = 1.0,
     seed: Annotated[int, Option("Seed of training and of cohorts.", min=0)] = 0,
     block_rounds: Annotated[
         int, Option("A site that comes back waits for at most so many.", min=1, max=100)

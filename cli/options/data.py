@@ -138,6 +138,10 @@ def holds_gaze(paths: list[Path]) -> bool:
     return bool(found)
 
 
+RoundCountOption = Annotated[int, Option("Number of rounds.", min=1, max=100_000)]
+CohortOption = Annotated[
+    float, Option("Share of the sites that train in a round.", min=0.001, max=1.0)
+]
 MethodOption = Annotated[Sequence[str], Option("Any other option of the method.", "KEY=VALUE")]
 
 LeastOthersOption = Annotated[

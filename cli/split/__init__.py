@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 attack_app = single()
 
+_SitesOption = Annotated[int, Option("Number of sites.", "N", min=1)]
+
 
 @command(
     attack_app,
@@ -132,7 +134,7 @@ def cost(
     *,
     architecture: ArchitectureOption = "gaze-lenet-wide",
     cut: CutOption = "pool1",
-    sites: Annotated[int, Option("Number of sites.", "N", min=1)] = 14,
+    sites: _SitesOption = 14,
     images_each: Annotated[int, Option("Images of each site.", min=1)] = 3000,
     rounds: Annotated[int, Option("Number of rounds.", min=1)] = 10,
     epochs: Annotated[int, Option("Passes of a site in a round.", min=1)] = 1,
@@ -191,7 +193,7 @@ def privacy(
     _invocation: Invocation,
     *,
     plan: PlanOptions,
-    sites: Annotated[int, Option("Number of sites.", "N", min=1)] = 14,
+    sites: _SitesOption = 14,
     images_each: Annotated[int, Option("Images of each site.", min=2)] = 3000,
     persons_each: Annotated[int, Option("Persons of each site.", min=1)] = 1,
 ) -> Reply:
