@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
+from urllib.parse import urlsplit
 
 from cli.frame.options import Option, command, single
 from cli.frame.output import Invocation, Reply, TableText
@@ -79,7 +80,7 @@ def quickstart(
         f"Everything took {seconds:.0f} s and is in {folder}/.",
         "",
         "Try next:",
-        *(f"  {line}" for line in next_lines(folder, gaze=gaze)),
+        *(f"  {line}" for line in next_lines(folder, shell.endpoint, gaze=gaze)),
     ]
     return Reply(result.data | {"seconds": seconds}, lines, [str(folder)])
 
@@ -357,23 +358,28 @@ def _gaze_result(folder: Path, items: Sequence[Any]) -> _Result:
     return _Result(data, text)
 
 
-def next_lines(folder: Path, *, gaze: bool) -> list[str]:
-    """Return commands to go on with."""
+def next_lines(folder: Path, endpoint: str, *, gaze: bool) -> list[str]:
+    """Return commands to go on with; the sites know the pool at `endpoint`."""
     poolctl, test = program_name(), folder / "test"
+    port, site = urlsplit(endpoint).port, "site-a" if gaze else "our-lab"
+    pool = [
+        f"{poolctl} serve --data {folder / 'pool'} --port {port}   # the pool, with all models",
+        f"POOL_HOME={folder / site} {poolctl} models ls   # in another terminal",
+    ]
     if gaze:
         network = folder / "together.safetensors"
         return [
             f"{poolctl} predict {test} --network {network} --pictures seen",
             f"{poolctl} federated simulate {test} --method fedavg --method fedadam --rounds 5 "
             "-o run",
-            f"{poolctl} serve --data {folder / 'pool'}      # the pool, with all models in it",
+            *pool,
         ]
     lab = folder / "our-lab"
     return [
         f"{poolctl} inspect {lab / 'merged.svm'} --picture hog.png",
         f"{poolctl} predict {test / 'faces.xml'} --landmarks {lab / 'refined.dat'} --pictures seen",
         f"{poolctl} blink review {lab / 'blinks'}",
-        f"{poolctl} serve --data {folder / 'pool'}      # the pool, with all models in it",
+        *pool,
     ]
 
 

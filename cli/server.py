@@ -1,10 +1,12 @@
 """``poolctl serve``, ``db`` and ``admin recover``: commands of whoever runs a pool's server."""
 
 import os
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
+from urllib.parse import urlsplit
 
 import typer
 
@@ -256,6 +258,14 @@ def serve(
         invocation.print_reply(Reply(facts, TableText(["what", "value"], rows), [url]))
         if secret is not None:
             invocation.note(f"log in from another window: poolctl auth login {url}")
+        elif not settings.uses_postgresql:
+            folder = shlex.quote(str(settings.data_folder))
+            invocation.note(f"a new admin token: poolctl admin recover --data {folder}")
+        if settings.host in {"127.0.0.1", "localhost", "::1"}:
+            invocation.note("only this machine reaches it; for others: --host 0.0.0.0")
+        elif settings.host in {"0.0.0.0", "::"}:
+            port = urlsplit(url).port
+            invocation.note(f"other machines reach it by this one's name or address, port {port}")
         invocation.note("stop with Ctrl-C")
 
     run_server(settings, on_ready=show_address)

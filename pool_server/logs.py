@@ -37,12 +37,11 @@ class RequestIdFilter(logging.Filter):
 class JsonFormatter(logging.Formatter):
     """One object a line: ``time``, ``level``, ``logger``, and ``message`` or an event's fields.
 
-    ``request_id`` is there for what was logged while a request was served. What is logged as a
-    JSON object (the request itself) becomes part of the line.
+    ``request_id`` is there for what was logged while a request was served. A line logged with
+    ``extra={"fields": ...}`` (the request itself) has these in place of the message.
     """
 
     def format(self, record: logging.LogRecord) -> str:
-        message = record.getMessage()
         line: dict[str, Any] = {
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname,
@@ -51,8 +50,7 @@ class JsonFormatter(logging.Formatter):
         of_request = getattr(record, "request_id", "")
         if of_request:
             line["request_id"] = of_request
-        fields = _object(message)
-        line |= {"message": message} if fields is None else fields
+        line |= getattr(record, "fields", None) or {"message": record.getMessage()}
         if record.exc_info:
             line["exception"] = self.formatException(record.exc_info)
         return json.dumps(line, ensure_ascii=False)
@@ -74,13 +72,3 @@ def prepare_handler(handler: logging.Handler, settings: PoolSettings) -> logging
 def in_this_context(work: Callable[P, T]) -> Callable[P, T]:
     """Return `work` for a new thread, whose lines then belong to the request of this one."""
     return partial(copy_context().run, work)
-
-
-def _object(message: str) -> dict[str, Any] | None:
-    if not message.startswith("{"):
-        return None
-    try:
-        found = json.loads(message)
-    except ValueError:
-        return None
-    return found if isinstance(found, dict) else None

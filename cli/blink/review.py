@@ -60,7 +60,7 @@ def report(
         {"session": each.place.parent, "review": each.review, "summary": each.summary}
         for each in found
     ]
-    unseen = sum(not each.review for each in found)
+    unseen = sum(not each.review or "unreviewed" in each.review for each in found)
     reviewed_words = f"{unseen} not reviewed" if unseen else "all reviewed"
     blinks = count_words(sum(each.summary.blinks for each in found), "blink")
     verdict = f"{blinks} in {count_words(len(found), 'session')} ({reviewed_words})."

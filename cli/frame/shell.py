@@ -113,6 +113,7 @@ class Shell:
         self.folder = folder
         self.endpoint = self.admin_token = ""
         self._invocation = invocation
+        self._programs = Path(sys.argv[0]).absolute().parent
         self._steps = 0
         self._stack = ExitStack()
 
@@ -123,7 +124,7 @@ class Shell:
             stack.enter_context(_environment(own))
             stack.enter_context(chdir(self.folder))
             if program_name() != "poolctl":
-                self._invocation.note(f"$ PATH={Path(sys.argv[0]).absolute().parent}:$PATH")
+                self._invocation.note(f"$ PATH={self._programs}:$PATH")
             self._invocation.note(f"$ cd {self.folder}")
             self._invocation.note("$ poolctl serve --data pool --port 0 &")
             self.endpoint, self.admin_token = stack.enter_context(pool_process(Path("pool")))

@@ -114,6 +114,11 @@ def start(
             description=description,
             secure=terms,
         )
+    if len(names) < 3:
+        invocation.warn(
+            "with fewer than 3 sites each can compute the other's contribution, and sites "
+            "contribute to no such round unless they give --least-others 1"
+        )
     if secure is not None and started.options.get("mean") == "samples":
         invocation.warn(
             "mean=samples: nobody sees how many samples a site of a secure round states, so each "

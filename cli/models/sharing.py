@@ -61,6 +61,8 @@ def share(
         raise UsageError("--rights needs --visibility or --with")
     if listed and wanted != "sites":
         raise UsageError(f"--with lists sites, which goes with --visibility sites, not {wanted}")
+    if wanted == "sites" and not listed:
+        raise UsageError("--visibility sites needs --with SITE; for nobody: --visibility private")
     granted = None if rights is None else _read_rights(rights, "--rights")
     if dry_run and wanted is not None:
         data = {"visibility": wanted, "rights": granted, "sites": listed, "shared": False}

@@ -1,12 +1,12 @@
 """Around every request: an identifier, a limit, security headers, and one line in the log."""
 
 import asyncio
-import json
 import logging
 import re
 import secrets
 import time
 from typing import Any
+from urllib.parse import quote
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import ClientDisconnect
@@ -259,7 +259,7 @@ class Exchange:
         )
 
     def write_log(self) -> None:
-        """Write one line of JSON. Neither headers nor the query are in it: they hold secrets."""
+        """Write one line. Neither headers nor the query are in it: they hold secrets."""
         client = self.scope.get("client")
         line: dict[str, Any] = {
             "event": "request",
@@ -272,4 +272,6 @@ class Exchange:
             "duration_ms": round((time.monotonic() - self._started) * 1000, 1),
             "client": client[0] if client else "",
         }
-        log.info("%s", json.dumps(line))
+        # A decoded path may hold line ends, which would make lines of its own.
+        words = f"{line['method']} {quote(line['path'])} {self._status} in {line['duration_ms']} ms"
+        log.info("%s", words, extra={"fields": line})

@@ -188,7 +188,8 @@ def test_quickstart_and_the_readme_show_commands_with_their_options(
     poolctl: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sys.argv", ["poolctl"])
-    shown = [*next_lines(Path("trial"), gaze=False), *next_lines(Path("trial"), gaze=True)]
+    url = "http://127.0.0.1:8710"
+    shown = [line for gaze in (False, True) for line in next_lines(Path("trial"), url, gaze=gaze)]
     shown += (PROJECT_ROOT / "README.md").read_text().replace("\\\n", "").splitlines()
     commands = [line for line in shown if line.startswith("poolctl ")]
     assert len(commands) > 20

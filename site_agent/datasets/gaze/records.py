@@ -283,6 +283,7 @@ def require_both_eyes(samples: GazeSamples, source: object) -> GazeSamples:
         raise InvalidInputError(
             f"{source}: no session of {', '.join(lacking)} has two frames with both eyes; "
             "representations are learned from such pairs",
-            hint="Choose the persons who have some ('poolctl dataset stats' counts them).",
+            hint="Choose the persons who have some ('poolctl dataset stats' counts them), or draw "
+            "them with 'poolctl dataset synth-eyes --both-eyes'.",
         )
     return found

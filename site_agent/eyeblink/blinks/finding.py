@@ -333,7 +333,9 @@ def doubts_of(
     doubts = []
     valid_pct = 100.0 * float(np.mean(trace.valid)) if len(trace.frames) else 0.0
     if valid_pct == 0.0:
-        doubts.append("no frame has an eye aspect ratio: there is nothing to find blinks in")
+        doubts.append(
+            "no frame has an eye aspect ratio, so no blink can be found: no face or no eye was seen"
+        )
     elif valid_pct < 75.0:
         reasons = {Gap(code).text: int(np.sum(trace.gaps == code)) for code in set(trace.gaps)}
         reasons.pop("", None)

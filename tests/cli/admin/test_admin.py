@@ -180,6 +180,8 @@ def test_sharing_a_model(pool: LivePool, be: Be, tmp_path: Path) -> None:
     tried = owner("models", "share", address, "--with", "site-b", "--dry-run", "--json").data
     assert tried["shared"] is False
     share = ("models", "share", address)
+    nobody = owner(*share, "--visibility", "sites", "--json")
+    assert "needs --with SITE" in nobody.error["message"]
     shared = owner(*share, "--with", "site-b=download,merge", "--json").data
     assert shared["visibility"] == "sites"
     assert shared["sites"] == [{"site": "site-b", "rights": ["see", "download", "merge"]}]

@@ -90,7 +90,9 @@ def test_two_rounds_give_what_refine_gives_on_one_machine(
     site: Site, base: Path, faces: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     poolctl = site.be("site-a")
-    key = poolctl(*START, "--deadline", "7d", "--rounds", 2, "--thin", 10, "-q").out.strip()
+    begun = poolctl(*START, "--deadline", "7d", "--rounds", 2, "--thin", 10, "-q")
+    assert "fewer than 3 sites" in begun.err
+    key = begun.out.strip()
     assert key in poolctl("rounds", "ls", "--state", "open", "-q").out.split()
     untrusted = site.be("site-b")(*CONTRIBUTE, key, "--data", faces["site-b"], "--json")
     assert (untrusted.code, untrusted.error["code"]) == (3, "contribution_withheld")

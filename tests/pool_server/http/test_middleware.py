@@ -108,7 +108,7 @@ def test_one_line_for_each_request_and_never_a_token(
 
     def lines() -> list[dict[str, Any]]:
         # Other servers of this process write what they were asked before.
-        found = [json.loads(record.getMessage()) for record in caplog.records]
+        found = [record.fields for record in caplog.records]  # type: ignore[attr-defined]
         return [line for line in found if str(line.get("request_id", "")).startswith("told-")]
 
     with caplog.at_level(logging.INFO, logger="pool_server.requests"):
@@ -121,4 +121,5 @@ def test_one_line_for_each_request_and_never_a_token(
             time.sleep(0.01)  # the line is written once the answer is out
     assert [line["status"] for line in lines()] == [200, 401]
     assert lines()[0]["path"] == "/api/v1/models"
+    assert "GET /api/v1/models 200 in " in caplog.text
     assert "pool_" not in caplog.text.replace("pool_server", "")

@@ -118,7 +118,7 @@ def test_a_video_without_faces(tmp_path: Path, landmark_file: Path) -> None:
     assert summary.face_found_pct == summary.valid_pct == 0.0
     assert summary.blinks == 0
     assert np.isnan(summary.blinks_per_minute)
-    assert any("nothing to find blinks in" in warning for warning in summary.warnings)
+    assert any("no blink can be found" in warning for warning in summary.warnings)
     assert {row["reason"] for row in rows_of(summary.files["frames"])} == {"no-face"}
 
 
