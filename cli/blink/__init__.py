@@ -65,12 +65,16 @@ def analyse(
     A damaged video is analysed as far as it can be read, and a video without a face gives tables
     with empty cells; both print a warning and exit with 0. A file that is not a video is refused.
     """
+    from site_agent.eyeblink.review.actions import LOG_NAME
+
     chosen.check(trials=trials is not None, overlay=files.overlay)
     if trials is not None and not trials.is_file():
         raise InputMissingError(f"--trials {trials}: no such file")
     named = replace(blink_inputs.ANALYSIS_SETTINGS.defaults, labels=SessionLabels(subject, session))
     folder = output or chosen.folder()
     chosen.require_own_folder(folder)
+    if any(folder.rglob(LOG_NAME)):
+        invocation.warn(f"{folder} has a review, which holds only while the results stay the same")
     analysis = replace(blink_inputs.ANALYSIS_SETTINGS.take(values, named), outputs=files.names)
     sessions = blink_inputs.run_input(
         invocation,

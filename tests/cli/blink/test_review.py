@@ -24,7 +24,7 @@ def results(tmp_path: Path, poolctl: Run) -> Path:
     return out
 
 
-def test_a_review_ends_well_with_ctrl_c(results: Path) -> None:
+def test_a_review_ends_well_with_ctrl_c(results: Path, poolctl: Run) -> None:
     words = ("blink", "review", results, "--no-browser", "--json", "--reviewer", "Ada")
     process = start_process(*words)
     data = first_answer(process)
@@ -42,6 +42,19 @@ def test_a_review_ends_well_with_ctrl_c(results: Path) -> None:
     log = (results / "review" / "corrections.jsonl").read_text().splitlines()
     assert json.loads(log[1])["reviewer"] == "Ada"
     assert "\n3," not in (results / "review" / "blinks_reviewed.csv").read_text()
+    told = poolctl("blink", "report", results, "--reviewed").out
+    assert "in 1 session (1 not reviewed)." in told
+    assert "1 deleted" in told
+    again = poolctl(
+        "blink",
+        "--from-trace",
+        results.parent / "ear.txt",
+        "--frame-rate-hz",
+        "30",
+        "-o",
+        results,
+    )
+    assert "has a review" in again.err
 
 
 def test_what_cannot_be_reviewed_is_told(results: Path, tmp_path: Path, poolctl: Run) -> None:
