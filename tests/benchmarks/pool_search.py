@@ -253,9 +253,11 @@ class Timing:
             for each in page["items"]:
                 cameras.add(f"camera={each['labels']['camera']}")
                 words += each["description"].split()
-            # Whoever asks must see it.
+            # Whoever asks must see it; drafts and quarantined ones only the own site does.
             addresses += [
-                each["address"] for each in page["items"] if each["visibility"] == "consortium"
+                each["address"]
+                for each in page["items"]
+                if (each["visibility"], each["state"]) == ("consortium", "available")
             ][:1]
             cursor = page["next_cursor"]
             if cursor is None:

@@ -46,13 +46,7 @@ def test_a_review_ends_well_with_ctrl_c(results: Path, poolctl: Run) -> None:
     assert "in 1 session (1 not reviewed)." in told
     assert "1 deleted" in told
     again = poolctl(
-        "blink",
-        "--from-trace",
-        results.parent / "ear.txt",
-        "--frame-rate-hz",
-        "30",
-        "-o",
-        results,
+        "blink", "--from-trace", results.parent / "ear.txt", "--frame-rate-hz", "30", "-o", results
     )
     assert "has a review" in again.err
 
