@@ -262,7 +262,7 @@ def serve(
             folder = shlex.quote(str(settings.data_folder))
             invocation.note(f"a new admin token: poolctl admin recover --data {folder}")
         if settings.host in {"127.0.0.1", "localhost", "::1"}:
-            invocation.note("only this machine reaches it; for others: --host 0.0.0.0")
+            invocation.note("others reach it behind a proxy here, or with --host 0.0.0.0")
         elif settings.host in {"0.0.0.0", "::"}:
             port = urlsplit(url).port
             invocation.note(f"other machines reach it by this one's name or address, port {port}")

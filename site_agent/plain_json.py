@@ -18,7 +18,8 @@ Number = Annotated[float, BeforeValidator(lambda value: math.nan if value is Non
 def write_json(path: Path, content: Any, *, mode: int = 0o666) -> None:
     """Write plain data, indented, as a whole file; `mode`: permissions, less the umask."""
     text = json.dumps(plain(content), indent=2, ensure_ascii=False, allow_nan=False)
-    write_whole(path, text + "\n", mode=mode)
+    # File names that are no UTF-8 have lone surrogates, which JSON can escape.
+    write_whole(path, (text + "\n").encode(errors="backslashreplace"), mode=mode)
 
 
 def plain(value: Any) -> Any:

@@ -114,9 +114,9 @@ def start(
             description=description,
             secure=terms,
         )
-    if len(names) < 3:
+    if len(names) == 2:
         invocation.warn(
-            "with fewer than 3 sites each can compute the other's contribution, and sites "
+            "with 2 sites each can compute the other's contribution, and sites "
             "contribute to no such round unless they give --least-others 1"
         )
     if secure is not None and started.options.get("mean") == "samples":

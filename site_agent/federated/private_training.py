@@ -47,6 +47,7 @@ from site_agent.federated.leak_checks import batch_size_for
 from site_agent.networks.files import last_layer
 from site_agent.runs.files import Ledger
 from site_agent.training.gaze.loop import GazeTensors, sgd, train_epoch
+from site_agent.wording import count_words
 
 _OF_SAMPLES = "grad_sample"
 """Where Opacus leaves the gradients of single samples."""
@@ -102,6 +103,8 @@ def plan_privacy(settings: LocalTraining, samples: int, honest_labs: int = 1) ->
 def find_noise_multiplier(epsilon: float, delta: float, sample_rate: float, steps: int) -> float:
     """Return the smallest noise multiplier that Opacus finds for an epsilon.
 
+    Raises `InvalidInputError`: no noise is enough.
+
     Opacus computes the epsilon at every order of Renyi, the fractional ones slowly, for each
     multiplier that it tries. Any choice of orders bounds the epsilon from above, so the whole
     orders say first near which order the lowest bound is, and only those decide.
@@ -124,7 +127,13 @@ def find_noise_multiplier(epsilon: float, delta: float, sample_rate: float, step
     whole = range(2, 64)
     accountant = RDPAccountant()
     with _quiet():
-        accountant.history = [(search(whole), sample_rate, steps)]
+        try:
+            accountant.history = [(search(whole), sample_rate, steps)]
+        except ValueError:
+            raise InvalidInputError(
+                f"no noise keeps {count_words(steps, 'step')} within epsilon {epsilon:g} at delta "
+                f"{delta:g}; take a larger epsilon or fewer rounds"
+            ) from None
         _, best = accountant.get_privacy_spent(delta=delta, alphas=list(whole))
         return search([order for order in accountant.DEFAULT_ALPHAS if abs(order - best) <= 1])
 

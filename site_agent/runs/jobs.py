@@ -242,7 +242,11 @@ class JobRecords:
         return found
 
     def keep(self, key: str, result: Any, took_s: float) -> Any:
-        """Write a result, and return it."""
+        """Write a result, and return it.
+
+        Raises `ValueError`: it holds NaN or infinities, which would come back as null.
+        """
+        json.dumps(result, allow_nan=False)
         content = {
             "schema": self.schema,
             "digest": self.digests[key],

@@ -247,15 +247,16 @@ def _verdict(table: StudyTable) -> str:
     line = choose(combined, key=lambda each: each.value(metric))
     change = table.against(line, best)
     words = metric.replace("_", " ")
-    if math.isnan(change) or abs(change) < 0.05:
-        compared = f"as large as that of {best.row.name}, the best model of one part"
+    if line.value(metric) == best.value(metric):
+        compared = "as large as"
+    elif math.isnan(change):
+        compared = "beside"
     else:
-        more = "larger" if change > 0 else "smaller"
-        compared = (
-            f"{abs(change):.1f} % {more} than that of {best.row.name}, the best model of one part "
-            f"({_cell(best, metric)})"
-        )
-    return f"The {words} of {line.row.name} is {_cell(line, metric)}, {compared}."
+        compared = f"{abs(change):.1f} % {'larger' if change > 0 else 'smaller'} than"
+    return (
+        f"The {words} of {line.row.name} is {_cell(line, metric)}, {compared} that of "
+        f"{best.row.name}, the best model of one part ({_cell(best, metric)})."
+    )
 
 
 def _findings(table: StudyTable) -> Iterator[str]:

@@ -46,7 +46,7 @@ class EgocentricStudySettings(Settings):
     in drawn worlds; 0: they begin with a new one, as with CLIPS."""
     first_epochs: int = Field(default=6, ge=1, le=1000)
     """Passes over the clips of those persons."""
-    heterogeneities: Shares = (0.0, 0.5, 1.0)
+    heterogeneities: tuple[Annotated[float, Field(ge=0, le=2)], ...] = (0.0, 0.5, 1.0)
     """How much the persons of a world differ; one world each."""
     rounds: int = Field(default=20, ge=1, le=10_000)
     """Rounds on clips."""
@@ -70,6 +70,9 @@ class EgocentricStudySettings(Settings):
     """Of the saliency networks."""
 
     def __post_init__(self) -> None:
+        for name in ("methods", "heterogeneities", "rates", "eye_rates"):
+            if not getattr(self, name):
+                raise self.refused(name, "", "one value at least")
         if unknown := [name for name in self.methods if name not in METHODS]:
             raise InvalidInputError(
                 f"methods: {', '.join(unknown)}; expected some of {', '.join(METHODS)}"

@@ -91,7 +91,7 @@ def test_two_rounds_give_what_refine_gives_on_one_machine(
 ) -> None:
     poolctl = site.be("site-a")
     begun = poolctl(*START, "--deadline", "7d", "--rounds", 2, "--thin", 10, "-q")
-    assert "fewer than 3 sites" in begun.err
+    assert "with 2 sites each" in begun.err
     key = begun.out.strip()
     assert key in poolctl("rounds", "ls", "--state", "open", "-q").out.split()
     untrusted = site.be("site-b")(*CONTRIBUTE, key, "--data", faces["site-b"], "--json")

@@ -186,6 +186,11 @@ def test_the_noise_is_what_opacus_finds_by_all_orders(epsilon: float, rate: floa
     assert find_noise_multiplier(epsilon, 1e-5, rate, 70) == by_all_orders
 
 
+def test_an_epsilon_that_no_noise_reaches_is_refused() -> None:
+    with pytest.raises(InvalidInputError, match=r"no noise keeps 1 step within epsilon 0\.05"):
+        find_noise_multiplier(0.05, 1e-5, 1.0, 1)
+
+
 def test_networks_that_mix_samples_are_refused() -> None:
     with pytest.raises(InvalidInputError, match="gaze-resnet18 has BatchNorm"):
         train_contribution(
