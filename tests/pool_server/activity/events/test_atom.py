@@ -214,7 +214,7 @@ def test_no_log_holds_the_address_of_a_feed(tmp_path: Path) -> None:
             assert reader.get(FEED, params={"token": secret}).status_code == 200
             assert reader.get(FEED, params={"token": f"{secret}x"}).status_code == 401
             assert reader.get(FEED, params={"token": secret, "limit": 0}).status_code == 422
-            wait_until(lambda: written.getvalue().count(f'"{FEED}"') >= 3)
+            wait_until(lambda: written.getvalue().count(f"GET {FEED} ") >= 3)
             entries = pool.admin.get("/api/v1/audit").text
     finally:
         root.removeHandler(handler)
