@@ -20,14 +20,8 @@ def whole_file(path: Path, *, mode: int = 0o666) -> Iterator[BinaryIO]:
     The bytes are on disk before the file is renamed, so a reader sees the old file or the new
     one. When the block raises, the old file stays.
 
-    A pipe or a device, such as ``/dev/stdout``, cannot be replaced and is written as it is.
-
     `mode`: permissions, less the umask.
     """
-    if path.exists() and not path.is_file() and not path.is_dir():
-        with path.open("wb") as file:
-            yield file
-        return
     temporary = path.with_name(f".{path.name[:40]}.{secrets.token_hex(6)}.partial")
     descriptor = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL, mode)
     try:

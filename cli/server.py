@@ -228,6 +228,7 @@ def serve(
     code 2 if the pool cannot run. Warnings do not count.
     """
     from pool_server.logs import set_up_logging
+    from pool_server.operations.configuration import is_local
     from pool_server.operations.maintenance import login_link
     from pool_server.server import run_server
 
@@ -261,9 +262,9 @@ def serve(
         elif not settings.uses_postgresql:
             folder = shlex.quote(str(settings.data_folder))
             invocation.note(f"a new admin token: poolctl admin recover --data {folder}")
-        if settings.host in {"127.0.0.1", "localhost", "::1"}:
+        if is_local(settings.host):
             invocation.note("others reach it behind a proxy here, or with --host 0.0.0.0")
-        elif settings.host in {"0.0.0.0", "::"}:
+        else:
             port = urlsplit(url).port
             invocation.note(f"other machines reach it by this one's name or address, port {port}")
         invocation.note("stop with Ctrl-C")

@@ -17,9 +17,14 @@ Number = Annotated[float, BeforeValidator(lambda value: math.nan if value is Non
 
 def write_json(path: Path, content: Any, *, mode: int = 0o666) -> None:
     """Write plain data, indented, as a whole file; `mode`: permissions, less the umask."""
+    write_whole(path, json_bytes(content), mode=mode)
+
+
+def json_bytes(content: Any) -> bytes:
+    """Return plain data as indented UTF-8, for reports that may go to a pipe, too."""
     text = json.dumps(plain(content), indent=2, ensure_ascii=False, allow_nan=False)
     # File names that are no UTF-8 have lone surrogates, which JSON can escape.
-    write_whole(path, (text + "\n").encode(errors="backslashreplace"), mode=mode)
+    return (text + "\n").encode(errors="backslashreplace")
 
 
 def plain(value: Any) -> Any:

@@ -73,9 +73,10 @@ def analyse(
     named = replace(blink_inputs.ANALYSIS_SETTINGS.defaults, labels=SessionLabels(subject, session))
     folder = output or chosen.folder()
     chosen.require_own_folder(folder)
-    if any(folder.rglob(LOG_NAME)):
-        invocation.warn(f"{folder} has a review, which holds only while the results stay the same")
     analysis = replace(blink_inputs.ANALYSIS_SETTINGS.take(values, named), outputs=files.names)
+    names = analysis.labels.names(has_trials=trials is not None)
+    if (folder / names.path("review") / LOG_NAME).exists():
+        invocation.warn(f"{folder} has a review, which holds only while the results stay the same")
     sessions = blink_inputs.run_input(
         invocation,
         chosen,

@@ -22,9 +22,9 @@ def findings_table(
 ) -> TableText:
     """Write the report, refuse errors, and return a table of the warnings."""
     if report_file is not None:
-        from site_agent.plain_json import write_json
+        from site_agent.plain_json import json_bytes
 
-        write_json(report_file, {"findings": findings})
+        report_file.write_bytes(json_bytes({"findings": findings}))
     bad = [finding for finding in findings if strict or finding.severity == "error"]
     kinds = _by_kind(findings)
     if bad:

@@ -74,6 +74,11 @@ class SettingsOptions(Generic[S]):
                 given[name] = value
         return with_values(settings, given, self.leave_out)
 
+    def choose(self, values: dict[str, Any], base: S | None) -> tuple[S, list[str]]:
+        """Do as `take`, and return the words that give these settings again, too."""
+        chosen = self.take(values, base)
+        return chosen, self.repeated(chosen, base)
+
     def reply(self) -> Reply:
         """Return all settings with their explanations, as a settings file has them."""
         text = settings_toml(self.defaults, self.leave_out)

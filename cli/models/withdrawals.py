@@ -185,7 +185,7 @@ def _check_reply(
     invocation: Invocation, files: "Sequence[LocalFile]", report_file: Path | None, *, named: bool
 ) -> Reply:
     """Ask about files, named or cached ones, and print that none is affected."""
-    from site_agent.plain_json import write_json
+    from site_agent.plain_json import json_bytes
     from site_agent.pool.cache import ModelCache
     from site_agent.pool.restrictions import check_files
 
@@ -193,7 +193,7 @@ def _check_reply(
         found = check_files(pool.withdrawals, files)
     items = [_item(each) for each in found]
     if report_file is not None:
-        write_json(report_file, {"items": items})
+        report_file.write_bytes(json_bytes({"items": items}))
     if found:
         cached = {} if named else {entry.digest: entry for entry in ModelCache().entries()}
         lines, names = [], []

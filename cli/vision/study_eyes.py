@@ -168,8 +168,8 @@ def study_gaze(
     from site_agent.studies import kinds
 
     base = make_settings(preset=preset, quick=quick)
-    chosen = GAZE_SETTINGS.take(settings, base)
-    more = ["--tune"] * tune + ["--preset", preset, *GAZE_SETTINGS.repeated(chosen, base)]
+    chosen, changed = GAZE_SETTINGS.choose(settings, base)
+    more = ["--tune"] * tune + ["--preset", preset, *changed]
     kind = kinds.GAZE_TUNING if tune else kinds.GAZE
     chosen = for_tuning(chosen) if tune else chosen
     return _hold(invocation, kind, dataset, study, chosen, drawn=drawn, quick=quick, more=more)
@@ -192,9 +192,7 @@ def study_split(
     """
     from site_agent.studies import kinds
 
-    base = split.QUICK if quick else split.SplitStudySettings()
-    chosen = SPLIT_SETTINGS.take(settings, base)
-    more = SPLIT_SETTINGS.repeated(chosen, base)
+    chosen, more = SPLIT_SETTINGS.choose(settings, split.QUICK if quick else None)
     return _hold(
         invocation, kinds.SPLIT, dataset, study, chosen, drawn=drawn, quick=quick, more=more
     )
@@ -218,9 +216,7 @@ def study_cross_encoder(
     """
     from site_agent.studies import kinds
 
-    base = cross_encoder.QUICK if quick else cross_encoder.CrossEncoderStudySettings()
-    chosen = CROSS_ENCODER_SETTINGS.take(settings, base)
-    more = CROSS_ENCODER_SETTINGS.repeated(chosen, base)
+    chosen, more = CROSS_ENCODER_SETTINGS.choose(settings, cross_encoder.QUICK if quick else None)
     kind = kinds.CROSS_ENCODER
     return _hold(invocation, kind, dataset, study, chosen, drawn=drawn, quick=quick, more=more)
 
@@ -243,8 +239,7 @@ def study_privacy(
     from site_agent.studies.privacy.conducting import conduct_privacy_study
 
     data_or_drawn(dataset, drawn)
-    base = privacy.QUICK if quick else privacy.PrivacySettings()
-    chosen = PRIVACY_SETTINGS.take(settings, base)
+    chosen, more = PRIVACY_SETTINGS.choose(settings, privacy.QUICK if quick else None)
     data = None if dataset is None else open_gaze_data(dataset)
     if study.dry_run:
         summary = (
@@ -252,7 +247,6 @@ def study_privacy(
             f"{chosen.seeds} seeds, and attack 4 leaks and {len(chosen.sweep)} sums"
         )
         return Reply({"settings": chosen}, [summary], [str(study.output)])
-    more = PRIVACY_SETTINGS.repeated(chosen, base)
     repeat = repeat_words("privacy", dataset, quick=quick, more=more)
     with conducted(invocation, study, repeat) as conduct:
         done = conduct_privacy_study(study.output, data, chosen, conduct)
@@ -327,8 +321,7 @@ def study_egocentric(
     from site_agent.studies.egocentric import conducting
 
     data_or_drawn(dataset, drawn, name="CLIPS")
-    base = egocentric.QUICK if quick else egocentric.EgocentricStudySettings()
-    chosen = EGOCENTRIC_SETTINGS.take(settings, base)
+    chosen, more = EGOCENTRIC_SETTINGS.choose(settings, egocentric.QUICK if quick else None)
     data = None if dataset is None else open_egocentric(dataset)
     worlds = egocentric.worlds_of(chosen, data)
     if study.dry_run:
@@ -336,7 +329,6 @@ def study_egocentric(
         summary = f"would choose rates by {len(planned)} runs, and compare in {', '.join(worlds)}"
         rows = [[run.world, run.method, f"{run.rate:g}"] for run in planned]
         return plan_reply(planned, ["world", "method", "learning rate"], rows, summary)
-    more = EGOCENTRIC_SETTINGS.repeated(chosen, base)
     repeat = repeat_words("egocentric", dataset, quick=quick, more=more)
     with conducted(invocation, study, repeat) as conduct:
         done = conducting.conduct_egocentric_study(study.output, data, chosen, conduct)

@@ -121,14 +121,14 @@ def _folder(settings: pool_settings.PoolSettings) -> Iterator[Finding]:
 
 
 def _network(settings: pool_settings.PoolSettings) -> Iterator[Finding]:
-    if not _is_local(settings.host) and not settings.trusted_proxies:
+    if not is_local(settings.host) and not settings.trusted_proxies:
         yield _warning(
             "host",
             f"the pool listens on {settings.host} without encryption, and tokens travel with "
             "every request; let it listen on 127.0.0.1 behind a reverse proxy that speaks TLS, "
             "and name that one in trusted_proxies",
         )
-    if _is_local(settings.host) and settings.uses_postgresql and not settings.trusted_proxies:
+    if is_local(settings.host) and settings.uses_postgresql and not settings.trusted_proxies:
         yield _warning(
             "trusted_proxies",
             "no reverse proxy is named: behind one, all requests seem to come from it, and one "
@@ -136,7 +136,7 @@ def _network(settings: pool_settings.PoolSettings) -> Iterator[Finding]:
         )
     for field in ("s3_endpoint_url", "s3_public_endpoint_url"):
         address = urlsplit(getattr(settings, field))
-        if address.scheme == "http" and not _is_local(address.hostname or ""):
+        if address.scheme == "http" and not is_local(address.hostname or ""):
             yield _warning(field, "model files travel without encryption; use https")
 
 
@@ -144,7 +144,7 @@ def _database(settings: pool_settings.PoolSettings) -> Iterator[Finding]:
     if settings.uses_postgresql:
         url = settings.engine_url
         encrypted = {"require", "verify-ca", "verify-full"}
-        if not _is_local(url.host or "localhost") and url.query.get("sslmode") not in encrypted:
+        if not is_local(url.host or "localhost") and url.query.get("sslmode") not in encrypted:
             yield _warning(
                 "database_url",
                 "the database is on another machine; add ?sslmode=verify-full to its address",
@@ -183,7 +183,8 @@ def _storage(settings: pool_settings.PoolSettings) -> Iterator[Finding]:
         yield _problem("storage", f"{error.message}{hint}")
 
 
-def _is_local(host: str) -> bool:
+def is_local(host: str) -> bool:
+    """Return whether only this machine reaches an address to listen on."""
     if host in {"localhost", ""}:
         return host == "localhost"
     try:

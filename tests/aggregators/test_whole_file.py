@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import resource
-import threading
 from pathlib import Path
 
 import pytest
@@ -27,14 +25,3 @@ def test_where_there_is_no_room_file_and_size_are_named(tmp_path: Path) -> None:
     assert no.value.filename == str(path)
     assert [each.name for each in tmp_path.iterdir()] == ["merged.dat"]
     assert path.read_bytes() == b"old"
-
-
-def test_a_pipe_is_written_and_stays_one(tmp_path: Path) -> None:
-    pipe, found = tmp_path / "pipe", []
-    os.mkfifo(pipe)
-    reader = threading.Thread(target=lambda: found.append(pipe.read_bytes()))
-    reader.start()
-    write_whole(pipe, "all of it")
-    reader.join(20)
-    assert found == [b"all of it"]
-    assert pipe.is_fifo()

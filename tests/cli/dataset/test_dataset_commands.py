@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -104,6 +106,23 @@ def test_measures_and_pictures(
     data = poolctl(*words, "--json").data
     assert data["pages"] == [str(sheet), str(tmp_path / "sheet-2.png")]
     assert sheet.read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_report_goes_into_a_pipe_or_through_a_link(
+    faces: Path, tmp_path: Path, poolctl: Run
+) -> None:
+    pipe, found = tmp_path / "pipe", []
+    os.mkfifo(pipe)
+    reader = threading.Thread(target=lambda: found.append(json.loads(pipe.read_bytes())))
+    reader.start()
+    assert poolctl("dataset", "check", faces, "--report", pipe).code == 0
+    reader.join(20)
+    link = tmp_path / "link.json"
+    link.symlink_to(tmp_path / "kept.json")
+    assert poolctl("dataset", "check", faces, "--report", link).code == 0
+    assert [json.loads((tmp_path / "kept.json").read_bytes())] == found
+    assert pipe.is_fifo()
+    assert link.is_symlink()
 
 
 def test_what_is_wrong_goes_to_a_report(faces: Path, tmp_path: Path, poolctl: Run) -> None:
