@@ -22,6 +22,7 @@ from pool_server.database.engine import Database, write_with_retry
 from pool_server.database.schema import SchemaChange, require_newest_schema, upgrade_database
 from pool_server.http import error_responses, metrics, middleware, rate_limits, session
 from pool_server.http.error_responses import USUAL_RESPONSES, install_error_handlers
+from pool_server.http.paths import API_PREFIX
 from pool_server.jobs.background import sweep_in_background
 from pool_server.lineage import withdrawals
 from pool_server.merges.running import merge_in_background, recover_merges
@@ -35,7 +36,6 @@ from pool_server.storage import open_storage
 from pool_server.transfers.check_slots import CheckSlots
 from pool_server.transfers.service import recover_uploads, sweep_uploads
 
-API_PREFIX = "/api/v1"
 ROUTERS: tuple[APIRouter, ...] = (
     registry.router,
     pictures.router,

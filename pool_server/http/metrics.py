@@ -27,6 +27,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from pool_server.database.engine import Database
 from pool_server.database.records import MergeJobRecord, UploadRecord, kept_files
 from pool_server.errors import PoolError
+from pool_server.http.paths import API_PREFIX
 from pool_server.storage import Storage
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
@@ -102,12 +103,15 @@ class PoolMetrics:
 
 
 def route_of(scope: Mapping[str, Any]) -> str:
-    """Return the template of the route that took a request, with the prefix of its router."""
+    """Return the full template of the route that handled a request, from a fixed set of labels.
+
+    `scope["route"].path` lacks the prefix of the API's router, which is the only one.
+    """
     template = getattr(scope.get("route"), "path", None)
     if template is None:
         return UNKNOWN_ROUTE
-    segments, known = scope["path"].split("/"), template.count("/")
-    return "/".join(segments[: len(segments) - known]) + str(template)
+    prefix = API_PREFIX if scope["path"].startswith(f"{API_PREFIX}/") else ""
+    return f"{prefix}{template}"
 
 
 def _answers(storage: Storage) -> bool:

@@ -16,6 +16,7 @@ from pool_server import errors
 from pool_server.database.engine import MOST_ATTEMPTS, pause_s
 from pool_server.http.error_responses import error_text, respond_to_pool_error
 from pool_server.http.metrics import PoolMetrics, route_of
+from pool_server.http.paths import HEALTH_PATHS, OPEN_PATHS, is_streamed
 from pool_server.http.rate_limits import rate_limit_key
 from pool_server.http.session import Traffic
 from pool_server.logs import request_id
@@ -23,8 +24,6 @@ from pool_server.logs import request_id
 log = logging.getLogger("pool_server.requests")
 
 _REQUEST_ID = re.compile(r"^[A-Za-z0-9._-]{1,64}$")
-_PART_PATH = re.compile(r"^(?:/api/v1)?/uploads/[0-9a-f]{32}/parts/[0-9]{1,6}$")
-HEALTH_PATHS = frozenset({"/healthz", "/readyz"})
 # The escape of a high surrogate without a low one after it, or of a low one without a high one.
 _HALF_PAIR = re.compile(
     rb"\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])"
@@ -35,7 +34,6 @@ MOST_ANONYMOUS_BYTES = 16 * 1024
 # Pydantic describes every unknown name of an object before anything can refuse them.
 MOST_MEMBERS = 20_000
 _MEMBER = re.compile(rb'(?<!\\)"\s*:')
-_OPEN_PATHS = frozenset({"/api/v1/invitations/accept"})
 # How much of a refused body is read away, so that a client that is still sending gets to read
 # the answer instead of a broken connection.
 DRAIN_BYTES = 64 * 1024 * 1024
@@ -79,12 +77,12 @@ class RequestContext:
 
     def _limit(self, scope: Scope) -> int | None:
         """Return the most bytes of a body; parts have a limit of their own, by upload."""
-        if scope["method"] == "PUT" and _PART_PATH.fullmatch(scope["path"]):
+        if is_streamed(scope):
             return None
         names = {name for name, _ in scope["headers"]}
         # Programs say who they are by a token, browsers by a cookie.
         shown = b"authorization" if scope["path"].startswith("/api/") else b"cookie"
-        is_anonymous = scope["path"] in _OPEN_PATHS or shown not in names
+        is_anonymous = scope["path"] in OPEN_PATHS or shown not in names
         return (
             min(MOST_ANONYMOUS_BYTES, self.max_request_bytes)
             if is_anonymous

@@ -15,10 +15,10 @@ from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
 from pool_server.http.identity import ADMITTED, Caller
+from pool_server.http.paths import API_PREFIX
 from pool_server.registry.service import NAMED
 from pool_server.wire.errors import ErrorBody, ErrorResponse
 
-API_PREFIX = "/api/v1"
 # What a page's own request says of itself and the API's must not, for example of its body.
 _KEPT_HEADERS = frozenset({b"host", b"user-agent", b"range", b"if-range", b"if-none-match"})
 _OF_THE_PAGE = ("path_params", "route", "endpoint", "router")

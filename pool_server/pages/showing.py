@@ -20,6 +20,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from pool_server.errors import MissingError, NotAllowedError, PoolError, RefusedError
 from pool_server.http.error_responses import error_response, error_text, request_id_of
+from pool_server.http.paths import is_streamed
 from pool_server.http.session import server_parts
 from pool_server.pages import pool_api, rendering, words
 from pool_server.pages.visitor import (
@@ -257,11 +258,13 @@ class Form:
 
 
 async def read_form(request: Request) -> Form:
-    """Return the form in a request's body; empty where the body is no form.
+    """Return the form in a request's body; empty if the body is no form, or is streamed.
+
+    A streamed body has no limit, so it must not be read before its sender is known.
 
     Raises `RefusedError`: it has too many fields, or text that is not Unicode.
     """
-    if not request.headers.get("content-type", "").startswith(_FORM):
+    if is_streamed(request.scope) or not request.headers.get("content-type", "").startswith(_FORM):
         return Form({})
     body = await request.body()
     try:
