@@ -1,0 +1,128 @@
+"""Docstrings, messages and names read as a native engineer would write them.
+
+`python -m tests.architecture.test_english [FOLDER ...]` lists the findings.
+"""
+
+import ast
+import re
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PACKAGES = ("aggregators", "pool_server", "site_agent", "cli", "migrations", "tests")
+PATTERNS = {
+    "name the thing instead of a relative clause": re.compile(
+        r"\b(?:what|whatever|who|whoever|whom|whichever|whose|of which)\b", re.IGNORECASE
+    ),
+    "write can, may or must": re.compile(r"\b(?:is|are|was|were) (?:not )?to (?!the\b)[a-z]"),
+    "write 'at least N' or 'at most N'": re.compile(
+        r"\b(?:so|as) (?:many|much|few|often)\b(?! (?:as|that)\b)"
+    ),
+    "write again, next to or with": re.compile(r"\b(?:anew|beside)\b", re.IGNORECASE),
+    "write the usual word": re.compile(
+        r"\b(?:none that|any more|to be had|gone on with|under no name|all the same|in vain)\b"
+    ),
+}
+"""Advice by the pattern it answers."""
+VAGUE_NAMES = frozenset({"found", "given", "taken", "own", "wanted", "words", "done", "each"})
+"""Names that say when a value was obtained, and not what it is."""
+_PROSE_KEYWORDS = frozenset({"help", "hint", "description", "summary", "problem", "message"})
+_CODE = re.compile(r"``.*?``|`[^`]*`|\{[^}]*\}|https?://\S+", re.DOTALL)
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A place that breaks a rule."""
+
+    path: Path
+    line: int
+    advice: str
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.path.relative_to(ROOT)}:{self.line}: {self.advice}: {self.text}"
+
+
+def list_sources(*folders: str) -> Iterator[Path]:
+    """Yield the Python files of the project's folders."""
+    for folder in folders or PACKAGES:
+        yield from sorted((ROOT / folder).rglob("*.py"))
+
+
+def find_prose(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """Yield line and text of docstrings, field descriptions, help texts and error messages."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+            yield from _texts(node.value)
+        elif isinstance(node, ast.Call):
+            for keyword in node.keywords:
+                if keyword.arg in _PROSE_KEYWORDS:
+                    yield from _texts(keyword.value)
+        elif isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call):
+            for argument in node.exc.args:
+                yield from _texts(argument)
+
+
+def _texts(node: ast.AST) -> Iterator[tuple[int, str]]:
+    for part in ast.walk(node):
+        if isinstance(part, ast.Constant) and isinstance(part.value, str):
+            yield part.lineno, part.value
+
+
+def find_assigned_names(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """Yield line and name of variables, parameters and fields."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            yield node.lineno, node.id
+        elif isinstance(node, ast.arg):
+            yield node.lineno, node.arg
+
+
+def check_file(path: Path) -> Iterator[Finding]:
+    """Yield the findings of a file."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    for line, text in find_prose(tree):
+        prose = _CODE.sub("X", text)
+        for advice, pattern in PATTERNS.items():
+            for match in pattern.finditer(prose):
+                start, end = max(match.start() - 30, 0), match.end() + 30
+                excerpt = " ".join(prose[start:end].split())
+                yield Finding(path, line + prose[: match.start()].count("\n"), advice, excerpt)
+    for line, name in find_assigned_names(tree):
+        if name in VAGUE_NAMES:
+            yield Finding(path, line, "name the noun of the domain", name)
+
+
+CLEAN: tuple[str, ...] = ()
+"""Packages without findings."""
+
+
+@pytest.mark.parametrize("package", CLEAN)
+def test_prose_and_names_follow_the_house_style(package: str) -> None:
+    findings = [
+        str(finding)
+        for path in list_sources(package)
+        if path != Path(__file__)
+        for finding in check_file(path)
+    ]
+    assert findings == []
+
+
+def main() -> None:
+    findings = [
+        finding
+        for path in list_sources(*sys.argv[1:])
+        if path != Path(__file__)
+        for finding in check_file(path)
+    ]
+    for finding in findings:
+        print(finding)
+    print(f"{len(findings)} findings")
+
+
+if __name__ == "__main__":
+    main()
