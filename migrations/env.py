@@ -1,13 +1,13 @@
 """Run Alembic over the connection that the server hands it.
 
-There is no configuration file: `pool_server.database.schema.migration_settings` makes what is
-needed, so that it works from an installed wheel. To write the next revision::
+There is no configuration file: `pool_server.database.schema.migration_settings` builds Alembic's
+settings, so migrations run from an installed wheel. To write the next revision::
 
     from alembic import command
     from pool_server.database.engine import Database
     from pool_server.database.schema import migration_settings
     with Database.open(settings).engine.connect() as connection:
-        command.revision(migration_settings(connection), "what it does", autogenerate=True)
+        command.revision(migration_settings(connection), "summary of the change", autogenerate=True)
 """
 
 from alembic import context

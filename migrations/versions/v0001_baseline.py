@@ -1,11 +1,11 @@
 """The tables of the pool
 
-Until the first release this baseline makes the tables from the records. At the release it is to
+Until the first release this baseline makes the tables from the records. At the release it must
 be written out (Alembic's autogenerate does that), so that later changes of the records do not
 change it.
 
-What a version is found by is gathered by the view ``search_sources`` and kept in the table
-``search_entries`` by triggers on all tables that the view reads. A later revision that changes
+The view ``search_sources`` gathers the searchable text of a version; triggers on all tables that
+it reads keep the table ``search_entries`` up to date. A later revision that changes
 one of those tables drops the view and the triggers first and creates them again.
 
 On SQLite two full-text indexes read the entries: ``search_terms`` for whole terms,
