@@ -4,11 +4,10 @@ import os
 import sys
 from typing import Annotated, Any
 
-from cli.admin.tokens import role_words
+from cli.admin.people import role_words
 from cli.frame.errors import UsageError
 from cli.frame.options import Argument, Option, command, group
 from cli.frame.output import Invocation, Reply, TableText
-from site_agent.errors import NotLoggedInError
 from site_agent.pool import profiles
 
 app = group("Log in, log out, show who you are.")
@@ -19,120 +18,69 @@ app = group("Log in, log out, show who you are.")
     "login",
     "auth login http://127.0.0.1:8710",
     "auth login https://pool.example.org --profile work --token-stdin < token.txt",
+    "auth login https://pool.example.org --name ada",
 )
 def login(
     invocation: Invocation,
     url: Annotated[str, Argument("The pool's address.", "URL")] = "",
+    *,
     token: Annotated[
         str,
         Option("The token; other users of this machine can see it in the process list.", "TOKEN"),
     ] = "",
-    token_stdin: Annotated[bool, Option("Read the token from standard input.")] = False,
-) -> Reply:
-    """Log in to a pool and make it the active one.
-
-    The token comes from --token-stdin, --token, POOL_TOKEN or a prompt, in this order. An admin
-    creates it with 'poolctl admin tokens create'; with an invitation use 'poolctl auth
-    accept-invitation' instead. The token is verified and stored in a file that only you can read.
-    Without --profile the login is stored under the pool's host name.
-    """
-    from site_agent.pool.client import PoolClient
-
-    address = url or os.environ.get("POOL_ENDPOINT", "") or profiles.load_profile().endpoint
-    if not address:
-        raise UsageError("no pool given; give its address, for example http://127.0.0.1:8710")
-    endpoint = profiles.normalise_endpoint(address)
-    secret = _token(token, from_stdin=token_stdin, endpoint=endpoint)
-    with PoolClient(endpoint, secret) as pool:
-        try:
-            identity = pool.whoami()
-        except NotLoggedInError as error:
-            raise NotLoggedInError(
-                f"{endpoint} does not accept this token: {error}",
-                hint="was it copied whole, is it a token of this pool? An admin makes a new one: "
-                "poolctl admin tokens create SITE NAME",
-                code=error.code,
-            ) from error
-    name = invocation.profile or profiles.host_of(endpoint)
-    profiles.store_profile(profiles.Profile(name, endpoint, secret))
-    data = {"profile": name, "pool": endpoint, **identity.model_dump(mode="json")}
-    text = f"logged in to {endpoint} as {identity.site}/{identity.token_name} ({identity.role})"
-    return Reply(data, f"{text}; profile {name}", [name])
-
-
-@command(
-    app,
-    "accept-invitation",
-    "auth accept-invitation https://pool.example.org --name ada",
-    "auth accept-invitation https://pool.example.org --name ada --invitation-stdin < file",
-)
-def accept(
-    invocation: Invocation,
-    url: Annotated[str, Argument("The pool's address.", "URL")],
-    *,
-    name: Annotated[str, Option("Your user name at the site.", "NAME")],
-    display_name: Annotated[str, Option("Your full name.")] = "",
+    token_stdin: Annotated[
+        bool, Option("Read the token or invitation from standard input.")
+    ] = False,
+    name: Annotated[str, Option("With an invitation: your user name at the site.", "NAME")] = "",
+    display_name: Annotated[str, Option("With an invitation: your full name.")] = "",
     email: Annotated[
         str | None, Option("Your e-mail address. Default: the one in the invitation.")
     ] = None,
     token_name: Annotated[
         str, Option("A name for your first token. Default: your user name.", "NAME")
     ] = "",
-    invitation_stdin: Annotated[bool, Option("Read the invitation from standard input.")] = False,
 ) -> Reply:
-    """Become a user of the site that invited you, and log in.
+    """Log in to a pool and make it the active one, with a token or an invitation.
 
-    The command asks for the invitation, which begins with invite_, or reads it from standard input.
-    An invitation works once. Your token is stored in a file that only you can read.
+    The token comes from --token-stdin, --token, POOL_TOKEN or a prompt, in this order. An admin
+    creates it with 'poolctl admin people token'. An invitation begins with invite_ and works once:
+    it makes you a user of the site, with the user name of --name. The token is verified and stored
+    in a file that only you can read. Without --profile the login is stored under the pool's host
+    name.
     """
-    from site_agent.pool.resources.administration import accept_invitation
+    from site_agent.pool.joining import Newcomer, join
 
-    endpoint = profiles.normalise_endpoint(url)
-    secret = _invitation(from_stdin=invitation_stdin, endpoint=endpoint)
-    token = accept_invitation(
-        endpoint,
-        secret,
-        name,
-        display_name=display_name,
-        email=email,
-        token_name=token_name or None,
+    address = url or os.environ.get("POOL_ENDPOINT", "") or profiles.load_profile().endpoint
+    if not address:
+        raise UsageError("no pool given; give its address, for example http://127.0.0.1:8710")
+    endpoint = profiles.normalise_endpoint(address)
+    # A newcomer has no token yet: that of the environment is another one.
+    known = token or ("" if name else os.environ.get("POOL_TOKEN", ""))
+    secret = _read_secret(known, from_stdin=token_stdin, endpoint=endpoint)
+    newcomer = Newcomer(name, display_name, email, token_name) if name else None
+    login = join(endpoint, secret, newcomer, profile=invocation.profile)
+    data = {"profile": login.profile, "pool": endpoint, **login.facts}
+    text = (
+        f"logged in to {endpoint} as {login.facts['site']}/{login.token_name} "
+        f"({login.facts['role']}); profile {login.profile}"
     )
-    profile = invocation.profile or profiles.host_of(endpoint)
-    profiles.store_profile(profiles.Profile(profile, endpoint, token.secret))
-    kept = token.model_dump(mode="json", exclude={"secret"})
-    data = {"profile": profile, "pool": endpoint, **kept}
-    text = f"welcome to {token.site}, {name}: logged in to {endpoint} ({token.role})"
-    return Reply(data, f"{text}; profile {profile}", [profile])
+    return Reply(data, f"welcome, {name}: {text}" if name else text, [login.profile])
 
 
-def _token(option: str, *, from_stdin: bool, endpoint: str) -> str:
+def _read_secret(known: str, *, from_stdin: bool, endpoint: str) -> str:
     if from_stdin:
         secret = sys.stdin.readline()
-    elif option or os.environ.get("POOL_TOKEN"):
-        secret = option or os.environ["POOL_TOKEN"]
+    elif known:
+        secret = known
     elif sys.stdin.isatty():
         from getpass import getpass
 
-        secret = getpass(f"Token for {endpoint}: ", stream=sys.stderr)
+        secret = getpass(f"Token or invitation for {endpoint}: ", stream=sys.stderr)
     else:
         raise UsageError("no token: give it with --token-stdin, or in the variable POOL_TOKEN")
-    return _clean(secret, "token")
-
-
-def _invitation(*, from_stdin: bool, endpoint: str) -> str:
-    if from_stdin:
-        return _clean(sys.stdin.readline(), "invitation")
-    if not sys.stdin.isatty():
-        raise UsageError("no invitation: give it with --invitation-stdin")
-    from getpass import getpass
-
-    return _clean(getpass(f"Invitation to {endpoint}: ", stream=sys.stderr), "invitation")
-
-
-def _clean(text: str, what: str) -> str:
-    secret = text.strip()
+    secret = secret.strip()
     if not secret or not secret.isascii() or not secret.isprintable() or " " in secret:
-        raise UsageError(f"the {what} is empty or has invalid characters")
+        raise UsageError("the token is empty or has invalid characters")
     return secret
 
 
@@ -140,7 +88,7 @@ def _clean(text: str, what: str) -> str:
 def logout(invocation: Invocation) -> Reply:
     """Delete the stored token of a profile. The pool still accepts it.
 
-    To invalidate the token itself, an admin runs 'poolctl admin tokens revoke'.
+    To invalidate the token itself, an admin runs 'poolctl admin people revoke'.
     """
     name = profiles.load_profile(invocation.profile or None).name
     was_there = profiles.forget_token(name)
@@ -174,7 +122,7 @@ def switch(
         data = {"profile": profile.name, "pool": profile.endpoint}
         return Reply(data, f"now using {profile.name} ({profile.endpoint})", [profile.name])
     names, active = profiles.profile_names()
-    stored = [profiles.load_profile(each) for each in names]
+    stored = [profiles.load_profile(stored_name) for stored_name in names]
     rows = [
         [
             "*" if profile.name == active else "",

@@ -207,7 +207,7 @@ def _register(shell: Shell, sites: Sequence[str]) -> None:
     shell.run(login, "admin", stdin=shell.admin_token)
     for site in sites:
         shell.run(f"admin sites create {site}", "admin")
-        made = shell.run(f"admin tokens create {site} quickstart", "admin")
+        made = shell.run(f"admin people token {site} quickstart", "admin")
         shell.run(login, site, stdin=made["secret"])
 
 

@@ -334,7 +334,7 @@ def recover(invocation: Invocation, *, database: DatabaseOptions) -> Reply:
     ]
     invocation.note("log in with it: poolctl auth login URL")
     invocation.note(
-        "then revoke the lost token: poolctl admin tokens ls, poolctl admin tokens revoke"
+        "then revoke the lost token: poolctl admin people ls tokens, poolctl admin people revoke"
     )
     return Reply(
         {"database": settings.database_place, "token": made},

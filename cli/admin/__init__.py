@@ -1,14 +1,18 @@
 """``poolctl admin``: manage a pool, its sites and its people."""
 
-from typing import Annotated, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cli import server
-from cli.admin import storage, tokens, users
-from cli.admin.tokens import day
+from cli.admin import people, storage
+from cli.admin.people import day
 from cli.frame.addresses import SIZE_UNITS, read_quantity, size_words
 from cli.frame.errors import UsageError
 from cli.frame.options import Argument, DryRunOption, Option, UndoOption, YesOption, command, group
 from cli.frame.output import Invocation, Reply, listing
+
+if TYPE_CHECKING:
+    from pool_server.wire.people import SiteUsage
 
 # ``poolctl admin sites``.
 sites_app = group("List, create, change, suspend sites (admin).")
@@ -16,10 +20,18 @@ sites_app = group("List, create, change, suspend sites (admin).")
 SiteArgument = Annotated[str, Argument("As 'poolctl admin sites ls' shows it.", "SITE")]
 
 
-@command(sites_app, "ls", "admin sites ls")
-def ls(invocation: Invocation) -> Reply:
+@command(sites_app, "ls", "admin sites ls", "admin sites ls --usage")
+def ls(
+    invocation: Invocation,
+    *,
+    usage: Annotated[
+        bool, Option("Show storage, users and tokens: of your site; pool admins see all.")
+    ] = False,
+) -> Reply:
     """List the sites of the pool."""
     with invocation.pool() as pool:
+        if usage:
+            return _list_usage(pool.sites.usage())
         sites = pool.sites.list()
     return listing(
         sites,
@@ -33,6 +45,28 @@ def ls(invocation: Invocation) -> Reply:
         ],
         keep=("state", "name", "contact"),
         empty="no sites yet",
+    )
+
+
+def _list_usage(usages: "Sequence[SiteUsage]") -> Reply:
+    columns = ["site", "models", "versions", "size", "uploading", "quota"]
+    columns += ["users", "tokens", "last used", "state"]
+    return listing(
+        usages,
+        columns,
+        lambda usage: [
+            usage.site,
+            str(usage.models),
+            str(usage.versions),
+            size_words(usage.size_bytes),
+            size_words(usage.uploading_bytes) if usage.uploading_bytes else "",
+            "no limit" if usage.quota_bytes is None else size_words(usage.quota_bytes),
+            str(usage.users),
+            str(usage.tokens),
+            day(usage.last_used_at) or "never",
+            "suspended" if usage.suspended else "",
+        ],
+        keep=("state", "size", "quota", "versions", "models"),
     )
 
 
@@ -59,8 +93,8 @@ def create(
         )
     text = (
         f"created site {site.name}; let its people in with: "
-        f"poolctl admin invitations create {site.name}, "
-        f"or its machines with: poolctl admin tokens create {site.name} NAME"
+        f"poolctl admin people invite {site.name}, "
+        f"or its machines with: poolctl admin people token {site.name} NAME"
     )
     return Reply(site, text, [site.name])
 
@@ -86,8 +120,8 @@ def change(
 
     A lower quota deletes nothing; it only refuses new files.
     """
-    given: dict[str, Any] = {"display_name": display_name, "contact": contact}
-    changes = {field: value for field, value in given.items() if value is not None}
+    fields: dict[str, Any] = {"display_name": display_name, "contact": contact}
+    changes = {field: value for field, value in fields.items() if value is not None}
     if quota is not None:
         limit = None if quota == "none" else int(read_quantity(quota, SIZE_UNITS, "--quota"))
         changes["quota_bytes"] = limit
@@ -127,47 +161,8 @@ def suspend(
     return Reply(site, f"suspended site {name}", [name])
 
 
-# ``poolctl admin``, and its command ``usage``.
 app = group("Manage a pool: sites, people, tokens, quotas, backups.")
 app.add_typer(sites_app, name="sites")
-app.add_typer(users.app, name="users")
-app.add_typer(tokens.invitations_app, name="invitations")
-app.add_typer(tokens.app, name="tokens")
-app.add_typer(tokens.roles_app)
+app.add_typer(people.app, name="people")
 app.add_typer(storage.app)
 app.add_typer(server.recover_app)
-
-
-@command(app, "usage", "admin usage", "admin usage --json")
-def usage(invocation: Invocation) -> Reply:
-    """Show your site's storage, users and tokens. Pool admins see all sites."""
-    with invocation.pool() as pool:
-        found = pool.sites.usage()
-    return listing(
-        found,
-        [
-            "site",
-            "models",
-            "versions",
-            "size",
-            "uploading",
-            "quota",
-            "users",
-            "tokens",
-            "last used",
-            "state",
-        ],
-        lambda each: [
-            each.site,
-            str(each.models),
-            str(each.versions),
-            size_words(each.size_bytes),
-            size_words(each.uploading_bytes) if each.uploading_bytes else "",
-            "no limit" if each.quota_bytes is None else size_words(each.quota_bytes),
-            str(each.users),
-            str(each.tokens),
-            day(each.last_used_at) or "never",
-            "suspended" if each.suspended else "",
-        ],
-        keep=("state", "size", "quota", "versions", "models"),
-    )

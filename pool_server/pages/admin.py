@@ -301,7 +301,7 @@ async def invite(request: Request, visitor: Anyone) -> Response:
         secret=f"{address}/login?invitation={invitation.secret}",
         explanation=f"Send this link to the person, who becomes {invitation.role} of "
         f"{invitation.site}. It works once, until {invitation.expires_at:%Y-%m-%d}. On the command "
-        f"line: `poolctl auth accept-invitation {address}`.",
+        f"line: `poolctl auth login {address} --name NAME`.",
         next="/admin/people",
     )
 

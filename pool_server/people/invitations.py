@@ -249,7 +249,7 @@ def get_invitation(session: Session, caller: Caller, invitation_id: str) -> Invi
         raise MissingError(
             f"the pool has no invitation {invitation_id!r}",
             code="invitation_not_found",
-            hint="`poolctl admin invitations ls` lists them.",
+            hint="`poolctl admin people ls invitations` lists them.",
         )
     return invitation
 

@@ -241,7 +241,7 @@ def get_user(session: Session, caller: Caller, site: str, name: str) -> UserReco
         raise MissingError(
             f"the pool has no user {site}/{name}",
             code="user_not_found",
-            hint="`poolctl admin users ls` lists them.",
+            hint="`poolctl admin people ls users` lists them.",
         )
     return user
 

@@ -280,7 +280,7 @@ def get_token(session: Session, caller: identity.Caller, token_id: str) -> recor
         raise MissingError(
             f"the pool has no token {token_id!r}",
             code="token_not_found",
-            hint="`poolctl admin tokens ls` lists them.",
+            hint="`poolctl admin people ls tokens` lists them.",
         )
     return token
 

@@ -71,7 +71,7 @@ class PoolProcess:
         """Create a site and log its lab in."""
         folder.mkdir()
         self.admin.poolctl("admin", "sites", "create", site)
-        secret = self.admin.poolctl("admin", "tokens", "create", site, "workstation")["secret"]
+        secret = self.admin.poolctl("admin", "people", "token", site, "workstation")["secret"]
         lab = Lab(folder)
         lab.poolctl("auth", "login", self.url, "--token", secret)
         return lab

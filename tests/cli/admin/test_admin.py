@@ -40,82 +40,82 @@ def test_inviting_somebody_who_comes(
     pool: LivePool, be: Be, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     admin = be(pool.admin_token)
-    words = ("admin", "invitations", "create", "site-a", "--role", "curator")
+    words = ("admin", "people", "invite", "site-a", "--role", "curator")
     made = admin(*words, "--email", "ada@lab.example", "--json").data
     monkeypatch.delenv("POOL_TOKEN")
-    accept = ("auth", "accept-invitation", pool.url, "--name", "ada", "--display-name", "Ada")
+    accept = ("auth", "login", pool.url, "--name", "ada", "--display-name", "Ada")
     assert admin(*accept).code == 2, "nobody can be asked here"
     monkeypatch.setattr("sys.stdin", io.StringIO(made["secret"] + "\n"))
-    shown = admin(*accept, "--token-name", "desk", "--invitation-stdin", "--json")
+    shown = admin(*accept, "--token-name", "desk", "--token-stdin", "--json")
     assert (shown.data["user"], shown.data["role"], shown.data["name"]) == (
         "ada", "curator", "desk",
     )  # fmt: skip
     assert "secret" not in shown.data
     assert "curator, user ada" in admin("auth", "whoami").out, "the new login is kept"
     monkeypatch.setattr("sys.stdin", io.StringIO(made["secret"] + "\n"))
-    again = admin(*accept, "--invitation-stdin", "--json")
+    again = admin(*accept, "--token-stdin", "--json")
     assert (again.code, again.error["code"]) == (3, "forbidden")
     admin = be(pool.admin_token)
-    [invitation] = admin("admin", "invitations", "ls", "--json").data["items"]
+    [invitation] = admin("admin", "people", "ls", "invitations", "--json").data["items"]
     assert invitation["used_by"] == "ada"
     assert made["secret"] not in json.dumps(invitation)
-    assert "site-a/ada" in admin("admin", "users", "ls", "-q").out.split()
+    assert "site-a/ada" in admin("admin", "people", "ls", "users", "-q").out.split()
 
 
 def test_what_a_user_may(pool: LivePool, be: Be, monkeypatch: pytest.MonkeyPatch) -> None:
     admin = be(pool.admin_token)
-    secret = admin("admin", "invitations", "create", "site-b", "-q").out
+    secret = admin("admin", "people", "invite", "site-b", "-q").out
     monkeypatch.setattr("sys.stdin", io.StringIO(secret))
-    admin("auth", "accept-invitation", pool.url, "--name", "bea", "--invitation-stdin")
-    created = admin("admin", "tokens", "create", "site-b", "cluster", "--user", "bea", "-q")
+    admin("auth", "login", pool.url, "--name", "bea", "--token-stdin")
+    created = admin("admin", "people", "token", "site-b", "cluster", "--user", "bea", "-q")
     token = created.out.strip()
     assert (
         "admin (pool)"
-        in admin("admin", "users", "change", "site-b/bea", "--role", "admin", "--pool-wide").out
+        in admin("admin", "people", "change", "site-b/bea", "--role", "admin", "--pool-wide").out
     )
     assert (
         "viewer"
-        in admin("admin", "users", "change", "site-b/bea", "--role", "viewer", "--own-site").out
+        in admin("admin", "people", "change", "site-b/bea", "--role", "viewer", "--own-site").out
     )
     assert be(token)("auth", "whoami", "--json").data["role"] == "viewer"
     admin = be(pool.admin_token)
-    admin("admin", "users", "change", "site-b/bea", "--email", "bea@lab.example")
+    admin("admin", "people", "change", "site-b/bea", "--email", "bea@lab.example")
     [user] = [
         each
-        for each in admin("admin", "users", "ls", "--json").data["items"]
+        for each in admin("admin", "people", "ls", "users", "--json").data["items"]
         if each["name"] == "bea"
     ]
     assert (user["role"], user["email"]) == ("viewer", "bea@lab.example")
-    assert admin("admin", "users", "disable", "site-b/bea").code == 2, "nobody can be asked here"
-    assert admin("admin", "users", "disable", "site-b/bea", "-y").code == 0
+    assert admin("admin", "people", "disable", "site-b/bea").code == 2, "nobody can be asked here"
+    assert admin("admin", "people", "disable", "site-b/bea", "-y").code == 0
     assert be(token)("models", "ls", "--json").error["code"] == "forbidden"
-    assert be(pool.admin_token)("admin", "users", "disable", "site-b/bea", "--undo").code == 0
+    assert be(pool.admin_token)("admin", "people", "disable", "site-b/bea", "--undo").code == 0
     assert be(token)("models", "ls").code == 0
-    assert be(token)("admin", "users", "change", "bea").code == 2, "SITE/USER"
+    assert be(token)("admin", "people", "change", "bea").code == 2, "SITE/USER"
 
 
 def test_shutting_somebody_out(pool: LivePool, be: Be) -> None:
     def come(run: Run, name: str, *words: str) -> str:
-        made = run("admin", "invitations", "create", "site-b", *words, "-q").out.strip()
+        made = run("admin", "people", "invite", "site-b", *words, "-q").out.strip()
         return accept_invitation(pool.url, made, name).secret
 
     site_admin = come(be(pool.admin_token), "eva", "--role", "admin")
     eva = be(site_admin)
-    made = eva("admin", "tokens", "create", "site-b", "eva-laptop", "--role", "admin", "--json")
+    made = eva("admin", "people", "token", "site-b", "eva-laptop", "--role", "admin", "--json")
     laptop, told = made.data["secret"], made.err
     assert "user eva" in told
-    nightly = eva("admin", "tokens", "create", "site-b", "nightly", "--for-machine", "--json").data
+    nightly = eva("admin", "people", "token", "site-b", "nightly", "--for-machine", "--json").data
     assert nightly["user"] is None
-    both = eva("admin", "tokens", "create", "site-b", "x", "--for-machine", "--user", "eva")
+    both = eva("admin", "people", "token", "site-b", "x", "--for-machine", "--user", "eva")
     assert (both.code, "not both" in both.err) == (2, True)
-    open_one = eva("admin", "invitations", "create", "site-b", "--json").data
+    open_one = eva("admin", "people", "invite", "site-b", "--json").data
     invitation_id = open_one["invitation_id"]
     come(eva, "finn")
-    ls = be(pool.admin_token)("admin", "tokens", "ls", "--json").data["items"]
+    ls = be(pool.admin_token)("admin", "people", "ls", "tokens", "--json").data["items"]
     assert {t["name"] for t in ls if t["made_by"] == "site-b/eva"} == {"eva-laptop", "nightly"}
 
     admin = be(pool.admin_token)
-    disable = ("admin", "users", "disable", "site-b/eva")
+    disable = ("admin", "people", "disable", "site-b/eva")
     tried = admin(*disable, "--dry-run").out
     assert "would disable" in tried
     assert be(laptop)("models", "ls").code == 0, "nothing was done yet"
@@ -124,13 +124,13 @@ def test_shutting_somebody_out(pool: LivePool, be: Be) -> None:
         _, tokens, invitations, *_ = said.splitlines()
         assert set(tokens.split(": ")[1].split(", ")) == {"site-b/eva", "site-b/eva-laptop"}
         assert invitations.endswith(f": {invitation_id}")
-        assert f"poolctl admin tokens revoke {nightly['token_id']}" in said
-        assert "let in: site-b/finn" in said
+        assert f"poolctl admin people revoke {nightly['token_id']}" in said
+        assert "by invitation of site-b/eva: site-b/finn" in said
     for token in (site_admin, laptop):
         assert be(token)("models", "ls", "--json").error["code"] == "forbidden"
     assert be(nightly["secret"])("models", "ls").code == 0
     admin = be(pool.admin_token)
-    assert admin("admin", "tokens", "revoke", nightly["token_id"], "-y").code == 0
+    assert admin("admin", "people", "revoke", nightly["token_id"], "-y").code == 0
     data = admin(*disable, "-y", "--json").data
     assert data["disabled_at"] is not None
     assert [each["invitation_id"] for each in data["refused"]["invitations"]] == [invitation_id]
@@ -139,23 +139,25 @@ def test_shutting_somebody_out(pool: LivePool, be: Be) -> None:
 
 def test_a_narrowed_token(pool: LivePool, be: Be) -> None:
     admin = be(pool.admin_token)
-    words = ("admin", "tokens", "create", "site-a", "reading", "--scope", "models:read")
+    words = ("admin", "people", "token", "site-a", "reading", "--scope", "models:read")
     narrowed = be(admin(*words, "-q").out.strip())
     assert narrowed("models", "ls").code == 0
     assert "only models:read" in narrowed("auth", "whoami").out
     refused = narrowed("rounds", "ls", "--json")
     assert refused.code == 3
     assert "rounds" in refused.error["message"]
-    assert "models:read" in narrowed("admin", "roles").out
+    assert "models:read" in narrowed("admin", "people", "ls", "roles").out
 
 
 def test_sites_that_are_changed_limited_and_suspended(pool: LivePool, be: Be) -> None:
     admin = be(pool.admin_token)
     admin("admin", "sites", "create", "site-q", "--quota", "1.5GB")
     assert admin("admin", "sites", "change", "site-q", "--contact", "room 3").code == 0
-    token = admin("admin", "tokens", "create", "site-q", "desk", "-q").out.strip()
+    token = admin("admin", "people", "token", "site-q", "desk", "-q").out.strip()
     [usage] = [
-        each for each in admin("admin", "usage", "--json").data["items"] if each["site"] == "site-q"
+        each
+        for each in admin("admin", "sites", "ls", "--usage", "--json").data["items"]
+        if each["site"] == "site-q"
     ]
     assert (usage["quota_bytes"], usage["tokens"]) == (1_500_000_000, 1)
     assert admin("admin", "sites", "change", "site-q", "--quota", "2MB").code == 0

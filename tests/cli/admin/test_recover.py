@@ -41,7 +41,7 @@ def test_an_admin_who_lost_every_token_gets_in_again(
             connection.execute("UPDATE tokens SET name = 'lost' WHERE name = ?", [made["name"]])
         shown = poolctl("admin", "recover", "--config", config)
         assert "shown this once" in shown.out
-        assert "poolctl admin tokens revoke" in shown.err
+        assert "poolctl admin people revoke" in shown.err
 
 
 def test_a_folder_without_a_pool_stays_empty(poolctl: Run, tmp_path: Path) -> None:

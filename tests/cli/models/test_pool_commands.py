@@ -56,21 +56,21 @@ def test_an_admin_makes_sites_and_tokens(
     assert "site-c" in poolctl("admin", "sites", "ls", "-q").out.split()
     assert poolctl("admin", "sites", "create", "site-c", "--json").error["code"] == "conflict"
     secret = poolctl(
-        "admin", "tokens", "create", "site-c", "desk", "--role", "viewer", "-q"
+        "admin", "people", "token", "site-c", "desk", "--role", "viewer", "-q"
     ).out.strip()
     [token] = [
         item
-        for item in poolctl("admin", "tokens", "ls", "--json").data["items"]
+        for item in poolctl("admin", "people", "ls", "tokens", "--json").data["items"]
         if item["name"] == "desk"
     ]
     assert secret not in json.dumps(token)
     identifier = token["token_id"]
-    assert poolctl("admin", "tokens", "revoke", identifier).code == 2, "nobody can be asked here"
+    assert poolctl("admin", "people", "revoke", identifier).code == 2, "nobody can be asked here"
     assert (
-        poolctl("admin", "tokens", "revoke", identifier, "--dry-run", "--json").data["revoked"]
+        poolctl("admin", "people", "revoke", identifier, "--dry-run", "--json").data["revoked"]
         is False
     )
-    assert poolctl("admin", "tokens", "revoke", identifier, "-y", "--json").data["revoked"] is True
+    assert poolctl("admin", "people", "revoke", identifier, "-y", "--json").data["revoked"] is True
     monkeypatch.setenv("POOL_TOKEN", secret)
     assert poolctl("auth", "whoami").code == 3
 

@@ -1,0 +1,378 @@
+"""``poolctl admin people``: users, tokens and invitations of the sites of a pool."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from cli.frame.errors import UsageError
+from cli.frame.options import Argument, DryRunOption, Option, UndoOption, YesOption, command, group
+from cli.frame.output import Invocation, Reply, TableText, listing
+from site_agent.pool.disabling import find_disabling_effect
+
+if TYPE_CHECKING:
+    from pool_server.wire.people import InvitationResponse, TokenResponse, UserResponse
+    from site_agent.pool.disabling import DisablingEffect
+
+app = group("Let people and machines in, change their roles, shut them out.")
+
+UserArgument = Annotated[str, Argument("As 'poolctl admin people ls' shows it.", "SITE/USER")]
+RoleOption = Annotated[
+    Literal["viewer", "contributor", "curator", "admin"],
+    Option("Each role includes the ones before it; see 'poolctl admin people ls roles'."),
+]
+PoolWideOption = Annotated[bool, Option("The role holds for every site (pool admins only).")]
+
+
+_ROLES = {
+    "viewer": "see and fetch what is shared with the site",
+    "contributor": "also upload, share, merge, take part in rounds, post scores",
+    "curator": "also decide what is published: the pool's curators for every site",
+    "admin": "also look after users, invitations and tokens: the pool's admins of every site",
+}
+
+
+@command(app, "ls", "admin people ls", "admin people ls tokens", "admin people ls roles")
+def ls(
+    invocation: Invocation,
+    kind: Annotated[
+        Literal["users", "tokens", "invitations", "roles"],
+        Argument("The list to show; roles explains roles and scopes."),
+    ] = "users",
+) -> Reply:
+    """List the users, tokens or invitations of your site, newest first; pool admins see all sites.
+
+    Secrets are neither stored nor shown.
+    """
+    if kind == "roles":
+        return _explain_roles()
+    with invocation.pool() as pool:
+        if kind == "tokens":
+            return _list_tokens(pool.tokens.list())
+        if kind == "invitations":
+            return _list_invitations(pool.invitations.list())
+        return _list_users(pool.users.list())
+
+
+def _list_users(users: "Sequence[UserResponse]") -> Reply:
+    return listing(
+        users,
+        ["user", "role", "name", "e-mail", "since", "state"],
+        lambda user: [
+            f"{user.site}/{user.name}",
+            role_words(user.role, pool_wide=user.pool_wide),
+            user.display_name,
+            user.email,
+            day(user.created_at),
+            f"disabled {day(user.disabled_at)}" if user.disabled_at else "",
+        ],
+        keep=("state", "role", "e-mail"),
+        empty="no users yet",
+    )
+
+
+def _list_tokens(tokens: "Sequence[TokenResponse]") -> Reply:
+    return listing(
+        tokens,
+        ["id", "token", "role", "user", "made by", "scopes", "state", "last used"],
+        lambda token: [
+            token.token_id,
+            f"{token.site}/{token.name}",
+            role_words(token.role, pool_wide=token.pool_wide),
+            token.user or "",
+            token.made_by or "",
+            "all" if token.scopes is None else " ".join(token.scopes) or "none",
+            _token_state(token),
+            day(token.last_used_at) or "never",
+        ],
+        keep=("token", "state", "role", "user", "last used"),
+        empty="no tokens",
+    )
+
+
+def _list_invitations(invitations: "Sequence[InvitationResponse]") -> Reply:
+    return listing(
+        invitations,
+        ["id", "site", "role", "e-mail", "by", "state"],
+        lambda invitation: [
+            invitation.invitation_id,
+            invitation.site,
+            role_words(invitation.role, pool_wide=invitation.pool_wide),
+            invitation.email,
+            invitation.made_by or invitation.created_by,
+            _invitation_state(invitation),
+        ],
+        keep=("state", "site", "e-mail", "role"),
+        empty="no invitations",
+    )
+
+
+def _explain_roles() -> Reply:
+    from pool_server.wire.people import SCOPES
+
+    table = TableText(["role", "may"], [[name, text] for name, text in _ROLES.items()])
+    scopes = TableText(
+        ["scope", "a token narrowed to it may"], [[name, text] for name, text in SCOPES.items()]
+    )
+    return Reply({"roles": _ROLES, "scopes": SCOPES}, [table, "", scopes], list(_ROLES))
+
+
+@command(
+    app,
+    "invite",
+    "admin people invite infant-lab",
+    "admin people invite infant-lab --role admin --email ada@lab.example",
+)
+def invite(
+    invocation: Invocation,
+    site: Annotated[str, Argument("The site.", "SITE")],
+    *,
+    role: RoleOption = "contributor",
+    pool_wide: PoolWideOption = False,
+    email: Annotated[
+        str, Option("The person's e-mail address, for your information; nothing is sent.")
+    ] = "",
+    expires_in_days: Annotated[int, Option("Days until it expires.", "DAYS", min=1, max=90)] = 7,
+) -> Reply:
+    """Invite one person, and print the secret to pass on. It is shown only once."""
+    with invocation.pool() as pool:
+        invitation = pool.invitations.create(
+            site, role=role, pool_wide=pool_wide, email=email, expires_in_days=expires_in_days
+        )
+        endpoint = pool.endpoint
+    invocation.note(
+        f"invitation {invitation.invitation_id} to {invitation.site} "
+        f"({role_words(invitation.role, pool_wide=invitation.pool_wide)}), until "
+        f"{day(invitation.expires_at)}; it is shown only now, and used once: "
+        f"poolctl auth login {endpoint} --name NAME"
+    )
+    return Reply(invitation, invitation.secret, [invitation.secret])
+
+
+@command(
+    app,
+    "token",
+    "admin people token infant-lab laptop",
+    "admin people token infant-lab readonly --role viewer --expires-in-days 90",
+    "admin people token infant-lab desk --scope models:read --scope merges --user ada",
+    "admin people token infant-lab nightly --for-machine",
+)
+def token(
+    invocation: Invocation,
+    site: Annotated[str, Argument("The site.", "SITE")],
+    name: Annotated[
+        str, Argument("A name that says what the token is for, such as laptop.", "NAME")
+    ],
+    *,
+    role: RoleOption = "contributor",
+    pool_wide: PoolWideOption = False,
+    scope: Annotated[
+        Sequence[str],
+        Option("Restrict the token to a scope; repeatable. Default: all of its role.", "SCOPE"),
+    ] = (),
+    user: Annotated[
+        str,
+        Option("The owner, who bounds its rights. Default: you, if you are of the site.", "USER"),
+    ] = "",
+    for_machine: Annotated[
+        bool, Option("The site owns the token, not a user: it stays valid when you are disabled.")
+    ] = False,
+    expires_in_days: Annotated[
+        int | None, Option("Days until it expires. Default: never.", "DAYS", min=1, max=3660)
+    ] = None,
+) -> Reply:
+    """Create a token for a site, and print its secret. It is shown only once."""
+    if user and for_machine:
+        raise UsageError("a token is either a user's (--user) or --for-machine, not both")
+    with invocation.pool() as pool:
+        created = pool.tokens.create(
+            site,
+            name,
+            role=role,
+            pool_wide=pool_wide,
+            scopes=scope or None,
+            user=user or None,
+            for_machine=for_machine,
+            expires_in_days=expires_in_days,
+        )
+        endpoint = pool.endpoint
+    invocation.note(
+        f"token {created.token_id} of {created.site}/{created.name} "
+        f"({role_words(created.role, pool_wide=created.pool_wide)}, "
+        f"{f'user {created.user}' if created.user else 'owned by the site'}); it is shown only "
+        f"now. Its holder logs in with: poolctl auth login {endpoint}"
+    )
+    return Reply(created, created.secret, [created.secret])
+
+
+@command(app, "revoke", "admin people revoke 4f1d2c3b4a596877 --yes")
+def revoke(
+    invocation: Invocation,
+    key: Annotated[
+        str, Argument("As 'poolctl admin people ls tokens' or 'ls invitations' shows it.", "ID")
+    ],
+    yes: YesOption = False,
+    dry_run: DryRunOption = False,
+) -> Reply:
+    """Revoke a token or an invitation permanently.
+
+    A user with an accepted invitation stays; see 'poolctl admin people disable'.
+    """
+    with invocation.pool() as pool:
+        is_invitation = any(other.invitation_id == key for other in pool.invitations.list())
+        kind = "invitation" if is_invitation else "token"
+        data = {f"{kind}_id": key, "revoked": not dry_run}
+        if dry_run:
+            return Reply(data, f"would revoke {kind} {key}", [key])
+        invocation.confirm(f"Revoke {kind} {key}?", assume_yes=yes)
+        if is_invitation:
+            pool.invitations.revoke(key)
+        else:
+            pool.tokens.revoke(key)
+    return Reply(data, f"revoked {kind} {key}", [key])
+
+
+@command(
+    app,
+    "change",
+    "admin people change infant-lab/ada --email ada@lab.example",
+    "admin people change infant-lab/ada --role admin --pool-wide",
+)
+def change(
+    invocation: Invocation,
+    user: UserArgument,
+    *,
+    display_name: Annotated[str | None, Option("The user's full name.")] = None,
+    email: Annotated[str | None, Option("For people; the pool sends no mail.")] = None,
+    role: Annotated[
+        Literal["viewer", "contributor", "curator", "admin"] | None,
+        Option("The new role; see 'poolctl admin people ls roles'."),
+    ] = None,
+    pool_wide: Annotated[
+        bool | None,
+        Option(
+            "The role holds for every site (pool admins only), or for the user's own.",
+            name="--pool-wide/--own-site",
+        ),
+    ] = None,
+) -> Reply:
+    """Change a user's name, e-mail or role. A lower role limits the user's tokens at once."""
+    site, name = read_user(user)
+    fields: dict[str, Any] = {
+        "display_name": display_name,
+        "email": email,
+        "role": role,
+        "pool_wide": pool_wide,
+    }
+    changes = {field: value for field, value in fields.items() if value is not None}
+    if not changes:
+        raise UsageError("nothing to change: give --display-name, --email or --role")
+    with invocation.pool() as pool:
+        changed = pool.users.change(site, name, **changes)
+    role_text = role_words(changed.role, pool_wide=changed.pool_wide)
+    return Reply(changed, f"changed user {user} ({role_text})", [user])
+
+
+@command(
+    app,
+    "disable",
+    "admin people disable infant-lab/ada --yes",
+    "admin people disable infant-lab/ada --undo",
+)
+def disable(
+    invocation: Invocation,
+    user: UserArgument,
+    undo: UndoOption = False,
+    yes: YesOption = False,
+    dry_run: DryRunOption = False,
+) -> Reply:
+    """Refuse a user, all tokens of the user, and the user's open invitations, at once.
+
+    Tokens that the user created for machines or for others stay valid; the command lists them.
+    With --undo, the user's tokens and invitations are accepted again.
+    """
+    site, name = read_user(user)
+    if undo:
+        with invocation.pool() as pool:
+            changed = pool.users.change(site, name, disabled=False)
+        return Reply(changed, f"enabled user {user}", [user])
+    if dry_run:
+        with invocation.pool() as pool:
+            effect = find_disabling_effect(pool, user)
+        data = {"site": site, "name": name, "disabled": False, **_effect_data(effect)}
+        return Reply(
+            data, [f"would disable user {user}", *_describe_effect(effect, "would be")], [user]
+        )
+    invocation.confirm(f"Disable user {user} with all tokens and open invitations?", assume_yes=yes)
+    with invocation.pool() as pool:
+        changed = pool.users.change(site, name, disabled=True)
+        # Only now: until disabled, the user could create more.
+        effect = find_disabling_effect(pool, user)
+    data = {**changed.model_dump(mode="json"), **_effect_data(effect)}
+    return Reply(data, [f"disabled user {user}", *_describe_effect(effect, "are")], [user])
+
+
+def _effect_data(effect: "DisablingEffect") -> dict[str, Any]:
+    return {
+        "refused": {"tokens": effect.refused_tokens, "invitations": effect.refused_invitations},
+        "staying": {"tokens": effect.staying_tokens, "users": effect.staying_users},
+    }
+
+
+def _describe_effect(effect: "DisablingEffect", are: str) -> list[str | TableText]:
+    """Describe an effect, with the command that ends each staying token."""
+    tokens = ", ".join(f"{token.site}/{token.name}" for token in effect.refused_tokens)
+    invitations = ", ".join(
+        f"{invitation.invitation_id}" for invitation in effect.refused_invitations
+    )
+    lines: list[str | TableText] = [
+        f"refused {are} the tokens: {tokens or 'none'}",
+        f"refused {are} the open invitations: {invitations or 'none'}",
+    ]
+    if effect.staying_tokens:
+        rows = [
+            [
+                f"{token.site}/{token.name}",
+                role_words(token.role, pool_wide=token.pool_wide),
+                f"user {token.user}" if token.user else "a machine",
+                f"poolctl admin people revoke {token.token_id}",
+            ]
+            for token in effect.staying_tokens
+        ]
+        lines += [
+            f"these tokens stay valid; {effect.user} created them and may still have them:",
+            TableText(["token", "role", "for", "end it with"], rows),
+        ]
+    if effect.staying_users:
+        people = ", ".join(f"{user.site}/{user.name}" for user in effect.staying_users)
+        lines.append(f"these users stay, by invitation of {effect.user}: {people}")
+    return lines
+
+
+def read_user(word: str) -> tuple[str, str]:
+    """Take ``SITE/USER`` apart."""
+    site, slash, user = word.partition("/")
+    if not (site and slash and user) or "/" in user:
+        raise UsageError(f"{word!r}: expected SITE/USER, for example infant-lab/ada")
+    return site, user
+
+
+def role_words(role: str, *, pool_wide: bool) -> str:
+    return f"{role} (pool)" if pool_wide else role
+
+
+def day(moment: datetime | None) -> str:
+    return f"{moment:%Y-%m-%d}" if moment is not None else ""
+
+
+def _token_state(token: "TokenResponse") -> str:
+    if token.revoked_at is not None:
+        return f"revoked {day(token.revoked_at)}"
+    return f"until {day(token.expires_at)}" if token.expires_at else "valid"
+
+
+def _invitation_state(invitation: "InvitationResponse") -> str:
+    if invitation.used_at is not None:
+        return f"used {day(invitation.used_at)} by {invitation.used_by}"
+    if invitation.revoked_at is not None:
+        return f"revoked {day(invitation.revoked_at)}"
+    return f"until {day(invitation.expires_at)}"
