@@ -179,14 +179,38 @@ def _long_row(version: "ModelVersionResponse") -> list[str]:
     ]
 
 
-@command(app, "info", "models info site-a/face-68", "models info site-a/face-68@2")
+@command(
+    app,
+    "info",
+    "models info site-a/face-68",
+    "models info site-a/face-68@2 --card > card.md",
+    "models info site-a/face-68 --usage",
+)
 def info(
-    invocation: Invocation, address: Annotated[str, Argument("[SITE/]NAME[@VERSION].", "ADDRESS")]
+    invocation: Invocation,
+    address: Annotated[str, Argument("[SITE/]NAME[@VERSION].", "ADDRESS")],
+    *,
+    card: Annotated[bool, Option("Print the card: Markdown with YAML front matter.")] = False,
+    usage: Annotated[
+        bool, Option("List the sites that downloaded, merged or passed on a model of yours.")
+    ] = False,
 ) -> Reply:
-    """Show everything that the pool knows about a version."""
+    """Show everything that the pool knows about a version.
+
+    If nobody wrote a card, the pool makes one from labels, metrics, terms, lineage and evaluations.
+    The YAML follows Hugging Face model cards; the card of a signed version is verified. --usage
+    lists each site's first download, and shows only the digest of results hidden from you.
+    """
     from site_agent.pool.profiles import is_offline
 
+    if card and usage:
+        raise UsageError("--card and --usage: choose one")
     with invocation.pool() as pool:
+        if card:
+            text = pool.card(address)
+            return Reply(text, text.text.rstrip("\n"), [text.address])
+        if usage:
+            return sharing.list_usage(pool, address)
         version = pool.version(address)
         signature, finding = _signature(pool, version)
         measured = (

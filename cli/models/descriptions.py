@@ -1,148 +1,142 @@
-"""``poolctl models change|alias|card|vocabulary``: what versions are called, and said of them."""
+"""``poolctl models edit`` and ``vocabulary``: descriptions and names of versions."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cli.frame import options
 from cli.frame.errors import UsageError
-from cli.frame.existing_files import require_free
 from cli.frame.output import Invocation, Reply, TableText
 from cli.options.versions import MetricOption, question_label_keys, read_card_file, read_metrics
 
 if TYPE_CHECKING:
     from pool_server.wire.labels import CoreLabel, VocabularyResponse
+    from pool_server.wire.models import ModelVersionResponse
+    from site_agent.pool.client import PoolClient
 
 
 app = options.single()
 
 
-@options.command(
-    app,
-    "alias",
-    "models alias site-a/face-68@3 best",
-    "models alias site-a/face-68 stable",
-    "models alias site-a/face-68 best --remove",
-)
-def alias(
-    invocation: Invocation,
-    address: options.NewestArgument,
-    name: Annotated[str, options.Argument("The alias; it begins with a letter.", "ALIAS")],
-    *,
-    remove: Annotated[bool, options.Option("Remove the alias.")] = False,
-) -> Reply:
-    """Name a version SITE/NAME@ALIAS; an existing alias moves to it."""
-    from site_agent.pool.client import parse_address
+@dataclass(frozen=True)
+class DescriptionChanges:
+    """Options that change labels, scores and the description of a version."""
 
-    where = parse_address(address)
-    full = f"pool://{where.site}/{where.name}@{name}"
-    with invocation.pool() as pool:
-        if remove:
-            pool.models.remove_alias(where, name)
-            return Reply({"alias": full, "version": None}, f"{full} means nothing any more", [full])
-        version = pool.models.set_alias(where, name)
-    data = {"alias": full, "version": version}
-    return Reply(data, f"{full} is {version.address}", [version.address])
+    label: options.LabelOption = ()
+    remove_label: Annotated[Sequence[str], options.Option("Remove this label.", "KEY")] = ()
+    metric: MetricOption = ()
+    remove_metric: Annotated[Sequence[str], options.Option("Remove this score.", "KEY")] = ()
+    description: Annotated[str | None, options.Option("The new description.")] = None
 
+    @property
+    def any(self) -> bool:
+        """Return whether an option was given."""
+        return self != DescriptionChanges()
 
-@options.command(
-    app,
-    "change",
-    "models change site-a/face-68@2 --label population=infant --remove-label popluation",
-    "models change site-a/face-68 --description 'Infants, air-puff hose in view'",
-)
-def change(
-    invocation: Invocation,
-    address: options.NewestArgument,
-    *,
-    label: options.LabelOption = (),
-    remove_label: Annotated[Sequence[str], options.Option("Remove this label.", "KEY")] = (),
-    metric: MetricOption = (),
-    remove_metric: Annotated[Sequence[str], options.Option("Remove this score.", "KEY")] = (),
-    description: Annotated[str | None, options.Option("The new description.")] = None,
-) -> Reply:
-    """Correct labels, scores or the description of a version of your own.
-
-    The file stays as it is. The audit log keeps what was changed, and sites that downloaded the
-    version get an event. If the version is signed, it is signed again with your key.
-    """
-    labels, metrics = options.key_value_pairs(label, "--label"), read_metrics(metric)
-    if description is None and not (labels or metrics or remove_label or remove_metric):
-        raise UsageError("say what to change: --label, --remove-label, --metric, --description")
-    with invocation.pool() as pool:
+    def apply(
+        self, invocation: Invocation, pool: "PoolClient", version: "ModelVersionResponse"
+    ) -> "ModelVersionResponse":
+        """Change the version in the pool, and return it."""
+        labels = options.key_value_pairs(self.label, "--label")
         vocabulary = pool.models.vocabulary()
         if problems := vocabulary.problems_of(labels):
             raise UsageError("; ".join(problems))
         question_label_keys(invocation, vocabulary, labels)
-        before = pool.version(address)
-        changes: dict[str, Any] = {
-            "labels": _changed(before.labels, labels, remove_label, "label"),
-            "metrics": _changed(before.metrics, metrics, remove_metric, "metric"),
+        metrics = read_metrics(self.metric)
+        update: dict[str, Any] = {
+            "labels": _merged(version.labels, labels, self.remove_label, "label"),
+            "metrics": _merged(version.metrics, metrics, self.remove_metric, "metric"),
         }
-        if description is not None:
-            changes["description"] = description
-        wanted = before.model_copy(update=changes)
-        signed = before.signed_by is not None
-        statement = pool.signatures.statement_of(wanted) if signed else None
-        after = pool.models.change(wanted, statement)
-    lines = [f"{after.address} has now:"]
-    lines += [f"  {key}={value}" for key, value in sorted(after.labels.items())]
-    lines += [f"  {key}={value:.6g}" for key, value in sorted(after.metrics.items())]
-    lines += [f"  {after.description}"] if after.description else []
-    return Reply(after, lines, [after.address])
+        if self.description is not None:
+            update["description"] = self.description
+        changed = version.model_copy(update=update)
+        is_signed = version.signed_by is not None
+        return pool.models.change(
+            changed, pool.signatures.statement_of(changed) if is_signed else None
+        )
 
 
-def _changed(
-    known: Mapping[str, Any], given: Mapping[str, Any], removed: Sequence[str], what: str
+def _merged(
+    current: Mapping[str, Any], new: Mapping[str, Any], removed: Sequence[str], kind: str
 ) -> dict[str, Any]:
     for key in removed:
-        if key not in known:
-            has = ", ".join(sorted(known)) or "none"
-            raise UsageError(f"--remove-{what} {key}: the version has no such {what}; it has {has}")
-    return {key: value for key, value in {**known, **given}.items() if key not in removed}
+        if key not in current:
+            has = ", ".join(sorted(current)) or "none"
+            raise UsageError(f"--remove-{kind} {key}: the version has no such {kind}; it has {has}")
+    return {key: value for key, value in {**current, **new}.items() if key not in removed}
 
 
 @options.command(
     app,
-    "card",
-    "models card site-a/face-68",
-    "models card site-a/face-68@3 -o card.md",
-    "models card site-a/face-68@3 --edit card.md",
+    "edit",
+    "models edit site-a/face-68@2 --label population=infant --remove-label popluation",
+    "models edit site-a/face-68 --description 'Infants, air-puff hose in view' --card card.md",
+    "models edit site-a/face-68@3 --alias best",
+    "models edit site-a/merged@1 --replaced-by site-c/merged@2",
 )
-def card(
+def edit(
     invocation: Invocation,
-    address: Annotated[str, options.Argument("[SITE/]NAME[@VERSION].", "ADDRESS")],
+    address: options.NewestArgument,
     *,
-    edit: Annotated[Path | None, options.Option("Replace the card by this file.")] = None,
-    output: options.OutputFileOption = None,
-    force: options.ForceOption = False,
+    changes: DescriptionChanges,
+    card: Annotated[Path | None, options.Option("Replace the card by this Markdown file.")] = None,
+    alias: Annotated[
+        str, options.Option("Name the version SITE/NAME@ALIAS; an old alias moves.", "ALIAS")
+    ] = "",
+    remove_alias: Annotated[str, options.Option("Remove this alias.", "ALIAS")] = "",
+    replaced_by: Annotated[
+        str, options.Option("Name the version to use instead; it can be of any site.", "ADDRESS")
+    ] = "",
 ) -> Reply:
-    """Show the card of a version: Markdown with YAML front matter.
+    """Change the description, the card, an alias or the replacement of a version of your own.
 
-    If nobody wrote a card, the pool makes one from labels, metrics, terms, lineage and evaluations.
-    The YAML follows Hugging Face model cards. The card of a signed version is verified, and
-    --edit signs it again with your key.
+    The file stays as it is. The audit log keeps the changes, and sites that downloaded the version
+    get an event. A signed version is signed again with your key. --replaced-by is not needed for
+    uploads after 'poolctl merge --replay RECIPE --without ADDRESS'; if another site made a
+    successor, an event 'version.successor-offered' names it: check it first.
     """
-    if edit is not None and output is not None:
-        raise UsageError("--edit writes the pool's card, --output a file; give one of them")
-    if output is not None:
-        require_free(output, force=force)
+    from site_agent.pool.client import parse_address
+
+    if not (changes.any or card or alias or remove_alias or replaced_by):
+        raise UsageError("nothing to change: give --label, --description, --card or --alias")
+    lines: list[str] = []
     with invocation.pool() as pool:
-        found = (
-            pool.card(address) if edit is None else pool.write_card(address, read_card_file(edit))
-        )
-    if edit is not None:
-        return Reply(found, f"{found.address} has the card of {edit}", [found.address])
-    if output is None:
-        return Reply(found, found.text.rstrip("\n"), [found.address])
-    output.write_text(found.text, encoding="utf-8")
-    return Reply(found, f"written {output}", [str(output)])
+        version = pool.version(address)
+        if changes.any:
+            version = changes.apply(invocation, pool, version)
+            lines += _description_lines(version)
+        if card is not None:
+            pool.write_card(version.address, read_card_file(card))
+            lines.append(f"{version.address} has the card of {card}")
+        model = parse_address(version.address)
+        if alias:
+            version = pool.models.set_alias(model, alias)
+            lines.append(f"pool://{model.site}/{model.name}@{alias} is {version.address}")
+        if remove_alias:
+            pool.models.remove_alias(model, remove_alias)
+            lines.append(f"pool://{model.site}/{model.name}@{remove_alias} is removed")
+        if replaced_by:
+            replacement = pool.withdrawals.name_successor(version.address, replaced_by)
+            lines.append(f"{replacement.address} is replaced by {replacement.successor}")
+            if replacement.successor not in replacement.successors:
+                lines.append("sites that cannot see the replacement are not notified")
+    return Reply(version, lines, [version.address])
+
+
+def _description_lines(version: "ModelVersionResponse") -> list[str]:
+    return [
+        f"{version.address} has now:",
+        *(f"  {key}={value}" for key, value in sorted(version.labels.items())),
+        *(f"  {key}={value:.6g}" for key, value in sorted(version.metrics.items())),
+        *([f"  {version.description}"] if version.description else []),
+    ]
 
 
 @options.command(
     app, "vocabulary", "models vocabulary", "models vocabulary --terms", "models vocabulary -q"
 )
-def vocabulary(
+def show_vocabulary(
     invocation: Invocation,
     *,
     terms: Annotated[bool, options.Option("List the terms of use instead of the labels.")] = False,
@@ -152,27 +146,30 @@ def vocabulary(
     You can also use other labels. Terms of use are codes of the Data Use Ontology (GA4GH DUO).
     """
     with invocation.pool() as pool:
-        known = pool.models.vocabulary()
+        vocabulary = pool.models.vocabulary()
     if terms:
-        return Reply(known, _terms_table(known), [each.code for each in known.terms])
+        return Reply(vocabulary, _terms_table(vocabulary), [term.code for term in vocabulary.terms])
     table = TableText(
         ["label", "values", "meaning", "example"],
-        [[each.key, _values(each), each.description, each.example] for each in known.labels],
+        [
+            [label.key, _values(label), label.description, label.example]
+            for label in vocabulary.labels
+        ],
         keep=("meaning", "values"),
     )
-    return Reply(known, table, [each.key for each in known.labels])
+    return Reply(vocabulary, table, [label.key for label in vocabulary.labels])
 
 
 def _values(label: "CoreLabel") -> str:
     return ", ".join(label.values) or label.expects()
 
 
-def _terms_table(known: "VocabularyResponse") -> TableText:
+def _terms_table(vocabulary: "VocabularyResponse") -> TableText:
     return TableText(
         ["code", "short", "term", "behind =", "meaning"],
         [
-            [each.code, each.shorthand, each.label, each.detail_means, each.description]
-            for each in known.terms
+            [term.code, term.shorthand, term.label, term.detail_means, term.description]
+            for term in vocabulary.terms
         ],
         keep=("term", "short", "behind ="),
     )

@@ -1,7 +1,7 @@
-"""``poolctl models share|usage``: who sees a model and what for, and who has used it."""
+"""``poolctl models share|queue|publish|quarantine|rm``: sharing and states of models."""
 
 from collections.abc import Sequence
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from cli.frame import options
 from cli.frame.addresses import count_words
@@ -10,11 +10,13 @@ from cli.frame.output import Invocation, Reply, TableText, listing
 from cli.models.records import state_words
 from cli.options.versions import VisibilityOption
 from pool_server.wire.models import DeletionResponse, ModelVersionResponse, SharingResponse
+from site_agent.pool.usage import list_uses
+
+if TYPE_CHECKING:
+    from site_agent.pool.client import PoolClient
 
 app = options.single()
 
-EXPORTED = "versions.exported"
-USES = ("version.downloaded", "version.merged", "version.handed-on", EXPORTED)
 _RIGHTS = ("see", "download", "merge", "redistribute")
 _AUDIENCES = {
     "private": "its own site only",
@@ -73,44 +75,20 @@ def share(
         return _describe(pool.models.share(address, wanted, rights=granted, sites=listed))
 
 
-@options.command(app, "usage", "models usage site-a/face-68", "models usage site-a/face-68@2")
-def usage(
-    invocation: Invocation,
-    address: Annotated[str, options.Argument("[SITE/]NAME[@VERSION] of your site.", "ADDRESS")],
-) -> Reply:
-    """List the sites that downloaded, merged or handed on a model of your site, newest first.
+def list_usage(pool: "PoolClient", address: str) -> Reply:
+    """List the sites that downloaded, merged or passed on a model of your site, newest first.
 
     Each site's first download of a version is listed. Of results that you may not see, only the
     digest is shown.
     """
-    with invocation.pool() as pool:
-        where = pool.address(address)
-        start = f"pool://{where.site}/{where.name}@"
-        pool.models.sharing(where)  # refuses a model that is not there
-        wanted = pool.version(where).address if where.reference else ""
-        site = "" if pool.whoami().site == where.site else where.site
-        found = [
-            {
-                "version": version,
-                "use": event.kind.partition(".")[2],
-                "by": event.subject if event.kind == EXPORTED else event.details["by"],
-                "result": event.details.get("into") or event.details.get("as") or "",
-                "at": event.at,
-            }
-            for kind in USES
-            for event in pool.events.list(kind=kind, site=site)
-            for version in event.details.get("addresses", [event.subject])
-            if version == wanted or (not wanted and version.startswith(start))
-        ]
-    found.sort(key=lambda each: each["at"], reverse=True)
+    uses = list_uses(pool, address)
     return listing(
-        found,
+        uses,
         ["version", "use", "by", "on", "result"],
-        lambda each: [
-            each["version"], each["use"], each["by"], f"{each['at']:%Y-%m-%d}", each["result"],
-        ],
-        keep=("use", "by", "on"), empty=f"no other site has used {address}",
-    )  # fmt: skip
+        lambda use: [use.version, use.use, use.by, f"{use.at:%Y-%m-%d}", use.result],
+        keep=("use", "by", "on"),
+        empty=f"no other site has used {address}",
+    )
 
 
 def _describe(sharing: SharingResponse) -> Reply:

@@ -1,4 +1,4 @@
-"""``poolctl models withdraw|replace|withdrawals|check``: what shall not be used any more."""
+"""``poolctl models withdraw|withdrawals|check``: withdrawn models and their copies."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -72,28 +72,6 @@ def withdraw(
     text = [f"{own.address} is withdrawn ({own.reason}) and {meaning}"]
     data = {"withdrawn": True, **done.model_dump(mode="json")}
     return Reply(data, [*text, *_affected_text("flagged", done)], _addresses(done))
-
-
-@options.command(app, "replace", "models replace site-a/merged@1 --by site-c/merged@2")
-def replace(
-    invocation: Invocation,
-    address: options.VersionArgument,
-    *,
-    successor: Annotated[
-        str, options.Option("The version to use instead.", "ADDRESS", name="--by")
-    ],
-) -> Reply:
-    """Name the version that replaces one of your own; it can be of any site.
-
-    Not needed for what you upload after 'poolctl merge --replay RECIPE --without ADDRESS'. If
-    another site made a successor, an event 'version.successor-offered' names it; check it first.
-    """
-    with invocation.pool() as pool:
-        done = pool.withdrawals.name_successor(address, successor)
-    text = [f"{done.address} is replaced by {done.successor}"]
-    if done.successor not in done.successors:
-        text.append("not everybody who sees the one sees the other; those are not notified")
-    return Reply(done, text, [done.address])
 
 
 @options.command(app, "withdrawals", "models withdrawals", "models withdrawals --site site-a")

@@ -193,7 +193,7 @@ def _warn_of_differences(
     if differences:
         invocation.warn(
             f"{version.address} was there before, and keeps {', '.join(differences)}; to change "
-            f"that: poolctl models change {version.address} {' '.join(words)}"
+            f"that: poolctl models edit {version.address} {' '.join(words)}"
         )
 
 

@@ -83,7 +83,7 @@ def test_a_key_from_making_to_revoking(desks: tuple[Desk, Desk], tmp_path: Path)
     assert "poolctl keys sign site-a/plain@1" in missed.error["hint"]
     assert site("keys", "sign", "site-a/plain").code == 0
     assert reader("download", "site-a/plain").code == 0
-    assert site("models", "change", "site-a/face", "-l", "population=infant").code == 0
+    assert site("models", "edit", "site-a/face", "-l", "population=infant").code == 0
     assert reader("models", "info", "site-a/face", "--json").data["signature"] == "verified"
 
     # The site changes its key; its readers are told, and ask.

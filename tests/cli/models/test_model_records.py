@@ -77,9 +77,8 @@ def test_a_draft_an_alias_and_away(
     assert member("models", "ls", "--state", "draft", "-q").out == "pool://site-a/staged@1\n"
     assert member("models", "publish", "site-a/staged@1", "--json").data["state"] == "available"
     assert member("models", "publish", "site-a/staged@1", "--json").code == 7
-    assert (
-        member("models", "alias", "site-a/staged", "best", "-q").out == "pool://site-a/staged@1\n"
-    )
+    named = member("models", "edit", "site-a/staged", "--alias", "best", "-q").out
+    assert named == "pool://site-a/staged@1\n"
     assert "site-a/staged@best" in member("models", "info", "site-a/staged@best").out
     assert member("download", "site-a/staged@best", "-q").code == 0
     assert member("models", "queue").code == 3
@@ -91,7 +90,7 @@ def test_a_draft_an_alias_and_away(
     assert "pool://site-a/staged@1" in member("models", "queue", "-q").out.split()
     assert member("models", "quarantine", "site-a/staged@1", "--undo").code == 0
     monkeypatch.setenv("POOL_TOKEN", contributor)
-    assert member("models", "alias", "site-a/staged", "best", "--remove").code == 0
+    assert member("models", "edit", "site-a/staged", "--remove-alias", "best").code == 0
     assert member("models", "rm", "site-a/staged@1").code == 2, "nobody can be asked here"
     assert member("models", "rm", "site-a/staged").code == 2, "which version?"
     assert member("models", "rm", "site-a/staged@1", "--dry-run").code == 0
@@ -105,15 +104,15 @@ def test_labels_are_corrected(member: Run) -> None:
     first = member(*words, "-l", "popluation=adult", "-l", "images=3")
     assert "did you mean population?" in first.err
     again = member(*words, "-l", "population=infant", "-l", "images=3")
-    assert "keeps no population; to change that: poolctl models change" in again.err
+    assert "keeps no population; to change that: poolctl models edit" in again.err
     assert "images" not in again.err
     change = again.err.split("to change that: poolctl ")[1].split()
     done = member(*change, "--remove-label", "popluation", "--description", "", "--json").data
     assert done["labels"] == {"population": "infant", "images": "3"}
     assert done["description"] == ""
-    lacking = member("models", "change", "site-a/corrected", "--remove-label", "camera", "--json")
+    lacking = member("models", "edit", "site-a/corrected", "--remove-label", "camera", "--json")
     assert (lacking.code, "it has images, population" in lacking.error["message"]) == (2, True)
-    assert member("models", "change", "site-a/corrected").code == 2
+    assert member("models", "edit", "site-a/corrected").code == 2
     assert "keeps" not in member(*words[:4], "-l", "population=infant").err
 
 
@@ -132,7 +131,7 @@ def test_a_merged_model_has_what_its_inputs_share(
     assert "labels that all inputs share: population=infant" in uploaded.err
     version = member("models", "info", "shared", "--json").data
     assert version["labels"] == {"population": "infant", "orientation": "mixed"}
-    card = member("models", "card", "shared", "--json").data
+    card = member("models", "info", "shared", "--card", "--json").data
     assert card["front_matter"]["poolctl"]["merge"] == {
         "method": "mwma",
         "options": {},
@@ -143,17 +142,15 @@ def test_a_merged_model_has_what_its_inputs_share(
     }
     assert "## Merged by mwma from" in card["text"]
     monkeypatch.setenv("POOL_TOKEN", pool.tokens["site-a"])
-    used = member("models", "usage", "shared-one", "--json").data["items"]
+    used = member("models", "info", "shared-one", "--usage", "--json").data["items"]
     assert [(each["use"], each["by"], each["result"]) for each in used] == [
         ("merged", "site-b", "pool://site-b/shared@1"),
         ("downloaded", "site-b", ""),
     ]
-    assert (
-        member("models", "usage", "shared-one@1", "-q").out.split()
-        == ["pool://site-a/shared-one@1"] * 2
-    )
-    assert member("models", "usage", "nothing").code == 4
-    foreign = member("models", "usage", "site-b/shared", "--json")
+    listed = member("models", "info", "shared-one@1", "--usage", "-q").out.split()
+    assert listed == ["pool://site-a/shared-one@1"] * 2
+    assert member("models", "info", "nothing", "--usage").code == 4
+    foreign = member("models", "info", "site-b/shared", "--usage", "--json")
     assert (foreign.code, foreign.error["code"]) == (3, "forbidden")
 
 
@@ -161,16 +158,15 @@ def test_cards(member: Run) -> None:
     make("a.svm", 140)
     Path("card.md").write_text("---\nlicense: cc-by-4.0\n---\n\n# Hose in view\n")
     assert member("upload", "a.svm", "-n", "told", "--card", "card.md").code == 0
-    assert member("models", "card", "site-a/told").out == Path("card.md").read_text()
+    assert member("models", "info", "site-a/told", "--card").out == Path("card.md").read_text()
     Path("other.md").write_text("# Only words\n")
-    assert member("models", "card", "site-a/told", "--edit", "other.md").code == 0
-    front = member("models", "card", "site-a/told", "--json").data["front_matter"]
+    assert member("models", "edit", "site-a/told", "--card", "other.md").code == 0
+    front = member("models", "info", "site-a/told", "--card", "--json").data["front_matter"]
     assert front["library_name"] == "dlib"
-    assert member("models", "card", "site-a/told", "-o", "got.md", "-q").out == "got.md\n"
-    assert Path("got.md").read_text().endswith("# Only words\n")
+    assert member("models", "info", "site-a/told", "--card").out.endswith("# Only words\n")
     Path("bad.md").write_text("---\na: &x 1\n---\n")
     for words in (
-        ("models", "card", "site-a/told", "--edit", "bad.md"),
+        ("models", "edit", "site-a/told", "--card", "bad.md"),
         ("upload", "a.svm", "-n", "told", "--card", "bad.md"),
     ):
         refused = member(*words, "--json")

@@ -24,7 +24,7 @@ def test_a_receipt_is_uploaded_with_a_model_and_shown(member: Run) -> None:
     assert "Measured by the site itself: sub-model" in shown.out
     assert "0.80 (0.70 to 0.90)" in shown.out
     assert member("models", "info", "site-a/probed", "--json").data["receipts"][0]["persons"] == 2
-    assert "## Privacy receipt" in member("models", "card", "site-a/probed").out
+    assert "## Privacy receipt" in member("models", "info", "site-a/probed", "--card").out
     Path("receipt.json").write_text(json.dumps(receipt | {"signal": "green"}))
     refused = member(*words, "--json")
     assert refused.code == 2

@@ -208,7 +208,7 @@ def test_what_another_site_made_again_is_linked_by_the_owner(labs: tuple[Lab, La
     [offer] = b.data("events", "--kind", "version.successor-offered")["items"]
     heir = offer["details"]["successor"]
     assert (offer["subject"], heir) == ("pool://site-b/third@1", "pool://site-a/third-again@1")
-    replace = ("models", "replace", "site-b/third@1", "--by", heir)
+    replace = ("models", "edit", "site-b/third@1", "--replaced-by", heir)
     assert a(*replace, "--json").error["code"] == "forbidden"
     assert f"pool://site-b/third@1 is replaced by {heir}" in b(*replace).out
     assert b.data("models", "info", "site-b/third@1")["successors"] == [heir]
