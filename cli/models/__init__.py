@@ -207,8 +207,8 @@ def info(
         raise UsageError("--card and --usage: choose one")
     with invocation.pool() as pool:
         if card:
-            text = pool.card(address)
-            return Reply(text, text.text.rstrip("\n"), [text.address])
+            shown = pool.card(address)
+            return Reply(shown, shown.text.rstrip("\n"), [shown.address])
         if usage:
             return sharing.list_usage(pool, address)
         version = pool.version(address)

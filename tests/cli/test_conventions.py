@@ -97,7 +97,7 @@ def test_wrong_usage_is_code_2_and_an_envelope(words: str, poolctl: Run) -> None
 @pytest.mark.parametrize("words", ALL_COMMANDS)
 def test_destructive_commands_ask_and_can_be_tried(words: str) -> None:
     destructive = {
-        "admin people revoke", "admin people revoke", "admin people disable",
+        "admin people revoke", "admin people disable",
         "admin sites suspend",
         "cache rm", "models rm", "models withdraw",
     }  # fmt: skip
