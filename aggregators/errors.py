@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def first_problem(error: "ValidationError") -> str:
-    """Return what pydantic found wrong first, and where (``options.step: Input should be ...``)."""
+    """Return pydantic's first problem and its place (``options.step: Input should be ...``)."""
     problem = error.errors(include_url=False, include_context=False)[0]
     where = ".".join(str(step) for step in problem["loc"])
     said = problem["msg"].removeprefix("Value error, ")
@@ -40,31 +40,31 @@ class AggregatorError(Exception):
 class FormatError(AggregatorError):
     """Bytes that do not follow their format.
 
-    `what`: The part of the format that was read (``"number of leaves of tree 3"``). `offset`: Byte
-    offset from the start of the file. `found`, `expected`: What the file holds there, and what is
-    valid. `subject`: Name of the file, where known.
+    `what`: Part of the format (``"number of leaves of tree 3"``). `offset`: Byte offset from the
+    start of the file. `actual`, `expected`: Content of the file there, and valid content.
+    `subject`: Name of the file, where known.
     """
 
     def __init__(
-        self, what: str, offset: int, found: str, expected: str, subject: str = ""
+        self, what: str, offset: int, actual: str, expected: str, subject: str = ""
     ) -> None:
         self.what = what
         self.offset = offset
-        self.found = found
+        self.actual = actual
         self.expected = expected
         self.subject = subject
-        super().__init__(what, offset, found, expected, subject)
+        super().__init__(what, offset, actual, expected, subject)
 
     def __str__(self) -> str:
         prefix = f"{self.subject}: " if self.subject else ""
         return (
-            f"{prefix}{self.what}: found {self.found} at byte {self.offset}, "
+            f"{prefix}{self.what}: found {self.actual} at byte {self.offset}, "
             f"expected {self.expected}"
         )
 
     def about(self, subject: str) -> "FormatError":
         """Return the same error with the file's name."""
-        return type(self)(self.what, self.offset, self.found, self.expected, subject)
+        return type(self)(self.what, self.offset, self.actual, self.expected, subject)
 
 
 class UnknownFormatError(FormatError):
@@ -80,7 +80,7 @@ class IncompatibleModelsError(AggregatorError):
 
     `field`: Name of the field (``"window"``). `first`, `other`: Its value in the first model and in
     the one that differs. `first_name`, `other_name`: Names of the two models in the message.
-    `hint`: What the user can do.
+    `hint`: Advice for the user.
     """
 
     def __init__(
@@ -117,8 +117,8 @@ class WrongKindError(IncompatibleModelsError):
     """
 
     def __init__(self, name: str, kind: str, expected: Sequence[str], *, hint: str = "") -> None:
-        wanted = " and ".join(f"{each}s" for each in expected)
-        super().__init__("kind", wanted, kind, other_name=name, hint=hint)
+        kinds = " and ".join(f"{kind_}s" for kind_ in expected)
+        super().__init__("kind", kinds, kind, other_name=name, hint=hint)
 
     def __str__(self) -> str:
         text = f"{self.other_name} is a {self.other}, and this method merges {self.first}"
@@ -142,7 +142,7 @@ class UnknownMethodError(AggregatorError):
 
 
 class RecipeError(AggregatorError):
-    """A recipe that cannot be read, or whose merge gives other bytes."""
+    """A recipe that cannot be read, or does not give the same bytes again."""
 
 
 class RecipeInputMissingError(RecipeError):

@@ -22,9 +22,9 @@ class _Described:
     """A dataclass that a notebook shows on a few lines: arrays by type and shape only."""
 
     def __repr__(self) -> str:
-        values = ((each.name, getattr(self, each.name)) for each in fields(cast(Any, self)))
-        words = ", ".join(f"{name}={_words_of(value)}" for name, value in values)
-        return f"{type(self).__name__}({words})"
+        values = ((field.name, getattr(self, field.name)) for field in fields(cast(Any, self)))
+        text = ", ".join(f"{name}={_words_of(value)}" for name, value in values)
+        return f"{type(self).__name__}({text})"
 
 
 def _words_of(value: object) -> str:
@@ -206,14 +206,12 @@ class ShapePredictor(_Described):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ForestEnsemble(_Described):
-    """Several landmark models whose results are averaged (WBA, final form).
-
-    `members`: all with the same number of parts and the same initial shape. `weights`, float64 of
-    shape (members,): finite and positive; normalised when used.
-    """
+    """Several landmark models that predict the mean of their results (WBA, final form)."""
 
     members: tuple[ShapePredictor, ...]
+    """All with the same number of parts and the same initial shape."""
     weights: Float64
+    """Of shape (members,): finite and positive; normalised when used."""
 
     @property
     def part_count(self) -> int:
@@ -310,7 +308,7 @@ class NetworkContribution(_Described):
         SHA-256 of the base's file.
     settings : mapping of str to JSON values
         How the site trained (epochs, learning rate ...); methods ignore it, and a pool compares
-        it with what the round asks for.
+        it with the settings of the round.
     shared : mapping of str to bool array, optional
         By floating-point entry, in its shape: which numbers the site shares. The others are
         personal, and zeros in `network`. Entries that are not named are shared in full.
@@ -329,26 +327,27 @@ class NetworkContribution(_Described):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class OptimiserState(_Described):
-    """The state that a method leaves beside the network of a round, for the next round.
-
-    `moments`: Of server optimisers (``fedadam`` ...), for each trained entry of the network, one
-    entry ``MOMENT/NAME`` per moment. Of ``fedpac``, the prototypes and the replies to the sites
-    (`aggregators.methods.networks.replies`). `method`: The method that made it. `network_digest`:
-    SHA-256 of the network's file that was made with it: the base of the next round. `tau`: Degree
-    of adaptivity in units of the parameters, as the first round has set it; 0 for methods without
-    it.
-    """
+    """The state that a method keeps with the network of a round, for the next round."""
 
     moments: StateDict
+    """Of server optimisers (``fedadam`` ...), for each trained entry of the network, one entry
+    ``MOMENT/NAME`` per moment. Of ``fedpac``, the prototypes and the replies to the sites
+    (`aggregators.methods.networks.replies`).
+    """
     method: str
+    """The method that made it."""
     network_digest: str
+    """SHA-256 of the network's file that was made with it: the base of the next round."""
     tau: float = 0.0
+    """Degree of adaptivity in units of the parameters, as the first round has set it; 0 for methods
+    without it.
+    """
 
 
 Model = FhogDetector | ShapePredictor | ForestEnsemble | StateDict
 
 MergeInput = Model | LeafContribution | NetworkContribution | OptimiserState
-"""What methods combine."""
+"""The inputs of methods."""
 
 ModelKind = Literal["hog-svm", "ert", "network"]
 """Face detector, landmark model, or network (gaze)."""

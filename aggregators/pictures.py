@@ -143,7 +143,9 @@ def draw_model(model: Model, size: str) -> tuple[str, bytes]:
 def draw_detector(detector: FhogDetector, cell_px: int) -> bytes:
     """Draw the filters side by side, as strokes along the edges that they detect."""
     shown = range(min(detector.detector_count, MOST_FILTERS))
-    strip = np.concatenate([hog_picture(detector, each, cell_px=cell_px) for each in shown], axis=1)
+    strip = np.concatenate(
+        [hog_picture(detector, filter_, cell_px=cell_px) for filter_ in shown], axis=1
+    )
     greys = Image.fromarray(strip, "L").quantize(GREYS)
     content = io.BytesIO()
     greys.save(content, "PNG", optimize=True)
@@ -154,7 +156,7 @@ def draw_landmarks(model: ShapePredictor | ForestEnsemble, *, with_numbers: bool
     """Draw the mean shape in its face box; a halo is how far the trees move a landmark."""
     members = model.members if isinstance(model, ForestEnsemble) else (model,)
     shape = members[0].initial_shape.astype(np.float64)
-    spread = np.mean([movement_spread(each) for each in members], axis=0)
+    spread = np.mean([movement_spread(member) for member in members], axis=0)
     # Landmarks of a damaged model can be far outside the box.
     shape, spread = np.clip(shape, -2.0, 3.0), np.minimum(spread, 0.25)
     low = np.minimum((shape - spread).min(axis=0), 0.0) - 0.06
@@ -209,7 +211,7 @@ def draw_network(tensors: Mapping[str, tuple[Any, Sequence[int]]]) -> str:
     weights = weights or [tuple(shape) for _, shape in tensors.values()] or [(1,)]
     if len(weights) > MOST_LAYERS:
         least = sorted(map(prod, weights))[-MOST_LAYERS]
-        weights = [each for each in weights if prod(each) >= least][:MOST_LAYERS]
+        weights = [shape for shape in weights if prod(shape) >= least][:MOST_LAYERS]
     step = (SIDE - 12) / len(weights)
     parts = []
     for number, shape in enumerate(weights):
@@ -221,8 +223,9 @@ def draw_network(tensors: Mapping[str, tuple[Any, Sequence[int]]]) -> str:
         planes = min(MOST_PLANES, 1 + round(log2(max(shape[0], 1)) / 2))
         shift = step * 0.4 / planes
         parts += [
-            _box(x + each * shift, y - each * shift + 4, step * 0.5, height) + _filled(_LINE, ".28")
-            for each in range(planes)
+            _box(x + plane * shift, y - plane * shift + 4, step * 0.5, height)
+            + _filled(_LINE, ".28")
+            for plane in range(planes)
         ]
     return _svg(parts)
 

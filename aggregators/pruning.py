@@ -19,11 +19,11 @@ _FLOAT_DTYPES = ("F64", "F32", "F16", "BF16")
 
 def weights_of_layers(network: StateDict, layers: Literal["linear", "convolution"]) -> list[str]:
     """Return the names of the weights of linear layers (2-D) or convolutions (3-D to 5-D)."""
-    wanted = (_LINEAR,) if layers == "linear" else _CONVOLUTION
+    dimensions = (_LINEAR,) if layers == "linear" else _CONVOLUTION
     return [
         name
         for name, info in network.infos.items()
-        if name.endswith("weight") and info.dtype in _FLOAT_DTYPES and len(info.shape) in wanted
+        if name.endswith("weight") and info.dtype in _FLOAT_DTYPES and len(info.shape) in dimensions
     ]
 
 
@@ -62,7 +62,7 @@ def prune(
         gone = np.argsort(magnitudes, kind="stable")[: round(fraction * len(magnitudes))]
         kept = np.ones(len(magnitudes), dtype=bool)
         kept[gone] = False
-        ends = np.cumsum([len(each) for each in flat])
+        ends = np.cumsum([len(weights) for weights in flat])
         for name, values, part in zip(group, flat, np.split(kept, ends[:-1]), strict=True):
             values[~part] = 0
             pruned[name] = values.reshape(network.infos[name].shape)
@@ -102,14 +102,14 @@ class EntrySize:
 def entry_sizes(network: StateDict) -> list[EntrySize]:
     """Return the size of each entry of a network, in the order of their names."""
     weights = {*weights_of_layers(network, "linear"), *weights_of_layers(network, "convolution")}
-    found = []
+    entries = []
     for name, info in sorted(network.infos.items()):
         numbers, item_bytes = math.prod(info.shape), ITEM_BYTES[info.dtype]
         kept = count_kept(network, name)
         sizes = storage_bytes(numbers, kept, item_bytes)
         form = smallest_form(sizes)
         coordinates = kept * (8 * len(info.shape) + item_bytes)
-        found.append(
+        entries.append(
             EntrySize(
                 name=name,
                 numbers=numbers,
@@ -120,4 +120,4 @@ def entry_sizes(network: StateDict) -> list[EntrySize]:
                 stored_bytes=sizes[form],
             )
         )
-    return found
+    return entries

@@ -41,7 +41,7 @@ def whole_file(path: Path, *, mode: int = 0o666) -> Iterator[BinaryIO]:
 
 
 def name_full_disk(error: OSError, path: Path, size: str) -> None:
-    """Add the file and what is known of its size to the error of a full disk."""
+    """Add the file and its size, as far as known, to the error of a full disk."""
     if error.errno in _DISK_FULL:
         free_bytes = shutil.disk_usage(path.parent).free
         error.filename = str(path)

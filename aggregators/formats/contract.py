@@ -27,18 +27,18 @@ class ModelFormat(ABC, Generic[ModelT]):
        inside the file (or at its end); it uses at most a small multiple of the file's size in
        memory;
     6. `encode` raises `ConversionError` for a model that the format cannot hold.
-
-    `name`: Stable; clients and servers exchange it. `suffixes`: File name endings, with their dot,
-    from which `write_model` infers the format. `summary`: What the format is, in a few words.
-    `exact`: Whether all numbers are preserved. `model_types`: The models that can be written in
-    this format.
     """
 
     name: ClassVar[str]
+    """Stable; clients and servers exchange it."""
     suffixes: ClassVar[tuple[str, ...]] = ()
+    """File name endings, with their dot, from which `write_model` infers the format."""
     summary: ClassVar[str]
+    """The format in a few words."""
     exact: ClassVar[bool] = True
+    """Whether all numbers are preserved."""
     model_types: tuple[type[ModelT], ...]
+    """The models that can be written in this format."""
 
     @abstractmethod
     def recognises(self, head: bytes) -> bool:
@@ -68,4 +68,4 @@ class ModelFormat(ABC, Generic[ModelT]):
 
     @abstractmethod
     def pieces(self, model: ModelT) -> Iterator[Buffer]:
-        """Return what `encode` returns, for a model of the right type."""
+        """Return the pieces that `encode` returns, for a model of the right type."""

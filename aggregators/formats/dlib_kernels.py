@@ -12,7 +12,7 @@ array:
     report[OFFSET]    where the invalid number starts
     report[FOUND]     the number, or the size byte
     report[EXPECTED]  the limit, for some codes
-    report[WHAT]      which item of the format (an index into the caller's table)
+    report[FIELD]     item of the format (an index into the caller's table)
     report[LEVEL], report[TREE], report[ITEM]   where in the model
 
 This module is imported only when a file is read or written: numba takes a third of a second to
@@ -33,7 +33,7 @@ from numba.extending import intrinsic
 
 from aggregators.compiled import compiled
 
-CODE, OFFSET, FOUND, EXPECTED, WHAT, LEVEL, TREE, ITEM = range(8)
+CODE, OFFSET, FOUND, EXPECTED, FIELD, LEVEL, TREE, ITEM = range(8)
 REPORT_LENGTH = 8
 
 TRUNCATED = 1
@@ -83,10 +83,10 @@ def _store_word(_typing, data, _offset, _value):
 
 
 @compiled
-def _fail(report, code, offset, found, expected):
+def _fail(report, code, offset, value, expected):
     report[CODE] = code
     report[OFFSET] = offset
-    report[FOUND] = found
+    report[FOUND] = value
     report[EXPECTED] = expected
     return np.int64(-1)
 
@@ -211,7 +211,7 @@ def read_indices(data, offset, end, out, limit, report):
     return offset
 
 
-# The item of a forest whose reading failed (`report[WHAT]`).
+# The item of a forest whose reading failed (`report[FIELD]`).
 (
     TREE_COUNT,
     SPLIT_COUNT,
@@ -226,7 +226,7 @@ def read_indices(data, offset, end, out, limit, report):
 
 @compiled
 def _read_count(data, offset, end, item_bytes, report):
-    """Read a vector's length; fail if the rest of the file cannot hold as many items."""
+    """Read a vector's length; fail if the rest of the file is too short for its items."""
     count, after = _read_integer(data, offset, end, report)
     if after >= 0 and (count < 0 or count > (end - after) // item_bytes):
         after = _fail(report, BAD_COUNT, offset, count, (end - after) // item_bytes)
@@ -237,7 +237,7 @@ def _read_count(data, offset, end, item_bytes, report):
 def _read_splits(data, offset, end, count, first, idx1, idx2, thresholds, powers, highest, report):
     """Read one tree's splits; `highest` keeps the level's largest index and its offset."""
     for split in range(first, first + count):
-        report[WHAT] = SPLIT_INDEX
+        report[FIELD] = SPLIT_INDEX
         left, middle = _read_integer(data, offset, end, report)
         if middle < 0:
             return middle
@@ -256,7 +256,7 @@ def _read_splits(data, offset, end, count, first, idx1, idx2, thresholds, powers
             highest[1] = middle
         idx1[split] = left
         idx2[split] = right
-        report[WHAT] = SPLIT_THRESHOLD
+        report[FIELD] = SPLIT_THRESHOLD
         offset = read_float32(data, after, end, thresholds, split, 1, powers, report)
         if offset < 0:
             return offset
@@ -267,20 +267,20 @@ def _read_splits(data, offset, end, count, first, idx1, idx2, thresholds, powers
 def _read_leaves(data, offset, end, count, first, coordinates, leaves, powers, report):
     """Read one tree's leaves, each a column matrix of `coordinates` floats."""
     for leaf in range(first, first + count):
-        report[WHAT] = LEAF_ROWS
+        report[FIELD] = LEAF_ROWS
         rows, middle = _read_integer(data, offset, end, report)
         if middle < 0:
             return middle
         # dlib marks matrices by negative sizes, to tell them from an older coding.
         if rows != -coordinates:
             return _fail(report, WRONG_VALUE, offset, rows, -coordinates)
-        report[WHAT] = LEAF_COLUMNS
+        report[FIELD] = LEAF_COLUMNS
         columns, after = _read_integer(data, middle, end, report)
         if after < 0:
             return after
         if columns != -1:
             return _fail(report, WRONG_VALUE, middle, columns, -1)
-        report[WHAT] = LEAF_VALUE
+        report[FIELD] = LEAF_VALUE
         offset = read_float32(
             data, after, end, leaves, leaf * coordinates, coordinates, powers, report
         )
@@ -319,7 +319,7 @@ def read_forests(
     for level in range(trees_per_level.shape[0]):
         report[LEVEL] = level
         report[TREE] = -1
-        report[WHAT] = TREE_COUNT
+        report[FIELD] = TREE_COUNT
         tree_count, offset_after = _read_count(data, offset, end, tree_bytes, report)
         if offset_after >= 0 and tree_count == 0:
             offset_after = _fail(report, BAD_COUNT, offset, 0, (end - offset) // tree_bytes)
@@ -329,7 +329,7 @@ def read_forests(
         trees_per_level[level] = tree_count
         for number in range(tree_count):
             report[TREE] = number
-            report[WHAT] = SPLIT_COUNT
+            report[FIELD] = SPLIT_COUNT
             split_count, after = _read_count(data, offset, end, 8 + leaf_bytes, report)
             if after < 0:
                 return after, tree, split, leaf
@@ -357,7 +357,7 @@ def read_forests(
             if after < 0:
                 return after, tree, split, leaf
             offset = after
-            report[WHAT] = LEAF_COUNT
+            report[FIELD] = LEAF_COUNT
             leaf_count, after = _read_count(data, offset, end, leaf_bytes, report)
             if after >= 0 and leaf_count != split_count + 1:
                 after = _fail(report, WRONG_VALUE, offset, leaf_count, split_count + 1)
@@ -471,7 +471,7 @@ def write_trees(out, offset, coordinates, depths, idx1, idx2, thresholds, leaves
         report[TREE] = tree
         leaf_count = 1 << np.int64(depths[tree])
         offset = _write_integer(out, offset, leaf_count - 1)
-        report[WHAT] = SPLIT_THRESHOLD
+        report[FIELD] = SPLIT_THRESHOLD
         for node in range(split, split + leaf_count - 1):
             offset = _write_integer(out, offset, np.int64(idx1[node]))
             offset = _write_integer(out, offset, np.int64(idx2[node]))
@@ -479,7 +479,7 @@ def write_trees(out, offset, coordinates, depths, idx1, idx2, thresholds, leaves
             if offset < 0:
                 return offset
         split += leaf_count - 1
-        report[WHAT] = LEAF_VALUE
+        report[FIELD] = LEAF_VALUE
         offset = _write_integer(out, offset, leaf_count)
         for _ in range(leaf_count):
             offset = _write_integer(out, offset, -coordinates)

@@ -59,20 +59,20 @@ class StreamReader:
     def remaining(self) -> int:
         return self.end - self.offset
 
-    def fail(self, what: str, offset: int, found: object, expected: str) -> NoReturn:
-        raise FormatError(what, offset, str(found), expected)
+    def fail(self, what: str, offset: int, value: object, expected: str) -> NoReturn:
+        raise FormatError(what, offset, str(value), expected)
 
     def integer(self, what: str, minimum: int, maximum: int) -> int:
         """Read an integer in ``[minimum, maximum]``."""
         start = self.offset
         value = self._magnitude(what)
         if not minimum <= value <= maximum:
-            wanted = str(minimum) if minimum == maximum else f"{minimum} to {maximum}"
-            self.fail(what, start, value, wanted)
+            expected = str(minimum) if minimum == maximum else f"{minimum} to {maximum}"
+            self.fail(what, start, value, expected)
         return value
 
     def count(self, what: str, item_bytes: int, minimum: int = 0) -> int:
-        """Read a vector's length; the rest of the file must hold as many items of `item_bytes`."""
+        """Read a vector's length; the rest of the file must hold its items of `item_bytes`."""
         start = self.offset
         value = self._magnitude(what)
         most = self.remaining // item_bytes
@@ -195,25 +195,25 @@ def kernel_error(report: NDArray[np.int64], what: str, end: int) -> FormatError:
     """Return the error that a kernel reported while reading `what`; the file has `end` bytes."""
     from aggregators.formats import dlib_kernels as kernels
 
-    code, offset, found, expected = (int(value) for value in report[:4])
+    code, offset, number, expected = (int(value) for value in report[:4])
     texts: dict[int, tuple[str, str]] = {
         kernels.TRUNCATED: ("the end of the file", f"an integer (the file has {end} bytes)"),
-        kernels.BAD_SIZE_BYTE: (f"size byte 0x{found:02x}", "0x01 to 0x08, or 0x81 to 0x88"),
+        kernels.BAD_SIZE_BYTE: (f"size byte 0x{number:02x}", "0x01 to 0x08, or 0x81 to 0x88"),
         kernels.TOO_LARGE: ("a number of 64 bits", "a number below 2**63"),
         kernels.NOT_FINITE: (
-            f"an infinite number, NaN or a too large number (exponent {found})",
+            f"an infinite number, NaN or a too large number (exponent {number})",
             "a finite number",
         ),
-        kernels.BAD_EXPONENT: (f"exponent {found}", "-32768 to 32767"),
+        kernels.BAD_EXPONENT: (f"exponent {number}", "-32768 to 32767"),
         kernels.BAD_COUNT: (
-            str(found),
+            str(number),
             f"1 to {expected} (the remaining bytes cannot hold more)"
-            if found == 0
+            if number == 0
             else f"at most {expected} (the remaining bytes cannot hold more)",
         ),
-        kernels.NOT_POWER_OF_TWO: (str(found), "one less than a power of two"),
-        kernels.WRONG_VALUE: (str(found), str(expected)),
-        kernels.OUT_OF_RANGE: (str(found), f"0 to {expected - 1}"),
+        kernels.NOT_POWER_OF_TWO: (str(number), "one less than a power of two"),
+        kernels.WRONG_VALUE: (str(number), str(expected)),
+        kernels.OUT_OF_RANGE: (str(number), f"0 to {expected - 1}"),
     }
     found_text, expected_text = texts[code]
     return FormatError(what, offset, found_text, expected_text)
@@ -263,9 +263,9 @@ class StreamWriter:
 
     def take(self) -> bytes:
         """Return the collected bytes and clear them."""
-        taken = b"".join(self._parts)
+        content = b"".join(self._parts)
         self._parts.clear()
-        return taken
+        return content
 
     def _append(self, out: UInt8, after: Any, what: str) -> None:
         if after < 0:

@@ -170,10 +170,10 @@ def _check_fields(model: FhogDetector) -> None:
     rows, columns = filter_cells(
         model.window_width_px, model.window_height_px, model.cell_size_px, model.padding_cells
     )
-    wanted = PLANES * rows * columns
-    if model.weights.ndim != 2 or model.weights.shape[0] < 1 or model.weights.shape[1] != wanted:
+    width = PLANES * rows * columns
+    if model.weights.ndim != 2 or model.weights.shape[0] < 1 or model.weights.shape[1] != width:
         raise ConversionError(
-            f"weights: found shape {model.weights.shape}, expected (detectors, {wanted}) for "
+            f"weights: found shape {model.weights.shape}, expected (detectors, {width}) for "
             f"{columns} x {rows} cells of {PLANES} features"
         )
     if model.thresholds.shape != (model.detector_count,):

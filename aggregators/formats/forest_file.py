@@ -79,14 +79,14 @@ class ForestFileFormat(ModelFormat[ShapePredictor | ForestEnsemble]):
         # with the expected one below, so a file cannot claim members that it does not have.
         extra = 1 if content == "ensemble" else 0
         member_count = max(1, (len(contents.entries) - extra) // len(FIELDS))
-        wanted = {f"{k}/{name}" for k in range(member_count) for name in FIELDS}
+        names = {f"{k}/{name}" for k in range(member_count) for name in FIELDS}
         if extra:
-            wanted.add("weights")
+            names.add("weights")
         elif member_count > 1:
             raise header_error("number of members", str(member_count), "1 in a predictor's file")
-        odd = sorted(wanted ^ set(contents.entries))
+        odd = sorted(names ^ set(contents.entries))
         if odd:
-            state = "missing" if odd[0] in wanted else "unknown"
+            state = "missing" if odd[0] in names else "unknown"
             raise header_error("entries", f"{odd[0]!r} {state}", f"those of {member_count} forests")
         members = tuple(_decode_member(contents, k, leaf_type) for k in range(member_count))
         if not extra:
@@ -96,9 +96,10 @@ class ForestFileFormat(ModelFormat[ShapePredictor | ForestEnsemble]):
     def pieces(self, model: ShapePredictor | ForestEnsemble) -> Iterator[Buffer]:
         members = model.members if isinstance(model, ForestEnsemble) else (model,)
         if isinstance(model, ForestEnsemble):
-            found = _find_ensemble_problem(model)
-            if found:
-                raise ConversionError(f"ensemble: found {found[0]}, expected {found[1]}")
+            ensemble_problem = _find_ensemble_problem(model)
+            if ensemble_problem:
+                actual, expected = ensemble_problem
+                raise ConversionError(f"ensemble: found {actual}, expected {expected}")
         for number, member in enumerate(members):
             problem = find_forest_problem(member) or find_number_problem(member)
             if problem is not None:
@@ -165,7 +166,7 @@ def _decode_member(contents: Contents, number: int, leaf_type: str) -> ShapePred
         raise FormatError(
             f"{problem.field} of forest {number}",
             contents.entries[f"{number}/{name}"].start,
-            problem.found,
+            problem.actual,
             problem.expected,
         )
     return model
@@ -197,9 +198,9 @@ def _find_ensemble_problem(ensemble: ForestEnsemble) -> tuple[str, str] | None:
     return None
 
 
-def _require(value: str | None, wanted: tuple[str, ...], what: str, offset: int = 8) -> str:
-    if value not in wanted or value is None:
-        raise FormatError(what, offset, str(value)[:80], " or ".join(wanted))
+def _require(value: str | None, choices: tuple[str, ...], what: str, offset: int = 8) -> str:
+    if value not in choices or value is None:
+        raise FormatError(what, offset, str(value)[:80], " or ".join(choices))
     return value
 
 

@@ -39,7 +39,7 @@ FORMATS: dict[str, ModelFormat[Any]] = {member.name: member for member in _ALL}
 """All formats by name. A model is written in the first that holds it, unless asked otherwise."""
 
 NETWORK_FORMATS = frozenset({TensorsFormat.name, SparseTensorsFormat.name})
-"""Formats whose files hold networks."""
+"""Formats of networks."""
 
 HEAD_BYTES = 4096
 DEFAULT_MAX_BYTES = 4 * 1024**3
@@ -190,9 +190,11 @@ def _recognise_head(head: bytes, subject: str) -> ModelFormat[Any]:
     for member in FORMATS.values():
         if member.recognises(head):
             return member
-    found, advice = describe_unknown_file(head)
+    summary, advice = describe_unknown_file(head)
     names = ", ".join(sorted({member.summary for member in FORMATS.values()}))
-    raise UnknownFormatError("file format", 0, found, advice or f"one of: {names}", subject=subject)
+    raise UnknownFormatError(
+        "file format", 0, summary, advice or f"one of: {names}", subject=subject
+    )
 
 
 def _write_pieces(file: IO[bytes], pieces: Iterable[Buffer]) -> str:
@@ -239,7 +241,7 @@ _PART_OF_ROUND = re.compile(
 
 
 def describe_unknown_file(head: bytes) -> tuple[str, str]:
-    """Return what a file seems to be, and what to use instead (may be empty).
+    """Return a description of an unknown file, and advice (may be empty).
 
     `head`: first bytes of a file that no format recognises.
     """
@@ -247,19 +249,19 @@ def describe_unknown_file(head: bytes) -> tuple[str, str]:
         return f"only {len(head)} bytes", "a model file; the download may be incomplete"
     if network := _DLIB_NETWORK.fullmatch(head):
         name = network[1].decode("ascii").rstrip("_")
-        found = f"a neural network of dlib ({name}), such as its CNN face detector"
-        return found, "a HOG-SVM detector (.svm) or a landmark model (.dat) of dlib"
+        summary = f"a neural network of dlib ({name}), such as its CNN face detector"
+        return summary, "a HOG-SVM detector (.svm) or a landmark model (.dat) of dlib"
     if part := _PART_OF_ROUND.search(head):
-        own = "the round's result; a site's own part of a network stays at the site"
+        hint = "the round's result; a site's own part of a network stays at the site"
         is_own = part[1] in {b"personal-part", b"site-reply"}
-        advice = own if is_own else "a model file; merge it with its base"
+        advice = hint if is_own else "a model file; merge it with its base"
         return f"a {part[1].decode().replace('-', ' ')}", advice
     zip_with_pickle = head.startswith(b"PK\x03\x04") and b"/data.pkl" in head
     if zip_with_pickle or (head[0] == 0x80 and 2 <= head[1] <= 5):
         return "a Python pickle or PyTorch file", _EXPORT
-    for signature, found, advice in _SIGNATURES:
+    for signature, summary, advice in _SIGNATURES:
         if head.lstrip().startswith(signature):
-            return found, advice
+            return summary, advice
     return f"bytes {head[:8].hex(' ')}", ""
 
 

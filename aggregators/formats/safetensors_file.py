@@ -167,26 +167,26 @@ def _require_unicode(header: dict[str, Any]) -> None:
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    entries: dict[str, Any] = {}
     for name, value in pairs:
         # Parsers differ in which of two equal names they keep.
-        if name in found:
+        if name in entries:
             raise header_error("header", f"{name!r} twice", "each name once")
-        found[name] = value
-    return found
+        entries[name] = value
+    return entries
 
 
 def _refuse(constant: str) -> Any:
     raise header_error("header", constant, "numbers")
 
 
-def header_error(what: str, found: str, expected: str) -> FormatError:
+def header_error(what: str, actual: str, expected: str) -> FormatError:
     """Return the error for a part of the header."""
-    return FormatError(what, 8, found[:200], expected)
+    return FormatError(what, 8, actual[:200], expected)
 
 
 def require_shareable(model: object, name: str) -> None:
-    """Raise `SiteOnlyError` for a network whose metadata say that it stays at its site."""
+    """Raise `SiteOnlyError` for a network that stays at its site, by its metadata."""
     metadata = model.metadata if isinstance(model, StateDict) else {}
     if SITE_ONLY.items() <= metadata.items():
         raise SiteOnlyError(
@@ -195,11 +195,11 @@ def require_shareable(model: object, name: str) -> None:
         )
 
 
-def require_metadata(metadata: Mapping[str, str], key: str, wanted: str) -> None:
+def require_metadata(metadata: Mapping[str, str], key: str, expected: str) -> None:
     """Raise `FormatError` unless the metadata have this text."""
-    found = metadata.get(key)
-    if found != wanted:
-        raise header_error(f"metadata {key}", repr(found)[:80], repr(wanted))
+    value = metadata.get(key)
+    if value != expected:
+        raise header_error(f"metadata {key}", repr(value)[:80], repr(expected))
 
 
 def require_metadata_keys(metadata: Mapping[str, str], keys: frozenset[str]) -> None:
@@ -352,13 +352,13 @@ def check_entry(name: str, contents: Contents) -> None:
     """Raise `FormatError` for a type that networks do not have, or a BOOL that is not 0 or 1."""
     entry = contents.entries[name]
     kind = entry.info.dtype
-    found = ""
+    actual = ""
     if kind not in NUMPY_TYPES and kind != "BF16":
-        found, expected = f"type {kind}", f"one of {', '.join(NUMPY_TYPES)}, BF16"
+        actual, expected = f"type {kind}", f"one of {', '.join(NUMPY_TYPES)}, BF16"
     elif kind == "BOOL" and (contents.data[entry.start : entry.stop] > 1).any():
-        found, expected = "a byte above 1", "0 or 1 (type BOOL)"
-    if found:
-        raise FormatError(f"tensor {name!r}", entry.start, found, expected)
+        actual, expected = "a byte above 1", "0 or 1 (type BOOL)"
+    if actual:
+        raise FormatError(f"tensor {name!r}", entry.start, actual, expected)
 
 
 class StoredTensors(Mapping[str, NDArray[np.generic]]):
@@ -390,11 +390,13 @@ def _encode_laid_out(model: StateDict, header: bytes, names: list[str]) -> Itera
 
 def tensor_bytes(name: str, array: NDArray[np.generic], info: TensorInfo) -> NDArray[np.uint8]:
     """Return the bytes of an entry as they are stored, shape (bytes,)."""
-    wanted = np.dtype(np.float32 if info.dtype == "BF16" else NUMPY_TYPES.get(info.dtype, np.void))
-    if array.dtype != wanted or array.shape != info.shape:
+    expected = np.dtype(
+        np.float32 if info.dtype == "BF16" else NUMPY_TYPES.get(info.dtype, np.void)
+    )
+    if array.dtype != expected or array.shape != info.shape:
         raise ConversionError(
             f"tensor {name!r}: found {array.dtype} of shape {array.shape}, "
-            f"expected {wanted} of shape {info.shape} (stored as {info.dtype})"
+            f"expected {expected} of shape {info.shape} (stored as {info.dtype})"
         )
     contiguous = np.ascontiguousarray(array)
     if info.dtype == "BF16":

@@ -49,14 +49,14 @@ FIELD_TYPES: dict[str, type[np.generic]] = {
 
 @dataclass(frozen=True)
 class Problem:
-    """The first invalid array of a model: its name, what it holds, what is valid."""
+    """The first invalid array of a model."""
 
     field: str
-    found: str
+    actual: str
     expected: str
 
     def __str__(self) -> str:
-        return f"{self.field}: found {self.found}, expected {self.expected}"
+        return f"{self.field}: found {self.actual}, expected {self.expected}"
 
 
 def find_forest_problem(model: ShapePredictor) -> Problem | None:
@@ -84,9 +84,9 @@ def _all_finite(values: NDArray[np.float32]) -> bool:
 def _find_type_problem(model: ShapePredictor) -> Problem | None:
     for item in fields(model):
         array = getattr(model, item.name)
-        wanted = np.dtype(FIELD_TYPES[item.name])
-        if array.dtype != wanted:
-            return Problem(item.name, f"type {array.dtype}", str(wanted))
+        expected = np.dtype(FIELD_TYPES[item.name])
+        if array.dtype != expected:
+            return Problem(item.name, f"type {array.dtype}", str(expected))
     return None
 
 
@@ -259,7 +259,7 @@ def _read_forests(reader: dlib_stream.StreamReader, coordinates: int) -> dict[st
         report,
     )
     if after < 0:
-        what = _WHAT[report[kernels.WHAT]].format(
+        what = _WHAT[report[kernels.FIELD]].format(
             level=report[kernels.LEVEL], tree=report[kernels.TREE]
         )
         raise dlib_stream.kernel_error(report, what, reader.end)
@@ -376,6 +376,6 @@ def _encode_trees(level: CascadeLevel, number: int, coordinates: int) -> dlib_st
     )
     if after < 0:
         raise dlib_stream.not_finite(
-            _WHAT[report[kernels.WHAT]].format(level=number, tree=report[kernels.TREE])
+            _WHAT[report[kernels.FIELD]].format(level=number, tree=report[kernels.TREE])
         )
     return out[: int(after)]

@@ -15,9 +15,9 @@ metadata ``shapes``     JSON object: name -> shape, for each entry with a mask o
 ``index/NAME``          I32, increasing: the positions (in C order) of the stored numbers
 ======================  ================================================================
 
-A number is zero if all its bits are 0, so -0.0 is stored. To bound what a small file can expand
-to, indices are not used where the dense entry has over 1024 times their bytes; a mask takes at
-least 1/64 of them.
+A number is zero if all its bits are 0, so -0.0 is stored. To bound the size to which a small file
+can expand, indices are not used where the dense entry has over 1024 times their bytes; a mask
+takes at least 1/64 of them.
 """
 
 import json
@@ -105,7 +105,7 @@ class SparseTensorsFormat(ModelFormat[StateDict]):
             _network_metadata(_json(dict(model.metadata)))
         except FormatError as error:
             raise ConversionError(
-                f"{error.what}: found {error.found}, expected {error.expected}"
+                f"{error.what}: found {error.actual}, expected {error.expected}"
             ) from error
         infos: dict[str, TensorInfo] = {}
         shapes = {}
@@ -134,11 +134,11 @@ def storage_bytes(size: int, kept: int, item_bytes: int) -> dict[Storage, int]:
     Bytes of a number.
     """
     dense, values = size * item_bytes, kept * item_bytes
-    found: dict[Storage, int] = {"dense": dense, "mask": _mask_bytes(size) + values}
+    sizes: dict[Storage, int] = {"dense": dense, "mask": _mask_bytes(size) + values}
     index = kept * _INDEX_BYTES + values
     if size < 2**31 and dense <= index * MOST_EXPANSION:
-        found["index"] = index
-    return found
+        sizes["index"] = index
+    return sizes
 
 
 def smallest_form(sizes: Mapping[Storage, int]) -> Storage:
@@ -173,13 +173,13 @@ def _encode_laid_out(
     for stored in names:
         part, name = stored.split("/", 1)
         # By their bits, so that negative zeros and NaN come back as they were.
-        words = _words(model, name)
+        numbers = _words(model, name)
         if part == "mask":
-            yield np.packbits(words != 0, bitorder="little")
+            yield np.packbits(numbers != 0, bitorder="little")
         elif part == "index":
-            yield np.flatnonzero(words).astype(np.int32).view(np.uint8)
+            yield np.flatnonzero(numbers).astype(np.int32).view(np.uint8)
         else:
-            yield (words[words != 0] if name in sparse else words).view(np.uint8)
+            yield (numbers[numbers != 0] if name in sparse else numbers).view(np.uint8)
 
 
 def _find_forms(contents: Contents, shapes: Mapping[str, Any]) -> dict[str, Storage]:

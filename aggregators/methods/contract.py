@@ -1,8 +1,8 @@
 """The contract of aggregation methods.
 
 A method is a class in one file of this folder and an entry in `aggregators.methods.registry`.
-Merges, simulations, rounds through a pool, live rounds and studies all find it there: what a
-round needs to know of a method is declared with it, and pool and sites have one implementation
+Merges, simulations, rounds through a pool, live rounds and studies all find it there: the needs
+of a round are declared with its method, and pool and sites have one implementation
 for each `ContributionKind`. ``tests/conformance/aggregation_methods.py`` tests the laws.
 """
 
@@ -21,7 +21,7 @@ ContributionKind = Literal["leaf-changes", "network-update"]
 """Contents of the files that sites send in a round (`LeafContribution`, `NetworkContribution`)."""
 
 Progress = Callable[[float, str], None]
-"""Called with the fraction done (0 to 1) and what is being done."""
+"""Called with the fraction done (0 to 1) and a description of the current step."""
 
 
 def no_progress(fraction: float, what: str) -> None:
@@ -41,7 +41,7 @@ class CappedOptions(MethodOptions):
     weight_cap: float = Field(
         default=3.0,
         ge=1,
-        description="A site counts with at most so many times the median of the sites' samples.",
+        description="Cap a site's weight at this multiple of the median number of samples.",
     )
 
 
@@ -83,9 +83,11 @@ def require_made_for(
         raise ContributionError(
             f"was made from another base: found {base[1][:16]}..., expected {base[0][:16]}..."
         )
-    for field, wanted in settings[0].items():
-        if (found := settings[1].get(field)) != wanted:
-            raise ContributionError(f"was made with {field} {found}, the round asks for {wanted}")
+    for field, expected in settings[0].items():
+        if (actual := settings[1].get(field)) != expected:
+            raise ContributionError(
+                f"was made with {field} {actual}, the round asks for {expected}"
+            )
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,8 +105,8 @@ class AggregationMethod(ABC, Generic[OptionsT]):
     Laws
     ----
     1. One input is returned unchanged (with options that ask for no change).
-    2. Equal inputs give that input, whatever their weights.
-    3. The order of the inputs does not change the result, to the last bit. What cannot be
+    2. Equal inputs give that input with any weights.
+    3. The order of the inputs does not change the result, to the last bit. A part that cannot be
        averaged (a detector's scanner and overlap tester) comes from the first given input, with
        a warning if the inputs differ in it.
     4. Only the ratios of the weights matter; an input given twice has twice the weight (in WBA's
@@ -131,17 +133,17 @@ class AggregationMethod(ABC, Generic[OptionsT]):
     output_formats : tuple of str
         Formats that can hold every result; the first is the default.
     format_hint : str
-        Advice for users who want another format; may be empty.
+        Advice on other formats; may be empty.
     contribution : ContributionKind or None
-        What sites send in rounds of this method; None if no rounds can be held with it.
+        The kind that sites send in rounds of this method; None if it has no rounds.
     needs_each : bool
         It compares the contributions with one another, so it cannot work from their secure sum.
     replies : bool
         Sites send statistics of their classes, and the state has a reply to each contribution,
         which its site alone may read (`aggregators.methods.networks.replies`).
     same_parts : bool
-        Of personal methods: all sites keep the same numbers, whose differences are then 0, so that
-        the mean needs no masks.
+        Of personal methods: all sites keep the same numbers, so these do not differ from the base
+        and the mean needs no masks.
     """
 
     name: ClassVar[str]
@@ -184,7 +186,7 @@ class AggregationMethod(ABC, Generic[OptionsT]):
         """
 
     def require_sites(self, sites: int, options: OptionsT) -> None:
-        """Raise `OptionError` if so few sites cannot be combined with these options."""
+        """Raise `OptionError` if these options need more sites."""
 
     @abstractmethod
     def combine(

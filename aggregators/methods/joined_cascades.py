@@ -1,6 +1,6 @@
 """Joining cascades into one, level by level, and thinning the levels of the result.
 
-A level's update is a sum over trees, so the trees of all members form one level whose update is
+A level's update is a sum over trees, so the trees of all members form one level, and its update is
 the weighted mean. Thinning then keeps some of the trees, to make it as small as one member.
 """
 
@@ -35,7 +35,7 @@ def join_cascades(
     kept_trees_per_level: int | None,
     progress: Callable[[float, str], None],
 ) -> ShapePredictor:
-    """Return one cascade whose level updates are the weighted means of the given ones'.
+    """Return one cascade with the weighted means of the predictors' level updates.
 
     The arrays are allocated once and filled in place, so no other memory is needed.
 
@@ -233,12 +233,12 @@ def _find_stretches(sizes: Float64, kept: int) -> list[int]:
     weights = sizes if total > 0 else np.ones_like(sizes)
     middles = np.cumsum(weights) - weights / 2
     stretches = np.floor(middles / math.fsum(weights) * kept)
-    wanted = np.searchsorted(stretches, np.arange(kept)).tolist()
+    even_starts = np.searchsorted(stretches, np.arange(kept)).tolist()
     starts = [0]
     for place in range(1, kept):
         # Every later stretch needs a tree, too.
         latest = len(sizes) - (kept - place)
-        starts.append(min(max(wanted[place], starts[-1] + 1), latest))
+        starts.append(min(max(even_starts[place], starts[-1] + 1), latest))
     return starts
 
 

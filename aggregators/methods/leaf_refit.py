@@ -52,8 +52,8 @@ class LeafRefit(AggregationMethod[CappedOptions]):
             if not fitting:
                 raise _other_base_error(left[0], digest, name)
             left = [item for item in left if item.model.base_digest != digest]
-            done = 1 - len(left) / len(contributions)
-            progress(done, f"{len(fitting)} contributions to {name}")
+            fraction = 1 - len(left) / len(contributions)
+            progress(fraction, f"{len(fitting)} contributions to {name}")
             forest = refine(forest, fitting, options.weight_cap)
             name = f"{base.name}, refined"
         return Combined(forest, _warn_of_settings(contributions))
@@ -64,9 +64,8 @@ def refine(
 ) -> ShapePredictor:
     """Return the base with the weighted mean of the contributions added to its leaves.
 
-    `contributions`: of one round, all fitted to `base`; summed in this order. `weight_cap`: a site
-    whose samples in all leaves are more than so many times the median counts as if it had that
-    many.
+    `contributions`: of one round, all fitted to `base`; summed in this order. `weight_cap`: the
+    samples of a site, in all leaves, count up to this multiple of the median.
     """
     require_equal(
         contributions,
@@ -75,21 +74,23 @@ def refine(
     )
     forest = thin_base(base, contributions[0].model.settings.get("thin"))
     for item in contributions:
-        found = item.model.changes.shape
-        if found != forest.leaves.shape or item.model.counts.shape != found[:1]:
+        shape = item.model.changes.shape
+        if shape != forest.leaves.shape or item.model.counts.shape != shape[:1]:
             raise IncompatibleModelsError(
                 "leaves",
                 f"{forest.leaves.shape}",
-                f"{found}",
+                f"{shape}",
                 first_name="the base",
                 other_name=item.name,
             )
     stated = [int(item.model.counts.sum(dtype=np.float64)) for item in contributions]
-    copies = [item.copies if each else 0 for item, each in zip(contributions, stated, strict=True)]
+    copies = [
+        item.copies if samples else 0 for item, samples in zip(contributions, stated, strict=True)
+    ]
     most = cap_samples(np.repeat(stated, copies).tolist() or [0], weight_cap)
     weights = [
-        item.weight * (min(1.0, most / each) if each else 1.0)
-        for item, each in zip(contributions, stated, strict=True)
+        item.weight * (min(1.0, most / samples) if samples else 1.0)
+        for item, samples in zip(contributions, stated, strict=True)
     ]
     # In blocks: the changes of all sites in float64 would take many times the model.
     leaves = np.empty_like(forest.leaves)
@@ -121,7 +122,7 @@ def _split_inputs(
 ) -> tuple[SubModel[ShapePredictor], list[SubModel[LeafContribution]]]:
     """Return the base, and the contributions in summation order."""
     known = sub_models.narrow(ShapePredictor, LeafContribution)
-    bases = [item for item in known.given if isinstance(item.model, ShapePredictor)]
+    bases = [item for item in known.in_given_order if isinstance(item.model, ShapePredictor)]
     if len(bases) != 1:
         raise IncompatibleModelsError(
             "number of landmark models",

@@ -82,17 +82,15 @@ _READ, _COMBINED, _WRITTEN = 0.6, 0.7, 0.85
 
 @dataclass(frozen=True, eq=False)
 class Merged:
-    """The result of a merge.
-
-    `digest`: SHA-256 of the written file; None when nothing was written. `state`: What a server
-    optimiser takes in the next round; written at `state_path`.
-    """
+    """The result of a merge."""
 
     model: model_types.Model
     recipe: recipes.Recipe = field(repr=False)
     warnings: tuple[str, ...]
     digest: str | None
+    """SHA-256 of the written file; None when nothing was written."""
     state: model_types.OptimiserState | None = None
+    """The server optimiser's input in the next round; written at `state_path`."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -122,14 +120,14 @@ def merge(
     method : str
         A name of `METHODS`.
     inputs : sequence of paths or models
-        One or more. What cannot be averaged comes from the first.
+        One or more. Parts that cannot be averaged come from the first.
     weights : sequence of float, optional
         Finite and positive, one for each input; equal by default.
     options : mapping, optional
         By name.
     output : path, optional
-        Written atomically, with ``<output>.recipe.json`` beside it, and ``<output>.state`` if
-        the method is a server optimiser.
+        Written atomically, together with ``<output>.recipe.json``, and ``<output>.state`` if the
+        method is a server optimiser.
     output_format : str, optional
         By default that of the suffix of `output`, else the method's first.
     addresses : sequence of str or None, optional
@@ -204,7 +202,7 @@ def merge(
 def _compute_entries(
     model: model_types.Model, state: model_types.OptimiserState
 ) -> tuple[model_types.Model, model_types.OptimiserState]:
-    """Return a network and a state whose entries are not computed from their inputs again.
+    """Return a network and a state that do not compute their entries from the inputs again.
 
     Otherwise each round would compute all earlier ones.
     """
@@ -215,18 +213,18 @@ def _compute_entries(
 
 def _describe_copies(sub_models: SubModels[model_types.MergeInput]) -> tuple[str, ...]:
     return tuple(
-        f"{each.name} is given {each.copies} times and counts with the sum of its weights"
-        for each in sub_models.given
-        if each.copies > 1 and _shares_something(each.model)
+        f"{sub_model.name} is given {sub_model.copies} times and counts with the sum of its weights"
+        for sub_model in sub_models.in_given_order
+        if sub_model.copies > 1 and _shares_something(sub_model.model)
     )
 
 
-def _shares_something(given: model_types.MergeInput) -> bool:
+def _shares_something(model: model_types.MergeInput) -> bool:
     """Return False for updates that keep all numbers at home, which are equal by design."""
-    if not isinstance(given, model_types.NetworkContribution) or not given.shared:
+    if not isinstance(model, model_types.NetworkContribution) or not model.shared:
         return True
-    return len(given.shared) < len(given.network.infos) or any(
-        mask.any() for mask in given.shared.values()
+    return len(model.shared) < len(model.network.infos) or any(
+        mask.any() for mask in model.shared.values()
     )
 
 
@@ -235,13 +233,13 @@ def choose_output_format(
 ) -> str:
     """Return the format to write: the one asked for, else by suffix, else the method's first."""
     if output_format is not None:
-        wanted, because = output_format, f"the format {output_format!r}"
+        format_name, because = output_format, f"the format {output_format!r}"
     elif output is not None and (by_suffix := format_of_suffix(output)) is not None:
-        wanted, because = by_suffix, f"{output.name} (by its suffix {by_suffix})"
+        format_name, because = by_suffix, f"{output.name} (by its suffix {by_suffix})"
     else:
         return method.output_formats[0]
-    if wanted in method.output_formats:
-        return wanted
+    if format_name in method.output_formats:
+        return format_name
     possible = list_formats(*method.output_formats)
     hint = f"; {method.format_hint}" if method.format_hint else ""
     raise ConversionError(f"{because} cannot hold a result of {method.name}: use {possible}{hint}")
@@ -295,9 +293,9 @@ def refuse_overwriting_inputs(
 ) -> None:
     """Raise `OptionError` if the output, its recipe or its state would replace an input."""
     # Inputs are read while the output is written (networks, block by block).
-    taken = (output, recipes.recipe_path(output), round_files.state_path(output))
+    outputs = (output, recipes.recipe_path(output), round_files.state_path(output))
     for entry in inputs:
-        if isinstance(entry, Path | str) and any(_same_file(Path(entry), path) for path in taken):
+        if isinstance(entry, Path | str) and any(_same_file(Path(entry), path) for path in outputs):
             raise OptionError(f"the output {output} is one of the inputs: choose another name")
 
 

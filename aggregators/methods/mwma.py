@@ -41,7 +41,7 @@ class Mwma(AggregationMethod[NoOptions]):
         self, sub_models: SubModels[Model], _options: NoOptions, _progress: Progress, /
     ) -> Combined:
         detectors = sub_models.narrow(FhogDetector)
-        require_equal(detectors.given, _features)
+        require_equal(detectors.in_given_order, _features)
         warnings = _warn_of_settings(detectors)
         first = detectors.first.model
         if detectors.only is not None:
@@ -92,7 +92,7 @@ def _warn_of_settings(detectors: SubModels[FhogDetector]) -> tuple[str, ...]:
     return tuple(
         f"{setting} differs: {kept[setting]} in {first.name}, {value} in {other.name}; "
         f"the merged detector has {kept[setting]}"
-        for other in detectors.given[1:]
+        for other in detectors.in_given_order[1:]
         for setting, value in _settings(other.model).items()
         if value != kept[setting]
     )

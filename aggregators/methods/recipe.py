@@ -1,6 +1,6 @@
 """Recipes: the inputs, the method and the output of a merge.
 
-A recipe is canonical JSON (keys sorted, two spaces, UTF-8, a final newline), stored beside the
+A recipe is canonical JSON (keys sorted, two spaces, UTF-8, a final newline), stored next to the
 merged model as ``<model file>.recipe.json``::
 
     {"schema": "poolctl-recipe/1",
@@ -9,12 +9,12 @@ merged model as ``<model file>.recipe.json``::
      "inputs":  [{"digest": "9f86...", "weight": 1.0, "address": null, "file_name": "a.dat"}],
      "output":  {"digest": "60ab...", "format": "dlib-shape-predictor"}}
 
-Inputs are in the order given, as what cannot be averaged comes from the first.
+Inputs are in the order given, as parts that cannot be averaged come from the first.
 
 The output of a server optimiser (``fedadam`` ...) also has ``"state"``, the digest of the state
 that the next round takes as an input.
 
-Only the recipe of a merge repeated without some input names the replaced file and what was left
+Only the recipe of a merge repeated without some input names the replaced file and the inputs left
 out::
 
     {...,

@@ -36,7 +36,7 @@ def replay(
     rebuilt : mapping, optional
         Replacements of inputs, by the inputs' digests; the inputs' weights are kept.
     left_out : sequence of LeftOut, optional
-        Entries of the new recipe for what was left out; by default the inputs in `without`.
+        Entries of the new recipe for the inputs left out; by default those in `without`.
     progress : callable, optional
         As in `merge`.
 
@@ -191,15 +191,15 @@ def _find_file(
 
 
 def _require_same_digest(recipe: recipes.Recipe, merged: merging.Merged) -> None:
-    wanted, made = recipe.output, merged.recipe.output
-    if wanted is None or made is None:
+    expected_output, made = recipe.output, merged.recipe.output
+    if expected_output is None or made is None:
         return
-    for what, found, expected in (
-        ("merge", made.digest, wanted.digest),
-        ("optimiser's state", made.state, wanted.state),
+    for what, actual, expected in (
+        ("merge", made.digest, expected_output.digest),
+        ("optimiser's state", made.state, expected_output.state),
     ):
-        if found != expected:
+        if actual != expected:
             raise RecipeError(
-                f"the {what} gave sha256 {found}, but the recipe has {expected}: "
+                f"the {what} gave sha256 {actual}, but the recipe has {expected}: "
                 "the recipe was changed, or its model was not made from these inputs"
             )

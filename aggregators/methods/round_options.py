@@ -50,11 +50,12 @@ class LocalTraining(MethodOptions):
         description="largest norm of one sample's gradient (0.1) or person's update (0.1 / rounds)",
     )
     dp_unit: Literal["sample", "person"] = Field(
-        default="sample", description="what dp_epsilon protects: one sample, or all of one person"
+        default="sample",
+        description="Unit that dp_epsilon protects: one sample, or all of one person",
     )
     dp_layers: Literal["last", "all"] = Field(
         default="last",
-        description="what dp_epsilon trains: the last layer, or all, where the noise needs far "
+        description="Layers trained with dp_epsilon: the last, or all, where the noise needs far "
         "more samples and persons",
     )
     dp_rounds: int = Field(
@@ -69,7 +70,7 @@ class LocalTraining(MethodOptions):
     def clip(self) -> float:
         """The largest norm of a sample's gradient or a person's update.
 
-        What the noise of a series adds to a network is in proportion to clip and rounds.
+        The noise that a series adds to a network is in proportion to clip and rounds.
         """
         if self.dp_clip is not None:
             return self.dp_clip
@@ -77,7 +78,7 @@ class LocalTraining(MethodOptions):
 
     @property
     def protection(self) -> str:
-        """Say what differential privacy the training has, in a few words."""
+        """Describe the training's differential privacy in a few words."""
         if self.dp_epsilon is None:
             return "no differential privacy"
         return (
@@ -95,18 +96,18 @@ class LocalTraining(MethodOptions):
 class RoundOptions:
     """The options of a round, taken apart."""
 
-    own: MethodOptions
-    """What `aggregators.merge` takes."""
+    merging: MethodOptions
+    """Options of `aggregators.merge`."""
     training: LocalTraining
-    """What every site takes."""
+    """Options of every site."""
 
     def together(self) -> dict[str, Any]:
         """Return all options in full; `split_options` takes them apart again."""
-        return {**self.own.model_dump(mode="json"), **self.training.model_dump(mode="json")}
+        return {**self.merging.model_dump(mode="json"), **self.training.model_dump(mode="json")}
 
 
 def protection_of(method: str, options: Mapping[str, Any]) -> str:
-    """Say what differential privacy a round has; rounds of landmark models have none."""
+    """Describe a round's differential privacy; rounds of landmark models have none."""
     if find_method(method).kind != "network":
         return "no differential privacy"
     return split_options(method, options).training.protection
@@ -116,14 +117,17 @@ def split_options(method: str, options: Mapping[str, Any]) -> RoundOptions:
     """Take the options of a round apart, and add the defaults."""
     chosen = find_method(method)
     if chosen.kind != "network":
-        known = ", ".join(each.name for each in METHODS.values() if each.kind == "network")
+        known = ", ".join(method_.name for method_ in METHODS.values() if method_.kind == "network")
         raise OptionError(f"{method} does not combine networks; expected one of {known}")
-    own, training_fields = chosen.options_type.model_fields, LocalTraining.model_fields
+    method_fields, training_fields = chosen.options_type.model_fields, LocalTraining.model_fields
     # Checked together, as neither side alone knows that the other has no such option.
-    if unknown := [name for name in options if name not in own and name not in training_fields]:
+    if unknown := [
+        name for name in options if name not in method_fields and name not in training_fields
+    ]:
         raise OptionError(
             f"rounds of {method} have no option {unknown[0]!r}; the options of the method: "
-            f"{', '.join(own) or 'none'}; of the sites' training: {', '.join(training_fields)}"
+            f"{', '.join(method_fields) or 'none'}; of the sites' training: "
+            f"{', '.join(training_fields)}"
         )
     training = check_options(
         LocalTraining,
@@ -135,5 +139,5 @@ def split_options(method: str, options: Mapping[str, Any]) -> RoundOptions:
             f"dp_epsilon: sites of {method} do more than train, and the noise covers training "
             "only; hold the rounds with fedavg or one of its server optimisers"
         )
-    given = {name: options[name] for name in options if name in own}
-    return RoundOptions(check_options(chosen.options_type, given, method), training)
+    method_options = {name: options[name] for name in options if name in method_fields}
+    return RoundOptions(check_options(chosen.options_type, method_options, method), training)

@@ -24,44 +24,40 @@ _METHODS_FOR: dict[type, str] = {
 
 @dataclass(frozen=True, eq=False)
 class SubModel(Generic[ModelT_co]):
-    """One distinct input.
-
-    `digest`: SHA-256 of its file; for a model in memory, of its file in the default format. `name`:
-    For messages. `weight`: Sum over its copies. `copies`: Number of copies.
-    """
+    """One distinct input."""
 
     model: ModelT_co
     digest: str
+    """SHA-256 of its file; for a model in memory, of its file in the default format."""
     name: str
+    """For messages."""
     weight: float = 1.0
+    """Sum over its copies."""
     copies: int = 1
 
 
 @dataclass(frozen=True, eq=False)
 class SubModels(Generic[ModelT_co]):
-    """The distinct inputs of a merge.
+    """The distinct inputs of a merge."""
 
-    `given`: in the order given. `in_sum_order`: sorted by digest, so that sums do not depend on the
-    order given.
-    """
-
-    given: tuple[SubModel[ModelT_co], ...]
+    in_given_order: tuple[SubModel[ModelT_co], ...]
     in_sum_order: tuple[SubModel[ModelT_co], ...]
+    """Sorted by digest, so that sums do not depend on the order given."""
     total_weight: float
 
     @property
     def first(self) -> SubModel[ModelT_co]:
         """The first input given."""
-        return self.given[0]
+        return self.in_given_order[0]
 
     @property
     def only(self) -> SubModel[ModelT_co] | None:
         """The input, if there is only one distinct input."""
-        return self.given[0] if len(self.given) == 1 else None
+        return self.in_given_order[0] if len(self.in_given_order) == 1 else None
 
     def narrow(self, *types: type[ModelT]) -> "SubModels[ModelT]":
         """Return the same inputs, or raise `WrongKindError` if one is not of these types."""
-        for sub_model in self.given:
+        for sub_model in self.in_given_order:
             if not isinstance(sub_model.model, types):
                 kind = type(sub_model.model)
                 raise WrongKindError(
@@ -119,16 +115,16 @@ def collect_sub_models(
         by_digest.setdefault(digest, SubModel(model, digest, name))
     # Scaled before the sums, which might overflow, and again after them.
     joined = _scale([math.fsum(copies) for copies in weights_of.values()])
-    given = tuple(
+    distinct = tuple(
         replace(sub_model, weight=weight, copies=len(weights_of[digest]))
         for (digest, sub_model), weight in zip(by_digest.items(), joined, strict=True)
     )
     return SubModels(
-        given=given,
+        in_given_order=distinct,
         # Rounding depends on the order of a sum. By digest it is the same at every site, whatever
         # order the files were given in.
-        in_sum_order=tuple(sorted(given, key=lambda sub_model: sub_model.digest)),
-        total_weight=math.fsum(sub_model.weight for sub_model in given),
+        in_sum_order=tuple(sorted(distinct, key=lambda sub_model: sub_model.digest)),
+        total_weight=math.fsum(sub_model.weight for sub_model in distinct),
     )
 
 

@@ -146,12 +146,14 @@ class Member:
 def require_landmark_models(sub_models: SubModels[Model]) -> SubModels[LandmarkModel]:
     """Return the inputs, checked to be landmark models with equal numbers of parts."""
     landmarks: SubModels[LandmarkModel] = sub_models.narrow(ShapePredictor, ForestEnsemble)
-    require_equal(landmarks.given, lambda model: {"parts": f"{model.part_count}"})
+    require_equal(landmarks.in_given_order, lambda model: {"parts": f"{model.part_count}"})
     return landmarks
 
 
 def _require_same_levels(landmarks: SubModels[LandmarkModel]) -> None:
-    members = [member for sub_model in landmarks.given for member in split_members(sub_model)]
+    members = [
+        member for sub_model in landmarks.in_given_order for member in split_members(sub_model)
+    ]
     first = members[0]
     for other in members[1:]:
         if other.predictor.level_count != first.predictor.level_count:

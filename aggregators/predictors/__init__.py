@@ -23,8 +23,8 @@ def to_grey(image: NDArray[Any]) -> UInt8:
         C-contiguous; the same array if it needs no change.
     """
     if not isinstance(image, np.ndarray) or image.dtype != np.uint8:
-        found = f"{image.dtype}" if isinstance(image, np.ndarray) else type(image).__name__
-        raise ImageArrayError(f"an image must be an array of uint8, not {found}")
+        kind = f"{image.dtype}" if isinstance(image, np.ndarray) else type(image).__name__
+        raise ImageArrayError(f"an image must be an array of uint8, not {kind}")
     if image.ndim == 2:
         return np.ascontiguousarray(image)
     if image.ndim == 3 and image.shape[2] == 3:

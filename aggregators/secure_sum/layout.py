@@ -1,4 +1,4 @@
-"""The layout of a secure sum: what its numbers stand for, and the way there and back.
+"""The layout of a secure sum: the meaning of its numbers, and the way there and back.
 
 A vector has groups of values, and each group has an integer weight w. A value x is encoded as
 round(2^f w x) and a weight as itself, so a sum over labs gives the weighted mean of each group.
@@ -39,16 +39,16 @@ MOST_BITS = 59
 
 @dataclass(frozen=True)
 class BitBudget:
-    """The use of the field's bits.
-
-    `fraction`: f; a value is rounded to multiples of 2^-f / w. `magnitude`: b; values are at most
-    2^b in magnitude. `weight`: Weights are at most 2^weight. `labs`: At most 2^labs labs take part.
-    """
+    """The use of the field's bits."""
 
     fraction: int = 24
+    """A value with weight w is rounded to multiples of 2^-fraction / w."""
     magnitude: int = 8
+    """Values are at most 2^magnitude in magnitude."""
     weight: int = 16
+    """Weights are at most 2^weight."""
     labs: int = 10
+    """At most 2^labs labs take part."""
 
     def __post_init__(self) -> None:
         bits = (self.fraction, self.magnitude, self.weight, self.labs)
@@ -76,7 +76,7 @@ def encode(
     weights : int64, shape (groups,)
         At least 0.
     name_of : callable
-        Returns what the error calls a value, from its position.
+        Returns a value's name in the error, from its position.
 
     Returns
     -------
@@ -110,7 +110,7 @@ def decode_sum(
     Parameters
     ----------
     total : uint64, shape (groups * size + groups,)
-        The sum of what `encode` returned for each of `labs` labs.
+        The sum of the vectors that `encode` returned for `labs` labs.
     least_weight : int
         Of each lab in each group.
 
@@ -163,8 +163,8 @@ class SumLayout(BaseModel):
     base_digest : str
         As in the contributions.
     weights : str
-        SHA-256 of a network's trained numbers, whatever else its file holds: sums on two files
-        with equal weights are two sums of the same updates.
+        SHA-256 of a network's trained numbers alone: sums on two files with equal weights are two
+        sums of the same updates.
     entries : tuple of SumEntry
         Those of a network, by name.
     leaves, parts : int
@@ -189,8 +189,8 @@ class SumLayout(BaseModel):
     @model_validator(mode="after")
     def _check_sizes(self) -> "SumLayout":
         """Refuse a small text that stands for a huge vector, before anything is made of it."""
-        wanted = -(-self.leaves // 8) if self.kind == "leaf-sums" else 0
-        if len(self.kept) != 4 * -(-wanted // 3):
+        mask_bytes = -(-self.leaves // 8) if self.kind == "leaf-sums" else 0
+        if len(self.kept) != 4 * -(-mask_bytes // 3):
             raise ValueError(f"kept: found {len(self.kept)} characters for {self.leaves} leaves")
         for entry in self.entries:
             bytes_of = np.dtype(NUMPY_TYPES[entry.dtype]).itemsize * math.prod(entry.shape)
@@ -203,7 +203,7 @@ class SumLayout(BaseModel):
 
     @property
     def subject(self) -> str:
-        """What a sum is of, whichever file holds the base."""
+        """The subject of a sum, the same for all files that hold the base."""
         return f"{self.kind}:{self.weights or self.base_digest}"
 
     @property
@@ -242,7 +242,7 @@ class SumLayout(BaseModel):
 def network_layout(
     base: StateDict, base_digest: str, settings: Mapping[str, Any] | None = None
 ) -> SumLayout:
-    """Return the layout of updates to a network; what is not trained is taken from the base."""
+    """Return the layout of updates to a network; untrained numbers come from the base."""
     entries, weights = [], hashlib.sha256()
     for name, info in sorted(base.infos.items()):
         if info.dtype in FLOAT_DTYPES:
@@ -282,7 +282,7 @@ def leaf_presence_layout(contribution: LeafContribution) -> SumLayout:
 def leaf_sums_layout(presence: SumLayout, labs_per_leaf: Int64, least: int) -> SumLayout:
     """Return the layout of the sum over the leaves that at least `least` labs reach.
 
-    Raises `IncompatibleModelsError` if no leaf is reached by so many labs.
+    Raises `IncompatibleModelsError` if no leaf is reached by that number of labs.
 
     Parameters
     ----------
@@ -386,12 +386,12 @@ def _read_content(entry: SumEntry) -> NDArray[np.generic]:
     return content.reshape(entry.shape)
 
 
-def _require_base(layout: SumLayout, found: str) -> None:
-    if found != layout.base_digest:
+def _require_base(layout: SumLayout, digest: str) -> None:
+    if digest != layout.base_digest:
         raise IncompatibleModelsError(
             "base",
             layout.base_digest[:16],
-            found[:16],
+            digest[:16],
             first_name="the secure sum",
             other_name="the contribution",
         )

@@ -4,7 +4,7 @@ The field is that of the prime 2^61 - 1. Functions take the modulus as an argume
 can count every case of a small field: it is 2^61 - 1, or a prime below 2^32.
 
 A vector is split into one share for each server; together they add up to it. All shares but one
-are expanded from seeds of 32 bytes, so a lab sends one vector whatever the number of servers. Any
+are expanded from seeds of 32 bytes, so a lab sends one vector for any number of servers. Any
 shares but all of them are uniform and reveal nothing of the vector.
 
 To be checked, a vector ends with K masks. Its check values are <chi_k, vector> + mask_k, with a
@@ -108,7 +108,7 @@ def to_signed(numbers: UInt64, p: int = P) -> NDArray[np.int64]:
 
 
 def random_numbers(key: bytes, count: int, p: int = P) -> UInt64:
-    """Return numbers, uniform in [0, p), that only who knows the key can tell from random ones.
+    """Return numbers, uniform in [0, p), that look random without the key.
 
     They are words of AES-256 in counter mode, started at zero, cut to the bits of the modulus;
     words that are not below the modulus are left out. So a key must be used for one vector only.
@@ -120,10 +120,10 @@ def random_numbers(key: bytes, count: int, p: int = P) -> UInt64:
     numbers = np.empty(count, dtype=np.uint64)
     filled = 0
     while filled < count:
-        wanted = min(count - filled, _BLOCK_NUMBERS)
-        words = np.frombuffer(stream.update(bytes(NUMBER_BYTES * wanted)), dtype="<u8") & mask
+        missing = min(count - filled, _BLOCK_NUMBERS)
+        drawn = np.frombuffer(stream.update(bytes(NUMBER_BYTES * missing)), dtype="<u8") & mask
         # Rejected, not reduced: a remainder would favour small numbers.
-        kept = words[words < np.uint64(p)]
+        kept = drawn[drawn < np.uint64(p)]
         numbers[filled : filled + len(kept)] = kept
         filled += len(kept)
     return numbers
@@ -135,7 +135,7 @@ def to_bytes(numbers: UInt64) -> bytes:
 
 
 def from_bytes(content: bytes, count: int, p: int = P) -> UInt64:
-    """Read what `to_bytes` returned.
+    """Read the result of `to_bytes`.
 
     Raises `ValueError` if there are not `count` numbers, or one of them is not in [0, p).
     """
@@ -206,7 +206,7 @@ def commitment(
     Parameters
     ----------
     roster : iterable of str
-        The labs whose shares were added.
+        The labs behind the added shares.
     opener : bytes
         32 random bytes, kept until the sum is opened.
     total : uint64, shape (count,)

@@ -70,12 +70,12 @@ class FederationPlan(BaseModel):
     @property
     def method_options(self) -> dict[str, Any]:
         """The method's own options, as `aggregators.merge` takes them."""
-        return self._split.own.model_dump(mode="json")
+        return self._split.merging.model_dump(mode="json")
 
     @property
     def own_options(self) -> MethodOptions:
         """The method's own options, of which some are for the sites (``rho`` ...)."""
-        return self._split.own
+        return self._split.merging
 
     @property
     def training(self) -> LocalTraining:

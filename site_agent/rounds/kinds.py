@@ -253,7 +253,7 @@ class NetworkPart(SitePart):
             site=self.site,
             round_number=number,
             method=self.found.method,
-            options=split_options(self.found.method, self.found.options).own,
+            options=split_options(self.found.method, self.found.options).merging,
             before=before,
             max_hours=rules.max_hours,
             privacy=Privacy(privacy_folder(), rules.most_epsilon, self._honest_labs),

@@ -109,13 +109,13 @@ def test_sizes_are_those_of_the_thesis_and_ours_are_smaller(
 ) -> None:
     network = server_part(layers, fraction)
     sizes = entry_sizes(network)
-    coordinates = sum(each.coordinate_bytes for each in sizes) / MIB
+    coordinates = sum(entry.coordinate_bytes for entry in sizes) / MIB
     assert coordinates == pytest.approx(published_mib, rel=0.01)
-    assert sum(each.dense_bytes for each in sizes) / MIB == pytest.approx(11.1, rel=0.01)
-    numbers, kept = (sum(getattr(each, of) for each in sizes) for of in ("numbers", "kept"))
+    assert sum(entry.dense_bytes for entry in sizes) / MIB == pytest.approx(11.1, rel=0.01)
+    numbers, kept = (sum(getattr(entry, of) for entry in sizes) for of in ("numbers", "kept"))
     assert 1 - kept / numbers == pytest.approx(published_zeros, abs=1e-4)
     file_bytes = len(encode_model(network, "poolctl-sparse"))
-    assert file_bytes - 1000 < sum(each.stored_bytes for each in sizes) < file_bytes
+    assert file_bytes - 1000 < sum(entry.stored_bytes for entry in sizes) < file_bytes
     assert file_bytes / MIB < min(published_mib, 11.2)
     derived = {0.9: 1.60, 0.99: 0.37}
     if layers == "linear" and fraction in derived:
@@ -127,11 +127,11 @@ def test_a_file_of_torch_has_the_computed_size(tmp_path: Path) -> None:
     network = server_part("linear", 0.9)
     sizes = entry_sizes(network)
     state = {}
-    for each in sizes:
-        tensor = torch.from_numpy(network.tensors[each.name])
-        state[each.name] = tensor if tensor.ndim == 1 else tensor.to_sparse()
+    for entry in sizes:
+        tensor = torch.from_numpy(network.tensors[entry.name])
+        state[entry.name] = tensor if tensor.ndim == 1 else tensor.to_sparse()
     torch.save(state, tmp_path / "sparse.pt")
-    computed = sum(each.coordinate_bytes for each in sizes)
+    computed = sum(entry.coordinate_bytes for entry in sizes)
     assert 0 < (tmp_path / "sparse.pt").stat().st_size - computed < 8192
 
 

@@ -23,5 +23,5 @@ def test_where_there_is_no_room_file_and_size_are_named(tmp_path: Path) -> None:
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (least, most))
     assert no.value.filename == str(path)
-    assert [each.name for each in tmp_path.iterdir()] == ["merged.dat"]
+    assert [path.name for path in tmp_path.iterdir()] == ["merged.dat"]
     assert path.read_bytes() == b"old"

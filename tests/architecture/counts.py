@@ -1,4 +1,4 @@
-"""Count what the project's maintainers must hold: `python -m tests.architecture.counts`."""
+"""Count the project's lines, files, imports and names: `python -m tests.architecture.counts`."""
 
 import ast
 import statistics

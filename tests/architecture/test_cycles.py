@@ -31,10 +31,10 @@ def test_no_folder_imports_itself_through_others(graph: grimp.ImportGraph) -> No
             for module in (child, *graph.find_descendants(child))
         }
         imports: dict[str, set[str]] = {child: set() for child in children}
-        for module, own in part_of.items():
+        for module, part in part_of.items():
             for other in graph.find_modules_directly_imported_by(module):
-                if part_of.get(other, own) != own:
-                    imports[own].add(part_of[other])
+                if part_of.get(other, part) != part:
+                    imports[part].add(part_of[other])
         fail_on_circle(imports)
 
 

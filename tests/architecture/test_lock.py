@@ -34,18 +34,22 @@ def test_the_lock_has_a_version_of_all_that_the_project_needs() -> None:
     locked = read_lock()
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     extras = project["optional-dependencies"].values()
-    needed = [Requirement(each) for some in [project["dependencies"], *extras] for each in some]
+    needed = [
+        Requirement(requirement)
+        for some in [project["dependencies"], *extras]
+        for requirement in some
+    ]
     unmet = [
-        str(each)
-        for each in needed
-        if each.name != "poolctl"
-        and not each.specifier.contains(locked.get(canonicalize_name(each.name), "0"))
+        str(requirement)
+        for requirement in needed
+        if requirement.name != "poolctl"
+        and not requirement.specifier.contains(locked.get(canonicalize_name(requirement.name), "0"))
     ]
     assert unmet == []
 
 
 def test_the_lock_is_what_these_tests_run_with() -> None:
-    installed = {canonicalize_name(each.name): each.version for each in distributions()}
+    installed = {canonicalize_name(package.name): package.version for package in distributions()}
     locked = read_lock()
     others = [
         f"{name} {installed.get(name)}, not {version}"
@@ -77,13 +81,13 @@ def test_an_advisory_is_found_by_range_and_by_version(tmp_path: Path) -> None:
 
 def find_weaknesses(locked: dict[str, str], folder: Path) -> list[str]:
     """Return the names of the advisories in a folder that concern a locked version."""
-    paths = sorted(each for each in folder.rglob("*") if each.suffix in {".json", ".yaml"})
+    paths = sorted(path for path in folder.rglob("*") if path.suffix in {".json", ".yaml"})
     entries = [yaml.safe_load(path.read_text()) for path in paths]
     return [
         entry["id"]
         for entry in entries
         if not entry.get("withdrawn")
-        and any(concerns(locked, each) for each in entry.get("affected", []))
+        and any(concerns(locked, affected) for affected in entry.get("affected", []))
     ]
 
 
@@ -92,9 +96,9 @@ def concerns(locked: dict[str, str], affected: dict[str, Any]) -> bool:
     if version is None:
         return False
     return version in affected.get("versions", []) or any(
-        is_within(Version(version), each["events"])
-        for each in affected.get("ranges", [])
-        if each.get("type", "ECOSYSTEM") == "ECOSYSTEM"
+        is_within(Version(version), range_["events"])
+        for range_ in affected.get("ranges", [])
+        if range_.get("type", "ECOSYSTEM") == "ECOSYSTEM"
     )
 
 

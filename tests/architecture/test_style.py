@@ -1,4 +1,4 @@
-"""ruff is part of the tests: one command runs what CI runs."""
+"""ruff is part of the tests: one command runs all checks of CI."""
 
 from __future__ import annotations
 

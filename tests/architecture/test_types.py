@@ -1,4 +1,4 @@
-"""mypy is part of the tests, in a file of its own: what it prints is read last."""
+"""mypy is part of the tests, in a file of its own: its output is read last."""
 
 from __future__ import annotations
 
@@ -12,5 +12,5 @@ MYPY = EarlyCommand("mypy", ("mypy",), PROJECT_ROOT)
 
 @pytest.mark.begun_early(MYPY)
 def test_types_are_right() -> None:
-    done, _ = MYPY.result()
-    assert done.returncode == 0, done.stdout + done.stderr
+    process, _ = MYPY.result()
+    assert process.returncode == 0, process.stdout + process.stderr

@@ -1,4 +1,4 @@
-"""What comes from outside fits a pattern as a whole: ``$`` also fits before a last line end."""
+"""Input from outside fits a pattern as a whole: ``$`` also fits before a last line end."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ def _is_beginning(call: ast.Call) -> bool:
 
 @pytest.mark.parametrize("package", PACKAGES)
 def test_patterns_are_held_against_the_whole_text(package: str) -> None:
-    found = [
+    calls = [
         f"{path.relative_to(PROJECT_ROOT)}:{line}"
         for path in sorted(Path(PROJECT_ROOT, package).rglob("*.py"))
         for line in loose_matches(path.read_text(encoding="utf-8"))
     ]
-    assert not found, f"use fullmatch, which takes no line end along: {', '.join(found)}"
+    assert not calls, f"use fullmatch, which takes no line end along: {', '.join(calls)}"
 
 
 def test_the_check_sees_what_it_is_for() -> None:

@@ -1,4 +1,4 @@
-"""What every format of annotated faces must do, as tests.
+"""Laws of every format of annotated faces, as tests.
 
 A member's tests subclass `AnnotationFormatLaws`, name the format and say how it is written.
 """
@@ -29,7 +29,7 @@ SIZE = (64, 48)
 
 
 def drawn_faces(folder: Path) -> FaceDataset:
-    """Return three pictures with a face each, whose landmarks are whole pixels.
+    """Return three pictures with one face each and landmarks at whole pixels.
 
     The last face lacks a landmark.
     """
@@ -54,7 +54,7 @@ class AnnotationFormatLaws:
     """False where boxes are made of the landmarks."""
 
     def write(self, dataset: FaceDataset, place: Path) -> Path:
-        """Write a data set below a folder and return what is to be read."""
+        """Write a data set below a folder and return the path for reading it."""
         raise NotImplementedError
 
     @pytest.fixture
@@ -74,12 +74,12 @@ class AnnotationFormatLaws:
         assert len(again.images) == len(faces.images)
         for image, expected in zip(again.images, faces.images, strict=True):
             assert image.path.read_bytes() == expected.path.read_bytes(), "the same picture"
-            [box], [wanted] = image.boxes, expected.boxes
-            assert set(box.parts) == set(wanted.parts)
-            for name, point in wanted.parts.items():
+            [box], [expected_box] = image.boxes, expected.boxes
+            assert set(box.parts) == set(expected_box.parts)
+            for name, point in expected_box.parts.items():
                 assert box.parts[name] == pytest.approx(point, abs=1e-5)
             if self.holds_boxes:
-                assert box.corners == wanted.corners
+                assert box.corners == expected_box.corners
             left, top, right, bottom = box.corners
             assert all(left <= x <= right and top <= y <= bottom for x, y in box.parts.values())
 
@@ -95,9 +95,9 @@ class AnnotationFormatLaws:
         suffixes = {".png"} if self.holds_boxes else {".png", ".jpg"}
         for image in [*read_faces(written).images, *faces.images]:
             image.path.unlink(missing_ok=True)
-        found = read_faces(written).images
-        assert sorted(image.path.stem for image in found) == [Path(name).stem for name in names]
-        assert {image.path.suffix for image in found} <= suffixes
+        images = read_faces(written).images
+        assert sorted(image.path.stem for image in images) == [Path(name).stem for name in names]
+        assert {image.path.suffix for image in images} <= suffixes
 
     def test_what_is_not_there_is_named(self, written: Path) -> None:
         for absent in (written.with_name(f"none-{written.name}"), written.parent / "no" / "where"):
@@ -131,9 +131,9 @@ class AnnotationFormatLaws:
         written = self.write(backwards, tmp_path / "backwards")
         by_name = {image.path.stem: image.boxes[0] for image in read_faces(written).images}
         for image in faces.images:
-            found = by_name[image.path.stem].parts
-            assert found.keys() == image.boxes[0].parts.keys()
-            assert found["00"] == pytest.approx(image.boxes[0].parts["00"], abs=1e-5)
+            parts = by_name[image.path.stem].parts
+            assert parts.keys() == image.boxes[0].parts.keys()
+            assert parts["00"] == pytest.approx(image.boxes[0].parts["00"], abs=1e-5)
 
 
 def _damaged(content: bytes) -> Iterator[bytes]:

@@ -111,7 +111,7 @@ class ModelFormatSuite:
         result = self._try_to_decode(bytes(data))
         if isinstance(result, FormatError):
             assert 0 <= result.offset <= len(data)
-            assert result.found
+            assert result.actual
             assert result.expected
         else:
             self._use(result)

@@ -1,6 +1,6 @@
 """The laws of methods that count sites and stand hostile ones, as tests.
 
-They hold beside those of `AggregationMethodLaws`, of which two are replaced: weights do not matter.
+They add to those of `AggregationMethodLaws` and replace two of them: weights do not matter.
 """
 
 from __future__ import annotations

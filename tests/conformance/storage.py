@@ -1,4 +1,4 @@
-"""What every place for model files must do; a member's tests subclass `StorageLaws`.
+"""Laws of every storage for model files; a storage's tests subclass `StorageLaws`.
 
 Subclasses give the fixture `storage`. Parts go where the member wants them: through the server,
 or straight to the address that it gives.
@@ -50,9 +50,9 @@ def write_part(storage: Storage, handle: str, number: int, content: bytes) -> No
 
 
 def checksum_of(storage: Storage, handle: str, content: bytes) -> str | None:
-    wanted = storage.part_checksum(handle)
+    algorithm = storage.part_checksum(handle)
     known = {"md5": hashlib.md5(content).hexdigest(), "sha256": sha256(content)}
-    return None if wanted is None else known[wanted]
+    return None if algorithm is None else known[algorithm]
 
 
 def put_part(url: str, headers: dict[str, str], content: bytes) -> int:

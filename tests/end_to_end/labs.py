@@ -30,16 +30,16 @@ class Lab:
     folder: Path
     variables: dict[str, str] = field(default_factory=dict)
 
-    def poolctl(self, *words: object) -> Any:
+    def poolctl(self, *arguments: object) -> Any:
         """Run a command that has to succeed and return its data."""
-        outcome = self.attempt(*words)
+        outcome = self.attempt(*arguments)
         assert outcome["success"], outcome["error"]
         return outcome["data"]
 
-    def attempt(self, *words: object) -> dict[str, Any]:
+    def attempt(self, *arguments: object) -> dict[str, Any]:
         """Run a command and return its JSON envelope."""
         process = popen(
-            [sys.executable, "-m", "cli", *words, "--json"],
+            [sys.executable, "-m", "cli", *arguments, "--json"],
             cwd=self.folder,
             env=self.environment,
             stdin=subprocess.DEVNULL,

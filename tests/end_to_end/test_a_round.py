@@ -43,12 +43,12 @@ class Lab:
             "NUMBA_NUM_THREADS": "1",
         }
 
-    def contribute_words(self, key: str) -> tuple[str, ...]:
-        words = ("rounds", "contribute", key, "--data", str(self.faces), "--threads", "1")
-        return (*words, "--least-others", "1", "--json")
+    def contribute_command(self, key: str) -> tuple[str, ...]:
+        command = ("rounds", "contribute", key, "--data", str(self.faces), "--threads", "1")
+        return (*command, "--least-others", "1", "--json")
 
-    def run(self, *words: str, **environment: str) -> Outcome:
-        return run_here(*words, **(self.environment | environment))
+    def run(self, *arguments: str, **environment: str) -> Outcome:
+        return run_here(*arguments, **(self.environment | environment))
 
 
 @pytest.fixture
@@ -76,8 +76,8 @@ def wait_until(condition: Callable[[], bool], timeout_s: float = 120.0) -> None:
         time.sleep(0.05)
 
 
-def states(found: RoundResponse) -> dict[str, str]:
-    return {each.site: each.state for each in found.participants}
+def states(round_: RoundResponse) -> dict[str, str]:
+    return {participant.site: participant.state for participant in round_.participants}
 
 
 @pytest.mark.slow
@@ -100,7 +100,7 @@ def test_a_killed_site_comes_back_and_a_silent_one_is_left_out(
         "site-a/merged", SITES, datetime.now(UTC) + timedelta(hours=1), options={"starts": 5}
     )
     key = started.round_id
-    assert a.run(*a.contribute_words(key)).data["site"] == "site-a"
+    assert a.run(*a.contribute_command(key)).data["site"] == "site-a"
 
     # One is killed while it sends, another stops in the middle and does not answer any more.
     with UnreliableLine(url) as line_b, UnreliableLine(url) as line_c:
@@ -109,12 +109,12 @@ def test_a_killed_site_comes_back_and_a_silent_one_is_left_out(
             trusting = lab.run("rounds", "trust", "site-a", POOL_ENDPOINT=line.url)
             assert trusting.code == 0, trusting.err
         on_line_b = b.environment | {"POOL_ENDPOINT": line_b.url}
-        killed = start_process(*b.contribute_words(key), **on_line_b)
+        killed = start_process(*b.contribute_command(key), **on_line_b)
         wait_until(lambda: line_b.sent_bytes > 3 * PART_BYTES)
         killed.kill()
         killed.communicate()
         silent = start_process(
-            *c.contribute_words(key), **(c.environment | {"POOL_ENDPOINT": line_c.url})
+            *c.contribute_command(key), **(c.environment | {"POOL_ENDPOINT": line_c.url})
         )
         try:
             wait_until(lambda: line_c.sent_bytes > 2 * PART_BYTES)
@@ -125,7 +125,7 @@ def test_a_killed_site_comes_back_and_a_silent_one_is_left_out(
             assert len(list((b.home / "cache" / "rounds").rglob("*.contribution"))) == 1
 
             line_b.bytes_per_s = None
-            back = b.run(*b.contribute_words(key), POOL_ENDPOINT=line_b.url).data
+            back = b.run(*b.contribute_command(key), POOL_ENDPOINT=line_b.url).data
             assert not back["computed"], "what was computed is not computed again"
             assert 0 < back["sent_bytes"] < back["size_bytes"], "nor is sent what had arrived"
 
@@ -133,10 +133,10 @@ def test_a_killed_site_comes_back_and_a_silent_one_is_left_out(
             assert early.code == 7
             assert "site-c" in early.error["message"]
             pass_deadline(PoolSettings(data_folder=tmp_path / "pool"), key)
-            done = b.run("rounds", "finish", key, "--name", "refined", "--json").data
-            assert done["left_out"] == ["site-c"]
-            assert done["version"]["site"] == "site-b"
-            assert len(done["version"]["parent_digests"]) == 3
+            finished = b.run("rounds", "finish", key, "--name", "refined", "--json").data
+            assert finished["left_out"] == ["site-c"]
+            assert finished["version"]["site"] == "site-b"
+            assert len(finished["version"]["parent_digests"]) == 3
             assert states(pool.rounds.get(key))["site-c"] == "missing"
 
             os.kill(silent.pid, signal.SIGCONT)
@@ -161,5 +161,5 @@ def test_a_killed_site_comes_back_and_a_silent_one_is_left_out(
     together = refine_sites(
         base, sources, tmp_path / "together.dat", RefinementPlan(RefitSettings(starts=5))
     )
-    assert together.digest == done["version"]["digest"], "as if all were on one machine"
+    assert together.digest == finished["version"]["digest"], "as if all were on one machine"
     pool.close()

@@ -1,7 +1,7 @@
 """The commands of pool_server/README.md, run on real servers.
 
-Only what is of the machine is put in its place: the address of database and bucket, ports that are
-free, and folders of the test. What cron runs is run as cron does: with nothing in its environment.
+Only values of the machine are replaced: the address of database and bucket, by free ports, and by
+folders of the test. Commands of cron run as cron runs them: with nothing in the environment.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def blocks(language: str) -> list[str]:
 
 
 def make_database(postgres: PostgresServer) -> str:
-    """Make what the README's SQL makes, under a name that is free, and return its address."""
+    """Create the database of the README's SQL under a free name, and return its address."""
     name = postgres.free_name()
     [statements] = blocks("sql")
     with closing(postgres.connect("postgres")) as connection:
@@ -78,7 +78,7 @@ class Machine:
         }
 
     def here(self, text: str) -> str:
-        """Return a command with what is of this machine in it."""
+        """Return a command with this machine's values."""
         text = text.replace(CONFIG, str(self.folder / "poolctl.toml"))
         text = text.replace(BACKUPS, str(self.folder.parent / "backups"))
         text = text.replace(PROGRAMS, f"{self.folder / 'bin'}/")
@@ -91,15 +91,15 @@ class Machine:
         """Write the README's settings, with another database and bucket in them."""
         [text] = blocks("toml")
         assert "postgresql://poolctl:PASSWORD@" in text
-        wanted = {
+        values = {
             "data_folder": str(self.folder / "data"),
             "database_url": database_url,
             **{name: value for name, value in s3.items() if name != "storage"},
         }
-        lines = [line for line in text.splitlines() if line.split(" = ")[0] not in wanted]
+        lines = [line for line in text.splitlines() if line.split(" = ")[0] not in values]
         lines += [
             f"{name} = {value}" if isinstance(value, int) else f"{name} = '{value}'"
-            for name, value in wanted.items()
+            for name, value in values.items()
         ]
         assert set(tomllib.loads(text)) <= set(tomllib.loads("\n".join(lines)))
         config = self.folder / "poolctl.toml"
@@ -108,7 +108,7 @@ class Machine:
 
     def type(self, commands: str, answer: str = "") -> str:
         """Run commands as one types them; the first that fails ends the test."""
-        done = subprocess.run(
+        process = subprocess.run(
             ["bash", "-e", "-c", self.here(commands)],
             cwd=self.folder,
             env=self.environment,
@@ -118,14 +118,14 @@ class Machine:
             timeout=120,
             check=False,
         )
-        assert done.returncode == 0, f"{commands}\n{done.stdout}\n{done.stderr}"
-        return done.stdout
+        assert process.returncode == 0, f"{commands}\n{process.stdout}\n{process.stderr}"
+        return process.stdout
 
     def run_as_cron(self, line: str) -> str:
         """Run a line of a crontab as cron does."""
         home = self.folder / "home-of-poolctl"
         home.mkdir(exist_ok=True)
-        done = subprocess.run(
+        process = subprocess.run(
             ["/bin/sh", "-c", self.here(line.split(maxsplit=5)[5])],
             cwd=home,
             env={"HOME": str(home), "LOGNAME": "poolctl", "PATH": "/usr/bin:/bin"},
@@ -135,8 +135,8 @@ class Machine:
             timeout=120,
             check=False,
         )
-        assert done.returncode == 0, f"{line}\n{done.stdout}\n{done.stderr}"
-        return done.stdout
+        assert process.returncode == 0, f"{line}\n{process.stdout}\n{process.stderr}"
+        return process.stdout
 
     @contextmanager
     def serving(self, commands: str) -> Iterator[str]:
@@ -216,8 +216,8 @@ def test_the_service_and_the_proxy_name_what_there_is() -> None:
     assert proxy.count("{") == proxy.count("}")
     assert "127.0.0.1:8710" in proxy
     machine, start = blocks("console")
-    for each in (PROGRAMS, "/var/lib/poolctl", CONFIG, f"install -d -o poolctl -m 700 {BACKUPS}"):
-        assert each.rstrip("/") in machine
+    for place in (PROGRAMS, "/var/lib/poolctl", CONFIG, f"install -d -o poolctl -m 700 {BACKUPS}"):
+        assert place.rstrip("/") in machine
     assert "User=poolctl" in unit
     assert "poolctl.toml" in unit
     # As one types it: what is enabled is there by then, and the typing is root's.

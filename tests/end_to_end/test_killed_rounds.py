@@ -1,4 +1,4 @@
-"""Rounds of a network whose sites and pool are killed at random moments: the same digests."""
+"""Rounds of a network give the same digests if sites and pool are killed at random moments."""
 
 from __future__ import annotations
 
@@ -60,23 +60,23 @@ class Federation:
 
     def contribute(self, key: str, site: str) -> str:
         rules = ContributionRules(trusted=frozenset(SITES), least_others=1)
-        done = contribute_to_round(self.clients[site], key, self.folder / site, rules=rules)
-        return done.digest
+        contribution = contribute_to_round(self.clients[site], key, self.folder / site, rules=rules)
+        return contribution.digest
 
     def contribute_killed(self, key: str, site: str) -> str:
         """Kill a contributing process at some moment, and let another go on."""
-        words = ("rounds", "contribute", key, "--data", self.folder / site, "--json",
+        command = ("rounds", "contribute", key, "--data", self.folder / site, "--json",
                  "--least-others", "1")  # fmt: skip
-        process = start_process(*words, **self.environments[site])
+        process = start_process(*command, **self.environments[site])
         with suppress(Exception):
             process.wait(self.random.uniform(0, self.run_s))
         process.kill()
         process.communicate()
         began_s = time.monotonic()
-        done = run_process(*words, **self.environments[site]).data
-        if done["computed"]:
+        contribution = run_process(*command, **self.environments[site]).data
+        if contribution["computed"]:
             self.run_s = time.monotonic() - began_s
-        return str(done["digest"])
+        return str(contribution["digest"])
 
     def finish_killed(self, key: str) -> None:
         """Kill the pool at some moment while it combines, and start it again."""

@@ -18,10 +18,10 @@ QUICKSTART = EarlyCommand(
 
 @pytest.mark.begun_early(QUICKSTART)
 def test_quickstart_goes_all_the_way() -> None:
-    done, folder = QUICKSTART.result()
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "Traceback" not in done.stderr, done.stderr
-    result = json.loads(done.stdout)["data"]
+    process, folder = QUICKSTART.result()
+    assert process.returncode == 0, process.stdout + process.stderr
+    assert "Traceback" not in process.stderr, process.stderr
+    result = json.loads(process.stdout)["data"]
     detectors = [entry["made_by"] for entry in result["detectors"]]
     assert sorted(detectors) == ["mwma", "trained", "trained"]
     assert all(entry["score"] > 0.8 for entry in result["detectors"])

@@ -41,8 +41,8 @@ def study(shared_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterat
     with serving_pool(folder / "pool") as pool:
         labs = (pool.make_lab(folder / "a", "lab-a"), pool.make_lab(folder / "b", "lab-b"))
         for number, lab in enumerate(labs):
-            own = replace(training, images=training.images[number::2])
-            write_imglab_xml(own, lab.folder / "faces.xml")
+            site_faces = replace(training, images=training.images[number::2])
+            write_imglab_xml(site_faces, lab.folder / "faces.xml")
             lab.poolctl("train", "hog-svm", "faces.xml", "-o", "face.svm", *DETECTOR_WORDS)
             lab.poolctl("train", "ert", "faces.xml", "-o", "face-68.dat", *ERT_WORDS)
             for name in ("face.svm", "face-68.dat"):
@@ -57,15 +57,15 @@ def test_a_merged_detector_runs_in_plain_dlib(study: Study) -> None:
     lab.poolctl("merge", "mwma", "theirs.svm", "face.svm", "-o", "merged.svm")
     # Without the boxes of the XML.
     images = [image.path for image in read_imglab_xml(study.testing).images]
-    found = lab.poolctl("predict", *images, "--detector", "merged.svm")["items"]
+    pictures = lab.poolctl("predict", *images, "--detector", "merged.svm")["items"]
     # A file of Python's kind says how often dlib doubles the image: once, as in training.
     detector = dlib.simple_object_detector(str(lab.folder / "merged.svm"))
-    for item in found:
+    for item in pictures:
         boxes = detector(dlib.load_rgb_image(item["image"]))
         expected = sorted((box.left(), box.top(), box.right(), box.bottom()) for box in boxes)
         edges = ("left", "top", "right", "bottom")
         assert sorted(tuple(face[edge] for edge in edges) for face in item["faces"]) == expected
-    assert any(item["faces"] for item in found)
+    assert any(item["faces"] for item in pictures)
 
 
 def test_merged_landmarks_run_in_plain_dlib(study: Study) -> None:

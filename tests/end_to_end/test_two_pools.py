@@ -30,9 +30,9 @@ class Desk:
     def environment(self) -> dict[str, str]:
         return {"POOL_ENDPOINT": self.url, "POOL_TOKEN": self.token, "POOL_HOME": str(self.home)}
 
-    def run(self, *words: object, **environment: str) -> Outcome:
+    def run(self, *arguments: object, **environment: str) -> Outcome:
         """Run a command as this site."""
-        return run_here(*words, **(self.environment | environment))
+        return run_here(*arguments, **(self.environment | environment))
 
     def client(self) -> PoolClient:
         return PoolClient(self.url, self.token, cache=ModelCache(self.home / "cache"))
@@ -52,7 +52,7 @@ class Pools:
     def desk(self, pool: str, site: str, role: Any = "contributor") -> Desk:
         admin = self.admins[pool]
         with admin.client() as client:
-            if site not in {each.name for each in client.sites.list()}:
+            if site not in {known.name for known in client.sites.list()}:
                 client.sites.create(site)
             token = client.tokens.create(site, f"desk-{role}", role=role).secret
         return Desk(admin.url, token, self.folder / f"{pool}-{site}-{role}")
@@ -71,8 +71,8 @@ def test_models_travel_with_all_that_belongs_to_them(pools: Pools, tmp_path: Pat
         assert desk.run("keys", "create").code == 0
         assert desk.run("keys", "register").code == 0
         write_model(make_detector(number), tmp_path / f"{number}.svm")
-    words = ("-l", "population=infant", "-m", "recall=0.9", "--description", "Infants")
-    assert a.run("upload", tmp_path / "1.svm", "--name", "face", *words).code == 0
+    options = ("-l", "population=infant", "-m", "recall=0.9", "--description", "Infants")
+    assert a.run("upload", tmp_path / "1.svm", "--name", "face", *options).code == 0
     assert b.run("upload", tmp_path / "2.svm", "--name", "face").code == 0
 
     merged = tmp_path / "merged.svm"
@@ -106,7 +106,7 @@ def test_models_travel_with_all_that_belongs_to_them(pools: Pools, tmp_path: Pat
     there = pools.admins["there"]
     report = there.run("bundle", "inspect", bundle, "--json", POOL_OFFLINE="1").data
     assert report["identifier"] == exported["identifier"]
-    assert [each["origin"].partition("@")[0] for each in report["versions"]] == [
+    assert [version["origin"].partition("@")[0] for version in report["versions"]] == [
         "site-a", "site-b", "site-b",
     ]  # fmt: skip
     missing = there.run("bundle", "import", bundle, "--json")
@@ -114,16 +114,16 @@ def test_models_travel_with_all_that_belongs_to_them(pools: Pools, tmp_path: Pat
     assert "site-a, site-b" in missing.error["message"]
     for site in ("site-a", "partner"):
         assert there.run("admin", "sites", "create", site).code == 0
-    taken = ("bundle", "import", bundle, "--site-map", "site-b=partner", "--json")
-    assert there.run(*taken, "--dry-run").data["imported"] is False
-    outcome = there.run(*taken).data
-    assert [(each["source"], each["address"], each["signed"]) for each in outcome["items"]] == [
+    command = ("bundle", "import", bundle, "--site-map", "site-b=partner", "--json")
+    assert there.run(*command, "--dry-run").data["imported"] is False
+    outcome = there.run(*command).data
+    assert [(item["source"], item["address"], item["signed"]) for item in outcome["items"]] == [
         ("pool://site-a/face@1", "pool://site-a/face@1", True),
         ("pool://site-b/face@1", "pool://partner/face@1", True),
         ("pool://site-b/merged@1", "pool://partner/merged@1", True),
     ]
-    repeated = there.run(*taken).data["items"]
-    assert [(each["was_there"], each["sent_bytes"]) for each in repeated] == [(True, 0)] * 3
+    repeated = there.run(*command).data["items"]
+    assert [(item["was_there"], item["sent_bytes"]) for item in repeated] == [(True, 0)] * 3
 
     # Whoever downloads there checks the signatures that were made here.
     reader = pools.desk("there", "reader", "viewer")

@@ -30,7 +30,7 @@ class MeanMethod(network_updates.NetworkMethod[OptionsT]):
     """Base of the methods that average contributions, or networks, by the weights of sites."""
 
     def averaging(self, updates: network_updates.Updates, weights: Float64) -> Average:  # noqa: ARG002
-        """Return what averages a block."""
+        """Return the function that averages a block."""
         return lambda _name, _block, rows: weighted_mean(rows, weights)
 
     def combine(
@@ -61,7 +61,7 @@ class FedAvg(MeanMethod[MeanOptions]):
     The inputs are networks, with weights that are usually numbers of training samples; or a
     base and contributions, which state their samples. BatchNorm statistics are averaged like
     other entries. No site counts with more than `weight_cap` times the median number of samples,
-    since nobody can check what a site states. Entries that are not floating-point (counters,
+    since nobody can check a site's statement. Entries that are not floating-point (counters,
     masks) come from the input with the lowest digest, with a warning if the inputs differ in
     them. The result is rounded once, to the stored type.
 
@@ -78,7 +78,7 @@ class FedAvg(MeanMethod[MeanOptions]):
 def site_weights(updates: network_updates.Updates, options: MeanOptions) -> Float64:
     """Return the weight of each site: the given one, for contributions times their samples.
 
-    Samples are capped; equal files of two sites are two of the numbers whose median is taken.
+    Samples are capped; the median counts equal files of two sites twice.
     """
     weights = np.array([site.weight for site in updates.sites])
     if options.mean != "samples" or updates.base is None:
@@ -88,8 +88,8 @@ def site_weights(updates: network_updates.Updates, options: MeanOptions) -> Floa
         for site in updates.sites
     ]
     copies = [site.copies for site in updates.sites]
-    each = np.repeat(stated, copies).tolist()
-    return weights * np.minimum(stated, cap_samples(each, options.weight_cap))
+    samples = np.repeat(stated, copies).tolist()
+    return weights * np.minimum(stated, cap_samples(samples, options.weight_cap))
 
 
 def weighted_mean(rows: Float64, weights: Float64) -> Float64:
@@ -110,7 +110,7 @@ def weighted_mean(rows: Float64, weights: Float64) -> Float64:
 
 
 def require_numbers(updates: network_updates.Updates, name: str, rows: Float64) -> None:
-    """Raise `IncompatibleModelsError` for a site whose network holds NaN, or the mean would."""
+    """Raise `IncompatibleModelsError` for a network with NaN, since the mean would keep it."""
     if not np.isnan(rows).any():
         return
     site = updates.sites[int(np.argmax(np.isnan(rows).any(axis=1)))]

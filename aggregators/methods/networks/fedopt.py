@@ -87,7 +87,7 @@ class _FedOpt(network_updates.NetworkMethod[OptionsT]):
     def combine(
         self, sub_models: SubModels[MergeInput], options: Any, _progress: Progress, /
     ) -> Combined:
-        inputs, given = network_updates.split_state(sub_models)
+        inputs, old_state = network_updates.split_state(sub_models)
         base = network_updates.require_base(inputs, self.name)
         updates = network_updates.collect_updates(inputs, self.name)
         if updates.base is None:
@@ -102,12 +102,12 @@ class _FedOpt(network_updates.NetworkMethod[OptionsT]):
         # Compared before anything is computed: a state of another round would spoil the result
         # without a sign.
         infos = self._moment_infos(updates)
-        if given is not None:
-            _require_fitting(given, self.name, base, infos)
-        state = given.model.moments if given else None
+        if old_state is not None:
+            _require_fitting(old_state, self.name, base, infos)
+        state = old_state.model.moments if old_state else None
         weights = fedavg.site_weights(updates, options)
-        if given is not None:
-            tau = given.model.tau
+        if old_state is not None:
+            tau = old_state.model.tau
         else:
             relative = getattr(options, "tau", 0.0)
             tau = relative * _mean_update_rms(updates, weights) if relative else 0.0
@@ -121,8 +121,8 @@ class _FedOpt(network_updates.NetworkMethod[OptionsT]):
         warnings = network_updates.find_differing_counters(
             updates
         ) + network_updates.warn_of_lone_mover(updates, weights)
-        if given is None:
-            warnings = (*warnings, f"no optimiser state was given: {self.name} begins anew")
+        if old_state is None:
+            warnings = (*warnings, f"no optimiser state was given: {self.name} starts afresh")
         kept = OptimiserState(StateDict(moments, infos), self.name, "", tau)
         return Combined(network, warnings, kept)
 
@@ -307,18 +307,18 @@ def _require_fitting(
     infos: Mapping[str, TensorInfo],
 ) -> None:
     """Raise `IncompatibleModelsError` unless a state was made with the base, by this method."""
-    found = state.model
-    for what, wanted, theirs in (
-        ("method", method, found.method),
-        ("base", base.digest, found.network_digest),
+    optimiser = state.model
+    for what, expected, theirs in (
+        ("method", method, optimiser.method),
+        ("base", base.digest, optimiser.network_digest),
     ):
-        if wanted != theirs:
+        if expected != theirs:
             raise IncompatibleModelsError(
                 what,
-                wanted[:16],
+                expected[:16],
                 theirs[:16],
                 first_name=base.name,
                 other_name=state.name,
-                hint="give the state that was written beside the base",
+                hint="give the state that was written with the base",
             )
-    network_updates.require_same_entries(base.name, infos, state.name, found.moments.infos)
+    network_updates.require_same_entries(base.name, infos, state.name, optimiser.moments.infos)

@@ -1,7 +1,7 @@
 """FedPAC: features in common, and for each site a last layer (head) that is mixed for it.
 
-A site's half (`site_agent.federated.prototypes`) sends, beside its differences, how many samples
-of each class it has and their mean features. From these follows how well the head of one site
+A site's half (`site_agent.federated.prototypes`) sends, in addition to its differences, the number
+of samples of each class and their mean features. From these follows how well the head of one site
 would do at another, and so which mixture of heads is best for each.
 """
 
@@ -65,15 +65,15 @@ class FedPac(masked_mean.MaskedMean[PacOptions]):
         if updates.base is None:
             return combined
         statistics = [_statistics_of(site.model, site.name) for site in updates.sites]
-        classes = max(len(each.counts) for each in statistics)
+        classes = max(len(site.counts) for site in statistics)
         shares: models.Float64 = np.zeros((len(statistics), classes))
         means: models.Float64 = np.zeros((len(statistics), classes, _features(statistics)))
-        for number, each in enumerate(statistics):
-            shares[number, : len(each.counts)] = each.counts / each.counts.sum()
-            means[number, : len(each.counts)] = each.means
+        for number, item in enumerate(statistics):
+            shares[number, : len(item.counts)] = item.counts / item.counts.sum()
+            means[number, : len(item.counts)] = item.means
         copies = np.array([site.copies for site in updates.sites])
         # Equal contributions share one head, and the variance of their mean is smaller.
-        variances = np.array([each.variance for each in statistics]) / copies
+        variances = np.array([site.variance for site in statistics]) / copies
         references = (shares[:, :, None] * means).reshape(len(statistics), -1)
         weights = mixing_weights(references, variances)
         tensors = _prototypes(means, shares * fedavg.site_weights(updates, options)[:, None])
@@ -92,8 +92,8 @@ class FedPac(masked_mean.MaskedMean[PacOptions]):
 def _statistics_of(
     model: models.StateDict | models.NetworkContribution, name: str
 ) -> models.ClassStatistics:
-    found = model.statistics if isinstance(model, models.NetworkContribution) else None
-    if found is None:
+    statistics = model.statistics if isinstance(model, models.NetworkContribution) else None
+    if statistics is None:
         raise errors.IncompatibleModelsError(
             "statistics of classes",
             "those of a site's features",
@@ -102,11 +102,11 @@ def _statistics_of(
             other_name=name,
             hint="sites have to contribute for a round of fedpac",
         )
-    return found
+    return statistics
 
 
 def _features(statistics: list[models.ClassStatistics]) -> int:
-    sizes = sorted({int(each.means.shape[1]) for each in statistics})
+    sizes = sorted({int(site.means.shape[1]) for site in statistics})
     if len(sizes) > 1:
         raise errors.IncompatibleModelsError(
             "number of features",
@@ -138,8 +138,8 @@ def _mix(
     rows, origin = updates.rows(name, whole), updates.origin(name, whole)
     fedavg.require_numbers(updates, name, rows)
     assert origin is not None, "only contributions to a base are mixed"
-    for own in weights:
-        mixed = origin + fedavg.weighted_mean(rows, own)
+    for site_weights in weights:
+        mixed = origin + fedavg.weighted_mean(rows, site_weights)
         yield mixed.reshape(info.shape).astype(network_updates.numpy_type(info.dtype))
 
 
@@ -160,14 +160,16 @@ def mixing_weights(references: models.Float64, variances: models.Float64) -> mod
     """
     # D follows from distances alone, and these are exact for sites that are near to one another,
     # however far away a site that lies may be.
-    distances = np.array([np.square(each - references).sum(axis=1) for each in references])
+    distances = np.array(
+        [np.square(reference - references).sum(axis=1) for reference in references]
+    )
     weights: models.Float64 = np.empty_like(distances)
-    for own, to in enumerate(distances):
-        found = minimise_on_simplex(np.diag(variances) + (to[:, None] + to - distances) / 2)
+    for site, to in enumerate(distances):
+        mix = minimise_on_simplex(np.diag(variances) + (to[:, None] + to - distances) / 2)
         # Rounded, so that it does not matter in which order a library adds up.
-        found = np.round(found, _DIGITS)
-        found[found < LEAST_WEIGHT] = 0.0
-        weights[own] = found / math.fsum(found)
+        mix = np.round(mix, _DIGITS)
+        mix[mix < LEAST_WEIGHT] = 0.0
+        weights[site] = mix / math.fsum(mix)
     return weights
 
 
@@ -189,24 +191,24 @@ def minimise_on_simplex(matrix: models.Float64) -> models.Float64:
     # The minimum is not above the smallest number of the diagonal.
     scaled = matrix / diagonal.min(where=diagonal > 0, initial=math.inf) + _RIDGE * np.eye(size)
     chosen = [int(np.argmin(np.diag(scaled)))]
-    found: models.Float64 = np.zeros(size)
-    found[chosen] = 1.0
+    point: models.Float64 = np.zeros(size)
+    point[chosen] = 1.0
     for _ in range(10 * size):
-        gradient = (scaled * found).sum(axis=1)
+        gradient = (scaled * point).sum(axis=1)
         best = int(np.argmin(gradient))
-        if best in chosen or gradient[best] >= (found * gradient).sum() - _TOLERANCE:
+        if best in chosen or gradient[best] >= (point * gradient).sum() - _TOLERANCE:
             break
         chosen = sorted([*chosen, best])
         while True:
             free = np.linalg.solve(scaled[np.ix_(chosen, chosen)], np.ones(len(chosen)))
             free /= free.sum()
-            now, falls = found[chosen], free <= 0
+            now, falls = point[chosen], free <= 0
             if not falls.any():
-                found[chosen] = free
+                point[chosen] = free
                 break
             step = (now[falls] / (now[falls] - free[falls])).min()
             moved = now + step * (free - now)
             moved[falls & (moved <= _TOLERANCE)] = 0.0
-            found[chosen] = moved
-            chosen = [each for each in chosen if found[each] > 0]
-    return found
+            point[chosen] = moved
+            chosen = [index for index in chosen if point[index] > 0]
+    return point

@@ -28,7 +28,7 @@ class GeometricMedian(RobustMethod[GeometricMedianOptions]):
     """The point with the smallest sum of Euclidean distances to the updates, as whole vectors.
 
     As long as fewer than half of the sites are hostile, the distance of the result from the honest
-    updates stays bounded, whatever the others send. Of two sites it is the mean; if more than half
+    updates stays bounded for any other updates. Of two sites it is the mean; if more than half
     of the updates are equal, it is that update.
 
     It is found by smoothed Weiszfeld steps: each update is weighted by ``1 / max(nu, distance from
@@ -65,11 +65,11 @@ def inner_products(updates: Updates, progress: Progress) -> Float64:
     Every point that a step can reach is a weighted mean of the updates, so these products hold all
     distances that the steps need, and the files are read once for any number of steps. Taken about
     the median of each number (not the mean, which one site can move), distances between honest
-    updates keep their digits beside a hostile one of any size.
+    updates keep their digits next to a hostile one of any size.
     """
     products: Float64 = np.zeros((len(updates.sites), len(updates.sites)))
-    for done, name in enumerate(updates.float_names):
-        progress(done / len(updates.float_names), f"distances in {name}")
+    for position, name in enumerate(updates.float_names):
+        progress(position / len(updates.float_names), f"distances in {name}")
         for block in updates.blocks(name):
             rows = updates.rows(name, block)
             rows -= np.median(rows, axis=0)
@@ -107,17 +107,17 @@ def weiszfeld_weights(products: Float64, smoothing: float) -> Float64:
         weights[near] = apart[closest] == 0
         return weights
     distances = _roots(squares)
-    found = np.zeros(len(inner))
+    near_weights = np.zeros(len(inner))
     for _ in range(_MOST_STEPS):
-        last = found
-        found = 1 / np.maximum(distances, smoothing * typical[closest])
-        found /= found.sum()
-        if np.abs(found - last).max() < 2.0**-50:
+        last = near_weights
+        near_weights = 1 / np.maximum(distances, smoothing * typical[closest])
+        near_weights /= near_weights.sum()
+        if np.abs(near_weights - last).max() < 2.0**-50:
             break
-        pulls = (inner * found).sum(axis=1)
-        distances = _roots(squares - 2 * pulls + (pulls * found).sum())
+        pulls = (inner * near_weights).sum(axis=1)
+        distances = _roots(squares - 2 * pulls + (pulls * near_weights).sum())
     # The last bits may differ between processors, and a recipe must give the same bytes on all.
-    mantissas, exponents = np.frexp(found)
+    mantissas, exponents = np.frexp(near_weights)
     weights[near] = np.ldexp(np.round(np.ldexp(mantissas, _KEPT_BITS)), exponents - _KEPT_BITS)
     return weights
 

@@ -23,7 +23,7 @@ class KrumOptions(MethodOptions):
 class Krum(RobustMethod[KrumOptions]):
     """The input with the smallest sum of squared distances to its ``n - f - 2`` nearest ones.
 
-    With n sites, of which f may be hostile, n must be at least ``2 f + 3``. The result is one
+    With f hostile sites, the number of sites must be at least ``2 f + 3``. The result is one
     input, exactly; of equally good ones, that with the lowest digest. Updates that are not finite
     are left out and count as hostile.
 
@@ -40,9 +40,9 @@ class Krum(RobustMethod[KrumOptions]):
 
     def combine_votes(self, votes: Votes, options: KrumOptions, progress: Progress, /) -> StateDict:
         # What is not finite was sent by a hostile site, or counts as such: it is one of the f.
-        given = votes.count + votes.dropped
-        hostile = (given - 3) // 2 if options.hostile is None else options.hostile
-        _require_enough(given, max(0, hostile))
+        sites = votes.count + votes.dropped
+        hostile = (sites - 3) // 2 if options.hostile is None else options.hostile
+        _require_enough(sites, max(0, hostile))
         hostile = max(0, hostile - votes.dropped)
         _require_enough(votes.count, hostile)
         chosen = find_closest(squared_distances(votes.updates, progress), hostile)
@@ -53,8 +53,8 @@ def squared_distances(updates: network_updates.Updates, progress: Progress) -> F
     """Return the squared distances between all updates, shape (sites, sites)."""
     count = len(updates.sites)
     distances: Float64 = np.zeros((count, count))
-    for done, name in enumerate(updates.float_names):
-        progress(done / len(updates.float_names), f"distances in {name}")
+    for position, name in enumerate(updates.float_names):
+        progress(position / len(updates.float_names), f"distances in {name}")
         for block in updates.blocks(name):
             rows = updates.rows(name, block)
             for number, row in enumerate(rows):

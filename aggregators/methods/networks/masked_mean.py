@@ -1,8 +1,8 @@
 """Masked means: each site shares some numbers of a network and keeps the others to itself.
 
 The server's half is one for all of these methods: the mean of a number over the sites that share
-it, and the base's number where no site does. The methods differ in what a site keeps, which its
-half decides (`site_agent.federated.personal`); the options of both halves are declared here.
+it, and the base's number where no site does. The methods differ in the numbers that a site keeps;
+its half decides this (`site_agent.federated.personal`). The options of both are declared here.
 """
 
 from collections.abc import Mapping
@@ -93,7 +93,7 @@ def _mean(rows: Float64, masks: NDArray[np.bool_], weights: Float64) -> Float64:
 
 
 class SitesOptions(fedavg.MeanOptions):
-    """Options of methods whose sites count the same, as in FedCPF's algorithm."""
+    """Options of methods that weight all sites equally, as in FedCPF's algorithm."""
 
     mean: Literal["samples", "sites"] = Field(
         default="sites", description="Equal for all sites, or by numbers of samples."
@@ -111,15 +111,15 @@ class CpfOptions(SitesOptions):
     )
     acc: float = Field(
         default=0.05, gt=0, le=1,
-        description="Step of the score at home at which changes are counted anew.",
+        description="Step of the score at home after which changes are counted from zero again.",
     )  # fmt: skip
     freeze: bool = Field(
-        default=False, description="Do not train numbers that have become personal any more."
+        default=False, description="Stop training numbers once they have become personal."
     )
 
 
 class FedCpf(MaskedMean[CpfOptions]):
-    """FedCPF: what changes most at a site, since it last became better, becomes personal.
+    """FedCPF: the numbers that changed most since the site last improved become personal.
 
     Source: "FedCPF" (federated personalisation of egocentric gaze), algorithm 1, with a masked
     mean in place of its sums that depend on the order of the sites.
@@ -131,7 +131,7 @@ class FedCpf(MaskedMean[CpfOptions]):
 
 
 class CpfRandom(MaskedMean[CpfOptions]):
-    """FedCPF's control: the personal numbers are drawn at random, as many in each round."""
+    """FedCPF's control: draws the same number of personal numbers at random in each round."""
 
     name = "cpf-random"
     summary = "masked mean; sites keep as many numbers as in fedcpf, drawn at random"
@@ -191,7 +191,7 @@ class ProxOptions(fedavg.MeanOptions):
 
 
 class FedProx(fedavg.FedAvg):
-    """FedAvg of sites whose loss has ``mu / 2`` times the squared distance from the base.
+    """FedAvg of sites that add ``mu / 2`` times the squared distance from the base to the loss.
 
     Source: Li et al. 2020, "Federated Optimization in Heterogeneous Networks".
     """

@@ -1,6 +1,6 @@
 """Replies to single sites, of methods that make something else for each (FedPAC).
 
-The state of a round holds them, beside the prototypes that all sites get:
+The state of a round holds them, together with the prototypes that all sites get:
 
 ======================  ================================================================
 entry of the state      content
@@ -8,7 +8,7 @@ entry of the state      content
 ``prototypes``          F32, (classes, features): mean features of the sites' samples; zeros
                         for classes that no site has reported
 ``known``               U8, (classes,): 1 for the others
-``reply/DIGEST/NAME``   entry NAME of the last layer, for the site whose contribution has
+``reply/DIGEST/NAME``   entry NAME of the last layer, for the site with the contribution of
                         this SHA-256; as in the network: type and shape
 ======================  ================================================================
 
@@ -23,7 +23,7 @@ metadata ``version``    ``1``
 ``head/NAME``           entry NAME of the last layer
 ======================  ================================================================
 
-What a site says of its classes is in its contribution:
+A site describes its classes in its contribution:
 
 =========================  ===============================================================
 entry                      content
@@ -56,12 +56,12 @@ LARGEST_FEATURE = 1e6
 """Features of trained networks are around 1."""
 
 
-def statistics_entries(found: ClassStatistics) -> dict[str, NDArray[np.generic]]:
+def statistics_entries(statistics: ClassStatistics) -> dict[str, NDArray[np.generic]]:
     """Return the entries of a file."""
     return {
-        f"{STATISTICS}counts": found.counts,
-        f"{STATISTICS}means": found.means,
-        f"{STATISTICS}variance": np.array([found.variance]),
+        f"{STATISTICS}counts": statistics.counts,
+        f"{STATISTICS}means": statistics.means,
+        f"{STATISTICS}variance": np.array([statistics.variance]),
     }
 
 
@@ -76,12 +76,12 @@ def parse_statistics(network: StateDict) -> ClassStatistics | None:
         return None
     shape = infos["means"].shape if "means" in infos else ()
     classes, features = shape if len(shape) == 2 else (0, 0)
-    wanted = {
+    expected = {
         "counts": TensorInfo("I64", (classes,)),
         "means": TensorInfo("F32", (classes, features)),
         "variance": TensorInfo("F64", (1,)),
     }
-    if infos != wanted or not (1 <= classes <= MOST_CLASSES and features >= 1):
+    if infos != expected or not (1 <= classes <= MOST_CLASSES and features >= 1):
         listed = ", ".join(f"{name[:20]} {i.dtype} {list(i.shape)}" for name, i in infos.items())
         raise header_error(
             "statistics", listed, f"counts, means and variance of 1 to {MOST_CLASSES} classes"
@@ -107,18 +107,20 @@ def parse_statistics(network: StateDict) -> ClassStatistics | None:
     return ClassStatistics(counts, means, float(variance))
 
 
-def check_statistics(found: ClassStatistics | None, base: StateDict, *, wanted: bool) -> None:
+def check_statistics(
+    statistics: ClassStatistics | None, base: StateDict, *, expected: bool
+) -> None:
     """Raise `ContributionError` unless a contribution has the statistics that its round wants."""
-    if (found is not None) != wanted:
-        words = ("no statistics of classes", "statistics of classes")
-        raise ContributionError(f"has {words[not wanted]}, expected {words[wanted]}")
-    if found is None:
+    if (statistics is not None) != expected:
+        names = ("no statistics of classes", "statistics of classes")
+        raise ContributionError(f"has {names[not expected]}, expected {names[expected]}")
+    if statistics is None:
         return
     head = head_entries(base.infos)
     features = base.infos[head[0]].shape[1]
-    if found.means.shape[1] != features:
+    if statistics.means.shape[1] != features:
         raise ContributionError(
-            f"has means of {found.means.shape[1]} features, expected the {features} that "
+            f"has means of {statistics.means.shape[1]} features, expected the {features} that "
             f"{head[0]!r} takes"
         )
 
@@ -153,16 +155,18 @@ def reply_prefix(contribution: str) -> str:
 
 def encode_reply(state: OptimiserState, contribution: str) -> bytes | None:
     """Return the file for the site with this contribution (SHA-256), or None if it had no part."""
-    found, own = state.moments, reply_prefix(contribution)
-    names = {name: _HEAD + name.removeprefix(own) for name in found.infos if name.startswith(own)}
+    moments, prefix = state.moments, reply_prefix(contribution)
+    names = {
+        name: _HEAD + name.removeprefix(prefix) for name in moments.infos if name.startswith(prefix)
+    }
     if not names:
         return None
     names |= {name: name for name in _COMMON}
     return bytes(
         registry.encode_model(
             StateDict(
-                {short: found.tensors[name] for name, short in names.items()},
-                {short: found.infos[name] for name, short in names.items()},
+                {short: moments.tensors[name] for name, short in names.items()},
+                {short: moments.infos[name] for name, short in names.items()},
                 {"format": REPLY, "version": _VERSION, **safetensors_file.SITE_ONLY},
             )
         )
@@ -170,26 +174,26 @@ def encode_reply(state: OptimiserState, contribution: str) -> bytes | None:
 
 
 def decode_reply(data: dlib_stream.Buffer, infos: Mapping[str, TensorInfo]) -> Reply:
-    """Read a reply to a contribution to a network; whoever combined the round may lie.
+    """Read a reply to a contribution to a network; the pool or site that combined may lie.
 
     `infos`: The entries of the network.
     """
-    found = safetensors_file.TensorsFormat().decode(data)
-    safetensors_file.require_metadata(found.metadata, "format", REPLY)
-    safetensors_file.require_metadata(found.metadata, "version", _VERSION)
+    content = safetensors_file.TensorsFormat().decode(data)
+    safetensors_file.require_metadata(content.metadata, "format", REPLY)
+    safetensors_file.require_metadata(content.metadata, "version", _VERSION)
     head = head_entries(infos)
     features = infos[head[0]].shape[1]
-    classes = (*found.infos.get("known", TensorInfo("", ())).shape, 0)[0]
-    wanted = {_HEAD + name: infos[name] for name in head} | {
+    classes = (*content.infos.get("known", TensorInfo("", ())).shape, 0)[0]
+    expected = {_HEAD + name: infos[name] for name in head} | {
         "prototypes": TensorInfo("F32", (classes, features)),
         "known": TensorInfo("U8", (classes,)),
     }
-    require_same_entries("a reply", wanted, "this one", found.infos)
+    require_same_entries("a reply", expected, "this one", content.infos)
     if not 1 <= classes <= MOST_CLASSES:
         raise safetensors_file.header_error(
             "prototypes", f"{classes} classes", f"1 to {MOST_CLASSES}"
         )
-    arrays = {name: np.array(found.tensors[name]) for name in wanted}
+    arrays = {name: np.array(content.tensors[name]) for name in expected}
     for name, values in arrays.items():
         numbers = values.astype(np.float64)
         if not np.isfinite(numbers).all() or np.abs(numbers).max(initial=0) > LARGEST_FEATURE:

@@ -17,7 +17,7 @@ each tensor             as in the base: same name, type and shape
 ``statistics/...``      of methods that reply to each site; see `class_statistics`
 ======================  ================================================================
 
-Numbers in it may be infinite or NaN for `merge`, where each method decides what becomes of such a
+Numbers in it may be infinite or NaN for `merge`, where each method decides how to treat such a
 contribution; rounds refuse it (`check_network_contribution`).
 
 The state of a server optimiser:
@@ -78,7 +78,7 @@ def write_network_contribution(contribution: NetworkContribution, path: Path | s
         _parse(network)
     except FormatError as error:
         raise ConversionError(
-            f"{path}: {error.what}: found {error.found}, expected {error.expected}"
+            f"{path}: {error.what}: found {error.actual}, expected {error.expected}"
         ) from error
     return write_model(network, path, format_name="safetensors")
 
@@ -129,18 +129,18 @@ def _parse(network: StateDict) -> NetworkContribution:
     holds = metadata["holds"]
     if holds not in ("values", "differences"):
         raise header_error("metadata holds", repr(holds)[:80], "values or differences")
-    own = {
+    infos = {
         name: info
         for name, info in network.infos.items()
         if not name.startswith((_SHARED, class_statistics.STATISTICS))
     }
     return NetworkContribution(
-        network=StateDict(updates.ComputedTensors(own, network.tensors.__getitem__), own),
+        network=StateDict(updates.ComputedTensors(infos, network.tensors.__getitem__), infos),
         holds=cast('Literal["values", "differences"]', holds),
         samples=_parse_samples(metadata["samples"]),
         base_digest=digest_in_metadata(metadata, "base"),
         settings=_parse_settings(metadata["settings"]),
-        shared=_parse_shared(network, own),
+        shared=_parse_shared(network, infos),
         statistics=class_statistics.parse_statistics(network),
     )
 
@@ -154,13 +154,13 @@ def _parse_shared(
             continue
         entry = entries.get(name.removeprefix(_SHARED))
         count = math.prod(entry.shape) if entry else 0
-        wanted = TensorInfo("U8", ((count + 7) // 8,))
-        if entry is None or entry.dtype not in updates.FLOAT_DTYPES or info != wanted:
+        expected = TensorInfo("U8", ((count + 7) // 8,))
+        if entry is None or entry.dtype not in updates.FLOAT_DTYPES or info != expected:
             raise header_error(
                 f"tensor {name[:80]!r}",
                 f"{info.dtype} {list(info.shape)}",
                 "a bit for each number of a floating-point entry"
-                + (f", {wanted.dtype} {list(wanted.shape)}" if entry else " that is there"),
+                + (f", {expected.dtype} {list(expected.shape)}" if entry else " that is there"),
             )
         shared[name.removeprefix(_SHARED)] = entry
 
@@ -182,7 +182,7 @@ def _parse_samples(text: str) -> int:
 
 
 def _parse_settings(text: str) -> Mapping[str, Any]:
-    wanted = "a JSON object of texts, numbers, true, false and null"
+    expected = "a JSON object of texts, numbers, true, false and null"
     if len(text) > _LONGEST_SETTINGS:
         raise header_error(
             "metadata settings", f"{len(text)} characters", f"at most {_LONGEST_SETTINGS}"
@@ -190,12 +190,12 @@ def _parse_settings(text: str) -> Mapping[str, Any]:
     try:
         settings = json.loads(text, parse_constant=_refuse_constant)
     except (ValueError, RecursionError) as error:
-        raise header_error("metadata settings", repr(text)[:80], wanted) from error
+        raise header_error("metadata settings", repr(text)[:80], expected) from error
     if not isinstance(settings, dict):
-        raise header_error("metadata settings", f"a {type(settings).__name__}", wanted)
+        raise header_error("metadata settings", f"a {type(settings).__name__}", expected)
     for name, value in settings.items():
         if not isinstance(value, str | int | float | bool | None):
-            raise header_error(f"settings {name[:80]!r}", f"a {type(value).__name__}", wanted)
+            raise header_error(f"settings {name[:80]!r}", f"a {type(value).__name__}", expected)
     return settings
 
 
@@ -270,7 +270,7 @@ LARGEST_DIFFERENCE = 1e6
 
 _NUMBERS_AT_ONCE = 1 << 20
 _ROUNDING = 1e-5
-"""A variance that shrinks to 0 can be missed by so much of itself: (v - b) + b in float32."""
+"""Relative error of a variance that shrinks to 0: (v - b) + b in float32."""
 
 
 def check_network_contribution(
@@ -286,9 +286,16 @@ def check_network_contribution(
     The site that sends it may lie. A contribution that passes can still be wrong, but it cannot
     end the round, or leave a result that no network can have.
 
-    `base`: The network from which the site was to start. `base_digest`: SHA-256 of its file.
-    `settings`: What `LocalTraining.shared` gives for the round. `replies`: Whether the round's
-    method replies to each site, and wants statistics for that.
+    Parameters
+    ----------
+    base : StateDict
+        The network from which the site had to start.
+    base_digest : str
+        SHA-256 of its file.
+    settings : mapping
+        The result of `LocalTraining.shared` for the round.
+    replies : bool
+        Whether the round's method replies to each site, and needs statistics for that.
 
     Raises `ContributionError`: it was made from another base or with other settings; it holds
     values, infinities, NaN, differences above 1e6, or nothing but zeros; a running variance would
@@ -300,7 +307,7 @@ def check_network_contribution(
         raise ContributionError(f"holds {contribution.holds}, expected differences from the base")
     infos = base.infos
     updates.require_same_entries("the base", infos, "the contribution", contribution.network.infos)
-    class_statistics.check_statistics(contribution.statistics, base, wanted=replies)
+    class_statistics.check_statistics(contribution.statistics, base, expected=replies)
     changed = False
     for name, info in infos.items():
         difference = contribution.network.tensors[name].reshape(-1)

@@ -20,11 +20,11 @@ class TrimOptions(MethodOptions):
 
 
 class TrimmedMean(RobustMethod[TrimOptions]):
-    """The mean of what is left without the `trim` largest and smallest values of a parameter.
+    """The mean of a parameter's values without the `trim` largest and smallest ones.
 
     With at most that fraction of hostile sites, every parameter stays within the range of the
     honest ones. A trim of 0 is the mean, one of 0.5 the median. Updates that are not finite are
-    left out and reduce what is trimmed at each end.
+    left out and reduce the number trimmed at each end.
 
     Source: Yin et al. 2018, "Byzantine-Robust Distributed Learning: Towards Optimal Statistical
     Rates".

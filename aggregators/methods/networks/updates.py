@@ -27,7 +27,7 @@ ARCHITECTURE_FIELDS = ("architecture", "architecture_version")
 
 
 class NetworkMethod(AggregationMethod[OptionsT]):
-    """Base of the methods for networks, whose rounds all collect network updates."""
+    """Base of the methods for networks; their rounds collect network updates."""
 
     kind = "network"
     contribution: ClassVar[ContributionKind | None] = "network-update"
@@ -86,13 +86,13 @@ def common_metadata(networks: Iterable[models.StateDict]) -> dict[str, str]:
     shared: dict[str, str] | None = None
     marks: dict[str, str] = {}
     for network in networks:
-        found = network.metadata
-        if SITE_ONLY.items() <= found.items():
+        metadata = network.metadata
+        if SITE_ONLY.items() <= metadata.items():
             marks = dict(SITE_ONLY)
         shared = {
             key: value
-            for key, value in (found if shared is None else shared).items()
-            if found.get(key) == value
+            for key, value in (metadata if shared is None else shared).items()
+            if metadata.get(key) == value
         }
     return dict(sorted({**(shared or {}), **marks}.items()))
 
@@ -112,14 +112,12 @@ _COUNTER = "num_batches_tracked"
 
 @dataclass(frozen=True, eq=False)
 class Updates:
-    """The networks or contributions of the sites, in the order of sums.
-
-    `base`: The network to which the sites contribute; None if they give whole networks. `sites`:
-    Networks or contributions with equal entries.
-    """
+    """The networks or contributions of the sites, in the order of sums."""
 
     base: SubModel[models.StateDict] | None
+    """The network to which the sites contribute; None if they give whole networks."""
     sites: tuple[Site, ...]
+    """Networks or contributions with equal entries."""
 
     @property
     def infos(self) -> Mapping[str, models.TensorInfo]:
@@ -133,7 +131,7 @@ class Updates:
 
     @property
     def metadata(self) -> Mapping[str, str]:
-        """Metadata of the result: the base's, or what all networks share."""
+        """Metadata of the result: the base's, or those that all networks share."""
         if self.base is not None:
             return self.base.model.metadata
         return common_metadata(network_of(site) for site in self.sites)
@@ -188,13 +186,13 @@ def collect_updates(sub_models: SubModels[models.MergeInput], method: str) -> Up
         models.StateDict, models.NetworkContribution
     )
     contributions = [
-        item for item in known.given if isinstance(item.model, models.NetworkContribution)
+        item for item in known.in_given_order if isinstance(item.model, models.NetworkContribution)
     ]
     if not contributions:
-        given = [(item.name, network_of(item)) for item in known.given]
-        require_same_architecture(given)
-        for name, network in given[1:]:
-            require_same_entries(given[0][0], given[0][1].infos, name, network.infos)
+        networks = [(item.name, network_of(item)) for item in known.in_given_order]
+        require_same_architecture(networks)
+        for name, network in networks[1:]:
+            require_same_entries(networks[0][0], networks[0][1].infos, name, network.infos)
         return Updates(None, known.in_sum_order)
     # A contribution fits one base only, so a network beside contributions must be that.
     base = require_base(known, method)
@@ -217,7 +215,9 @@ def collect_updates(sub_models: SubModels[models.MergeInput], method: str) -> Up
 
 def require_base(sub_models: SubModels[Any], method: str) -> SubModel[models.StateDict]:
     """Return the only network, to which the other inputs belong."""
-    networks = [item for item in sub_models.given if isinstance(item.model, models.StateDict)]
+    networks = [
+        item for item in sub_models.in_given_order if isinstance(item.model, models.StateDict)
+    ]
     if len(networks) != 1:
         raise errors.IncompatibleModelsError(
             "number of networks",
@@ -225,7 +225,7 @@ def require_base(sub_models: SubModels[Any], method: str) -> SubModel[models.Sta
             f"{len(networks)}",
             first_name=f"{method} with contributions",
             other_name=", ".join(item.name for item in networks) or "the inputs",
-            hint="give the base once, and what each site has trained as a contribution"
+            hint="give the base once, and each site's training as a contribution"
             if networks
             else "also give the network to which the sites contributed",
         )
@@ -243,26 +243,28 @@ def head_entries(infos: Mapping[str, models.TensorInfo]) -> tuple[str, ...]:
         for name, info in infos.items()
         if name.endswith(".weight") and len(info.shape) > 1 and info.dtype in FLOAT_DTYPES
     }
-    found = [name for name, count in outputs.items() if count == min(outputs.values())]
-    if len(found) != 1:
+    smallest = [name for name, count in outputs.items() if count == min(outputs.values())]
+    if len(smallest) != 1:
         raise errors.IncompatibleModelsError(
             "last layer",
             "one layer with the fewest outputs",
-            ", ".join(found) or "none",
+            ", ".join(smallest) or "none",
             first_name="a network with a head",
             other_name="the base",
             hint="hold the rounds with fedavg or fedper",
         )
-    layer = found[0].removesuffix("weight")
-    others = (name for name in infos if name.startswith(layer) and name != found[0])
-    return found[0], *sorted(others)
+    layer = smallest[0].removesuffix("weight")
+    others = (name for name in infos if name.startswith(layer) and name != smallest[0])
+    return smallest[0], *sorted(others)
 
 
 def split_state(
     sub_models: SubModels[models.MergeInput],
 ) -> tuple[SubModels[models.MergeInput], SubModel[models.OptimiserState] | None]:
     """Return the inputs without the optimiser's state, and that state."""
-    states = [item for item in sub_models.given if isinstance(item.model, models.OptimiserState)]
+    states = [
+        item for item in sub_models.in_given_order if isinstance(item.model, models.OptimiserState)
+    ]
     if len(states) > 1:
         raise errors.IncompatibleModelsError(
             "number of optimiser states",
@@ -278,7 +280,9 @@ def split_state(
         return tuple(item for item in items if not isinstance(item.model, models.OptimiserState))
 
     rest = replace(
-        sub_models, given=others(sub_models.given), in_sum_order=others(sub_models.in_sum_order)
+        sub_models,
+        in_given_order=others(sub_models.in_given_order),
+        in_sum_order=others(sub_models.in_sum_order),
     )
     return rest, states[0] if states else None  # type: ignore[return-value]
 
@@ -288,7 +292,7 @@ def stream_network(
     combine: Callable[[str, slice, models.Float64], models.Float64],
     pick: Callable[[str], NDArray[np.generic]],
 ) -> models.StateDict:
-    """Return the network whose entries are the base, if any, plus a function of the updates.
+    """Return the network made of the base, if any, plus a function of the updates.
 
     `combine`: Called with an entry's name, a block, and the updates (sites, numbers); returns
     (numbers,). `pick`: Returns an entry that is not floating-point, from its name.

@@ -16,14 +16,12 @@ from aggregators.models import Float64, MergeInput, StateDict
 
 @dataclass(frozen=True, eq=False)
 class Votes:
-    """The updates that count, one for each site.
-
-    `updates`: Equal files of two sites are two entries of `updates.sites`. `dropped`: Number of
-    sites whose updates are not finite; they count as hostile ones that were found.
-    """
+    """The updates that count, one for each site."""
 
     updates: network_updates.Updates
+    """Equal files of two sites are two entries of `updates.sites`."""
     dropped: int
+    """Number of sites with updates that are not finite; they count as hostile."""
     warnings: tuple[str, ...]
 
     @property
@@ -51,24 +49,24 @@ def collect_votes(sub_models: SubModels[MergeInput], method: str) -> Votes:
     """Return the finite updates, one for each site; weights and samples do not matter."""
     updates = network_updates.collect_updates(sub_models, method)
     # A copy is a vote of its own: two sites may honestly send the same file.
-    given = tuple(
+    sites = tuple(
         replace(site, weight=1.0, copies=1) for site in updates.sites for _ in range(site.copies)
     )
-    updates = replace(updates, sites=given)
+    updates = replace(updates, sites=sites)
     warnings = []
-    if len({site.weight / site.copies for site in sub_models.given}) > 1:
+    if len({site.weight / site.copies for site in sub_models.in_given_order}) > 1:
         warnings.append(f"{method} counts sites: the weights change nothing")
     finite = {
-        site.digest for site in given if _is_finite(updates, network_updates.network_of(site))
+        site.digest for site in sites if _is_finite(updates, network_updates.network_of(site))
     }
-    kept = tuple(site for site in given if site.digest in finite)
+    kept = tuple(site for site in sites if site.digest in finite)
     if not kept:
         raise IncompatibleModelsError(
             "updates", "finite numbers", "infinities or NaN", other_name="every input"
         )
-    dropped = sorted({site.name for site in given if site.digest not in finite})
+    dropped = sorted({site.name for site in sites if site.digest not in finite})
     warnings += [f"{name} holds infinities or NaN and was left out" for name in dropped]
-    return Votes(replace(updates, sites=kept), len(given) - len(kept), tuple(warnings))
+    return Votes(replace(updates, sites=kept), len(sites) - len(kept), tuple(warnings))
 
 
 def _is_finite(updates: network_updates.Updates, network: StateDict) -> bool:

@@ -30,20 +30,20 @@ _LARGEST_SHARE_OF_IDLE_TREES = 0.1
 
 
 def find_untrained_features(forest: ShapePredictor) -> list[str]:
-    """Return in what a landmark model differs from one that was trained; empty if in nothing.
+    """Return the differences of a landmark model from trained ones; empty if there are none.
 
     `forest`: trained with dlib, or merged, thinned or refined from such models.
     """
     shape = forest.initial_shape.astype(np.float64)
     if shape.min() < -_SHAPE_MARGIN or shape.max() > 1 + _SHAPE_MARGIN:
         return ["its mean landmarks lie farther than a box width from the face"]
-    found: dict[str, None] = {}
+    features: dict[str, None] = {}
     for level in forest.levels():
-        found |= dict.fromkeys(_odd_pixels(level, shape))
-        found |= dict.fromkeys(_odd_splits(level, shape))
+        features |= dict.fromkeys(_odd_pixels(level, shape))
+        features |= dict.fromkeys(_odd_splits(level, shape))
     if idle := _idle_trees(forest):
-        found[idle] = None
-    return list(found)
+        features[idle] = None
+    return list(features)
 
 
 def _odd_pixels(level: CascadeLevel, shape: Float64) -> Iterator[str]:

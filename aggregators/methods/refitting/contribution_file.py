@@ -12,8 +12,8 @@ metadata ``settings``   JSON: `RefitSettings` without the seed
 ======================  ================================================================
 
 It holds sums over samples and their counts, and no images. As a leaf that very few faces reach
-reveals something about them, it stays at the site (`RefitSettings.min_faces`). A face has as many
-samples as it has starting shapes.
+reveals something about them, it stays at the site (`RefitSettings.min_faces`). A face has one
+sample per starting shape.
 """
 
 import hashlib
@@ -105,7 +105,7 @@ def refit_settings(**values: Any) -> RefitSettings:
 
 
 def thin_base(base: ShapePredictor, thin: int | None) -> ShapePredictor:
-    """Return the forest whose leaves are fitted: the base, thinned to `thin` trees a level."""
+    """Return the forest to fit: the base, thinned to `thin` trees a level."""
     if thin is None or thin >= int(base.trees_per_level.max()):
         return base
     return join_cascades([base], [1.0], step=1.0, kept_trees_per_level=thin, progress=no_progress)
@@ -258,9 +258,9 @@ def _header(shape: tuple[int, ...], base_digest: str, settings: Mapping[str, Any
 
 
 def _entry(contents: safetensors_file.Contents, name: str, dtype: str) -> NDArray[np.generic]:
-    found = contents.entries[name].info.dtype
-    if found != dtype:
-        raise safetensors_file.header_error(name, f"type {found}", dtype)
+    actual = contents.entries[name].info.dtype
+    if actual != dtype:
+        raise safetensors_file.header_error(name, f"type {actual}", dtype)
     return contents.array(name)
 
 
@@ -268,6 +268,6 @@ def _parse_settings(text: str) -> dict[str, Any]:
     try:
         settings = RefitSettings.model_validate_json(text)
     except ValidationError as error:
-        found = first_problem(error)
-        raise safetensors_file.header_error("metadata settings", found, "settings") from error
+        problem = first_problem(error)
+        raise safetensors_file.header_error("metadata settings", problem, "settings") from error
     return settings.shared()

@@ -156,9 +156,9 @@ def draw_samples(
 
 def _require_image(image: NDArray[Any], number: int) -> UInt8:
     if not isinstance(image, np.ndarray) or image.dtype != np.uint8 or image.ndim != 2:
-        found = f"{image.dtype} {image.shape}" if isinstance(image, np.ndarray) else type(image)
+        kind = f"{image.dtype} {image.shape}" if isinstance(image, np.ndarray) else type(image)
         raise ImageArrayError(
-            f"image {number} must be a grey array of uint8, (height, width), not {found}"
+            f"image {number} must be a grey array of uint8, (height, width), not {kind}"
         )
     if image.size == 0:
         raise ImageArrayError(f"image {number} has no pixels: its shape is {image.shape}")

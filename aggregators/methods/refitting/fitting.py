@@ -233,34 +233,34 @@ def contribute(
     changes = np.zeros_like(forest.leaves)
     counts = np.zeros(len(forest.leaves), dtype=np.uint32)
     leaves_of_level = [len(level.leaves) for level in forest.levels()]
-    done = 0
+    start = 0
     fits: Iterator[LevelFit | None]
     if chosen.mode == "one-shot":
         fits = fit_levels(forest, fit, chosen.own_share)
     else:
         fits = _fit_one_level(forest, fit, chosen.level)
     for number, fitted in enumerate(fits, start=1):
-        rows = slice(done, done + leaves_of_level[number - 1])
+        rows = slice(start, start + leaves_of_level[number - 1])
         # Levels that are not fitted now stay zero: their contribution is no change.
         if fitted is not None:
             changes[rows], counts[rows] = fitted.changes, fitted.counts
         _require_landmarks_near(fit.shapes, number)
-        done = rows.stop
+        start = rows.stop
         report(number / forest.level_count, f"level {number} of {forest.level_count}")
     return LeafContribution(changes, counts, forest_digest(base), chosen.shared())
 
 
 def _fit_one_level(
-    forest: ShapePredictor, fit: SiteFit, wanted: int | None
+    forest: ShapePredictor, fit: SiteFit, level_number: int | None
 ) -> Iterator[LevelFit | None]:
-    """Yield None for each level before the wanted one, then its fit."""
-    if wanted is None or wanted > forest.level_count:
+    """Yield None for each level before `level_number`, then its fit."""
+    if level_number is None or level_number > forest.level_count:
         raise OptionError(
-            f"level: found {wanted}, expected 1 to {forest.level_count}, the levels of the base "
-            "(mode level-by-level)"
+            f"level: found {level_number}, expected 1 to {forest.level_count}, the levels of the "
+            "base (mode level-by-level)"
         )
     for number, level in enumerate(forest.levels(), start=1):
-        if number == wanted:
+        if number == level_number:
             yield fit.fit(level)
             return
         fit.follow(level)

@@ -108,8 +108,8 @@ def keep_leaves_back(reach: LevelReach, starts: int, min_faces: int) -> None:
     """Set the counts of leaves that say too much about single faces to zero.
 
     These are the leaves that fewer than `min_faces` faces reach. As the sum over all leaves of a
-    tree may be known from another tree, what is kept back of a tree belongs to `min_faces` faces
-    at least: the smallest of the other leaves are kept back until it does.
+    tree may be known from another tree, the leaves kept back of a tree belong to at least
+    `min_faces` faces: the smallest of the other leaves are kept back until it does.
 
     `starts`: samples of each face; they follow one another.
     """

@@ -65,7 +65,7 @@ def make_predictor(
 
 
 def make_soft_predictor(seed: int = 0) -> ShapePredictor:
-    """Make a predictor whose leaves half precision can hold."""
+    """Make a predictor with leaves that half precision can hold."""
     model = make_predictor(seed)
     return replace(model, leaves=np.clip(model.leaves, -1, 1))
 

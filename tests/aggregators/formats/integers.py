@@ -5,13 +5,13 @@ from __future__ import annotations
 
 def split_integers(data: bytes) -> list[tuple[int, int]]:
     """Return (offset, value) of each integer; dlib's model files consist of nothing else."""
-    found, offset = [], 0
+    integers, offset = [], 0
     while offset < len(data):
         size = data[offset] & 0x0F
         value = int.from_bytes(data[offset + 1 : offset + 1 + size], "little")
-        found.append((offset, -value if data[offset] & 0x80 else value))
+        integers.append((offset, -value if data[offset] & 0x80 else value))
         offset += 1 + size
-    return found
+    return integers
 
 
 def write_integer(value: int, size: int | None = None) -> bytes:

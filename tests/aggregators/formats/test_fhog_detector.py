@@ -1,4 +1,4 @@
-"""dlib's detector files: real ones, both kinds, and what is refused."""
+"""dlib's detector files: real ones, both kinds, and invalid ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The project's forest file: exactness, opening time, what is refused."""
+"""The project's forest file: exactness, opening time, invalid files."""
 
 from __future__ import annotations
 

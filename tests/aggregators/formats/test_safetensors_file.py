@@ -1,4 +1,4 @@
-"""State dicts: beside the safetensors library, and what is refused."""
+"""State dicts: compared with the safetensors library, and invalid files."""
 
 from __future__ import annotations
 

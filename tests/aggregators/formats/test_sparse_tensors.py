@@ -1,4 +1,4 @@
-"""Sparse files of networks: what is stored, and what is refused."""
+"""Sparse files of networks: their content, and invalid files."""
 
 from __future__ import annotations
 

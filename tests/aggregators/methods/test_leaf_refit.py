@@ -1,4 +1,4 @@
-"""The laws of combining contributions, their files, and what a refined model is."""
+"""The laws of combining contributions, their files, and the refined model."""
 
 from __future__ import annotations
 
@@ -168,10 +168,10 @@ def test_contribution_files_hold_what_was_sent(tmp_path: Path) -> None:
     path = tmp_path / "a.contribution"
     write_contribution(contribution, path)
     assert path.read_bytes() == encode_contribution(contribution)
-    found = read_contribution(path)
-    np.testing.assert_array_equal(found.changes, contribution.changes)
-    np.testing.assert_array_equal(found.counts, contribution.counts)
-    assert (found.base_digest, found.settings) == (contribution.base_digest, contribution.settings)
+    read = read_contribution(path)
+    np.testing.assert_array_equal(read.changes, contribution.changes)
+    np.testing.assert_array_equal(read.counts, contribution.counts)
+    assert (read.base_digest, read.settings) == (contribution.base_digest, contribution.settings)
     assert b"seed" not in path.read_bytes()[:1000]
     assert "leaf-refit" not in merge_keys(fingerprint(BASE))
 
@@ -190,10 +190,10 @@ def test_malformed_contributions_are_refused(tmp_path: Path) -> None:
         "has no|settings": replace(good, settings={"shell": "rm"}),
         r"\(leaves, parts, 2\)": replace(good, changes=good.changes.reshape(-1, 20)),
     }
-    for words, contribution in bad.items():
+    for message, contribution in bad.items():
         path = tmp_path / "bad.contribution"
         path.write_bytes(encode_contribution(contribution))
-        with pytest.raises(FormatError, match=words) as caught:
+        with pytest.raises(FormatError, match=message) as caught:
             read_contribution(path)
         assert str(path) in str(caught.value)
     content = encode_contribution(good)

@@ -1,4 +1,4 @@
-"""MWMA: the arithmetic, what comes from the first input, and dlib as an independent reader."""
+"""MWMA: the arithmetic, the parts of the first input, and dlib as an independent reader."""
 
 from __future__ import annotations
 
@@ -83,10 +83,10 @@ def test_dlib_loads_the_result_and_finds_faces(detector_files: list[Path], tmp_p
     assert simple.detection_window_width == plain.detection_window_width
     for face in draw_faces(77, 10):
         left, _, _, bottom = face.box
-        for found in (simple(face.image), plain(face.image, upsample_num_times=0)):
-            assert len(found) == 1
-            assert abs(found[0].left() - left) < 25
-            assert abs(found[0].bottom() - bottom) < 25
+        for faces in (simple(face.image), plain(face.image, upsample_num_times=0)):
+            assert len(faces) == 1
+            assert abs(faces[0].left() - left) < 25
+            assert abs(faces[0].bottom() - bottom) < 25
 
 
 def test_dlib_scores_windows_with_the_mean_of_the_sub_models_scores(

@@ -43,10 +43,10 @@ def test_landmarks_in_another_order_give_a_warning(method: str, tmp_path: Path) 
     shape = random.uniform(0.1, 0.9, (20, 2))
     paths = []
     for seed in range(3):
-        own = shape + random.normal(0, 0.02, shape.shape)
+        site_shape = shape + random.normal(0, 0.02, shape.shape)
         if seed == 1:
-            own = own[sorted(range(20), key=str)]
-        model = make_predictor(seed, parts=20, initial_shape=own.astype(np.float32))
+            site_shape = site_shape[sorted(range(20), key=str)]
+        model = make_predictor(seed, parts=20, initial_shape=site_shape.astype(np.float32))
         paths.append(tmp_path / f"{'abc'[seed]}.dat")
         write_model(model, paths[-1])
     for order in (paths, paths[::-1]):
@@ -122,11 +122,11 @@ class TestCascade:
         same = total = 0
         for face in draw_faces(2000, 50):
             expected = theirs(face.image, dlib.rectangle(*face.box)).parts()
-            found = ours.predict(face.image, [face.box])[0]
+            points = ours.predict(face.image, [face.box])[0]
             rounded = np.array([(point.x, point.y) for point in expected])
-            same += int((np.floor(found + 0.5) == rounded).all(axis=1).sum())
+            same += int((np.floor(points + 0.5) == rounded).all(axis=1).sum())
             total += len(expected)
-            assert np.abs(found - rounded).max() < 0.75
+            assert np.abs(points - rounded).max() < 0.75
         assert same > 0.999 * total
 
     def test_merging_is_better_than_the_sub_models_are_on_average(

@@ -31,8 +31,8 @@ def load(path: Path) -> ShapePredictor:
 def dlib_landmarks(
     predictor: dlib.shape_predictor, image: UInt8, box: tuple[int, int, int, int]
 ) -> Float64:
-    found = predictor(image, dlib.rectangle(*box))
-    return np.array([(point.x, point.y) for point in found.parts()], dtype=np.float64)
+    face = predictor(image, dlib.rectangle(*box))
+    return np.array([(point.x, point.y) for point in face.parts()], dtype=np.float64)
 
 
 class TestAgainstDlib:
@@ -42,9 +42,9 @@ class TestAgainstDlib:
             theirs, ours = dlib.shape_predictor(str(path)), LandmarkPredictor(load(path))
             for face in draw_faces(4000, 50):
                 expected = dlib_landmarks(theirs, face.image, face.box)
-                found = ours.predict(face.image, [face.box])[0]
-                assert np.abs(found - expected).max() < 0.75
-                same += int((np.floor(found + 0.5) == expected).sum())
+                points = ours.predict(face.image, [face.box])[0]
+                assert np.abs(points - expected).max() < 0.75
+                same += int((np.floor(points + 0.5) == expected).sum())
                 total += expected.size
         assert same > 0.999 * total
 
@@ -61,9 +61,9 @@ class TestAgainstDlib:
         box = (left, top, left + width, top + height)
         path = landmark_files[0]
         expected = dlib_landmarks(dlib.shape_predictor(str(path)), GREY, box)
-        found = LandmarkPredictor(load(path)).predict(GREY, [box])[0]
+        points = LandmarkPredictor(load(path)).predict(GREY, [box])[0]
         # One pixel read at the very edge of rounding may send a tree another way.
-        assert (np.floor(found + 0.5) == expected).mean() > 0.9
+        assert (np.floor(points + 0.5) == expected).mean() > 0.9
 
     def test_colour_images_are_read_as_dlib_reads_them(self, landmark_files: list[Path]) -> None:
         random = np.random.default_rng(1)
@@ -73,8 +73,8 @@ class TestAgainstDlib:
             colour = np.stack([face.image, np.roll(face.image, 3), face.image // 2], axis=2)
             colour += random.integers(0, 40, colour.shape, dtype=np.uint8)
             expected = dlib_landmarks(theirs, colour, face.box)
-            found = ours.predict(colour, [face.box])[0]
-            assert np.floor(found + 0.5).tolist() == expected.tolist()
+            points = ours.predict(colour, [face.box])[0]
+            assert np.floor(points + 0.5).tolist() == expected.tolist()
 
     def test_random_models_of_mixed_depths(self, tmp_path: Path) -> None:
         from aggregators import write_model

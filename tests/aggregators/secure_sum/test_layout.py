@@ -93,8 +93,8 @@ def _network(seed: int) -> StateDict:
 
 def _sum(encoded: list[UInt64]) -> UInt64:
     total = encoded[0].copy()
-    for each in encoded[1:]:
-        add_to(total, each)
+    for vector in encoded[1:]:
+        add_to(total, vector)
     return total
 
 

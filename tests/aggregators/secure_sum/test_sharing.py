@@ -77,8 +77,8 @@ def test_random_numbers_are_the_counter_mode_stream_without_large_words() -> Non
     key = bytes(range(32))
     # The first words of AES-256-CTR from a zero block, by OpenSSL 3: openssl enc -aes-256-ctr.
     stream = bytes.fromhex("f29000b62a499fd0a9f39a6add2e7780")
-    words = np.frombuffer(stream, dtype="<u8") & np.uint64(P)
-    assert random_numbers(key, 2).tolist() == words.tolist()
+    numbers = np.frombuffer(stream, dtype="<u8") & np.uint64(P)
+    assert random_numbers(key, 2).tolist() == numbers.tolist()
     longer = random_numbers(key, 1000, 5)
     assert set(longer.tolist()) == {0, 1, 2, 3, 4}
     counts = np.bincount(random_numbers(key, 100_000, 5).astype(int))
@@ -152,8 +152,8 @@ def test_every_part_of_a_commitment_binds() -> None:
 
 
 def _every_case(value: int, *, explicit_seen: bool) -> tuple[UInt32, UInt32, UInt32]:
-    """Return for every choice of a lab's mask and of two shares, in a field of 5: what two servers
-    hold, the lab's tag, and what the third server holds. Vectors have one number and one mask.
+    """Return for every choice of a lab's mask and of two shares, in a field of 5: the shares of two
+    servers, the lab's tag, and the third server's share. Vectors have one number and one mask.
     """
     p = 5
     choices = np.array(list(itertools.product(range(p), repeat=5)), dtype=np.uint64).T
@@ -164,7 +164,7 @@ def _every_case(value: int, *, explicit_seen: bool) -> tuple[UInt32, UInt32, UIn
         subtract_from(explicit[row], second[row], p)
     challenge = [np.array([2], dtype=np.uint64)]
     tags = [
-        check_values(np.array([value, each], dtype=np.uint64), challenge, p)[0] for each in mask
+        check_values(np.array([value, number], dtype=np.uint64), challenge, p)[0] for number in mask
     ]
     seen, hidden = (explicit, second) if explicit_seen else (second, explicit)
     held = ((first[0] * p + first[1]) * p + seen[0]) * p + seen[1]
@@ -173,7 +173,7 @@ def _every_case(value: int, *, explicit_seen: bool) -> tuple[UInt32, UInt32, UIn
 
 
 def _views(first: int, second: int, *, explicit_seen: bool) -> UInt32:
-    """Return what two of three servers see of two labs, for every choice, in order: the shares
+    """Return the view of two of three servers on two labs, for every choice, in order: the shares
     that they hold, both tags, and the sum that the third server opens.
     """
     held_a, tag_a, hidden_a = _every_case(first, explicit_seen=explicit_seen)
@@ -223,9 +223,9 @@ def test_alterations_pass_with_the_probability_of_the_field() -> None:
     chi = rng.integers(0, p, (trials, 3)).astype(np.uint64)
     sums = rng.integers(0, p, (trials, 3)).astype(np.uint64)
     altered = (sums + rng.integers(1, p, (trials, 3)).astype(np.uint64)) % np.uint64(p)
-    found = _undetected(chi, sums, altered, np.uint64(p))  # type: ignore[call-arg]
+    passed = _undetected(chi, sums, altered, np.uint64(p))  # type: ignore[call-arg]
     expected = trials / p
-    assert abs(found - expected) < 3 * sqrt(expected), found
+    assert abs(passed - expected) < 3 * sqrt(expected), passed
 
 
 @pytest.mark.parametrize("trials", [10_000])

@@ -16,7 +16,9 @@ TYPES = {"float64": "F64", "float32": "F32", "int64": "I64"}
 
 
 def make_state_dict(tensors: dict[str, NDArray[Any]], **metadata: str) -> StateDict:
-    infos = {name: TensorInfo(TYPES[each.dtype.name], each.shape) for name, each in tensors.items()}
+    infos = {
+        name: TensorInfo(TYPES[tensor.dtype.name], tensor.shape) for name, tensor in tensors.items()
+    }
     return StateDict(tensors, infos, metadata)
 
 
@@ -46,7 +48,7 @@ def contribute(
     samples: int = 10,
     holds: Literal["values", "differences"] = "values",
 ) -> Path:
-    """Write a site's contribution beside the base."""
+    """Write a site's contribution next to the base."""
     path = base.with_name(f"{base.name}-{site}.contribution")
     digest = file_digest(base)
     made = NetworkContribution(network, holds, samples, digest, {"epochs": 2, "rate": 0.1})
@@ -57,8 +59,8 @@ def contribute(
 def difference(network: StateDict, base: StateDict) -> StateDict:
     """Return a network's difference from a base; its counter stays as it is."""
     tensors = {
-        name: each if each.dtype == np.int64 else each - base.tensors[name]
-        for name, each in network.tensors.items()
+        name: tensor if tensor.dtype == np.int64 else tensor - base.tensors[name]
+        for name, tensor in network.tensors.items()
     }
     return StateDict(tensors, network.infos)
 

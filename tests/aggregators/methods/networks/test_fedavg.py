@@ -49,13 +49,13 @@ def test_bfloat16_entries_stay_bfloat16(tmp_path: Path) -> None:
 def test_counters_come_from_the_lowest_digest_with_a_warning() -> None:
     networks = [one_entry(np.array([steps]), "I64") for steps in (5, 9)]
     results = [merge("fedavg", order) for order in (networks, networks[::-1])]
-    taken = set()
+    counters = set()
     for result in results:
         assert isinstance(result.model, StateDict)
         assert "not floating-point differ" in result.warnings[0]
         assert result.warnings[0].endswith(": w")
-        taken.add(int(result.model.tensors["w"][0]))
-    assert len(taken) == 1
+        counters.add(int(result.model.tensors["w"][0]))
+    assert len(counters) == 1
 
 
 def test_a_diverged_network_is_named() -> None:
@@ -131,8 +131,8 @@ class TestOneSite:
     def test_it_counts_as_three_times_the_median_at_most(self, base: Path, method: str) -> None:
         def combine(*samples: int) -> NDArray[np.generic]:
             files = [
-                contribute(base, site, make_base(site + 1), samples=each)
-                for site, each in enumerate(samples)
+                contribute(base, site, make_base(site + 1), samples=count)
+                for site, count in enumerate(samples)
             ]
             model = merge(method, [base, *files]).model
             assert isinstance(model, StateDict)
@@ -162,7 +162,7 @@ class TestOneSite:
         loud = make_base(4)
         loud.tensors["conv.weight"][:] *= 50
         merged = merge("fedavg", [base, *honest, contribute(base, 4, loud)])
-        [warning] = [each for each in merged.warnings if "alone" in each]
+        [warning] = [warning_ for warning_ in merged.warnings if "alone" in warning_]
         assert "base.safetensors-4.contribution alone" in warning
 
     @pytest.mark.parametrize("method", ["fedavg", "fedadam"])

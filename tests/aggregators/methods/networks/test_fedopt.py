@@ -1,4 +1,4 @@
-"""The server optimisers: their arithmetic, their state, and what they refuse."""
+"""The server optimisers: their arithmetic, their state, and their errors."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ def tensors_of(model: Model) -> Mapping[str, np.ndarray[Any, Any]]:
 
 
 def nearby(base: Model, seed: int) -> StateDict:
-    """Return what a site might have trained from a base."""
+    """Return a network that a site might have trained from a base."""
     assert isinstance(base, StateDict)
     noise = make_base(seed).tensors
     tensors = {
-        name: each if each.dtype == np.int64 else 0.9 * each + 0.1 * noise[name]
-        for name, each in base.tensors.items()
+        name: tensor if tensor.dtype == np.int64 else 0.9 * tensor + 0.1 * noise[name]
+        for name, tensor in base.tensors.items()
     }
     return StateDict(tensors, base.infos)
 
@@ -57,7 +57,7 @@ def trained(site: int, round_number: int, base: Path) -> Path:
 def steps_by_hand(
     method: str, weight: np.ndarray[Any, Any], rounds: list[list[np.ndarray[Any, Any]]]
 ) -> np.ndarray[Any, Any]:
-    """Follow the published formulas; `rounds` has what each site has trained."""
+    """Follow the published formulas; `rounds` has each site's trained numbers."""
     first, second, third = rounds[0]
     # The only entry that is stepped; statistics are averaged.
     tau = 0.5 * np.sqrt(np.mean(((1 * first + 2 * second + 3 * third) / 6 - weight) ** 2))
@@ -146,12 +146,12 @@ def test_fedavgm_without_momentum_is_fedavg(holds: Any, mean: str, tmp_path: Pat
     weights = [1.0, 2, 3] if mean == "samples" else None
     plain = merge("fedavg", networks, weights=weights)
     for name in ("conv.weight", "norm.running_mean", "norm.running_var"):
-        found = tensors_of(stepped.model)[name]
-        np.testing.assert_array_max_ulp(found, tensors_of(averaged.model)[name], maxulp=1)
+        result = tensors_of(stepped.model)[name]
+        np.testing.assert_array_max_ulp(result, tensors_of(averaged.model)[name], maxulp=1)
         # Differences in single precision were rounded by the sites already.
-        np.testing.assert_allclose(found, tensors_of(plain.model)[name], rtol=1e-5)
+        np.testing.assert_allclose(result, tensors_of(plain.model)[name], rtol=1e-5)
         if holds == "values":
-            np.testing.assert_array_max_ulp(found, tensors_of(plain.model)[name], maxulp=1)
+            np.testing.assert_array_max_ulp(result, tensors_of(plain.model)[name], maxulp=1)
     assert stepped.model.metadata == base.metadata  # type: ignore[union-attr]
 
 
@@ -199,8 +199,8 @@ def test_updates_of_any_size_make_steps_of_one_size(method: str, tmp_path: Path)
         base = write_base(tmp_path)
         far = make_base(1)
         near = {
-            name: each if each.dtype.kind == "i" else old + size * (each - old)
-            for (name, each), old in zip(
+            name: tensor if tensor.dtype.kind == "i" else old + size * (tensor - old)
+            for (name, tensor), old in zip(
                 far.tensors.items(), make_base().tensors.values(), strict=True
             )
         }
@@ -256,7 +256,7 @@ def test_what_does_not_belong_together_is_refused(tmp_path: Path) -> None:
     broken.tensors["conv.weight"][1] = np.inf
     refused: list[tuple[str, list[Path], str]] = [
         ("fedyogi", [result, state, later], "method fedyogi against fedadam"),
-        ("fedadam", [base, state, sent], "state that was written beside the base"),
+        ("fedadam", [base, state, sent], "state that was written with the base"),
         ("fedadam", [result, state, sent], r"base \w+ against \w+ .*the site trained from"),
         ("fedadam", [result, state], "number of contributions"),
         ("fedadam", [sent, state], "number of networks 1, the base against 0"),

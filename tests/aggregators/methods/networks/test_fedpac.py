@@ -62,20 +62,20 @@ def draw_matrix(seed: int, size: int) -> np.ndarray:
 @given(st.integers(0, 10**6), st.integers(1, 12))
 def test_the_minimum_on_the_simplex_meets_its_conditions(seed: int, size: int) -> None:
     matrix = draw_matrix(seed, size)
-    found = minimise_on_simplex(matrix)
-    assert (found >= 0).all()
-    assert found.sum() == pytest.approx(1, abs=1e-12)
+    point = minimise_on_simplex(matrix)
+    assert (point >= 0).all()
+    assert point.sum() == pytest.approx(1, abs=1e-12)
     # At the minimum all entries that count promise the same, and no other promises more.
-    gradient, scale = matrix @ found, np.abs(matrix).max()
-    assert np.ptp(gradient[found > 1e-6]) <= 1e-5 * scale
-    assert gradient.min() >= gradient[found > 1e-6].max() - 1e-5 * scale
+    gradient, scale = matrix @ point, np.abs(matrix).max()
+    assert np.ptp(gradient[point > 1e-6]) <= 1e-5 * scale
+    assert gradient.min() >= gradient[point > 1e-6].max() - 1e-5 * scale
 
 
 @pytest.mark.parametrize("seed", range(5))
 def test_no_point_of_a_fine_grid_is_better(seed: int) -> None:
     matrix = draw_matrix(seed, 3)
-    found = minimise_on_simplex(matrix)
-    least = found @ matrix @ found
+    minimum = minimise_on_simplex(matrix)
+    least = minimum @ matrix @ minimum
     for first, second in itertools.product(np.linspace(0, 1, 101), repeat=2):
         if first + second <= 1:
             point = np.array([first, second, 1 - first - second])
@@ -116,7 +116,7 @@ def test_small_weights_are_left_out() -> None:
 
 
 def write(base: Path, site: int, **changed: Any) -> Path:
-    given = NetworkContribution(
+    contribution = NetworkContribution(
         difference(make_base(site), make_base()),
         "differences",
         10 * site,
@@ -125,7 +125,7 @@ def write(base: Path, site: int, **changed: Any) -> Path:
         statistics=class_statistics(site),
     )
     path = base.with_name(f"{site}.contribution")
-    write_network_contribution(replace(given, **changed), path)
+    write_network_contribution(replace(contribution, **changed), path)
     return path
 
 
@@ -142,27 +142,27 @@ def replies(base: Path, sites: list[Path], **options: Any) -> tuple[StateDict, l
 def test_the_network_has_the_bytes_of_fedavg_and_each_site_its_own_mixture(tmp_path: Path) -> None:
     base = write_base(tmp_path)
     sites = [write(base, site) for site in (1, 2, 3)]
-    network, found = replies(base, sites)
+    network, answers = replies(base, sites)
     assert encode_model(network) == encode_model(merge("fedavg", [base, *sites]).model)
     statistics = [class_statistics(site) for site in (1, 2, 3)]
-    shares = [each.counts / each.counts.sum() for each in statistics]
+    shares = [item.counts / item.counts.sum() for item in statistics]
     references = np.array(
         [(p[:, None] * s.means).reshape(-1) for p, s in zip(shares, statistics, strict=True)]
     )
-    weights = mixing_weights(references, np.array([each.variance for each in statistics]))
+    weights = mixing_weights(references, np.array([item.variance for item in statistics]))
     heads = [make_base(site).tensors[HEAD] for site in (1, 2, 3)]
-    for reply, own in zip(found, weights, strict=True):
-        expected = sum(weight * head for weight, head in zip(own, heads, strict=True))
+    for reply, mixture in zip(answers, weights, strict=True):
+        expected = sum(weight * head for weight, head in zip(mixture, heads, strict=True))
         np.testing.assert_allclose(reply.head[HEAD], expected, rtol=1e-9)
     # Samples are 10, 20 and 30: none is more than three times the median.
     counts = [10 * site * share for site, share in zip((1, 2, 3), shares, strict=True)]
     for label in range(4):
         mean = np.average(
-            [each.means[label] for each in statistics], axis=0, weights=[c[label] for c in counts]
+            [item.means[label] for item in statistics], axis=0, weights=[c[label] for c in counts]
         )
-        for reply in found:
+        for reply in answers:
             np.testing.assert_allclose(reply.prototypes[label], mean, rtol=1e-5)
-    assert all(np.isnan(reply.prototypes[4]).all() for reply in found)
+    assert all(np.isnan(reply.prototypes[4]).all() for reply in answers)
 
 
 def test_the_order_of_the_sites_changes_no_byte(tmp_path: Path) -> None:
@@ -179,16 +179,16 @@ def test_the_order_of_the_sites_changes_no_byte(tmp_path: Path) -> None:
 def test_a_site_alone_keeps_its_head_and_equal_sites_share_one(tmp_path: Path) -> None:
     base = write_base(tmp_path)
     alone = write(base, 1)
-    _, (own,) = replies(base, [alone])
-    np.testing.assert_allclose(own.head[HEAD], make_base(1).tensors[HEAD], rtol=1e-12)
-    _, found = replies(base, [alone, alone])
-    assert all(np.array_equal(each.head[HEAD], own.head[HEAD]) for each in found)
+    _, (reply,) = replies(base, [alone])
+    np.testing.assert_allclose(reply.head[HEAD], make_base(1).tensors[HEAD], rtol=1e-12)
+    _, answers = replies(base, [alone, alone])
+    assert all(np.array_equal(answer.head[HEAD], reply.head[HEAD]) for answer in answers)
     # With equal statistics and other heads, each gets the mean of all.
     sites = [alone, *(write(base, site, statistics=class_statistics(1)) for site in (2, 3))]
-    _, found = replies(base, sites)
+    _, answers = replies(base, sites)
     mean = np.mean([make_base(site).tensors[HEAD] for site in (1, 2, 3)], axis=0)
-    for each in found:
-        np.testing.assert_allclose(each.head[HEAD], mean, rtol=1e-12)
+    for answer in answers:
+        np.testing.assert_allclose(answer.head[HEAD], mean, rtol=1e-12)
 
 
 def test_a_state_read_again_has_the_same_replies_for_those_who_contributed(tmp_path: Path) -> None:
@@ -228,7 +228,7 @@ def test_a_reply_cannot_be_given_away_and_a_false_one_is_refused(tmp_path: Path)
     with pytest.raises(SiteOnlyError):
         require_shareable(read, file.name)
     network = make_base()
-    for name, values, found in (
+    for name, values, message in (
         ("head/conv.weight", np.full((3, 4), np.nan), "out of range"),
         ("prototypes", np.full((5, 4), 1e7, "f4"), "out of range"),
         ("head/conv.weight", np.zeros((3, 5)), r"F64 \[3, 5\]"),
@@ -237,12 +237,12 @@ def test_a_reply_cannot_be_given_away_and_a_false_one_is_refused(tmp_path: Path)
         infos = {**read.infos, name: TensorInfo(kinds[values.dtype.name], values.shape)}
         false = StateDict({**read.tensors, name: values}, infos, read.metadata)
         write_model(false, file)
-        with pytest.raises((FormatError, IncompatibleModelsError), match=found):
+        with pytest.raises((FormatError, IncompatibleModelsError), match=message):
             decode_reply(file.read_bytes(), network.infos)
 
 
 @pytest.mark.parametrize(
-    ("changed", "found"),
+    ("changed", "message"),
     [
         ({"counts": np.array([3, -1, 2, 0, 0])}, "out of range"),
         ({"counts": np.zeros(5, "i8")}, "out of range"),
@@ -258,12 +258,12 @@ def test_a_reply_cannot_be_given_away_and_a_false_one_is_refused(tmp_path: Path)
     ],
 )
 def test_impossible_statistics_are_refused(
-    tmp_path: Path, changed: dict[str, Any], found: str
+    tmp_path: Path, changed: dict[str, Any], message: str
 ) -> None:
     base = write_base(tmp_path)
     good = class_statistics(1)
     hostile = ClassStatistics(**{**vars(good), **changed})
-    with pytest.raises(ConversionError, match=found):
+    with pytest.raises(ConversionError, match=message):
         write(base, 1, statistics=hostile)
 
 
@@ -271,15 +271,15 @@ def test_statistics_come_where_a_round_wants_them_and_nowhere_else(tmp_path: Pat
     base = write_base(tmp_path)
     network, digest = make_base(), file_digest(base)
 
-    def check(path: Path, *, wanted: bool = True) -> None:
+    def check(path: Path, *, expects_statistics: bool = True) -> None:
         check_network_contribution(
             read_network_contribution(path), network,
-            base_digest=digest, settings={}, replies=wanted,
+            base_digest=digest, settings={}, replies=expects_statistics,
         )  # fmt: skip
 
     check(write(base, 1))
     with pytest.raises(ContributionError, match="has statistics of classes, expected no"):
-        check(write(base, 1), wanted=False)
+        check(write(base, 1), expects_statistics=False)
     with pytest.raises(ContributionError, match="has no statistics of classes, expected"):
         check(write(base, 1, statistics=None))
     narrow = replace(class_statistics(1), means=np.zeros((5, 3), "f4"))
@@ -288,8 +288,8 @@ def test_statistics_come_where_a_round_wants_them_and_nowhere_else(tmp_path: Pat
     with pytest.raises(IncompatibleModelsError, match="statistics of classes"):
         merge("fedpac", [base, write(base, 1, statistics=None)])
     # More classes than others have is no harm.
-    _, found = replies(base, [write(base, 1), write(base, 2, statistics=class_statistics(2, 9))])
-    assert {each.prototypes.shape for each in found} == {(9, 4)}
+    _, answers = replies(base, [write(base, 1), write(base, 2, statistics=class_statistics(2, 9))])
+    assert {answer.prototypes.shape for answer in answers} == {(9, 4)}
 
 
 def test_the_last_layer_is_the_one_with_the_fewest_outputs() -> None:

@@ -1,4 +1,4 @@
-"""The laws of masked means, on contributions whose masks are given."""
+"""The laws of masked means, on contributions with known masks."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def differences(seed: int) -> StateDict:
 
 
 def write(folder: Path, site: int, shared: np.ndarray | None = None, *, samples: int = 10) -> Path:
-    """Write a contribution whose personal numbers are zeros."""
+    """Write a contribution with zeros as its personal numbers."""
     made = differences(site)
     tensors = dict(made.tensors)
     masks = {}
@@ -65,8 +65,8 @@ def test_without_masks_the_result_has_the_bytes_of_fedavg(
     # A mask in which all is shared alters nothing either.
     everything = np.ones((3, 4), dtype=np.bool_)
     sites = [write(tmp_path, site, everything, samples=7 * site + 3) for site in range(1, 5)]
-    found = combined(method, base, sites, mean=mean).tensors[MASKED]
-    np.testing.assert_allclose(found, combined("fedavg", base, sites, mean=mean).tensors[MASKED])
+    result = combined(method, base, sites, mean=mean).tensors[MASKED]
+    np.testing.assert_allclose(result, combined("fedavg", base, sites, mean=mean).tensors[MASKED])
 
 
 def test_each_number_is_the_mean_over_the_sites_that_share_it(tmp_path: Path) -> None:
@@ -74,24 +74,24 @@ def test_each_number_is_the_mean_over_the_sites_that_share_it(tmp_path: Path) ->
     masks = draw_masks(0, 3)
     masks[0][0], masks[1][0], masks[2][0] = False, False, False  # nobody shares the first row
     sites = [write(tmp_path, site + 1, mask) for site, mask in enumerate(masks)]
-    found = combined("fedcpf", base, sites).tensors[MASKED]
+    result = combined("fedcpf", base, sites).tensors[MASKED]
     start = np.asarray(make_base().tensors[MASKED])
     for row, column in np.ndindex(3, 4):
-        given = [
+        differences_ = [
             differences(site + 1).tensors[MASKED][row, column]
             for site, mask in enumerate(masks)
             if mask[row, column]
         ]
-        expected = start[row, column] + (np.mean(given) if given else 0.0)
-        assert found[row, column] == pytest.approx(expected, rel=1e-12)
-    assert np.array_equal(found[0], start[0])
+        expected = start[row, column] + (np.mean(differences_) if differences_ else 0.0)
+        assert result[row, column] == pytest.approx(expected, rel=1e-12)
+    assert np.array_equal(result[0], start[0])
 
 
 def test_the_order_of_the_sites_does_not_matter(tmp_path: Path) -> None:
     base = write_base(tmp_path)
     sites = [write(tmp_path, site + 1, mask) for site, mask in enumerate(draw_masks(1, 3))]
     orders = itertools.permutations(sites)
-    assert len({encode_model(combined("fedcpf", base, list(each))) for each in orders}) == 1
+    assert len({encode_model(combined("fedcpf", base, list(order))) for order in orders}) == 1
 
 
 def test_the_file_keeps_masks_to_the_bit(tmp_path: Path) -> None:

@@ -130,8 +130,8 @@ def test_smoothing_leads_a_geometric_median_to_the_mean() -> None:
     rows = np.concatenate([ROWS[:6], 1.2 * ROWS[6:]])
     mean = rows.mean(axis=0)
     apart = [
-        np.linalg.norm(merged_row("geometric-median", rows, smoothing=each) - mean)
-        for each in (1e-6, 0.7, 1.0)
+        np.linalg.norm(merged_row("geometric-median", rows, smoothing=smoothing) - mean)
+        for smoothing in (1e-6, 0.7, 1.0)
     ]
     assert apart[0] > apart[1] > apart[2]
 
@@ -178,7 +178,7 @@ def test_contributions_are_merged_by_their_difference_from_the_base(
     plain = merge(method, networks).model
     assert isinstance(plain, StateDict)
     for name in base.tensors:
-        wanted = results[0].tensors[name]
-        np.testing.assert_allclose(results[1].tensors[name], wanted, rtol=1e-5)
+        expected = results[0].tensors[name]
+        np.testing.assert_allclose(results[1].tensors[name], expected, rtol=1e-5)
         if method != "norm-clip":
-            np.testing.assert_allclose(plain.tensors[name], wanted, rtol=1e-6)
+            np.testing.assert_allclose(plain.tensors[name], expected, rtol=1e-6)

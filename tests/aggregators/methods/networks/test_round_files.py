@@ -31,11 +31,15 @@ MADE = NetworkContribution(make_base(), "differences", 120, "ab" * 32, {"epochs"
 
 def test_a_contribution_comes_back(tmp_path: Path) -> None:
     write_network_contribution(MADE, tmp_path / "a.contribution")
-    found = read_network_contribution(tmp_path / "a.contribution")
-    assert (found.holds, found.samples, found.base_digest) == ("differences", 120, "ab" * 32)
-    assert found.settings == MADE.settings
+    contribution = read_network_contribution(tmp_path / "a.contribution")
+    assert (contribution.holds, contribution.samples, contribution.base_digest) == (
+        "differences",
+        120,
+        "ab" * 32,
+    )
+    assert contribution.settings == MADE.settings
     for name, values in MADE.network.tensors.items():
-        np.testing.assert_array_equal(found.network.tensors[name], values)
+        np.testing.assert_array_equal(contribution.network.tensors[name], values)
 
 
 @pytest.mark.parametrize(
@@ -100,10 +104,10 @@ def _check(change: Callable[[dict[str, Any]], None], **other: Any) -> None:
     }
     difference = {name: np.full_like(values, 1e-4) for name, values in base.items()}
     change(difference)
-    given: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "holds": "differences", "samples": 5, "base_digest": _DIGEST, "settings": _SETTINGS,
     }  # fmt: skip
-    contribution = NetworkContribution(network=_network(**difference), **(given | other))
+    contribution = NetworkContribution(network=_network(**difference), **(fields | other))
     check_network_contribution(
         contribution, _network(**base), base_digest=_DIGEST, settings=_SETTINGS
     )
@@ -120,32 +124,32 @@ def test_a_trained_difference_passes() -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "words"),
+    ("change", "message"),
     [
         (_set("weight", np.nan), "'weight' .F32. holds infinities or NaN"),
         (_set("weight", np.inf), "holds infinities or NaN"),
         (_set("weight", -3e38), "changes by 3e.38, expected at most 1e.06"),
         (_set("bn.running_var", -0.5), "'bn.running_var' would become -0.499"),
-        (lambda tensors: [each.fill(0) for each in tensors.values()], "every difference is 0"),
+        (lambda tensors: [tensor.fill(0) for tensor in tensors.values()], "every difference is 0"),
     ],
 )
 def test_numbers_that_no_network_can_have_are_refused(
-    change: Callable[[dict[str, Any]], None], words: str
+    change: Callable[[dict[str, Any]], None], message: str
 ) -> None:
-    with pytest.raises(ContributionError, match=words):
+    with pytest.raises(ContributionError, match=message):
         _check(change)
 
 
 @pytest.mark.parametrize(
-    ("other", "words"),
+    ("other", "message"),
     [
         ({"base_digest": "cd" * 32}, "another base: found cdcdcdcdcdcdcdcd"),
         ({"settings": {"epochs": 2}}, "epochs 2, the round asks for 1"),
         ({"holds": "values"}, "holds values, expected differences"),
     ],
 )
-def test_contributions_to_other_rounds_are_refused(other: dict[str, Any], words: str) -> None:
-    with pytest.raises(ContributionError, match=words):
+def test_contributions_to_other_rounds_are_refused(other: dict[str, Any], message: str) -> None:
+    with pytest.raises(ContributionError, match=message):
         _check(lambda _: None, **other)
 
 

@@ -17,7 +17,7 @@ def make_base(seed: int = 0) -> ShapePredictor:
 
 
 def make_faces(seed: int, count: int = 12, parts: int = PARTS) -> SiteFaces:
-    """Make faces whose landmarks vary around one shape, some near the images' edges."""
+    """Make faces with landmarks that vary around one shape, some near the images' edges."""
     random = np.random.default_rng(seed)
     mean = np.random.default_rng(99).uniform(0.1, 0.9, (parts, 2))
     images = [

@@ -24,7 +24,7 @@ def test_faces_are_packed() -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "error", "words"),
+    ("change", "error", "message"),
     [
         ({"images": [IMAGES[0], IMAGES[1].astype(float)]}, ImageArrayError, "image 1 must be"),
         ({"boxes": [[0, 0, 9, 9]]}, FaceBoxError, "1 boxes for the landmarks of 2"),
@@ -33,7 +33,9 @@ def test_faces_are_packed() -> None:
         ({"images": IMAGES[:1], "boxes": BOXES[:1], "points": POINTS[:1]}, FaceBoxError, "1 faces"),
     ],
 )
-def test_bad_faces_are_refused(change: dict[str, Any], error: type[Exception], words: str) -> None:
+def test_bad_faces_are_refused(
+    change: dict[str, Any], error: type[Exception], message: str
+) -> None:
     arguments: dict[str, Any] = {"images": IMAGES, "boxes": BOXES, "points": POINTS} | change
-    with pytest.raises(error, match=words):
+    with pytest.raises(error, match=message):
         SiteFaces.from_arrays(**arguments)

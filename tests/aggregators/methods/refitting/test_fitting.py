@@ -1,4 +1,4 @@
-"""What one site computes, against plain numpy and against the predictor."""
+"""A site's sums, against plain numpy and against the predictor."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def samples_of(faces: SiteFaces, base: ShapePredictor, settings: RefitSettings) 
 def reached_by_predictor(
     base: ShapePredictor, level: CascadeLevel, faces: SiteFaces, samples: Samples, shapes: Float32
 ) -> np.ndarray:
-    """Leaf rows that samples reach, (samples, trees): forests whose leaves hold their number."""
+    """Return the leaf rows that samples reach, (samples, trees): each leaf holds its number."""
     reached = np.empty((len(shapes), level.tree_count), dtype=np.int64)
     ends = np.cumsum(1 << level.tree_depths.astype(np.int64))
     starts = np.concatenate([[0], ends[:-1]])
