@@ -1,6 +1,6 @@
-"""The agent's cycles: one for cron, or one after the other, whatever the pool does meanwhile.
+"""The agent's cycles: one for cron, or one after the other, through outages of the pool.
 
-`plan_cycle` describes what a cycle would do: nothing is downloaded, written or sent.
+`plan_cycle` describes the next cycle without downloading, writing or sending anything.
 """
 
 import contextlib
@@ -29,14 +29,12 @@ class Stopped(BaseException):
 
 @dataclass
 class CycleReport:
-    """The work of one cycle.
-
-    `failures`: what is tried again in the next cycle; the rest went on.
-    """
+    """The work of one cycle."""
 
     uploads: int = 0
     contributions: int = 0
     failures: list[tuple[str, Exception]] = field(default_factory=list)
+    """Tasks to try again in the next cycle, by name; the others were completed."""
 
 
 def run_agent(
@@ -49,11 +47,11 @@ def run_agent(
 ) -> CycleReport:
     """Run cycles until somebody stops it, or one.
 
-    Everything that a cycle has found out is in the workspace at once, so that it may be killed at
-    any moment and started again.
+    Every result of a cycle is in the workspace at once, so that the agent can be killed at any
+    moment and started again.
 
-    `once`: one cycle, and no second attempt when the pool does not answer; `profile`: which login
-    to use, instead of that of the configuration.
+    `once`: Run one cycle, without a second attempt when the pool does not answer. `profile`: The
+    login to use instead of that of the configuration.
     """
     workspace = Workspace(config.workspace)
     with workspace.held():
@@ -73,8 +71,8 @@ def run_agent(
             try:
                 report = agent.run_once(pool) if once else agent.run_on(pool, wait)
             except BaseException as end:
-                words = "interrupted" if isinstance(end, KeyboardInterrupt) else str(end)
-                journal.write("agent_stopped", reason=words or type(end).__name__)
+                reason = "interrupted" if isinstance(end, KeyboardInterrupt) else str(end)
+                journal.write("agent_stopped", reason=reason or type(end).__name__)
                 raise
             journal.write("agent_stopped", reason="one cycle was asked for")
             return report
@@ -214,7 +212,7 @@ class AgentPlan:
 
 
 def plan_cycle(config: AgentConfig, *, profile: str = "") -> AgentPlan:
-    """Describe what the next cycle would do, as far as the pool's answers show it."""
+    """Describe the work of the next cycle, as far as the pool's answers show it."""
     workspace = Workspace(config.workspace)
     state = workspace.load()
     with PoolClient(profile=profile or config.profile or None, cache=workspace.cache) as pool:
@@ -232,20 +230,20 @@ def _plan_merge(goal: MergeGoal, context: CycleContext) -> PlannedMerge:
     remembered = context.state.goal(goal.name)
     scorer = Scorer(goal, context)
     scorer.require_faces()
-    own = read_own_models(goal)
+    own_models = read_own_models(goal)
     versions = list_versions(context.pool, goal)
     choice = choose(
-        goal, context.site, own, versions, remembered, conditions=(scorer.condition, today())
+        goal, context.site, own_models, versions, remembered, conditions=(scorer.condition, today())
     )
-    models = [PlannedModel(str(model.path), "merge") for model in own]
-    for version in choice.taken:
+    models = [PlannedModel(str(model.path), "merge") for model in own_models]
+    for version in choice.chosen:
         here = context.workspace.cache.find(version.digest) is not None
         models.append(PlannedModel(version.address, "merge" if here else "fetch and merge"))
-    taken = {version.digest for version in choice.taken}
+    chosen = {version.digest for version in choice.chosen}
     models += [
         PlannedModel(refusal.address, "leave out", refusal.reason)
         for digest, refusal in {**remembered.refused, **choice.refused}.items()
-        if digest not in taken
+        if digest not in chosen
     ]
     return PlannedMerge(
         goal.name,
@@ -264,20 +262,22 @@ def _plan_rounds(
     condition = refusal_condition(config.rounds)
     planned = []
     for invitation in invitations(pool, site, config.rounds):
-        found = invitation.round
-        note = state.rounds.get(found.round_id)
+        round_ = invitation.round
+        note = state.rounds.get(round_.round_id)
         refused = note is not None and note.data in {"", condition}
         reason = invitation.obstacle or (note.reason if note is not None and refused else "")
         action = "leave out" if reason else "contribute"
-        planned.append(PlannedRound(found.round_id, found.base, action, reason))
+        planned.append(PlannedRound(round_.round_id, round_.base, action, reason))
     return planned
 
 
 def _warnings(config: AgentConfig, role: str) -> list[str]:
-    found = []
+    warnings = []
     if role == "viewer" and (config.rounds or any(goal.upload for goal in config.merge)):
-        found.append("the token is a viewer's: it can neither upload nor contribute")
+        warnings.append("the token is a viewer's: it can neither upload nor contribute")
     for goal in config.merge:
-        if not goal.own and not goal.upload:
-            found.append(f"{goal.name}: without own models and upload = false, nothing is shared")
-    return found
+        if not goal.own_models and not goal.upload:
+            warnings.append(
+                f"{goal.name}: without own models and upload = false, nothing is shared"
+            )
+    return warnings

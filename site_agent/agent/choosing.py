@@ -27,37 +27,38 @@ class OwnModel:
     path: Path
     digest: str
     key: str
-    """What it can be merged with, see `aggregators.methods.merge_keys`."""
+    """Equal for models that can be merged, see `aggregators.methods.merge_keys`."""
     labels: Mapping[str, str]
-    """From the training record beside the file."""
+    """From the training record next to the file."""
 
 
 @dataclass(frozen=True)
 class Choice:
     """The inputs of a merged model."""
 
-    own: tuple[OwnModel, ...]
-    taken: tuple[ModelVersionResponse, ...]
+    own_models: tuple[OwnModel, ...]
+    chosen: tuple[ModelVersionResponse, ...]
     refused: Mapping[str, Refusal]
     """By digest: those that are refused now and were not before."""
     refused_before: int
-    found: int
+    asked: int
     """Versions that are asked for, refused ones among them."""
     key: str
 
     @property
     def digests(self) -> list[str]:
         """Digests of everything, own models first."""
-        return [model.digest for model in self.own] + [v.digest for v in self.taken]
+        return [model.digest for model in self.own_models] + [v.digest for v in self.chosen]
 
     def weights(self, goal: MergeGoal) -> list[float] | None:
         """Return a weight for each of `digests`, None where all are alike."""
         if not goal.weight_by and not goal.weights:
             return None
         weights = [
-            goal.weights.get(OWN, 1.0) * _own_label(model, goal.weight_by) for model in self.own
+            goal.weights.get(OWN, 1.0) * _own_label(model, goal.weight_by)
+            for model in self.own_models
         ]
-        for version in self.taken:
+        for version in self.chosen:
             number = _label_number(version.labels, goal.weight_by)
             assert number is not None  # else it would have been refused
             weights.append(goal.weights.get(version.site, 1.0) * number)
@@ -66,24 +67,24 @@ class Choice:
 
 def read_own_models(goal: MergeGoal) -> tuple[OwnModel, ...]:
     """Look at the site's own models of a ``[[merge]]`` table."""
-    found: list[OwnModel] = []
-    for path in goal.own:
+    models: list[OwnModel] = []
+    for path in goal.own_models:
         key = merge_keys(fingerprint(read_model(path))).get(goal.method_name)
         if key is None:
             raise InvalidInputError(f"{path}: cannot be merged by {goal.method_name}")
-        if found and key != found[0].key:
+        if models and key != (first := models[0]).key:
             raise InvalidInputError(
-                f"{path}: cannot be merged with {found[0].path.name}: {key} against {found[0].key}"
+                f"{path}: cannot be merged with {first.path.name}: {key} against {first.key}"
             )
         record = read_training_metadata(path) or {}
         labels = {str(k): str(v) for k, v in record.get("suggested_labels", {}).items()}
-        found.append(OwnModel(path, file_digest(path), key, labels))
-    unique = {model.digest: model for model in found}
+        models.append(OwnModel(path, file_digest(path), key, labels))
+    unique = {model.digest: model for model in models}
     return tuple(unique.values())
 
 
 def list_versions(pool: PoolClient, goal: MergeGoal) -> list[ModelVersionResponse]:
-    """Ask the pool for what a ``[[merge]]`` table subscribes to, newest first."""
+    """List the pool's versions that match a ``[[merge]]`` table, newest first."""
     query = ModelQuery(
         kind=goal.kind, label=[*goal.labels], metric=[*goal.metrics], text=goal.text, latest=True
     )
@@ -94,7 +95,7 @@ def list_versions(pool: PoolClient, goal: MergeGoal) -> list[ModelVersionRespons
 def choose(
     goal: MergeGoal,
     site: str,
-    own: Sequence[OwnModel],
+    own_models: Sequence[OwnModel],
     versions: Iterable[ModelVersionResponse],
     state: GoalState,
     *,
@@ -102,19 +103,19 @@ def choose(
 ) -> Choice:
     """Decide which versions are merged with the own models; nothing is downloaded.
 
-    `conditions`: what holds now: a model that was refused under one of these stays refused.
+    `conditions`: Those that hold now: a model that was refused under one of these stays refused.
     """
-    asked = [version for version in versions if _is_meant(goal, site, own, version)]
+    asked = [version for version in versions if _is_meant(goal, site, own_models, version)]
     # Of several versions with the same file the newest counts.
     asked = list({version.digest: version for version in reversed(asked)}.values())[::-1]
     keys = {version.digest: merge_keys(version.fingerprint).get(goal.method_name)
             for version in asked}  # fmt: skip
     counts = Counter(key for key in keys.values() if key)
     most_common = max(sorted(counts), key=lambda key: counts[key], default="")
-    reference = own[0].key if own else most_common
+    reference = own_models[0].key if own_models else most_common
     held = {"", _method_words(goal, reference), *conditions}
     refused: dict[str, Refusal] = {}
-    taken: list[ModelVersionResponse] = []
+    chosen: list[ModelVersionResponse] = []
     before = 0
     for version in asked:
         known = state.refused.get(version.digest)
@@ -124,43 +125,43 @@ def choose(
         why = _obstacle(goal, version, keys[version.digest], reference)
         if why is not None:
             refused[version.digest] = why
-        elif len(taken) < goal.most:
-            taken.append(version)
+        elif len(chosen) < goal.most:
+            chosen.append(version)
     # By address, so that the same models are left out whatever the order of the listing.
     permitted = _leave_out_forbidden(
-        goal, sorted(taken, key=lambda version: version.address), refused
+        goal, sorted(chosen, key=lambda version: version.address), refused
     )
-    return Choice(tuple(own), tuple(permitted), refused, before, len(asked), reference)
+    return Choice(tuple(own_models), tuple(permitted), refused, before, len(asked), reference)
 
 
 def check_downloaded(goal: MergeGoal, path: Path, address: str, key: str) -> Refusal | None:
     """Return why a downloaded file cannot be merged; None if it can.
 
-    What the pool said of it is not relied on.
+    The pool's description of it is not trusted.
     """
     try:
-        found = merge_keys(fingerprint(read_model(path))).get(goal.method_name)
+        found_key = merge_keys(fingerprint(read_model(path))).get(goal.method_name)
     except AggregatorError as error:
         return Refusal(address=address, reason=str(error))
-    return None if found == key else _misfit(goal, address, found, key)
+    return None if found_key == key else _misfit(goal, address, found_key, key)
 
 
 def today() -> str:
-    """Return the condition of what may have been put right by tomorrow."""
+    """Return the condition of refusals that may no longer hold tomorrow."""
     return f"day {datetime.now(UTC):%Y-%m-%d}"
 
 
 def _is_meant(
-    goal: MergeGoal, site: str, own: Sequence[OwnModel], version: ModelVersionResponse
+    goal: MergeGoal, site: str, own_models: Sequence[OwnModel], version: ModelVersionResponse
 ) -> bool:
-    """Leave out what is withdrawn, what this agent made, and what the site has at hand."""
+    """Exclude versions that are withdrawn, made by this agent, or already here."""
     if version.state != "available" or version.flags:
         return False
     if version.has_recipe and not goal.merged_too:
         return False
-    if version.site == site and (own or version.name == goal.name):
+    if version.site == site and (own_models or version.name == goal.name):
         return False
-    if version.digest in {model.digest for model in own}:
+    if version.digest in {model.digest for model in own_models}:
         return False
     return not goal.sites or version.site in goal.sites
 
@@ -168,13 +169,13 @@ def _is_meant(
 def _leave_out_forbidden(
     goal: MergeGoal, versions: Sequence[ModelVersionResponse], refused: dict[str, Refusal]
 ) -> list[ModelVersionResponse]:
-    """Leave out, one by one, what the terms of use keep from being merged with those before."""
+    """Exclude, one by one, versions with terms that forbid merging them with those before."""
     kept: list[ModelVersionResponse] = []
     terms: list[TermsOf] = []
     for version in versions:
-        own = TermsOf(version.address, tuple(terms_of_version(version)))
+        version_terms = TermsOf(version.address, tuple(terms_of_version(version)))
         try:
-            require_mergeable([*terms, own], goal.use)
+            require_mergeable([*terms, version_terms], goal.use)
         except TermsForbidError as error:
             reason = "terms of use: " + "; ".join(error.problems)
             # Time limits and moratoria end.
@@ -182,7 +183,7 @@ def _leave_out_forbidden(
             refused[version.digest] = refusal
             continue
         kept.append(version)
-        terms.append(own)
+        terms.append(version_terms)
     return kept
 
 
@@ -192,8 +193,8 @@ def _obstacle(
     if key is None or key != reference:
         return _misfit(goal, version.address, key, reference)
     if _label_number(version.labels, goal.weight_by) is None:
-        found = version.labels.get(goal.weight_by, "nothing")
-        reason = f"label {goal.weight_by!r} is {found!r}, expected a number above 0 to weigh it by"
+        weight = version.labels.get(goal.weight_by, "nothing")
+        reason = f"label {goal.weight_by!r} is {weight!r}, expected a number above 0 to weigh it by"
         return Refusal(address=version.address, reason=reason, against=_label_words(goal, version))
     return None
 
@@ -212,7 +213,7 @@ def _method_words(goal: MergeGoal, reference: str) -> str:
 
 
 def _label_words(goal: MergeGoal, version: ModelVersionResponse) -> str:
-    """Return the condition of what is refused for its label, until its site corrects that."""
+    """Return the condition of a refusal for a label, until its site corrects that."""
     return f"label {goal.weight_by}={version.labels.get(goal.weight_by, '')}"
 
 

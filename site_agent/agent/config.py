@@ -81,8 +81,8 @@ def _file_there(path: Path) -> Path:
     return path
 
 
-def _absent(found: str, expected: str) -> PydanticCustomError:
-    return PydanticCustomError(_ABSENT, "{words}", {"words": f"|{found}|{expected}"})
+def _absent(value: str, expected: str) -> PydanticCustomError:
+    return PydanticCustomError(_ABSENT, "{words}", {"words": f"|{value}|{expected}"})
 
 
 _ABSENT = "absent"
@@ -96,7 +96,7 @@ class _Table(BaseModel):
 
 
 class _FacesTable(_Table):
-    """A table that names annotated faces, with what their files do not say themselves."""
+    """A table that names annotated faces, with the facts missing from their files."""
 
     pts_origin: float = ReadingOptions.pts_origin
     box_margin: float = Field(default=ReadingOptions.box_margin, ge=-0.4, le=2.0)
@@ -122,7 +122,7 @@ class MergeGoal(_FacesTable):
     most: int = Field(default=50, ge=1, le=1000)
     purposes: list[Purpose] = []
     diseases: list[str] = []
-    own: list[_File] = []
+    own_models: list[_File] = []
     method: str = ""
     options: dict[str, Any] = {}
     weight_by: str = ""
@@ -180,7 +180,7 @@ class MergeGoal(_FacesTable):
 
     @property
     def method_name(self) -> str:
-        """The method, or what is usual for the kind."""
+        """The method, or the usual one of the kind."""
         return self.method or {"ert": "wba-cascade", "hog-svm": "mwma"}[self.kind]
 
     @property
@@ -276,8 +276,8 @@ class AgentConfig(_Table):
 def span_s(value: float | str) -> float:
     """Return a length of time in seconds: a number of them, or ``"15m"``, ``"2h"``, ``"1d"``."""
     if isinstance(value, str):
-        found = _SPAN.fullmatch(value.strip())
-        seconds = float(found[1]) * _UNITS[found[2]] if found else -1.0
+        match = _SPAN.fullmatch(value.strip())
+        seconds = float(match[1]) * _UNITS[match[2]] if match else -1.0
     else:
         seconds = float(value)
     if not 0 < seconds < math.inf:
@@ -286,12 +286,12 @@ def span_s(value: float | str) -> float:
 
 
 def margin_of(value: float | str) -> tuple[float, bool]:
-    """Return a margin and whether it is a part of the score that is to be beaten."""
+    """Return a margin and whether it is relative to the score to beat."""
     if isinstance(value, str):
-        found = _PERCENT.fullmatch(value.strip())
-        if found is None:
+        match = _PERCENT.fullmatch(value.strip())
+        if match is None:
             raise ValueError('expected a number, or a percentage such as "1%"')
-        return float(found[1]) / 100, True
+        return float(match[1]) / 100, True
     if not 0 <= value < math.inf:
         raise ValueError("expected a number from 0")
     return float(value), False
@@ -336,7 +336,7 @@ def _require_usable(config: AgentConfig) -> AgentConfig:
 
 def _config_error(path: Path, error: ValidationError) -> AgentConfigError:
     # What is written in a wrong way comes before files that are not there.
-    first = min(error.errors(include_url=False), key=lambda found: found["type"] == _ABSENT)
+    first = min(error.errors(include_url=False), key=lambda detail: detail["type"] == _ABSENT)
     key = _key_words(first["loc"])
     message = str(first["msg"]).removeprefix("Value error, ")
     if first["type"] == "missing":
@@ -345,21 +345,21 @@ def _config_error(path: Path, error: ValidationError) -> AgentConfigError:
         known = ", ".join(_known_keys(first["loc"]))
         return AgentConfigError(path, key, "an unknown key", f"one of: {known}")
     if message.count("|") >= 2:  # a check that knows better which key is at fault
-        inner, found, expected = message.split("|", 2)
-        return AgentConfigError(path, ".".join(filter(None, (key, inner))), found, expected)
+        inner, value, expected = message.split("|", 2)
+        return AgentConfigError(path, ".".join(filter(None, (key, inner))), value, expected)
     expected = re.sub(r"^(Input should be|expected) ", "", message)
     expected = expected.replace("an instance of Path", "a path in quotation marks")
     return AgentConfigError(path, key, repr(first["input"]), expected)
 
 
 def _key_words(steps: tuple[int | str, ...]) -> str:
-    words = ""
+    path = ""
     for step in steps:
         if isinstance(step, int):
-            words += f"[{step}]"
+            path += f"[{step}]"
         elif step not in {"float", "str", "int"}:  # members of a union, no keys
-            words += f".{step}" if words else step
-    return words
+            path += f".{step}" if path else step
+    return path
 
 
 def _known_keys(steps: tuple[int | str, ...]) -> list[str]:

@@ -40,11 +40,11 @@ class Invitation:
 
 def invitations(pool: PoolClient, site: str, config: RoundsConfig) -> list[Invitation]:
     """Return the open rounds that wait for the site, oldest first."""
-    found = []
-    for each in pool.rounds.list("open"):
-        if site in each.sites("waiting"):
-            found.append(Invitation(each, _obstacle(each, config)))
-    return found[::-1]
+    invitations = []
+    for round_ in pool.rounds.list("open"):
+        if site in round_.sites("waiting"):
+            invitations.append(Invitation(round_, _obstacle(round_, config)))
+    return invitations[::-1]
 
 
 def refusal_condition(config: RoundsConfig) -> str:
@@ -94,8 +94,8 @@ class RoundsRun:
         for key in list(self.notes)[:-_MOST_NOTES]:
             del self.notes[key]
 
-    def _data(self, found: RoundResponse) -> FaceDataset | NetworkData:
-        if find_site_part(found.method).data == "faces" and self.config.data is not None:
+    def _data(self, round_: RoundResponse) -> FaceDataset | NetworkData:
+        if find_site_part(round_.method).data == "faces" and self.config.data is not None:
             return read_faces(self.config.data, self.config.reading)
         assert self.config.gaze is not None, "_obstacle() lets no other round pass"
         return open_network_data(self.config.gaze)
@@ -118,14 +118,14 @@ class RoundsRun:
             self.contributions += 1
             self.context.save()
 
-    def _contribute(self, found: RoundResponse) -> None:
+    def _contribute(self, round_: RoundResponse) -> None:
         self.context.journal.write(
-            "contributing", round=found.round_id, base=found.base, deadline=found.deadline
+            "contributing", round=round_.round_id, base=round_.base, deadline=round_.deadline
         )
-        done = contributing.contribute_to_round(
+        contribution = contributing.contribute_to_round(
             self.pool,
-            found.round_id,
-            self._data(found),
+            round_.round_id,
+            self._data(round_),
             contract.DataChoice(
                 parts=tuple(self.config.parts),
                 persons=tuple(self.config.persons),
@@ -135,35 +135,37 @@ class RoundsRun:
             site=self.context.site,
             rules=self.config.rules,
         )
-        if done.phase not in {"", "complete"}:
+        if contribution.phase not in {"", "complete"}:
             return  # a secure sum goes on in the next cycle
         self.context.journal.write(
             "contributed",
-            round=found.round_id,
-            digest=done.digest,
-            size_bytes=done.size_bytes,
-            sent_bytes=done.sent_bytes,
+            round=round_.round_id,
+            digest=contribution.digest,
+            size_bytes=contribution.size_bytes,
+            sent_bytes=contribution.sent_bytes,
         )
 
     def _finish_ready(self) -> None:
-        """Let the pool combine what all have contributed to; of several sites one does."""
-        waiting = [found for state in ("open", "closed") for found in self.pool.rounds.list(state)]
-        for found in waiting:
-            if not found.ready or self.context.site not in found.contributions():
+        """Ask the pool to combine complete rounds; one of several sites is enough."""
+        waiting = [
+            round_ for state in ("open", "closed") for round_ in self.pool.rounds.list(state)
+        ]
+        for round_ in waiting:
+            if not round_.ready or self.context.site not in round_.contributions():
                 continue
-            if found.base_warning:
+            if round_.base_warning:
                 continue
             try:
-                done = finishing.finish_round(self.pool, found.round_id)
+                outcome = finishing.finish_round(self.pool, round_.round_id)
             except (
                 errors.ConflictError,
                 errors.PoolRefusedRequestError,
                 errors.ForbiddenError,
             ) as error:
-                self.failures.append((found.round_id, error))
+                self.failures.append((round_.round_id, error))
                 continue
             self.context.journal.write(
-                "round_finished", round=found.round_id, result=done.version.address
+                "round_finished", round=round_.round_id, result=outcome.version.address
             )
 
     def _refuse(self, key: str, reason: str, data: str) -> None:
@@ -172,18 +174,20 @@ class RoundsRun:
         self.context.journal.write("round_refused", round=key, reason=reason)
 
 
-def _obstacle(found: RoundResponse, config: RoundsConfig) -> str:
-    if found.method not in list_round_methods():
+def _obstacle(round_: RoundResponse, config: RoundsConfig) -> str:
+    if round_.method not in list_round_methods():
         known = ", ".join(list_round_methods())
-        return f"is held by {found.method}; this program knows {known}"
+        return f"is held by {round_.method}; this program knows {known}"
     kind, key = (
-        ("faces", "data") if find_site_part(found.method).data == "faces" else ("gaze data", "gaze")
+        ("faces", "data")
+        if find_site_part(round_.method).data == "faces"
+        else ("gaze data", "gaze")
     )
     if getattr(config, key) is None:
-        return f"is held by {found.method} and needs {kind}, which '{key}' would name"
-    if found.base_warning:
-        return f"its base is {found.base_warning}"
-    starter = found.created_by.partition("/")[0]
+        return f"is held by {round_.method} and needs {kind}, which '{key}' would name"
+    if round_.base_warning:
+        return f"its base is {round_.base_warning}"
+    starter = round_.created_by.partition("/")[0]
     if starter not in config.started_by:
         return f"was started by {starter}, and 'started_by' names {', '.join(config.started_by)}"
     return ""

@@ -1,4 +1,4 @@
-"""One ``[[merge]]`` table in one cycle: pull, merge, evaluate, and push what is better."""
+"""One ``[[merge]]`` table in one cycle: pull, merge, evaluate, and push a better result."""
 
 import hashlib
 import json
@@ -26,8 +26,8 @@ class _Merged:
 class GoalRun:
     """The work on one ``[[merge]]`` table in one cycle.
 
-    Whatever is interrupted goes on in the next cycle: what was downloaded stays in the cache, what
-    was measured in the state, and a merged model that is to be uploaded in ``outgoing/``.
+    Interrupted work goes on in the next cycle: downloads stay in the cache, scores in the state,
+    and a merged model waiting for its upload in ``outgoing/``.
     """
 
     def __init__(self, goal: config.MergeGoal, context: workspace.CycleContext) -> None:
@@ -57,7 +57,7 @@ class GoalRun:
         return uploads
 
     def _keep(self, best: publishing.Scored, beaten: publishing.Scored | None) -> None:
-        """Keep the best model that is there; `beaten` is what was merged in vain just now."""
+        """Keep the best model; `beaten`: the merge just made, if it is not better."""
         if beaten is not None:
             self._report_not_better(beaten, best)
         self.publisher.keep_best(best)
@@ -68,21 +68,21 @@ class GoalRun:
 
     def _subscribe(self) -> choosing.Choice:
         self.scorer.require_faces()
-        own = choosing.read_own_models(self.goal)
+        own_models = choosing.read_own_models(self.goal)
         choice = choosing.choose(
             self.goal,
             self.context.site,
-            own,
+            own_models,
             choosing.list_versions(self.pool, self.goal),
             self.known,
             conditions=(self.scorer.condition, choosing.today()),
         )
-        new = [version for version in choice.taken if version.digest not in self.known.checked]
+        new = [version for version in choice.chosen if version.digest not in self.known.checked]
         self.journal.write(
             "models_found",
             name=self.goal.name,
-            found=choice.found,
-            taken=len(choice.taken),
+            found=choice.asked,
+            taken=len(choice.chosen),
             new=len(new),
             refused_before=choice.refused_before,
         )
@@ -91,9 +91,9 @@ class GoalRun:
         return choice
 
     def _pull(self, choice: choosing.Choice) -> choosing.Choice:
-        """Download what was chosen, and leave out what turns out to be no good."""
-        good = tuple(version for version in choice.taken if self._admit(version, choice.key))
-        return replace(choice, taken=good)
+        """Download the chosen versions, and leave out those that cannot be used."""
+        good = tuple(version for version in choice.chosen if self._admit(version, choice.key))
+        return replace(choice, chosen=good)
 
     def _admit(self, version: ModelVersionResponse, key: str) -> bool:
         try:
@@ -109,7 +109,7 @@ class GoalRun:
         try:
             if version.digest not in self.known.checked:
                 self.pool.require_merge_right(version)
-            done = self.pool.fetch(version)
+            download = self.pool.fetch(version)
         except (errors.PoolUnreachableError, errors.NotLoggedInError):
             raise
         except errors.PoolClientError as error:
@@ -122,9 +122,9 @@ class GoalRun:
             name=self.goal.name,
             address=version.address,
             digest=version.digest,
-            received_bytes=done.received_bytes,
+            received_bytes=download.received_bytes,
         )
-        refusal = choosing.check_downloaded(self.goal, done.path, version.address, key)
+        refusal = choosing.check_downloaded(self.goal, download.path, version.address, key)
         if refusal is not None:
             raise _RefusedError(version, refusal.reason, refusal.against)
         self.known.checked.append(version.digest)
@@ -144,14 +144,14 @@ class GoalRun:
     # -- evaluating -----------------------------------------------------------------------
 
     def _rivals(self, choice: choosing.Choice) -> list[publishing.Scored]:
-        found = []
+        rivals = []
         if "own" in self.goal.against:
-            found += [self.scorer.score("own", m.path, m.digest) for m in choice.own]
+            rivals += [self.scorer.score("own", m.path, m.digest) for m in choice.own_models]
         if "published" in self.goal.against and (version := self._find_published()) is not None:
-            found.append(self._score_version("published", version))
+            rivals.append(self._score_version("published", version))
         if "inputs" in self.goal.against:
-            found += [self._score_version("input", version) for version in choice.taken]
-        return found
+            rivals += [self._score_version("input", version) for version in choice.chosen]
+        return rivals
 
     def _find_published(self) -> ModelVersionResponse | None:
         try:
@@ -198,26 +198,26 @@ class GoalRun:
         goal = self.goal
         suffix = FORMATS[find_method(goal.method_name).output_formats[0]].suffixes[0]
         output = self.context.workspace.new_file(suffix)
-        fetched = [self.pool.fetch(version).path for version in choice.taken]
-        own: list[str | None] = [None] * len(choice.own)
-        done = merge(
+        fetched = [self.pool.fetch(version).path for version in choice.chosen]
+        own_paths: list[str | None] = [None] * len(choice.own_models)
+        outcome = merge(
             goal.method_name,
-            [*(model.path for model in choice.own), *fetched],
+            [*(model.path for model in choice.own_models), *fetched],
             weights=choice.weights(goal),
             options=goal.method_options,
             output=output,
-            addresses=[*own, *(version.address for version in choice.taken)],
-            file_names=[*own, *(version.file_name for version in choice.taken)],
+            addresses=[*own_paths, *(version.address for version in choice.chosen)],
+            file_names=[*own_paths, *(version.file_name for version in choice.chosen)],
         )
-        assert done.digest is not None
+        assert outcome.digest is not None
         self.journal.write(
             "merged",
             name=goal.name,
             method=goal.method_name,
             inputs=len(choice.digests),
-            digest=done.digest,
+            digest=outcome.digest,
         )
-        return _Merged(done.digest, output)
+        return _Merged(outcome.digest, output)
 
     def _merge_key(self, choice: choosing.Choice) -> str:
         method = find_method(self.goal.method_name)
@@ -231,8 +231,8 @@ class GoalRun:
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
     def _push(self, choice: choosing.Choice, merged: _Merged, scored: publishing.Scored) -> int:
-        wanted = self.goal.upload and merged.digest not in self.known.uploaded
-        if not wanted and self.publisher.has_best(merged.digest):
+        is_uploadable = self.goal.upload and merged.digest not in self.known.uploaded
+        if not is_uploadable and self.publisher.has_best(merged.digest):
             self._report_up_to_date(scored.value)
             return 0
         path = merged.path
@@ -244,10 +244,12 @@ class GoalRun:
                 )
             path = again.path
         self.publisher.keep_best(replace(scored, path=path))
-        if not wanted:
+        if not is_uploadable:
             return 0
-        own, taken = ([each.labels for each in inputs] for inputs in (choice.own, choice.taken))
-        labels = shared_labels([*own, *taken])
+        own_labels, input_labels = (
+            [model.labels for model in inputs] for inputs in (choice.own_models, choice.chosen)
+        )
+        labels = shared_labels([*own_labels, *input_labels])
         self.publisher.put_outgoing(path, merged.digest, scored.metrics, labels)
         return self.publisher.send()
 

@@ -1,4 +1,4 @@
-"""The end of a cycle: models are scored on the site's own faces, and what is better is uploaded.
+"""The end of a cycle: models are scored on the site's own faces, and better ones uploaded.
 
 Each model is measured once. A merged model lies in ``outgoing/`` before anything of it is sent, and
 the best one in ``best/``, for the site's own use.
@@ -26,7 +26,7 @@ from site_agent.evaluation.model_runs import EvaluationSettings, evaluate_model
 
 @dataclass(frozen=True)
 class Scored:
-    """A model and what was measured of it."""
+    """A model and its scores."""
 
     what: str
     """``own``, ``published``, ``input`` or ``merged``."""
@@ -39,7 +39,7 @@ class Scored:
 
 
 class Scorer:
-    """Measures models for one ``[[merge]]`` table, and remembers what was measured."""
+    """Measures models for one ``[[merge]]`` table, and remembers their scores."""
 
     def __init__(self, goal: MergeGoal, context: CycleContext) -> None:
         self._goal, self._context = goal, context
@@ -51,8 +51,8 @@ class Scorer:
     def condition(self) -> str:
         """Equal for scores that were measured in the same way on the same faces."""
         if not self._digest:
-            words = [dataset_digest(self._dataset()), self._goal.normaliser, self._goal.parts]
-            self._digest = hashlib.sha256(json.dumps(words).encode()).hexdigest()[:16]
+            conditions = [dataset_digest(self._dataset()), self._goal.normaliser, self._goal.parts]
+            self._digest = hashlib.sha256(json.dumps(conditions).encode()).hexdigest()[:16]
         return f"faces {self._digest}"
 
     def require_faces(self) -> None:
@@ -75,8 +75,8 @@ class Scorer:
             measured = self._measure(path)
             metrics = {key: value for key, value in measured.items() if math.isfinite(value)}
             if metric not in metrics:
-                found = ", ".join(metrics)
-                raise EvaluationError(f"{name or path}: {metric} cannot be measured, only {found}")
+                names = ", ".join(metrics)
+                raise EvaluationError(f"{name or path}: {metric} cannot be measured, only {names}")
             self._known.scores[self._key(digest)] = metrics
             self._context.save()
             self._context.journal.write(
@@ -174,7 +174,7 @@ class Publisher:
         self._context.save()
 
     def send(self) -> int:
-        """Upload what was found better, now or before an interruption; return how many."""
+        """Upload the model that is waiting; return the number of uploads."""
         waiting = self._known.outgoing
         if waiting is None:
             return 0
@@ -188,7 +188,7 @@ class Publisher:
             "uploading", name=self._goal.name, digest=waiting.digest, size_bytes=path.stat().st_size
         )
         try:
-            done = self._context.pool.upload(
+            upload = self._context.pool.upload(
                 path,
                 ModelAddress(self._context.site, self._goal.name),
                 description=self._goal.description,
@@ -209,9 +209,9 @@ class Publisher:
         self._context.journal.write(
             "uploaded",
             name=self._goal.name,
-            address=done.version.address,
+            address=upload.version.address,
             digest=waiting.digest,
-            sent_bytes=done.sent_bytes,
+            sent_bytes=upload.sent_bytes,
             metric=self._goal.metric_name,
             value=waiting.metrics.get(self._goal.metric_name, math.nan),
         )

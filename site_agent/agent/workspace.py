@@ -2,16 +2,16 @@
 
 ::
 
-    state.json          what the agent remembers; replaced as a whole
+        state.json          the agent's memory; replaced as a whole
     best/NAME.dat       the best model known for each [[merge]] table, with its recipe if merged
-    outgoing/<digest>/  a merged model that is to be uploaded, with its recipe
+    outgoing/<digest>/  a merged model waiting for its upload, with its recipe
     cache/              downloads, and contributions under way
     work/               files under way; emptied at every start
     lock
 
 The agent's journal is on standard output: one line an event, of JSON or for people. Every line of
 JSON has ``time`` (UTC, ISO 8601), ``level`` (``info``, ``warning``, ``error``), ``event`` and
-``cycle`` (0 before the first one). What else it has depends on the event.
+``cycle`` (0 before the first one). Its other keys depend on the event.
 """
 
 import contextlib
@@ -60,7 +60,7 @@ SENTENCES: dict[str, str] = {
     "round_finished": "round {round}: finished as {result}",
     "failed": "{subject} failed: {error} ({hint})",
 }
-"""The events, for people; in braces what a line of JSON has under that key, besides others."""
+"""The events, for people; braces name keys of the line of JSON."""
 
 _LEVELS: dict[str, Level] = {
     **dict.fromkeys(("pool_unreachable", "model_refused", "round_refused"), "warning"),
@@ -110,7 +110,7 @@ class Journal:
     def _sentence(self, event: str, level: Level, values: dict[str, Any]) -> str:
         said = SENTENCES[event].format(cycle=self.cycle, **values).removesuffix(" ()")
         # A name from the pool must not write on the terminal.
-        shown = "".join(each if each.isprintable() else " " for each in said)
+        shown = "".join(character if character.isprintable() else " " for character in said)
         mark = "" if level == "info" else f"{level.capitalize()}: "
         return f"{self.clock().astimezone():%H:%M:%S}  {mark}{shown}"
 
@@ -127,15 +127,13 @@ class _Part(BaseModel):
 
 
 class Refusal(_Part):
-    """A model that is left out, and why.
-
-    `against`: under which condition, where it was not refused for itself: it is looked at again
-    when that changes.
-    """
+    """A model that is left out, and why."""
 
     address: str
     reason: str
     against: str = ""
+    """The condition of the refusal: the model is looked at again when that changes. Empty where it
+    was refused for itself."""
 
 
 class Outgoing(_Part):
@@ -148,23 +146,22 @@ class Outgoing(_Part):
 
 
 class GoalState(_Part):
-    """The memory of one ``[[merge]]`` table.
-
-    `scores`: Metrics by model and validation data: ``DIGEST:EVALUATION``. `merged`: Digest of what
-    came out, by what was merged and how; empty where it failed. `checked`: Digests of downloaded
-    models that can be read and merged. `best`: Digest of the model in ``best/``.
-    """
+    """The memory of one ``[[merge]]`` table."""
 
     scores: dict[str, dict[str, float]] = {}
+    """Metrics by model and validation data: ``DIGEST:EVALUATION``."""
     merged: dict[str, str] = {}
+    """Digest of the merged model, by inputs and method; empty where it failed."""
     refused: dict[str, Refusal] = {}
     checked: list[str] = []
+    """Digests of downloaded models that can be read and merged."""
     uploaded: list[str] = []
     outgoing: Outgoing | None = None
     best: str = ""
+    """Digest of the model in ``best/``."""
 
     def forget_old(self) -> None:
-        """Keep what is remembered from growing without end: the oldest goes first."""
+        """Keep the memory from growing without end: the oldest entries go first."""
         for table in (self.scores, self.merged, self.refused):
             for key in list(table)[: max(0, len(table) - _MOST_REMEMBERED)]:
                 del table[key]
@@ -189,7 +186,7 @@ class AgentState(_Part):
     rounds: dict[str, RoundNote] = {}
 
     def goal(self, name: str) -> GoalState:
-        """Return what is remembered for a ``[[merge]]`` table."""
+        """Return the memory of a ``[[merge]]`` table."""
         return self.goals.setdefault(name, GoalState())
 
 
@@ -221,7 +218,7 @@ class Workspace:
             yield
 
     def load(self) -> AgentState:
-        """Return what was remembered; nothing where there is no file yet."""
+        """Return the saved state; an empty one where there is no file yet."""
         try:
             return AgentState.model_validate_json(self._state_file.read_bytes())
         except FileNotFoundError:
@@ -229,22 +226,22 @@ class Workspace:
         except (OSError, ValidationError) as error:
             first = str(error).splitlines()[0]
             raise AgentError(
-                f"{self._state_file}: cannot be read: {first}; remove it, and the agent begins "
-                "anew: nothing is uploaded twice"
+                f"{self._state_file}: cannot be read: {first}; remove it, and the agent starts "
+                "from scratch: nothing is uploaded twice"
             ) from error
 
     def save(self, state: AgentState) -> None:
-        """Replace what is remembered, as a whole."""
+        """Replace the saved state as a whole."""
         try:
             write_whole(self._state_file, state.model_dump_json(indent=1) + "\n")
         except OSError as error:
             raise self._unwritable(error) from error
 
     def clear_outgoing(self, state: AgentState) -> None:
-        """Remove what was uploaded, or given up, when the process was killed."""
-        wanted = {goal.outgoing.digest for goal in state.goals.values() if goal.outgoing}
+        """Remove models that were uploaded or abandoned when the process was killed."""
+        pending = {goal.outgoing.digest for goal in state.goals.values() if goal.outgoing}
         for folder in self.outgoing.iterdir():
-            if folder.name not in wanted:
+            if folder.name not in pending:
                 shutil.rmtree(folder, ignore_errors=True)
 
     def new_file(self, suffix: str) -> Path:
@@ -258,10 +255,7 @@ class Workspace:
 
 @dataclass(frozen=True)
 class CycleContext:
-    """One cycle of one agent.
-
-    `threads`: 0: as many as processors.
-    """
+    """One cycle of one agent."""
 
     pool: PoolClient
     site: str
@@ -269,7 +263,8 @@ class CycleContext:
     state: AgentState
     journal: Journal
     threads: int = 0
+    """0: as many as processors."""
 
     def save(self) -> None:
-        """Have the workspace remember what was found out so far."""
+        """Save the state in the workspace."""
         self.workspace.save(self.state)

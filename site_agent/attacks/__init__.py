@@ -1,5 +1,5 @@
-"""Attacks that measure what federated training reveals of the people whose pictures trained.
+"""Attacks that measure how much federated training reveals about the people in the pictures.
 
-All run at home, on one's own or on drawn data. Each is a function of plain data: the networks
-that leaked, samples with gaze, and what an attacker may know besides.
+All run at home, on the site's own or on drawn data. Each is a function of plain data: the leaked
+networks, samples with gaze, and the attacker's additional knowledge.
 """

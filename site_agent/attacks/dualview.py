@@ -1,4 +1,4 @@
-"""DualView: pictures of a site's persons, and where they looked, from what leaked.
+"""DualView: pictures of a site's persons and the directions of their gaze, from leaked networks.
 
 Source: Elfares et al. 2024, "PrivatEyes", section 4.2. View 1 searches pictures that a public prior
 finds likely and on which the leaked networks do well, and of single sites the victim's best.
@@ -104,7 +104,7 @@ class GazeGrid:
         distance = np.square(gaze[:, None] - self.centres[None]).sum(axis=2)
         cell = distance.argmin(axis=1)
         counts = np.bincount(cell, minlength=CELLS**2)
-        sums = np.array([np.bincount(cell, own, CELLS**2) for own in gains])
+        sums = np.array([np.bincount(cell, gain, CELLS**2) for gain in gains])
         overall = gains.mean(axis=1, keepdims=True)
         # A cell without public samples says as much as the mean.
         means = (sums + overall) / (counts + 1)
@@ -139,8 +139,8 @@ def infer_densities(
         for _ in range(200):
             optimiser.zero_grad()
             noisy = known + 0.3 * torch.randn_like(known)
-            found = torch.log_softmax(prior + network(noisy), dim=1)
-            loss = -(target * found).sum(dim=1).mean()
+            log_shares = torch.log_softmax(prior + network(noisy), dim=1)
+            loss = -(target * log_shares).sum(dim=1).mean()
             loss.backward()  # type: ignore[no-untyped-call]
             optimiser.step()
         with torch.inference_mode():
@@ -163,7 +163,7 @@ class InversionSettings:
     """Settings of the search for pictures.
 
     The paper's weights for faces (10, 6, 4) are for its critic; with those of gaze and appearance
-    the search leaves what eyes look like, and finds fewer persons than its start.
+    the search leaves the space of eyes, and finds fewer persons than its start.
     """
 
     prior: float = 10.0
@@ -175,7 +175,7 @@ class InversionSettings:
     steps: int = 60
     """Of gradient descent with Nesterov's momentum."""
     rivals: int = 3
-    """Other sites with which a step compares the victim, drawn anew in each step."""
+    """Other sites with which a step compares the victim, drawn again in each step."""
     sharpness: float = 20.0
     """The losses of sites, in radians, are multiplied by this before the softmax."""
     learning_rate: float = 0.02
@@ -185,7 +185,7 @@ class InversionSettings:
 
 @dataclass(frozen=True, eq=False)
 class Victims:
-    """The sites under attack, and what the search starts from."""
+    """The sites under attack, and the starting points of the search."""
 
     sites: Sequence[str]
     starts: Float64
@@ -218,11 +218,11 @@ def reconstruct(
             start = victims.starts.mean(axis=0)
             codes = _search(modules, ALL_SITES, start, prior, asked, settings)
             return np.repeat(prior.decode(codes)[None], len(victims.sites), axis=0)
-        found = [
+        pictures = [
             prior.decode(_search(modules, site, start, prior, asked, settings))
             for site, start in zip(victims.sites, victims.starts, strict=True)
         ]
-    return np.array(found)
+    return np.array(pictures)
 
 
 def _search(  # noqa: PLR0917
@@ -295,13 +295,13 @@ class Embedding:
 
     def similarities(self, pictures: NDArray[np.uint8], gallery: list[GazeSamples]) -> Float64:
         """Return cosines between sites' pictures and persons' true ones: (sites, persons)."""
-        rows = np.array([self.of(own) for own in pictures])
-        found: Float64 = rows @ np.array([self.of(person.patches) for person in gallery]).T
-        return found
+        rows = np.array([self.of(mine) for mine in pictures])
+        cosines: Float64 = rows @ np.array([self.of(person.patches) for person in gallery]).T
+        return cosines
 
 
 def fit_embedding(samples: GazeSamples, components: int = 30) -> Embedding:
-    """Fit the embedding to persons who are nobody's victims.
+    """Fit the embedding to persons outside the attack.
 
     It distinguishes 13 of 15 drawn persons by pictures of other sessions, as many as a linear
     discriminant analysis, and suffers less from pictures that are smoother than true ones.
@@ -322,8 +322,8 @@ def ssim(picture: NDArray[np.uint8], truth: NDArray[np.uint8]) -> float:
     a, b = picture.astype(np.float64), truth.astype(np.float64)
 
     def smooth(values: Float64) -> Float64:
-        found: Float64 = gaussian_filter(values, 1.5)
-        return found
+        smoothed: Float64 = gaussian_filter(values, 1.5)
+        return smoothed
 
     mean_a, mean_b = smooth(a), smooth(b)
     variance = smooth(a * a) - mean_a**2 + smooth(b * b) - mean_b**2

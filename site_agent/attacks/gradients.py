@@ -1,9 +1,9 @@
 """Attacks on an update by the gradients of single samples, and pictures read from its rows.
 
-An update is, to first order, a weighted sum of the gradients of the samples that trained. Whoever
-has a candidate's picture can compute its gradient at the base, and ask how much of it is in the
-update: alone (alignment) or beside all other candidates (regression, Melis et al. 2019 and
-"gradient inversion with known candidates"). In an update of one step the regression finds each
+An update is, to first order, a weighted sum of the gradients of the samples that trained. With a
+candidate's picture an attacker can compute its gradient at the base, and ask how much of it is in
+the update: alone (alignment) or together with all other candidates (regression, Melis et al. 2019
+and "gradient inversion with known candidates"). In an update of one step the regression finds each
 member. The row of a dense layer to which one sample contributes *is* that sample's input (Phong et
 al. 2018), from which a decoder makes the picture; a base that is a camera does the same for large
 batches (Fowl et al. 2022).
@@ -60,12 +60,12 @@ class SampleGradients:
         """
         best: dict[str, Float64] = {}
         for site in leak.rounds[0].after:
-            own: dict[str, Float64] = {}
+            totals: dict[str, Float64] = {}
             for held in leak.rounds:
                 table = self._at(held.before, held.after[site])
                 for name, values in table.scores(held.before, held.after[site]).items():
-                    own[name] = own.get(name, 0.0) + values
-            for name, values in own.items():
+                    totals[name] = totals.get(name, 0.0) + values
+            for name, values in totals.items():
                 best[name] = np.maximum(best.get(name, -np.inf), values)
         return best
 
@@ -90,12 +90,12 @@ class _Table:
     places: Mapping[str, NDArray[np.int64]]
 
     def scores(self, base: "StateDict", network: "StateDict") -> dict[str, Float64]:
-        taken = np.concatenate([
+        change = np.concatenate([
             (np.asarray(base.tensors[name]).ravel() - np.asarray(network.tensors[name]).ravel())[at]
             for name, at in self.places.items()
         ])  # fmt: skip
-        sent = taken != 0
-        rows, update = self.rows[:, sent].astype(np.float64), taken[sent].astype(np.float64)
+        sent = change != 0
+        rows, update = self.rows[:, sent].astype(np.float64), change[sent].astype(np.float64)
         sizes = np.linalg.norm(rows, axis=1) + 1e-30
         inside, products = rows @ update, rows @ rows.T
         ridge = (_RIDGE * np.trace(products) / len(rows) + 1e-30) * np.eye(len(rows))
@@ -116,22 +116,24 @@ def _compute_table(
 
     module, data = to_module(base).eval(), to_tensors(samples)
     every = dict(module.named_parameters())
-    parameters = {name: each for name, each in every.items() if name in moved} or every
-    for name, each in every.items():
-        each.requires_grad_(name in parameters)
+    parameters = {name: parameter for name, parameter in every.items() if name in moved} or every
+    for name, parameter in every.items():
+        parameter.requires_grad_(name in parameters)
     draw = np.random.default_rng(seed)
     places = {
-        name: np.sort(draw.choice(each.numel(), min(each.numel(), _MOST_COORDINATES), False))
-        for name, each in parameters.items()
+        name: np.sort(
+            draw.choice(parameter.numel(), min(parameter.numel(), _MOST_COORDINATES), False)
+        )
+        for name, parameter in parameters.items()
     }
-    at = [torch.from_numpy(each) for each in places.values()]
+    at = [torch.from_numpy(index) for index in places.values()]
     rows = np.empty((len(samples), sum(map(len, at))), dtype=np.float32)
     with repeatable():
         for number in range(len(samples)):
             one = slice(number, number + 1)
             loss = functional.l1_loss(module(data.patches[one], data.head[one]), data.gaze[one])
-            found = torch.autograd.grad(loss, list(parameters.values()))
-            parts = [each.flatten()[some] for each, some in zip(found, at, strict=True)]
+            gradients = torch.autograd.grad(loss, list(parameters.values()))
+            parts = [gradient.flatten()[some] for gradient, some in zip(gradients, at, strict=True)]
             rows[number] = torch.cat(parts).numpy()
     return _Table(rows, places)
 
@@ -141,13 +143,13 @@ def _compute_table(
 
 @dataclass(frozen=True, eq=False)
 class _DenseLayer:
-    """The first dense layer of a network and what comes before it."""
+    """A dense layer of a network and the stages before it."""
 
     name: str
     module: "nn.Module"
 
     def features(self, patches: "torch.Tensor") -> "torch.Tensor":
-        """Return what the layer gets, shape (n, inputs); differentiable."""
+        """Return the layer's inputs, shape (n, inputs); differentiable."""
         import torch
 
         seen: list[torch.Tensor] = []
@@ -175,8 +177,8 @@ def read_inputs(
     """Return which samples' features an update shows.
 
     Every row is read by itself. With `camera`, so is every difference of rows that measure the same
-    at the base with thresholds at most three apart. Whoever knows the samples chooses the nearest,
-    so that this is more than an attacker gets who does not.
+    at the base with thresholds at most three apart. The nearest reading of each sample is chosen by
+    the true samples, so that an attacker without them gets less.
 
     `update`: Differences by entry of the network.
 
@@ -202,14 +204,14 @@ def read_inputs(
     with torch.no_grad():
         inputs = layer.features(to_tensors(samples).patches).double()
     typical = (inputs - inputs.mean(0)).square().sum(1)
-    found: dict[int, tuple[float, NDArray[np.float32]]] = {}
+    readings: dict[int, tuple[float, NDArray[np.float32]]] = {}
     for some in torch.split(torch.cat(rows), 500):
         squares = some.square().sum(1, keepdim=True) - 2 * some @ inputs.T + inputs.square().sum(1)
         gain, which = (10 * torch.log10(typical / squares.clamp(min=1e-12))).max(dim=1)
         for row, value, sample in zip(some, gain.tolist(), which.tolist(), strict=True):
-            if value > max(GAIN_DB, found.get(sample, (0.0,))[0]):
-                found[sample] = (value, row.float().numpy())
-    return found
+            if value > max(GAIN_DB, readings.get(sample, (0.0,))[0]):
+                readings[sample] = (value, row.float().numpy())
+    return readings
 
 
 def _differences_of_rows(
@@ -218,12 +220,12 @@ def _differences_of_rows(
     import torch
 
     dense: Any = layer.module.get_submodule(layer.name)
-    own = dense.weight.detach().double()
-    sizes = own.norm(dim=1).clamp(min=1e-12)
-    cosines = ((own / sizes[:, None]) @ (own / sizes[:, None]).T).numpy()
+    rows_at_base = dense.weight.detach().double()
+    sizes = rows_at_base.norm(dim=1).clamp(min=1e-12)
+    cosines = ((rows_at_base / sizes[:, None]) @ (rows_at_base / sizes[:, None]).T).numpy()
     thresholds = (-dense.bias.detach().double() / sizes).numpy()
     rows = []
-    left = np.arange(len(own))
+    left = np.arange(len(rows_at_base))
     while len(left):
         first = left[0]
         alike = np.abs(cosines[first, left]) > _SAME_ROWS
@@ -241,7 +243,7 @@ def _differences_of_rows(
 def decode_inputs(
     base: "StateDict", features: NDArray[np.float32], start: NDArray[np.uint8]
 ) -> NDArray[np.float32]:
-    """Search pictures whose features at the base are those that were read.
+    """Search for pictures with the given features at the base.
 
     `features` (float32, shape (n, inputs)). `start` (uint8, shape (36, 60)): The mean of public
     pictures, or of any eyes.
@@ -254,19 +256,19 @@ def decode_inputs(
 
     layer = first_dense_layer(base)
     assert layer is not None
-    wanted = torch.from_numpy(features)
-    scale = wanted.square().mean(dim=1, keepdim=True).clamp(min=1e-12)
+    target = torch.from_numpy(features)
+    scale = target.square().mean(dim=1, keepdim=True).clamp(min=1e-12)
     with repeatable():
-        pictures = to_inputs(start[None]).repeat(len(wanted), 1, 1, 1).requires_grad_()
+        pictures = to_inputs(start[None]).repeat(len(target), 1, 1, 1).requires_grad_()
         optimiser = torch.optim.Adam([pictures], lr=0.05)
         for step in range(_DECODER_STEPS):
             optimiser.param_groups[0]["lr"] = 0.05 * (1 - step / _DECODER_STEPS) + 1e-3
             optimiser.zero_grad()
-            apart = ((layer.features(pictures) - wanted).square() / scale).mean(dim=1).sum()
+            apart = ((layer.features(pictures) - target).square() / scale).mean(dim=1).sum()
             rough = sum(
                 (pictures.diff(dim=axis).square().mean() for axis in (2, 3)), torch.zeros(())
             )
-            (apart + 1e-3 * len(wanted) * rough).backward()  # type: ignore[no-untyped-call]
+            (apart + 1e-3 * len(target) * rough).backward()  # type: ignore[no-untyped-call]
             optimiser.step()
     return pictures.detach().numpy()[:, 0]
 
@@ -285,14 +287,14 @@ def decode_pictures(
         return {}
     mean = samples.patches.mean(axis=0).astype(np.uint8)
     made = decode_inputs(base, np.stack([readings[sample][1] for sample in chosen]), mean)
-    found = {}
+    ratios = {}
     for sample, picture in zip(chosen, made, strict=True):
         truth = samples.patches[sample].astype(np.float64)
         grey = (picture - picture.mean()) / max(float(picture.std()), 1e-9)
         grey = np.clip(np.round(grey * truth.std() + truth.mean()), 0, 255)
         error = max(float(np.mean(np.square(grey - truth))), 1e-9)
-        found[sample] = float(10 * np.log10(255**2 / error))
-    return found
+        ratios[sample] = float(10 * np.log10(255**2 / error))
+    return ratios
 
 
 def build_imprint(base: "StateDict", public: GazeSamples, seed: int = 0) -> "StateDict | None":

@@ -47,7 +47,7 @@ class Leak:
 
 @dataclass(frozen=True, eq=False)
 class RecordedRound:
-    """One round of a federation: its base, what each site sent, and the result."""
+    """One round of a federation: its base, the update of each site, and the result."""
 
     base: StateDict
     updates: Mapping[str, NetworkContribution]
@@ -95,15 +95,17 @@ class Losses:
         if not leak.rounds:
             raise InvalidInputError(f"the leak {leak.name!r} holds no network")
         sites = tuple(leak.rounds[0].after)
-        before = np.array([self.of(each.before) for each in leak.rounds])
-        after = np.array([[self.of(each.after[site]) for each in leak.rounds] for site in sites])
+        before = np.array([self.of(round_.before) for round_ in leak.rounds])
+        after = np.array(
+            [[self.of(round_.after[site]) for round_ in leak.rounds] for site in sites]
+        )
         return LeakLosses(sites, before, after)
 
 
 def record_rounds(
     base: StateDict, sites: Mapping[str, GazeSamples], plan: FederationPlan
 ) -> list[RecordedRound]:
-    """Hold the rounds of a plan in memory, and keep what each site sent; raises as `run_rounds`."""
+    """Hold the rounds of a plan in memory, and keep each site's update; raises as `run_rounds`."""
     sent: dict[int, dict[str, NetworkContribution]] = {}
 
     def keep(site: str, number: int, contribution: NetworkContribution) -> NetworkContribution:
@@ -120,7 +122,7 @@ def record_rounds(
 
 
 def leak_of(name: LeakName, recorded: Sequence[RecordedRound]) -> Leak:
-    """Return what an attacker sees of a federation whose sites all took part in each round."""
+    """Return an attacker's view of a federation; every site took part in each round."""
     if name == "none":
         return Leak(name, ())
     if name == "floor":
@@ -128,13 +130,14 @@ def leak_of(name: LeakName, recorded: Sequence[RecordedRound]) -> Leak:
         return Leak(name, (LeakedRound(recorded[0].base, last),))
     if name == "secure":
         return Leak(
-            name, tuple(LeakedRound(each.base, {ALL_SITES: each.result}) for each in recorded)
+            name, tuple(LeakedRound(round_.base, {ALL_SITES: round_.result}) for round_ in recorded)
         )
     rounds = tuple(
         LeakedRound(
-            each.base, {site: apply_update(each.base, sent) for site, sent in each.updates.items()}
+            round_.base,
+            {site: apply_update(round_.base, sent) for site, sent in round_.updates.items()},
         )
-        for each in recorded
+        for round_ in recorded
     )
     return Leak(name, rounds)
 
@@ -151,7 +154,7 @@ def apply_update(base: StateDict, *updates: NetworkContribution) -> StateDict:
     """
     tensors: dict[str, NDArray[np.generic]] = {}
     for name, info in base.infos.items():
-        values = [each.network.tensors[name] for each in updates]
+        values = [update.network.tensors[name] for update in updates]
         if not info.dtype.startswith("F"):
             tensors[name] = values[0]
             continue
@@ -162,8 +165,8 @@ def apply_update(base: StateDict, *updates: NetworkContribution) -> StateDict:
 
 def sample_losses(network: StateDict, samples: GazeSamples) -> Float64:
     """Return the mean absolute error of yaw and pitch on each sample, in radians: shape (n,)."""
-    found = predict_gaze(to_module(network), samples.patches, samples.head)
-    losses: Float64 = np.abs(found - samples.gaze).mean(axis=1)
+    predicted = predict_gaze(to_module(network), samples.patches, samples.head)
+    losses: Float64 = np.abs(predicted - samples.gaze).mean(axis=1)
     return losses
 
 
@@ -230,9 +233,9 @@ def separation(
     def measures(counts: NDArray[np.int64]) -> dict[str, float]:
         return _measures(scores, is_member, counts[group].astype(np.float64))
 
-    found = measures(np.ones(int(group.max()) + 1, dtype=np.int64))
+    values = measures(np.ones(int(group.max()) + 1, dtype=np.int64))
     intervals = bootstrap_intervals(measures, int(group.max()) + 1, resamples=resamples, seed=seed)
-    return Separation(**found, intervals=intervals, members=members, others=others)
+    return Separation(**values, intervals=intervals, members=members, others=others)
 
 
 def _measures(scores: Float64, is_member: NDArray[np.bool_], counts: Float64) -> dict[str, float]:

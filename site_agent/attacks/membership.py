@@ -21,7 +21,7 @@ from site_agent.datasets.gaze.records import GazeSamples, join_samples
 
 _COEFFICIENT = "gradient regression"
 _SMALLEST_DEVIATION = 1e-4
-"""Of losses in radians, so that a sample of which references say the same is not decisive."""
+"""Of losses in radians: a sample on which all references agree is not decisive."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,9 +36,9 @@ def membership_signals(losses: leaks.LeakLosses) -> dict[str, leaks.Float64]:
     """Return the signals of each sample, shape (n,) each; higher for members.
 
     ``loss now`` is of the networks after the last round, ``loss at base`` of the first base, and
-    ``change`` by how much a site's rounds lowered the loss, beyond what those of sites did on
-    the mean; ``change in a round`` is the largest of any round, which only an attacker sees who
-    has the networks of each round.
+    ``change`` by how much a site's rounds lowered the loss, beyond the mean over sites;
+    ``change in a round`` is the largest of any round, visible only to an attacker with the
+    networks of each round.
     """
     gains = losses.before[None] - losses.after
     if len(losses.sites) > 1:
@@ -59,20 +59,20 @@ def likelihood_ratios(losses: leaks.LeakLosses, references: leaks.Float64) -> le
     """
     last = losses.after[:, -1]
     scores = np.empty_like(last)
-    for site, own in enumerate(last):
+    for site, loss in enumerate(last):
         out = np.concatenate([references, np.delete(last, site, axis=0)])
         deviation = np.maximum(out.std(axis=0), _SMALLEST_DEVIATION)
         if len(out) < 5:
             # Too few networks for a deviation of each sample.
-            deviation = np.full_like(own, np.sqrt(np.mean(deviation**2)))
-        scores[site] = (out.mean(axis=0) - own) / deviation
+            deviation = np.full_like(loss, np.sqrt(np.mean(deviation**2)))
+        scores[site] = (out.mean(axis=0) - loss) / deviation
     best: leaks.Float64 = scores.max(axis=0)
     return best
 
 
 @dataclass(frozen=True, eq=False)
 class Candidates:
-    """Samples of which some trained, and what an attacker computes of them once."""
+    """Members and other samples, with the attacker's computations on them."""
 
     losses: leaks.Losses
     """Of the samples."""
@@ -105,17 +105,17 @@ def probe_membership(
     `shadow`: For logistic regression; of the same kind of leak. `references` (float64, shape
     (networks, n)): Losses of networks of public persons; see `likelihood_ratios`.
     """
-    found = candidates.losses.of_leak(leak)
-    scores = signals = membership_signals(found)
+    losses = candidates.losses.of_leak(leak)
+    scores = signals = membership_signals(losses)
     if len(leak.rounds) == 1:
         # The largest change of a round is the change.
-        scores = {name: each for name, each in signals.items() if name != "change in a round"}
+        scores = {name: signal for name, signal in signals.items() if name != "change in a round"}
     scores = {**scores, **candidates.gradients.scores(leak)}
     if shadow is not None:
         fitted = fit_logistic(_columns(membership_signals(shadow.losses)), shadow.is_member)
         scores["shadow model"] = fitted.predict(_columns(signals))
     if references is not None and len(references):
-        scores["public references"] = likelihood_ratios(found, references)
+        scores["public references"] = likelihood_ratios(losses, references)
     persons = candidates.losses.samples.person
     return {
         name: MemberScores(values, candidates.is_member, persons) for name, values in scores.items()
@@ -137,32 +137,33 @@ def probe_by_shadows(
 ) -> MemberScores:
     """Attack the membership of samples by networks trained with and without each (LiRA, online).
 
-    Each shadow trains on a random half of members and as many others, so that each sample is in
-    half of them. Its loss after training and its gradient's coefficient in the update are Gaussian
-    with and without it; the score is the log-likelihood ratio (Carlini et al. 2022).
+    Each shadow trains on a random half of the members and of an equal number of others, so that
+    each sample is in half of the shadows. Its loss after training and its gradient's coefficient in
+    the update are Gaussian with and without it; the score is the log-likelihood ratio (Carlini et
+    al. 2022).
 
     `leak`: Of one round and one network.
     """
     judged = Candidates.of(members, others[:: max(1, len(others) // len(members))])
     samples, rng = judged.losses.samples, np.random.default_rng(seed)
-    ((held, after),) = ((each, next(iter(each.after.values()))) for each in leak.rounds)
+    ((held, after),) = ((round_, next(iter(round_.after.values()))) for round_ in leak.rounds)
     inside = np.zeros((count, len(samples)), dtype=bool)
-    found = []
+    attacked = []
     for number in range(-1, count):
         network = after
         if number >= 0:
             inside[number] = rng.permutation(len(samples)) < len(samples) // 2
             network = train(samples[inside[number]], f"shadow {number}")
         one = leaks.leak_of_network(held.before, network)
-        found.append([judged.losses.of(network), judged.gradients.scores(one)[_COEFFICIENT]])
-    seen, shadows = np.array(found[0]), np.array(found[1:])
+        attacked.append([judged.losses.of(network), judged.gradients.scores(one)[_COEFFICIENT]])
+    seen, shadows = np.array(attacked[0]), np.array(attacked[1:])
     score = np.zeros(len(samples))
     for signal in range(len(seen)):
         values = shadows[:, signal]
-        own, rest = (np.ma.array(values, mask=mask) for mask in (~inside, inside))
-        spread = float(np.sqrt((own.var(axis=0) + rest.var(axis=0)).mean() / 2)) + 1e-12
+        inside_losses, rest = (np.ma.array(values, mask=mask) for mask in (~inside, inside))
+        spread = float(np.sqrt((inside_losses.var(axis=0) + rest.var(axis=0)).mean() / 2)) + 1e-12
         apart = np.square(seen[signal] - rest.mean(axis=0))
-        apart -= np.square(seen[signal] - own.mean(axis=0))
+        apart -= np.square(seen[signal] - inside_losses.mean(axis=0))
         score += np.ma.filled(apart, 0.0) / (2 * spread**2)
     return MemberScores(score, judged.is_member, samples.person)
 
@@ -179,12 +180,12 @@ def reference_losses(
     last = recorded[-1]
     rng = np.random.default_rng(seed)
     sites = sorted(last.updates)
-    found = []
+    rows = []
     for _ in range(count):
         chosen = rng.choice(sites, max(1, len(sites) // 2), replace=False)
         network: StateDict = leaks.apply_update(last.base, *(last.updates[site] for site in chosen))
-        found.append(losses.of(network))
-    return np.array(found)
+        rows.append(losses.of(network))
+    return np.array(rows)
 
 
 def _columns(signals: Mapping[str, leaks.Float64]) -> leaks.Float64:
@@ -205,8 +206,8 @@ def predict_from_updates(
 
     `leak`: With at least one round. If only a combined network leaked, all sites get its
     prediction. `shadow`: Networks that were trained from the leak's first base, each on another
-    public person. `values` (float64, shape (shadow sites, columns)): What is known of those
-    persons, such as 1 for glasses and 0 for none.
+    public person. `values` (float64, shape (shadow sites, columns)): Attributes of those persons,
+    such as 1 for glasses and 0 for none.
 
     Returns float64, shape (sites, columns).
     """
@@ -251,9 +252,9 @@ def fit_logistic(features: leaks.Float64, labels: NDArray[np.bool_], steps: int 
     ridge[0, 0] = 1e-9
     weights = np.zeros(rows.shape[1])
     for _ in range(steps):
-        found = _sigmoid(rows @ weights)
-        slope = rows.T @ (share * (found - target)) + ridge @ weights
-        curve = (rows * (share * found * (1 - found))[:, None]).T @ rows + ridge
+        predicted = _sigmoid(rows @ weights)
+        slope = rows.T @ (share * (predicted - target)) + ridge @ weights
+        curve = (rows * (share * predicted * (1 - predicted))[:, None]).T @ rows + ridge
         weights = weights - np.linalg.solve(curve, slope)
     return Logistic(centre, scale, weights)
 
@@ -263,7 +264,7 @@ def kernel_ridge(
 ) -> leaks.Float64:
     """Return predictions of kernel ridge regression: shape (m, columns).
 
-    `known` (float64, shape (n, n)): Kernel among the rows whose values are known. `between`
+    `known` (float64, shape (n, n)): Kernel among the rows with known values. `between`
     (float64, shape (m, n)): Kernel between the rows to predict and those. `values` (float64, shape
     (n, columns)). `penalty`: In means of the diagonal of `known`.
     """

@@ -1,4 +1,4 @@
-"""Re-identification without a generator: whose pictures trained a leaked network?
+"""Re-identification without a generator: which persons trained a leaked network?
 
 The attacker has pictures of every candidate with their gaze, but not those that trained. Two
 attacks give a score to each pair of a site and a candidate:
@@ -33,9 +33,9 @@ class Reidentification:
     """Share of the sites that the best one-to-one matching gives their own person, 0 to 1; where
     scores tie, the mean over ties broken at random."""
     top_1: float
-    """Share of the sites whose own person has the highest score of all."""
+    """Share of the sites that give their own person the highest score of all."""
     p_value: float
-    """Probability of as many matches by chance: each site given a random person."""
+    """Probability of at least this share by chance: each site given a random person."""
     scores: Float64
     """Of shape (sites, persons). Column j is the person of site j."""
 
@@ -47,8 +47,8 @@ class Reidentification:
 def reidentify(scores: Float64, sites: Sequence[str], seed: int = 0) -> Reidentification:
     """Match sites to persons by any scores; rows are sites, and column j is the person of site j.
 
-    Means of rows and columns are taken out first: a site that trained well, and a person whose
-    pictures are easy, say nothing of each other.
+    Means of rows and columns are taken out first: a site that trained well, and a person with easy
+    pictures, say nothing of each other.
     """
     from scipy.optimize import linear_sum_assignment
 
@@ -57,15 +57,15 @@ def reidentify(scores: Float64, sites: Sequence[str], seed: int = 0) -> Reidenti
     # Scores of a combined network are equal for all sites but for rounding.
     centred = np.where(np.abs(centred) < 1e-9 * (1 + np.abs(scores).max()), 0.0, centred)
     rng = np.random.default_rng(seed)
-    own = np.arange(len(sites))
+    site_order = np.arange(len(sites))
     matched, top = [], []
     for _ in range(_DRAWS):
         tied = centred + 1e-9 * (1 + np.abs(centred).max()) * rng.random(centred.shape)
         _, persons = linear_sum_assignment(-tied)
-        matched.append(float(np.mean(persons == own)))
-        top.append(float(np.mean(tied.argmax(axis=1) == own)))
-    random = rng.permuted(np.tile(own, (_PERMUTATIONS, 1)), axis=1)
-    chance = (random == own).mean(axis=1)
+        matched.append(float(np.mean(persons == site_order)))
+        top.append(float(np.mean(tied.argmax(axis=1) == site_order)))
+    random = rng.permuted(np.tile(site_order, (_PERMUTATIONS, 1)), axis=1)
+    chance = (random == site_order).mean(axis=1)
     # With ties, the mean p-value over the matchings that break them.
     as_good = [np.count_nonzero(chance >= share) for share in matched]
     p_value = (1 + np.mean(as_good)) / (1 + _PERMUTATIONS)
@@ -79,7 +79,7 @@ def scores_by_losses(
     """Return score(j, p) for sites and the persons of the same names.
 
     `losses`: On pictures of the persons with which no site trained. `persons` (str, shape (n,)):
-    Who is on each picture. `sites`: A site is named like its person. If only a combined network
+    The person on each picture. `sites`: A site is named like its person. If only a combined network
     leaked, all sites have its scores.
 
     Returns float64, shape (sites, sites).
@@ -106,7 +106,7 @@ class UpdateComparison:
         self._made: dict[tuple[int, int], tuple[StateDict, list[StateDict]]] = {}
 
     def scores(self, leak: Leak) -> Float64:
-        """Return how alike the update of each site is to that of each candidate.
+        """Return the similarity of each site's update to that of each candidate.
 
         The cosine of each tensor of weights, less the mean over sites and over candidates, is
         summed over tensors and rounds. They are 0 where no network of a single site leaked.
@@ -131,11 +131,11 @@ class UpdateComparison:
                     apply_update(
                         base,
                         train_contribution(
-                            base, "0" * 64, own, self._training,
+                            base, "0" * 64, samples, self._training,
                             site=f"as {name}", round_number=number,
                         ),
                     )
-                    for name, own in self._candidates.items()
+                    for name, samples in self._candidates.items()
                 ],
             )  # fmt: skip
         return self._made[key][1]
@@ -151,7 +151,7 @@ def update_cosines(
     """Return cosines between the updates of two sets of networks, summed over weight tensors.
 
     `centre`: The mean of their updates is taken off all. Without it, each set's own mean is taken
-    off, so that cosines are 0 where the networks of a set are all the same.
+    off, so that cosines are 0 where the networks of a set are all equal.
 
     Returns float64, shape (rows, columns).
     """
@@ -166,7 +166,7 @@ def update_cosines(
 
 def _updates(before: StateDict, networks: Sequence[StateDict], name: str) -> NDArray[np.float32]:
     base = np.asarray(before.tensors[name], dtype=np.float32).ravel()
-    return np.array([np.asarray(each.tensors[name]).ravel() - base for each in networks])
+    return np.array([np.asarray(network.tensors[name]).ravel() - base for network in networks])
 
 
 def _directions(

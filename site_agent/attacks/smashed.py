@@ -1,17 +1,17 @@
-"""Turning smashed data back into eyes: what the main server of a split training can see.
+"""Turning smashed data back into eyes: the view of a split training's main server.
 
-The attacker has public persons' pictures ("shadow persons"), of which it makes smashed data itself,
-and the victims' smashed data. Three attackers:
+The attacker has public persons' pictures ("shadow persons") with the smashed data that it makes of
+them, and the victims' smashed data. Three attackers:
 
 - ``A`` (the thesis): a decoder, fitted to the shadow persons, is given one release of each image.
   It is the better of a network and of ridge regression, which knows how strong the noise is, on
   shadow pictures that are held out.
-- ``B``: the same with the mean over all releases of an image, whose noise averages out.
-- ``C``: knows the client part, and searches the picture whose smashed data are nearest, with a
+- ``B``: the same with the mean over all releases of an image, so that noise averages out.
+- ``C``: knows the client part, and searches for the picture with the nearest smashed data, with a
   prior for smooth pictures (total variation; Mahendran and Vedaldi 2015).
 
-Each result stands beside the mean shadow picture, which needs no smashed data at all: a gain of 0
-is as good as that, 1 is the picture itself.
+Each result is compared with the mean shadow picture, which needs no smashed data at all: a gain of
+0 is as good as that, 1 is the picture itself.
 """
 
 import io
@@ -86,7 +86,7 @@ class Inversion:
     """Of `persons_found`."""
 
     def gain_of(self, weights: Float64) -> float:
-        """Return the gain where each picture counts so often."""
+        """Return the gain with pictures weighted."""
         return 1.0 - float((self.errors * weights).sum() / (self.baseline_errors * weights).sum())
 
     @property
@@ -131,7 +131,7 @@ def attack_smashed_data(
     attackers: Sequence[Attacker] = ATTACKERS,
     estimate: Estimate | None = None,
 ) -> AttackedPart:
-    """Attack the smashed data of victims, and score what comes out.
+    """Attack the smashed data of victims, and score the resulting pictures.
 
     `part`: The client part that made the smashed data. `shadow`, `victims`: Of different persons.
     """
@@ -140,13 +140,13 @@ def attack_smashed_data(
         front = cut.front_stages(module.stages)
         generator = torch.Generator().manual_seed(settings.seed)
         add = noise.alter(sensitivity_of(part, cut), generator)
-        known, own = to_tensors(shadow).patches, to_tensors(victims).patches
+        known, secret = to_tensors(shadow).patches, to_tensors(victims).patches
 
         def smash(patches: torch.Tensor) -> torch.Tensor:
             return module.run_stages(front, patches, patches.new_zeros(len(patches), 2))
 
         with torch.no_grad():
-            theirs, mine = smash(known), smash(own)
+            theirs, mine = smash(known), smash(secret)
         released = add(mine)
         ratio = math.inf if noise.level == 0 else signal_to_noise_db(mine, released)
         averaged = _averaging(add, settings.releases)
@@ -159,37 +159,37 @@ def attack_smashed_data(
             made["B"] = _fit_decoder(theirs, known, averaged, settings)(averaged(mine))
         if "C" in attackers:
             made["C"] = _search(smash, averaged(mine), settings)
-    return _scored(made, known, own, (shadow, victims), settings.seed, ratio, estimate)
+    return _scored(made, known, secret, (shadow, victims), settings.seed, ratio, estimate)
 
 
 def attack_pictures(
     shadow: GazeSamples, victims: GazeSamples, settings: SmashedAttackSettings
 ) -> AttackedPart:
-    """Attack smashed data that are the pictures themselves: what attackers can reach at best."""
+    """Attack smashed data that are the pictures themselves: the attackers' upper bound."""
     with repeatable():
-        known, own = to_tensors(shadow).patches, to_tensors(victims).patches
-        decoded = _fit_linear(known, known, lambda smashed: smashed, settings)(own)
+        known, secret = to_tensors(shadow).patches, to_tensors(victims).patches
+        decoded = _fit_linear(known, known, lambda smashed: smashed, settings)(secret)
         made: dict[Attacker, torch.Tensor] = {"A": decoded, "B": decoded}
-        made["C"] = _search(lambda patches: patches, own, settings)
-    return _scored(made, known, own, (shadow, victims), settings.seed, math.inf, None)
+        made["C"] = _search(lambda patches: patches, secret, settings)
+    return _scored(made, known, secret, (shadow, victims), settings.seed, math.inf, None)
 
 
 def _scored(  # noqa: PLR0917 - of one attack
     made: Mapping[Attacker, torch.Tensor],
     known: torch.Tensor,
-    own: torch.Tensor,
+    secret: torch.Tensor,
     sides: tuple[GazeSamples, GazeSamples],
     seed: int,
     ratio: float,
     estimate: Estimate | None,
 ) -> AttackedPart:
     shadow, victims = sides
-    truth = _as_pictures(own)
+    truth = _as_pictures(secret)
     mean = _as_pictures(known).astype(np.float64).mean(axis=0)
     embedding = fit_embedding(shadow, _PERSON_COMPONENTS)
     results: dict[Attacker, Inversion] = {}
-    for attacker, found in made.items():
-        pictures = _as_pictures(found)
+    for attacker, decoded in made.items():
+        pictures = _as_pictures(decoded)
         gaze = math.nan
         if estimate is not None:
             errors = angular_errors_deg(estimate(pictures, victims.head), victims.gaze)
@@ -208,7 +208,7 @@ def sheet_of(attacked: AttackedPart, *, columns: int = 12) -> bytes:
 
     chosen = np.linspace(0, len(attacked.truth) - 1, min(columns, len(attacked.truth))).astype(int)
     rows = [attacked.truth[chosen]]
-    rows += [each.pictures[chosen] for each in attacked.results.values()]
+    rows += [inversion.pictures[chosen] for inversion in attacked.results.values()]
     rows += [np.repeat(attacked.mean[None], len(chosen), axis=0)]
     grid = np.concatenate([np.concatenate(list(row), axis=1) for row in rows], axis=0)
     (high, wide), content = grid.shape, io.BytesIO()
@@ -291,8 +291,8 @@ def _fit_linear(
     weights = (x - centre).T @ torch.linalg.solve(inner + ridge * torch.eye(count), y - mean)
 
     def decode(released: torch.Tensor) -> torch.Tensor:
-        found: torch.Tensor = (released.flatten(1).double() - centre) @ weights + mean
-        return found.float().reshape(-1, 1, *PATCH_SHAPE)
+        decoded: torch.Tensor = (released.flatten(1).double() - centre) @ weights + mean
+        return decoded.float().reshape(-1, 1, *PATCH_SHAPE)
 
     return decode
 
@@ -314,8 +314,8 @@ def _train_decoder(
 
     def decode(released: torch.Tensor) -> torch.Tensor:
         with torch.no_grad():
-            found: torch.Tensor = decoder(released)
-        return found
+            decoded: torch.Tensor = decoder(released)
+        return decoded
 
     return decode
 
@@ -325,7 +325,7 @@ def _search(
     released: torch.Tensor,
     settings: SmashedAttackSettings,
 ) -> torch.Tensor:
-    """Return the patches whose smashed data are nearest, by gradient descent."""
+    """Return the patches with the nearest smashed data, by gradient descent."""
     x = torch.zeros(len(released), 1, *PATCH_SHAPE, requires_grad=True)
     optimiser = torch.optim.Adam([x], lr=0.05)
     scale = released.square().mean().clamp(min=1e-12)
@@ -345,16 +345,16 @@ def _as_pictures(patches: torch.Tensor) -> NDArray[np.uint8]:
     return np.clip(np.round(grey), 0, 255).astype(np.uint8)
 
 
-def _squares(found: NDArray[Any], truth: NDArray[np.uint8]) -> Float64:
+def _squares(decoded: NDArray[Any], truth: NDArray[np.uint8]) -> Float64:
     """Return the mean squared error of each picture."""
-    squares: Float64 = np.square((found.astype(np.float64) - truth) / 255).mean(axis=(1, 2))
+    squares: Float64 = np.square((decoded.astype(np.float64) - truth) / 255).mean(axis=(1, 2))
     return squares
 
 
 def _find_persons(
     pictures: NDArray[np.uint8], victims: GazeSamples, embedding: Any, seed: int
 ) -> tuple[float, float]:
-    """Return the share of victims whose pictures are nearest to their own others, and chance.
+    """Return the share of victims with pictures nearest to their own others, and chance.
 
     The attacker compares the pictures of every second image with the true other images.
     """
@@ -363,9 +363,9 @@ def _find_persons(
         return math.nan, math.nan
     rows, gallery = [], []
     for name in names:
-        own = np.flatnonzero(victims.person == name)
-        rows.append(pictures[own[::2]])
-        gallery.append(victims[own[1::2]] if len(own) > 1 else victims[own])
+        mine = np.flatnonzero(victims.person == name)
+        rows.append(pictures[mine[::2]])
+        gallery.append(victims[mine[1::2]] if len(mine) > 1 else victims[mine])
     scores = np.array([embedding.similarities([row], gallery)[0] for row in rows])
-    found = reidentify(scores, [str(name) for name in names], seed)
-    return found.matched, found.chance
+    match = reidentify(scores, [str(name) for name in names], seed)
+    return match.matched, match.chance

@@ -4,7 +4,7 @@
 member                      content
 ==========================  =====================================================================
 ``manifest.json``           first: schema, and path, size and SHA-256 of every other member
-``records/00001.json`` ...  what is known of one version each (`PortableVersion`), parents first
+``records/00001.json`` ...  the record of one version each (`PortableVersion`), parents first
 ``blobs/<sha256>``          model files, by digest
 ==========================  =====================================================================
 
@@ -115,7 +115,7 @@ class Span:
 
 @dataclass(frozen=True)
 class Bundle:
-    """A file whose structure is right; its content is checked by `verify_content`."""
+    """A file with a valid structure; its content is checked by `verify_content`."""
 
     path: Path
     identifier: str
@@ -150,14 +150,14 @@ class Bundle:
 
     def verify_content(self, progress: Progress) -> None:
         """Hash all members."""
-        total, done = self.content_bytes, 0
+        total, checked = self.content_bytes, 0
         with self.path.open("rb") as file:
             for span in [*self.records, *self.blobs.values()]:
                 hasher = hashlib.sha256()
                 for chunk in chunks(file, span.offset, span.member.size_bytes):
                     hasher.update(chunk)
-                    done += len(chunk)
-                    progress(done / total, f"checking {span.member.path[:30]}")
+                    checked += len(chunk)
+                    progress(checked / total, f"checking {span.member.path[:30]}")
                 if hasher.hexdigest() != span.member.sha256:
                     raise _damaged(self.path, span)
 
@@ -210,7 +210,7 @@ def _read_manifest(path: Path, file: BinaryIO) -> tuple[Manifest, bytes]:
 
 def _require_members(path: Path, manifest: Manifest) -> None:
     """Raise unless the members are records, counted from 1, and then blobs by digest."""
-    records = [each for each in manifest.members if each.path.startswith("records/")]
+    records = [member for member in manifest.members if member.path.startswith("records/")]
     blobs = manifest.members[len(records) :]
     for number, member in enumerate(manifest.members, start=1):
         if number <= len(records):
@@ -223,7 +223,7 @@ def _require_members(path: Path, manifest: Manifest) -> None:
                 f"{path}: member {number} is {member.path!r} of {member.size_bytes:,} bytes, which "
                 "has no place there in a bundle"
             )
-    digests = [each.sha256 for each in blobs]
+    digests = [blob.sha256 for blob in blobs]
     if digests != sorted(set(digests)) or not records or not blobs:
         raise BundleRefusedError(f"{path}: its files are missing, repeated or not in order")
 

@@ -25,14 +25,13 @@ _FETCHING_SHARE = 0.8
 
 @dataclass(frozen=True)
 class Exported:
-    """A bundle that was written; `identifier` is the SHA-256 of its manifest, for the importer.
-
-    `addresses` has parents before what was merged from them.
-    """
+    """A bundle that was written."""
 
     path: Path
     identifier: str
+    """SHA-256 of its manifest, for the importer."""
     addresses: tuple[str, ...]
+    """Parents before their children."""
     size_bytes: int
 
 
@@ -47,21 +46,23 @@ def export_bundle(
 ) -> Exported:
     """Pack models with all that the pool knows of them; equal models give equal bytes.
 
-    Of an address without a version, the newest. `with_parents` packs also everything that they were
-    merged from, as far as the pool has it and shows it. What may not leave the pool
-    (`ForbiddenError`), or is not signed as it should be (`SignatureError`), is not handed on.
+    An address without a version means the newest. `with_parents` also packs their ancestors, as
+    far as the pool has and shows them.
+
+    Raises `ForbiddenError`: a model must not leave the pool. `SignatureError`: one is not signed as
+    it should be.
     """
     report = progress or no_progress
     pinned = [pool.version(address).address for address in dict.fromkeys(addresses)]
     granted = pool.bundles.grant_export(pinned, with_parents=with_parents)
     writer = BundleWriter(destination)
-    total, done = sum(each.size_bytes for each in granted), 0
+    total, written = sum(item.size_bytes for item in granted), 0
     blobs = []
     with writer.collecting() as add:
         for item in granted:
             record = _record(pool, item, evaluations=evaluations)
             add(record)
-            share, begun = item.size_bytes / max(total, 1), done / max(total, 1)
+            share, begun = item.size_bytes / max(total, 1), written / max(total, 1)
             path = pool.fetch(
                 pool.version(item.address),
                 progress=part_of(
@@ -69,10 +70,10 @@ def export_bundle(
                 ),
             ).path
             blobs.append(Blob(path, item.digest, item.size_bytes))
-            done += item.size_bytes
+            written += item.size_bytes
         identifier = writer.write(blobs, part_of(report, _FETCHING_SHARE, 1.0))
     return Exported(
-        destination, identifier, tuple(each.address for each in granted), destination.stat().st_size
+        destination, identifier, tuple(item.address for item in granted), destination.stat().st_size
     )
 
 
@@ -93,7 +94,7 @@ def _record(pool: "PoolClient", item: GrantedVersion, *, evaluations: bool) -> P
 
 @dataclass(frozen=True)
 class Blob:
-    """A model file that is to be packed."""
+    """A model file to pack."""
 
     path: Path
     digest: str
@@ -101,7 +102,7 @@ class Blob:
 
 
 class BundleWriter:
-    """Writes a bundle beside its place, and moves it there as a whole."""
+    """Writes a bundle next to its destination, and moves it there as a whole."""
 
     def __init__(self, destination: Path) -> None:
         self.destination = destination
@@ -134,8 +135,8 @@ class BundleWriter:
             yield add
 
     def write(self, blobs: list[Blob], progress: Progress) -> str:
-        """Within `collecting`, write what was collected and the blobs; return the identifier."""
-        unique = {each.digest: each for each in blobs}
+        """Within `collecting`, write the collected records and the blobs; return the identifier."""
+        unique = {blob.digest: blob for blob in blobs}
         ordered = [unique[digest] for digest in sorted(unique)]
         manifest = bundles.Manifest(
             schema=bundles.SCHEMA,
@@ -143,9 +144,9 @@ class BundleWriter:
                 *self._members,
                 *(
                     bundles.Member(
-                        path=f"blobs/{each.digest}", size_bytes=each.size_bytes, sha256=each.digest
+                        path=f"blobs/{blob.digest}", size_bytes=blob.size_bytes, sha256=blob.digest
                     )
-                    for each in ordered
+                    for blob in ordered
                 ),
             ),
         ).to_bytes()
@@ -166,7 +167,7 @@ class BundleWriter:
                     file.write(chunk)
                 file.write(bundles.padding(member.size_bytes))
                 position += member.size_bytes
-        total, done = sum(each.size_bytes for each in blobs), 0
+        total, written = sum(blob.size_bytes for blob in blobs), 0
         for blob in blobs:
             file.write(bundles.member_header(f"blobs/{blob.digest}", blob.size_bytes))
             hasher = hashlib.sha256()
@@ -174,8 +175,8 @@ class BundleWriter:
                 for chunk in chunks(source, 0, blob.size_bytes):
                     hasher.update(chunk)
                     file.write(chunk)
-                    done += len(chunk)
-                    progress(done / max(total, 1), f"packing {blob.digest[:12]}")
+                    written += len(chunk)
+                    progress(written / max(total, 1), f"packing {blob.digest[:12]}")
             if hasher.hexdigest() != blob.digest:
                 raise BundleRefusedError(
                     f"{blob.path}: expected the digest {blob.digest}, found "

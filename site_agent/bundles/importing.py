@@ -63,19 +63,19 @@ def import_bundle(
     dry_run: bool = False,
     progress: Progress | None = None,
 ) -> ImportOutcome:
-    """Import models under the names that they have, with all that came with them.
+    """Import models under their names, with all that came with them.
 
-    Parents come before what was merged from them. Versions that the pool has stay as they are, so
-    an interrupted or repeated import continues where it stopped. The pool numbers the versions
-    anew: they keep their numbers only if it had no version of that name.
+    Parents come before their children. Versions that the pool has stay as they are, so an
+    interrupted or repeated import continues where it stopped. The pool numbers the versions again:
+    they keep their numbers only if it had no version of that name.
 
-    `site_map` has the site of this pool that gets the models of a site of the bundle; a site that
+    `site_map` names, by site of the bundle, the site of this pool that gets its models; a site that
     is not listed keeps its name. The sites must exist. `visibility` is as this pool's settings say
     when None.
 
-    Nothing was sent where it raises `BundleRefusedError` (the file is wrong), `SignatureError` (a
-    model is not signed, and ``POOL_SIGNATURES`` requires it) or `ForbiddenError` (a site is missing
-    here, or one may not upload to it).
+    Raises, before anything is sent, `BundleRefusedError`: the file is wrong. `SignatureError`: a
+    model is not signed, and ``POOL_SIGNATURES`` requires it. `ForbiddenError`: a site is missing
+    here, or the user may not upload to it.
     """
     report_progress = progress or no_progress
     report = inspect_bundle(path, progress=part_of(report_progress, 0.0, _CHECKING_SHARE))
@@ -86,7 +86,7 @@ def import_bundle(
     _require_trustworthy(report, pool.signatures.policy)
     sites = _require_targets(pool, report, dict(site_map or {}))
     if dry_run:
-        return ImportOutcome(report, tuple(_plan(each, sites) for each in report.versions))
+        return ImportOutcome(report, tuple(_plan(record, sites) for record in report.versions))
     intake = _Intake(pool, bundle, sites, visibility, report_progress)
     versions = tuple(intake.take(bundle.read_record(span)) for span in bundle.records)
     return ImportOutcome(report, versions, intake.left_out)
@@ -110,11 +110,11 @@ class _Intake:
         self._done_bytes = 0
         who = pool.whoami()
         self._own_site, self._speaks_for_all = who.site, who.pool_wide
-        self._sites_here = {each.name for each in pool.sites.list()}
+        self._sites_here = {site.name for site in pool.sites.list()}
         self.left_out: dict[str, int] = {}
 
     def take(self, record: PortableVersion) -> ImportedVersion:
-        """Send one version, unless the pool has it, and what was measured of it."""
+        """Send one version, unless the pool has it, and its evaluations."""
         site = self._sites[record.site]
         blob = self._bundle.blobs[record.digest]
         was_there = self._find(f"{site}/{record.name}@sha256:{record.digest}") is not None
@@ -143,9 +143,9 @@ class _Intake:
         # What it inherits comes with its parents; where they are not here, it brings it itself.
         has_parents = all(parent in self._bundle.blobs for parent in record.parents)
         terms = [
-            Term(code=each.code, detail=each.detail)
-            for each in record.terms
-            if not (each.inherited and has_parents)
+            Term(code=term.code, detail=term.detail)
+            for term in record.terms
+            if not (term.inherited and has_parents)
         ]
         signed = record.statement
         statement = None
@@ -180,7 +180,9 @@ class _Intake:
     ) -> int:
         if not evaluations:
             return 0
-        known = {_measurement(each) for each in self._pool.evaluations.list(version.address)}
+        known = {
+            _measurement(evaluation) for evaluation in self._pool.evaluations.list(version.address)
+        }
         posted = 0
         # They come newest first, and a newer one replaces those before it.
         for evaluation in reversed(evaluations):
@@ -195,7 +197,7 @@ class _Intake:
 
 
 def _measurement(evaluation: PortableEvaluation | EvaluationResponse) -> str:
-    """Return what identifies a measurement: who, on what, how, and with what result."""
+    """Return the identity of a measurement: site, data, protocol and result."""
     return evaluation.model_dump_json(
         include={"site", "dataset_digest", "split", "protocol", "scores"}
     )
@@ -206,7 +208,7 @@ def _require_trustworthy(report: BundleReport, policy: SignaturePolicy) -> None:
         if policy == "require" and not version.key_id:
             raise SignatureError(
                 f"{report.path}: {version.address}: is not signed",
-                hint="have it signed and exported again; to take it in all the same: "
+                hint="have it signed and exported again; to import it unsigned: "
                 "POOL_SIGNATURES=check",
                 code="signature_missing",
             )
@@ -214,7 +216,7 @@ def _require_trustworthy(report: BundleReport, policy: SignaturePolicy) -> None:
             raise BundleRefusedError(
                 f"{report.path}: {version.address}: signed with key {version.key_id[:16]}..., "
                 f"which {version.origin} declared compromised",
-                hint="have it signed anew and exported again",
+                hint="have it signed with another key and exported again",
             )
         if version.trust == "changed":
             site, _, pool = version.origin.partition("@")
@@ -232,14 +234,14 @@ def _require_targets(
     pool: "PoolClient", report: BundleReport, site_map: dict[str, str]
 ) -> dict[str, str]:
     """Return the site here for each site of the bundle."""
-    sources = {each.site for each in report.versions}
+    sources = {record.site for record in report.versions}
     if unknown := sorted(set(site_map) - sources):
         raise ForbiddenError(
             f"the bundle has no models of site {unknown[0]!r}; it has some of "
             f"{', '.join(sorted(sources))}"
         )
     sites = {source: site_map.get(source, source) for source in sources}
-    missing = sorted(set(sites.values()) - {each.name for each in pool.sites.list()})
+    missing = sorted(set(sites.values()) - {site.name for site in pool.sites.list()})
     if missing:
         raise ForbiddenError(
             f"{pool.endpoint} has no site {', '.join(missing)}",

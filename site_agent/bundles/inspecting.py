@@ -21,13 +21,7 @@ Trust = Literal["", "trusted", "changed", "unknown"]
 
 @dataclass(frozen=True)
 class InspectedVersion:
-    """One version of a bundle, whose record, file and signature agree.
-
-    `key_id` and `origin` (``SITE@POOL``) say who signed it; they are empty where nobody did.
-    `trust` is ``trusted`` where this machine knows the key as one of the site that signed,
-    ``changed`` where it knows others of that site, ``unknown`` where it knows none. `parents` are
-    digests.
-    """
+    """One version of a bundle; its record, file and signature agree."""
 
     address: str
     site: str
@@ -38,9 +32,13 @@ class InspectedVersion:
     kind: str
     key_id: str
     origin: str
+    """Key and ``SITE@POOL`` of the signer; empty where nobody signed."""
     trust: Trust
+    """``trusted`` where this machine knows the key as one of the site that signed, ``changed``
+    where it knows others of that site, ``unknown`` where it knows none."""
     revoked_as: str
     parents: tuple[str, ...]
+    """Digests."""
     parents_here: int
     evaluations: int
 
@@ -49,7 +47,7 @@ class InspectedVersion:
 class BundleReport:
     """The content of a bundle; `identifier` is the SHA-256 of its manifest.
 
-    `versions` has parents before what was merged from them.
+    `versions` has parents before their children.
     """
 
     path: Path
@@ -122,7 +120,7 @@ def _check_recipe(bundle: Bundle, record: PortableVersion) -> None:
     made = recipe.output.digest if recipe.output is not None else None
     if made != record.digest:
         raise _wrong(bundle, record, f"its recipe makes {made}")
-    inputs = [each for each in recipe.input_digests if each != record.digest]
+    inputs = [digest for digest in recipe.input_digests if digest != record.digest]
     if inputs != record.parents:
         raise _wrong(bundle, record, "its parents are not the inputs of its recipe")
 

@@ -1,1 +1,1 @@
-"""Studies of models: what sub-models of several sites give, alone, merged and refined."""
+"""Studies of models: sub-models of several sites, alone, merged and refined."""

@@ -2,8 +2,8 @@
 
 How it works. `protocol` plans the steps (train, merge, contribute, score) of all rows of the table;
 `parts` divides the data; `steps` gives each step a digest and keeps the records of finished ones.
-`model_study` lists the others as jobs for `site_agent.runs.jobs`, whose workers do them by
-`step_jobs.run_job`. `outcome` then writes table, pictures and what is needed to repeat the study.
+`model_study` lists the others as jobs for the workers of `site_agent.runs.jobs`, which do them by
+`step_jobs.run_job`. `outcome` then writes table, pictures and a description to repeat the study by.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -42,7 +42,7 @@ def look_at_study(
     *,
     test_reading: ReadingOptions | None = None,
 ) -> tuple[StudyData, Protocol]:
-    """Return what a study would work on and do; nothing is written."""
+    """Return the data and the steps of a study; nothing is written."""
     place = StudyFolder(folder)
     rounded = {part: whole_pixels(dataset) for part, dataset in parts.items()}
     data = describe_parts(place.parts, name, rounded, test, test_reading)
@@ -67,7 +67,7 @@ def conduct_study(
 
     `folder`: Made where absent. A run that was interrupted goes on in it. `test_reading`: How the
     test data were read from their file, which steps read again. `repeat`: Words of the command that
-    repeats the study, for whoever reads its folder. `workers`, `redo`, `on_outcome`, `progress`:
+    repeats the study, for readers of its folder. `workers`, `redo`, `on_outcome`, `progress`:
     See `run_study`.
 
     Raises `InvalidInputError`, `BusyError`, `AnnotationFileError`: nothing can be begun. Steps that

@@ -22,10 +22,10 @@ from site_agent.studies.runs import Conduct, StudyResults, describe_persons, ope
 
 
 class DrawnSettings(Settings, error=InvalidInputError):
-    """The persons whose eyes are drawn, where no data are given."""
+    """The drawn persons, where no data are given."""
 
     drawn_persons: int = 15
-    """Persons whose eyes are drawn."""
+    """Number of drawn persons."""
     frames: int = 1000
     """Mean over the persons."""
     amount: float = 20.0
@@ -34,7 +34,7 @@ class DrawnSettings(Settings, error=InvalidInputError):
 
 @dataclass(frozen=True)
 class MethodRun:
-    """One method with one seed: what it trains on `train` is tested on the persons `test`."""
+    """One method with one seed, trained on the persons `train` and tested on `test`."""
 
     method: str
     seed: int
@@ -81,9 +81,9 @@ class StudyKind:
     prepare: Callable[[Any, GazeSamples], GazeSamples]
     """Takes the settings and the samples of a person; returns those that are used."""
     depends: Callable[[Any, Any], Mapping[str, Any]]
-    """Takes a run and the settings; returns what the result depends on besides run and persons."""
+    """Takes a run and the settings; returns further facts on which the result depends."""
     do: Callable[[StudyJob, Progress], dict[str, Any]]
-    """What a worker does."""
+    """The work of a worker."""
     report: Callable[
         [Path, Sequence[Any], Mapping[str, Any], Sequence[str]], tuple[list[Path], list[str]]
     ]
@@ -94,7 +94,7 @@ class StudyKind:
     both_eyes: bool = False
     """Whether both eyes of a frame are drawn."""
     check: Callable[[Sequence[Any], StudySamples, Any], None] = lambda *_: None
-    """Takes runs, samples and settings; refuses what cannot be begun."""
+    """Takes runs, samples and settings; refuses studies that cannot begin."""
 
     def runs(self, dataset: GazeDataset | None, settings: Any) -> Sequence[Any]:
         """Return the runs of a study; nothing is written."""
@@ -123,7 +123,9 @@ def conduct_study(
             )
         else:
             read = read_persons(dataset, reading)
-        samples = {name: kind.prepare(settings, own) for name, own in read.items()}
+        samples = {
+            name: kind.prepare(settings, samples_read) for name, samples_read in read.items()
+        }
         kind.check(tuple(runs.values()), samples, settings)
         persons = describe_persons(samples)
         study.describe(settings, {"persons": persons})
@@ -131,15 +133,15 @@ def conduct_study(
         write_samples(samples, file)
 
         def depends(run: Any) -> Mapping[str, Any]:
-            own = {name: persons[name] for name in (*run.train, *run.test)}
-            return {**kind.depends(run, settings), "persons": own}
+            involved = {name: persons[name] for name in (*run.train, *run.test)}
+            return {**kind.depends(run, settings), "persons": involved}
 
-        done = study.do(
+        results = study.do(
             runs, depends, kind.do, lambda run: StudyJob(run, file, settings, folder),
             progress=part_of(conduct.progress, _READING, 1),
         )  # fmt: skip
-        files, findings = kind.report(folder, [*runs.values()], done.results, conduct.repeat)
-    return replace(done, files=tuple(files), findings=tuple(findings))
+        files, findings = kind.report(folder, [*runs.values()], results.results, conduct.repeat)
+    return replace(results, files=tuple(files), findings=tuple(findings))
 
 
 def read_persons(dataset: GazeDataset, progress: Progress) -> StudySamples:

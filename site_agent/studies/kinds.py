@@ -1,4 +1,4 @@
-"""The kinds of studies on eyes: which runs, which samples, what a worker does, which tables."""
+"""The kinds of studies on eyes: their runs, samples, work and tables."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, replace
@@ -41,7 +41,7 @@ def _split_depends(run: Any, settings: Any) -> dict[str, Any]:
 
 
 def _require_sessions(runs: Sequence[Any], samples: StudySamples, settings: Any) -> None:
-    """Refuse persons who cannot be left out."""
+    """Refuse to leave out persons that are not in the data."""
     least = min(settings.shots)
     for name in dict.fromkeys(name for run in runs for name in run.test):
         held = held_out_sessions(samples[name], settings.test_share)
@@ -53,14 +53,14 @@ def _require_sessions(runs: Sequence[Any], samples: StudySamples, settings: Any)
             )
 
 
-def _of_both_eyes(_settings: Any, own: GazeSamples) -> GazeSamples:
-    return require_both_eyes(own, "the data")
+def _of_both_eyes(_settings: Any, samples: GazeSamples) -> GazeSamples:
+    return require_both_eyes(samples, "the data")
 
 
 GAZE = StudyKind(
     "gaze",
     gaze.plan_runs,
-    lambda settings, own: spread_over_sessions(own, settings.most_frames),
+    lambda settings, samples: spread_over_sessions(samples, settings.most_frames),
     _gaze_depends,
     gaze_run.do_run,
     gaze_report.write_report,
@@ -70,7 +70,7 @@ GAZE_TUNING = replace(GAZE, plan=gaze.plan_tuning, report=gaze_report.write_tuni
 SPLIT = StudyKind(
     "split",
     split.plan_runs,
-    lambda settings, own: spread_over_sessions(own, settings.images),
+    lambda settings, samples: spread_over_sessions(samples, settings.images),
     _split_depends,
     split_run.do_run,
     split.write_report,

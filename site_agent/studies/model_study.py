@@ -1,6 +1,6 @@
 """A study of models: the parts of a data set stand for sites, and every way to join their data.
 
-`run_study` does what is not done yet and leaves every model, its recipe and its scores in the
+`run_study` does the missing steps and leaves every model, its recipe and its scores in the
 study's folder; `site_agent.studies.outcome` makes the table of it.
 """
 
@@ -57,7 +57,7 @@ class StudyRun:
     settings: StudySettings
     protocol: Protocol
     outcomes: Mapping[str, StepOutcome]
-    """By key; what parts sent in refinement is not among them once it was combined."""
+    """By key; without contributions to refinement that were combined."""
     digests: Mapping[str, str]
     versions: Mapping[str, str]
     workers: int
@@ -76,12 +76,12 @@ def landmarks_of(data: StudyData, settings: StudySettings) -> tuple[str, ...]:
     """Return the names of the landmarks that the models place; none for detectors."""
     if settings.kind == "detectors":
         return ()
-    wanted = getattr(settings.training, "parts", ())
-    unknown = [name for name in wanted if name not in data.landmarks]
+    landmarks = getattr(settings.training, "parts", ())
+    unknown = [name for name in landmarks if name not in data.landmarks]
     if unknown or not data.landmarks:
         has = f"no landmarks named {', '.join(unknown[:6])}" if unknown else "no landmarks"
         raise InvalidInputError(f"the parts have {has}; a study of detectors needs none")
-    names = tuple(name for name in data.landmarks if not wanted or name in wanted)
+    names = tuple(name for name in data.landmarks if not landmarks or name in landmarks)
     lacking = sorted(set(names) - set(part_names(data.test.read())))
     if lacking:
         raise InvalidInputError(
@@ -114,7 +114,7 @@ def plan_study(data: StudyData, settings: StudySettings) -> Protocol:
 
 
 def study_versions() -> dict[str, str]:
-    """Return the versions of what takes part in making models."""
+    """Return the versions of the programs that make models."""
     import dlib
 
     return program_versions(dlib=dlib.__version__)
@@ -170,7 +170,7 @@ def run_study(
 
     _drop_used_up(folder, steps, schedule)
     with Workers(count, advice="run the study again with fewer workers") as pool:
-        found = do_jobs(
+        job_outcomes = do_jobs(
             schedule,
             pool,
             make_task,
@@ -180,16 +180,16 @@ def run_study(
             noun="steps",
             progress=progress,
         )
-    outcomes = {key: _step_outcome(steps, each) for key, each in found.items()}
+    outcomes = {key: _step_outcome(steps, outcome) for key, outcome in job_outcomes.items()}
     return StudyRun(folder, data, settings, protocol, outcomes, digests, versions, count)
 
 
-def _step_outcome(steps: Mapping[str, Step], found: JobOutcome) -> StepOutcome:
-    return StepOutcome(steps[found.key], found.state, found.reason, found.result)
+def _step_outcome(steps: Mapping[str, Step], outcome: JobOutcome) -> StepOutcome:
+    return StepOutcome(steps[outcome.key], outcome.state, outcome.reason, outcome.result)
 
 
 def _drop_used_up(folder: StudyFolder, steps: Mapping[str, Step], schedule: Schedule) -> None:
-    """Delete what parts sent in rounds that are combined: it is large, and can be made again."""
+    """Delete contributions to combined rounds: they are large, and can be made again."""
     for key, step in steps.items():
         if not isinstance(step, Contribute) or not schedule.is_used_up(key):
             continue
@@ -200,7 +200,7 @@ def _drop_used_up(folder: StudyFolder, steps: Mapping[str, Step], schedule: Sche
 def plan_jobs(steps: Sequence[Step], faces: Mapping[str, int]) -> list[Job]:
     """Return the steps of a study as jobs; `faces` by part.
 
-    What parts send in a round is deleted when it is combined, and is not wanted again.
+    A contribution is deleted once its round is combined, and never needed again.
     """
     return [
         Job(
@@ -215,7 +215,7 @@ def plan_jobs(steps: Sequence[Step], faces: Mapping[str, int]) -> list[Job]:
 
 
 def step_cost(step: Step, faces: Mapping[str, int]) -> float:
-    """Return about how long a step takes beside others, in faces trained on."""
+    """Return a rough relative duration of a step, in faces trained on."""
     count = float(sum(faces[part] for part in step.parts))
     if isinstance(step, Train):
         return count + 5
@@ -231,12 +231,12 @@ def refuse_other_study(folder: StudyFolder, data: StudyData, settings: StudySett
     file = folder.path / "study.json"
     try:
         content = json.loads(file.read_text(encoding="utf-8"))
-        found = (content["kind"], [part["digest"] for part in content["parts"]])
+        kind, digests = content["kind"], [part["digest"] for part in content["parts"]]
     except (OSError, ValueError, KeyError, TypeError):
         return
-    if found != (settings.kind, [part.digest for part in data.parts]):
+    if (kind, digests) != (settings.kind, [part.digest for part in data.parts]):
         raise InvalidInputError(
-            f"{folder.path} holds a study of {content['kind']} with {len(found[1])} other parts; "
+            f"{folder.path} holds a study of {kind} with {len(digests)} other parts; "
             "choose another folder with -o, or replace it with --redo"
         )
 
@@ -244,13 +244,13 @@ def refuse_other_study(folder: StudyFolder, data: StudyData, settings: StudySett
 def _worker_count(data: StudyData, settings: StudySettings, steps: Sequence[Step]) -> int:
     training = settings.training
     threads = training.threads
-    wanted = max(1, processor_count() // max(1, threads))
+    most = max(1, processor_count() // max(1, threads))
     trainings = [step for step in steps if isinstance(step, Train)]
-    return workers_that_fit(wanted, [_needed_bytes(data, step) for step in trainings])
+    return workers_that_fit(most, [_needed_bytes(data, step) for step in trainings])
 
 
 def _needed_bytes(data: StudyData, step: Train) -> int:
-    """Return what a training will take, 0 where it will be refused anyway."""
+    """Return the memory that a training needs, 0 where it will be refused anyway."""
     dataset = read_union(data.by_name[part] for part in step.parts)
     if isinstance(step.settings, ErtSettings):
         names = step.settings.parts or data.landmarks

@@ -154,7 +154,7 @@ def describe_study(
 
 
 def make_table(run: StudyRun) -> StudyTable:
-    """Gather what is known of every row."""
+    """Gather the results of every row."""
     lines = tuple(_line(run, row) for row in run.protocol.rows)
     table = StudyTable(run.settings.kind, run.data.name, lines, ())
     remarks = (_verdict(table), *_findings(table), *run.data.remarks, *_warnings(lines))
@@ -244,9 +244,9 @@ def _verdict(table: StudyTable) -> str:
     if best is None or not combined:
         return "No combined model can be compared with one of a single part: see the reasons below."
     choose = min if table.kind == "landmarks" else max
-    line = choose(combined, key=lambda each: each.value(metric))
+    line = choose(combined, key=lambda candidate: candidate.value(metric))
     change = table.against(line, best)
-    words = metric.replace("_", " ")
+    unit = metric.replace("_", " ")
     if line.value(metric) == best.value(metric):
         compared = "as large as"
     elif math.isnan(change):
@@ -254,7 +254,7 @@ def _verdict(table: StudyTable) -> str:
     else:
         compared = f"{abs(change):.1f} % {'larger' if change > 0 else 'smaller'} than"
     return (
-        f"The {words} of {line.row.name} is {_cell(line, metric)}, {compared} that of "
+        f"The {unit} of {line.row.name} is {_cell(line, metric)}, {compared} that of "
         f"{best.row.name}, the best model of one part ({_cell(best, metric)})."
     )
 
@@ -267,10 +267,12 @@ def _findings(table: StudyTable) -> Iterator[str]:
     for line in lines:
         if line is None or best is None:
             continue
-        words = [f"{table.against(line, best):+.1f} % against the best alone ({best.row.name})"]
+        findings = [f"{table.against(line, best):+.1f} % against the best alone ({best.row.name})"]
         if everything is not None:
-            words.append(f"{table.against(line, everything):+.1f} % against {everything.row.name}")
-        yield f"{line.row.name}: {metric} {', '.join(words)}"
+            findings.append(
+                f"{table.against(line, everything):+.1f} % against {everything.row.name}"
+            )
+        yield f"{line.row.name}: {metric} {', '.join(findings)}"
     in_order = table.find("merged")
     others = [line for line in table.lines if line.row.group == "order" and line.scores]
     if in_order is not None and others:
@@ -332,7 +334,7 @@ def _parts_table(run: StudyRun) -> tuple[Table, list[list[Any]]]:
 
 
 def _notes(run: StudyRun, table: StudyTable) -> str:
-    """Return what a reader of the table has to know."""
+    """Return the notes below the table."""
     method = "MWMA" if table.kind == "detectors" else "WBA (wba-final)"
     notes = (
         "P: trained on these parts as if they lay in one place. COM: merged from the models of "

@@ -1,4 +1,4 @@
-"""The parts of a study: a data set that is split, or several; written beside its results."""
+"""The parts of a study: a data set that is split, or several; kept with its results."""
 
 import hashlib
 import math

@@ -35,7 +35,7 @@ class CombinationSettings(Settings, error=InvalidInputError):
     unions: bool = True
     """Train on growing unions of parts, too (P1+P2, P1+P2+P3, ...), which takes longest."""
     orders: int = Field(default=2, ge=0, le=100)
-    """Merge all parts in so many other orders, drawn at random."""
+    """Number of further orders, drawn at random, in which all parts are merged."""
     weights: tuple[Annotated[float, Field(gt=0)], ...] = ()
     """Merge all parts with these weights, too, one a part; 1.5 for the first and 1 for the others
     when left out, as in the paper's example."""
@@ -263,8 +263,8 @@ def _other_orders(parts: tuple[str, ...], settings: StudySettings) -> Iterator[t
     """Yield different orders of the parts, none of them their own."""
     random = np.random.default_rng([settings.seed, len(parts)])
     seen = {parts}
-    wanted = min(settings.combination.orders, _possible_orders(len(parts)) - 1)
-    while len(seen) <= wanted:
+    count = min(settings.combination.orders, _possible_orders(len(parts)) - 1)
+    while len(seen) <= count:
         order = tuple(parts[place] for place in random.permutation(len(parts)))
         if order not in seen:
             seen.add(order)

@@ -1,12 +1,12 @@
-"""The folder of a study of networks, and its runs, of which none is done twice.
+"""The folder of a study of networks, and its runs; none is done twice.
 
-How it works. A study's own module lists its runs, each a frozen dataclass with a key, and says what
-the result of each depends on. `open_study` keeps other processes away from the folder; `Study.do`
+How it works. A study's own module lists its runs, each a frozen dataclass with a key, and the facts
+on which each result depends. `open_study` keeps other processes away from the folder; `Study.do`
 keeps the results that an earlier call left and does the other runs in worker processes
 (`site_agent.runs.jobs`); the study's report then writes tables and pictures::
 
     STUDY/study.json       settings, data, versions, how to repeat it
-    STUDY/runs/KEY.json    the result of each run, with the digest of what it depends on
+    STUDY/runs/KEY.json    the result of each run, with the digest of its dependencies
     STUDY/table.md, *.csv, *.png
     STUDY/.study/          samples for the workers, and the lock
 """
@@ -39,7 +39,7 @@ class Conduct:
     redo: bool = False
     """Repeat finished runs, too."""
     repeat: Sequence[str] = ()
-    """The words of the command, for whoever reads the folder."""
+    """The words of the command, for readers of the folder."""
     on_run: Callable[[str, float], None] = lambda _key, _took_s: None
     """Called with the key of each finished run and its duration in seconds."""
 
@@ -97,11 +97,11 @@ class Study:
         cost: Callable[[R], float] = lambda _run: 1.0,
         progress: Progress,
     ) -> StudyResults:
-        """Do the runs whose results are not there.
+        """Do the runs without results.
 
-        `runs`: By key. `depends`: Returns what the result of a run depends on besides the run, the
-        program and `schema`. `function`, `payload`: What a worker does, and with what; `payload` is
-        called when a run begins. `cost`: How long a run takes beside others.
+        `runs`: By key. `depends`: Returns the facts besides the run, the program and `schema` on
+        which a run's result depends. `function`, `payload`: A worker's function and its argument;
+        `payload` is called when a run begins. `cost`: The relative duration of a run.
         """
         facts = {key: asdict(run) for key, run in runs.items()}  # type: ignore[call-overload]
         shared = {"schema": self._schema, "versions": self.versions}
@@ -130,8 +130,10 @@ class Study:
             noun="runs",
             progress=progress,
         )
-        failed = {key: each.reason for key, each in outcomes.items() if each.state == "failed"}
-        results = {key: each.result for key, each in outcomes.items() if key not in failed}
+        failed = {
+            key: outcome.reason for key, outcome in outcomes.items() if outcome.state == "failed"
+        }
+        results = {key: outcome.result for key, outcome in outcomes.items() if key not in failed}
         return StudyResults(results, failed, len(kept))
 
 
@@ -161,5 +163,6 @@ def _schema_of(file: Path) -> Any:
 def describe_persons(samples: Mapping[str, GazeSamples]) -> dict[str, dict[str, Any]]:
     """Return the number of samples and the digest of each person's, by name."""
     return {
-        name: {"samples": len(own), "digest": person_digest(own)} for name, own in samples.items()
+        name: {"samples": len(person_samples), "digest": person_digest(person_samples)}
+        for name, person_samples in samples.items()
     }

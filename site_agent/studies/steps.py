@@ -1,4 +1,4 @@
-"""The steps that a study consists of, and what a step's result depends on.
+"""The steps of a study, and the dependencies of a step's result.
 
 A step's digest is made of its settings, of the digests of the steps and data sets that it takes,
 and of program versions. Equal digests mean equal results, so that a study which goes on after an
@@ -7,7 +7,7 @@ interruption, or after a setting was changed, repeats no more than it must. The 
     STUDY/models/KEY.dat          models with their recipes and training records
     STUDY/scores/KEY.json         scores
     STUDY/.study/steps/KEY.json   the record of a finished step, written after its files
-    STUDY/.study/contributions/   what parts sent in refinement, until it was combined
+    STUDY/.study/contributions/   contributions of parts to refinement, until combined
     STUDY/.study/work/            steps under way; emptied at every start
     STUDY/.study/lock
 """
@@ -41,7 +41,7 @@ class Train:
 
     verb: ClassVar[str] = "train"
     key: str
-    """What the result is called: the name of its file, without the ending."""
+    """The name of the result's file, without the ending."""
     parts: tuple[str, ...]
     settings: ErtSettings | HogSvmSettings
 
@@ -141,18 +141,18 @@ SCORE_PREFIX = "score "
 
 
 def title(step: Step) -> str:
-    """Return what a step does, for people ("train P1+P2")."""
+    """Return a step's title, for people ("train P1+P2")."""
     return f"{step.verb} {step.key.removeprefix(SCORE_PREFIX)}"
 
 
 def step_digests(
     steps: Sequence[Step], part_digests: Mapping[str, str], versions: Mapping[str, str]
 ) -> dict[str, str]:
-    """Return what decides whether a step's earlier result may be used, by its key.
+    """Return a digest of each step's dependencies, by key: an equal one allows an earlier result.
 
-    `steps`: every step after those whose results it takes. `part_digests`:
+    `steps`: every step after those that it builds on. `part_digests`:
     `site_agent.datasets.records.dataset_digest` of each part, and of the test data. `versions`: of
-    the programs whose results may differ.
+    the programs that affect results.
     """
     digests: dict[str, str] = {}
     for step in steps:
@@ -177,7 +177,7 @@ class StepRecord:
     digest: str
     """`site_agent.studies.steps.step_digests`."""
     files: tuple[FileState, ...]
-    """Its result first, then what lies beside it."""
+    """Its result first, then the files next to it."""
     took_s: float
     warnings: tuple[str, ...] = ()
     schema: str = field(default=SCHEMA)
@@ -200,7 +200,7 @@ class StudyFolder:
         self.work = self.hidden / "work"
 
     def prepare(self) -> None:
-        """Make the folders, and remove what an interrupted run left under way."""
+        """Make the folders, and remove the unfinished files of an interrupted run."""
         with writing_to(self.path):
             shutil.rmtree(self.work, ignore_errors=True)
             for name in ("models", "scores", "parts"):
@@ -221,7 +221,7 @@ class StudyFolder:
         return self.place_of(step) / result_name(step)
 
     def finished(self, step: Step, digest: str) -> StepRecord | None:
-        """Return the record of a step whose result is there and is what is wanted now."""
+        """Return the record of a step with an up-to-date result; None without one."""
         record = self._read(self._record_file(step.key))
         if record is None or record.digest != digest:
             return None
@@ -231,14 +231,14 @@ class StudyFolder:
     def adopt(
         self, step: Step, digest: str, made: Path, took_s: float, warnings: Sequence[str]
     ) -> StepRecord:
-        """Move what a step made to where it belongs, and then write its record.
+        """Move a step's files into the study, and then write its record.
 
         `made`: folder with the step's files; is gone afterwards.
 
         Raises `OSError`: something cannot be written.
         """
         place, name = self.place_of(step), result_name(step)
-        # Whoever is killed from here on has lost this step, and nothing else.
+        # If killed from here on, only this step is lost.
         self._record_file(step.key).unlink(missing_ok=True)
         names = sorted((path.name for path in made.iterdir()), key=lambda other: other != name)
         for other in names:
@@ -260,12 +260,12 @@ class StudyFolder:
     def leftovers(self, steps: Sequence[Step]) -> list[str]:
         """Return the files of earlier runs' steps that belong to none of these steps."""
         keys = {step.key for step in steps}
-        found = []
+        files = []
         for file in sorted((self.hidden / "steps").glob("*.json")):
             record = self._read(file)
             if record is not None and record.key not in keys:
-                found.append(record.result.name)
-        return found
+                files.append(record.result.name)
+        return files
 
     def _record_file(self, key: str) -> Path:
         return self.hidden / "steps" / f"{key.replace(' ', '-')}.json"

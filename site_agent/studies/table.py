@@ -54,7 +54,7 @@ class StudyTable:
     name: str
     lines: tuple[TableLine, ...]
     remarks: tuple[str, ...]
-    """What the numbers say, and what to keep in mind about them."""
+    """The findings, and caveats about them."""
 
     @property
     def headline(self) -> tuple[str, ...]:
@@ -63,8 +63,8 @@ class StudyTable:
     @property
     def metrics(self) -> list[str]:
         """All metrics that a line has a score by."""
-        found = [line.scores.metrics for line in self.lines if line.scores]
-        return list(dict.fromkeys(name for metrics in found for name in metrics))
+        tables = [line.scores.metrics for line in self.lines if line.scores]
+        return list(dict.fromkeys(name for metrics in tables for name in metrics))
 
     def best_alone(self) -> TableLine | None:
         """Return the best model of one part, None where none was scored."""
@@ -75,12 +75,12 @@ class StudyTable:
 
     def find(self, group: str, *, thinned: bool = False) -> TableLine | None:
         """Return the last scored line of a group, thinned models apart."""
-        found = [
+        lines = [
             line
             for line in self.lines
             if line.row.group == group and line.scores and ("thinned" in line.row.name) is thinned
         ]
-        return found[-1] if found else None
+        return lines[-1] if lines else None
 
     def against(self, line: TableLine, other: TableLine | None) -> float:
         """Return how much larger the first score of a line is than another's, in per cent."""
@@ -111,7 +111,7 @@ def write_scores(scores: Scores, path: Path) -> None:
 
 
 def read_scores(path: Path) -> Scores:
-    """Read what `write_scores` wrote.
+    """Read the file of `write_scores`.
 
     Of landmark models the error of each face is there, not that of each of its landmarks.
     """

@@ -1,4 +1,4 @@
-"""The privacy receipt: what a site measures of the leakage of something that it sends.
+"""The privacy receipt: a site's measurements of the leakage from an artifact that it sends.
 
-One attack a line, the worst first, each beside chance and beside a control that was made to leak.
+One attack a line, the worst first, each with chance and with a control that was made to leak.
 """

@@ -24,7 +24,7 @@ _NORMAL_95 = 1.959964
 
 def membership(  # noqa: PLR0917 - found and control belong side by side
     name: str,
-    found: MemberScores,
+    attack: MemberScores,
     control: MemberScores,
     seed: int,
     note: str = "",
@@ -36,7 +36,7 @@ def membership(  # noqa: PLR0917 - found and control belong side by side
     return AttackFinding(
         name=name,
         measure="AUC",
-        found=auc_of(found, seed),
+        found=auc_of(attack, seed),
         chance=chance,
         control=auc_of(control, seed),
         note=note,
@@ -44,15 +44,15 @@ def membership(  # noqa: PLR0917 - found and control belong side by side
     )
 
 
-def auc_of(found: MemberScores, seed: int) -> Score:
+def auc_of(scores: MemberScores, seed: int) -> Score:
     """Return the area under the ROC curve with its 95 % interval.
 
-    Drawing whole persons anew says nothing where few samples are separated perfectly; the
-    interval is at least that of a share of so many (Wilson).
+    Resampling whole persons says nothing where few samples are separated perfectly; the interval is
+    at least as wide as Wilson's for a share of that number of samples.
     """
-    member = found.is_member
+    member = scores.is_member
     auc = separation(
-        found.scores, member, groups=found.persons, resamples=RESAMPLES, seed=seed
+        scores.scores, member, groups=scores.persons, resamples=RESAMPLES, seed=seed
     )  # fmt: skip
     fewest = min(int(member.sum()), int((~member).sum()))
     least = share_of(auc.auc * fewest, fewest)
@@ -96,8 +96,8 @@ def mean_over_persons(
         return {"value": measure(times[group].astype(np.float64))}
 
     count = int(group.max()) + 1
-    found = bootstrap_intervals(drawn, count, resamples=RESAMPLES, seed=seed)
-    return score_of(measure(np.ones(len(persons))), found.get("value"))
+    intervals = bootstrap_intervals(drawn, count, resamples=RESAMPLES, seed=seed)
+    return score_of(measure(np.ones(len(persons))), intervals.get("value"))
 
 
 def read_sent(path: Path, read: Callable[[Path], Sent]) -> Sent:
@@ -115,7 +115,7 @@ def read_sent(path: Path, read: Callable[[Path], Sent]) -> Sent:
 
 
 def require_held_out(
-    own: Collection[str], others: Collection[str], marks: Mapping[str, Collection[str]]
+    members: Collection[str], others: Collection[str], marks: Mapping[str, Collection[str]]
 ) -> None:
     """Refuse held-out data that show persons of the site.
 
@@ -126,7 +126,7 @@ def require_held_out(
     out.
     """
     hint = "hold out persons, not only other pictures of the same persons"
-    if both := sorted(set(own) & set(others)):
+    if both := sorted(set(members) & set(others)):
         names = ", ".join(both[:5])
         raise InvalidInputError(
             f"{len(both)} persons are in --data and in --holdout: {names}", hint=hint
@@ -190,7 +190,7 @@ def _media_type(picture: bytes) -> str:
 
 
 def _bar(finding: AttackFinding) -> dict[str, str] | None:
-    """Return the places in pixels of what was found, beside chance and control."""
+    """Return the positions in pixels of result, chance and control."""
     if finding.chance is None or finding.control is None:
         return None
     low, high = _ends(finding.found)

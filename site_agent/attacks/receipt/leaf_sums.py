@@ -1,8 +1,8 @@
 """Attacks on the leaf sums that a site contributes to the refinement of a landmark model.
 
-The strongest is by a *camera*: whoever chooses the base of a refinement can make each tree compare
-one pixel with one outside the picture. The leaf that a face reaches then says how bright that pixel
-is, so that the sums of leaves with a single sample are a photograph.
+The strongest is by a *camera*: the author of a refinement's base can make each tree compare one
+pixel with one outside the picture. The leaf that a face reaches then says how bright that pixel is,
+so that the sums of leaves with a single sample are a photograph.
 """
 
 from collections.abc import Iterator
@@ -66,10 +66,10 @@ def attack_leaf_sums(
         note=f"the site sends leaves of at least {rules.min_faces} faces, with {rules.starts} "
         "starts a face",
     )
-    shapes = sides.own.shapes(names), sides.others.shapes(names)
-    persons = np.concatenate([sides.own.persons, sides.others.persons])
-    is_own = np.arange(len(persons)) < len(sides.own)
-    found = _recover(sent, refitting.thin_base(base, rules.thin), np.concatenate(shapes))
+    shapes = sides.members.shapes(names), sides.others.shapes(names)
+    persons = np.concatenate([sides.members.persons, sides.others.persons])
+    is_own = np.arange(len(persons)) < len(sides.members)
+    recovered = _recover(sent, refitting.thin_base(base, rules.thin), np.concatenate(shapes))
     camera = build_camera(base.initial_shape, _OUTSIDE)
     shown = refitting.contribute(
         camera, _load(sides, base, most=None), _on_camera(unguarded), threads=1
@@ -78,8 +78,8 @@ def attack_leaf_sums(
     yield AttackFinding(
         name="landmarks recovered from residuals",
         measure="how much nearer the nearest guess is than the mean shape, 0 to 1",
-        found=_gain(found, persons, is_own, seed),
-        chance=found.gain((~is_own).astype(np.float64)),
+        found=_gain(recovered, persons, is_own, seed),
+        chance=recovered.gain((~is_own).astype(np.float64)),
         control=_gain(control, persons, is_own, seed),
         note="chance is the same guesses on held-out persons, the control a base built for the "
         "purpose without limits on faces",
@@ -87,7 +87,7 @@ def attack_leaf_sums(
     )
     yield membership(
         "membership of faces: recovered landmarks",
-        MemberScores(-found.nearest, is_own, persons),
+        MemberScores(-recovered.nearest, is_own, persons),
         MemberScores(-control.nearest, is_own, persons),
         seed,
     )
@@ -104,8 +104,8 @@ def _few(sent: LeafContribution) -> Score:
 def _recover(sent: LeafContribution, forest: ShapePredictor, shapes: Float64) -> _Recovered:
     """Guess landmarks from the leaves of the first level that the fewest samples reach.
 
-    The residual of a leaf is what is left after the level; the guess adds how far the level moves
-    all samples on the mean.
+    The residual of a leaf is the rest after the level; the guess adds how far the level moves all
+    samples on the mean.
     """
     level = next(forest.levels())
     counts = sent.counts[: len(level.leaves)].astype(np.float64)
@@ -126,10 +126,10 @@ def _recover(sent: LeafContribution, forest: ShapePredictor, shapes: Float64) ->
 
 
 def _gain(
-    found: _Recovered, persons: NDArray[np.str_], is_own: NDArray[np.bool_], seed: int
+    recovered: _Recovered, persons: NDArray[np.str_], is_own: NDArray[np.bool_], seed: int
 ) -> Score:
-    own = _Recovered(found.nearest[is_own], found.mean_shape[is_own])
-    return mean_over_persons(own.gain, persons[is_own], seed)
+    of_members = _Recovered(recovered.nearest[is_own], recovered.mean_shape[is_own])
+    return mean_over_persons(of_members.gain, persons[is_own], seed)
 
 
 def _on_camera(settings: refitting.RefitSettings) -> refitting.RefitSettings:
@@ -169,8 +169,8 @@ def _is_seen(face: Float64, pictures: Float64) -> bool:
 
 
 def _load(sides: FaceSides, base: ShapePredictor, *, most: int | None) -> refitting.SiteFaces:
-    own = sides.own if most is None else sides.own.first(most)
-    return load_site(own.dataset, base.part_count, initial_shape=base.initial_shape).faces
+    faces = sides.members if most is None else sides.members.first(most)
+    return load_site(faces.dataset, base.part_count, initial_shape=base.initial_shape).faces
 
 
 # The camera: its base, and the pictures that its leaf sums give.
@@ -219,10 +219,10 @@ def develop(contribution: LeafContribution) -> tuple[Float64, Float64]:
     pictures = np.empty((0, SIZE**2))
     for pixel in range(SIZE**2):
         for leaf in np.flatnonzero(counts[pixel] == 1):
-            found = residuals[pixel, leaf]
-            apart = np.linalg.norm(known - found, axis=1) / np.linalg.norm(found)
+            residual = residuals[pixel, leaf]
+            apart = np.linalg.norm(known - residual, axis=1) / np.linalg.norm(residual)
             if apart.min(initial=1) > 0.2:
-                known = np.concatenate([known, [found]])
+                known = np.concatenate([known, [residual]])
                 pictures = np.concatenate([pictures, np.full((1, SIZE**2), np.nan)])
                 apart = np.append(apart, 0)
             pictures[apart.argmin(), pixel] = 256 - BIN * (leaf + 0.5)

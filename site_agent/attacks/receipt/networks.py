@@ -34,7 +34,7 @@ MOST_SAMPLES = 1500
 """Of each side; more make intervals little narrower."""
 _CONTROL_SAMPLES, _REFERENCES, _MOST_CANDIDATES, _CANDIDATE_SAMPLES = 24, 4, 24, 60
 _FEWEST_SHADOWS = 8
-"""Public persons whose pictures teach the attacker; with 4, even the control is not found."""
+"""Public persons that teach the attacker; with 4, even the control is not found."""
 _CANDIDATES = (
     "candidates are all persons; the attacker has pictures of each; the control is an update of "
     "one person"
@@ -47,8 +47,8 @@ _MEMORISED = "the control is a network that has learnt samples with random label
 _LOSS_ATTACKS = {"loss now", "change"}
 _GRADIENT_ATTACKS = {
     "gradient alignment": "the control is an update of one step on 2 samples",
-    "gradient regression": "by whoever has all pictures of both sides; of a sum, somebody who has "
-    "those of the other sites, too, does better; control as of alignment",
+    "gradient regression": "needs all pictures of both sides; of a sum, an attacker with those of "
+    "the other sites, too, does better; control as of alignment",
 }
 
 
@@ -58,12 +58,12 @@ Changes = Mapping[str, NDArray[np.generic]]
 
 @dataclass(frozen=True, eq=False)
 class GazeSides:
-    """Whose pictures trained, and whose did not."""
+    """Samples of the members, which trained, and of others."""
 
-    own: GazeSamples
+    members: GazeSamples
     others: GazeSamples
     public: GazeSamples | None = None
-    """What the attacker has besides, of other persons again."""
+    """Additional pictures of the attacker, of persons on neither side."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,43 +78,43 @@ class _Attacker:
     def memberships(self, network: StateDict, candidates: Candidates) -> dict[str, MemberScores]:
         """Return the scores of samples by each attack on membership."""
         networks, shadow = self._references
-        references = np.array([candidates.losses.of(each) for each in networks])
+        references = np.array([candidates.losses.of(reference) for reference in networks])
         leak = leaks.leak_of_network(self.base, network)
         return probe_membership(leak, candidates, shadow=shadow, references=references)
 
     def chances(self, candidates: Candidates) -> dict[str, float]:
         """Return the AUC of each attack in updates that have seen no picture of the site.
 
-        Each is trained with half of the held-out persons; the others are to the site's samples
-        what non-members are to members. Below 0.5 counts as 0.5.
+        Each is trained with half of the held-out persons; the site's samples and the other half
+        then are equally unknown to it. Below 0.5 counts as 0.5.
         """
-        own, others = self.sides.own, self.sides.others
+        members, others = self.sides.members, self.sides.others
         names, rng = np.unique(others.person), np.random.default_rng(self.seed)
-        found: dict[str, list[float]] = {}
+        aucs: dict[str, list[float]] = {}
         for number in range(_NULLS):
             inside = np.isin(others.person, rng.permutation(names)[: len(names) // 2])
-            unseen = candidates.choose(np.append(np.ones(len(own), dtype=bool), ~inside))
+            unseen = candidates.choose(np.append(np.ones(len(members), dtype=bool), ~inside))
             network = self.train(others[inside], f"unrelated {number}")
             for name, scores in self.memberships(network, unseen).items():
                 auc = separation(scores.scores, scores.is_member, resamples=0).auc
-                found.setdefault(name, []).append(auc)
-        return {name: max(0.5, float(np.mean(values))) for name, values in found.items()}
+                aucs.setdefault(name, []).append(auc)
+        return {name: max(0.5, float(np.mean(values))) for name, values in aucs.items()}
 
     def train(self, samples: GazeSamples, name: str) -> StateDict:
         return _train(self.base, samples, self.training, name)
 
     def candidates(self, network: StateDict) -> dict[str, tuple[MemberScores, MemberScores]]:
-        """Score persons by each attack that looks for whose pictures trained.
+        """Score persons by each attack on the identity of the members.
 
         Returns
         -------
         dict of str to (found, control)
             The control is the update of one person's pictures.
         """
-        own, others = self.sides.own, self.sides.others
-        own_names = np.unique(own.person)[: _MOST_CANDIDATES // 2]
+        members, others = self.sides.members, self.sides.others
+        own_names = np.unique(members.person)[: _MOST_CANDIDATES // 2]
         names = np.concatenate([own_names, np.unique(others.person)[: _MOST_CANDIDATES // 2]])
-        pictures = _by_person(join_samples([own, others]), names)
+        pictures = _by_person(join_samples([members, others]), names)
         made = [self.train(mine, f"as {name}") for name, mine in zip(names, pictures, strict=True)]
         one = self.train(pictures[0], "control of one person")
         seen = [network, one]
@@ -125,16 +125,16 @@ class _Attacker:
         is_own = np.arange(len(names)) < len(own_names)
         return {
             attack: (
-                MemberScores(found[0], is_own, names),
-                MemberScores(found[1], names == names[0], names),
+                MemberScores(rows[0], is_own, names),
+                MemberScores(rows[1], names == names[0], names),
             )
-            for attack, found in scores.items()
+            for attack, rows in scores.items()
         }
 
     def _likenesses(
         self, seen: Sequence[StateDict], gallery: list[GazeSamples], public: GazeSamples
     ) -> leaks.Float64:
-        """Return how alike pictures made of networks are to persons: (networks, persons)."""
+        """Return the similarity of networks' pictures to persons: (networks, persons)."""
         names = np.unique(public.person)[:_MOST_CANDIDATES]
         known = _by_person(public, names)
         shadow = {
@@ -194,7 +194,7 @@ def attack_update(
         )
     network = _apply_sent(base, sent)
     public = None if sides.public is None else _thin(sides.public, MOST_SAMPLES)
-    sides = GazeSides(_thin(sides.own, MOST_SAMPLES), _thin(sides.others, MOST_SAMPLES), public)
+    sides = GazeSides(_thin(sides.members, MOST_SAMPLES), _thin(sides.others, MOST_SAMPLES), public)
     # The attacker trains without noise, and what he makes is no release of the site.
     training = training_of(sent).model_copy(update={"dp_epsilon": None})
     attacker = _Attacker(base, sides, training, seed)
@@ -209,20 +209,20 @@ def attack_update(
 
 def _attack_membership(attacker: _Attacker, network: StateDict) -> Iterator[AttackFinding]:
     base, sides, seed = attacker.base, attacker.sides, attacker.seed
-    candidates = Candidates.of(sides.own, sides.others)
-    found = attacker.memberships(network, candidates)
-    memorised, others = (_label_at_random(_thin(each, _CONTROL_SAMPLES), seed) for each in
-                         (sides.own, sides.others))  # fmt: skip
+    candidates = Candidates.of(sides.members, sides.others)
+    attacks = attacker.memberships(network, candidates)
+    memorised, others = (_label_at_random(_thin(samples, _CONTROL_SAMPLES), seed) for samples in
+                         (sides.members, sides.others))  # fmt: skip
     leaky = _train(base, memorised, _OVERFITTING, "control", guarded=False)
     controls = attacker.memberships(leaky, Candidates.of(memorised, others))
-    few = _thin(sides.own, _FEW_SAMPLES)
+    few = _thin(sides.members, _FEW_SAMPLES)
     stepped = _train(base, few, _ONE_STEP, "control of one step", guarded=False)
     one_step = probe_membership(
         leaks.leak_of_network(base, stepped), Candidates.of(few, sides.others)
     )
     controls |= {name: one_step[name] for name in _GRADIENT_ATTACKS}
     chances = attacker.chances(candidates)
-    for name, scores in found.items():
+    for name, scores in attacks.items():
         if name == "loss at base":
             yield AttackFinding(
                 name="the two sides at the base (no attack)", measure="AUC",
@@ -248,19 +248,19 @@ def _label_at_random(samples: GazeSamples, seed: int) -> GazeSamples:
 def _attack_by_shadows(attacker: _Attacker, network: StateDict, shadows: int) -> AttackFinding:
     base, sides, seed = attacker.base, attacker.sides, attacker.seed
     leak = leaks.leak_of_network(base, network)
-    found = probe_by_shadows(
-        leak, sides.own, sides.others, attacker.train, count=shadows, seed=seed
+    attack = probe_by_shadows(
+        leak, sides.members, sides.others, attacker.train, count=shadows, seed=seed
     )
 
     def overfit(samples: GazeSamples, name: str) -> StateDict:
         return _train(base, samples, _OVERFITTING, name, guarded=False)
 
-    memorised = _thin(sides.own, _DECODED_SAMPLES * 4)
+    memorised = _thin(sides.members, _DECODED_SAMPLES * 4)
     leaky = leaks.leak_of_network(base, overfit(memorised, "control"))
     others = _thin(sides.others, len(memorised))
     control = probe_by_shadows(leaky, memorised, others, overfit, count=shadows, seed=seed)
     return membership(
-        "membership: LiRA", found, control, seed,
+        "membership: LiRA", attack, control, seed,
         f"likelihood ratios from {shadows} shadow networks, half of them with each sample",
     )  # fmt: skip
 
@@ -272,31 +272,34 @@ def _read_pictures(attacker: _Attacker, changes: Changes) -> Iterator[AttackFind
     camera_base = gradients.build_imprint(base, public, attacker.seed)
     if camera_base is None:
         return
-    few = _thin(sides.own, _DECODED_SAMPLES)
-    shown = gradients.read_inputs(base, changes, sides.own)
-    made = gradients.decode_pictures(base, shown, sides.own).values()
-    words = "no picture was read"
+    few = _thin(sides.members, _DECODED_SAMPLES)
+    shown = gradients.read_inputs(base, changes, sides.members)
+    made = gradients.decode_pictures(base, shown, sides.members).values()
+    clarity = "no picture was read"
     if made:
-        words = (
+        clarity = (
             f"the {len(made)} clearest of {len(shown)} pictures have {min(made):.0f} to "
             f"{max(made):.0f} dB"
         )
-    audit = "; ".join(audit_base(base, sides.own)) or "the audit of bases objects to nothing"
+    audit = "; ".join(audit_base(base, sides.members)) or "the audit of bases objects to nothing"
     for camera, control_base, name, note in (
-        (False, base, "one-step inversion: rows of the update", words),
-        (True, camera_base, "imprint: the base as a camera", f"{words}; {audit}"[:600]),
+        (False, base, "one-step inversion: rows of the update", clarity),
+        (True, camera_base, "imprint: the base as a camera", f"{clarity}; {audit}"[:600]),
     ):
         leaky = _train(control_base, few, _ONE_STEP, "control of one step", guarded=False)
         leaked = {
             entry: np.subtract(leaky.tensors[entry], control_base.tensors[entry])
             for entry in base.infos
         }
-        found = shown if camera else gradients.read_inputs(base, changes, sides.own, camera=False)
+        readings = (
+            shown if camera else gradients.read_inputs(base, changes, sides.members, camera=False)
+        )
         control = gradients.read_inputs(control_base, leaked, few, camera=camera)
         chance = gradients.read_inputs(base, changes, sides.others, camera=camera)
         yield AttackFinding(
             name=name, measure="share of the training pictures",
-            found=share_of(len(found), len(sides.own)), chance=len(chance) / len(sides.others),
+            found=share_of(len(readings), len(sides.members)),
+            chance=len(chance) / len(sides.others),
             control=share_of(len(control), len(few)),
             note=note, reveals="pictures",
         )  # fmt: skip
@@ -310,11 +313,13 @@ def attack_roster(
     `contributions`: Those of all sites, known in a trial only. `artifact_samples`: Of the sum.
     """
     sent = [read_network_contribution(path) for path in contributions]
-    stated = sum(each.samples for each in sent)
+    stated = sum(contribution.samples for contribution in sent)
     alone = filled = 0
     for name, info in base.infos.items():
         if info.dtype.startswith("F"):
-            sites = np.count_nonzero([_change(each, base, name) != 0 for each in sent], axis=0)
+            sites = np.count_nonzero(
+                [_change(contribution, base, name) != 0 for contribution in sent], axis=0
+            )
             alone += int(np.count_nonzero(sites == 1))
             filled += int(np.count_nonzero(sites))
     yield AttackFinding(

@@ -1,10 +1,10 @@
 """One probe: from an artifact and two groups of persons to a receipt.
 
 The persons of ``--data`` trained the artifact, those of ``--holdout`` did not; `findings` refuses
-groups that share a person or a picture, because attacks would then seem to fail. What is attacked
-decides the attacks: `sub_models`, `leaf_sums` or `networks`, each a generator of findings beside
-chance and beside a control that was made to leak. The receipt gathers them with what left the
-site, the assumed attacker and the compute; its verdict is that of the worst attack
+groups that share a person or a picture, because attacks would then seem to fail. The kind of
+artifact decides the attacks: `sub_models`, `leaf_sums` or `networks`, each a generator of findings
+with chance and a control that was made to leak. The receipt gathers them with a description of the
+artifact, the assumed attacker and the compute; its verdict is that of the worst attack
 (`pool_server.wire.cards`). `findings.receipt_page` makes a page of it, and ``poolctl upload
 --receipt`` sends it along.
 """
@@ -46,11 +46,12 @@ WHAT_LEFT: Mapping[ReceiptMode, str] = {
     "smashed-data": "What the first stages of a network make of each image, once for each pass.",
 }
 ATTACKERS: Mapping[ReceiptMode, str] = {
-    "sub-model": "Whoever may download the model, with pictures of the persons in question.",
-    "leaf-sums": "The pool or whoever reads the contribution, with the base; for the camera base, "
-    "whoever chose the base.",
-    "update": "The pool or whoever reads the contribution, with the base, pictures of the persons "
-    "in question, and public persons if --reference names them.",
+    "sub-model": "Anybody with the right to download the model, with pictures of the persons in "
+    "question.",
+    "leaf-sums": "The pool or another reader of the contribution, with the base; for the camera "
+    "base, the author of the base.",
+    "update": "The pool or another reader of the contribution, with the base, pictures of the "
+    "persons in question, and public persons if --reference names them.",
     "secure-sum": "Any party of the round, with the base and pictures of the persons in question.",
     "smashed-data": "The main server of a split training, with pictures of other persons; attacker "
     "C also has the client part, and so needs the part aggregator.",
@@ -79,11 +80,11 @@ def probe_faces(
     Raises `InvalidInputError`: a person or picture is on both sides, or artifact, base and faces do
     not fit each other. `FormatError`: a file is something else.
     """
-    own, others = sides.own.dataset, sides.others.dataset
+    members, others = sides.members.dataset, sides.others.dataset
     require_held_out(
-        set(sides.own.persons),
+        set(sides.members.persons),
         set(sides.others.persons),
-        {"own": image_marks(own), "others": image_marks(others)},
+        {"own": image_marks(members), "others": image_marks(others)},
     )
     started = time.monotonic()
     pictures: Mapping[str, bytes] = {}
@@ -94,7 +95,7 @@ def probe_faces(
             raise InvalidInputError("leaf sums are attacked with their base: --base FILE")
         findings = attack_leaf_sums(artifact, read_base(base), sides, seed)
     attacks = _gather(findings, progress)
-    persons = sides.own.persons, sides.others.persons
+    persons = sides.members.persons, sides.others.persons
     return ProbedReceipt(
         make_receipt(artifact, mode, attacks, persons, seed=seed, started=started), pictures
     )
@@ -127,7 +128,7 @@ def probe_gaze(
     if contributions:
         samples = read_network_contribution(artifact).samples
         attacks += attack_roster(contributions, network, samples)
-    persons = sides.own.person, sides.others.person
+    persons = sides.members.person, sides.others.person
     receipt = make_receipt(artifact, mode, attacks, persons, seed=seed, started=started)
     training = training_of(read_network_contribution(artifact))
     if training.dp_epsilon is not None:
@@ -138,15 +139,15 @@ def probe_gaze(
 
 
 def require_persons_apart(sides: GazeSides) -> None:
-    def marks(own: GazeSamples, others: GazeSamples) -> dict[str, Sequence[str]]:
-        return {"own": sample_marks(own), "others": sample_marks(others)}
+    def marks(members: GazeSamples, others: GazeSamples) -> dict[str, Sequence[str]]:
+        return {"own": sample_marks(members), "others": sample_marks(others)}
 
-    own, others = set(sides.own.person), set(sides.others.person)
-    require_held_out(own, others, marks(sides.own, sides.others))
+    members, others = set(sides.members.person), set(sides.others.person)
+    require_held_out(members, others, marks(sides.members, sides.others))
     if sides.public is None:
         return
     public = set(sides.public.person)
-    if both := sorted(public & (own | others)):
+    if both := sorted(public & (members | others)):
         raise InvalidInputError(
             f"{len(both)} persons of --reference are in --data or --holdout: {', '.join(both[:5])}"
         )
@@ -173,7 +174,7 @@ def make_receipt(
     started: float,
 ) -> PrivacyReceipt:
     """Return the receipt of attacks; `persons`: of each sample of the site, and of the others."""
-    own, others = persons
+    members, others = persons
     compute = f"{os.cpu_count()} cores ({platform.machine()}), poolctl {version('poolctl')}"
     return PrivacyReceipt(
         mode=mode,
@@ -184,8 +185,8 @@ def make_receipt(
         seed=seed,
         seconds=round(time.monotonic() - started, 1),
         compute=compute,
-        persons=len(set(own)),
-        samples=len(own),
+        persons=len(set(members)),
+        samples=len(members),
         held_out_persons=len(set(others)),
         held_out_samples=len(others),
     )

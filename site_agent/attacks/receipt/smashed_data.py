@@ -37,34 +37,34 @@ def probe_smashed_data(
     started, network = time.monotonic(), read_network(path)
     module = to_module(network, str(path))
     cut = find_cut(network.metadata["architecture"], cut_name)
-    victims, shadow = sides.own, sides.others
-    found = smashed.attack_smashed_data(
+    victims, shadow = sides.members, sides.others
+    attacked = smashed.attack_smashed_data(
         split_network(network, cut).client, cut, shadow, victims, noise, settings=settings,
         estimate=lambda pictures, head: predict_gaze(module, pictures, head),
     )  # fmt: skip
     control = smashed.attack_pictures(shadow, victims, settings)
     receipt = make_receipt(
-        path, "smashed-data", list(_findings(found, control, victims, settings.seed)),
+        path, "smashed-data", list(_findings(attacked, control, victims, settings.seed)),
         (victims.person, shadow.person), seed=settings.seed, started=started,
     )  # fmt: skip
     receipt.protection = f"{noise.words(settings.releases).capitalize()}."
     caption = "The eyes; what attackers A, B and C made of them; the mean eye of other persons"
-    return ProbedReceipt(receipt, {caption: smashed.sheet_of(found)})
+    return ProbedReceipt(receipt, {caption: smashed.sheet_of(attacked)})
 
 
 def _findings(
-    found: smashed.AttackedPart, control: smashed.AttackedPart, victims: GazeSamples, seed: int
+    attacked: smashed.AttackedPart, control: smashed.AttackedPart, victims: GazeSamples, seed: int
 ) -> Iterator[AttackFinding]:
     for attacker in smashed.ATTACKERS:
-        own, best = found.results[attacker], control.results[attacker]
+        inversion, best = attacked.results[attacker], control.results[attacker]
         yield AttackFinding(
             name=f"attacker {attacker}: gain over the mean eye",
-            measure="1 less the squared error beside that of the mean eye of other persons",
-            found=mean_over_persons(own.gain_of, victims.person, seed),
+            measure="1 minus the squared error over that of the mean eye of other persons",
+            found=mean_over_persons(inversion.gain_of, victims.person, seed),
             chance=0.0,
             control=mean_over_persons(best.gain_of, victims.person, seed),
-            note=f"structural similarity {own.ssim:.2f}; the network is {own.gaze_error_deg:.1f} "
-            "degrees off on these pictures",
+            note=f"structural similarity {inversion.ssim:.2f}; the network is "
+            f"{inversion.gaze_error_deg:.1f} degrees off on these pictures",
             reveals="pictures",
         )
         if len(set(victims.person)) > 1:
@@ -72,8 +72,8 @@ def _findings(
             yield AttackFinding(
                 name=f"attacker {attacker}: persons found",
                 measure="share of the persons that their pictures are nearest to",
-                found=share_of(own.persons_found * count, count),
-                chance=own.chance,
+                found=share_of(inversion.persons_found * count, count),
+                chance=inversion.chance,
                 control=share_of(best.persons_found * count, count),
                 reveals="persons",
             )

@@ -1,4 +1,4 @@
-"""Attacks on sub-models, detectors and landmark models, with faces whose persons are known."""
+"""Attacks on sub-models, detectors and landmark models, with faces of known persons."""
 
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -29,7 +29,7 @@ GroupOf = Callable[[records.AnnotatedImage], str]
 
 @dataclass(frozen=True, eq=False)
 class KnownFaces:
-    """Faces whose persons are known."""
+    """Faces of known persons."""
 
     dataset: records.FaceDataset
     """Without boxes to ignore, and without images that have no other."""
@@ -73,9 +73,9 @@ class KnownFaces:
 
 @dataclass(frozen=True, eq=False)
 class FaceSides:
-    """Faces of persons whose pictures trained, and of others."""
+    """Faces of persons that trained the model, and of others."""
 
-    own: KnownFaces
+    members: KnownFaces
     others: KnownFaces
 
     def complete(self, initial_shape: NDArray[np.floating]) -> "tuple[FaceSides, tuple[str, ...]]":
@@ -83,13 +83,15 @@ class FaceSides:
 
         Raises `InvalidInputError`: either side has fewer than 2 such faces.
         """
-        names, _ = part_order.find_model_parts(records.part_names(self.own.dataset), initial_shape)
+        names, _ = part_order.find_model_parts(
+            records.part_names(self.members.dataset), initial_shape
+        )
         if len(names) != len(initial_shape):
             raise InvalidInputError(
                 f"the model places {len(initial_shape)} landmarks, which the faces do not have"
             )
-        sides = FaceSides(self.own.complete(names), self.others.complete(names))
-        if min(len(sides.own), len(sides.others)) < 2:
+        sides = FaceSides(self.members.complete(names), self.others.complete(names))
+        if min(len(sides.members), len(sides.others)) < 2:
             raise InvalidInputError("expected at least 2 faces with all landmarks on either side")
         return sides, names
 
@@ -144,7 +146,7 @@ def _attack_detector(
     path: Path, model: FhogDetector, sides: FaceSides, seed: int
 ) -> Iterator[AttackFinding]:
 
-    memorised, own = sides.own.first(_CONTROL_FACES), sides.own.first(_MOST_FACES)
+    memorised, members = sides.members.first(_CONTROL_FACES), sides.members.first(_MOST_FACES)
     others = sides.others.first(_MOST_FACES)
     size = (model.window_width_px, model.window_height_px)
     with tempfile.TemporaryDirectory(prefix="poolctl-probe-") as folder:
@@ -154,8 +156,8 @@ def _attack_detector(
         )
         train_hog_svm(memorised.dataset, leaky, settings, training_scores=False)
         control = _join(_margins(leaky, memorised), _margins(leaky, others), memorised, others)
-    found = _join(_margins(path, own), _margins(path, others), own, others)
-    yield from _memberships("margin", found, control, seed)
+    attack = _join(_margins(path, members), _margins(path, others), members, others)
+    yield from _memberships("margin", attack, control, seed)
 
 
 def _attack_landmarks(
@@ -163,7 +165,7 @@ def _attack_landmarks(
 ) -> Iterator[AttackFinding]:
 
     sides, names = sides.complete(model.initial_shape)
-    memorised, own = sides.own.first(_CONTROL_FACES), sides.own.first(_MOST_FACES)
+    memorised, members = sides.members.first(_CONTROL_FACES), sides.members.first(_MOST_FACES)
     others = sides.others.first(_MOST_FACES)
     with tempfile.TemporaryDirectory(prefix="poolctl-probe-") as folder:
         settings = ErtSettings(
@@ -174,35 +176,35 @@ def _attack_landmarks(
         train_ert(memorised.dataset, path, settings, training_scores=False)
         leaky = read_model(path)
     assert isinstance(leaky, ShapePredictor)
-    found = _negative_errors(model, own, names), _negative_errors(model, others, names)
+    attack = _negative_errors(model, members, names), _negative_errors(model, others, names)
     control = _negative_errors(leaky, memorised, names), _negative_errors(leaky, others, names)
     yield from _memberships(
-        "landmark error", _join(*found, own, others), _join(*control, memorised, others), seed
+        "landmark error", _join(*attack, members, others), _join(*control, memorised, others), seed
     )
     # The mean shape of one face, which is that face.
-    one = sides.own.first(1)
-    found, control = (
+    one = sides.members.first(1)
+    attack, control = (
         (_negative_distances(faces, shape, names), _negative_distances(others, shape, names))
-        for faces, shape in ((own, model.initial_shape), (one, one.shapes(names)[0]))
+        for faces, shape in ((members, model.initial_shape), (one, one.shapes(names)[0]))
     )
     yield from _memberships(
-        "mean shape", _join(*found, own, others), _join(*control, one, others), seed
+        "mean shape", _join(*attack, members, others), _join(*control, one, others), seed
     )
 
 
 def _memberships(
-    name: str, found: MemberScores, control: MemberScores, seed: int
+    name: str, attack: MemberScores, control: MemberScores, seed: int
 ) -> Iterator[AttackFinding]:
-    yield membership(f"membership of faces: {name}", found, control, seed)
-    pair = found.by_person(), control.by_person()
+    yield membership(f"membership of faces: {name}", attack, control, seed)
+    pair = attack.by_person(), control.by_person()
     note = "candidates are all persons; the attacker has the pictures"
     yield membership(f"re-identification: {name}", *pair, seed, note, "persons")
 
 
-def _join(own: Float64, others: Float64, mine: KnownFaces, theirs: KnownFaces) -> MemberScores:
+def _join(members: Float64, others: Float64, mine: KnownFaces, theirs: KnownFaces) -> MemberScores:
     return MemberScores(
-        np.concatenate([own, others]),
-        np.arange(len(own) + len(others)) < len(own),
+        np.concatenate([members, others]),
+        np.arange(len(members) + len(others)) < len(members),
         np.concatenate([mine.persons, theirs.persons]),
     )
 
@@ -212,9 +214,12 @@ def _margins(path: Path, faces: KnownFaces) -> Float64:
     detector = open_detector(path)
     margins = []
     for grey, boxes in faces.images():
-        found = detector.detect(grey, threshold=_LOWEST_SCORE)
-        places = [(each.left, each.top, each.right, each.bottom) for each in found]
-        scores = np.array([each.score for each in found])
+        detections = detector.detect(grey, threshold=_LOWEST_SCORE)
+        places = [
+            (detection.left, detection.top, detection.right, detection.bottom)
+            for detection in detections
+        ]
+        scores = np.array([detection.score for detection in detections])
         for row in overlap_scores([box.corners for box in boxes], places) > _OVERLAP:
             margins.append(scores[row].max(initial=_LOWEST_SCORE))
     return np.array(margins)

@@ -37,9 +37,9 @@ METHODS: Mapping[str, str] = {
     "head-pose": "head pose only",
     "mean-gaze": "mean gaze",
 }
-"""Names for people; the federated cross-encoder is what the others stand beside."""
+"""Names for people; the others are compared with the federated cross-encoder."""
 COMPARED: Mapping[str, str] = {"random": "a random encoder", "pca": "PCA-12"}
-"""What the federated cross-encoder has to be better than, as sentences call it."""
+"""Encoders that the federated cross-encoder has to beat, as sentences call them."""
 VERDICT_SHOTS = 100
 
 
@@ -120,7 +120,7 @@ def plan_runs(persons: Sequence[str], settings: CrossEncoderStudySettings) -> tu
     runs = []
     for place in range(settings.seeds):
         first = place * settings.left_out
-        test = {persons[(first + each) % len(persons)] for each in range(settings.left_out)}
+        test = {persons[(first + offset) % len(persons)] for offset in range(settings.left_out)}
         train = tuple(name for name in persons if name not in test)
         seed = settings.first_seed + place
         runs += [MethodRun(name, seed, train, tuple(sorted(test))) for name in settings.methods]
@@ -179,10 +179,10 @@ def write_report(
     verdict = find_verdict(scores)
     rows: list[list[object]] = [
         [
-            METHODS[each.method], each.shots, each.persons, *each.error.ends,
-            *each.difference.ends, each.persons_worse,
+            METHODS[score.method], score.shots, score.persons, *score.error.ends,
+            *score.difference.ends, score.persons_worse,
         ]
-        for each in scores
+        for score in scores
     ]  # fmt: skip
     tables = [(FEW_SHOT, rows), (DRAWS, _draw_rows(runs, results))]
     files = write_tables(
@@ -219,30 +219,30 @@ def _score(
     method: str, shots: int, units: Mapping[Unit, float], base: Mapping[Unit, float]
 ) -> Score:
     error, nothing = estimate(list(units.values())), Estimate(math.nan, math.nan)
-    differences = [own - base[unit] for unit, own in units.items() if unit in base]
+    differences = [error - base[unit] for unit, error in units.items() if unit in base]
     if method == FEDERATED or not differences:
         return Score(method, shots, len(units), error, nothing, None)
-    worse = sum(each > 0 for each in differences)
+    worse = sum(difference > 0 for difference in differences)
     return Score(method, shots, len(units), error, estimate(differences), worse)
 
 
 def find_verdict(scores: Sequence[Score]) -> str:
-    """Say whether the federated cross-encoder beats what it has to beat, at 100 shots or near."""
-    counts = [each.shots for each in scores if each.method == FEDERATED]
+    """Say whether the federated cross-encoder beats the `COMPARED`, at 100 shots or near."""
+    counts = [score.shots for score in scores if score.method == FEDERATED]
     if not counts:
         return "no verdict: no federated cross-encoder was trained"
-    count = min(counts, key=lambda each: abs(each - VERDICT_SHOTS))
-    found = {each.method: each for each in scores if each.shots == count}
-    own = found[FEDERATED].error
+    count = min(counts, key=lambda count: abs(count - VERDICT_SHOTS))
+    by_method = {score.method: score for score in scores if score.shots == count}
+    federated = by_method[FEDERATED].error
     parts = [
-        f"{_verb(found[name].difference)} {words} ({found[name].error.mean:.2f}, difference "
-        f"{_with_interval(found[name].difference)}, better on {found[name].persons_worse} of "
-        f"{found[name].persons} persons)"
-        for name, words in COMPARED.items()
-        if name in found
+        f"{_verb(score.difference)} {label} ({score.error.mean:.2f}, difference "
+        f"{_with_interval(score.difference)}, better on {score.persons_worse} of "
+        f"{score.persons} persons)"
+        for name, label in COMPARED.items()
+        if (score := by_method.get(name))
     ]
-    return f"At {count} shots the federated cross-encoder, {own.mean:.2f} degrees, is " + (
-        " and ".join(parts) or "alone: nothing stands beside it"
+    return f"At {count} shots the federated cross-encoder, {federated.mean:.2f} degrees, is " + (
+        " and ".join(parts) or "alone: nothing is there to compare it with"
     )
 
 
@@ -275,22 +275,22 @@ def _draw_curves(path: Path, scores: Sequence[Score]) -> None:
     figure = plot_style.new_figure(10.5, 4.4)
     left, right = figure.subplots(1, 2)
     for number, method in enumerate(METHODS):
-        own = [each for each in scores if each.method == method]
-        if not own:
+        curve = [score for score in scores if score.method == method]
+        if not curve:
             continue
         look = {**plot_style.line_style(number), "markersize": 4}
         if method == "mean-gaze":
             look["color"] = plot_style.REFERENCE
-        shots = np.array([each.shots for each in own])
-        left.plot(shots, [each.error.mean for each in own], label=METHODS[method], **look)
+        shots = np.array([score.shots for score in curve])
+        left.plot(shots, [score.error.mean for score in curve], label=METHODS[method], **look)
         if method != FEDERATED:
-            found = [each.difference for each in own]
-            ends = [(each.mean - each.low, each.high - each.mean) for each in found]
+            gains = [score.difference for score in curve]
+            ends = [(gain.mean - gain.low, gain.high - gain.mean) for gain in gains]
             right.errorbar(
-                shots * (1 + _APART * (number - len(METHODS) / 2)), [each.mean for each in found],
+                shots * (1 + _APART * (number - len(METHODS) / 2)), [gain.mean for gain in gains],
                 yerr=np.nan_to_num(np.array(ends).T), capsize=2, elinewidth=0.8, **look,
             )  # fmt: skip
-    counts = sorted({each.shots for each in scores})
+    counts = sorted({score.shots for score in scores})
     right.axhline(0, color=plot_style.REFERENCE, linestyle=":", linewidth=1)
     left.set(ylabel="mean angle error (degrees)", ylim=(0, None), title="left-out persons")
     right.set(ylabel="difference (degrees)", title="error less that of the federated cross-encoder")

@@ -32,8 +32,8 @@ def do_run(job: StudyJob, progress: Progress) -> dict[str, Any]:
     samples = job.read_samples()
     describe = None if job.run.method == "supervised" else _features(job, samples, progress)
     errors: dict[str, dict[str, list[float]]] = {}
-    for done, name in enumerate(job.run.test):
-        share = done / len(job.run.test)
+    for number, name in enumerate(job.run.test):
+        share = number / len(job.run.test)
         if describe is not None:
             share = _TRAINING_SHARE + share * (1 - _TRAINING_SHARE)
         progress(share, f"heads of {name}")
@@ -42,22 +42,22 @@ def do_run(job: StudyJob, progress: Progress) -> dict[str, Any]:
 
 
 def _person_errors(
-    job: StudyJob, own: gaze.GazeSamples, describe: gaze_head.Features | None
+    job: StudyJob, samples: gaze.GazeSamples, describe: gaze_head.Features | None
 ) -> dict[str, list[float]]:
     settings = job.settings
-    held = gaze.held_out_sessions(own, settings.test_share)
+    held = gaze.held_out_sessions(samples, settings.test_share)
     offered, test = np.flatnonzero(~held), np.flatnonzero(held)
-    features = None if describe is None else describe(own)
+    features = None if describe is None else describe(samples)
     errors: dict[str, list[float]] = {}
     for count in settings.shots:
         for draw in range(settings.draws) if count <= len(offered) else ():
             # The same shots for each method.
             shots = offered[draw_shots(len(offered), count, draw)]
             if features is None:
-                error = _supervised_error(job, own[shots], own[test], draw)
+                error = _supervised_error(job, samples[shots], samples[test], draw)
             else:
                 error = few_shot_error(
-                    features[shots], own.gaze[shots], features[test], own.gaze[test]
+                    features[shots], samples.gaze[shots], features[test], samples.gaze[test]
                 )
             errors.setdefault(str(count), []).append(round(error, 6))
     return errors
@@ -83,12 +83,12 @@ def _features(job: StudyJob, samples: StudySamples, progress: Progress) -> gaze_
 
 def _sites(job: StudyJob, samples: StudySamples) -> StudySamples:
     """Return the samples of each site; the left and the right eye of a frame are neighbours."""
-    found = {}
+    sites = {}
     for name in job.run.train:
         left, right = samples[name][0::2], samples[name][1::2]
         parts = [spread_over_sessions(eyes, job.settings.site_frames) for eyes in (left, right)]
-        found[name] = gaze.both_eyes(gaze.join_samples(parts))
-    return found
+        sites[name] = gaze.both_eyes(gaze.join_samples(parts))
+    return sites
 
 
 def _train_in_rounds(job: StudyJob, samples: StudySamples, progress: Progress) -> "nn.Module":
@@ -152,5 +152,5 @@ def _supervised_error(
                 module, optimiser, data, _SUPERVISED_BATCH, generator,
                 shift_px=_SHIFT_PX, light=_LIGHT,
             )  # fmt: skip
-    found = predict_gaze(module, test.patches, test.head)
-    return float(gaze.angular_errors_deg(found, test.gaze).mean())
+    predicted = predict_gaze(module, test.patches, test.head)
+    return float(gaze.angular_errors_deg(predicted, test.gaze).mean())

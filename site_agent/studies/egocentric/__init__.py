@@ -13,10 +13,10 @@ from site_agent.settings import Settings
 
 METHODS = ("local", "fedavg", "fedprox", "fedper", "fedpac", "fedselect", "cpf-random", "fedcpf")
 PLAIN = ("local", "fedavg", "fedprox")
-"""Methods whose networks are the same for all sites, or nobody's but one's own."""
+"""Methods with one network for all sites, or with each site's own."""
 
 MASKED = ("fedselect", "cpf-random", "fedcpf")
-"""Methods that choose number by number what is personal."""
+"""Methods that choose the personal numbers one by one."""
 
 EYES, DATA = "eyes", "data"
 _TUNING_SEED = 1000
@@ -40,10 +40,10 @@ class EgocentricStudySettings(Settings):
     seconds: float = Field(default=8.0, ge=2, le=600)
     """Length of a drawn video."""
     held_out: float = Field(default=0.2, gt=0, lt=0.5)
-    """Share of a person's videos for tests, and as many for validation."""
+    """Share of a person's videos for tests; the same share is for validation."""
     first_people: int = Field(default=60, ge=0, le=10_000)
-    """Persons, drawn for nothing else, whose clips train the network with which all methods begin
-    in drawn worlds; 0: they begin with a new one, as with CLIPS."""
+    """Further persons; their clips train the network with which all methods begin in drawn worlds.
+    0: they begin with a new one, as with CLIPS."""
     first_epochs: int = Field(default=6, ge=1, le=1000)
     """Passes over the clips of those persons."""
     heterogeneities: tuple[Annotated[float, Field(ge=0, le=2)], ...] = (0.0, 0.5, 1.0)
@@ -59,7 +59,7 @@ class EgocentricStudySettings(Settings):
     accs: Shares = (0.02, 0.05, 0.1)
     """Growth of the masks in FedCPF's sweep."""
     eye_people: int = Field(default=15, ge=0, le=1000)
-    """Persons whose gaze networks are compared, too; 0: none."""
+    """Persons for the comparison of gaze networks; 0: none."""
     eye_frames: int = Field(default=300, ge=20, le=100_000)
     """Drawn frames of each of them."""
     eye_rounds: int = Field(default=20, ge=1, le=10_000)
@@ -97,16 +97,16 @@ class Run:
     rate: float
     seed: int
     options: tuple[tuple[str, float], ...] = ()
-    """What differs from the method's own defaults; names the run."""
+    """Options other than the method's own defaults; they name the run."""
     tuning: bool = False
     """It chooses the learning rate, by validation, and is not in the tables."""
 
     @property
     def key(self) -> str:
         """The name of its result's file, without the ending."""
-        words = [f"{name}{value:g}" for name, value in self.options]
+        parts = [f"{name}{value:g}" for name, value in self.options]
         kind = [f"tune{self.rate:g}"] if self.tuning else []
-        return "_".join([self.world, self.method, *words, *kind, f"seed{self.seed}"])
+        return "_".join([self.world, self.method, *parts, *kind, f"seed{self.seed}"])
 
 
 def plan_tuning(worlds: Sequence[str], settings: EgocentricStudySettings) -> list[Run]:
@@ -175,7 +175,7 @@ def choose_rates(
     tuning: Sequence[Run], results: Mapping[str, Mapping[str, Any]]
 ) -> dict[tuple[bool, str], float]:
     """Return the best learning rate of each method on validation samples."""
-    found: dict[tuple[bool, str], tuple[float, float]] = {}
+    best: dict[tuple[bool, str], tuple[float, float]] = {}
     for run in tuning:
         if run.key not in results:
             continue
@@ -183,10 +183,10 @@ def choose_rates(
         score = float(np.mean(list(results[run.key]["validation"].values())))
         # Errors are the better the smaller, F1 the larger.
         value = -score if of_eyes else score
-        found[of_eyes, run.method] = max(
-            found.get((of_eyes, run.method), (-np.inf, 0.0)), (value, run.rate)
+        best[of_eyes, run.method] = max(
+            best.get((of_eyes, run.method), (-np.inf, 0.0)), (value, run.rate)
         )
     for run in tuning:
-        if (run.world == EYES, run.method) not in found:
+        if (run.world == EYES, run.method) not in best:
             raise InvalidInputError(f"{run.method}: all trainings in {run.world} failed")
-    return {key: rate for key, (_, rate) in found.items()}
+    return {key: rate for key, (_, rate) in best.items()}

@@ -1,13 +1,13 @@
 """The study of personalised rounds: eight methods on clips, and the same on eyes.
 
-Each person is a site. In a *world* of drawn persons the heterogeneity says how much they differ in
-what they look at: 0 for persons who choose alike, 1 for persons of their own; ``eyes`` has gaze
-networks of drawn persons in place of clips. Every method is given the learning rate that is best
+Each person is a site. In a *world* of drawn persons the heterogeneity says how much their choices
+of things to look at differ: 0 for equal persons, 1 for unrelated ones; ``eyes`` has gaze networks
+of drawn persons in place of clips. Every method is given the learning rate that is best
 for it on validation clips of other persons and another start, of equally many candidates, and is
 tested on clips (or sessions) that nobody trained with. Each seed draws other persons, so that an
 interval over persons and seeds covers both. The sweeps change one option of FedCPF at a time.
 In drawn worlds all methods begin with a network that clips of other persons have trained, so that
-the rounds show what is gained by knowing the person, not how long a network learns to see.
+the rounds show the gain from knowing the person, not how long a network learns to see.
 
 Its folder and its runs are those of `site_agent.studies.runs`.
 
@@ -86,14 +86,14 @@ def conduct_egocentric_study(
         first = do(tuning, part_of(conduct.progress, _READING, tuned_by))
         rates = first_rates(settings) | choose_rates(tuning, first.results)
         runs = plan_runs(worlds, settings, rates)
-        done = do(runs, part_of(conduct.progress, tuned_by, 1))
-        results = {**first.results, **done.results}
+        tuned = do(runs, part_of(conduct.progress, tuned_by, 1))
+        results = {**first.results, **tuned.results}
         files, findings = write_report(folder, runs, results, list(conduct.repeat))
     return replace(
-        done,
+        tuned,
         results=results,
-        failed={**first.failed, **done.failed},
-        kept=first.kept + done.kept,
+        failed={**first.failed, **tuned.failed},
+        kept=first.kept + tuned.kept,
         files=tuple(files),
         findings=tuple(findings),
     )
@@ -125,22 +125,27 @@ class _Data:
         return "x".join(str(getattr(self.settings, name)) for name in names)
 
     def first(self, run: Run, progress: Progress) -> Path | None:
-        """Return the network with which all methods begin; None where they begin anew."""
-        own = self.settings
-        if run.world in (DATA, EYES) or not own.first_people:
+        """Return the network with which all methods begin; None where they begin with a new one."""
+        settings = self.settings
+        if run.world in (DATA, EYES) or not settings.first_people:
             return None
-        words = (own.architecture, own.first_people, own.videos, own.first_epochs)
-        path = self._folder / f"first-{'-'.join(map(str, words))}.safetensors"
+        parts = (
+            settings.architecture,
+            settings.first_people,
+            settings.videos,
+            settings.first_epochs,
+        )
+        path = self._folder / f"first-{'-'.join(map(str, parts))}.safetensors"
         if not path.is_file():
-            one_run.train_first(own, path, progress)
+            one_run.train_first(settings, path, progress)
         return path
 
     def facts(self, run: Run) -> dict[str, Any]:
-        """Return what the result of a run depends on besides the run."""
-        own = self.settings
+        """Return the facts besides the run on which its result depends."""
+        settings = self.settings
         names = ["people", "videos", "seconds", "held_out", "rounds", "epochs", "architecture"]
         names += ["first_people", "first_epochs"]
         if run.world == EYES:
             names = ["eye_people", "eye_frames", "eye_rounds"]
         data = "" if self._dataset is None else self._dataset.digest
-        return {"data": data, **{n: getattr(own, n) for n in names}}
+        return {"data": data, **{n: getattr(settings, n) for n in names}}

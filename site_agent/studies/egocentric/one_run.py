@@ -67,9 +67,9 @@ def do_run(job: RunJob, progress: Progress) -> dict[str, Any]:
         for person, module in modules.items():
             test = samples[person]["test"]
             if isinstance(task, SaliencyTask):
-                found = task.summarise_persons(module, test)[person]
-                scores[person] = found.f1
-                details[person] = {"recall": found.recall, "precision": found.precision}
+                summary = task.summarise_persons(module, test)[person]
+                scores[person] = summary.f1
+                details[person] = {"recall": summary.recall, "precision": summary.precision}
             else:
                 scores[person] = task.score_persons(module, test)[person]
         return scores, details
@@ -120,7 +120,7 @@ _POINTS = 2
 
 
 def first_network(job: RunJob) -> StateDict:
-    """Return what all methods begin with: a new network, or one that knows how people look."""
+    """Return the common first network: a new one, or one that knows how people look."""
     from site_agent.networks.files import new_network
 
     if job.run.world == EYES:
@@ -131,11 +131,11 @@ def first_network(job: RunJob) -> StateDict:
 
 
 def train_first(settings: EgocentricStudySettings, path: Path, progress: Progress) -> None:
-    """Train the first network of drawn worlds, on many persons who are in none of them.
+    """Train the first network of drawn worlds, on many persons outside of them.
 
     It takes the place of the networks of general videos with which the papers begin. Each person
-    has a last layer of her own, so that what it takes must show all that persons like or not, which
-    the map of how they look on average does not. The mean of these layers is kept.
+    has a last layer of her own, so that its inputs must show everything that persons like or
+    dislike, which the map of their average gaze does not. The mean of these layers is kept.
     """
     import torch
 
@@ -163,8 +163,8 @@ def train_first(settings: EgocentricStudySettings, path: Path, progress: Progres
                 group["lr"] = group["faster"] * _FIRST_RATE * (1 - number / passes)
             steps = []
             for name in own_layers:
-                own = random.permutation(np.flatnonzero(clips.person == name))
-                parts = np.array_split(own, math.ceil(len(own) / _FIRST_BATCH))
+                order = random.permutation(np.flatnonzero(clips.person == name))
+                parts = np.array_split(order, math.ceil(len(order) / _FIRST_BATCH))
                 steps += [(name, part) for part in parts]
             for step in random.permutation(len(steps)):
                 name, part = steps[step]
@@ -174,8 +174,8 @@ def train_first(settings: EgocentricStudySettings, path: Path, progress: Progres
                 progress(None, f"training the first network, pass {number + 1} of {passes}")
     with torch.no_grad():
         for name, mean in module.classifier.named_parameters():
-            each = [layer.get_parameter(name) for layer in own_layers.values()]
-            mean.copy_(torch.stack(each).mean(0))
+            parameters = [layer.get_parameter(name) for layer in own_layers.values()]
+            mean.copy_(torch.stack(parameters).mean(0))
     write_model(from_module(module, settings.architecture), path)
 
 
@@ -186,7 +186,7 @@ Samples = Mapping[str, Mapping[str, Any]]
 def draw_world(
     world: str, seed: int, settings: EgocentricStudySettings, progress: Progress
 ) -> ClipSamples | GazeSamples:
-    """Draw the persons of a world, and what they look at; a seed draws the same persons."""
+    """Draw the persons of a world and their clips; a seed draws the same persons."""
     from site_agent.datasets.synthetic.eye_patches.dataset import RenderSettings, render_person
     from site_agent.training.saliency import clip_shape
 
@@ -216,26 +216,24 @@ def write_samples(samples: ClipSamples | GazeSamples, path: Path) -> None:
 
 @lru_cache(maxsize=2)
 def load_samples(path: Path) -> Samples:
-    """Return what `write_samples` wrote, taken apart for training, validation and test."""
+    """Return the file of `write_samples`, divided into training, validation and test."""
     with np.load(path) as content:
         columns = {name: content[name] for name in content.files}
-    found: dict[str, dict[str, Any]] = {}
+    samples: dict[str, dict[str, Any]] = {}
     if "video" in columns:
         clips = ClipSamples(**columns)
         for person in sorted(set(clips.person.tolist())):
-            own = clips[clips.person == person]
-            found[person] = {
-                "train": own.of("train"), "validation": own.of("validation"), "test": own.of("test")
-            }  # fmt: skip
-        return found
+            mine = clips[clips.person == person]
+            samples[person] = {part: mine.of(part) for part in ("train", "validation", "test")}
+        return samples
     eyes = GazeSamples(**columns)
     for person in sorted(set(eyes.person.tolist())):
         own_eyes = eyes[eyes.person == person]
         out = held_out_sessions(own_eyes)
         rest = own_eyes[~out]
         last = rest.session == sorted(set(rest.session.tolist()))[-1]
-        found[person] = {
+        samples[person] = {
             "train": rest[~last] if (~last).any() else rest, "validation": rest[last],
             "test": own_eyes[out],
         }  # fmt: skip
-    return found
+    return samples

@@ -61,8 +61,8 @@ def write_report(
     sweeps = _sweep_rows(scores)
     persons = [
         [run.world, run.method, " ".join(f"{n}={v:g}" for n, v in run.options), run.seed, *pair]
-        for run, each in scores.items()
-        for pair in each.items()
+        for run, by_person in scores.items()
+        for pair in by_person.items()
     ]
     findings = [line for world in worlds for line in _find(world, runs, results)]
     tables = [(METHODS, rows), (SWEEPS, sweeps), (PERSONS, persons)]
@@ -95,8 +95,8 @@ def _values(world: str, method: str, runs: Sequence[Run], results: Results) -> d
 
 
 def _validation(world: str, method: str, runs: Sequence[Run], results: Results) -> float:
-    own = _plain_runs(world, method, runs, results)
-    return _mean(score for run in own for score in results[run.key]["validation"].values())
+    runs_there = _plain_runs(world, method, runs, results)
+    return _mean(score for run in runs_there for score in results[run.key]["validation"].values())
 
 
 def difference(mine: Mapping[Any, float], other: Mapping[Any, float]) -> tuple[float, float, float]:
@@ -114,19 +114,19 @@ def difference(mine: Mapping[Any, float], other: Mapping[Any, float]) -> tuple[f
 def _method_rows(world: str, runs: Sequence[Run], results: Results) -> list[list[Any]]:
     rows = []
     for method in dict.fromkeys(run.method for run in runs if run.world == world):
-        own = _plain_runs(world, method, runs, results)
+        plain = _plain_runs(world, method, runs, results)
         values = _values(world, method, runs, results)
-        if not own:
+        if not plain:
             continue
-        found = [results[run.key] for run in own]
-        details = [each for one in found for each in one["details"].values()]
-        shares = [share for one in found for share in one["share"].values()]
-        overlaps = [one["overlap"] for one in found if one["overlap"] is not None]
+        run_results = [results[run.key] for run in plain]
+        details = [detail for one in run_results for detail in one["details"].values()]
+        shares = [share for one in run_results for share in one["share"].values()]
+        overlaps = [one["overlap"] for one in run_results if one["overlap"] is not None]
         rows.append(
             [
-                world, method, f"{own[0].rate:g}", _mean(values.values()),
-                _mean(each["recall"] for each in details),
-                _mean(each["precision"] for each in details),
+                world, method, f"{plain[0].rate:g}", _mean(values.values()),
+                _mean(detail["recall"] for detail in details),
+                _mean(detail["precision"] for detail in details),
                 *difference(values, _values(world, "fedavg", runs, results)),
                 *difference(values, _values(world, "local", runs, results)),
                 _mean(shares) if shares else 0.0, _mean(overlaps),
@@ -142,12 +142,12 @@ def _mean(values: Any) -> float:
 
 
 def _sweep_rows(scores: Mapping[Run, Mapping[str, float]]) -> list[list[Any]]:
-    found: dict[tuple[str, float], list[float]] = {}
-    for run, each in scores.items():
+    sweeps: dict[tuple[str, float], list[float]] = {}
+    for run, by_person in scores.items():
         for option in run.options:
-            found.setdefault(option, []).extend(each.values())
+            sweeps.setdefault(option, []).extend(by_person.values())
     rows = []
-    for (name, value), values in sorted(found.items()):
+    for (name, value), values in sorted(sweeps.items()):
         zero = dict.fromkeys(range(len(values)), 0.0)
         mean, low, high = difference(dict(enumerate(values)), zero)
         rows.append([name, f"{value:g}", mean, low, high])
@@ -155,20 +155,20 @@ def _sweep_rows(scores: Mapping[Run, Mapping[str, float]]) -> list[list[Any]]:
 
 
 def _find(world: str, runs: Sequence[Run], results: Results) -> list[str]:
-    """Say what a world shows: whether a personalised method beats FedAvg and local."""
+    """Say for a world whether a personalised method beats FedAvg and local."""
     sign = -1.0 if world == EYES else 1.0
     unit = " degrees" if world == EYES else ""
-    found = {
+    scores = {
         method: _values(world, method, runs, results)
         for method in dict.fromkeys(run.method for run in runs if run.world == world)
     }
-    means = {method: sign * _mean(values.values()) for method, values in found.items() if values}
+    means = {method: sign * _mean(values.values()) for method, values in scores.items() if values}
     personal = [method for method in means if method not in PLAIN]
     if not personal or "fedavg" not in means or "local" not in means:
         return []
     # Chosen by validation, as the test scores of the best of several are too good by chance.
     best = max(personal, key=lambda method: sign * _validation(world, method, runs, results))
-    gaps = {other: difference(found[best], found[other]) for other in ("fedavg", "local")}
+    gaps = {other: difference(scores[best], scores[other]) for other in ("fedavg", "local")}
     verdicts = {other: _verdict(gap, sign) for other, gap in gaps.items()}
     name = "F1" if world != EYES else "error"
     lines = [
@@ -179,20 +179,20 @@ def _find(world: str, runs: Sequence[Run], results: Results) -> list[str]:
             for other, gap in gaps.items()
         )
     ]
-    own = _plain_runs(world, best, runs, results)
+    plain = _plain_runs(world, best, runs, results)
     begun = {
         (run.seed, person): score
-        for run in own
+        for run in plain
         for person, score in results[run.key]["begun"].items()
     }
-    gap = difference(found[best], begun)
+    gap = difference(scores[best], begun)
     lines.append(
         f"{world}: {best} is {_verdict(gap, sign)} the network that all begin with "
         f"({_mean(begun.values()):.3f}, difference {gap[0]:+.3f} [{gap[1]:+.3f}, {gap[2]:+.3f}])"
     )
     for other in ("fedselect", "cpf-random"):
         if "fedcpf" in means and other in means:
-            gap = difference(found["fedcpf"], found[other])
+            gap = difference(scores["fedcpf"], scores[other])
             lines.append(
                 f"{world}: fedcpf is {_verdict(gap, sign)} {other} ({gap[0]:+.3f} "
                 f"[{gap[1]:+.3f}, {gap[2]:+.3f}])"
@@ -210,13 +210,15 @@ def _verdict(gap: tuple[float, float, float], sign: float) -> str:
 def _draw_rounds(folder: Path, world: str, runs: Sequence[Run], results: Results) -> Path:
     curves = []
     for method in dict.fromkeys(run.method for run in runs if run.world == world):
-        own = [results[run.key]["curve"] for run in _plain_runs(world, method, runs, results)]
-        if own:
-            means = np.mean([[score for _, score in curve] for curve in own], axis=0)
+        plain_curves = [
+            results[run.key]["curve"] for run in _plain_runs(world, method, runs, results)
+        ]
+        if plain_curves:
+            means = np.mean([[score for _, score in curve] for curve in plain_curves], axis=0)
             worst = (np.max if world == EYES else np.min)(
-                [[score for _, score in curve] for curve in own], axis=0
+                [[score for _, score in curve] for curve in plain_curves], axis=0
             )
-            passes = int(own[0][0][0])
+            passes = int(plain_curves[0][0][0])
             curves.append((method, passes, means.tolist(), worst.tolist()))
     path = folder / f"rounds-{world.replace('=', '')}.png"
     measure = "error (degrees)" if world == EYES else "F1"
@@ -227,9 +229,9 @@ def _draw_rounds(folder: Path, world: str, runs: Sequence[Run], results: Results
 def _draw_sweeps(folder: Path, rows: Sequence[Sequence[Any]]) -> Path:
     figure, axes = titled_axes("")
     for number, name in enumerate(dict.fromkeys(row[0] for row in rows)):
-        own = [row for row in rows if row[0] == name]
-        x = [float(row[1]) for row in own]
-        y, low, high = (np.array([row[place] for row in own]) for place in (2, 3, 4))
+        chosen = [row for row in rows if row[0] == name]
+        x = [float(row[1]) for row in chosen]
+        y, low, high = (np.array([row[place] for row in chosen]) for place in (2, 3, 4))
         axes.errorbar(x, y, yerr=[y - low, high - y], capsize=3, label=name, **line_style(number))
     axes.set(xlabel="value of the option of FedCPF", ylabel="F1, 95 % interval")
     axes.set_ylim(bottom=0.0)

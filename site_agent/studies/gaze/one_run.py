@@ -57,13 +57,18 @@ def do_run(job: StudyJob, progress: Progress) -> dict[str, Any]:
     mean = everything.gaze.mean(axis=0)
     return {
         "errors": {
-            name: None if module is None else _mean_error(module, own) for name, own in test.items()
+            name: None if module is None else _mean_error(module, person_samples)
+            for name, person_samples in test.items()
         },
         "constant": {
-            name: float(angular_errors_deg(np.broadcast_to(mean, own.gaze.shape), own.gaze).mean())
-            for name, own in test.items()
+            name: float(
+                angular_errors_deg(
+                    np.broadcast_to(mean, person_samples.gaze.shape), person_samples.gaze
+                ).mean()
+            )
+            for name, person_samples in test.items()
         },
-        "samples": {name: len(own) for name, own in test.items()},
+        "samples": {name: len(person_samples) for name, person_samples in test.items()},
         "curve": curve,
         "failed": failed,
     }
@@ -139,9 +144,9 @@ def federation_plan(job: StudyJob) -> FederationPlan:
             "beta2": training.beta, "root": "sqrt(v+tau^2)", "mean": "sites",
         }  # fmt: skip
     else:
-        own = find_method(method).options_type.model_fields
+        fields = find_method(method).options_type.model_fields
         expected = {"trim": _TRIM, "hostile": job.settings.hostile_sites}
-        options |= {name: value for name, value in expected.items() if name in own}
+        options |= {name: value for name, value in expected.items() if name in fields}
     cohort = 1.0 if run.protocol in ("noise", "hostile") else job.settings.cohort
     return make_plan(method, options, rounds=rounds_of(job.run, job.settings), cohort=cohort)
 
@@ -178,10 +183,10 @@ def _local_training(job: StudyJob) -> LocalTraining:
 
 
 def _mean_error(module: "nn.Module", samples: GazeSamples) -> float | None:
-    found = predict_gaze(module, samples.patches, samples.head)
-    if not np.isfinite(found).all():
+    predicted = predict_gaze(module, samples.patches, samples.head)
+    if not np.isfinite(predicted).all():
         return None
-    return round(float(angular_errors_deg(found, samples.gaze).mean()), 6)
+    return round(float(angular_errors_deg(predicted, samples.gaze).mean()), 6)
 
 
 def _some(samples: GazeSamples) -> GazeSamples:
@@ -196,25 +201,25 @@ _NOISE_STREAM = 0x2015E
 def samples_to_train_on(
     samples: StudySamples, run: Run, settings: GazeStudySettings
 ) -> dict[str, GazeSamples]:
-    """Return what each person of a run trains on: without held-out sessions, noisy if she is."""
-    found = {}
+    """Return the training samples of each person: no held-out sessions, noisy if she is."""
+    sites = {}
     for name in run.train:
-        own = samples[name]
+        mine = samples[name]
         if name in run.test:
-            own = own[~_held_out(name, own, run.seed)]
+            mine = mine[~_held_out(name, mine, run.seed)]
         if name in run.noisy:
-            own = add_noise(own, settings.noise_sd, settings.noise_unit, run.seed)
-        found[name] = own
-    return found
+            mine = add_noise(mine, settings.noise_sd, settings.noise_unit, run.seed)
+        sites[name] = mine
+    return sites
 
 
 def samples_to_test(samples: StudySamples, run: Run) -> dict[str, GazeSamples]:
-    """Return what each person is tested on: held-out sessions, or all of who was not trained on."""
-    found = {}
+    """Return each person's test samples: held-out sessions, or all if she did not train."""
+    tested = {}
     for name in run.test:
-        own = samples[name]
-        found[name] = own[_held_out(name, own, run.seed)] if name in run.train else own
-    return found
+        mine = samples[name]
+        tested[name] = mine[_held_out(name, mine, run.seed)] if name in run.train else mine
+    return tested
 
 
 def add_noise(samples: GazeSamples, noise_sd: float, unit: str, seed: int) -> GazeSamples:

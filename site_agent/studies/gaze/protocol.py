@@ -41,7 +41,7 @@ class Run:
     training: study_settings.TrainingSettings
     noisy: tuple[str, ...] = ()
     hostile: tuple[str, ...] = ()
-    """Those of `train` whose training images are noisy, or whose updates are hostile."""
+    """Those of `train` with noisy training images, or with hostile updates."""
     attack: str = "none"
 
     @property

@@ -31,9 +31,9 @@ _DEGREES_OF_FIGURES = "mean angle error (degrees)"
 def draw_pictures(folder: Path, runs: Sequence[Run], results: Results) -> list[Path]:
     """Draw all pictures for which there are results, and return their files."""
     files = []
-    if found := study_results.matrix(runs, results):
+    if matrix := study_results.matrix(runs, results):
         files.append(folder / "matrix.png")
-        _draw_matrix(files[-1], found)
+        _draw_matrix(files[-1], matrix)
     if scores := study_results.method_scores(runs, results):
         files.append(folder / "persons.png")
         _draw_persons(files[-1], scores)
@@ -69,13 +69,13 @@ def _draw_matrix(path: Path, errors: dict[tuple[str, str], float]) -> None:
 def _draw_persons(path: Path, scores: Sequence[MethodScores]) -> None:
     figure = plot_style.new_figure(11, 4.4)
     left, right = figure.subplots(1, 2, width_ratios=(3, 1))
-    specific = [each for each in scores if each.protocol == "person-specific"]
-    for place, each in enumerate(specific):
-        names, values = list(each.persons), _array(list(each.persons.values()))
+    specific = [score for score in scores if score.protocol == "person-specific"]
+    for place, score in enumerate(specific):
+        names, values = list(score.persons), _array(list(score.persons.values()))
         where = np.arange(len(names)) + (place - (len(specific) - 1) / 2) * 0.2
-        left.bar(where, values, 0.18, color=_COLOURS[each.method], label=_label(each.method))
+        left.bar(where, values, 0.18, color=_COLOURS[score.method], label=_label(score.method))
         left.set_xticks(range(len(names)), names, fontsize=plot_style.LEGEND_PT, rotation=90)
-    constant = np.mean([each.constant_error for each in specific])
+    constant = np.mean([score.constant_error for score in specific])
     left.axhline(
         constant, color=plot_style.REFERENCE, linestyle=":", linewidth=1, label="constant mean"
     )
@@ -83,16 +83,16 @@ def _draw_persons(path: Path, scores: Sequence[MethodScores]) -> None:
         ylabel=_DEGREES_OF_FIGURES, title="person-specific", ylim=(0, 1.2 * left.get_ylim()[1])
     )
     left.legend(fontsize=plot_style.LEGEND_PT, ncols=5)
-    independent = [each for each in scores if each.protocol == "person-independent"]
-    for place, each in enumerate(independent):
-        half = 0.0 if math.isnan(each.error.half) else each.error.half
+    independent = [score for score in scores if score.protocol == "person-independent"]
+    for place, score in enumerate(independent):
+        half = 0.0 if math.isnan(score.error.half) else score.error.half
         right.bar(
-            place, _array([each.error.mean]), yerr=half, capsize=4, color=_COLOURS[each.method]
+            place, _array([score.error.mean]), yerr=half, capsize=4, color=_COLOURS[score.method]
         )
     if independent:
-        constant = np.mean([each.constant_error for each in independent])
+        constant = np.mean([score.constant_error for score in independent])
         right.axhline(constant, color=plot_style.REFERENCE, linestyle=":", linewidth=1)
-    labels = [_label(each.method) for each in independent]
+    labels = [_label(score.method) for score in independent]
     right.set_xticks(range(len(labels)), labels, fontsize=plot_style.LEGEND_PT, rotation=20)
     right.set(title="person-independent", ylim=(0, None))
     for axes in (left, right):
@@ -103,14 +103,14 @@ def _draw_persons(path: Path, scores: Sequence[MethodScores]) -> None:
 def _curves(runs: Sequence[Run], results: Results) -> Iterator[tuple[str, np.ndarray]]:
     """Yield the mean learning curve of each federated method: passes, training, test."""
     for method in FEDERATED:
-        found = [
+        curves = [
             [
                 [
-                    run.training.epochs * done,
+                    run.training.epochs * round_,
                     study_results.number(train),
                     study_results.number(test),
                 ]
-                for done, train, test in results[run.key]["curve"]
+                for round_, train, test in results[run.key]["curve"]
             ]
             for run in runs
             if run.method == method
@@ -118,8 +118,8 @@ def _curves(runs: Sequence[Run], results: Results) -> Iterator[tuple[str, np.nda
             and run.key in results
             and not results[run.key]["failed"]
         ]
-        if found:
-            yield method, np.mean(found, axis=0)
+        if curves:
+            yield method, np.mean(curves, axis=0)
 
 
 def _draw_curves(path: Path, curves: Sequence[tuple[str, np.ndarray]]) -> None:
@@ -143,16 +143,19 @@ def _draw_noise(path: Path, errors: dict[tuple[str, str], dict[int, float]]) -> 
     figure = plot_style.new_figure(6.4, 4.4)
     axes = figure.subplots()
     for method in FEDERATED:
-        found = {
-            float(group.removesuffix("percent")): study_results.estimate(list(own.values()))
-            for (name, group), own in errors.items()
+        estimates = {
+            float(group.removesuffix("percent")): study_results.estimate(list(by_person.values()))
+            for (name, group), by_person in errors.items()
             if name == method
         }
-        if found:
-            halves = [0.0 if math.isnan(each.half) else each.half for each in found.values()]
-            axes.errorbar(list(found), _array([each.mean for each in found.values()]), yerr=halves,
-                          capsize=3, marker="o", color=_COLOURS[method],
-                          label=_label(method))  # fmt: skip
+        if estimates:
+            halves = [
+                0.0 if math.isnan(estimate.half) else estimate.half
+                for estimate in estimates.values()
+            ]
+            means = _array([estimate.mean for estimate in estimates.values()])
+            axes.errorbar(list(estimates), means, yerr=halves, capsize=3, marker="o",
+                          color=_COLOURS[method], label=_label(method))  # fmt: skip
     axes.set(
         xlabel="sites with noisy training images (%)", ylabel=_DEGREES_OF_FIGURES, ylim=(0, None)
     )
@@ -167,9 +170,9 @@ def _finish(axes: "Axes") -> None:
 
 def _array(values: Any) -> np.ndarray[Any, np.dtype[np.float64]]:
     """Return an array in which errors that are infinite are left out."""
-    found = np.array(values, dtype=np.float64)
-    found[~np.isfinite(found)] = np.nan
-    return found
+    array = np.array(values, dtype=np.float64)
+    array[~np.isfinite(array)] = np.nan
+    return array
 
 
 def _label(method: str) -> str:
@@ -299,15 +302,15 @@ def write_tuning(
 
 def _methods_rows(scores: Sequence[MethodScores]) -> Rows:
     rows: Rows = []
-    for each in scores:
-        centre = _find(scores, each.protocol, "data-centre")
-        gap = study_results.difference_percent(each, centre).mean if centre else math.nan
-        error = (each.error.mean, each.error.half)
-        better = (each.better_percent, gap)
+    for score in scores:
+        centre = _find(scores, score.protocol, "data-centre")
+        gap = study_results.difference_percent(score, centre).mean if centre else math.nan
+        error = (score.error.mean, score.error.half)
+        better = (score.better_percent, gap)
         rows.append(
             [
-                *(each.protocol, each.method, each.passes),
-                *(*error, *each.spread, each.constant_error, *better),
+                *(score.protocol, score.method, score.passes),
+                *(*error, *score.spread, score.constant_error, *better),
             ]
         )
     return rows
@@ -315,9 +318,9 @@ def _methods_rows(scores: Sequence[MethodScores]) -> Rows:
 
 def _persons_rows(scores: Sequence[MethodScores]) -> Rows:
     return [
-        [each.protocol, each.method, seed, name, error, each.constant[seed][name]]
-        for each in scores
-        for seed, errors in each.errors.items()
+        [score.protocol, score.method, seed, name, error, score.constant[seed][name]]
+        for score in scores
+        for seed, errors in score.errors.items()
         for name, error in errors.items()
     ]
 
@@ -325,27 +328,27 @@ def _persons_rows(scores: Sequence[MethodScores]) -> Rows:
 def _noise_rows(runs: Sequence[Run], results: Results) -> Rows:
     rows: Rows = []
     errors = study_results.robust_errors(runs, results, "noise")
-    for (method, group), own in errors.items():
+    for (method, group), by_person in errors.items():
         clean = errors.get((method, "0percent"), {})
-        times = study_results.ratio(own, clean).mean if clean else math.nan
-        found = study_results.estimate(list(own.values()))
-        rows.append([method, group.replace("percent", " %"), found.mean, found.half, times])
+        times = study_results.ratio(by_person, clean).mean if clean else math.nan
+        estimate = study_results.estimate(list(by_person.values()))
+        rows.append([method, group.replace("percent", " %"), estimate.mean, estimate.half, times])
     return rows
 
 
 def _hostile_rows(runs: Sequence[Run], results: Results) -> Rows:
     rows: Rows = []
     errors = study_results.robust_errors(runs, results, "hostile")
-    for (rule, attack), own in errors.items():
+    for (rule, attack), by_seed in errors.items():
         clean, mean = errors.get((rule, _CLEAN), {}), errors.get(("fedavg", _CLEAN), {})
-        times = study_results.ratio(own, clean).mean if clean else math.nan
+        times = study_results.ratio(by_seed, clean).mean if clean else math.nan
         price = (
-            100 * (study_results.ratio(own, mean).mean - 1)
+            100 * (study_results.ratio(by_seed, mean).mean - 1)
             if mean and attack == _CLEAN
             else math.nan
         )
-        found = study_results.estimate(list(own.values()))
-        rows.append([rule, attack, found.mean, found.half, times, price])
+        estimate = study_results.estimate(list(by_seed.values()))
+        rows.append([rule, attack, estimate.mean, estimate.half, times, price])
     return sorted(rows, key=lambda row: str(row[0]))
 
 
@@ -353,7 +356,7 @@ def _findings(
     scores: Sequence[MethodScores], noise: Rows, runs: Sequence[Run], results: Results
 ) -> Iterator[str]:
     if scores:
-        worst = min(scores, key=lambda each: each.better_percent)
+        worst = min(scores, key=lambda score: score.better_percent)
         yield (
             f"every method is at least {worst.better_percent:.0f} % better than the constant mean "
             f"of its training samples ({worst.method}, {worst.protocol})"
@@ -369,13 +372,13 @@ def _findings(
     # Shares of noisy sites ascend: the last row of a method is that of its largest share.
     most = {row[0]: row[1:] for row in noise}
     for method, (share, error, _, times) in most.items():
-        words = f"{error:.2f} degrees, {times:.2f} times its error without"
-        yield f"{method} with noise at {share} of the sites: {words}"
+        result = f"{error:.2f} degrees, {times:.2f} times its error without"
+        yield f"{method} with noise at {share} of the sites: {result}"
     errors = study_results.robust_errors(runs, results, "hostile")
-    for (rule, attack), own in sorted(errors.items()):
+    for (rule, attack), by_seed in sorted(errors.items()):
         clean = errors.get((rule, _CLEAN))
         if attack != _CLEAN and clean:
-            times = study_results.ratio(own, clean).mean
+            times = study_results.ratio(by_seed, clean).mean
             verdict = "stands" if times <= _STANDS else "does not stand"
             yield f"{rule} {verdict} {attack}: {times:.2f} times its error without attackers"
 

@@ -1,4 +1,4 @@
-"""Numbers of a gaze study: errors by method and person, over seeds, and what they are against."""
+"""Numbers of a gaze study: errors by method and person over seeds, and their baselines."""
 
 import math
 from collections import defaultdict
@@ -111,9 +111,9 @@ def method_scores(runs: Sequence[Run], results: Results) -> list[MethodScores]:
             protocol: str = run.protocol
             if protocol == "individual":
                 protocol = "person-specific" if name in run.train else "person-independent"
-            done = result["curve"][-1][0] if result["curve"] else 0
+            rounds = result["curve"][-1][0] if result["curve"] else 0
             key = (protocol, run.method)
-            passes[key] = max(passes[key], run.training.epochs * done)
+            passes[key] = max(passes[key], run.training.epochs * rounds)
             for table, kind in ((errors, "errors"), (constant, "constant")):
                 seeds = table.setdefault(key, {})
                 values = seeds.setdefault(run.seed, defaultdict(list))
@@ -128,24 +128,24 @@ def method_scores(runs: Sequence[Run], results: Results) -> list[MethodScores]:
 
 def matrix(runs: Sequence[Run], results: Results) -> dict[tuple[str, str], float]:
     """Return the error of the network of one person on another, mean over seeds."""
-    found: dict[tuple[str, str], list[float]] = defaultdict(list)
+    errors: dict[tuple[str, str], list[float]] = defaultdict(list)
     for run in runs:
         if run.protocol == "individual" and run.key in results:
             for name, error in results[run.key]["errors"].items():
-                found[run.train[0], name].append(number(error))
-    return {pair: _mean(values) for pair, values in sorted(found.items())}
+                errors[run.train[0], name].append(number(error))
+    return {pair: _mean(values) for pair, values in sorted(errors.items())}
 
 
 def robust_errors(
     runs: Sequence[Run], results: Results, protocol: str
 ) -> dict[tuple[str, str], dict[int, float]]:
     """Return the mean error over test persons, by (method, group) and seed."""
-    found: dict[tuple[str, str], dict[int, float]] = {}
+    of_seeds: dict[tuple[str, str], dict[int, float]] = {}
     for run in runs:
         if run.protocol == protocol and run.key in results:
             errors = results[run.key]["errors"].values()
-            found.setdefault((run.method, run.group), {})[run.seed] = _mean(map(number, errors))
-    return found
+            of_seeds.setdefault((run.method, run.group), {})[run.seed] = _mean(map(number, errors))
+    return of_seeds
 
 
 def ratio(errors: Mapping[int, float], base: Mapping[int, float]) -> Estimate:
@@ -177,5 +177,5 @@ def _means(table: Mapping[int, Mapping[str, Sequence[float]]]) -> dict[int, Erro
 
 
 def _mean(values: Iterable[float]) -> float:
-    given = list(values)
-    return math.fsum(given) / len(given)
+    numbers = list(values)
+    return math.fsum(numbers) / len(numbers)

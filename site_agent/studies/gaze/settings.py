@@ -61,8 +61,8 @@ class MethodsTraining(Settings, error=InvalidInputError):
     adaptive: TrainingSettings = Field(default_factory=TrainingSettings)
 
     def of(self, method: Method) -> TrainingSettings:
-        found: TrainingSettings = getattr(self, method.replace("-", "_"))
-        return found
+        training: TrainingSettings = getattr(self, method.replace("-", "_"))
+        return training
 
 
 _PAPER = TrainingSettings(learning_rate=1e-5, batch_size=32, eta=0.0003, tau=0.01)
@@ -84,7 +84,9 @@ PRESETS: Mapping[str, MethodsTraining] = {
 
 def _grid(**values: Sequence[Any]) -> list[dict[str, Any]]:
     """Return every combination of values."""
-    return [dict(zip(values, each, strict=True)) for each in product(*values.values())]
+    return [
+        dict(zip(values, combination, strict=True)) for combination in product(*values.values())
+    ]
 
 
 CANDIDATES: Mapping[Method, Sequence[Mapping[str, Any]]] = {
@@ -97,11 +99,11 @@ CANDIDATES: Mapping[Method, Sequence[Mapping[str, Any]]] = {
         for beta in (0.3, 0.6)
     ]
     + [
-        {**each, "eta": 0.008, "tau": 10.0, "beta": 0.3}
-        for each in _grid(learning_rate=(0.01, 0.02, 0.04), epochs=(1, 2))
+        {**candidate, "eta": 0.008, "tau": 10.0, "beta": 0.3}
+        for candidate in _grid(learning_rate=(0.01, 0.02, 0.04), epochs=(1, 2))
     ],
 }
-"""What `tuned` was chosen from."""
+"""The candidates for `tuned`."""
 
 
 class GazeStudySettings(Settings, error=InvalidInputError):
@@ -126,7 +128,7 @@ class GazeStudySettings(Settings, error=InvalidInputError):
     most_frames: int = Field(default=0, ge=0, le=1_000_000)
     """Samples of a person that are used, spread over sessions; 0: all."""
     robust_sites: int = Field(default=10, ge=2, le=1000)
-    """Persons who are sites for noise and hostile; the others are the test."""
+    """Number of persons that are sites for noise and hostile; the others are the test."""
     robust_seeds: int = Field(default=3, ge=1, le=100)
     """Like seeds."""
     noise_shares: tuple[Annotated[float, Field(ge=0, le=1)], ...] = (
@@ -141,7 +143,7 @@ class GazeStudySettings(Settings, error=InvalidInputError):
         0.8,
         0.9,
     )
-    """Shares of sites whose training images are noisy."""
+    """Shares of sites with noisy training images."""
     noise_sd: float = Field(default=0.5, gt=0, le=100)
     """Standard deviation of that noise, in noise_unit."""
     noise_unit: Literal["image-sd", "range"] = "image-sd"
@@ -169,7 +171,7 @@ class GazeStudySettings(Settings, error=InvalidInputError):
                 f"protocols: {', '.join(unknown) or 'none'}; expected some of "
                 f"{', '.join(PROTOCOLS)}"
             )
-        methods = [name for name, each in AGGREGATION_METHODS.items() if each.kind == "network"]
+        methods = [name for name, method in AGGREGATION_METHODS.items() if method.kind == "network"]
         if unknown := [name for name in self.rules if name not in methods]:
             raise InvalidInputError(
                 f"rules: {', '.join(unknown)}; expected some of {', '.join(methods)}"

@@ -1,1 +1,1 @@
-"""Studies of what a federation reveals: one set of attacks on leaks of all kinds."""
+"""Studies of a federation's privacy: one set of attacks on leaks of all kinds."""

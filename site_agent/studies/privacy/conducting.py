@@ -74,8 +74,8 @@ def conduct_privacy_study(
             everyone = read_persons(dataset, settings, reading)
         persons = describe_persons(everyone)
         study.describe(settings, persons)
-        given, place = study.hidden / "persons", folder / "runs"
-        given.write_bytes(pickle.dumps(everyone))
+        persons_folder, place = study.hidden / "persons", folder / "runs"
+        persons_folder.write_bytes(pickle.dumps(everyone))
         attacks = {
             attack.key: attack
             for seed in range(settings.seeds)
@@ -84,25 +84,25 @@ def conduct_privacy_study(
         }
         # More seeds change nothing of those that are done.
         shared = {**persons, "settings": {**asdict(settings), "seeds": 0}}
-        done = study.do(
+        outcome = study.do(
             attacks,
             lambda _attack: shared,
             run_attack,
-            lambda attack: AttackJob(attack, given, settings, place),
+            lambda attack: AttackJob(attack, persons_folder, settings, place),
             progress=part_of(conduct.progress, _READING, 1),
         )
-        done.require_complete()
+        outcome.require_complete()
         pictures: dict[str, NDArray[np.uint8]] = {}
         for way in LEAKS:
             with np.load(place / f"0.{way}.npz") as made:
                 pictures[way] = made["pictures"]
-        results = results_by_seed(attacks, done.results)
+        results = results_by_seed(attacks, outcome.results)
         files = write_report(folder, everyone, results, pictures, list(conduct.repeat))
-    return replace(done, files=tuple(files))
+    return replace(outcome, files=tuple(files))
 
 
 def results_by_seed(
-    attacks: Mapping[str, Attack], found: Mapping[str, Mapping[str, Any]]
+    attacks: Mapping[str, Attack], run_results: Mapping[str, Mapping[str, Any]]
 ) -> dict[int, dict[str, Any]]:
     """Return the scores by seed.
 
@@ -111,14 +111,14 @@ def results_by_seed(
     """
     results: dict[int, dict[str, Any]] = {}
     for key, attack in attacks.items():
-        own = results.setdefault(attack.seed, {"leaks": {}, "sweep": {}, "controls": {}})
+        of_seed = results.setdefault(attack.seed, {"leaks": {}, "sweep": {}, "controls": {}})
         if attack.way in LEAKS:
-            scores = own["leaks"].setdefault(attack.way, {})
+            scores = of_seed["leaks"].setdefault(attack.way, {})
         elif attack.way.startswith(SUM):
-            scores = own["sweep"].setdefault(attack.way.removeprefix(SUM), {})
+            scores = of_seed["sweep"].setdefault(attack.way.removeprefix(SUM), {})
         else:
-            scores = own["controls"]
-        scores.update(found[key])
+            scores = of_seed["controls"]
+        scores.update(run_results[key])
     return results
 
 
@@ -134,15 +134,15 @@ def _list_probes(settings: PrivacySettings) -> Iterator[tuple[str, str]]:
 
 
 def run_attack(job: AttackJob, progress: Progress) -> dict[str, Any]:
-    """Write the pictures of an attack, if it makes any, beside its results; return its scores."""
+    """Write the pictures of an attack, if it makes any, next to its results; return its scores."""
     progress(0.0, "holding rounds, and attacking")
     attack = job.attack
     held = _federation(job.persons, job.settings, attack.seed)
-    found = dict(PROBES[attack.probe](held, attack.way))
-    if "pictures" in found:
+    scores = dict(PROBES[attack.probe](held, attack.way))
+    if "pictures" in scores:
         with whole_file(job.folder / f"{attack.seed}.{attack.way}.npz") as file:
-            np.savez_compressed(file, pictures=found.pop("pictures"))
-    return found
+            np.savez_compressed(file, pictures=scores.pop("pictures"))
+    return scores
 
 
 @lru_cache(maxsize=1)

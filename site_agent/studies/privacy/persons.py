@@ -1,4 +1,4 @@
-"""The persons of a privacy study and its settings: who is attacked, who is public, what trains."""
+"""The persons of a privacy study and its settings: victims, public persons, samples."""
 
 import hashlib
 from collections.abc import Mapping
@@ -25,19 +25,19 @@ class PrivacySettings(Settings):
     victims: int = Field(default=15, ge=3, le=1000)
     """Sites under attack, of one person each."""
     public: int = Field(default=45, ge=1, le=1000)
-    """Persons of whom the attacker has pictures: for the prior, and as shadow sites."""
+    """Persons known to the attacker: for the prior, and as shadow sites."""
     outsiders: int = Field(default=15, ge=1, le=1000)
-    """Persons who take part in nothing: those who are not members."""
+    """Persons outside of all rounds: the non-members."""
     judges: int = Field(default=40, ge=2, le=1000)
-    """Persons with whom the embedding is trained that judges reconstructed pictures."""
+    """Persons for training the embedding that judges reconstructed pictures."""
     train_samples: Count = 100
     """Samples of each person that train."""
     other_samples: Count = 30
     """Other samples of the same sessions, which the attacker has."""
     session_samples: Count = 20
-    """Samples of a session of which nothing trains."""
+    """Samples of a session that does not train."""
     judged_samples: Count = 20
-    """Members, and others, of each person, whose membership is attacked."""
+    """Members, and others, of each person in attacks on membership."""
     architecture: str = "gaze-lenet"
     """Network that is trained."""
     rounds: int = Field(default=5, ge=1, le=1000)
@@ -81,7 +81,7 @@ class Person:
     others: GazeSamples
     """Of the same sessions."""
     elsewhere: GazeSamples
-    """Of a session of which nothing trains; empty if there is one session only."""
+    """Of a session that does not train; empty if there is one session only."""
     attributes: Mapping[str, float]
     """Known of drawn persons only."""
 
@@ -163,16 +163,16 @@ def _divide(
     sessions = np.unique(samples.session)
     last = (samples.session == sessions[-1]) & (len(sessions) > 1)
     inside = np.flatnonzero(~last)
-    wanted = settings.train_samples + settings.other_samples
-    inside = inside[_spread(len(inside), wanted)]
-    share = settings.other_samples / wanted
+    needed = settings.train_samples + settings.other_samples
+    inside = inside[_spread(len(inside), needed)]
+    share = settings.other_samples / needed
     order = np.arange(len(inside))
     other = np.floor((order + 1) * share) > np.floor(order * share)
     outside = np.flatnonzero(last)
     outside = outside[_spread(len(outside), settings.session_samples)]
     if min((~other).sum(), other.sum()) < 2:
         raise InvalidInputError(
-            f"person {samples.person[0]} has {len(samples)} samples, expected at least {wanted}"
+            f"person {samples.person[0]} has {len(samples)} samples, expected at least {needed}"
         )
     return Person(samples[inside[~other]], samples[inside[other]], samples[outside], attributes)
 
@@ -182,9 +182,12 @@ def _spread(count: int, most: int) -> NDArray[np.int64]:
 
 
 def describe_persons(everyone: StudyPersons) -> dict[str, object]:
-    """Return what ``study.json`` says of the persons."""
+    """Return the description of the persons for ``study.json``."""
     groups = {
-        name: {person: len(own.trains) for person, own in getattr(everyone, name).items()}
+        name: {
+            person: len(person_samples.trains)
+            for person, person_samples in getattr(everyone, name).items()
+        }
         for name in ("victims", "public", "outsiders", "judges")
     }
     return {"persons": groups, "digest": everyone.digest}

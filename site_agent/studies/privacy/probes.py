@@ -27,7 +27,7 @@ _EVEN = {
 
 @dataclass(frozen=True, eq=False)
 class Federation:
-    """The rounds of one seed, and what attacks on all leaks have in common."""
+    """The rounds of one seed, with the common ground of attacks on all leaks."""
 
     everyone: StudyPersons
     settings: PrivacySettings
@@ -67,9 +67,9 @@ class Federation:
 
     @cached_property
     def public(self) -> GazeSamples:
-        own = join_samples([person.trains for person in self.everyone.public.values()])
-        picks = np.linspace(0, len(own) - 1, min(_PUBLIC_PICTURES, len(own)))
-        return own[picks.round().astype(int)]
+        samples = join_samples([person.trains for person in self.everyone.public.values()])
+        picks = np.linspace(0, len(samples) - 1, min(_PUBLIC_PICTURES, len(samples)))
+        return samples[picks.round().astype(int)]
 
     @cached_property
     def prior(self) -> dualview.EyePrior:
@@ -86,8 +86,8 @@ class Federation:
 
     @cached_property
     def same_sessions(self) -> reidentification.UpdateComparison:
-        own = {name: person.others for name, person in self.everyone.victims.items()}
-        return reidentification.UpdateComparison(own, self.plan.training)
+        others = {name: person.others for name, person in self.everyone.victims.items()}
+        return reidentification.UpdateComparison(others, self.plan.training)
 
     @cached_property
     def judged(self) -> membership.Candidates:
@@ -102,13 +102,15 @@ class Federation:
     def people(self) -> membership.Candidates:
         """Pictures with which nobody trained, of victims and of outsiders."""
         groups = [
-            join_samples([each.others[: self.settings.judged_samples] for each in group.values()])
+            join_samples(
+                [person.others[: self.settings.judged_samples] for person in group.values()]
+            )
             for group in (self.everyone.victims, self.everyone.outsiders)
         ]
         return membership.Candidates.of(*groups)
 
     def leak(self, way: str) -> leaks.Leak:
-        """Return what leaks by a way of sharing, or by sums over some sites (``sum 3``)."""
+        """Return the leak of a way of sharing, or of sums over some sites (``sum 3``)."""
         if way in leaks.LEAKS:
             return leaks.leak_of(way, self.recorded)
         first, count = self.recorded[0], int(way.removeprefix(SUM))
@@ -122,18 +124,18 @@ class Federation:
 
 
 def attack_updates(held: Federation, way: str) -> dict[str, Any]:
-    """Match sites to persons by what the attacker's own training with their pictures gives."""
+    """Match sites to persons by the attacker's own training with their pictures."""
     leak, sites = held.leak(way), held.sites
-    found = {
+    matches = {
         "reidentified": _plain(
             reidentification.reidentify(held.same_sessions.scores(leak), sites, held.seed)
         )
     }
-    own = {site: each.elsewhere for site, each in held.everyone.victims.items()}
-    if way == "plain" and all(len(samples) > 1 for samples in own.values()):
-        compared = reidentification.UpdateComparison(own, held.plan.training).scores(leak)
-        found["elsewhere"] = _plain(reidentification.reidentify(compared, sites, held.seed))
-    return found
+    elsewhere = {site: person.elsewhere for site, person in held.everyone.victims.items()}
+    if way == "plain" and all(len(samples) > 1 for samples in elsewhere.values()):
+        compared = reidentification.UpdateComparison(elsewhere, held.plan.training).scores(leak)
+        matches["elsewhere"] = _plain(reidentification.reidentify(compared, sites, held.seed))
+    return matches
 
 
 def attack_samples(held: Federation, way: str) -> dict[str, Any]:
@@ -149,7 +151,7 @@ def attack_samples(held: Federation, way: str) -> dict[str, Any]:
 
 
 def attack_persons(held: Federation, way: str) -> dict[str, Any]:
-    """Attack the membership of persons by pictures of which none trained."""
+    """Attack the membership of persons by pictures that did not train."""
     leak, sites = held.leak(way), held.sites
     if not leak.rounds:
         nothing = reidentification.reidentify(np.zeros((len(sites), len(sites))), sites, held.seed)
@@ -173,11 +175,18 @@ def _probe(
     by_person: bool = False,
 ) -> dict[str, Any]:
     references = membership.reference_losses(held.shadow, candidates.losses, seed=held.seed)
-    found = membership.probe_membership(leak, candidates, shadow=shadow, references=references)
+    attacks = membership.probe_membership(leak, candidates, shadow=shadow, references=references)
     return {
-        name: asdict(separation(each.scores, each.is_member, groups=each.persons, seed=held.seed))
-        for name, scores in found.items()
-        for each in [scores.by_person() if by_person else scores]
+        name: asdict(
+            separation(
+                member_scores.scores,
+                member_scores.is_member,
+                groups=member_scores.persons,
+                seed=held.seed,
+            )
+        )
+        for name, scores in attacks.items()
+        for member_scores in [scores.by_person() if by_person else scores]
     }
 
 
@@ -189,7 +198,7 @@ def attack_attributes(held: Federation, way: str) -> dict[str, Any]:
     if not truths:
         return {}
     known = np.array(
-        [[each.attributes[key] for key in truths] for each in held.everyone.public.values()]
+        [[person.attributes[key] for key in truths] for person in held.everyone.public.values()]
     )
     guessed = membership.predict_from_updates(leak, held.sites, held.shadow_networks, known)
     return {
@@ -205,10 +214,10 @@ def _attributes(held: Federation) -> dict[str, NDArray[np.bool_]]:
     truths = {}
     victims, public = held.everyone.victims.values(), held.everyone.public.values()
     for key in next(iter(victims)).attributes:
-        middle = np.median([each.attributes[key] for each in (*victims, *public)])
+        middle = np.median([person.attributes[key] for person in (*victims, *public)])
         if key == "glasses":
             middle = 0.5
-        truth = np.array([each.attributes[key] > middle for each in victims])
+        truth = np.array([person.attributes[key] > middle for person in victims])
         if truth.any() and not truth.all():
             truths[key] = truth
     return truths
@@ -248,16 +257,16 @@ def _collect_judged(persons: Mapping[str, Person], count: int) -> membership.Can
     inside = [person.trains[:: max(1, len(person.trains) // count)] for person in persons.values()]
     outside = [person.others[:count] for person in persons.values()]
     return membership.Candidates.of(
-        join_samples([own[:count] for own in inside]), join_samples(outside)
+        join_samples([samples[:count] for samples in inside]), join_samples(outside)
     )
 
 
-def _plain(found: reidentification.Reidentification) -> dict[str, float]:
+def _plain(match: reidentification.Reidentification) -> dict[str, float]:
     return {
-        "matched": found.matched,
-        "top_1": found.top_1,
-        "p_value": found.p_value,
-        "chance": found.chance,
+        "matched": match.matched,
+        "top_1": match.top_1,
+        "p_value": match.p_value,
+        "chance": match.chance,
     }
 
 
@@ -266,18 +275,18 @@ def attack_by_dualview(held: Federation, way: str) -> dict[str, Any]:
     """Return the scores of both views, and under ``pictures`` those of the first: uint8."""
     leak = held.leak(way)
     pictures = _pictures(held, leak)
-    others = [each.others for each in held.everyone.victims.values()]
+    others = [person.others for person in held.everyone.victims.values()]
     similar = held.embedding.similarities(pictures, others)
-    found = reidentification.reidentify(similar, held.sites, held.seed)
+    match = reidentification.reidentify(similar, held.sites, held.seed)
     shape = (len(pictures), pictures.shape[1], *pictures.shape[2:])
-    nearest = np.array([dualview.nearest_public(own, held.public) for own in pictures]).reshape(
-        shape
-    )
+    nearest = np.array(
+        [dualview.nearest_public(picture, held.public) for picture in pictures]
+    ).reshape(shape)
     mean = np.broadcast_to(held.prior.decode(np.zeros((1, held.prior.components))), shape)
     scores = {
-        "top_1": found.top_1,
-        "matched": found.matched,
-        "p_value": found.p_value,
+        "top_1": match.top_1,
+        "matched": match.matched,
+        "p_value": match.p_value,
         **_likeness(held, pictures, ""),
         **_likeness(held, nearest, "nearest public "),
         **_likeness(held, mean, "mean public "),
@@ -293,8 +302,8 @@ def _pictures(held: Federation, leak: leaks.Leak) -> NDArray[np.uint8]:
     starts = np.zeros((len(held.sites), held.prior.components))
     if leak.rounds:
         codes = [
-            held.prior.encode(each.trains.patches).mean(axis=0)
-            for each in held.everyone.public.values()
+            held.prior.encode(person.trains.patches).mean(axis=0)
+            for person in held.everyone.public.values()
         ]
         starts = membership.predict_from_updates(
             leak, held.sites, held.shadow_networks, np.array(codes)
@@ -305,11 +314,11 @@ def _pictures(held: Federation, leak: leaks.Leak) -> NDArray[np.uint8]:
 
 
 def _likeness(held: Federation, pictures: NDArray[np.uint8], prefix: str) -> dict[str, float]:
-    """Return mean PSNR and SSIM against the true picture whose gaze is nearest."""
+    """Return mean PSNR and SSIM against the true picture with the nearest gaze."""
     asked = _asked_gaze(held.public, pictures.shape[1])
     noise, structure = [], []
-    for own, person in zip(pictures, held.everyone.victims.values(), strict=True):
-        for picture, gaze in zip(own, asked, strict=True):
+    for row, person in zip(pictures, held.everyone.victims.values(), strict=True):
+        for picture, gaze in zip(row, asked, strict=True):
             distance = np.square(person.trains.gaze - gaze).sum(axis=1)
             truth = person.trains.patches[distance.argmin()]
             noise.append(dualview.psnr(picture, truth))
@@ -329,8 +338,8 @@ def _second_view(held: Federation, leak: leaks.Leak) -> dict[str, float]:
     """Return the divergence from the true distributions, and the error of their means."""
     grid = dualview.GazeGrid()
     public = held.everyone.public
-    densities = np.array([grid.density(each.trains.gaze) for each in public.values()])
-    truths = [each.trains.gaze for each in held.everyone.victims.values()]
+    densities = np.array([grid.density(person.trains.gaze) for person in public.values()])
+    truths = [person.trains.gaze for person in held.everyone.victims.values()]
     if not leak.rounds:
         inferred = np.repeat(densities.mean(axis=0)[None], len(truths), axis=0)
     else:
@@ -338,20 +347,20 @@ def _second_view(held: Federation, leak: leaks.Leak) -> dict[str, float]:
         first = leaks.Leak(leak.name, (leaks.LeakedRound(held.base, leak.rounds[0].after),))
         shadow = leaks.Leak("shadow", (leaks.LeakedRound(held.base, held.shadow_networks),))
         seen, known = losses.of_leak(first), losses.of_leak(shadow)
-        found = dualview.infer_densities(
+        densities_found = dualview.infer_densities(
             grid.changes(seen.gains, gaze), grid.changes(known.gains, gaze), densities, held.seed
         )
         place = [seen.sites.index(s if s in seen.sites else leaks.ALL_SITES) for s in held.sites]
-        inferred = found[place]
-    centres = np.array([own @ grid.centres for own in inferred])
-    true_centres = np.array([own.mean(axis=0) for own in truths])
+        inferred = densities_found[place]
+    centres = np.array([density @ grid.centres for density in inferred])
+    true_centres = np.array([gaze.mean(axis=0) for gaze in truths])
     return {
         "mae_deg": float(angular_errors_deg(centres, true_centres).mean()),
         "kl": float(
             np.mean(
                 [
-                    dualview.kl_divergence(grid.density(own), guess)
-                    for own, guess in zip(truths, inferred, strict=True)
+                    dualview.kl_divergence(grid.density(gaze), guess)
+                    for gaze, guess in zip(truths, inferred, strict=True)
                 ]
             )
         ),
@@ -367,4 +376,4 @@ PROBES: Mapping[str, Probe] = {
     "dualview": attack_by_dualview,
     "controls": attack_controls,
 }
-"""By name: an attack on one way of sharing, and what it finds."""
+"""By name: an attack on one way of sharing; returns its findings."""

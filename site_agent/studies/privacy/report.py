@@ -50,21 +50,21 @@ def write_report(
 
 
 def _verdict(results: Results) -> str:
-    words = []
+    sentences = []
     for leak, name in (("plain", "single updates"), ("secure", "sums of all sites")):
         attack = strongest(results, "leaks", leak, "samples")
-        found = _Mean(results, "leaks", leak)
-        words.append(
-            f"{name} give {found.share('reidentified', 'matched')} of the persons away, and "
-            f"training pictures with an AUC of {found.of('samples', attack, 'auc', form='.2f')} "
+        mean = _Mean(results, "leaks", leak)
+        sentences.append(
+            f"{name} give {mean.share('reidentified', 'matched')} of the persons away, and "
+            f"training pictures with an AUC of {mean.of('samples', attack, 'auc', form='.2f')} "
             f"({attack})"
         )
-    return f"{words[0].capitalize()}; {words[1]}."
+    return f"{sentences[0].capitalize()}; {sentences[1]}."
 
 
 def make_tables(results: Results) -> list[tuple[Table, Rows]]:
     """Return the tables that have rows."""
-    found = {
+    tables = {
         "main": _main_table(results),
         "membership": _membership_table(results),
         "attributes": _attribute_table(results),
@@ -73,7 +73,7 @@ def make_tables(results: Results) -> list[tuple[Table, Rows]]:
     }
     return [
         (Table(name, columns_of(header), _TITLES[name]), rows)
-        for name, (header, *rows) in found.items()
+        for name, (header, *rows) in tables.items()
         if rows
     ]
 
@@ -83,11 +83,12 @@ def _main_table(results: Results) -> Rows:
               "by pictures", "PSNR", "SSIM", "MAE (deg)", "KL"]  # fmt: skip
     rows = []
     for leak in LEAKS:
-        own = _Mean(results, "leaks", leak)
-        view = own.below("dualview")
-        elsewhere = "" if leak != "plain" else own.share("elsewhere", "matched")
-        rows.append([leak, own.share("reidentified", "matched"), own.of("reidentified", "p_value"),
-                     elsewhere, own.share("by losses", "matched"), view.share("matched"),
+        mean = _Mean(results, "leaks", leak)
+        view = mean.below("dualview")
+        elsewhere = "" if leak != "plain" else mean.share("elsewhere", "matched")
+        rows.append([leak, mean.share("reidentified", "matched"),
+                     mean.of("reidentified", "p_value"), elsewhere,
+                     mean.share("by losses", "matched"), view.share("matched"),
                      view.of("psnr", form=".1f"), view.of("ssim", form=".2f"),
                      view.of("mae_deg", form=".1f"), view.of("kl")])  # fmt: skip
     view = _Mean(results, "leaks", "plain", "dualview")
@@ -102,89 +103,89 @@ def _membership_table(results: Results) -> Rows:
     rows = []
     for leak in LEAKS:
         for unit in ("samples", "persons"):
-            own = _Mean(results, "leaks", leak, unit)
+            mean = _Mean(results, "leaks", leak, unit)
             attack = strongest(results, "leaks", leak, unit)
-            found = own.below(attack)
-            rows.append([leak, unit, attack, found.of("auc"), found.interval("auc"),
-                         found.of("balanced_accuracy"),
-                         found.of("true_positives_at_1_percent")])  # fmt: skip
+            below = mean.below(attack)
+            rows.append([leak, unit, attack, below.of("auc"), below.interval("auc"),
+                         below.of("balanced_accuracy"),
+                         below.of("true_positives_at_1_percent")])  # fmt: skip
     return [header, *rows]
 
 
 def strongest(results: Results, group: str, way: str, unit: str) -> str:
     """Return the membership attack of the highest mean AUC over seeds."""
-    found = [each[group][way][unit] for each in results.values()]
+    leaks = [result[group][way][unit] for result in results.values()]
     # The loss at the base says how members differ, and nothing of what training leaves.
-    names: list[str] = [name for name in found[0] if name != "loss at base"]
-    return max(names, key=lambda name: float(np.mean([each[name]["auc"] for each in found])))
+    names: list[str] = [name for name in leaks[0] if name != "loss at base"]
+    return max(names, key=lambda name: float(np.mean([leak[name]["auc"] for leak in leaks])))
 
 
 def _attribute_table(results: Results) -> Rows:
     names = list(next(iter(results.values()))["leaks"]["plain"].get("attributes", {}))
     rows = []
     for leak in LEAKS if names else ():
-        own = _Mean(results, "leaks", leak, "attributes")
-        rows.append([leak, *(own.of(name, "auc") for name in names)])
+        mean = _Mean(results, "leaks", leak, "attributes")
+        rows.append([leak, *(mean.of(name, "auc") for name in names)])
     return [["leak", *names], *rows]
 
 
 def _sums_table(results: Results) -> Rows:
     rows = []
     for count in next(iter(results.values()))["sweep"]:
-        own = _Mean(results, "sweep", count)
+        mean = _Mean(results, "sweep", count)
         attack = strongest(results, "sweep", count, "samples")
-        rows.append([count, own.share("reidentified", "matched"),
-                     own.of("reidentified", "p_value"), attack,
-                     own.of("samples", attack, "auc")])  # fmt: skip
+        rows.append([count, mean.share("reidentified", "matched"),
+                     mean.of("reidentified", "p_value"), attack,
+                     mean.of("samples", attack, "auc")])  # fmt: skip
     return [["sites in the sum", "re-identified by updates", "p", "attack", "AUC"], *rows]
 
 
 def _controls_table(results: Results) -> Rows:
-    own = _Mean(results, "controls")
-    rows = [[name, own.of(name)] for name in ("overfitted", "random labels")]
+    mean = _Mean(results, "controls")
+    rows = [[name, mean.of(name)] for name in ("overfitted", "random labels")]
     return [["control", "AUC"], *rows]
 
 
 class _Mean:
-    """Means over seeds of what lies under some keys."""
+    """Means over seeds of the values under some keys."""
 
     def __init__(self, results: Results, *keys: str) -> None:
         self._results, self._keys = results, keys
-        self._found = [self._value(each, keys) for each in results.values()]
+        self._found = [self._value(result, keys) for result in results.values()]
 
     def below(self, key: str) -> "_Mean":
         return _Mean(self._results, *self._keys, key)
 
     def of(self, *keys: str, form: str = ".3f") -> str:
-        return format(float(np.mean([self._value(each, keys) for each in self._found])), form)
+        return format(float(np.mean([self._value(values, keys) for values in self._found])), form)
 
     def share(self, *keys: str) -> str:
         """Return a share with its range over seeds, in per cent."""
-        if any(keys[0] not in each for each in self._found):
+        if any(keys[0] not in values for values in self._found):
             return ""
-        values = [100 * self._value(each, keys) for each in self._found]
+        values = [100 * self._value(values, keys) for values in self._found]
         mean = f"{np.mean(values):.0f} %"
         same = round(min(values)) == round(max(values))
         return mean if same else f"{mean} ({min(values):.0f} to {max(values):.0f})"
 
     def interval(self, key: str) -> str:
-        ends = [each["intervals"][key] for each in self._found if each["intervals"]]
+        ends = [values["intervals"][key] for values in self._found if values["intervals"]]
         if not ends:
             return ""
         low, high = np.mean(ends, axis=0)
         return f"{low:.2f} to {high:.2f}"
 
     @staticmethod
-    def _value(found: Any, keys: Sequence[str]) -> Any:
+    def _value(value: Any, keys: Sequence[str]) -> Any:
         for key in keys:
-            found = found[key]
-        return found
+            value = value[key]
+        return value
 
 
 def _draw_sheet(
     path: Path, everyone: StudyPersons, pictures: Mapping[str, NDArray[np.uint8]]
 ) -> None:
-    """Draw a row for each victim: true pictures, and what each leak gave."""
+    """Draw a row for each victim: true pictures, and those of each leak."""
     high, wide, left, top = PATCH_SHAPE[0] * 2, PATCH_SHAPE[1] * 2, 60, 24
     true = [
         person.trains.patches[np.argsort(person.trains.gaze[:, 0], kind="stable")]
@@ -192,7 +193,7 @@ def _draw_sheet(
     ]
     shown = pictures["plain"].shape[1]
     places = (np.arange(shown) + 0.5) / shown
-    rows = {"true": [own[(places * len(own)).astype(int)] for own in true]}
+    rows = {"true": [pictures[(places * len(pictures)).astype(int)] for pictures in true]}
     rows |= {leak: list(pictures[leak]) for leak in LEAKS}
     columns = [(name, index) for name in rows for index in range(shown)]
     size = (left + len(columns) * (wide + 2) + 8 * len(rows), top + len(true) * (high + 2))
@@ -202,8 +203,10 @@ def _draw_sheet(
         x = left + column * (wide + 2) + 8 * (column // shown)
         if not index:
             pen.text((x, 4), name, fill=(235, 235, 235), font=font)
-        for row, own in enumerate(rows[name]):
-            picture = Image.fromarray(own[index]).resize((wide, high), Image.Resampling.BICUBIC)
+        for row, row_pictures in enumerate(rows[name]):
+            picture = Image.fromarray(row_pictures[index]).resize(
+                (wide, high), Image.Resampling.BICUBIC
+            )
             sheet.paste(picture.convert("RGB"), (x, top + row * (high + 2)))
     for row, victim in enumerate(everyone.victims):
         pen.text(

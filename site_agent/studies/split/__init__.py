@@ -35,7 +35,7 @@ _ADAM_RATE = 0.001
 
 
 class SplitStudySettings(Settings, error=InvalidInputError):
-    """Settings that say what a study compares."""
+    """The settings of a study."""
 
     architecture: str = "gaze-lenet"
     """Of all networks."""
@@ -57,7 +57,7 @@ class SplitStudySettings(Settings, error=InvalidInputError):
     learning_rate: float = Field(default=0.02, gt=0, le=10)
     """For SGD with momentum."""
     alone: int = Field(default=2, ge=1, le=1000)
-    """Persons of whom a network is trained alone."""
+    """Number of persons with a network trained on them alone."""
     dp_epsilon: float = Field(default=8.0, gt=0, le=1000)
     """Of all rounds, at delta 1e-5."""
     levels: tuple[Annotated[float, Field(ge=0)], ...] = (0.0, 0.2, 0.5, 1.0, 2.0)
@@ -196,43 +196,45 @@ def write_report(
 def error_rows(runs: Sequence[MethodRun], results: Results) -> list[list[Any]]:
     """Return a row of `ERRORS` for each method."""
     rows: list[list[Any]] = []
-    for method, words in METHODS.items():
-        found: dict[str, list[float]] = {}
+    for method, label in METHODS.items():
+        errors: dict[str, list[float]] = {}
         for run in runs:
             if run.method == method and run.key in results:
-                found.setdefault(run.test[0], []).append(results[run.key]["error_deg"])
-        if not found:
+                errors.setdefault(run.test[0], []).append(results[run.key]["error_deg"])
+        if not errors:
             continue
-        means = [float(np.mean(each)) for each in found.values()]
-        spreads = [np.var(each, ddof=1) for each in found.values() if len(each) > 1]
+        means = [float(np.mean(seeds)) for seeds in errors.values()]
+        spreads = [np.var(seeds, ddof=1) for seeds in errors.values() if len(seeds) > 1]
         noise = float(np.sqrt(np.mean(spreads))) if spreads else None
-        rows.append([words, float(np.mean(means)), noise, max(means)])
+        rows.append([label, float(np.mean(means)), noise, max(means)])
     return rows
 
 
 def inversion_rows(runs: Sequence[MethodRun], results: Results) -> list[list[Any]]:
     """Return a row of `INVERSIONS` for each noise and attacker: means over seeds."""
-    found: dict[tuple[float, str], list[Mapping[str, Any]]] = {}
+    runs_by_attack: dict[tuple[float, str], list[Mapping[str, Any]]] = {}
     for run in runs:
         for level in results.get(run.key, {}).get("levels", ()) if run.method == INVERSION else ():
             for attacker, scores in level["attackers"].items():
-                found.setdefault((level["level"], attacker), []).append({**level, **scores})
+                runs_by_attack.setdefault((level["level"], attacker), []).append(
+                    {**level, **scores}
+                )
     return [
         [
-            level, _mean(each, "error_deg"), _mean(each, "signal_to_noise_db"), attacker,
-            *(_mean(each, name) for name in _SCORES),
+            level, _mean(runs_, "error_deg"), _mean(runs_, "signal_to_noise_db"), attacker,
+            *(_mean(runs_, name) for name in _SCORES),
         ]
-        for (level, attacker), each in sorted(found.items())
+        for (level, attacker), runs_ in sorted(runs_by_attack.items())
     ]  # fmt: skip
 
 
-def _mean(found: Sequence[Mapping[str, Any]], name: str) -> float | None:
-    values = [each[name] for each in found if each[name] is not None]
+def _mean(runs: Sequence[Mapping[str, Any]], name: str) -> float | None:
+    values = [run[name] for run in runs if run[name] is not None]
     return float(np.mean(values)) if values else None
 
 
 def _accuracy(errors: Sequence[Sequence[Any]]) -> list[str]:
-    """Say how V1 stands beside FedAvg, of which it is the same with other batches held back."""
+    """Compare V1 with FedAvg; they differ only in which batches are held back."""
     by_name = {row[0]: row for row in errors}
     split, whole = by_name.get(METHODS["v1"]), by_name.get(METHODS["fedavg"])
     if split is None or whole is None:
@@ -242,29 +244,29 @@ def _accuracy(errors: Sequence[Sequence[Any]]) -> list[str]:
     if whole[2] is None:
         return [f"{text}{apart:+.2f}, with one seed, so that nothing says what is noise."]
     noise = max(split[2], whole[2])
-    words = "within" if abs(apart) <= noise else "beyond"
-    return [f"{text}{apart:+.2f}, {words} the noise of one seed ({noise:.2f})."]
+    place = "within" if abs(apart) <= noise else "beyond"
+    return [f"{text}{apart:+.2f}, {place} the noise of one seed ({noise:.2f})."]
 
 
 def _private(errors: Sequence[Sequence[Any]]) -> list[str]:
-    """Say what differential privacy costs, beside training nothing at home."""
+    """State the cost of differential privacy, next to training nothing at home."""
     by_name = {row[0]: row[1] for row in errors}
     noisy = {name: METHODS[name] for name in METHODS if name.startswith("dp-")}
     costs = [
-        f"{by_name[words]:.2f} ({words.removeprefix('V1, ')})"
-        for words in noisy.values()
-        if words in by_name
+        f"{by_name[label]:.2f} ({label.removeprefix('V1, ')})"
+        for label in noisy.values()
+        if label in by_name
     ]
     if not costs:
         return []
     text = f"With differential privacy V1 has errors of {', '.join(costs)} degrees"
     others = [METHODS[name] for name in ("v1", "frozen-client", "mean-gaze")]
-    beside = [f"{words} {by_name[words]:.2f}" for words in others if words in by_name]
-    return [f"{text}; beside it: {', '.join(beside)}." if beside else f"{text}."]
+    beside = [f"{label} {by_name[label]:.2f}" for label in others if label in by_name]
+    return [f"{text}; without it: {', '.join(beside)}." if beside else f"{text}."]
 
 
 def _leaks(shown: Sequence[Sequence[Any]]) -> list[str]:
-    """Say what the best attacker gets without noise and with most, and what the noise costs."""
+    """State the best attacker's gain without noise and with the most, and the cost of noise."""
     if not shown:
         return []
     ends = []
@@ -284,9 +286,12 @@ def _draw(path: Path, errors: Sequence[Sequence[Any]], shown: Sequence[Sequence[
     axes = figure.subplots()
     gains = axes.twinx()
     levels = sorted({row[0] for row in shown})
-    own = {row[0]: np.nan if row[1] is None else row[1] for row in shown}
+    heights = {row[0]: np.nan if row[1] is None else row[1] for row in shown}
     axes.plot(
-        levels, [own[level] for level in levels], label="error of V1", **plot_style.line_style(0)
+        levels,
+        [heights[level] for level in levels],
+        label="error of V1",
+        **plot_style.line_style(0),
     )
     for row in errors:
         if row[0] == METHODS["mean-gaze"]:
@@ -294,9 +299,12 @@ def _draw(path: Path, errors: Sequence[Sequence[Any]], shown: Sequence[Sequence[
                 row[1], color=plot_style.REFERENCE, linestyle=":", label="error of the mean gaze"
             )
     for number, attacker in enumerate(sorted({row[3] for row in shown}), 1):
-        found = [row[4] for row in shown if row[3] == attacker]
+        attacker_gains = [row[4] for row in shown if row[3] == attacker]
         gains.plot(
-            levels, found, label=f"gain of attacker {attacker}", **plot_style.line_style(number)
+            levels,
+            attacker_gains,
+            label=f"gain of attacker {attacker}",
+            **plot_style.line_style(number),
         )
     axes.set(xlabel="Laplace noise (sensitivities)", ylabel="error (degrees)", ylim=(0, None))
     # What is far worse than the mean eye is cut off: it shows nothing, and hides the others.

@@ -36,12 +36,14 @@ def do_run(job: StudyJob, progress: Progress) -> dict[str, Any]:
     test = join_samples([people[name] for name in job.run.test])
     if job.run.method == INVERSION:
         return {"levels": list(_attack(job, sites, test, progress))}
-    errors = [_error(found, test) for found in _predictions(job.run, job.settings, sites, test)]
+    errors = [
+        _error(predicted, test) for predicted in _predictions(job.run, job.settings, sites, test)
+    ]
     return {"error_deg": float(np.mean(errors))}
 
 
-def _error(found: NDArray[np.float64], test: GazeSamples) -> float:
-    return float(angular_errors_deg(found, test.gaze).mean())
+def _error(predicted: NDArray[np.float64], test: GazeSamples) -> float:
+    return float(angular_errors_deg(predicted, test.gaze).mean())
 
 
 def _predictions(
@@ -88,7 +90,7 @@ def _trained_or_none(base: StateDict, sites: StudySamples, plan: SplitPlan) -> S
 def _attack(
     job: StudyJob, shadows: StudySamples, test: GazeSamples, progress: Progress
 ) -> Iterator[dict[str, Any]]:
-    """Train with each noise, and attack the smashed data of persons who did not train."""
+    """Train with each noise, and attack the smashed data of persons outside the training."""
     run, settings = job.run, job.settings
     sheets = job.folder / "sheets"
     sheets.mkdir(exist_ok=True)
@@ -104,9 +106,11 @@ def _attack(
         network: StateDict | None = quiet
         if level:
             # Under strong noise SGD diverges; Adam's steps do not grow with the noise.
-            plans = [settings.plan("v1", run.seed, level, by_adam=each) for each in (False, True)]
+            plans = [
+                settings.plan("v1", run.seed, level, by_adam=by_adam) for by_adam in (False, True)
+            ]
             network = next(
-                filter(None, (_trained_or_none(base, shadows, each) for each in plans)), None
+                filter(None, (_trained_or_none(base, shadows, plan) for plan in plans)), None
             )
         noise, cut = SmashedNoise(plan.noise, level), plan.found_cut
         attacked = attack_smashed_data(
@@ -122,14 +126,14 @@ def _attack(
             if network
             else None,
             "signal_to_noise_db": None if math.isinf(ratio) else ratio,
-            "attackers": {name: each.facts() for name, each in attacked.results.items()},
+            "attackers": {name: inversion.facts() for name, inversion in attacked.results.items()},
         }
 
 
 def _noisy_predictions(
     network: StateDict, plan: SplitPlan, test: GazeSamples, seed: int
 ) -> NDArray[np.float64]:
-    """Return what the main server finds, as the client sends it noisy smashed data, too."""
+    """Return the main server's predictions from noisy smashed data."""
     module, cut, data = to_module(network), plan.found_cut, to_tensors(test)
     assert isinstance(module, StagedNetwork)
     part = split_network(network, cut).client
@@ -138,5 +142,5 @@ def _noisy_predictions(
     )
     with repeatable(), torch.inference_mode():
         smashed = module.run_stages(cut.front_stages(module.stages), data.patches, data.head)
-        found = module.run_stages(module.stages[cut.front :], alter(smashed), data.head)
-    return found.numpy().astype(np.float64)
+        predicted = module.run_stages(module.stages[cut.front :], alter(smashed), data.head)
+    return predicted.numpy().astype(np.float64)

@@ -161,7 +161,7 @@ def test_the_exit_code_of_one_cycle_says_what_happened(
 
     own = tmp_path / "own.dat"
     own.write_bytes(materials.mine.read_bytes()[:3000])
-    lab.merge = {"own": [str(own)]}
+    lab.merge = {"own_models": [str(own)]}
     failed = poolctl(*run, lab.write_config())
     assert failed.code == 5
     assert "own.dat" in failed.err

@@ -109,7 +109,7 @@ class Lab:
             "name": self.name,
             "kind": "ert",
             "validation": str(self.materials.validation),
-            "own": [str(self.materials.mine)],
+            "own_models": [str(self.materials.mine)],
             "labels": [f"study={self.name}"],
             **self.merge,
         }
@@ -125,7 +125,7 @@ class Lab:
     def cycle(
         self, on_event: Callable[[str], None] | None = None
     ) -> tuple[CycleReport, list[dict[str, Any]]]:
-        """Run one cycle and return what it said; `said` has it, too, where the cycle fails."""
+        """Run one cycle and return its journal; `said` has it, too, where the cycle fails."""
         ear = Ear(on_event)
         self.said = ear.said
         report = run_agent(read_config(self.write_config()), ear.journal(), once=True)
@@ -143,22 +143,22 @@ class Lab:
             ).version.address
 
     def published(self) -> list[str]:
-        """Addresses of what the agent has uploaded, oldest first."""
+        """Addresses of the agent's uploads, oldest first."""
         with self.client("site-a") as client:
-            found = list(client.models.find(ModelQuery(site="site-a", name=self.name)))
-        return [version.address for version in found][::-1]
+            models = list(client.models.find(ModelQuery(site="site-a", name=self.name)))
+        return [version.address for version in models][::-1]
 
     @property
     def remembered(self) -> dict[str, Any]:
-        """What the agent remembers for its one [[merge]] table."""
+        """The agent's memory of its one [[merge]] table."""
         content: dict[str, Any] = self.state["goals"][self.name]
         return content
 
     def cancel_rounds(self) -> None:
-        """Call off what a test has left open, so that no other is invited."""
+        """Cancel the rounds that a test left open, so that no other test is invited."""
         with self.client("site-b") as client:
-            for found in list(client.rounds.list("open")):
-                client.rounds.cancel(found.round_id)
+            for round_ in list(client.rounds.list("open")):
+                client.rounds.cancel(round_.round_id)
 
     @property
     def state(self) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Cycles of an agent against a real pool: what is pulled, merged, uploaded, remembered."""
+"""Cycles of an agent against a real pool: pulling, merging, uploading, remembering."""
 
 from __future__ import annotations
 
@@ -99,8 +99,8 @@ def test_what_is_new_is_merged_and_uploaded_once(lab: Lab, materials: Materials)
     lab.merge = {"upload_labels": {"population": "infant"}, "against": ["own", "published"]}
     report, said = lab.cycle()
     assert (report.uploads, report.failures) == (1, [])
-    [found] = events(said, "models_found")
-    assert (found["found"], found["taken"], found["new"]) == (2, 2, 2)
+    [event] = events(said, "models_found")
+    assert (event["found"], event["taken"], event["new"]) == (2, 2, 2)
     assert [line["address"] for line in events(said, "model_fetched")] == addresses
     whats = [line["what"] for line in events(said, "evaluated")]
     assert sorted(whats) == ["merged", "own"]
@@ -141,8 +141,8 @@ def test_every_line_has_what_its_sentence_says(lab: Lab, materials: Materials) -
     assert [said[0]["event"], said[-1]["event"]] == ["agent_started", "agent_stopped"]
     for line in said:
         assert tuple(line)[:4] == ("time", "level", "event", "cycle")
-        words = {name for _, name, *_ in Formatter().parse(SENTENCES[line["event"]]) if name}
-        assert words <= line.keys()
+        names = {name for _, name, *_ in Formatter().parse(SENTENCES[line["event"]]) if name}
+        assert names <= line.keys()
         assert line["level"] == ("warning" if line["event"] == "model_refused" else "info")
         assert datetime.fromisoformat(line["time"]).tzinfo is not None
     assert {line["cycle"] for line in said[1:]} == {1}
@@ -194,10 +194,10 @@ def test_models_that_do_not_fit_are_remembered_with_the_reason(
     assert lab.remembered["refused"][refused["digest"]]["reason"] == refused["reason"]
     _, said = lab.cycle()
     assert events(said, "model_refused") == []
-    [found] = events(said, "models_found")
-    assert (found["taken"], found["refused_before"]) == (1, 1)
+    [event] = events(said, "models_found")
+    assert (event["taken"], event["refused_before"]) == (1, 1)
     # Another own model makes it fit, and it is looked at again.
-    lab.merge = {"own": [str(materials.deep)]}
+    lab.merge = {"own_models": [str(materials.deep)]}
     _, said = lab.cycle()
     assert [line["address"] for line in events(said, "model_refused")] == [good]
 
@@ -311,7 +311,7 @@ def test_invitations_are_answered_once_and_nothing_but_sums_is_sent(
     for _ in range(2):
         assert lab.cycle()[0].contributions == 0, "what somebody took back stays back"
     plan = plan_cycle(read_config(lab.write_config()))
-    assert [each.reason for each in plan.rounds] == ["its contribution was taken back"]
+    assert [planned.reason for planned in plan.rounds] == ["its contribution was taken back"]
     said = [line for line in said if line.get("round") != rounds[1]]
     stored = {p.name for p in (lab.folder.parent / "pool").rglob("*") if len(p.name) == 64}
     sent = {line["digest"] for line in events(said, "contributed")}
@@ -340,14 +340,14 @@ def test_faces_of_any_format_are_scored_on_and_contributed(
     lab.merge = {"validation": str(folder), "upload": False, **reading}
     lab.rounds = {"data": str(folder), **JOINING, **reading}
     plan = plan_cycle(read_config(lab.write_config()))
-    assert [(each.round, each.action) for each in plan.rounds] == [(key, "contribute")]
+    assert [(planned.round, planned.action) for planned in plan.rounds] == [(key, "contribute")]
     report, said = lab.cycle()
     assert report.failures == []
     assert [line["round"] for line in events(said, "contributed")] == [key]
     faces = read_faces(folder, ReadingOptions(0.0, 0.2))
-    [own] = [line for line in events(said, "evaluated") if line["what"] == "own"]
+    [event] = [line for line in events(said, "evaluated") if line["what"] == "own"]
     expected = evaluate_landmarks(materials.mine, faces, resamples=0).mean_error
-    assert own["value"] == pytest.approx(expected)
+    assert event["value"] == pytest.approx(expected)
     cache = Workspace(lab.workspace).cache
     with PoolClient(lab.pool.url, lab.pool.tokens["site-a"], cache=cache) as client:
         again = contribute_to_round(client, key, faces, rules=SMALL_RULES)
@@ -380,8 +380,8 @@ def test_gaze_data_are_for_rounds_of_networks(
     assert refused["round"] == keys["leaf-refit"]
     assert "needs faces, which 'data' would name" in refused["reason"]
     with lab.client("site-b") as client:
-        [given] = client.rounds.get(keys["fedavg"]).contributions().values()
-    assert given.summary["samples"] == len(samples_at(2))
+        [contribution] = client.rounds.get(keys["fedavg"]).contributions().values()
+    assert contribution.summary["samples"] == len(samples_at(2))
     lab.rounds = {"data": str(materials.faces), **lab.rounds}
     assert lab.cycle()[0].contributions == 1, "with faces, too"
 
@@ -423,13 +423,16 @@ def test_rounds_that_are_not_wanted_or_do_not_fit(lab: Lab, materials: Materials
 
 
 def test_a_failure_of_one_task_stops_no_other(lab: Lab, materials: Materials) -> None:
-    own = lab.folder.parent / "own.dat"
-    own.write_bytes(materials.mine.read_bytes()[:3000])
+    own_model = lab.folder.parent / "own.dat"
+    own_model.write_bytes(materials.mine.read_bytes()[:3000])
     with lab.client("site-b") as client:
         client.upload(materials.others[0], f"site-b/{lab.name}-base")
         until = datetime.now(UTC) + timedelta(hours=1)
         client.rounds.start(f"site-b/{lab.name}-base", ["site-a", "site-b"], until, options=FIT)
-    lab.merge, lab.rounds = {"own": [str(own)]}, {"data": str(materials.faces), **JOINING}
+    lab.merge, lab.rounds = (
+        {"own_models": [str(own_model)]},
+        {"data": str(materials.faces), **JOINING},
+    )
     report, said = lab.cycle()
     assert report.contributions == 1
     [(subject, _)] = report.failures
@@ -494,14 +497,14 @@ def test_a_line_that_breaks_costs_nothing_that_was_done(
 
 
 def test_detectors_are_merged_as_well(lab: Lab) -> None:
-    own = lab.folder.parent / "own.svm"
-    write_model(make_detector(1), own)
+    own_model = lab.folder.parent / "own.svm"
+    write_model(make_detector(1), own_model)
     other, wide = lab.folder.parent / "other.svm", lab.folder.parent / "wide.svm"
     write_model(make_detector(2), other)
     write_model(make_detector(3, window_px=96), wide)
     lab.share(other, "other")
     lab.share(wide, "wide")
-    lab.merge = {"kind": "hog-svm", "own": [str(own)], "upload": False}
+    lab.merge = {"kind": "hog-svm", "own_models": [str(own_model)], "upload": False}
     report, said = lab.cycle()
     assert report.failures == []
     [refused] = events(said, "model_refused")
@@ -546,12 +549,12 @@ def test_a_plan_is_what_is_then_done(lab: Lab, materials: Materials) -> None:
     plan = plan_cycle(read_config(lab.write_config()))
     assert not lab.workspace.exists(), "nothing is written"
     [merging] = plan.merges
-    assert {each.model: each.action for each in merging.models} == {
+    assert {model.model: model.action for model in merging.models} == {
         str(materials.mine): "merge", good: "fetch and merge", deep: "leave out",
     }  # fmt: skip
-    assert [(each.round, each.action) for each in plan.rounds] == [(key, "contribute")]
+    assert [(planned.round, planned.action) for planned in plan.rounds] == [(key, "contribute")]
     _, said = lab.cycle()
     assert [line["address"] for line in events(said, "model_fetched")] == [good]
     plan = plan_cycle(read_config(lab.write_config()))
-    assert {each.action for each in plan.merges[0].models} == {"merge", "leave out"}
+    assert {model.action for model in plan.merges[0].models} == {"merge", "leave out"}
     assert plan.rounds == ()

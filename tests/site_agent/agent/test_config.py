@@ -1,4 +1,4 @@
-"""The agent's configuration: what it may say, and what is told of mistakes."""
+"""The agent's configuration: its keys, and the messages for mistakes."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def keys_of(table: type[AgentConfig | MergeGoal | RoundsConfig]) -> set[str]:
 def test_the_example_can_be_read_and_explains_every_key(tmp_path: Path) -> None:
     config = read_config(write(tmp_path, EXAMPLE_CONFIG))
     assert config.workspace == tmp_path / "agent"
-    assert config.merge[0].own == [tmp_path / "mine.dat"]
+    assert config.merge[0].own_models == [tmp_path / "mine.dat"]
     head, rest = EXAMPLE_CONFIG.split("[[merge]]")
     merge, rounds = rest.split("[rounds]")
     for text, table in ((head, AgentConfig), (merge, MergeGoal), (rounds, RoundsConfig)):
@@ -104,14 +104,14 @@ def test_what_is_usual_depends_on_the_kind(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "key", "found", "expected"),
+    ("change", "key", "value", "expected"),
     [
         (("workspace =", "workplace ="), "workspace", "nothing", "it has to be given"),
         (('"agent"', "7"), "workspace", "7", "path"),
         (("[[merge]]", "pace = 3\n[[merge]]"), "pace", "an unknown key", "interval"),
         (('"ert"', '"network"'), "merge[0].kind", "'network'", "'ert' or 'hog-svm'"),
         (('"validation.xml"', '"none.xml"'), "merge[0].validation", "none.xml", "a file"),
-        (('"ert"', '"ert"\nown = ["no.dat"]'), "merge[0].own[0]", "no.dat", "a file"),
+        (('"ert"', '"ert"\nown_models = ["no.dat"]'), "merge[0].own_models[0]", "no.dat", "a file"),
         (('"ert"', '"ert"\nmethod = "mwma"'), "merge[0].method", "'mwma'", "wba-final"),
         (('"ert"', '"ert"\noptions = { stop = 1 }'), "merge[0].options.stop", "1", "step, thin"),
         (('"ert"', '"ert"\nmetric = "f1"'), "merge[0].metric", "'f1'", "mean_error"),
@@ -151,7 +151,7 @@ def test_what_is_usual_depends_on_the_kind(tmp_path: Path) -> None:
     ],
 )
 def test_mistakes_name_file_key_found_and_expected(
-    change: tuple[str, str], key: str, found: str, expected: str, tmp_path: Path
+    change: tuple[str, str], key: str, value: str, expected: str, tmp_path: Path
 ) -> None:
     path = write(tmp_path, SMALL.replace(*change))
     with pytest.raises(AgentConfigError) as caught:
@@ -160,7 +160,7 @@ def test_mistakes_name_file_key_found_and_expected(
     assert caught.value.key == key
     assert told.startswith(f"{path}: {key}: found ")
     told_found, told_expected = told.split(": found ", 1)[1].split(", expected ", 1)
-    assert found in told_found
+    assert value in told_found
     assert expected in told_expected
 
 

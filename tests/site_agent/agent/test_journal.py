@@ -1,4 +1,4 @@
-"""What an agent says to people."""
+"""The sentences of an agent's journal."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ SITES = 5
 
 @cache
 def persons() -> dict[str, tuple[GazeSamples, GazeSamples]]:
-    """Return what trains, and other frames of the same session, by person."""
+    """Return the training samples, and other frames of the same session, by person."""
     settings = RenderSettings(
         persons=SITES, frames_per_person=54, sessions=(1, 1), seed=3, skews=Skews(amount=1.0)
     )

@@ -47,7 +47,7 @@ def test_the_search_finds_pictures_that_the_network_knows_better() -> None:
     plain = reconstruct(leak_of("plain", recorded()), victims, prior, public, settings)
     assert plain.shape == (len(sites), 2, 36, 60)
     secure = reconstruct(leak_of("secure", recorded()), victims, prior, public, settings)
-    assert all(np.array_equal(own, secure[0]) for own in secure)
+    assert all(np.array_equal(picture, secure[0]) for picture in secure)
     nothing = reconstruct(Leak("none", ()), victims, prior, public, settings)
     mean = prior.decode(np.zeros((1, prior.components)))
     assert np.array_equal(nothing, np.broadcast_to(mean, nothing.shape))
@@ -61,7 +61,7 @@ def test_the_search_finds_pictures_that_the_network_knows_better() -> None:
         return float(Losses(asked).of(network).mean())
 
     assert loss(secure[0]) < 0.9 * loss(nothing[0])
-    assert len({own.tobytes() for own in plain}) == len(sites)
+    assert len({picture.tobytes() for picture in plain}) == len(sites)
 
 
 def test_densities_are_learnt_from_shadow_sites() -> None:
@@ -82,8 +82,10 @@ def test_densities_are_learnt_from_shadow_sites() -> None:
 
 def test_judges_know_persons_and_likeness() -> None:
     embedding = fit_embedding(join_samples(public_eyes()))
-    trains = [own[:10] for own, _ in persons().values()]
-    similar = embedding.similarities(np.array([own.patches for own in trains]), public_eyes())
+    trains = [pictures[:10] for pictures, _ in persons().values()]
+    similar = embedding.similarities(
+        np.array([pictures.patches for pictures in trains]), public_eyes()
+    )
     assert list(similar.argmax(axis=1)) == list(range(len(trains)))
     picture = trains[0].patches[0]
     assert ssim(picture, picture) == pytest.approx(1)

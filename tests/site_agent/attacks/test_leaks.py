@@ -1,4 +1,4 @@
-"""What each leak holds, and losses of leaked networks."""
+"""The content of each leak, and losses of leaked networks."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ pytestmark = pytest.mark.usefixtures("small_lenet")
 def test_each_leak_holds_what_it_is_called_after() -> None:
     rounds = recorded()
     plain, secure, floor, nothing = (leak_of(name, rounds) for name in LEAKS)
-    assert [tuple(each.after) for each in plain.rounds] == [tuple(persons())] * 2
-    assert [tuple(each.after) for each in secure.rounds] == [(ALL_SITES,)] * 2
+    assert [tuple(round_.after) for round_ in plain.rounds] == [tuple(persons())] * 2
+    assert [tuple(round_.after) for round_ in secure.rounds] == [(ALL_SITES,)] * 2
     assert secure.rounds[0].after[ALL_SITES] is secure.rounds[1].before
     assert floor.rounds[0].before is rounds[0].base
     assert floor.rounds[0].after[ALL_SITES] is rounds[1].result
@@ -36,11 +36,11 @@ def test_the_mean_of_all_updates_is_the_network_that_the_round_made() -> None:
 
 
 def test_losses_have_the_form_of_the_leak_and_training_lowers_them() -> None:
-    own = [trains[:6] for trains, _ in persons().values()]
-    samples = join_samples(own)
-    found = Losses(samples).of_leak(leak_of("plain", recorded()))
-    assert found.before.shape == (2, len(samples))
-    assert found.after.shape == (len(own), 2, len(samples))
-    assert found.gains.mean() > 0
+    own_samples = [trains[:6] for trains, _ in persons().values()]
+    samples = join_samples(own_samples)
+    losses = Losses(samples).of_leak(leak_of("plain", recorded()))
+    assert losses.before.shape == (2, len(samples))
+    assert losses.after.shape == (len(own_samples), 2, len(samples))
+    assert losses.gains.mean() > 0
     expected = sample_losses(recorded()[1].base, samples)
-    np.testing.assert_array_equal(found.before[1], expected)
+    np.testing.assert_array_equal(losses.before[1], expected)

@@ -1,4 +1,4 @@
-"""Membership attacks find what an overfitted network has seen, and nothing by random labels."""
+"""Membership attacks find the samples of an overfitted network, and none by random labels."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_a_shadow_and_references_give_two_more_attacks() -> None:
     shadow = ShadowLosses(candidates.losses.of_leak(leak), members)
     scores = probe_membership(leak, candidates, shadow=shadow, references=references)
     assert set(scores) == ATTACKS
-    assert all(each.scores.shape == (len(samples),) for each in scores.values())
+    assert all(attack.scores.shape == (len(samples),) for attack in scores.values())
     # The regression has learnt from the very samples that it judges.
     assert separation(scores["shadow model"].scores, members, resamples=0).auc > 0.5
 
@@ -85,10 +85,10 @@ def test_attributes_of_known_sites_are_learnt_and_a_sum_says_the_same_of_all() -
     first, sites = recorded()[0], list(persons())
     shadow = {name: apply_update(first.base, sent) for name, sent in first.updates.items()}
     values = np.arange(len(sites), dtype=float)[:, None]
-    found = predict_from_updates(leak_of("plain", recorded()), sites, shadow, values)
-    assert np.corrcoef(found[:, 0], values[:, 0])[0, 1] > 0.9
-    found = predict_from_updates(leak_of("secure", recorded()), sites, shadow, values)
-    assert np.ptp(found) == 0
+    predicted = predict_from_updates(leak_of("plain", recorded()), sites, shadow, values)
+    assert np.corrcoef(predicted[:, 0], values[:, 0])[0, 1] > 0.9
+    predicted = predict_from_updates(leak_of("secure", recorded()), sites, shadow, values)
+    assert np.ptp(predicted) == 0
 
 
 def test_networks_of_each_round_give_a_signal_that_the_last_one_does_not() -> None:

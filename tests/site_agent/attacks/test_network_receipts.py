@@ -38,7 +38,7 @@ def persons() -> list[GazeSamples]:
 
 
 class Probing:
-    """A base, what sites make of it, and receipts."""
+    """A base, the updates of sites, and receipts."""
 
     def __init__(self, folder: Path, others: GazeSamples) -> None:
         self.base, self.others, self.folder = new_network("gaze-lenet", 5), others, folder
@@ -52,10 +52,10 @@ class Probing:
             self.base, digest, samples, training, site=site, round_number=1, **guard
         )
 
-    def probe(self, sent: NetworkContribution, own: GazeSamples) -> PrivacyReceipt:
+    def probe(self, sent: NetworkContribution, members: GazeSamples) -> PrivacyReceipt:
         write_network_contribution(sent, self.folder / "sent.contribution")
         files = self.folder / "sent.contribution", self.folder / "base.safetensors"
-        return probe_gaze(*files, GazeSides(own, self.others), "update").receipt
+        return probe_gaze(*files, GazeSides(members, self.others), "update").receipt
 
 
 @pytest.fixture
@@ -66,22 +66,22 @@ def probing(persons: list[GazeSamples], tmp_path: Path) -> Probing:
 def test_the_verdict_on_an_honest_update_of_one_step_names_the_leak(
     probing: Probing, persons: list[GazeSamples]
 ) -> None:
-    own = persons[0]
-    receipt = probing.probe(probing.train(own, ONE_STEP, guarded=False), own)
+    members = persons[0]
+    receipt = probing.probe(probing.train(members, ONE_STEP, guarded=False), members)
     assert receipt.level == "high"
     assert "can tell that it was among the 16 training pictures" in receipt.verdict
     assert receipt.verdict.endswith(").")
-    found = {each.name: each for each in receipt.attacks}
-    assert receipt.attacks[0] is found["membership: gradient regression"]
+    findings = {finding.name: finding for finding in receipt.attacks}
+    assert receipt.attacks[0] is findings["membership: gradient regression"]
     assert receipt.attacks[0].found.value > 0.99
-    pictures = found["one-step inversion: rows of the update"]
+    pictures = findings["one-step inversion: rows of the update"]
     assert pictures.found.value > 0.5
     assert pictures.chance == 0.0
     assert int(pictures.note.split(" pictures have ")[1].split()[0]) > 25, "dB"
-    for each in receipt.attacks:
-        if each.reveals in {"membership", "pictures"}:
-            assert each.control is not None
-            assert each.control.value >= LEAST_CONTROL, each.name
+    for finding in receipt.attacks:
+        if finding.reveals in {"membership", "pictures"}:
+            assert finding.control is not None
+            assert finding.control.value >= LEAST_CONTROL, finding.name
     sentences, rows = receipt_lines(receipt)
     assert sentences[0].startswith("Leak: high. Whoever has a picture of an eye")
     assert "No differential privacy" in sentences[1]
@@ -92,19 +92,23 @@ def test_the_verdict_on_an_honest_update_of_one_step_names_the_leak(
 def test_a_sum_of_15_sites_that_train_as_they_do_by_default_shows_nothing(
     probing: Probing, persons: list[GazeSamples]
 ) -> None:
-    made = [probing.train(each, FLOORS, f"site-{n}") for n, each in enumerate(persons[:SITES])]
+    made = [
+        probing.train(samples, FLOORS, f"site-{n}") for n, samples in enumerate(persons[:SITES])
+    ]
     means = {
-        name: np.mean([each.network.tensors[name] for each in made], axis=0, dtype=np.float32)
+        name: np.mean(
+            [contribution.network.tensors[name] for contribution in made], axis=0, dtype=np.float32
+        )
         for name in probing.base.infos
     }
     summed = NetworkContribution(
         StateDict(means, dict(probing.base.infos)), "differences",
-        sum(each.samples for each in made), made[0].base_digest, made[0].settings,
+        sum(contribution.samples for contribution in made), made[0].base_digest, made[0].settings,
     )  # fmt: skip
     receipt = probing.probe(summed, persons[0])
     assert receipt.level == "none found", receipt.verdict
     assert "did better than chance. Others may find more." in receipt.verdict
-    assert sum(each.is_judged for each in receipt.attacks) >= 6
+    assert sum(finding.is_judged for finding in receipt.attacks) >= 6
     assert receipt.protection.startswith("No differential privacy")
 
 
@@ -128,8 +132,8 @@ def test_shadow_networks_find_members_by_likelihood_ratios(
 
         return apply_update(probing.base, probing.train(samples, ONE_STEP, name, guarded=False))
 
-    own = persons[0]
-    leak = leak_of_network(probing.base, train(own, "site"))
-    found = probe_by_shadows(leak, own, probing.others, train, count=6, seed=0)
-    assert found.is_member.sum() == len(own)
-    assert separation(found.scores, found.is_member, resamples=0).auc > 0.95
+    members = persons[0]
+    leak = leak_of_network(probing.base, train(members, "site"))
+    attack = probe_by_shadows(leak, members, probing.others, train, count=6, seed=0)
+    assert attack.is_member.sum() == len(members)
+    assert separation(attack.scores, attack.is_member, resamples=0).auc > 0.95

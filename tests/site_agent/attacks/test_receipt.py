@@ -1,4 +1,4 @@
-"""Receipts: attacks on what left a site, beside chance and controls that leak."""
+"""Receipts: attacks on a site's artifacts, with chance and controls that leak."""
 
 from __future__ import annotations
 
@@ -28,30 +28,32 @@ PATTERN = "person-([0-9]+)"
 
 @pytest.fixture(scope="module")
 def sides(training_faces: FaceDataset, test_faces: FaceDataset) -> FaceSides:
-    known = (know_faces(each, by_pattern(each, PATTERN)) for each in (training_faces, test_faces))
+    known = (
+        know_faces(faces, by_pattern(faces, PATTERN)) for faces in (training_faces, test_faces)
+    )
     return FaceSides(*known)
 
 
 def findings_of(receipt: PrivacyReceipt) -> dict[str, AttackFinding]:
-    return {each.name: each for each in receipt.attacks}
+    return {finding.name: finding for finding in receipt.attacks}
 
 
 def test_landmark_models_know_the_faces_that_trained(
     sides: FaceSides, trained_landmarks: Path
 ) -> None:
-    done = probe_faces(trained_landmarks, sides, "sub-model")
-    assert done.receipt.artifact_digest == file_digest(trained_landmarks)
-    assert (done.receipt.persons, done.receipt.held_out_persons) == (12, 6)
-    found = findings_of(done.receipt)
-    error = found["membership of faces: landmark error"]
+    probed = probe_faces(trained_landmarks, sides, "sub-model")
+    assert probed.receipt.artifact_digest == file_digest(trained_landmarks)
+    assert (probed.receipt.persons, probed.receipt.held_out_persons) == (12, 6)
+    findings = findings_of(probed.receipt)
+    error = findings["membership of faces: landmark error"]
     assert error.found.value > 0.9
-    for each in found.values():
-        assert each.chance == 0.5
-        assert each.control is not None
-        assert each.control.value > 0.9
-    assert found["membership of faces: mean shape"].found.value < 0.8
-    ((caption, picture),) = done.pictures.items()
-    page = receipt_page(done.receipt, done.pictures, "<model>.dat")
+    for finding in findings.values():
+        assert finding.chance == 0.5
+        assert finding.control is not None
+        assert finding.control.value > 0.9
+    assert findings["membership of faces: mean shape"].found.value < 0.8
+    ((caption, picture),) = probed.pictures.items()
+    page = receipt_page(probed.receipt, probed.pictures, "<model>.dat")
     assert caption in page
     assert picture.startswith(b"<svg")
     assert "&lt;model&gt;.dat" in page
@@ -63,41 +65,41 @@ def test_leaf_sums_show_no_face_and_a_camera_base_all_of_them(
     sides: FaceSides, trained_landmarks: Path, tmp_path: Path
 ) -> None:
     base = read_base(trained_landmarks)
-    faces = load_site(sides.own.dataset, 68).faces
+    faces = load_site(sides.members.dataset, 68).faces
     guarded, open_ = tmp_path / "guarded.contribution", tmp_path / "open.contribution"
     write_contribution(contribute(base, faces, RefitSettings(starts=4)), guarded)
     loose = RefitSettings(starts=1, min_faces=1, jitter=0.0)
     write_contribution(contribute(base, faces, loose), open_)
     first, second = (
-        findings_of(probe_faces(each, sides, "leaf-sums", base=trained_landmarks).receipt)
-        for each in (guarded, open_)
+        findings_of(probe_faces(findings, sides, "leaf-sums", base=trained_landmarks).receipt)
+        for findings in (guarded, open_)
     )
     few, camera = "leaves with few faces", "camera base"
     assert (first[few].found.value, first[camera].found.value) == (0.0, 0.0)
     assert second[few].found.value > 0.1
     assert second[camera].found.value > 0.8
-    for each in (first, second):
-        shown = each["landmarks recovered from residuals"]
+    for contribution in (first, second):
+        shown = contribution["landmarks recovered from residuals"]
         assert shown.control is not None
         assert shown.control.value > 0.9 > shown.found.value
-        assert each["membership of faces: recovered landmarks"].control.value > 0.9  # type: ignore[union-attr]
+        assert contribution["membership of faces: recovered landmarks"].control.value > 0.9  # type: ignore[union-attr]
 
 
 def test_held_out_persons_are_required(sides: FaceSides, trained_landmarks: Path) -> None:
-    half = len(sides.own.dataset.images) // 2
+    half = len(sides.members.dataset.images) // 2
     parts = [
-        replace(sides.own.dataset, images=sides.own.dataset.images[chosen])
+        replace(sides.members.dataset, images=sides.members.dataset.images[chosen])
         for chosen in (slice(half), slice(half, None))
     ]
-    known = [know_faces(each, by_pattern(each, PATTERN)) for each in parts]
+    known = [know_faces(part, by_pattern(part, PATTERN)) for part in parts]
     with pytest.raises(InvalidInputError, match="persons are in --data and in --holdout: 0"):
         probe_faces(trained_landmarks, FaceSides(*known), "sub-model")
-    renamed = know_faces(sides.own.dataset, lambda image: f"other {image.path.name}")
+    renamed = know_faces(sides.members.dataset, lambda image: f"other {image.path.name}")
     with pytest.raises(InvalidInputError, match="24 pictures are in --data and in --holdout"):
-        probe_faces(trained_landmarks, FaceSides(sides.own, renamed), "sub-model")
+        probe_faces(trained_landmarks, FaceSides(sides.members, renamed), "sub-model")
     one = know_faces(sides.others.dataset, lambda _: "one")
     with pytest.raises(InvalidInputError, match="--holdout has 1 persons; expected at least 2"):
-        probe_faces(trained_landmarks, FaceSides(sides.own, one), "sub-model")
+        probe_faces(trained_landmarks, FaceSides(sides.members, one), "sub-model")
 
 
 def test_coordinates_that_one_site_alone_fills(tmp_path: Path) -> None:
@@ -116,8 +118,8 @@ def test_coordinates_that_one_site_alone_fills(tmp_path: Path) -> None:
 
 
 def test_intervals_of_shares() -> None:
-    found = share_of(1, 10)
+    share = share_of(1, 10)
     # Wilson's interval of 1 in 10, as in Newcombe 1998.
-    assert (found.low, found.high) == pytest.approx((0.0179, 0.4042), abs=1e-4)
+    assert (share.low, share.high) == pytest.approx((0.0179, 0.4042), abs=1e-4)
     assert share_of(0, 5).low == 0.0
     assert share_of(5, 5).high == 1.0

@@ -23,10 +23,10 @@ def test_the_auc_is_the_probability_that_a_member_scores_higher(
         with pytest.raises(InvalidInputError, match="expected some"):
             separation(scores, members)
         return
-    found = separation(scores, members, resamples=0)
+    result = separation(scores, members, resamples=0)
     differences = scores[members][:, None] - scores[~members][None]
-    assert found.auc == pytest.approx(np.mean(0.5 * (1 + np.sign(differences))))
-    assert found.members + found.others == len(pairs)
+    assert result.auc == pytest.approx(np.mean(0.5 * (1 + np.sign(differences))))
+    assert result.members + result.others == len(pairs)
 
 
 def test_perfect_scores_and_random_ones() -> None:

@@ -63,7 +63,7 @@ def test_every_cut_has_its_decoder(eyes: tuple[GazeSamples, GazeSamples], name: 
     cut = find_cut("gaze-lenet", name)
     part = split_network(new_network("gaze-lenet"), cut).client
     settings = SmashedAttackSettings(passes=1, batch_size=32)
-    found = attack_smashed_data(
+    attacked = attack_smashed_data(
         part, cut, shadow[::8], victims[:4], SmashedNoise(), settings=settings, attackers=("A",)
     )
-    assert found.results["A"].pictures.shape == (4, 36, 60)
+    assert attacked.results["A"].pictures.shape == (4, 36, 60)

@@ -23,7 +23,7 @@ def ignore(_fraction: float, _words: str) -> None:
 
 
 def record_of(content: bytes, name: str = "face", **fields: Any) -> PortableVersion:
-    given: dict[str, Any] = {
+    defaults: dict[str, Any] = {
         "site": "site-a",
         "name": name,
         "version": 1,
@@ -35,7 +35,7 @@ def record_of(content: bytes, name: str = "face", **fields: Any) -> PortableVers
         "created_at": MOMENT,
         "created_by": "site-a/laptop",
     }
-    return PortableVersion.model_validate(given | fields)
+    return PortableVersion.model_validate(defaults | fields)
 
 
 def signed(record: PortableVersion, key: PrivateKey = KEY, **said: Any) -> PortableVersion:

@@ -1,4 +1,4 @@
-"""What goes with models from one pool to another, and what a pool does not take in."""
+"""Models move from one pool to another with their facts, and unfit bundles are refused."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def admin(there: PoolDriver, tmp_path: Path) -> Iterator[PoolClient]:
     """The admin of the pool that takes in, with the sites of these tests."""
     cache = ModelCache(tmp_path / "there-cache")
     with PoolClient(there.url, there.admin_secret, cache=cache) as client:
-        for site in {"site-a", "site-b"} - {each.name for each in client.sites.list()}:
+        for site in {"site-a", "site-b"} - {site.name for site in client.sites.list()}:
             client.sites.create(site)
         yield client
 
@@ -106,17 +106,17 @@ def test_terms_cards_and_scores_come_along(
     outcome = import_bundle(admin, alone)
     [version] = outcome.versions
     assert (version.evaluations, outcome.evaluations_left_out) == (2, {})
-    taken = admin.version("site-a/child")
-    assert {(each.code, each.inherited) for each in taken.terms} == {
+    imported = admin.version("site-a/child")
+    assert {(term.code, term.inherited) for term in imported.terms} == {
         ("DUO:0000006", False),
         ("DUO:0000019", False),
     }
-    assert taken.has_card
+    assert imported.has_card
     scores = list(admin.evaluations.list("site-a/child"))
-    assert sorted(each.site for each in scores) == ["site-a", "site-b"]
+    assert sorted(score.site for score in scores) == ["site-a", "site-b"]
 
     again = import_bundle(admin, family)
-    assert [(each.was_there, each.evaluations) for each in again.versions] == [
+    assert [(record.was_there, record.evaluations) for record in again.versions] == [
         (False, 0),
         (True, 0),
     ], "what is there is not said twice"
@@ -130,7 +130,7 @@ def test_terms_cards_and_scores_come_along(
         assert mine.evaluations_left_out == {"site-b": 1}
         child_there = c.version("site-c/child")
         assert child_there.visibility == "private"
-        assert {(each.code, each.inherited) for each in child_there.terms} == {
+        assert {(term.code, term.inherited) for term in child_there.terms} == {
             ("DUO:0000006", True),
             ("DUO:0000019", False),
         }
@@ -161,7 +161,7 @@ def test_who_may_not_upload_is_told_before_anything_is_sent(
     viewer = PoolClient(there.url, there.secret("site-a", "viewer"))
     with viewer, pytest.raises(ForbiddenError, match="may not upload"):
         import_bundle(viewer, path, site_map={"site-b": "site-a"})
-    assert [each.name for each in admin.models.find() if each.name == "same"] == []
+    assert [model.name for model in admin.models.find() if model.name == "same"] == []
 
 
 def test_who_requires_signatures_takes_in_nothing_without(
@@ -174,7 +174,7 @@ def test_who_requires_signatures_takes_in_nothing_without(
     with PoolClient(there.url, there.admin_secret, signatures="require") as strict:
         with pytest.raises(SignatureError, match="is not signed"):
             import_bundle(strict, path)
-        assert [each for each in admin.models.find() if each.name == "stripped"] == []
+        assert [model for model in admin.models.find() if model.name == "stripped"] == []
         write_bundle(path, [signed(record)], [content])
         assert import_bundle(strict, path).versions[0].signed
 
@@ -211,10 +211,10 @@ def test_a_bundle_of_a_stolen_or_another_key_is_not_taken_in(
 def test_an_imported_key_is_not_trusted_in_place_of_the_sites_own(
     there: PoolDriver, admin: PoolClient, tmp_path: Path
 ) -> None:
-    """Who takes a file in cannot pass it off as signed by a site that readers know."""
+    """An importer cannot pass a file off as signed by a site that readers know."""
     with client_of(there, "known", tmp_path / "known") as known:
-        own = PrivateKey.generate()
-        register(there.member("known"), "known", own)
+        own_key = PrivateKey.generate()
+        register(there.member("known"), "known", own_key)
         (tmp_path / "own.safetensors").write_bytes(network_bytes())
         create_key(known.signatures.key_folder, "known")
         key = known.signatures.signing_key("known")

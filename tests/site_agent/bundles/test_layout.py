@@ -65,7 +65,7 @@ def test_everything_comes_back(bundle: Path) -> None:
         signed(record_of(content, f"face-{number}")) for number, content in enumerate(contents)
     ]
     report = inspect_bundle(bundle)
-    assert [(each.address, each.key_id, each.trust) for each in report.versions] == [
+    assert [(record.address, record.key_id, record.trust) for record in report.versions] == [
         ("pool://site-a/face-0@1", KEY.public.key_id, "unknown"),
         ("pool://site-a/face-1@1", KEY.public.key_id, "unknown"),
     ]
@@ -94,7 +94,7 @@ def with_manifest(path: Path, change: Callable[[dict[str, list[dict[str, object]
 
 
 def test_every_byte_counts(bundle: Path) -> None:
-    """A single changed byte anywhere is found, whatever it belongs to."""
+    """A single changed byte anywhere is detected."""
     content = bundle.read_bytes()
     for position in range(0, len(content), 97):
         changed = bytearray(content)
@@ -168,7 +168,7 @@ def test_what_is_no_bundle_is_refused(tmp_path: Path, content: bytes) -> None:
 
 
 def test_links_devices_and_other_kinds_of_members_are_refused(bundle: Path) -> None:
-    """What the header of a member says beside name and size may be one thing only."""
+    """Header fields of a member other than name and size have one permitted value."""
     content = bundle.read_bytes()
     first_record = BLOCK_BYTES + len(manifest_of(bundle)) + len(padding(len(manifest_of(bundle))))
     for kind in b"1", b"2", b"3", b"5", b"L", b"x", b"S":

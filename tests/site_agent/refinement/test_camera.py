@@ -1,4 +1,4 @@
-"""A round whose base was built to photograph the faces of the others."""
+"""A round with a base that was built to photograph the faces of the others."""
 
 from __future__ import annotations
 
@@ -64,12 +64,12 @@ def test_sums_over_several_faces_show_no_single_one(
 
 def test_a_camera_does_not_look_like_a_trained_model(trained: ShapePredictor) -> None:
     camera = build_camera(trained.initial_shape, OUTSIDE)
-    found = " ".join(find_untrained_features(camera))
-    for words in (
+    warnings = " ".join(find_untrained_features(camera))
+    for phrase in (
         "farther than 0.5 box widths", "thresholds beyond 64", "apart", "one pixel is in more",
         "equal leaves",
     ):  # fmt: skip
-        assert words in found
+        assert phrase in warnings
     noise = np.random.default_rng(1).normal(0, 0.01, camera.leaves.shape).astype(np.float32)
     near = replace(
         build_camera(trained.initial_shape, CHEEK), leaves=noise,
@@ -109,7 +109,7 @@ def test_models_that_were_trained_pass(
 
 
 def _levels_of(model: ShapePredictor, camera: ShapePredictor) -> dict[str, np.ndarray]:
-    """Return the camera's arrays, repeated for as many levels as a model has."""
+    """Return the camera's arrays, repeated for every level of the model."""
     levels = model.level_count
     names = ("trees_per_level", "pool_per_level", "tree_depths", "split_idx1", "split_idx2",
              "split_thresholds", "leaves", "anchors", "deltas")  # fmt: skip

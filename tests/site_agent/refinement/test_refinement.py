@@ -119,13 +119,13 @@ def test_unfit_data_are_refused_by_line(training_faces: FaceDataset) -> None:
     with pytest.raises(TrainingDataError, match=r"has 1 faces .*2 are needed"):
         load_site(replace(training_faces, images=training_faces.images[:1]), 68)
     image = training_faces.images[0]
-    for change, words in (
+    for change, phrase in (
         ({"left": 5000}, "lies outside the image"),
         ({"width": 1}, "1 x .* too small"),
     ):
         boxes = (replace(image.boxes[0], line=9, **change),)
         images = (replace(image, boxes=boxes), *training_faces.images[1:])
-        with pytest.raises(TrainingDataError, match=f"line 9: .*{words}"):
+        with pytest.raises(TrainingDataError, match=f"line 9: .*{phrase}"):
             load_site(replace(training_faces, images=images), 68)
 
 

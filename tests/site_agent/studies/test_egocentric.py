@@ -1,4 +1,4 @@
-"""The study of personalised rounds: what its runs hold apart, and what it says."""
+"""The study of personalised rounds: the separation of its data, and its report."""
 
 from __future__ import annotations
 
@@ -60,8 +60,8 @@ def test_training_validation_and_test_have_no_video_or_session_in_common(
     write_samples(draw_world(world, 0, SMALL, no_progress), tmp_path / "world.npz")
     for parts in load_samples(tmp_path / "world.npz").values():
         groups = [
-            set((each.session if world == "eyes" else each.video).tolist())
-            for each in parts.values()
+            set((samples.session if world == "eyes" else samples.video).tolist())
+            for samples in parts.values()
         ]
         assert all(groups)
         assert not groups[0] & groups[1]
@@ -70,12 +70,16 @@ def test_training_validation_and_test_have_no_video_or_session_in_common(
 
 
 def test_a_study_is_conducted(tmp_path: Path) -> None:
-    done = conduct_egocentric_study(tmp_path, None, SMALL, Conduct(workers=1))
-    assert not done.failed
-    assert done.kept == 0
+    outcome = conduct_egocentric_study(tmp_path, None, SMALL, Conduct(workers=1))
+    assert not outcome.failed
+    assert outcome.kept == 0
     text = (tmp_path / "table.md").read_text(encoding="utf-8")
     assert text.startswith("h=1: fedcpf is the best personalised method (F1 ")
-    assert {path.name for path in done.files} >= {"methods.csv", "persons.csv", "rounds-eyes.png"}
+    assert {path.name for path in outcome.files} >= {
+        "methods.csv",
+        "persons.csv",
+        "rounds-eyes.png",
+    }
 
 
 def _results(gain: float) -> tuple[list[Run], dict[str, Any]]:
@@ -85,13 +89,13 @@ def _results(gain: float) -> tuple[list[Run], dict[str, Any]]:
         for seed in range(3):
             run = Run("h=1", method, 0.001, seed)
             easy = np.random.default_rng(seed).normal(0.4, 0.1, 5)
-            own = easy + gain * (method == "fedcpf") + draw.normal(0, 0.01, 5)
+            errors = easy + gain * (method == "fedcpf") + draw.normal(0, 0.01, 5)
             runs.append(run)
             results[run.key] = {
                 "begun": {f"p{number}": float(value) for number, value in enumerate(easy)},
-                "scores": {f"p{number}": float(value) for number, value in enumerate(own)},
-                "validation": {"p0": float(own.mean())},
-                "details": {}, "share": {}, "overlap": None, "curve": [[1, float(own.mean())]],
+                "scores": {f"p{number}": float(value) for number, value in enumerate(errors)},
+                "validation": {"p0": float(errors.mean())},
+                "details": {}, "share": {}, "overlap": None, "curve": [[1, float(errors.mean())]],
             }  # fmt: skip
     return runs, results
 

@@ -78,7 +78,7 @@ def faces(tmp_path_factory: pytest.TempPathFactory) -> Faces:
 def finished(faces: Faces, tmp_path_factory: pytest.TempPathFactory) -> StudyOutcome:
     """A study that is done; copy its folder before changing anything."""
     told: list[float | None] = []
-    done = conduct_study(
+    outcome = conduct_study(
         tmp_path_factory.mktemp("finished") / "study",
         "drawn",
         faces.parts,
@@ -87,21 +87,21 @@ def finished(faces: Faces, tmp_path_factory: pytest.TempPathFactory) -> StudyOut
         repeat=["poolctl", "study"],
         progress=lambda share, _text: told.append(share),
     )
-    assert done.run.failed == []
+    assert outcome.run.failed == []
     assert told[-1] == pytest.approx(1.0)
     assert all(share is not None for share in told)
-    return done
+    return outcome
 
 
 def again(
     folder: Path, faces: Faces, settings: StudySettings = LANDMARKS, **more: object
 ) -> tuple[StudyOutcome, list[StepOutcome]]:
     ended: list[StepOutcome] = []
-    done = conduct_study(
+    outcome = conduct_study(
         folder, "drawn", faces.parts, faces.test, settings,
         on_outcome=ended.append, **more,  # type: ignore[arg-type]
     )  # fmt: skip
-    return done, ended
+    return outcome, ended
 
 
 @pytest.fixture
@@ -171,9 +171,9 @@ def test_recipes_make_the_same_bytes_again(finished: StudyOutcome, tmp_path: Pat
 
 def test_a_second_run_does_nothing(study: Path, faces: Faces) -> None:
     before = {path: path.stat().st_mtime_ns for path in (study / "models").iterdir()}
-    done, ended = again(study, faces)
+    outcome, ended = again(study, faces)
     assert ended == []
-    assert done.run.count("kept") == len(done.run.outcomes)
+    assert outcome.run.count("kept") == len(outcome.run.outcomes)
     assert before == {path: path.stat().st_mtime_ns for path in (study / "models").iterdir()}
 
 
@@ -187,7 +187,7 @@ def test_what_is_gone_or_damaged_is_made_again(
     (study / ".study" / "steps" / "score-P2.json").write_text("{half")
     (study / ".study" / "work" / "P1").mkdir()
     (study / ".study" / "work" / "P1" / ".P1.dat.7.part").write_text("half")
-    done, ended = again(study, faces)
+    result, ended = again(study, faces)
     assert {outcome.title for outcome in ended} == {
         "refit REFINED-P1+P2-round-2-by-P1",
         "refit REFINED-P1+P2-round-2-by-P2",
@@ -195,7 +195,7 @@ def test_what_is_gone_or_damaged_is_made_again(
         "merge COM-P2+P1",
         "score P2",
     }
-    assert [line.digest for line in done.table.lines] == [
+    assert [line.digest for line in result.table.lines] == [
         line.digest for line in finished.table.lines
     ]
     assert not list((study / ".study" / "work").iterdir())
@@ -204,13 +204,13 @@ def test_what_is_gone_or_damaged_is_made_again(
 @pytest.mark.slow
 def test_other_settings_repeat_only_what_they_touch(study: Path, faces: Faces) -> None:
     refinement = replace(LANDMARKS.refinement, rounds=1)
-    done, ended = again(study, faces, replace(LANDMARKS, refinement=refinement))
+    result, ended = again(study, faces, replace(LANDMARKS, refinement=refinement))
     assert ended == []
-    assert sorted(done.leftovers) == [
+    assert sorted(result.leftovers) == [
         "models/REFINED-P1+P2-round-2-thinned-to-8.dat", "models/REFINED-P1+P2-round-2.dat",
         "scores/REFINED-P1+P2-round-2-thinned-to-8.json", "scores/REFINED-P1+P2-round-2.json",
     ]  # fmt: skip
-    assert len(done.table.lines) == len(again(study, faces)[0].table.lines) - 2
+    assert len(result.table.lines) == len(again(study, faces)[0].table.lines) - 2
     evaluation = EvaluationSettings(resamples=20, normaliser="box")
     _, ended = again(study, faces, replace(LANDMARKS, evaluation=evaluation))
     assert {outcome.step.verb for outcome in ended} == {"score"}
@@ -235,11 +235,11 @@ def test_a_failing_step_is_named_and_stops_no_other(faces: Faces, tmp_path: Path
     part = faces.parts["P2"]
     lone = replace(part, images=part.images[:1])
     three = {**faces.parts, "P3": lone}
-    done, ended = again(tmp_path / "study", Faces(three, faces.test))
-    [failed] = done.run.failed
+    result, ended = again(tmp_path / "study", Faces(three, faces.test))
+    [failed] = result.run.failed
     assert failed.title == "train P3"
     assert "1 boxes to train on" in failed.reason
-    rows = {line.row.name: line for line in done.table.lines}
+    rows = {line.row.name: line for line in result.table.lines}
     assert rows["COM(P1+P2)"].scores is not None
     assert rows["Pall"].scores is not None
     assert rows["COM(P1+P2+P3)"].scores is None
@@ -254,13 +254,13 @@ def test_a_failing_step_is_named_and_stops_no_other(faces: Faces, tmp_path: Path
 
 @pytest.mark.slow
 def test_detectors_are_merged_by_mwma(faces: Faces, tmp_path: Path) -> None:
-    done, _ = again(tmp_path / "study", faces, DETECTORS)
-    assert done.run.failed == []
+    outcome, _ = again(tmp_path / "study", faces, DETECTORS)
+    assert outcome.run.failed == []
     folder = tmp_path / "study"
     weights = [read_model(folder / "models" / f"{name}.svm").weights  # type: ignore[union-attr]
                for name in ("P1", "P2", "COM-P1+P2+P2")]  # fmt: skip
     assert np.allclose((weights[0] + 2 * weights[1]) / 3, weights[2])
-    for line in done.table.lines:
+    for line in outcome.table.lines:
         scores = evaluate_detector(folder / line.model, faces.test, resamples=0)
         assert line.value("recall") == scores.recall
         assert line.value("precision") == scores.precision
@@ -271,11 +271,11 @@ def test_scores_are_read_back_whole(finished: StudyOutcome, faces: Faces, tmp_pa
     model = finished.run.folder.path / "models" / "P1.dat"
     scores = evaluate_landmarks(model, faces.test, resamples=5)
     write_scores(scores, tmp_path / "scores.json")
-    found = read_scores(tmp_path / "scores.json")
-    assert found.metrics == scores.metrics
-    assert found.intervals == scores.intervals
-    assert found.to_dict() == scores.to_dict()
-    assert np.allclose(found.cumulative_errors()[0], scores.cumulative_errors()[0])  # type: ignore[union-attr]
+    scores_read = read_scores(tmp_path / "scores.json")
+    assert scores_read.metrics == scores.metrics
+    assert scores_read.intervals == scores.intervals
+    assert scores_read.to_dict() == scores.to_dict()
+    assert np.allclose(scores_read.cumulative_errors()[0], scores.cumulative_errors()[0])  # type: ignore[union-attr]
     text = (tmp_path / "scores.json").read_text()
     assert all(image.path.name not in text for image in faces.test.images)
     (tmp_path / "scores.json").write_text('{"schema": "other"}')

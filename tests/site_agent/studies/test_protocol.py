@@ -1,4 +1,4 @@
-"""Which models a study makes, and what its steps depend on: no model is made here."""
+"""The models of a study and the dependencies of its steps; no model is made here."""
 
 from __future__ import annotations
 
@@ -156,16 +156,16 @@ def schedule_of(settings: StudySettings, kept: set[str]) -> Schedule:
 
 def test_all_steps_get_their_turn_and_none_too_early() -> None:
     schedule = schedule_of(StudySettings(ErtSettings()), set())
-    done: set[str] = set()
+    finished: set[str] = set()
     share = -1.0
     while (job := schedule.next_job()) is not None:
-        assert set(job.needs) <= done
+        assert set(job.needs) <= finished
         schedule.finish(job.key)
-        done.add(job.key)
+        finished.add(job.key)
         assert schedule.share > share
         share = schedule.share
     assert share == pytest.approx(1.0)
-    assert done == set(schedule.jobs)
+    assert finished == set(schedule.jobs)
 
 
 def test_what_was_sent_in_a_round_is_used_up_when_it_is_combined() -> None:
@@ -186,15 +186,15 @@ def test_what_was_sent_in_a_round_is_used_up_when_it_is_combined() -> None:
 
 def test_a_failure_takes_along_what_needs_it_and_nothing_else() -> None:
     schedule = schedule_of(StudySettings(HogSvmSettings()), set())
-    done = set()
+    finished = set()
     while (job := schedule.next_job()) is not None:
         if job.key == "P3":
             schedule.fail(job.key, "no faces")
         else:
             schedule.finish(job.key)
-            done.add(job.key)
-    assert {"P1", "P6", "Pall", "COM-P1+P2", "P1+P2+P3", "score P1+P2+P3"} <= done
-    lost = set(schedule.jobs) - done
+            finished.add(job.key)
+    assert {"P1", "P6", "Pall", "COM-P1+P2", "P1+P2+P3", "score P1+P2+P3"} <= finished
+    lost = set(schedule.jobs) - finished
     assert "COM-P1+P2+P3" in lost
     assert all("P3" in key for key in lost)
     assert schedule.keys("failed") == ["P3"]

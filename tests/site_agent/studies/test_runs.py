@@ -1,4 +1,4 @@
-"""The folder of a study: what is done once, and what does it again."""
+"""The folder of a study: results are kept, and repeated only after changes."""
 
 from __future__ import annotations
 
@@ -53,11 +53,11 @@ def test_a_run_is_repeated_where_its_own_data_changed_and_nowhere_else(tmp_path:
 
 
 def test_a_run_that_fails_stops_no_other(tmp_path: Path) -> None:
-    done = do(tmp_path, PERSONS, runs={"broken": Run("broken", "p02"), **RUNS})
-    assert set(done.results) == {"one", "two"}
-    assert "no such person" in done.failed["broken"]
+    outcome = do(tmp_path, PERSONS, runs={"broken": Run("broken", "p02"), **RUNS})
+    assert set(outcome.results) == {"one", "two"}
+    assert "no such person" in outcome.failed["broken"]
     with pytest.raises(TrainingFailedError, match=r"broken: .*no such person"):
-        done.require_complete()
+        outcome.require_complete()
 
 
 def test_a_folder_keeps_its_kind_of_study(tmp_path: Path) -> None:

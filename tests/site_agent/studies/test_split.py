@@ -23,16 +23,16 @@ def test_a_study_is_done_once_and_shows_every_method(tmp_path: Path) -> None:
         QUICK, methods=methods, rounds=1, folds=1, levels=(0.0,), passes=1, learning_rate=0.002
     )
     place = tmp_path / "study"
-    done = conduct_study(SPLIT, place, open_gaze(data), settings, Conduct(workers=1))
-    assert (len(done.results), done.kept, done.failed) == (len(methods) + 1, 0, {})
-    text = done.files[0].read_text()
+    outcome = conduct_study(SPLIT, place, open_gaze(data), settings, Conduct(workers=1))
+    assert (len(outcome.results), outcome.kept, outcome.failed) == (len(methods) + 1, 0, {})
+    text = outcome.files[0].read_text()
     assert text.startswith("V1 has an error of ")
-    assert all(f"| {words} |" in text for words in (METHODS[name] for name in methods))
+    assert all(f"| {label} |" in text for label in (METHODS[name] for name in methods))
     assert "attacker C has a gain of" in text
-    assert [path.name for path in done.files[3:]] == ["inversion.png", "noise-0_seed0.png"]
+    assert [path.name for path in outcome.files[3:]] == ["inversion.png", "noise-0_seed0.png"]
     again = conduct_study(SPLIT, place, open_gaze(data), settings, Conduct(workers=1))
-    assert again.kept == len(done.results)
-    assert again.results == done.results
+    assert again.kept == len(outcome.results)
+    assert again.results == outcome.results
 
 
 def test_methods_with_differential_privacy_are_v1_with_noise_on_what_they_name() -> None:
@@ -49,7 +49,7 @@ def test_what_differential_privacy_costs_is_said(tmp_path: Path) -> None:
     _, findings = write_report(tmp_path, runs, results, ["poolctl"])
     assert findings == [
         "With differential privacy V1 has errors of 7.00 (DP of the client part), 11.00 (DP of "
-        "both parts) degrees; beside it: split, frozen random client part 5.50, mean gaze 11.50."
+        "both parts) degrees; without it: split, frozen random client part 5.50, mean gaze 11.50."
     ]
 
 

@@ -60,7 +60,7 @@ def test_differences_are_paired_by_person() -> None:
     runs = planned(methods)
     gains = {"cross-encoder": 0.0, "random": 2.0, "pca": 0.5}
     scores = {
-        (each.method, each.shots): each for each in score_methods(runs, results_of(runs, gains))
+        (score.method, score.shots): score for score in score_methods(runs, results_of(runs, gains))
     }
     random = scores["random", 100]
     assert random.persons == 6

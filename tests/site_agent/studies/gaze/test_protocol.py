@@ -35,7 +35,7 @@ SEEDS = st.integers(0, 2**31)
 def samples() -> StudySamples:
     settings = RenderSettings(persons=4, frames_per_person=40, seed=3)
     persons = [render_person(settings, number) for number in settings.numbers]
-    return {str(own.person[0]): own for own in persons}
+    return {str(person_samples.person[0]): person_samples for person_samples in persons}
 
 
 def keys_of(samples: dict[str, GazeSamples]) -> set[tuple[str, str]]:
@@ -50,19 +50,19 @@ def test_folds_hold_every_person_once(count: int, folds: int, seed: int) -> None
         with pytest.raises(InvalidInputError, match=f"folds is {folds} and the data have {count} "):
             folds_of(persons, folds, seed)
         return
-    found = folds_of(persons, folds, seed)
-    assert len(found) == (folds or count)
-    assert sorted(name for fold in found for name in fold) == sorted(persons)
-    assert max(map(len, found)) - min(map(len, found)) <= 1
+    folds_found = folds_of(persons, folds, seed)
+    assert len(folds_found) == (folds or count)
+    assert sorted(name for fold in folds_found for name in fold) == sorted(persons)
+    assert max(map(len, folds_found)) - min(map(len, folds_found)) <= 1
 
 
 @given(st.integers(2, 60), SEEDS)
 def test_a_fifth_of_the_sessions_is_held_out(count: int, seed: int) -> None:
     sessions = [f"day{number}" for number in range(count)]
-    found = held_out_sessions("p00", sessions, seed)
-    assert set(found) < set(sessions)
-    assert len(set(found)) == len(found) == max(1, round(count / 5))
-    assert found == held_out_sessions("p00", sessions[::-1], seed)
+    held_out = held_out_sessions("p00", sessions, seed)
+    assert set(held_out) < set(sessions)
+    assert len(set(held_out)) == len(held_out) == max(1, round(count / 5))
+    assert held_out == held_out_sessions("p00", sessions[::-1], seed)
 
 
 def test_one_session_cannot_be_held_out() -> None:
@@ -78,8 +78,8 @@ def test_person_specific_holds_out_whole_sessions(samples: StudySamples) -> None
         samples_to_test(samples, run),
     )
     assert keys_of(train).isdisjoint(keys_of(test))
-    for name, own in samples.items():
-        assert len(train[name]) + len(test[name]) == len(own)
+    for name, person_samples in samples.items():
+        assert len(train[name]) + len(test[name]) == len(person_samples)
         assert len(test[name]) > 0
 
 
@@ -103,18 +103,18 @@ def test_only_noisy_sites_train_on_noise(samples: StudySamples) -> None:
     of_range = add_noise(samples[second], 0.5, "range", 0)
     dark = of_range.patches.astype(float) - samples[second].patches
     assert 60 < dark.std() < 127.5, "of the whole range, but cut off"
-    for name, own in samples_to_test(samples, run).items():
-        assert (own.patches == samples[name].patches).all()
+    for name, person_samples in samples_to_test(samples, run).items():
+        assert (person_samples.patches == samples[name].patches).all()
     assert (add_noise(samples[first], 1e-9, "range", 0).patches
             == samples[first].patches).all()  # fmt: skip
 
 
 def test_a_limit_keeps_samples_of_all_sessions(samples: StudySamples) -> None:
-    own = max(samples.values(), key=len)
-    kept = spread_over_sessions(own, 20)
+    largest = max(samples.values(), key=len)
+    kept = spread_over_sessions(largest, 20)
     assert len(kept) == 20
-    assert set(kept.session) == set(own.session)
-    assert spread_over_sessions(own, 0) is own
+    assert set(kept.session) == set(largest.session)
+    assert spread_over_sessions(largest, 0) is largest
 
 
 def test_a_quick_study_has_all_methods_and_protocols() -> None:
@@ -139,8 +139,8 @@ def test_methods_are_tuned_on_other_seeds_with_equal_budgets() -> None:
     runs = plan_tuning(PERSONS, make_settings(quick=True))
     persons = {(run.method, run.group.partition("-")[0], run.test) for run in runs}
     assert len(persons) == sum(len(candidates) for candidates in CANDIDATES.values())
-    own = {run.protocol == "individual" for run in runs if run.method == "individual"}
-    assert own == {True}, "they are tuned at the passes at which they run"
+    individual = {run.protocol == "individual" for run in runs if run.method == "individual"}
+    assert individual == {True}, "they are tuned at the passes at which they run"
 
 
 def test_robustness_needs_persons_to_test_on() -> None:

@@ -54,9 +54,9 @@ def read(path: Path) -> list[dict[str, str]]:
 
 
 def test_the_interval_is_students() -> None:
-    found = estimate([1.0, 2.0, 3.0])
-    assert found.mean == 2
-    assert found.half == pytest.approx(4.303 / math.sqrt(3))
+    interval = estimate([1.0, 2.0, 3.0])
+    assert interval.mean == 2
+    assert interval.half == pytest.approx(4.303 / math.sqrt(3))
     assert math.isnan(estimate([1.0]).half)
     assert math.isinf(estimate([math.inf, 1.0]).mean)
 
@@ -134,5 +134,5 @@ def test_the_best_candidate_of_each_method_is_named(tmp_path: Path) -> None:
     best = {line["method"]: line for line in lines if line["best"]}
     assert set(best) == set(METHODS)
     for method, line in best.items():
-        errors = [float(each["error_deg"]) for each in lines if each["method"] == method]
+        errors = [float(line["error_deg"]) for line in lines if line["method"] == method]
         assert float(line["error_deg"]) == min(errors)
