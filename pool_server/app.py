@@ -28,6 +28,7 @@ from pool_server.lineage import withdrawals
 from pool_server.merges.running import merge_in_background, recover_merges
 from pool_server.models import cards, curation, descriptions, exports, pictures, sharing
 from pool_server.pages.showing import ErrorPages
+from pool_server.pages.visitor import is_known_sender
 from pool_server.people import invitations, sites, tokens
 from pool_server.rounds.finishing import finish_round
 from pool_server.settings import PoolSettings
@@ -151,6 +152,7 @@ def create_app(settings: PoolSettings) -> FastAPI:
         max_request_bytes=settings.max_request_bytes,
         metrics=parts.metrics,
         traffic=app.state.traffic,
+        is_known=partial(is_known_sender, parts),
     )
     app.add_middleware(ErrorPages)
     configure_mappers()

@@ -5,8 +5,9 @@ import logging
 import re
 import secrets
 import time
+from collections.abc import Awaitable, Callable
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit, urlunsplit
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import ClientDisconnect
@@ -30,7 +31,7 @@ _HALF_PAIR = re.compile(
     rb"|(?<!\\u[dD][89abAB][0-9a-fA-F]{2})\\u[dD][c-fC-F]"
 )
 MOST_ANONYMOUS_BYTES = 16 * 1024
-"""The most bytes of a body from somebody who does not say who it is."""
+"""The most bytes of a body from a sender without a valid token or session."""
 # Pydantic describes every unknown name of an object before anything can refuse them.
 MOST_MEMBERS = 20_000
 _MEMBER = re.compile(rb'(?<!\\)"\s*:')
@@ -51,22 +52,32 @@ SECURITY_HEADERS = {
 }
 
 
+IsKnown = Callable[[Scope], Awaitable[bool]]
+"""Look up whether a request has a valid token or session."""
+
+
 class RequestContext:
     """The outermost layer: nothing leaves the server without passing it."""
 
     def __init__(
-        self, app: ASGIApp, max_request_bytes: int, metrics: PoolMetrics, traffic: Traffic
+        self,
+        app: ASGIApp,
+        max_request_bytes: int,
+        metrics: PoolMetrics,
+        traffic: Traffic,
+        is_known: IsKnown,
     ) -> None:
         self.app = app
         self.metrics = metrics
         self.traffic = traffic
         self.max_request_bytes = max_request_bytes
+        self.is_known = is_known
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        exchange = Exchange(scope, receive, send, self._limit(scope), self.traffic)
+        exchange = Exchange(self, scope, receive, send)
         of_request = request_id.set(exchange.request_id)
         try:
             await exchange.run(self.app)
@@ -74,20 +85,6 @@ class RequestContext:
             exchange.count(self.metrics)
         finally:
             request_id.reset(of_request)
-
-    def _limit(self, scope: Scope) -> int | None:
-        """Return the most bytes of a body; parts have a limit of their own, by upload."""
-        if is_streamed(scope):
-            return None
-        names = {name for name, _ in scope["headers"]}
-        # Programs say who they are by a token, browsers by a cookie.
-        shown = b"authorization" if scope["path"].startswith("/api/") else b"cookie"
-        is_anonymous = scope["path"] in OPEN_PATHS or shown not in names
-        return (
-            min(MOST_ANONYMOUS_BYTES, self.max_request_bytes)
-            if is_anonymous
-            else (self.max_request_bytes)
-        )
 
 
 def count_members(body: bytes) -> int:
@@ -113,17 +110,18 @@ def is_unicode(body: bytes) -> bool:
 class Exchange:
     """One request and its answer."""
 
-    def __init__(
-        self, scope: Scope, receive: Receive, send: Send, limit: int | None, traffic: Traffic
-    ) -> None:
+    def __init__(self, context: RequestContext, scope: Scope, receive: Receive, send: Send) -> None:
         self.scope = scope
         self._receive = receive
         self._send = send
-        self._limit = limit
-        self._traffic = traffic
+        # Parts have a limit of their own, by upload.
+        self._limit = None if is_streamed(scope) else context.max_request_bytes
+        self._is_known = context.is_known
+        self._traffic = context.traffic
         self._headers = Headers(scope=scope)
         self._received_bytes = 0
         self._body_ended = False
+        self._closes = False
         self._status = 0
         self._sent_bytes = 0
         self._received: list[Message] = []
@@ -135,7 +133,7 @@ class Exchange:
 
     async def run(self, app: ASGIApp) -> None:
         try:
-            if refusal := await self._read_body():
+            if refusal := await self._refuse_body():
                 await self._answer(refusal)
                 return
             with self._traffic.under_way(self._counted_address()):
@@ -154,21 +152,18 @@ class Exchange:
             else:
                 raise
 
-    async def _read_body(self) -> errors.PoolError | None:
+    async def _refuse_body(self) -> errors.PoolError | None:
         """Read a body that has a limit, before anything waits for it; return its refusal."""
+        if "content-length" in self._headers and "transfer-encoding" in self._headers:
+            # A proxy that goes by the other of the two would see the next request elsewhere.
+            self._closes = True
+            return errors.InvalidRequestError(
+                "the request has both Content-Length and Transfer-Encoding, expected one of them"
+            )
         if self._limit is None:
             return None
-        too_large = errors.TooLargeError(f"the request's body is larger than {self._limit:,} bytes")
-        length = self._headers.get("content-length", "0")
-        if length.isdecimal() and int(length) > self._limit:
+        if too_large := await self._read_body(self._limit):
             return too_large
-        while not self._body_ended:
-            message = await self.receive()
-            if message["type"] == "http.disconnect":
-                raise ClientDisconnect
-            self._received.append(message)
-            if self._received_bytes > self._limit:
-                return too_large
         body = b"".join(each.get("body", b"") for each in self._received)
         if count_members(body) > MOST_MEMBERS:
             problem = f"the request's body has more than {MOST_MEMBERS:,} names of values"
@@ -176,6 +171,27 @@ class Exchange:
         if is_unicode(body):
             return None
         return errors.InvalidRequestError("the request's body has text that is not Unicode")
+
+    async def _read_body(self, most_bytes: int) -> errors.TooLargeError | None:
+        """Read the body; senders are looked up only for more than anybody may send."""
+        limit = min(MOST_ANONYMOUS_BYTES, most_bytes)
+        length = self._headers.get("content-length", "0")
+        size_bytes = int(length) if length.isdecimal() else 0
+        while True:
+            if size_bytes > limit and limit < most_bytes and await self._may_send_more():
+                limit = most_bytes
+            if size_bytes > limit:
+                return errors.TooLargeError(f"the request's body is larger than {limit:,} bytes")
+            if self._body_ended:
+                return None
+            message = await self.receive()
+            if message["type"] == "http.disconnect":
+                raise ClientDisconnect
+            self._received.append(message)
+            size_bytes = max(size_bytes, self._received_bytes)
+
+    async def _may_send_more(self) -> bool:
+        return self.scope["path"] not in OPEN_PATHS and await self._is_known(self.scope)
 
     def _counted_address(self) -> str | None:
         """Return whose requests this one is counted among; None: parts and health count nowhere."""
@@ -225,13 +241,22 @@ class Exchange:
                 await self._drain()
             headers = MutableHeaders(scope=message)
             headers["x-request-id"] = self.request_id
-            if self._traffic.is_stopping:
+            if self._closes or self._traffic.is_stopping:
                 headers["connection"] = "close"
+            if (location := headers.get("location")) is not None:
+                headers["location"] = self._relative(location)
             for name, value in SECURITY_HEADERS.items():
                 headers.setdefault(name, value)
         elif message["type"] == "http.response.body":
             self._sent_bytes += len(message.get("body", b""))
         await self._send(message)
+
+    def _relative(self, location: str) -> str:
+        """Return an address of this server without the host that the client claims for it."""
+        parts = urlsplit(location)
+        if not parts.netloc or parts.netloc != self._headers.get("host"):
+            return location
+        return urlunsplit(("", "", parts.path, parts.query, parts.fragment))
 
     async def _drain(self) -> None:
         """Read away what the client is still sending, up to a limit."""

@@ -8,14 +8,18 @@ from dataclasses import dataclass
 from typing import Annotated, Literal
 from urllib.parse import quote, urlencode, urlsplit
 
+import anyio.to_thread
 from fastapi import Depends, Request
+from fastapi.security.utils import get_authorization_scheme_param
 from starlette.responses import Response
+from starlette.types import Scope
 
 from pool_server.database.records import now_utc
 from pool_server.errors import NotAllowedError, NotAuthenticatedError, PoolError
-from pool_server.http.identity import Caller, new_secret
+from pool_server.http.identity import Caller, find_token, new_secret
+from pool_server.http.paths import API_PREFIX
 from pool_server.http.rate_limits import client_address
-from pool_server.http.session import Parts
+from pool_server.http.session import Parts, ServerParts
 from pool_server.pages.pool_api import PoolApi
 from pool_server.people import browser_sessions
 from pool_server.wire.people import Role
@@ -184,6 +188,28 @@ def _look_up(parts: Parts, visitor: Visitor) -> Visitor:
         with parts.database.write() as session:
             browser_sessions.renew_session(session, found.session_id)
     return Visitor(request, visitor.secret, False, found)
+
+
+async def is_known_sender(parts: ServerParts, scope: Scope) -> bool:
+    """Return whether a request has a valid token, or on pages the cookie of a valid session."""
+    request = Request(scope)
+    return await anyio.to_thread.run_sync(_is_known, parts, request)
+
+
+def _is_known(parts: ServerParts, request: Request) -> bool:
+    is_program = request.url.path.startswith(f"{API_PREFIX}/")
+    scheme, secret = get_authorization_scheme_param(request.headers.get("authorization"))
+    try:
+        with parts.database.look() as session:
+            if is_program and scheme.lower() == "bearer":
+                find_token(session, secret)
+                return True
+            if not is_program and (secret := request.cookies.get(cookie_name(request), "")):
+                browser_sessions.find_session(session, secret)
+                return True
+    except (NotAuthenticatedError, NotAllowedError):
+        pass
+    return False
 
 
 def login_address(path: str) -> str:

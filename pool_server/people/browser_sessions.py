@@ -33,6 +33,8 @@ PROOF_LIFETIME = timedelta(minutes=15)
 LINK_LIFETIME = timedelta(hours=24)
 LINK_PREFIX = "login_"
 MOST_BROWSER_CHARACTERS = 200
+MOST_SESSIONS = 20
+"""Sessions of one token; a further log-in ends the one that was used least recently."""
 
 
 @dataclass(frozen=True)
@@ -73,6 +75,14 @@ def begin_session(
             | (BrowserSessionRecord.last_used_at < now - IDLE)
         )
     )
+    surplus = (
+        select(BrowserSessionRecord.id)
+        .where(BrowserSessionRecord.token_id == token.id)
+        .order_by(BrowserSessionRecord.last_used_at.desc(), BrowserSessionRecord.created_at.desc())
+        .offset(MOST_SESSIONS - 1)
+    )
+    ended = session.scalars(surplus).all()
+    session.execute(delete(BrowserSessionRecord).where(BrowserSessionRecord.id.in_(ended)))
     secret = identity.new_secret("session_")
     record = BrowserSessionRecord(
         id=secrets.token_hex(8),

@@ -39,6 +39,8 @@ SummaryT = TypeVar("SummaryT", bound=secure.SecureSessionSummary)
 LONGEST = timedelta(days=366)
 MOST_SESSIONS = 100
 """Sessions that one site may have opened and that are not over."""
+MOST_SESSIONS_A_DAY = 200
+"""Sessions that one site may open within 24 hours, over or not."""
 MOST_POSTS = 32
 """Messages of one site in one session; the protocol has about ten phases."""
 POSTS_AT_ONCE = 20
@@ -86,6 +88,13 @@ def open_session(
             f"site {caller.site!r} has {MOST_SESSIONS} sessions under way, which is the most "
             "allowed",
             code="too_many_sessions",
+        )
+    if count_opened(session, caller.site_id, now - timedelta(days=1)) >= MOST_SESSIONS_A_DAY:
+        raise ConflictError(
+            f"site {caller.site!r} has opened {MOST_SESSIONS_A_DAY} sessions within 24 hours, "
+            "which is the most allowed",
+            code="too_many_sessions",
+            hint="Open the next one tomorrow.",
         )
     size_bytes = len(request.descriptor.encode())
     require_room(session, caller.site_id, "", size_bytes, announced=True, what="descriptor")
@@ -224,6 +233,14 @@ def count_unended(session: Session, site_id: int, now: datetime) -> int:
     """Count the sessions that a site opened and that are not over."""
     query = select(func.count()).where(
         SecureSessionRecord.site_id == site_id, SecureSessionRecord.ends_at > now
+    )
+    return session.scalar(query) or 0
+
+
+def count_opened(session: Session, site_id: int, since: datetime) -> int:
+    """Count the sessions that a site has opened since a moment."""
+    query = select(func.count()).where(
+        SecureSessionRecord.site_id == site_id, SecureSessionRecord.created_at > since
     )
     return session.scalar(query) or 0
 

@@ -56,8 +56,8 @@ class EvaluationRequest(names.RequestModel):
     protocol: ShortText = Field(
         default="", description="How it was measured, for example the normaliser of errors."
     )
-    images: int | None = Field(default=None, ge=0, le=2_000_000_000)
-    faces: int | None = Field(default=None, ge=0, le=2_000_000_000)
+    images: names.Whole | None = Field(default=None, ge=0, le=2_000_000_000)
+    faces: names.Whole | None = Field(default=None, ge=0, le=2_000_000_000)
     note: ShortText = ""
     scores: dict[names.LabelKey, Score] = Field(min_length=1, max_length=MOST_SCORES)
 

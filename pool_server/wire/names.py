@@ -4,7 +4,7 @@ import re
 from dataclasses import dataclass
 from typing import Annotated, Generic, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints
 
 NAME_PATTERN = r"^[a-z0-9][a-z0-9._-]{0,63}$"
 DIGEST_PATTERN = r"^[0-9a-f]{64}$"
@@ -28,7 +28,17 @@ LabelValue = Annotated[Line, StringConstraints(min_length=1, max_length=256)]
 # A name, never a path: others may save the file under it.
 FileName = Annotated[str, StringConstraints(max_length=255, pattern=FILE_NAME_PATTERN)]
 Description = Annotated[str, StringConstraints(max_length=4000, pattern=r"^[^\x00]*$")]
-FiniteFloat = Annotated[float, Field(allow_inf_nan=False)]
+
+
+def _refuse_truth(value: object) -> object:
+    """Raise `ValueError` for true and false, which Python counts as 1 and 0."""
+    if isinstance(value, bool):
+        raise ValueError(f"found {str(value).lower()}, expected a number")
+    return value
+
+
+Whole = Annotated[int, BeforeValidator(_refuse_truth)]
+FiniteFloat = Annotated[float, BeforeValidator(_refuse_truth), Field(allow_inf_nan=False)]
 
 NextCursor = Annotated[
     str | None, Field(description="Give it back as `cursor` for the next page; absent on the last.")

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, Field, StringConstraints, model_validator
 
-from pool_server.wire.names import UNSHOWN, ItemList, Line, Name, RequestModel
+from pool_server.wire.names import UNSHOWN, ItemList, Line, Name, RequestModel, Whole
 
 Role = Literal["viewer", "contributor", "curator", "admin"]
 # Each may do all that the one before it may.
@@ -44,7 +44,7 @@ SCOPES: dict[Scope, str] = {
 
 ShortText = Annotated[Line, StringConstraints(max_length=200)]
 Quota = Annotated[
-    int | None,
+    Whole | None,
     Field(ge=0, le=2**62, description="Most bytes of all the site's files; null: no limit."),
 ]
 
@@ -124,7 +124,7 @@ Scopes = Annotated[
     list[Scope] | None,
     Field(max_length=32, description="What the token is narrowed to; null: all that its role may."),
 ]
-LifetimeDays = Annotated[int | None, Field(ge=1, le=3660, description="Null: for ever.")]
+LifetimeDays = Annotated[Whole | None, Field(ge=1, le=3660, description="Null: for ever.")]
 
 
 class TokenRequest(RequestModel):
@@ -246,7 +246,7 @@ class InvitationRequest(RequestModel):
         default=False, description="The role holds for every site; only pool admins give this."
     )
     email: Email = ""
-    expires_in_days: int = Field(default=7, ge=1, le=90)
+    expires_in_days: Whole = Field(default=7, ge=1, le=90)
 
 
 class InvitationResponse(BaseModel):

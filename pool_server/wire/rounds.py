@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, StringConstraints
 
-from pool_server.wire.names import Description, Digest, FileName, Name, Page, RequestModel
+from pool_server.wire.names import Description, Digest, FileName, Name, Page, RequestModel, Whole
 from pool_server.wire.signatures.keys import Envelope
 from pool_server.wire.uploads import DespiteWithdrawal
 
@@ -20,7 +20,7 @@ DEFAULT_LEAST_OTHERS = 2
 """With one other site, that site could subtract its own contribution from the result."""
 
 LeastOthers = Annotated[
-    int,
+    Whole,
     Field(
         ge=1,
         le=199,
@@ -50,7 +50,7 @@ class RoundRequest(RequestModel):
     )
     sites: list[Name] = Field(min_length=1, max_length=200, description="Who is asked to join.")
     deadline: AwareDatetime = Field(description="Contributions are taken until then.")
-    rounds: int = Field(
+    rounds: Whole = Field(
         default=1,
         ge=1,
         le=100,
@@ -227,7 +227,7 @@ class ContributionRequest(RequestModel):
     """Announce a contribution; it is sent in parts as a model is."""
 
     site: Name = Field(description="Whose contribution it is.")
-    size_bytes: int = Field(ge=1)
+    size_bytes: Whole = Field(ge=1)
     digest: Digest
     file_name: FileName
     least_others: LeastOthers = DEFAULT_LEAST_OTHERS
@@ -322,5 +322,5 @@ class SecureFileRequest(RequestModel):
     """Announce a file of a session; it is sent in parts as a model is."""
 
     site: Name = Field(description="Whose file it is.")
-    size_bytes: int = Field(ge=1)
+    size_bytes: Whole = Field(ge=1)
     digest: Digest

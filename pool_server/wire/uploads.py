@@ -52,7 +52,7 @@ class UploadRequest(VersionDescription):
 
     site: names.Name
     name: names.Name
-    size_bytes: int = Field(ge=1)
+    size_bytes: names.Whole = Field(ge=1)
     digest: names.Digest
     file_name: names.FileName
     recipe: dict[str, Any] | None = Field(
@@ -101,7 +101,7 @@ MOST_PARTS_AT_ONCE = 1000
 class OfferedPart(names.RequestModel):
     """A part that is about to be sent."""
 
-    number: int = Field(ge=1, le=999_999)
+    number: names.Whole = Field(ge=1, le=999_999)
     checksum: str | None = Field(
         default=None,
         pattern="^([0-9a-f]{32}|[0-9a-f]{64})$",

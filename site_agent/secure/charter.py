@@ -19,7 +19,7 @@ import tomli_w
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from aggregators.errors import OptionError, first_problem
-from aggregators.secure_sum.layout import BitBudget
+from aggregators.secure_sum.layout import MOST_BITS, BitBudget
 from aggregators.whole_file import write_whole
 from pool_server.wire.signatures.keys import PublicKey
 from site_agent.errors import InvalidInputError
@@ -29,6 +29,8 @@ NAME_PATTERN = r"[a-z0-9][a-z0-9-]{0,62}"
 """Names of phases, and of senders: the labs and servers that a charter lists."""
 
 _Name = Annotated[str, Field(pattern=f"^{NAME_PATTERN}$")]
+# Two to the power of a larger number would take all memory, and that before anything is compared.
+_Bits = Annotated[int, Field(ge=0, le=MOST_BITS)]
 _Hours = Annotated[float, Field(gt=0, le=24 * 365)]
 
 
@@ -57,12 +59,12 @@ class CharterTerms(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     name: _Name
-    least_labs: int = Field(ge=3, description="Fewer labs are not summed.")
+    least_labs: int = Field(ge=3, le=1024, description="Fewer labs are not summed.")
     challenges: int = Field(default=3, ge=1, le=8, description="An alteration passes with p^-K.")
-    fraction_bits: int = 24
-    magnitude_bits: int = 8
-    weight_bits: int = 16
-    lab_bits: int = 10
+    fraction_bits: _Bits = 24
+    magnitude_bits: _Bits = 8
+    weight_bits: _Bits = 16
+    lab_bits: _Bits = 10
     lab_hours: _Hours = 48
     server_hours: _Hours = 24
     servers: tuple[Member, ...] = Field(min_length=2, max_length=16)

@@ -33,6 +33,8 @@ COLUMNS = ("file", "person", "session", "frame", "eye", "yaw", "pitch", "head_ya
 _STEEPEST = math.pi / 2
 # Frames are kept in 64 bits.
 _MOST_DIGITS = 18
+# Of a file or folder; more is refused by every file system in use.
+_MOST_NAME_BYTES = 255
 _PLAIN_MODES = frozenset({"1", "L", "P", "RGB", "RGBA", "LA"})
 
 
@@ -136,6 +138,10 @@ def _parse(table: Path, line: int, fields: dict[str, str | None]) -> Row:
     file = text("file")
     if Path(file).is_absolute() or ".." in Path(file).parts or "\0" in file:
         problem = f"the picture {file!r} is outside the table's folder; expected one inside"
+        raise AnnotationFileError(table, line, problem)
+    longest = max(len(each) for each in file.encode().split(b"/"))
+    if longest > _MOST_NAME_BYTES:
+        problem = f"the picture's name has {longest} bytes, expected at most {_MOST_NAME_BYTES}"
         raise AnnotationFileError(table, line, problem)
     return Row(line, file, text("person"), text("session"), int(frame), eye, angles)
 

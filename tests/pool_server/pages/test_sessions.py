@@ -11,6 +11,7 @@ from sqlalchemy import update
 from pool_server.database.engine import Database
 from pool_server.database.records import BrowserSessionRecord, now_utc
 from pool_server.operations.maintenance import login_link
+from pool_server.people import browser_sessions
 from tests.pool_server.pages.browser import Browser, member_browser
 from tests.pool_server.pool_driver import PoolDriver
 
@@ -59,6 +60,14 @@ def test_revoking_the_token_ends_the_session_at_once(pool: PoolDriver) -> None:
     pool.admin.delete(f"/api/v1/tokens/{made['token_id']}")
     assert browser.get("/account").headers["location"] == "/login?next=%2Faccount"
     assert "this token was revoked" in browser.get("/login").text
+
+
+def test_a_token_has_few_sessions(pool: PoolDriver, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(browser_sessions, "MOST_SESSIONS", 3)
+    secret = pool.secret("many-browsers", "contributor")
+    browsers = [Browser(pool).log_in(secret) for _ in range(5)]
+    answers = [each.get("/account").status_code for each in browsers]
+    assert answers == [303, 303, 200, 200, 200]
 
 
 def test_disabling_the_person_and_suspending_the_site_end_the_session(pool: PoolDriver) -> None:

@@ -123,6 +123,11 @@ def test_a_site_is_limited_in_what_it_leaves(
     assert [each.status_code for each in answers] == [201, 201, 409]
     assert send_file(lab, key, SITES[0], b"one").status_code == 201
     assert error_of(send_file(lab, key, SITES[0], b"two")) == (409, "too_many_files")
+    with monkeypatch.context() as fewer:
+        fewer.setattr(service, "MOST_SESSIONS_A_DAY", 1)
+        today = lab.post(SESSIONS, json=session_request(SITES, "too many today"))
+        assert error_of(today) == (409, "too_many_sessions")
+        assert "within 24 hours" in today.text
     monkeypatch.setattr(service, "MOST_SESSIONS", 0)
     another = lab.post(SESSIONS, json=session_request(SITES, "one too many"))
     assert error_of(another) == (409, "too_many_sessions")

@@ -110,6 +110,12 @@ def test_a_file_that_would_exhaust_its_reader_is_refused(content: bytes, problem
         Charter.parse(content)
 
 
+@pytest.mark.parametrize("name", ["fraction_bits", "magnitude_bits", "weight_bits", "lab_bits"])
+def test_bits_are_bounded_before_they_are_used(name: str) -> None:
+    with pytest.raises(InvalidInputError, match=name):
+        _charter(**{name: 99_999_999})
+
+
 def test_one_server_or_two_labs_make_no_charter() -> None:
     for servers, labs in (
         (_keys("s1"), _keys("a", "b", "c")),

@@ -50,6 +50,7 @@ def test_what_is_written_is_read_again(tmp_path: Path) -> None:
         (",s0,0,", f",s0,{'9' * 30},", "line 2: frame is '9{30}', expected a whole number"),
         ("images/a/s0-00000-left", "../a/s0", "line 2: the picture '../a/s0.png' is outside"),
         ("images/a/s0-00000-left", "/etc/s0", "line 2: the picture '/etc/s0.png' is outside"),
+        ("s0-00000-left", "s" * 256, "line 2: the picture's name has 260 bytes, expected at most"),
         (",s0,", ",,", "line 2: session is empty"),
         ("s0-00000-left", "s9", "line 2: the picture images/a/s9.png is missing"),
         ("s0-00000-left.png,a,s0,0,left,", "s0-00000-left.png,a,s0,0,left,wide", "angle in rad"),
