@@ -217,7 +217,7 @@ def _rebox(
     with invocation.progress("find faces") as report:
         done = rebox_dataset(faces, find, report)
     found = {
-        "boxes_found": done.found,
+        "boxes_found": done.detected,
         "boxes_estimated": len(done.estimated),
         "estimated": [{"image": image.path, "line": box.line} for image, box in done.estimated],
     }

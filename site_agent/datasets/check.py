@@ -60,7 +60,7 @@ def check_datasets(
     Missing, broken and repeated images, sizes other than declared, boxes and landmarks outside
     the image, landmarks that some boxes have and others lack, landmarks in another order than
     those of a face, nothing to train on, and pictures in two of the data sets: a model scored on
-    what it was trained on looks better than it is. Pictures are compared by their pixels, so that
+    its own training data looks better than it is. Pictures are compared by their pixels, so that
     a renamed or converted copy is found, too. Boxes marked `ignore` are not looked at. Whether a
     box suits a detector's window depends on the training settings
     (`site_agent.training.ert.unlearnable_boxes`). Findings are in the order of the files.
@@ -71,17 +71,17 @@ def check_datasets(
     findings: list[Finding] = []
     seen: dict[str, tuple[int, AnnotatedImage]] = {}
     total = sum(len(dataset.images) for dataset in datasets)
-    done = 0
+    count = 0
     for number, dataset in enumerate(datasets):
-        own = list(_dataset_findings(dataset, expected_parts))
-        own += _order_findings(dataset)
+        dataset_findings = list(_dataset_findings(dataset, expected_parts))
+        dataset_findings += _order_findings(dataset)
         if number:
-            own += _scheme_findings(dataset, datasets[0])
+            dataset_findings += _scheme_findings(dataset, datasets[0])
         for image in dataset.images:
-            progress(done / total, f"checking {image.path.name}")
-            own += _image_findings(dataset, image, number, seen)
-            done += 1
-        findings += sorted(own, key=lambda finding: finding.line)
+            progress(count / total, f"checking {image.path.name}")
+            dataset_findings += _image_findings(dataset, image, number, seen)
+            count += 1
+        findings += sorted(dataset_findings, key=lambda finding: finding.line)
     progress(1.0, "checked")
     return findings
 
@@ -256,7 +256,7 @@ def _open(path: Path) -> _Opened | tuple[str, str]:
 
 
 def _samples(picture: Image.Image) -> tuple[str, bytes]:
-    """Return what tells a picture from others: a mode and samples, the same for all formats."""
+    """Return mode and samples of a picture, the same for all formats."""
     # Pillow would clip grey of more than 8 bits to 255, and all such pictures would be white.
     if picture.mode.startswith("I"):
         return "I", picture.convert("I").tobytes()

@@ -7,12 +7,12 @@
                       "keypoints": [x1, y1, v1, x2, y2, v2, ...]}],
      "categories": [{"id": 1, "name": "face", "keypoints": ["left_eye", ...]}]}
 
-Keypoints are indices of pixels counted from 0, as everywhere here; v is 0 where one is not
-marked, 1 where it is hidden, 2 where it is seen. The edges of a ``bbox`` lie between pixels; they
-are rounded; where there is no ``bbox``, it goes around the landmarks as for ``.pts`` files.
-``iscrowd`` boxes are to be ignored, empty ones are left out. Where annotations have ``face_box``
-and ``face_kpts`` (COCO-WholeBody), the face is taken from these. dlib orders landmarks by their
-names, which may be another order than that of the category.
+Keypoints are indices of pixels counted from 0, as everywhere here; v is 0 where one is not marked,
+1 where it is hidden, 2 where it is seen. The edges of a ``bbox`` lie between pixels; they are
+rounded; where there is no ``bbox``, it goes around the landmarks as for ``.pts`` files. ``iscrowd``
+boxes are marked as ignored, empty ones are left out. Where annotations have ``face_box`` and
+``face_kpts`` (COCO-WholeBody), the face is taken from these. dlib orders landmarks by their names,
+which may be another order than that of the category.
 """
 
 import json
@@ -44,10 +44,10 @@ def read_coco_keypoints(path: Path | str, *, images: Path | str | None = None) -
     lists = _read_lists(path)
     categories = {_key(path, entry, "id"): entry for entry in lists["categories"]}
     folder = path.parent if images is None else Path(images)
-    found = {_key(path, entry, "id"): _image(path, folder, entry) for entry in lists["images"]}
-    if len(found) < len(lists["images"]):
+    by_id = {_key(path, entry, "id"): _image(path, folder, entry) for entry in lists["images"]}
+    if len(by_id) < len(lists["images"]):
         raise AnnotationFileError(path, 0, "has two images with the same id")
-    faces: dict[int | str, list[FaceBox]] = {identifier: [] for identifier in found}
+    faces: dict[int | str, list[FaceBox]] = {identifier: [] for identifier in by_id}
     for entry in lists["annotations"]:
         image_id = _key(path, entry, "image_id")
         if image_id not in faces:
@@ -55,7 +55,7 @@ def read_coco_keypoints(path: Path | str, *, images: Path | str | None = None) -
         face = _Annotation(path, entry, categories).face()
         if face is not None:
             faces[image_id].append(face)
-    annotated = (replace(image, boxes=tuple(faces[key])) for key, image in found.items())
+    annotated = (replace(image, boxes=tuple(faces[key])) for key, image in by_id.items())
     return FaceDataset(path, path.stem, "", tuple(annotated))
 
 
@@ -169,13 +169,13 @@ class _Annotation:
         return parts, any(visibility == 1 for *_, visibility in marks)
 
     def _names(self, count: int, key: str) -> list[str]:
-        given = self._category.get("keypoints") if key == "keypoints" else None
-        if not given or not count:
+        keypoints = self._category.get("keypoints") if key == "keypoints" else None
+        if not keypoints or not count:
             digits = max(2, len(str(count - 1)))
             return [f"{i:0{digits}d}" for i in range(count)]
-        names = [str(name) for name in given] if isinstance(given, list) else []
+        names = [str(name) for name in keypoints] if isinstance(keypoints, list) else []
         if len(set(names)) != count:
-            raise self._fault(f"has {count} keypoints, while its category names {given!r}")
+            raise self._fault(f"has {count} keypoints, while its category names {keypoints!r}")
         return names
 
     def _numbers(self, key: str) -> list[float]:

@@ -120,12 +120,12 @@ def join_datasets(datasets: Sequence[FaceDataset], *, same_parts: bool = False) 
                 )
     with_parts = [(dataset, names) for dataset in datasets if (names := part_names(dataset))]
     if same_parts and len({names for _, names in with_parts}) > 1:
-        found = ", ".join(
+        schemes = ", ".join(
             f"{dataset.path} has {len(names)} ({names[0]} to {names[-1]})"
             for dataset, names in with_parts
         )
         raise InvalidInputError(
-            f"the landmarks have other names or numbers: {found}; data sets that are used as one "
+            f"the landmarks have other names or numbers: {schemes}; data sets that are used as one "
             "need the same (poolctl dataset convert --parts, --renumber)"
         )
     images = [replace(image, line=0) for dataset in datasets for image in dataset.images]
@@ -144,16 +144,16 @@ def copy_images(
 ) -> FaceDataset:
     """Copy the images of a data set into a folder, and return the data set with the copies.
 
-    Names are kept; of several files of the same name the later ones get a number. What is there
-    under these names (`copy_places`) is replaced.
+    Names are kept; of several files of the same name the later ones get a number. Existing files
+    of these names (`copy_places`) are replaced.
     """
     places = copy_places(dataset, folder)
     copied: dict[Path, Path] = {}
     images = []
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        for done, image in enumerate(dataset.images):
-            progress(done / len(dataset.images), f"copying {image.path.name}")
+        for number, image in enumerate(dataset.images):
+            progress(number / len(dataset.images), f"copying {image.path.name}")
             target = places[image.path]
             if image.path not in copied:
                 if not (target.exists() and target.samefile(image.path)):
@@ -183,7 +183,7 @@ def renumber_parts(dataset: FaceDataset) -> FaceDataset:
     """
     names = part_names(dataset)
     bare = dict(zip(names, without_prefix(names), strict=True))
-    others = [name for name, each in bare.items() if not (each.isascii() and each.isdigit())]
+    others = [name for name, stem in bare.items() if not (stem.isascii() and stem.isdigit())]
     if others:
         raise InvalidInputError(
             f"{dataset.path or 'the data set'} has a part called {others[0]!r}; only numbers can "
@@ -205,15 +205,13 @@ def renumber_parts(dataset: FaceDataset) -> FaceDataset:
 
 @dataclass(frozen=True)
 class Reboxed:
-    """A data set with other boxes.
-
-    `found` counts those that the detector gave; `estimated` are the faces that it did not find,
-    whose boxes lie to the landmarks as those of the others do.
-    """
+    """A data set with other boxes."""
 
     dataset: FaceDataset
-    found: int
+    detected: int
+    """Number of boxes from the detector."""
     estimated: tuple[tuple[AnnotatedImage, FaceBox], ...]
+    """Faces that it missed; their boxes lie to the landmarks as those of the others do."""
 
 
 def rebox_dataset(
@@ -228,18 +226,20 @@ def rebox_dataset(
     names = part_names(dataset)
     detected: list[list[Sequence[float] | None]] = []
     relations: list[Float64] = []
-    for done, image in enumerate(dataset.images):
-        progress(done / len(dataset.images), f"finding faces in {image.path.name}")
+    for position, image in enumerate(dataset.images):
+        progress(position / len(dataset.images), f"finding faces in {image.path.name}")
         faces = [None if box.ignore else _extent(box, names) for box in image.boxes]
-        found = list(find(image.path)) if any(face is not None for face in faces) else []
-        own: list[Sequence[float] | None] = []
+        candidates = list(find(image.path)) if any(face is not None for face in faces) else []
+        boxes: list[Sequence[float] | None] = []
         for box, extent in zip(image.boxes, faces, strict=True):
-            match = None if extent is None else _matching(found, parts_array(box, names), extent)
-            own.append(match)
+            match = (
+                None if extent is None else _matching(candidates, parts_array(box, names), extent)
+            )
+            boxes.append(match)
             if match is not None and extent is not None:
-                found.remove(match)
+                candidates.remove(match)
                 relations.append(_relation(np.asarray(match, dtype=np.float64), extent))
-        detected.append(own)
+        detected.append(boxes)
     if not relations:
         raise InvalidInputError(
             f"{dataset.path or 'the data set'}: the detector found none of the faces that have "
@@ -280,13 +280,13 @@ def _extent(box: FaceBox, names: Sequence[str]) -> Float64 | None:
 
 
 def _matching(
-    found: Sequence[Sequence[float]], points: Float64, extent: Float64
+    candidates: Sequence[Sequence[float]], points: Float64, extent: Float64
 ) -> Sequence[float] | None:
     """Return the box that covers most of the landmarks and is about their size."""
     marked = points[np.isfinite(points).all(axis=1)]
     width = max(1.0, float(np.max(extent[2:] - extent[:2])))
     best, best_covered = None, _COVERED
-    for box in found:
+    for box in candidates:
         left, top, right, bottom = box
         inside = (marked >= (left, top)).all(axis=1) & (marked <= (right, bottom)).all(axis=1)
         covered = float(inside.mean())

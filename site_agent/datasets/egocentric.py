@@ -46,7 +46,7 @@ EGTEA_SIZE_PX = (1280, 960)
 EGTEA_HEADER_LINES = 34
 _EGTEA_CLIP = re.compile(r"F(\d+)-F(\d+)$")
 _LEAST_CONFIDENCE = 0.6
-"""Of Ego4D's trackers: what Pupil Labs recommends for use."""
+"""Of Ego4D's trackers: the threshold that Pupil Labs recommends."""
 
 _FEW_VIDEOS = 3
 
@@ -80,7 +80,7 @@ class ClipShape:
     size_px: int = 64
     """Of a clip: number of frames, and their width and height."""
     every: int = 4
-    """One frame of a clip stands for so many of the video."""
+    """One frame of a clip stands for this number of the video."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -131,15 +131,15 @@ class EgocentricDataset:
     @property
     def digest(self) -> str:
         """SHA-256 of names, splits and gaze; the pictures are not read."""
-        found = hashlib.sha256()
+        digest = hashlib.sha256()
         for clip in self.clips:
-            found.update(f"{clip.name}|{clip.person}|{clip.split}|".encode())
-            found.update(np.ascontiguousarray(clip.gaze).tobytes() + clip.kind.tobytes())
-        return found.hexdigest()
+            digest.update(f"{clip.name}|{clip.person}|{clip.split}|".encode())
+            digest.update(np.ascontiguousarray(clip.gaze).tobytes() + clip.kind.tobytes())
+        return digest.hexdigest()
 
     def only(self, persons: Sequence[str]) -> "EgocentricDataset":
         """Return the videos of some persons."""
-        chosen = tuple(each for each in self.clips if each.person in persons)
+        chosen = tuple(clip for clip in self.clips if clip.person in persons)
         return EgocentricDataset(self.path, self.layout, chosen)
 
     def read(
@@ -156,7 +156,7 @@ class EgocentricDataset:
                 f"{self.path}: has no person {missing[0]}; it has {', '.join(self.persons)}"
             )
         names = set(persons or self.persons)
-        chosen = [each for each in self.clips if each.person in names and each.split in splits]
+        chosen = [clip for clip in self.clips if clip.person in names and clip.split in splits]
         if not chosen:
             raise InvalidInputError(f"{self.path}: has no clips for {' or '.join(splits)}")
         parts = []
@@ -177,7 +177,7 @@ def join_clips(parts: Sequence[ClipSamples]) -> ClipSamples:
 
 
 def cut_clip(clip: GazeClip, shape: ClipShape) -> ClipSamples:
-    """Return the clips of one video, which has as many frames as its gaze."""
+    """Return the clips of one video; video and gaze have the same number of frames."""
     pictures, count = [], 0
     for picture in decode_video(clip.path, shape.size_px):
         if count % shape.every == 0:
@@ -193,7 +193,7 @@ def cut_clip(clip: GazeClip, shape: ClipShape) -> ClipSamples:
 def cut_pictures(
     clip: GazeClip, pictures: Sequence[NDArray[np.uint8]], shape: ClipShape
 ) -> ClipSamples:
-    """Return the clips of one video, of which `pictures` are every few frames, squeezed."""
+    """Return the clips of one video; `pictures` are its frames at intervals, squeezed."""
     windows = len(pictures) // shape.frames
     size = (windows, shape.frames)
     numbers = np.arange(windows * shape.frames) * shape.every
@@ -241,7 +241,7 @@ def squeeze(picture: NDArray[np.uint8], size_px: int) -> NDArray[np.uint8]:
 
 
 _MARKS = {"generic": CLIPS_TABLE, "egtea": "cropped_clips", "ego4d": "full_scale.gaze"}
-"""What each layout is recognised by."""
+"""The mark of each layout."""
 
 
 def is_egocentric(path: Path) -> bool:
@@ -253,7 +253,7 @@ def open_egocentric(path: Path | str) -> EgocentricDataset:
     """Open a data set of egocentric clips, in the layout that its files show.
 
     Raises `InvalidInputError`: the folder has none of the layouts. `AnnotationFileError`: a table
-    of gaze is damaged; names file, line, what was found and what was expected.
+    of gaze is damaged; names file, line, the found and the expected value.
     """
     folder = Path(path)
     readers = {"generic": _read_generic, "egtea": _read_egtea, "ego4d": _read_ego4d}
@@ -274,18 +274,18 @@ def _with_splits(clips: list[GazeClip]) -> Iterator[GazeClip]:
     by_person: dict[str, list[GazeClip]] = {}
     for clip in clips:
         by_person.setdefault(clip.person, []).append(clip)
-    for own in by_person.values():
-        groups = sorted({_group(clip) for clip in own})
+    for of_person in by_person.values():
+        groups = sorted({_group(clip) for clip in of_person})
         share = max(1, round(0.2 * len(groups))) if len(groups) >= _FEW_VIDEOS else 0
         names: dict[str, Split] = dict.fromkeys(groups, "train")
         names |= dict.fromkeys(groups[len(groups) - 2 * share : len(groups) - share], "validation")
         names |= dict.fromkeys(groups[len(groups) - share :] if share else [], "test")
-        for clip in own:
+        for clip in of_person:
             yield clip if clip.split else replace(clip, split=names[_group(clip)])
 
 
 def _group(clip: GazeClip) -> str:
-    """Return what must not be divided: the session of a clip, or the clip itself."""
+    """Return the group that splits keep together: the session of a clip, or the clip itself."""
     return clip.path.parent.name if _EGTEA_CLIP.search(clip.path.stem) else clip.name
 
 
@@ -305,15 +305,15 @@ def _rows(path: Path, columns: Sequence[str]) -> Iterator[tuple[int, dict[str, s
         raise AnnotationFileError(path, 0, "found no such file")
     with path.open(encoding="utf-8-sig", newline="", errors="replace") as file:
         reader = csv.DictReader(file)
-        found = [name.strip() for name in reader.fieldnames or ()]
-        reader.fieldnames = found
-        if missing := [name for name in columns if name not in found]:
+        header = [name.strip() for name in reader.fieldnames or ()]
+        reader.fieldnames = header
+        if missing := [name for name in columns if name not in header]:
             raise AnnotationFileError(
-                path, 1, f"found columns {', '.join(found) or 'none'}, expected {missing[0]}, too"
+                path, 1, f"found columns {', '.join(header) or 'none'}, expected {missing[0]}, too"
             )
         for line, row in enumerate(reader, start=2):
             if any(row.get(name) is None for name in columns):
-                raise AnnotationFileError(path, line, f"ends early, expected {len(found)} values")
+                raise AnnotationFileError(path, line, f"ends early, expected {len(header)} values")
             yield line, row
 
 
@@ -384,10 +384,10 @@ def _read_egtea(folder: Path) -> list[GazeClip]:
         table = folder / "gaze_data" / f"{session.name}.txt"
         gaze, kind = read_begaze(table)
         for path in sorted(session.glob("*.mp4")):
-            found = _EGTEA_CLIP.search(path.stem)
-            if found is None:
+            match = _EGTEA_CLIP.search(path.stem)
+            if match is None:
                 raise AnnotationFileError(path, 0, "expected a name that ends in -Ffirst-Flast.mp4")
-            first, last = int(found[1]), int(found[2])
+            first, last = int(match[1]), int(match[2])
             if not first < last <= len(gaze):
                 raise AnnotationFileError(
                     table, 0, f"{path.name}: has frames {first} to {last}, and the gaze of the "
@@ -443,19 +443,19 @@ def read_begaze(path: Path) -> tuple[Float64, NDArray[np.uint8]]:
         samples.setdefault(frame, []).append((kind, x / EGTEA_SIZE_PX[0], y / EGTEA_SIZE_PX[1]))
     count = max(samples) + 1
     gaze, kinds = np.full((count, 2), 0.5), np.full(count, UNTRACKED, dtype=np.uint8)
-    for frame, found in samples.items():
-        best = min(kind for kind, _, _ in found)
+    for frame, readings in samples.items():
+        best = min(kind for kind, _, _ in readings)
         kinds[frame] = best
-        gaze[frame] = np.mean([(x, y) for kind, x, y in found if kind == best], axis=0)
+        gaze[frame] = np.mean([(x, y) for kind, x, y in readings if kind == best], axis=0)
     return gaze, kinds
 
 
 def _frame_of(text: str, path: Path, line: int) -> int:
     """Return the frame of a time code HH:MM:SS:FF."""
-    found = re.fullmatch(r"\s*(\d{1,3}):(\d\d):(\d\d):(\d\d)\s*", text)
-    if found is None:
+    match = re.fullmatch(r"\s*(\d{1,3}):(\d\d):(\d\d):(\d\d)\s*", text)
+    if match is None:
         raise AnnotationFileError(path, line, f"time {text[:40]!r}, expected HH:MM:SS:FF")
-    hours, minutes, seconds, frames = (int(part) for part in found.groups())
+    hours, minutes, seconds, frames = (int(part) for part in match.groups())
     return ((hours * 60 + minutes) * 60 + seconds) * EGTEA_RATE_HZ + frames
 
 
@@ -478,15 +478,15 @@ def _read_ego4d(folder: Path) -> list[GazeClip]:
                     # Its origin is the lower left corner.
                     here.append((float(row["norm_pos_x"]), 1 - float(row["norm_pos_y"])))
                 except ValueError as error:
-                    words = "norm_pos_x and norm_pos_y are not numbers"
-                    raise AnnotationFileError(table, line, words) from error
+                    problem = "norm_pos_x and norm_pos_y are not numbers"
+                    raise AnnotationFileError(table, line, problem) from error
         if not samples:
             raise AnnotationFileError(table, 1, "holds no gaze")
         count = max(samples) + 1
         gaze, kind = np.full((count, 2), np.nan), np.full(count, UNTRACKED, dtype=np.uint8)
-        for frame, found in samples.items():
-            if found:
-                gaze[frame], kind[frame] = np.mean(found, axis=0), FIXATION
+        for frame, readings in samples.items():
+            if readings:
+                gaze[frame], kind[frame] = np.mean(readings, axis=0), FIXATION
         points, kinds = checked_gaze(gaze, kind)
         person = persons.get(path.stem, path.stem)
         # The tracker may stop before the camera; it cannot go on after it.

@@ -37,8 +37,8 @@ _LARGEST_COORDINATE_PX = 1_000_000
 def read_imglab_xml(path: Path | str) -> FaceDataset:
     """Read an annotation file of dlib; `check_datasets` opens the images.
 
-    The paths of the images are joined to the folder of `path`. Empty boxes that are to be ignored
-    are left out.
+    The paths of the images are joined to the folder of `path`. Empty boxes marked `ignore` are
+    left out.
 
     Raises `AnnotationFileError`: when the file cannot be read, is not such XML, has a document
     type, or an attribute is missing or not a number. The text names the file and the line.
@@ -186,7 +186,7 @@ class _Reader:
         )
 
     def _box(self, element: _Element) -> FaceBox | None:
-        """Return the box; None for an empty one that is to be ignored."""
+        """Return the box; None for an empty one marked `ignore`."""
         left, top, width, height = (
             self._integer(element, key) for key in ("left", "top", "width", "height")
         )

@@ -1,4 +1,4 @@
-"""The 68 landmarks of iBUG's 300-W: which belong to which feature, and what a face looks like.
+"""The 68 landmarks of iBUG's 300-W: their features and their mean face.
 
 Landmarks are counted from 0 here. Right and left are the person's: the right eye (36 to 41) lies
 on the left of an upright picture.
@@ -92,13 +92,13 @@ def ibug_places(names: Sequence[str]) -> dict[int, int]:
 
 def without_prefix(names: Sequence[str]) -> tuple[str, ...]:
     """Return names without the letters that all have before a number: ``p1``, ``p2`` ..."""
-    found = [re.fullmatch(r"(\D*)([0-9]+)", name) for name in names]
-    if len({match and match[1] for match in found}) != 1:
+    matches = [re.fullmatch(r"(\D*)([0-9]+)", name) for name in names]
+    if len({match and match[1] for match in matches}) != 1:
         return tuple(names)
-    return tuple(match[2] for match in found if match) or tuple(names)
+    return tuple(match[2] for match in matches if match) or tuple(names)
 
 
-def expand_parts(words: Sequence[str], names: Sequence[str]) -> tuple[tuple[str, ...], list[str]]:
+def expand_parts(terms: Sequence[str], names: Sequence[str]) -> tuple[tuple[str, ...], list[str]]:
     """Find the landmarks that words mean.
 
     Words are names of landmarks, ranges of numbers (``36-47``), or the groups of `PART_GROUPS`
@@ -108,10 +108,10 @@ def expand_parts(words: Sequence[str], names: Sequence[str]) -> tuple[tuple[str,
     places = ibug_places(names)
     chosen: set[str] = set()
     unknown = []
-    for word in words:
-        found = _meant_by(word, names, places)
-        chosen.update(found)
-        if not found:
+    for word in terms:
+        meant = _meant_by(word, names, places)
+        chosen.update(meant)
+        if not meant:
             unknown.append(word)
     return tuple(name for name in names if name in chosen), unknown
 

@@ -12,27 +12,27 @@ NetworkData = GazeDataset | EgocentricDataset
 
 
 def open_network_data(path: Path) -> NetworkData:
-    """Open whichever a folder holds."""
+    """Open a folder of gaze data or of egocentric clips."""
     return open_egocentric(path) if is_egocentric(path) else open_gaze(path)
 
 
 def gaze_of(data: Path | NetworkData) -> GazeDataset:
     """Return the eye patches of a folder, or of open data; raise `InvalidInputError` for clips."""
-    found = open_network_data(data) if isinstance(data, Path) else data
-    if isinstance(found, GazeDataset):
-        return found
+    dataset = open_network_data(data) if isinstance(data, Path) else data
+    if isinstance(dataset, GazeDataset):
+        return dataset
     raise InvalidInputError(
-        f"{found.path}: holds egocentric clips; the network is trained with eye patches"
+        f"{dataset.path}: holds egocentric clips; the network is trained with eye patches"
     )
 
 
 def clips_of(data: Path | NetworkData) -> EgocentricDataset:
     """Return the clips of a folder, or of open data; raise `InvalidInputError` for patches."""
-    found = open_network_data(data) if isinstance(data, Path) else data
-    if isinstance(found, EgocentricDataset):
-        return found
+    dataset = open_network_data(data) if isinstance(data, Path) else data
+    if isinstance(dataset, EgocentricDataset):
+        return dataset
     raise InvalidInputError(
-        f"{found.path}: holds eye patches; the network is trained with egocentric clips"
+        f"{dataset.path}: holds eye patches; the network is trained with egocentric clips"
     )
 
 

@@ -1,9 +1,9 @@
 """Finding landmarks in the wrong order by where they lie.
 
-A face is laid over a reference (iBUG's mean face, or what the faces of the data set have in
-common) by turning, scaling and shifting. When it fits much better with its landmarks in another
-order - left and right exchanged, sorted as text, counted one off - that is most likely what
-happened to it. Faces turned well away still fit best in their own order.
+A face is laid over a reference (iBUG's mean face, or the mean of the data set's faces) by turning,
+scaling and shifting. When it fits much better with its landmarks in another order - left and right
+exchanged, sorted as text, counted one off - that is its most likely fault. Faces turned well away
+still fit best in their own order.
 
 A misfit is the part of a shape's extent that turning, scaling and shifting cannot explain, from
 0 to 1. Real faces differ from the mean face by up to 0.1, in a wrong order by 0.25 and more.
@@ -51,12 +51,12 @@ def unsorted_names(names: Sequence[str]) -> str:
 def misordered_faces(
     dataset: records.FaceDataset, names: Sequence[str]
 ) -> Iterator[tuple[records.AnnotatedImage, records.FaceBox, str, bool]]:
-    """Find faces whose landmarks fit a face better in another order, or no face at all.
+    """Find faces with landmarks that fit a face better in another order, or no face at all.
 
     Yields
     ------
     (image, box, text, certain)
-        What is wrong; `certain` is False where a face only looks odd.
+        The fault; `certain` is False where a face only looks odd.
     """
     faces = [
         (image, box, as_complex(records.parts_array(box, names)))
@@ -70,14 +70,14 @@ def misordered_faces(
         marked = np.isfinite(points) & np.isfinite(reference)
         if marked.sum() < _FEWEST_PARTS:
             continue
-        own, _ = misfit_and_turn(points, reference)
-        if own < _SUSPECT:
+        misfit, _ = misfit_and_turn(points, reference)
+        if misfit < _SUSPECT:
             continue
         text, fit = _best_other_order(points, reference)
-        if fit < _CLEARLY_BETTER * own:
+        if fit < _CLEARLY_BETTER * misfit:
             yield image, box, text, True
-        elif own > _ODD:
-            text = f"lie unlike those of other faces (misfit {own:.2f}, faces have up to 0.1)"
+        elif misfit > _ODD:
+            text = f"lie unlike those of other faces (misfit {misfit:.2f}, faces have up to 0.1)"
             yield image, box, text, False
 
 
@@ -90,13 +90,13 @@ def order_problem(shape: NDArray[np.floating]) -> str:
     if len(shape) != landmark_schemes.IBUG_PARTS:
         return ""
     points, face = as_complex(shape), as_complex(landmark_schemes.ibug_mean_face())
-    own, _ = misfit_and_turn(points, face)
-    if own < _SUSPECT:
+    misfit, _ = misfit_and_turn(points, face)
+    if misfit < _SUSPECT:
         return ""
     text, fit = _best_other_order(points, face)
-    if fit < _MEAN_CLEARLY_BETTER * own:
+    if fit < _MEAN_CLEARLY_BETTER * misfit:
         return text
-    return "lie unlike those of a face" if own > _MEAN_ODD else ""
+    return "lie unlike those of a face" if misfit > _MEAN_ODD else ""
 
 
 def misfit_and_turn(points: Complex, reference: Complex) -> tuple[float, float]:
@@ -180,11 +180,11 @@ _NUMBERS = tuple(str(number) for number in range(landmark_schemes.IBUG_PARTS))
 
 
 def find_model_parts(
-    names: Sequence[str], initial_shape: NDArray[np.floating], words: Sequence[str] = ()
+    names: Sequence[str], initial_shape: NDArray[np.floating], terms: Sequence[str] = ()
 ) -> tuple[tuple[str, ...], list[str]]:
     """Find the landmarks of a data set that a model places.
 
-    `words` are what the user calls them, as in `expand_parts`. Without any: all where the numbers
+    `terms` are the user's names for them, as in `expand_parts`. Without any: all where the numbers
     are equal, else the group of iBUG's landmarks that the mean shape (in box coordinates) shows.
 
     Returns
@@ -192,8 +192,8 @@ def find_model_parts(
     (parts, unknown)
         The names in the model's order, none where nothing is known; and words that mean none.
     """
-    if words:
-        return landmark_schemes.expand_parts(words, names)
+    if terms:
+        return landmark_schemes.expand_parts(terms, names)
     if len(names) == len(initial_shape):
         return tuple(names), []
     group = group_of_shape(initial_shape, names)
@@ -203,7 +203,7 @@ def find_model_parts(
 def group_of_shape(
     initial_shape: NDArray[np.floating], names: Sequence[str] = _NUMBERS
 ) -> str | None:
-    """Return the group of `PART_GROUPS` whose landmarks a model places, or None.
+    """Return the group of `PART_GROUPS` that a model places, or None.
 
     `initial_shape` is in box coordinates; models have landmarks in the order of their names.
     """

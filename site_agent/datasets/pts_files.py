@@ -1,4 +1,4 @@
-"""Landmarks in ``.pts`` files, one face a file, beside the image of the same name.
+"""Landmarks in ``.pts`` files, one face a file, next to the image of the same name.
 
 ::
 
@@ -55,8 +55,8 @@ def read_pts(path: Path | str, *, origin: float = DEFAULT_ORIGIN) -> Float64:
     points = []
     declared = None
     for number, line in enumerate(lines, start=1):
-        if found := _COUNT.fullmatch(line.strip()):
-            declared = int(found[1])
+        if match := _COUNT.fullmatch(line.strip()):
+            declared = int(match[1])
         elif line.strip() not in ("", "{", "}") and not _VERSION.fullmatch(line.strip()):
             points.append(_point(path, number, line))
     if declared not in (None, len(points)):
@@ -100,12 +100,12 @@ def read_pts_folder(
         if not np.isfinite(points).all(axis=1).any():
             raise AnnotationFileError(file, 0, "has no landmark that is marked")
         boxes.setdefault(_image_of(file), []).append(box_around(points, margin))
-    found = tuple(AnnotatedImage(image, tuple(faces)) for image, faces in boxes.items())
-    return FaceDataset(path, path.stem, "", found)
+    images = tuple(AnnotatedImage(image, tuple(faces)) for image, faces in boxes.items())
+    return FaceDataset(path, path.stem, "", images)
 
 
 def box_around(points: Float64, margin: float) -> FaceBox:
-    """Return a face whose box goes around its landmarks and `margin` of their extent beyond."""
+    """Return a face with a box around its landmarks and `margin` of their extent beyond."""
     marked = points[np.isfinite(points).all(axis=1)]
     low, high = marked.min(axis=0), marked.max(axis=0)
     room = margin * (high - low)

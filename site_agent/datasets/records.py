@@ -1,4 +1,4 @@
-"""Annotated faces as plain data, whatever file they came from.
+"""Annotated faces as plain data, from any file format.
 
 Pixel coordinates have their origin at the centre of the upper left pixel, x to the right and y
 down. A box covers whole pixels: its right and bottom edges are *inside* it, as in dlib.
@@ -101,7 +101,7 @@ def part_names(dataset: FaceDataset) -> tuple[str, ...]:
     """Names of the landmarks of a dataset in the order of a trained shape predictor.
 
     dlib numbers the parts by the lexicographic order of their names over all boxes that are not
-    ignored, whatever their order in the file; so '10' comes before '2' and '02' before '10'.
+    ignored, in any order of the file; so '10' comes before '2' and '02' before '10'.
     """
     return tuple(sorted({name for _, box in dataset.boxes() for name in box.parts}))
 
@@ -128,7 +128,7 @@ def dataset_digest(dataset: FaceDataset) -> str:
 
     The digest does not depend on names, folders, or the order of images and of boxes, so that a
     copy in another place has the same one. It changes with every byte of an image, coordinate
-    and mark. The images cannot be recovered from it; who holds exactly the same files can
+    and mark. The images cannot be recovered from it; holders of exactly the same files can
     recognise them.
     """
     require_images(dataset)
@@ -139,7 +139,7 @@ def dataset_digest(dataset: FaceDataset) -> str:
 def image_marks(dataset: FaceDataset) -> tuple[str, ...]:
     """Return a short mark of each image file's content, in the order of the dataset.
 
-    Two data sets with a common mark share an image, whatever was annotated in it. A mark is a
+    Two data sets with a common mark share an image, with any annotations. A mark is a
     part of a hash; the image cannot be recovered from it.
     """
     return tuple(
@@ -149,7 +149,7 @@ def image_marks(dataset: FaceDataset) -> tuple[str, ...]:
 
 
 def face_marks(datasets: Sequence[FaceDataset]) -> dict[str, Any]:
-    """Return for `site_agent.training_record.remember_learned` what a file learned from."""
+    """Return the sources of training for `site_agent.training_record.remember_learned`."""
     marks = sorted({mark for dataset in datasets for mark in image_marks(dataset)})
     digests = [dataset_digest(dataset) for dataset in datasets]
     digest = digests[0] if len(digests) == 1 else ""

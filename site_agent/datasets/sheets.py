@@ -31,7 +31,7 @@ _SURROUNDINGS = 1.8
 def sheet_paths(
     dataset: FaceDataset, output: Path | str, *, columns: int = 6, rows: int = 5
 ) -> list[Path]:
-    """Return where `write_contact_sheets` writes each page; none where nothing is to be shown."""
+    """Return where `write_contact_sheets` writes each page; none without faces to show."""
     output = Path(output)
     pages = -(-len(list(dataset.boxes(ignored=True))) // (columns * rows))
     digits = len(str(pages))
@@ -49,7 +49,7 @@ def write_contact_sheets(
     tile_px: int = 200,
     progress: Progress = no_progress,
 ) -> list[Path]:
-    """Write pictures of all faces with their boxes and landmarks, as many pages as it takes.
+    """Write pictures of all faces with their boxes and landmarks, on one or more pages.
 
     Boxes are yellow, ignored ones red; the caption of each tile is the file and the line.
 
@@ -215,15 +215,15 @@ def write_gaze_sheet(
     return output
 
 
-def draw_found_gaze(samples: records.GazeSamples, found: records.Float64) -> Image.Image:
+def draw_found_gaze(samples: records.GazeSamples, predicted: records.Float64) -> Image.Image:
     """Draw up to 60 samples of one person with two arrows: the true gaze yellow, that found green.
 
     Samples are in the order of their true yaw and as the camera saw them.
 
-    `found`, float64 of shape (n, 2): yaw and pitch as of left eyes, as in `samples`.
+    `predicted`, float64 of shape (n, 2): yaw and pitch as of left eyes, as in `samples`.
     """
     patches = samples.patches.copy()
-    angles = np.stack([samples.gaze, found], axis=1)
+    angles = np.stack([samples.gaze, predicted], axis=1)
     records.as_left_eyes(patches, angles, samples.eye == "right")
     order = np.argsort(angles[:, 0, 0], kind="stable")
     count = min(_FOUND_COLUMNS * _FOUND_ROWS, len(order))
@@ -245,9 +245,9 @@ def _new_sheet(
     """Return an empty sheet with its legend below, each word in its colour, and a pen."""
     sheet = Image.new("RGB", (width_px, height_px + _LEGEND_PX), PAPER_RGB)
     pen, font, left = ImageDraw.Draw(sheet), ImageFont.load_default(12), 4.0
-    for words, colour in legend.items():
-        pen.text((left, height_px + 2), words, fill=colour, font=font)
-        left += pen.textlength(f"{words}   ", font=font)
+    for text, colour in legend.items():
+        pen.text((left, height_px + 2), text, fill=colour, font=font)
+        left += pen.textlength(f"{text}   ", font=font)
     return sheet, pen
 
 

@@ -1,7 +1,7 @@
 """A data set cut into parts: sites of a simulated study, or training and test.
 
-What belongs together - the pictures of a person, of a folder, copies of the same file - goes into
-one part as a whole.
+Groups - the pictures of a person, of a folder, copies of the same file - go into one part as a
+whole.
 """
 
 import csv
@@ -19,7 +19,7 @@ from site_agent.datasets.records import AnnotatedImage, FaceDataset
 from site_agent.errors import AnnotationFileError, InvalidInputError
 
 GroupOf = Callable[[AnnotatedImage], str]
-"""Returns the name of what an image belongs to: a person, a folder."""
+"""Returns the name of an image's group: a person, a folder."""
 
 _MOST_PARTS = 1000
 
@@ -52,9 +52,9 @@ def split_dataset(
 ) -> dict[str, FaceDataset]:
     """Cut a data set into parts, with images in its order and `path` None.
 
-    `shares`: names of the parts, and what part of the images each gets; above 0. `group_of`: what
-    an image belongs to. Files of the same content belong together in any case. `seed`: the same
-    gives the same parts, whatever the order of the images in the file.
+    `shares`: the parts' shares of the images by name; above 0. `group_of`: the group of an image.
+    Files of the same content belong together in any case. `seed`: the same gives the same parts for
+    any order of the images in the file.
 
     Raises `InvalidInputError`: fewer groups than parts.
     """
@@ -70,14 +70,14 @@ def split_dataset(
     order = np.random.default_rng(seed).permutation(len(groups))
     # Large groups first: the small ones then even out what is left.
     by_size = sorted((groups[i] for i in order), key=len, reverse=True)
-    wanted = {name: share / total * len(dataset.images) for name, share in shares.items()}
+    sizes = {name: share / total * len(dataset.images) for name, share in shares.items()}
     part_of: dict[int, str] = {}
     empty = set(shares)
     for place, group in enumerate(by_size):
         # No part stays empty, however small its share.
         open_parts = empty if len(by_size) - place <= len(empty) else set(shares)
-        name = max((n for n in shares if n in open_parts), key=lambda n: wanted[n])
-        wanted[name] -= len(group)
+        name = max((n for n in shares if n in open_parts), key=lambda n: sizes[n])
+        sizes[name] -= len(group)
         empty.discard(name)
         part_of.update(dict.fromkeys(group, name))
     return {
@@ -96,7 +96,7 @@ def by_folder(image: AnnotatedImage) -> str:
 
 
 def by_pattern(dataset: FaceDataset, pattern: str) -> GroupOf:
-    """Group images by what a regular expression finds in their names.
+    """Group images by the match of a regular expression in their names.
 
     Names are relative to the folder of the data set, with ``/`` between folders. The group is
     the match of the expression's group called ``person``, or of its first group, or all of it.
@@ -108,14 +108,14 @@ def by_pattern(dataset: FaceDataset, pattern: str) -> GroupOf:
 
     def group_of(image: AnnotatedImage) -> str:
         name = _name_in(dataset, image)
-        found = expression.search(name)
-        if found is None:
+        match = expression.search(name)
+        if match is None:
             raise InvalidInputError(
                 f"{_place(dataset, image)}: {name!r} does not match {pattern!r}"
             )
         if "person" in expression.groupindex:
-            return str(found["person"])
-        return str(found[1] if expression.groups else found[0])
+            return str(match["person"])
+        return str(match[1] if expression.groups else match[0])
 
     return group_of
 
@@ -138,8 +138,8 @@ def by_table(dataset: FaceDataset, table: Path | str) -> GroupOf:
             return rows[name]
         values = by_name.get(image.path.name, set())
         if len(values) != 1:
-            found = "names several persons for it" if values else "does not have it"
-            raise InvalidInputError(f"{_place(dataset, image)}: {table} {found}: {name}")
+            problem = "names several persons for it" if values else "does not have it"
+            raise InvalidInputError(f"{_place(dataset, image)}: {table} {problem}: {name}")
         return next(iter(values))
 
     return group_of
@@ -172,10 +172,10 @@ def _groups(dataset: FaceDataset, group_of: GroupOf | None) -> list[list[int]]:
     """Return the images of each group, groups in an order that the file's does not change."""
     keys: list[list[str]] = []
     for image in dataset.images:
-        own = [f"content {_content(image)}"]
+        image_keys = [f"content {_content(image)}"]
         if group_of is not None:
-            own.append(f"group {group_of(image)}")
-        keys.append(own)
+            image_keys.append(f"group {group_of(image)}")
+        keys.append(image_keys)
     first_with: dict[str, int] = {}
     parent = list(range(len(keys)))
 
@@ -222,14 +222,14 @@ def _place(dataset: FaceDataset, image: AnnotatedImage) -> str:
 
 def free_names(paths: Iterable[Path]) -> list[str]:
     """Return file names for copies of these files in one folder, each once and in UTF-8."""
-    taken: set[str] = set()
+    used: set[str] = set()
     names = []
     for original in paths:
         path = Path(os.fsencode(original.name).decode("utf-8", "replace"))
         name, number = path.name, 1
-        while name.lower() in taken:
+        while name.lower() in used:
             number += 1
             name = f"{path.stem}-{number}{path.suffix}"
-        taken.add(name.lower())
+        used.add(name.lower())
         names.append(name)
     return names

@@ -61,7 +61,7 @@ class DatasetStatistics:
     faces_with_all_parts: int
     faces_without_parts: int
     distributions: dict[str, Distribution]
-    """Of whatever there is: ``faces_per_image``, ``box_width_px``, ``box_height_px``,
+    """By measure, where known: ``faces_per_image``, ``box_width_px``, ``box_height_px``,
     ``box_aspect`` (width over height), and where the landmarks are iBUG's ``inter_ocular_px``
     (distance of the eye centres), ``inter_ocular_per_box`` (over the square root of the box's
     area), ``eye_aspect_ratio`` (mean of both eyes)."""
@@ -73,7 +73,7 @@ class DatasetStatistics:
 
 
 def dataset_statistics(dataset: FaceDataset) -> DatasetStatistics:
-    """Count and measure what a data set holds; images are not opened."""
+    """Count and measure the faces of a data set; images are not opened."""
     boxes = [box for _, box in dataset.boxes()]
     names = part_names(dataset)
     every = sum(len(image.boxes) for image in dataset.images)
@@ -88,7 +88,9 @@ def dataset_statistics(dataset: FaceDataset) -> DatasetStatistics:
         shapes = np.stack([parts_array(box, names) for box in boxes])
         areas = np.array([box.width * box.height for box in boxes], dtype=np.float64)
         values |= _eye_measures(shapes, areas, names)
-    spreads = {name: spread for name, found in values.items() if (spread := distribution(found))}
+    spreads = {
+        name: spread for name, measured in values.items() if (spread := distribution(measured))
+    }
     marks = ("difficult", "occluded", "truncated")
     return DatasetStatistics(
         images=len(dataset.images),

@@ -1,4 +1,4 @@
-"""Trials of eyeblink conditioning: what was presented, and when."""
+"""Trials of eyeblink conditioning: their stimuli and onsets."""
 
 import math
 from dataclasses import dataclass

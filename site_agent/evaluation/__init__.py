@@ -4,7 +4,7 @@
 fetches models of the pool; `model_runs.evaluate_models` scores the first model here and, from its
 time, decides whether the others get processes of their own; `detection` and `landmarks` run one
 model over all images, several at once (`site_agent.faces.models`), `gaze` one network over
-all samples, and compare the result with what people marked; `landmark_scores` makes means of that,
+all samples, and compare the result with annotations; `landmark_scores` makes means of that,
 and `bootstrap_intervals` intervals, by resampling images: other images would have given other
 scores. `report` writes them as JSON, CSV, Markdown and, by `plots`, pictures. With ``--post`` the
 command sends the scores to the pool, images never.

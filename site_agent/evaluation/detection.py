@@ -80,8 +80,12 @@ class DetectionScores:
         It goes on below the threshold as far as detections were gathered there.
         """
         scores, hits, _ = _rank(self.curve or self.per_image)
-        found = np.cumsum(hits)
-        return scores, found / np.arange(1, len(hits) + 1), found / max(1, self.faces)
+        true_positives = np.cumsum(hits)
+        return (
+            scores,
+            true_positives / np.arange(1, len(hits) + 1),
+            true_positives / max(1, self.faces),
+        )
 
     def to_dict(self, *, per_image: bool = False) -> dict[str, Any]:
         """Return plain data for JSON; names of images only when asked for."""
@@ -104,10 +108,10 @@ def evaluate_detector(
     workers: int = 1,
     progress: Progress = no_progress,
 ) -> DetectionScores:
-    """Run a detector on every image of a data set and count what it finds.
+    """Run a detector on every image of a data set and count its hits and false alarms.
 
-    `dataset`: Images without boxes count, too: whatever is found there is wrong. `upsample`: How
-    often images are doubled first; by default what the detector file asks for. `curve_below`: How
+    `dataset`: Images without boxes count, too: all detections there are wrong. `upsample`: How
+    often images are doubled first; by default as the detector file says. `curve_below`: How
     far below that detections are gathered for the curve of precision over recall; all other numbers
     stay the same. `workers`: Processes at once; 0: as many as the machine has processors.
     """
@@ -120,16 +124,16 @@ def evaluate_detector(
     lowest = threshold - max(0.0, curve_below)
     tasks = [models.DetectionTask(image.path, upsample, lowest, False) for image in dataset.images]
     matches, curve = [], []
-    found = models.detect_in_images(detector, tasks, workers or os.cpu_count() or 1)
-    for image, result in zip(dataset.images, found, strict=True):
+    detections = models.detect_in_images(detector, tasks, workers or os.cpu_count() or 1)
+    for image, result in zip(dataset.images, detections, strict=True):
         # Better detections never give way to worse ones, so leaving these out afterwards is the
         # same as not having found them.
         above = [d for d in result.detections if d.score >= threshold]
         matches.append(_match(image, above))
         if curve_below > 0:
             curve.append(_match(image, result.detections))
-        done = len(matches)
-        progress(done / len(tasks), f"image {done} of {len(tasks)}")
+        count = len(matches)
+        progress(count / len(tasks), f"image {count} of {len(tasks)}")
     scores = summarise_detections(
         matches,
         threshold=threshold,
@@ -165,21 +169,21 @@ def match_image(
 
     `scores`: Of the detections, best first.
     """
-    taken = np.zeros(len(detections), dtype=bool)
+    matched = np.zeros(len(detections), dtype=bool)
     covers = overlap_scores(faces, detections) > MATCH_THRESHOLD
     missed = 0
     for row in covers:
-        free = np.flatnonzero(row & ~taken)
+        free = np.flatnonzero(row & ~matched)
         if free.size:
-            taken[free[0]] = True
+            matched[free[0]] = True
         else:
             missed += 1
     on_ignored = (overlap_scores(ignored, detections) > MATCH_THRESHOLD).any(axis=0)
-    counts = taken | ~on_ignored
+    counts = matched | ~on_ignored
     return ImageMatches(
         image=image,
         scores=np.asarray(scores, dtype=np.float64)[counts],
-        hits=taken[counts],
+        hits=matched[counts],
         faces=len(faces),
         missed=missed,
         ignored=int((~counts).sum()),

@@ -1,9 +1,9 @@
 """Scores of a gaze network: angles between the gaze that it finds and the true one.
 
-What features of eye patches are worth is scored by linear heads that are fitted to few labelled
-shots: ridge regression from features to yaw and pitch. It has one solution, so that features are
-compared and not the luck of a training. The penalty is that of the smallest leave-one-out error,
-which needs no samples but the shots.
+Features of eye patches are scored by linear heads fitted to few labelled shots: ridge regression
+from features to yaw and pitch. It has one solution, so that features are compared and not the luck
+of a training. The penalty is that of the smallest leave-one-out error, which needs no samples but
+the shots.
 """
 
 from collections.abc import Sequence
@@ -63,7 +63,7 @@ class GazeScores:
     @property
     def metrics(self) -> dict[str, float]:
         """The headline numbers by name; those of persons say how fair a network is."""
-        means = np.array([each.mean_error_deg for each in self.persons])
+        means = np.array([person.mean_error_deg for person in self.persons])
         return {
             "mean_error_deg": self.mean_error_deg,
             "median_error_deg": self.median_error_deg,
@@ -82,7 +82,7 @@ class GazeScores:
             **self.metrics,
             "samples": len(self.errors_deg),
             "intervals": {name: list(ends) for name, ends in self.intervals.items()},
-            "persons": [asdict(each) for each in self.persons],
+            "persons": [asdict(person) for person in self.persons],
         }
 
 
@@ -98,21 +98,21 @@ def evaluate_networks(
     if not len(samples):
         raise EvaluationError("there are no samples to score networks on")
     scores = []
-    for done, path in enumerate(networks):
-        progress(done / len(networks), f"network {done + 1} of {len(networks)}")
+    for number, path in enumerate(networks):
+        progress(number / len(networks), f"network {number + 1} of {len(networks)}")
         network = read_network(path)
         module = to_module(network, str(path))
         require_kind(network.metadata["architecture"], "gaze", str(path))
-        found = predict_gaze(module, samples.patches, samples.head)
-        scores.append(score_gaze(found, samples, resamples=resamples, seed=seed))
+        predicted = predict_gaze(module, samples.patches, samples.head)
+        scores.append(score_gaze(predicted, samples, resamples=resamples, seed=seed))
     return scores
 
 
 def score_gaze(
-    found: Float64, samples: GazeSamples, *, resamples: int = 1000, seed: int = 0
+    predicted: Float64, samples: GazeSamples, *, resamples: int = 1000, seed: int = 0
 ) -> GazeScores:
     """Score yaws and pitches, float64 (n, 2) in radians, that were found for samples."""
-    errors = angular_errors_deg(found, samples.gaze)
+    errors = angular_errors_deg(predicted, samples.gaze)
     constant = np.broadcast_to(samples.gaze.mean(axis=0), samples.gaze.shape)
     constants = angular_errors_deg(constant, samples.gaze)
     names, person_of_sample = np.unique(samples.person, return_inverse=True)
@@ -123,9 +123,9 @@ def score_gaze(
     count = int(units.max()) + 1
     persons = []
     for number, name in enumerate(names.tolist()):
-        own = person_of_sample == number
-        means = (float(errors[own].mean()), float(constants[own].mean()))
-        persons.append(PersonScore(name, int(own.sum()), *means))
+        of_person = person_of_sample == number
+        means = (float(errors[of_person].mean()), float(constants[of_person].mean()))
+        persons.append(PersonScore(name, int(of_person.sum()), *means))
     return GazeScores(
         **statistics(np.ones(count, dtype=np.int64)),
         persons=tuple(persons),
@@ -209,8 +209,8 @@ def few_shot_error(
     features: Float64, gaze: Float64, test_features: Float64, test_gaze: Float64
 ) -> float:
     """Return the mean angular error in degrees on test samples of a head fitted to shots."""
-    found = fit_head(features, gaze)(test_features)
-    return float(angular_errors_deg(found, test_gaze).mean())
+    predicted = fit_head(features, gaze)(test_features)
+    return float(angular_errors_deg(predicted, test_gaze).mean())
 
 
 def split_shots(count: int, most: int) -> tuple[Index, Index]:

@@ -47,32 +47,32 @@ class Normaliser:
         return float(np.hypot(*between))
 
 
-def normaliser_for(names: Sequence[str], wanted: str | None = None) -> Normaliser:
+def normaliser_for(names: Sequence[str], requested: str | None = None) -> Normaliser:
     """Choose a normaliser for landmarks of these names.
 
-    `wanted`: One of `NAMES`, or two groups of part names, ``"36,39/42,45"``. By default
+    `requested`: One of `NAMES`, or two groups of part names, ``"36,39/42,45"``. By default
     ``"inter-ocular"`` where the landmarks are iBUG's 68, or an excerpt of them that is named by
     their numbers and has both eyes; ``"box"`` otherwise.
     """
-    if wanted is None:
+    if requested is None:
         eyes = _ibug_groups(names, _IBUG_EYES)
         return Normaliser("inter-ocular", *eyes) if eyes else Normaliser("box")
-    if wanted in ("box", "none"):
-        return Normaliser(wanted)
-    if wanted in ("inter-ocular", "outer-corners"):
-        numbers = _IBUG_EYES if wanted == "inter-ocular" else _IBUG_OUTER_CORNERS
+    if requested in ("box", "none"):
+        return Normaliser(requested)
+    if requested in ("inter-ocular", "outer-corners"):
+        numbers = _IBUG_EYES if requested == "inter-ocular" else _IBUG_OUTER_CORNERS
         groups = _ibug_groups(names, numbers)
         if groups is None:
             raise EvaluationError(
-                f"the normaliser {wanted!r} needs the eyes of the 68-landmark scheme, and there "
+                f"the normaliser {requested!r} needs the eyes of the 68-landmark scheme, and there "
                 f"are {len(names)} landmarks; use 'box', or name two groups of parts: '1,2/5,6'"
             )
-        return Normaliser(wanted, *groups)
-    if wanted.count("/") == 1:
-        first, second = (_named_group(names, group) for group in wanted.split("/"))
+        return Normaliser(requested, *groups)
+    if requested.count("/") == 1:
+        first, second = (_named_group(names, group) for group in requested.split("/"))
         return Normaliser("parts", first, second)
     raise EvaluationError(
-        f"unknown normaliser {wanted!r}; expected {', '.join(NAMES)}, "
+        f"unknown normaliser {requested!r}; expected {', '.join(NAMES)}, "
         "or two groups of parts '1,2/5,6'"
     )
 
@@ -89,19 +89,19 @@ def _ibug_groups(
 
 
 def _named_group(names: Sequence[str], text: str) -> tuple[int, ...]:
-    wanted = [name.strip() for name in text.split(",") if name.strip()]
-    unknown = [name for name in wanted if name not in names]
-    if not wanted or unknown:
+    group = [name.strip() for name in text.split(",") if name.strip()]
+    unknown = [name for name in group if name not in names]
+    if not group or unknown:
         raise EvaluationError(
             f"no landmark is called {', '.join(map(repr, unknown)) or 'nothing'}; "
             f"there are {', '.join(names[:8])}{' ...' if len(names) > 8 else ''}"
         )
-    return tuple(names.index(name) for name in wanted)
+    return tuple(names.index(name) for name in group)
 
 
 FAILURE_THRESHOLDS = (0.08, 0.10)
 CLOSED_EAR = 0.15
-"""Eyes whose marked eye aspect ratio is below this count as closed."""
+"""Eyes with a marked eye aspect ratio below this count as closed."""
 _EYE_MEASURES = ("eye_error", "ear_error", "closed_ear_error", "ear_range")
 # A range cannot be measured where all eyes are about equally open.
 _LEAST_EAR_DEVIATION = 0.02
@@ -140,7 +140,7 @@ class LandmarkScores:
     median_error: float
     failure_rate: float
     failure_rate_at_10: float
-    """Part of the faces whose mean error is above 0.08, above 0.10."""
+    """Share of the faces with a mean error above 0.08, above 0.10."""
     auc: float
     """Area under the curve of the part of faces up to each error, from 0 to 0.08, over 0.08."""
     mean_error_px: float
@@ -150,7 +150,7 @@ class LandmarkScores:
     """Mean over the faces of how far the eye aspect ratio is off, where the eyes are known: the
     error of the distance between the lids, in widths of an eye."""
     closed_ear_error: float | None
-    """The same over faces whose eyes are closed; None without such faces."""
+    """The same over faces with closed eyes; None without such faces."""
     ear_range: float | None
     """Part of the marked range between open and closed eyes that the model shows: the slope of the
     regression of predicted on marked eye aspect ratios. 1: the landmarks follow the lids; 0.5: they
@@ -186,13 +186,13 @@ class LandmarkScores:
 
     def to_dict(self, *, per_image: bool = False) -> dict[str, Any]:
         """Return plain data for JSON; names of images only when asked for."""
-        own = {
-            each.name: getattr(self, each.name)
-            for each in fields(self)
-            if each.name not in {"names", "per_face", "per_landmark"}
+        values = {
+            entry.name: getattr(self, entry.name)
+            for entry in fields(self)
+            if entry.name not in {"names", "per_face", "per_landmark"}
         }
         errors = dict(zip(self.names, self.per_landmark, strict=True))
-        described = {"kind": "ert", **plain(own), "per_landmark": plain(errors)}
+        described = {"kind": "ert", **plain(values), "per_landmark": plain(errors)}
         if per_image:
             described["per_face"] = [
                 {

@@ -44,7 +44,7 @@ def evaluate_landmarks(
     `dataset`: Boxes marked `ignore` are left out, those without landmarks are counted as skipped.
     `parts`: The landmarks to compare: names, ranges of numbers and groups, as `expand_parts` takes
     them. A model has to place just these, or all of the data set. By default all that the model
-    places, which are known where they are all of the data set, where a metadata file lies beside
+    places, which are known where they are all of the data set, where a metadata file lies next to
     the model, and where they are a group of iBUG's (see `find_model_parts`). `workers`: Threads at
     once; 0: as many as the machine has processors, up to 8.
 
@@ -66,11 +66,11 @@ def evaluate_landmarks(
     def place(grey: UInt8, corners: Sequence[Corners]) -> Float64:
         return predictor.predict(grey, corners)[:, places]
 
-    for done, faces in enumerate(
+    for count, faces in enumerate(
         in_threads(lambda job: _measure(place, names, *job), jobs, threads), 1
     ):
         measured.extend(faces)
-        progress(done / len(jobs), f"image {done} of {len(jobs)}")
+        progress(count / len(jobs), f"image {count} of {len(jobs)}")
     return landmark_scores.summarise_landmarks(
         measured, names, chosen, skipped_faces=skipped, resamples=resamples, seed=seed
     )
@@ -90,7 +90,7 @@ def _model_parts(
     landmarks: object,
     predictor: LandmarkPredictor,
     dataset: records.FaceDataset,
-    words: Sequence[str],
+    terms: Sequence[str],
 ) -> tuple[tuple[str, ...], list[int]]:
     """Names of the landmarks that are compared, and which of the model's these are."""
     known = records.part_names(dataset)
@@ -98,13 +98,13 @@ def _model_parts(
     if not known:
         raise errors.EvaluationError(f"{place} has no landmarks (<part>) to compare with")
     count = predictor.part_count
-    if words and len(known) == count:
-        names, unknown = landmark_schemes.expand_parts(words, known)
+    if terms and len(known) == count:
+        names, unknown = landmark_schemes.expand_parts(terms, known)
         columns = [known.index(name) for name in names]
     else:
-        if not words and len(known) != count and isinstance(landmarks, Path | str):
-            words = _trained_parts(landmarks)
-        names, unknown = part_order.find_model_parts(known, predictor.initial_shape, words)
+        if not terms and len(known) != count and isinstance(landmarks, Path | str):
+            terms = _trained_parts(landmarks)
+        names, unknown = part_order.find_model_parts(known, predictor.initial_shape, terms)
         columns = list(range(count))
     if unknown:
         raise errors.EvaluationError(

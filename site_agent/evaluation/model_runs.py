@@ -45,7 +45,7 @@ def evaluate_model(
     workers: int = 1,
     progress: Progress = no_progress,
 ) -> Scores:
-    """Score a detector or a landmark model, whichever the file is."""
+    """Score a detector or a landmark model."""
     require_images(dataset)
     name = recognise(model).name
     if name in NETWORK_FORMATS:

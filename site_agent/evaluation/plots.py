@@ -1,4 +1,4 @@
-"""Plots of scores of several models: curves, bars by person; clips with what a network sees."""
+"""Plots of scores of several models: curves, bars by person; clips with a network's maps."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -72,7 +72,7 @@ def plot_precision_recall(
 def plot_cumulative_errors(
     models: Sequence[tuple[str, LandmarkScores]], path: Path, *, title: str = ""
 ) -> None:
-    """Draw the part of faces whose mean error stays below each error, for each model.
+    """Draw the share of faces with a mean error below each error, for each model.
 
     Vertical lines stand at the errors above which a face counts as failed.
     """
@@ -165,8 +165,8 @@ def _spread(values: Float64, number: int) -> list[int]:
         return list(range(len(values)))
     low, high = float(values[0]), float(values[-1])
     part = (np.arange(_MARKS_PER_LINE) + (number % 5) / 5.0) / _MARKS_PER_LINE
-    found = np.searchsorted(values, low + part * (high - low))
-    return sorted({int(place) for place in found if 0 < place < len(values)})
+    positions = np.searchsorted(values, low + part * (high - low))
+    return sorted({int(place) for place in positions if 0 < place < len(values)})
 
 
 def _shown_error(scores: LandmarkScores) -> float:
@@ -178,22 +178,22 @@ def _shown_error(scores: LandmarkScores) -> float:
 
 def plot_persons(models: Sequence[tuple[str, GazeScores]], path: Path, *, title: str = "") -> None:
     """Draw the mean error of each person, in the order of the first network's errors."""
-    persons = sorted(models[0][1].persons, key=lambda each: each.mean_error_deg)
-    names = [each.person for each in persons]
+    persons = sorted(models[0][1].persons, key=lambda person: person.mean_error_deg)
+    names = [person.person for person in persons]
     figure, axes = titled_axes(title, max(8.0, 2 + 0.3 * len(names)))
     places = np.arange(len(names))
     wide = 0.8 / len(models)
     for number, (name, scores) in enumerate(models):
-        found = {each.person: each.mean_error_deg for each in scores.persons}
+        errors = {person.person: person.mean_error_deg for person in scores.persons}
         axes.bar(
             places + (number - (len(models) - 1) / 2) * wide,
-            [found[person] for person in names],
+            [errors[person] for person in names],
             wide,
             label=f"{name}  (mean {scores.mean_error_deg:.2f})",
             color=plot_style.COLOURS[(number + 1) % len(plot_style.COLOURS)],
         )
     axes.hlines(
-        [each.constant_error_deg for each in persons],
+        [person.constant_error_deg for person in persons],
         places - 0.45,
         places + 0.45,
         color=plot_style.BLACK,
@@ -270,12 +270,12 @@ def _look(
 def write_overlay(
     looks: Iterator[LookedAt], target: Path, clip: GazeClip | None = None
 ) -> list[LookedAt]:
-    """Draw maps over a video, whole or not at all, and return what was found without pictures.
+    """Draw maps over a video, whole or not at all, and return the looks without pictures.
 
     The predicted region is outlined, its peak is a cross; the tracked gaze, where `clip` has it, is
     a ring.
     """
-    found: list[LookedAt] = []
+    shown: list[LookedAt] = []
 
     def pictures() -> Iterator[tuple[float, NDArray[np.uint8]]]:
         for look in looks:
@@ -284,7 +284,7 @@ def write_overlay(
             if clip is not None and index < len(clip.kind) and clip.kind[index] != UNTRACKED:
                 gaze = (float(clip.gaze[index, 0]), float(clip.gaze[index, 1]))
             yield look.time_s, draw_look(look, gaze)
-            found.append(replace(look, picture=np.empty((0, 0, 3), np.uint8)))
+            shown.append(replace(look, picture=np.empty((0, 0, 3), np.uint8)))
 
     partial = temporary_beside(target)
     try:
@@ -292,7 +292,7 @@ def write_overlay(
         partial.replace(target)
     finally:
         partial.unlink(missing_ok=True)
-    return found
+    return shown
 
 
 def draw_look(look: LookedAt, gaze: tuple[float, float] | None = None) -> NDArray[np.uint8]:

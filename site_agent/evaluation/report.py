@@ -91,9 +91,9 @@ def _write_gaze(
     PERSONS.write_csv(
         table,
         (
-            [name, each.person, each.samples, each.mean_error_deg, each.constant_error_deg]
+            [name, person.person, person.samples, person.mean_error_deg, person.constant_error_deg]
             for name, scores in models
-            for each in scores.persons
+            for person in scores.persons
         ),
     )
     first = models[0][1]
@@ -105,7 +105,7 @@ def _write_gaze(
 def short_names(names: Sequence[str]) -> dict[str, str]:
     """Return each model's name for a legend: a file's without its folder, where that is unique.
 
-    What begins as no path does may be an address in a pool, and stays whole.
+    A text that does not begin as a path does may be an address in a pool, and stays whole.
     """
     short = {
         name: Path(name).name if name.startswith((".", "~")) or Path(name).is_absolute() else name
@@ -124,8 +124,8 @@ def report_data(
 ) -> dict[str, Any]:
     """Return plain data for JSON, without numbers that JSON does not have."""
     items = [
-        {"model": each.name, "digest": each.digest, **each.scores.to_dict(per_image=per_image)}
-        for each in models
+        {"model": model.name, "digest": model.digest, **model.scores.to_dict(per_image=per_image)}
+        for model in models
     ]
     data = {
         "schema": SCHEMA,

@@ -1,11 +1,10 @@
 """Scores of saliency maps against where a person looked, frame by frame.
 
 Three measures as in the literature: coverage of the gaze by the map's hottest region (Feng et al.
-2024, and the paper on FedCPF), pixel F1 (Lai et al. 2024), and AUC after Judd et al. 2009; beside
+2024, and the paper on FedCPF), pixel F1 (Lai et al. 2024), and AUC after Judd et al. 2009; next to
 them the average angular error (AAE). Only frames in which the gaze rests (fixations) count, each
 as much as any other, however the frames were batched. A map says nothing by itself:
-`reference_maps` (uniform, centre, and the mean of a client's training targets) stand beside every
-score.
+`reference_maps` (uniform, centre, and the mean of a client's training targets) are scored, too.
 """
 
 from collections.abc import Mapping, Sequence
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
 Float = NDArray[np.floating]
 
 COVERAGE_THRESHOLD = 0.7
-"""Of a frame's map, scaled to 0..1: what is hotter is the predicted region."""
+"""Pixels above this value of a frame's map, scaled to 0..1, are the predicted region."""
 DISC_RADIUS = 0.117
 """Radius of the true region, in widths of the frame."""
 FIELD_OF_VIEW_DEG = 60.0
@@ -34,7 +33,7 @@ FIELD_OF_VIEW_DEG = 60.0
 TARGET_SIGMA = 3.2
 TARGET_SIZE = 19
 _TARGET_THRESHOLD = 0.001
-"""Of a target: what is larger belongs to the true pixels of the pixel F1."""
+"""Pixels of a target above this value are the true ones of the pixel F1."""
 
 
 @dataclass(frozen=True)
@@ -44,11 +43,11 @@ class SaliencyScores:
     frames: int
     """Number of frames that count."""
     recall: float
-    """Share of frames whose gaze lies in the predicted region."""
+    """Share of frames with the gaze in the predicted region."""
     precision: float
     """Mean share of the predicted region that lies in the true disc."""
     precision_of_hits: float
-    """The same over the frames whose gaze lies in the predicted region; NaN without such frames."""
+    """The same over the frames with the gaze in the predicted region; NaN without such frames."""
     f1: float
     """Of `recall` and `precision`."""
     pixel_f1: float
@@ -96,22 +95,22 @@ def score_maps(maps: Float, gaze: Float, *, pixel_threshold: float = 2.0) -> Fra
     count, height, width = maps.shape
     scaled = scale_maps(maps)
     rows, columns = pixel_of(gaze, height, width)
-    each = np.arange(count)
-    found = scaled > COVERAGE_THRESHOLD
+    frames = np.arange(count)
+    region = scaled > COVERAGE_THRESHOLD
     # Centres of pixels, in sides of the frame.
     x, y = ((np.arange(side) + 0.5) / side for side in (width, height))
     distance = np.hypot(
         x[None, None, :] - gaze[:, 0, None, None], y[None, :, None] - gaze[:, 1, None, None]
     )
-    overlap = (found & (distance <= DISC_RADIUS)).sum((1, 2)) / found.sum((1, 2))
+    overlap = (region & (distance <= DISC_RADIUS)).sum((1, 2)) / region.sum((1, 2))
     flat = scaled.reshape(count, height * width)
-    at_gaze = scaled[each, rows, columns]
+    at_gaze = scaled[frames, rows, columns]
     # Judd's curve with one fixation: (0, 0), (share of other pixels as hot, 1), (1, 1).
     as_hot = ((flat >= at_gaze[:, None]).sum(1) - 1) / (height * width - 1)
     peak = flat.argmax(1)
     predicted = np.stack([x[peak % width], (peak // width + 0.5) / height], axis=1)
     return FrameScores(
-        hit=found[each, rows, columns],
+        hit=region[frames, rows, columns],
         overlap=overlap,
         aae_deg=angle_between_deg(predicted, gaze, 1.0, FIELD_OF_VIEW_DEG),
         auc=1 - as_hot / 2,
@@ -233,16 +232,16 @@ def _pixel_f1(maps: Float, targets: Float, thresholds: Float) -> NDArray[np.floa
     flat = shares.reshape(count, size)
     scores = np.empty((len(thresholds), count))
     for number, threshold in enumerate(thresholds):
-        found = flat > threshold
-        both = (found & truth).sum(1)
-        scores[number] = 2 * both / (found.sum(1) + truth.sum(1))
+        region = flat > threshold
+        both = (region & truth).sum(1)
+        scores[number] = 2 * both / (region.sum(1) + truth.sum(1))
     return scores
 
 
 def reference_maps(training_gaze: Float, height: int, width: int) -> dict[str, NDArray[np.float32]]:
-    """Return the maps that every score stands beside, each of shape (height, width).
+    """Return the baseline maps, each of shape (height, width).
 
-    `training_gaze` (float, shape (frames, 2)): Fixations in a person's training clips, whose
+    `training_gaze` (float, shape (frames, 2)): Fixations in a person's training clips; their
     density is ``person-mean``: a kernel as wide as Scott's rule says, as targets are so narrow that
     few of them make a map of spots.
     """
@@ -270,7 +269,7 @@ REFERENCES = ("person-mean", "centre", "uniform")
 
 @dataclass(frozen=True)
 class SaliencyEvaluation:
-    """Scores of a network's maps, and of those that stand beside them."""
+    """Scores of a network's maps and of the baseline maps."""
 
     scores: Mapping[str, SaliencyScores]
     """``network``; ``person-mean``, ``centre``, ``uniform``; and ``oracle``, a Gaussian at the true
@@ -291,7 +290,7 @@ class SaliencyEvaluation:
 
 
 def evaluate_saliency(module: "nn.Module", samples: ClipSamples) -> SaliencyEvaluation:
-    """Score a network on the fixations of test clips, beside maps that know no picture.
+    """Score a network on the fixations of test clips, next to maps that know no picture.
 
     `samples`: All splits: a person's mean map is made of her training clips, the threshold of pixel
     F1 of validation clips.
@@ -307,21 +306,21 @@ def evaluate_saliency(module: "nn.Module", samples: ClipSamples) -> SaliencyEval
     frames: dict[str, list[FrameScores]] = {}
     videos, by_person = [], {}
     for person in sorted(set(test.person.tolist())):
-        own = test[test.person == person]
-        chosen = own.kind == FIXATION
+        of_person = test[test.person == person]
+        chosen = of_person.kind == FIXATION
         if not chosen.any():
             continue
-        maps = predict_maps(module, own.frames)[chosen]
+        maps = predict_maps(module, of_person.frames)[chosen]
         candidates = {"network": maps}
-        for name, each in _person_references(samples, person, maps.shape[1:]).items():
-            candidates[name] = np.broadcast_to(each, maps.shape)
+        for name, reference in _person_references(samples, person, maps.shape[1:]).items():
+            candidates[name] = np.broadcast_to(reference, maps.shape)
         if knows_truth:
-            candidates["oracle"] = gaze_targets(own.truth[chosen], *maps.shape[1:])
-        for name, found in candidates.items():
-            scored = score_maps(found, own.gaze[chosen], pixel_threshold=threshold)
+            candidates["oracle"] = gaze_targets(of_person.truth[chosen], *maps.shape[1:])
+        for name, candidate in candidates.items():
+            scored = score_maps(candidate, of_person.gaze[chosen], pixel_threshold=threshold)
             frames.setdefault(name, []).append(scored)
         by_person[person] = summarise_frames(frames["network"][-1]).f1
-        videos.append(np.repeat(own.video[:, None], own.kind.shape[1], axis=1)[chosen])
+        videos.append(np.repeat(of_person.video[:, None], of_person.kind.shape[1], axis=1)[chosen])
     names, unit = np.unique(np.concatenate(videos), return_inverse=True)
     scores: dict[str, SaliencyScores] = {}
     intervals: dict[str, Interval] = {}
@@ -345,7 +344,7 @@ class _F1:
 
     def __call__(self, times: NDArray[np.int64]) -> dict[str, float]:
         total = (times * self._counts).sum()
-        recall, precision = (float((times * each).sum() / total) for each in self._sums)
+        recall, precision = (float((times * series).sum() / total) for series in self._sums)
         both = recall + precision
         return {"f1": 2 * recall * precision / both if both else 0.0}
 
@@ -354,21 +353,22 @@ def _person_references(
     samples: ClipSamples, person: str, shape: tuple[int, ...]
 ) -> dict[str, NDArray[np.float32]]:
     training = samples.of("train")
-    own = training[training.person == person]
-    found = reference_maps(own.gaze[own.kind == FIXATION], *shape)
-    return {name: found[name] for name in REFERENCES}
+    of_person = training[training.person == person]
+    references = reference_maps(of_person.gaze[of_person.kind == FIXATION], *shape)
+    return {name: references[name] for name in REFERENCES}
 
 
 def _words_of(interval: Interval | None) -> str:
     return "{:.3f}-{:.3f}".format(*interval) if interval else ""
 
 
-def score_rows(found: SaliencyEvaluation) -> Sequence[Sequence[str]]:
+def score_rows(evaluation: SaliencyEvaluation) -> Sequence[Sequence[str]]:
     """Return the rows of a table of scores, the network first."""
     return [
         [
-            name, f"{each.f1:.3f}", _words_of(found.intervals.get(name)),
-            f"{each.recall:.3f}", f"{each.precision:.3f}", f"{each.aae_deg:.1f}", f"{each.auc:.3f}",
+            name, f"{scores.f1:.3f}", _words_of(evaluation.intervals.get(name)),
+            f"{scores.recall:.3f}", f"{scores.precision:.3f}", f"{scores.aae_deg:.1f}",
+            f"{scores.auc:.3f}",
         ]
-        for name, each in found.scores.items()
+        for name, scores in evaluation.scores.items()
     ]  # fmt: skip

@@ -155,7 +155,7 @@ def run_all_faces_analysis(
 
 @dataclass(frozen=True, eq=False)
 class _Recorded:
-    """A trace and what is known of its recording, before blinks are sought."""
+    """A trace and the facts of its recording, before blinks are sought."""
 
     trace: EyeTrace
     sources: tuple[SourceFile, ...]
@@ -199,19 +199,19 @@ class _Film:
         labels: SessionLabels,
         new_follower: Callable[[], Follower] | None = None,
     ) -> _Recorded:
-        """Return what is known once all frames have been read."""
+        """Return the trace and the facts of the recording once all frames have been read."""
         info, report = self.meter.info, self.meter.report
         recording: recordings.Recording | None
         if isinstance(self.source, CameraReader):
             camera = self.source
             start = RecordingStart(labels.start or self.begun, "from this machine's clock")
-            taken: tuple[SourceFile, ...] = (SourceFile("camera", camera.name, None),)
+            sources: tuple[SourceFile, ...] = (SourceFile("camera", camera.name, None),)
             recording = recordings.Recording(camera.recording) if camera.recording else None
         else:
             recording = self.source
             start = recordings.recording_start(recording.path, labels, info.creation_time)
         if recording is not None:
-            taken = recording.sources()
+            sources = recording.sources()
         footage = VideoFootage(recording, new_follower) if recording and new_follower else None
         timing = recordings.frame_timing(trace.timestamps_s)
         noticed = (
@@ -221,7 +221,7 @@ class _Film:
         )
         return _Recorded(
             trace,
-            (*taken, *models.sources),
+            (*sources, *models.sources),
             recordings.describe_recording(info, report, timing),
             (*report.warnings, *(remark for remark in noticed if remark), *remarks),
             start,
@@ -294,20 +294,20 @@ def _analyse(
     calibration, remarks = _calibrated(
         signal, trials, settings.blinks.calibration, recorded.closed_share
     )
-    found = judge_blinks(signal, settings.blinks, calibration)
+    judged = judge_blinks(signal, settings.blinks, calibration)
     session = AnalysedSession(
         trace=trace,
         filtered=signal,
         calibration=calibration,
-        blinks=found.blinks,
-        left_out=found.left_out,
+        blinks=judged.blinks,
+        left_out=judged.left_out,
         settings=settings,
         sources=(*recorded.sources, *_trial_sources(trials)),
         recording=recorded.recording,
         warnings=(
             *recorded.warnings,
             *remarks,
-            *doubts_of(trace, calibration.reliable, found.left_out, found.half_closings),
+            *doubts_of(trace, calibration.reliable, judged.left_out, judged.half_closings),
         ),
         analysis_s=time.monotonic() - started_s,
         footage=recorded.footage,

@@ -128,8 +128,8 @@ class EyeTrace:
 def as_written(trace: EyeTrace) -> EyeTrace:
     """Return the trace with the digits that ``frames.csv`` has of it.
 
-    Times to the microsecond and EAR to 1e-6: what is computed from it can be computed again from
-    the file, to the last bit.
+    Times to the microsecond and EAR to 1e-6: results can be computed again from the file, to the
+    last bit.
     """
     names = ("timestamps_s", "ear_left", "ear_right", "ear")
     return replace(trace, **{name: np.round(getattr(trace, name), DIGITS) for name in names})

@@ -1,4 +1,4 @@
-"""An analysed session: what all outputs are written from."""
+"""An analysed session, the source of all outputs."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -45,8 +45,7 @@ class FileSettings(Settings, error=InvalidInputError):
     decimal: text_tables.Decimal = "."
     """Decimal sign in traces and in tables of trials."""
     bits: int = 16
-    """How many of 16 bits a pixel are used: 10 or 12 for cameras whose files have 16 bits but do
-    not use them all. Files of 8 bits are read as they are."""
+    """Bits in use of 16: 10 or 12 for some cameras. Files of 8 bits are read as they are."""
 
 
 class BlinkAnalysisSettings(Settings, error=InvalidInputError):
@@ -61,7 +60,7 @@ class BlinkAnalysisSettings(Settings, error=InvalidInputError):
     trial_timing: TrialTiming = Field(default_factory=TrialTiming)
     """Used when trials are given."""
     labels: session_folder.SessionLabels = Field(default_factory=session_folder.SessionLabels)
-    """Whose recording it is; with a subject the files get names of the BIDS standard."""
+    """Person, session and task; with a subject the files get names of the BIDS standard."""
     outputs: frozenset[str] = frozenset()
     """Outputs that are written on request only: overlay, nwb."""
 
@@ -90,7 +89,7 @@ class AnalysedSession:
     footage: Footage | None = None
     start: session_folder.RecordingStart | None = None
     filtered: EyeTrace | None = None
-    """What everything was measured of where a filter was asked for; `trace` keeps the raw EAR."""
+    """The trace that was measured where a filter was requested; `trace` keeps the raw EAR."""
     trials: tuple[Trial, ...] = ()
     """As they were measured: on the video's clock."""
     left_out: tuple[LeftOut, ...] = ()
@@ -155,7 +154,7 @@ class BlinkSession:
 def summarise(
     session: AnalysedSession, files: Mapping[str, Path], writing_s: float = 0.0
 ) -> BlinkSession:
-    """Count what a session holds."""
+    """Count the events of a session."""
     trace = session.trace
     frames = len(trace.timestamps_s)
     valid_share = float(np.mean(trace.valid)) if frames else 0.0
@@ -254,10 +253,9 @@ _ADVICE = (
 
 
 def model_doubts(landmarks: Path, address: str | None, part_count: int) -> tuple[str, ...]:
-    """Return a warning if what is known of a landmark model speaks against it for blinks.
+    """Return a warning if the known facts of a landmark model speak against it for blinks.
 
-    Known are the number of its landmarks, and what its recipe or its training record beside it
-    says.
+    Known are the number of its landmarks, and its recipe or the training record next to it.
     """
     doubt = _training_doubt(landmarks) or _merge_doubt(landmarks)
     if not doubt and part_count != EYE_POINTS and not recipe_path(landmarks).is_file():
@@ -268,7 +266,7 @@ def model_doubts(landmarks: Path, address: str | None, part_count: int) -> tuple
 def closed_share_of(landmarks: Path, digest: str | None = None) -> float | None:
     """Return the EAR at which a model shows closed eyes, as a share of that of open ones.
 
-    It follows from the EAR range of the evaluation that was saved beside it; None without one, and
+    It follows from the EAR range of the evaluation that was saved next to it; None without one, and
     where it was measured on faces that the model had been trained on.
     """
     record = read_beside(landmarks, "evaluation", digest) or {}

@@ -27,15 +27,15 @@ def find_output(place: Path, name: str) -> Path:
         if path.is_file():
             return path
         raise StudyFolderError(
-            f"{place}: there is no {path.name} beside it; expected the results of one session, as "
+            f"{place}: there is no {path.name} next to it; expected the results of one session, as "
             "poolctl blink writes them"
         )
-    found = find_outputs(place, name)
-    if len(found) == 1:
-        return found[0]
-    if found:
-        shown = ", ".join(str(path) for path in found[:_MOST_SHOWN])
-        raise StudyFolderError(f"{place}: holds {len(found)} sessions; name one of them: {shown}")
+    outputs = find_outputs(place, name)
+    if len(outputs) == 1:
+        return outputs[0]
+    if outputs:
+        shown = ", ".join(str(path) for path in outputs[:_MOST_SHOWN])
+        raise StudyFolderError(f"{place}: holds {len(outputs)} sessions; name one of them: {shown}")
     raise StudyFolderError(
         f"{place}: has no {name}; expected the results of one session, as poolctl blink writes them"
     )
@@ -45,8 +45,8 @@ def find_outputs(folder: Path, name: str) -> list[Path]:
     """Return the file that an output is of every session in a folder, in the order of names.
 
     A study has one for each of its sessions, although those with BIDS names are also in its folder
-    ``bids``. Otherwise, below the folder itself only BIDS names count: what lies there under plain
-    names is another folder's session.
+    ``bids``. Otherwise, below the folder itself only BIDS names count: files with plain names
+    there belong to another folder's session.
     """
     if (folder / name).is_file():
         return [folder / name]
@@ -69,7 +69,7 @@ def study_folders(study: Path) -> list[Path]:
 
 
 def name_prefix(path: Path) -> str:
-    """Return what the names of a session's files begin with; empty for plain names."""
+    """Return the common prefix of a session's file names; empty for plain names."""
     entities, mark, _ = path.name.rpartition(BIDS_MARK)
     return f"{entities}{mark}"
 
@@ -78,7 +78,7 @@ _AGE = r"P(\d+(\.\d+)?Y)?(\d+(\.\d+)?M)?(\d+(\.\d+)?W)?(\d+(\.\d+)?D)?(?<!P)"
 _SEXES = {"female": "F", "male": "M", "other": "O", "unknown": "U"}
 
 BIDS_MARK = "_desc-blink_"
-"""Between the entities of a BIDS name and what a plain folder calls the file."""
+"""Between the entities of a BIDS name and the plain name of the file."""
 
 
 def _label() -> Any:
@@ -109,8 +109,8 @@ class SessionLabels(Settings, error=InvalidInputError):
                 )
             object.__setattr__(self, name, label)
         if (self.session or self.task) and not self.subject:
-            given = "session" if self.session else "task"
-            raise InvalidInputError(f"a {given} label without a subject: give the subject, too")
+            kind = "session" if self.session else "task"
+            raise InvalidInputError(f"a {kind} label without a subject: give the subject, too")
         if self.age and not re.fullmatch(_AGE, self.age):
             raise InvalidInputError(
                 f"the age {self.age!r} is not an ISO 8601 duration such as P21Y"
@@ -168,8 +168,8 @@ class SessionNames:
 class SourceFile:
     """A file that went into an analysis.
 
-    The name is without the folder: paths often hold names of persons. What is no file (dlib's stock
-    detector) has no digest; a model of a pool has an address.
+    The name is without the folder: paths often hold names of persons. A source that is no file
+    (dlib's stock detector) has no digest; a model of a pool has an address.
     """
 
     role: str

@@ -1,8 +1,8 @@
 """A whole analysed session, read back from its folder: all but the pictures.
 
 ``frames.csv`` holds times to the microsecond and EAR to 1e-6, ``provenance.json`` the calibration
-to the last bit, and the analysis worked on just these numbers (`records.as_written`). FEC that is
-computed from them anew is therefore the analysis' own, to the last bit.
+to the last bit, and the analysis worked on just these numbers (`records.as_written`). FEC computed
+from them again therefore equals that of the analysis, to the last bit.
 """
 
 import csv
@@ -42,12 +42,12 @@ def read_session(place: Path) -> AnalysedSession:
         settings = _settings(provenance["settings"])
         trace = read_eye_trace(find_output(blinks, "frames.csv"))
         with blinks.open(encoding="utf-8", newline="") as file:
-            found = blinks_of_rows(csv.DictReader(file))
+            events = blinks_of_rows(csv.DictReader(file))
         session = AnalysedSession(
             trace=trace,
             filtered=filtered_trace(trace, settings.filter),
             calibration=_calibration(provenance["calibration"]),
-            blinks=found,
+            blinks=events,
             settings=settings,
             sources=tuple(SourceFile(**source) for source in provenance["sources"]),
             recording=provenance["recording"],
@@ -71,8 +71,8 @@ def read_eye_trace(path: Path) -> EyeTrace:
     """Read ``frames.csv``, with the faces that it has."""
     import pandas
 
-    words = {"reason": str, "source": str}
-    table = pandas.read_csv(path, keep_default_na=False, na_values=[""], dtype=words)
+    types = {"reason": str, "source": str}
+    table = pandas.read_csv(path, keep_default_na=False, na_values=[""], dtype=types)
     if not (np.diff(np.asarray(table["timestamp_s"], dtype=np.float64)) > 0).all():
         raise ValueError(f"{path.name}: the column timestamp_s does not increase throughout")
     gaps = {gap.text: int(gap) for gap in Gap}
@@ -118,22 +118,22 @@ def _value(hint: Any, text: str) -> Any:
     return int(text or 0) if hint is int else text
 
 
-def _settings(given: Mapping[str, Any]) -> BlinkAnalysisSettings:
-    settings = settings_from_plain(BlinkAnalysisSettings(), given, leave_out=("outputs",))
+def _settings(values: Mapping[str, Any]) -> BlinkAnalysisSettings:
+    settings = settings_from_plain(BlinkAnalysisSettings(), values, leave_out=("outputs",))
     # There are no pictures to draw on.
-    return replace(settings, outputs=frozenset(given["outputs"]) - {"overlay"})
+    return replace(settings, outputs=frozenset(values["outputs"]) - {"overlay"})
 
 
-def _calibration(given: Mapping[str, Any]) -> Calibration:
+def _calibration(values: Mapping[str, Any]) -> Calibration:
     open_ear, closed_ear = (
-        math.nan if given[name] is None else float(given[name])
+        math.nan if values[name] is None else float(values[name])
         for name in ("open_ear", "closed_ear")
     )
-    return Calibration(open_ear, closed_ear, bool(given["reliable"]), given.get("model_share"))
+    return Calibration(open_ear, closed_ear, bool(values["reliable"]), values.get("model_share"))
 
 
 def _start(path: Path) -> RecordingStart | None:
-    given = json.loads(path.read_text(encoding="utf-8"))["start"]
-    if given is None:
+    start = json.loads(path.read_text(encoding="utf-8"))["start"]
+    if start is None:
         return None
-    return RecordingStart(datetime.fromisoformat(given["time"]), given["known_from"])
+    return RecordingStart(datetime.fromisoformat(start["time"]), start["known_from"])

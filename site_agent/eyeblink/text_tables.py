@@ -106,12 +106,12 @@ def read_table(path: Path, decimal: Decimal = ".") -> TextTable:
 
 
 def read_numbers(
-    path: Path, column: str, lines: Sequence[int], words: Sequence[str], decimal: Decimal = "."
+    path: Path, column: str, lines: Sequence[int], cells: Sequence[str], decimal: Decimal = "."
 ) -> Float64:
     """Return words as numbers, NaN for an empty one and ``n/a``; see `TextTable.numbers`."""
     import pandas as pd
 
-    texts = pd.Series(list(words), dtype=str).str.strip()
+    texts = pd.Series(list(cells), dtype=str).str.strip()
     if decimal == ",":
         texts = texts.str.translate(_COMMA_TO_POINT)
     numbers = pd.to_numeric(texts, errors="coerce").to_numpy(dtype=np.float64)
@@ -119,10 +119,10 @@ def read_numbers(
     bad = np.flatnonzero(~np.isfinite(numbers) & ~missing).tolist()
     if bad:
         expected = "expected a number"
-        if any("," in words[index] for index in bad):
+        if any("," in cells[index] for index in bad):
             expected += " (for decimal commas set decimal to ,)"
         raise TableFileError(
-            path, [(lines[i], f"{column} is {words[i][:40]!r}, {expected}") for i in bad]
+            path, [(lines[i], f"{column} is {cells[i][:40]!r}, {expected}") for i in bad]
         )
     return np.where(missing, np.nan, numbers)
 

@@ -1,4 +1,4 @@
-"""Detectors and landmark models, opened from whatever file: the one door to dlib's detectors."""
+"""Detectors and landmark models of every format, and the only use of dlib's detectors."""
 
 import multiprocessing
 import signal
@@ -77,7 +77,7 @@ class FaceDetector:
         doublings = self.default_upsample if upsample is None else upsample
         pixels = np.ascontiguousarray(image)
         boxes, scores, indices = self._native.run(pixels, doublings, threshold)
-        found = [
+        detections = [
             Detection(
                 float(box.left()),
                 float(box.top()),
@@ -88,7 +88,7 @@ class FaceDetector:
             )
             for box, score, index in zip(boxes, scores, indices, strict=True)
         ]
-        return sorted(found, key=lambda detection: -detection.score)
+        return sorted(detections, key=lambda detection: -detection.score)
 
 
 def open_detector(path: Path | str | None = None) -> FaceDetector:
@@ -126,10 +126,10 @@ def _stock_detector() -> Any:
 def _read_detector(path: Path) -> FhogDetector:
     """Check the file with our own reader: dlib may fail badly on a damaged one."""
     try:
-        found = recognise(path)
-        if found.name != DETECTOR_FORMAT:
+        kind = recognise(path)
+        if kind.name != DETECTOR_FORMAT:
             raise FaceModelError(
-                f"{path}: found {found.summary}, expected a face detector (.svm); "
+                f"{path}: found {kind.summary}, expected a face detector (.svm); "
                 "a landmark model is given with --landmarks"
             )
         model = read_model(path)
@@ -145,7 +145,7 @@ def open_landmarks(path: Path | str) -> LandmarkPredictor:
     """Open a landmark model: dlib's ``.dat``, or this project's forest file."""
     path = Path(path)
     try:
-        found = recognise(path)
+        kind = recognise(path)
         model = read_model(path)
     except FormatError as error:
         raise FaceModelError(f"{error}; expected a landmark model (.dat)") from error
@@ -154,7 +154,7 @@ def open_landmarks(path: Path | str) -> LandmarkPredictor:
     if not isinstance(model, ShapePredictor | ForestEnsemble):
         hint = "; a detector is given with --detector" if isinstance(model, FhogDetector) else ""
         raise FaceModelError(
-            f"{path}: found {found.summary}, expected a landmark model (.dat){hint}"
+            f"{path}: found {kind.summary}, expected a landmark model (.dat){hint}"
         )
     return LandmarkPredictor(model)
 
@@ -230,8 +230,8 @@ def detect_in_image(detector: FaceDetector, task: DetectionTask) -> DetectedImag
         if not task.skip_unreadable:
             raise
         return DetectedImage(0, 0, [], str(error))
-    found = detector.detect(image, task.upsample, task.threshold)
-    return DetectedImage(image.shape[1], image.shape[0], found)
+    detections = detector.detect(image, task.upsample, task.threshold)
+    return DetectedImage(image.shape[1], image.shape[0], detections)
 
 
 _OPENED: list[FaceDetector] = []

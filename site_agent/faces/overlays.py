@@ -48,21 +48,21 @@ def draw_overlay(image: UInt8, faces: Iterable[PredictedFace]) -> UInt8:
 def overlay_paths(images: Iterable[Path], folder: Path | str) -> list[Path]:
     """Return where the picture of each image goes: named after it, and each name once."""
     images, folder = list(images), Path(folder)
-    own = {file_identity(image) for image in set(images)} - {None}
+    originals = {file_identity(image) for image in set(images)} - {None}
     paths: list[Path] = []
-    taken: set[str] = set()
+    used: set[str] = set()
     counts: dict[str, int] = {}
     for image in images:
         stem = image.stem
         name, number = f"{stem}.png", counts.get(stem, 1)
         # Images of several folders may share a name; so may names that differ in case.
-        while name.lower() in taken:
+        while name.lower() in used:
             number += 1
             name = f"{stem}-{number}.png"
         counts[stem] = number
-        taken.add(name.lower())
+        used.add(name.lower())
         paths.append(folder / name)
-        if file_identity(paths[-1]) in own:
+        if file_identity(paths[-1]) in originals:
             raise InvalidInputError(
                 f"{paths[-1]}: is one of the images themselves; overlays need another folder"
             )
@@ -76,7 +76,7 @@ def write_overlays(predictions: Iterable[ImagePrediction], folder: Path | str) -
     """
     predictions, folder = list(predictions), Path(folder)
     written: list[Path] = []
-    paths = overlay_paths((each.path for each in predictions), folder)
+    paths = overlay_paths((prediction.path for prediction in predictions), folder)
     with writing_to(folder):
         folder.mkdir(parents=True, exist_ok=True)
         for prediction, path in zip(predictions, paths, strict=True):
@@ -97,8 +97,8 @@ def _enlargement(width: int, height: int, faces: list[PredictedFace]) -> int:
     if not faces:
         return 1
     smallest = min(_face_size(face) for face in faces)
-    wanted = math.ceil(_READABLE_FACE_PX / max(1.0, smallest))
-    return max(1, min(wanted, _LONGEST_ENLARGED_PX // max(width, height)))
+    factor = math.ceil(_READABLE_FACE_PX / max(1.0, smallest))
+    return max(1, min(factor, _LONGEST_ENLARGED_PX // max(width, height)))
 
 
 def _face_size(face: PredictedFace) -> float:
@@ -115,8 +115,8 @@ def _draw_face(canvas: UInt8, face: PredictedFace, scale: int) -> None:
     corners = np.array([[left, top], [right + 1, bottom + 1]]) * scale - [[0], [1]]
     first, last = _fixed_point(corners, 0)
     # A box without a score is of the data set.
-    own = TRUE_RGB if face.score is None else FOUND_RGB
-    for colour, width in ((_RIM_COLOUR, stroke + 2), (own, stroke)):
+    box_colour = TRUE_RGB if face.score is None else FOUND_RGB
+    for colour, width in ((_RIM_COLOUR, stroke + 2), (box_colour, stroke)):
         cv2.rectangle(canvas, first, last, colour, width)
     if face.landmarks is None:
         return

@@ -1,4 +1,4 @@
-"""Faces and landmarks of still images: what `poolctl predict` does.
+"""Faces and landmarks of still images, for `poolctl predict`.
 
 A detector finds the boxes, a landmark model places landmarks in them; each can be used without
 the other. Without a detector the boxes of an annotated data set are used.
@@ -87,10 +87,10 @@ class ImagePrediction:
 
 def find_images(paths: Iterable[Path | str]) -> list[Path]:
     """Return the images that files and folders name, each once, in the order given."""
-    found = list(dict.fromkeys(image for path in paths for image in image_files.list_images(path)))
-    if not found:
+    images = list(dict.fromkeys(image for path in paths for image in image_files.list_images(path)))
+    if not images:
         raise InvalidInputError("no images were given; name image files, folders or an XML file")
-    return found
+    return images
 
 
 def predict_images(
@@ -106,15 +106,15 @@ def predict_images(
 ) -> Iterator[ImagePrediction]:
     """Find faces, place landmarks, or both.
 
-    What is wrong with the request is raised at once, before the first image is asked for; images
+    Errors of the request are raised at once, before the first image is requested; images
     are then read as they are asked for.
 
     Parameters
     ----------
     images : sequence of paths, or FaceDataset
-        Image files as from `find_images`; or a data set, whose images are read without turning
-        them by their EXIF data (as annotation tools show them), and whose boxes are used when
-        there is no detector.
+        Image files as from `find_images`; or a data set: its images are read without turning them
+        by their EXIF data (as annotation tools show them), and its boxes are used when there is no
+        detector.
     workers : int
         Processes for detection; 0: as many as the machine has processors. A script that asks for
         more than one must guard its main part with ``if __name__ == "__main__":``.
@@ -132,7 +132,7 @@ def predict_images(
     names: tuple[str, ...] = ()
     if landmarks is not None and isinstance(images, FaceDataset):
         names, _ = find_model_parts(part_names(images), landmarks.initial_shape)
-    found = (
+    pictures = (
         _boxes_of_dataset(annotated)
         if detector is None
         else _detected(
@@ -147,7 +147,7 @@ def predict_images(
         )
     )
     predictions = _with_landmarks(
-        found, landmarks, not from_dataset, names, skip_unreadable=skip_unreadable
+        pictures, landmarks, not from_dataset, names, skip_unreadable=skip_unreadable
     )
     return _counted(predictions, len(annotated), progress)
 
@@ -157,7 +157,9 @@ def predictions_to_dataset(predictions: Iterable[ImagePrediction], name: str = "
 
     Coordinates are of the pictures as they are stored: annotation tools ignore EXIF data.
     """
-    images = tuple(_annotated_image(each) for each in predictions if not each.problem)
+    images = tuple(
+        _annotated_image(prediction) for prediction in predictions if not prediction.problem
+    )
     return FaceDataset(None, name, "found by models, not marked by a person", images)
 
 
@@ -218,7 +220,7 @@ def _check_request(
 
 
 _Found = tuple[Path, models.DetectedImage | None, tuple[PredictedFace, ...]]
-"""An image, what the detector found in it (None without a detector), and its faces."""
+"""An image, its detections (None without a detector), and its faces."""
 
 
 def _boxes_of_dataset(images: Sequence[AnnotatedImage]) -> Iterator[_Found]:
@@ -240,7 +242,7 @@ def _detected(
 
 
 def _with_landmarks(
-    found: Iterable[_Found],
+    pictures: Iterable[_Found],
     landmarks: LandmarkPredictor | None,
     upright: bool,
     names: tuple[str, ...],
@@ -272,14 +274,14 @@ def _with_landmarks(
         return ImagePrediction(path, image.shape[1], image.shape[0], faces, upright, names)
 
     threads = 1 if landmarks is None else min(_MOST_THREADS, os.cpu_count() or 1)
-    return models.in_threads(finish, found, threads)
+    return models.in_threads(finish, pictures, threads)
 
 
 def _counted(
     predictions: Iterable[ImagePrediction], total: int, progress: Progress
 ) -> Iterator[ImagePrediction]:
-    for done, prediction in enumerate(predictions, 1):
-        progress(done / total, f"image {done} of {total}")
+    for count, prediction in enumerate(predictions, 1):
+        progress(count / total, f"image {count} of {total}")
         yield prediction
 
 

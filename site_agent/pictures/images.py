@@ -159,15 +159,15 @@ def list_images(path: Path | str) -> list[Path]:
         return [path]
     if not path.is_dir():
         raise ImageFileError(f"{path}: no such file or folder")
-    found = sorted(
+    images = sorted(
         entry
         for entry in path.iterdir()
         if entry.suffix.lower() in IMAGE_SUFFIXES and not is_clutter(entry.name) and entry.is_file()
     )
-    if not found:
+    if not images:
         suffixes = ", ".join(sorted(IMAGE_SUFFIXES))
         raise ImageFileError(f"{path}: the folder holds no image ({suffixes})")
-    return found
+    return images
 
 
 # A sample of 16 bits may use fewer: cameras of 10 or 12 bits store them so.

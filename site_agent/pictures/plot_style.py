@@ -1,8 +1,8 @@
-"""The look of every plot, and of what is drawn over photographs: colours, sizes, saving.
+"""The look of every plot and of drawings over photographs: colours, sizes, saving.
 
 Lines of a plot differ in dash and mark as well as in colour, so that a print in grey can be read.
-Over photographs, `TRUE_RGB` is what a person annotated or the program knows, `FOUND_RGB` what a
-model found, in every picture.
+Over photographs, `TRUE_RGB` marks annotations and known truth, `FOUND_RGB` a model's results, in
+every picture.
 """
 
 import hashlib

@@ -25,7 +25,7 @@ def write_video(
     *,
     quality_crf: int = 23,
 ) -> None:
-    """Write an mp4 file; each picture keeps its own time, whatever the nominal rate.
+    """Write an mp4 file; each picture keeps its own time, independent of the nominal rate.
 
     `pictures`, iterator of (time in seconds, uint8 of shape (height, width, 3)): all of one size,
     with even sides.
@@ -72,7 +72,7 @@ class Encoder:
         self._container.mux(self._stream.encode(frame))
 
     def finish(self) -> bool:
-        """Write what the encoder has kept back; return whether there was a picture."""
+        """Write the encoder's last pictures; return whether there was a picture."""
         if self._stream is not None:
             self._container.mux(self._stream.encode(None))
         return self._stream is not None

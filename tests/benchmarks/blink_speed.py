@@ -73,7 +73,7 @@ def trained_landmarks(folder: Path) -> Path:
 def drawn_video(folder: Path, seconds: float, size: tuple[int, int] = (1280, 720)) -> Path:
     path = folder / f"{size[1]}p-{seconds:g}s.mp4"
     if not path.is_file():
-        write_blink_video(path, seconds, 30.0, seed=5, who=700, size=size)
+        write_blink_video(path, seconds, 30.0, seed=5, subject=700, size=size)
     return path
 
 
@@ -136,9 +136,9 @@ def compare(seconds: float) -> None:
         runs[name].frames_per_s / runs["plain"].frames_per_s for name in runs if name[1] == "i"
     ]
     print("ratio           " + ", ".join(f"{ratio:.1f}" for ratio in ratios))
-    found = match_blinks(runs["pipeline"].intervals(), runs["plain"].intervals())
-    same = len(found.pairs) == found.found == found.true
-    print(f"the same blinks {'yes' if same else f'no: {found}'}")
+    match = match_blinks(runs["pipeline"].intervals(), runs["plain"].intervals())
+    same = len(match.pairs) == match.detected == match.true
+    print(f"the same blinks {'yes' if same else f'no: {match}'}")
 
 
 def describe(run: Run, true: list[tuple[float, float]]) -> str:

@@ -95,7 +95,7 @@ class Counts:
     def of(cls, matches: Sequence[BlinkMatch]) -> Counts:
         return cls(
             sum(len(match.pairs) for match in matches),
-            sum(match.found for match in matches),
+            sum(match.detected for match in matches),
             sum(match.true for match in matches),
         )
 

@@ -201,7 +201,7 @@ def _report(
         blinked = [(b.onset_s, b.offset_s) for b in find_blinks(trace)]
         truth = [(b.onset_s, b.offset_s) for b in blinks]
         match = match_blinks(blinked, truth)
-        found, true, right = found + match.found, true + match.true, right + len(match.pairs)
+        found, true, right = found + match.detected, true + match.true, right + len(match.pairs)
         ranges.append(calibration.span / calibration.open_ear if calibration.open_ear else 0.0)
     print(
         f"  {name:14} recall {right / true:.3f} precision {right / max(found, 1):.3f} "

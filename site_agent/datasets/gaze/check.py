@@ -1,4 +1,4 @@
-"""Look at gaze data before training starts: what is wrong with it, and its numbers by person."""
+"""Check gaze data before training: its faults, and its numbers by person."""
 
 import hashlib
 from collections.abc import Iterator, Sequence
@@ -55,8 +55,8 @@ def check_gaze(paths: Sequence[Path], progress: Progress = no_progress) -> list[
     seen: dict[bytes, tuple[Path, str]] = {}
     for path in paths:
         layout, place = find_layout(path)
-        for samples, lines, found in layout.examine(place):
-            findings += found
+        for samples, lines, findings_of_person in layout.examine(place):
+            findings += findings_of_person
             if not samples:
                 continue
             person = str(samples.person[0])
@@ -150,7 +150,7 @@ class Spread:
 
 @dataclass(frozen=True)
 class PersonStatistics:
-    """Numbers of one person; `both_eyes` counts frames of which both eyes are there.
+    """Numbers of one person; `both_eyes` counts frames with both eyes.
 
     `constant_error_deg` is the mean error of always predicting this person's mean direction: how
     hard the person's own data is.
@@ -175,11 +175,11 @@ def gaze_statistics(
     dataset: records.GazeDataset, progress: Progress = no_progress
 ) -> list[PersonStatistics]:
     """Return the numbers of each person, read one after the other."""
-    found = []
-    for done, person in enumerate(dataset.persons):
-        progress(done / len(dataset.persons), f"person {person}")
-        found.append(_of_person(person, dataset.read_person(person)))
-    return found
+    statistics = []
+    for number, person in enumerate(dataset.persons):
+        progress(number / len(dataset.persons), f"person {person}")
+        statistics.append(_of_person(person, dataset.read_person(person)))
+    return statistics
 
 
 def _of_person(person: str, samples: records.GazeSamples) -> PersonStatistics:

@@ -1,4 +1,4 @@
-"""The generic layout of gaze data: a table ``gaze.csv`` and a folder ``images/`` beside it.
+"""The generic layout of gaze data: a table ``gaze.csv`` and a folder ``images/`` next to it.
 
 ===========================  ======================================================
 column                       content
@@ -11,7 +11,7 @@ yaw, pitch                   gaze in radians, in the frame of the normalised cam
 head_yaw, head_pitch         pose of the head, likewise
 ===========================  ======================================================
 
-Files hold what the camera saw: pictures and yaws of right eyes are mirrored on reading.
+Files hold the camera's view: pictures and yaws of right eyes are mirrored on reading.
 """
 
 import csv
@@ -233,9 +233,9 @@ def _write_one(
 ) -> list[object]:
     person, session = str(samples.person[i]), str(samples.session[i])
     frame, eye = int(samples.frame[i]), str(samples.eye[i])
-    own = images / person
-    own.mkdir(exist_ok=True)
-    file = own / f"{session}-{frame:05d}-{eye}.png"
+    person_folder = images / person
+    person_folder.mkdir(exist_ok=True)
+    file = person_folder / f"{session}-{frame:05d}-{eye}.png"
     Image.fromarray(patch).save(file, compress_level=1)
     place = f"images/{person}/{file.name}"
     return [place, person, session, frame, eye, *angles.ravel().tolist()]

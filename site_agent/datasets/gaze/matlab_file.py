@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 
 MOST_BYTES = 1 << 30
-"""A file may hold so many bytes once it is decompressed."""
+"""A file may hold this number of bytes once it is decompressed."""
 MOST_DIMENSIONS = 8
 _MOST_DEPTH = 8
 _ARRAY, _COMPRESSED = 14, 15
@@ -46,11 +46,11 @@ def read_matlab(stored: bytes) -> dict[str, Any]:
     Numbers are arrays of the class that the file names; a text is a str; cells are a list in the
     order of MATLAB; a struct is a dict, an array of several a list of them.
 
-    Raises `ValueError`: it is damaged, or holds what this does not read.
+    Raises `ValueError`: it is damaged, or holds a type that this does not read.
     """
     if len(stored) < 128 or stored[124:128] != b"\x00\x01IM":
         raise ValueError("expected a little-endian MATLAB file of version 5 (saved with -v7)")
-    found: dict[str, Any] = {}
+    arrays: dict[str, Any] = {}
     left = MOST_BYTES
     for kind, body in _elements(memoryview(stored)[128:]):
         inside = [(kind, body)]
@@ -58,12 +58,12 @@ def read_matlab(stored: bytes) -> dict[str, Any]:
             unpacked = _decompress(body, left)
             left -= len(unpacked)
             inside = list(_elements(memoryview(unpacked)))
-        for each, content in inside:
-            if each != _ARRAY:
-                raise ValueError(f"has an element of type {each} where a variable should be")
+        for element, content in inside:
+            if element != _ARRAY:
+                raise ValueError(f"has an element of type {element} where a variable should be")
             name, value = _array(content, 0)
-            found[name] = value
-    return found
+            arrays[name] = value
+    return arrays
 
 
 def _decompress(body: memoryview, most: int) -> bytes:
@@ -99,11 +99,11 @@ def _array(data: memoryview, depth: int) -> tuple[str, Any]:
     if depth > _MOST_DEPTH:
         raise ValueError(f"has cells and structs more than {_MOST_DEPTH} deep")
     parts = _elements(data)
-    words = _numbers(*_next(parts))
-    if len(words) != 2:
+    header = _numbers(*_next(parts))
+    if len(header) != 2:
         raise ValueError("has an array with damaged flags")
-    flags = int(words[0])
-    sizes = tuple(int(each) for each in _numbers(*_next(parts)))
+    flags = int(header[0])
+    sizes = tuple(int(code) for code in _numbers(*_next(parts)))
     if not 2 <= len(sizes) <= MOST_DIMENSIONS or min(sizes) < 0:
         raise ValueError(f"has an array of the sizes {sizes[:MOST_DIMENSIONS]}")
     name, kind, count = _text(_next(parts)[1]), flags & 0xFF, math.prod(sizes)
@@ -116,7 +116,7 @@ def _array(data: memoryview, depth: int) -> tuple[str, Any]:
         values = _numbers(*_next(parts))
         if len(values) != count or values.dtype.kind != "u":
             raise ValueError(f"{name or 'a text'} is no text of {sizes}")
-        return name, "".join(chr(min(each, 0xFFFD)) for each in values.tolist())
+        return name, "".join(chr(min(code, 0xFFFD)) for code in values.tolist())
     if kind == _CELL:
         return name, [_inner(parts, depth) for _ in range(count)]
     if kind == _STRUCT:
@@ -133,8 +133,8 @@ def _structs(parts: Iterator[tuple[int, memoryview]], count: int, depth: int) ->
     fields = [_text(names[at : at + length]) for at in range(0, len(names), length)]
     if not fields:
         return []
-    found = [{field: _inner(parts, depth) for field in fields} for _ in range(count)]
-    return found[0] if count == 1 else found
+    structs = [{field: _inner(parts, depth) for field in fields} for _ in range(count)]
+    return structs[0] if count == 1 else structs
 
 
 def _inner(parts: Iterator[tuple[int, memoryview]], depth: int) -> Any:

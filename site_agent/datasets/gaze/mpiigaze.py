@@ -53,8 +53,8 @@ def open_mpiigaze(path: Path) -> records.GazeDataset:
     if folder is None:
         problem = "has no normalised MPIIGaze data, expected Data/Normalized/p00/day01.mat ..."
         raise AnnotationFileError(path, 0, problem)
-    found = {file.parent.name for file in folder.glob("p*/day*.mat")}
-    persons = tuple(sorted(name for name in found if _PERSON.fullmatch(name)))
+    folders = {file.parent.name for file in folder.glob("p*/day*.mat")}
+    persons = tuple(sorted(name for name in folders if _PERSON.fullmatch(name)))
     lists = path / _LISTS
     read = partial(_read_person, folder, lists if lists.is_dir() else None)
     return records.GazeDataset(path, "mpiigaze", persons, read)
@@ -71,8 +71,8 @@ def _examine(path: Path) -> Iterator[records.CheckedPerson]:
         try:
             samples = dataset.read_person(person)
         except AnnotationFileError as error:
-            found = Finding("error", "damaged-file", error.path, error.line, error.problem)
-            yield None, [], [found]
+            finding = Finding("error", "damaged-file", error.path, error.line, error.problem)
+            yield None, [], [finding]
         else:
             yield samples, [0] * len(samples), []
 
@@ -87,9 +87,9 @@ def _read_person(folder: Path, lists: Path | None, person: str) -> records.GazeS
             continue
         for samples in days:
             eye = str(samples.eye[0])
-            wanted = [chosen.pop((file.stem, name, eye), 0) > 0 for name in names]
-            if any(wanted):
-                parts.append(samples[np.array(wanted)])
+            selected = [chosen.pop((file.stem, name, eye), 0) > 0 for name in names]
+            if any(selected):
+                parts.append(samples[np.array(selected)])
     if chosen and lists is not None:
         (day, name, eye), line = next(iter(chosen.items()))
         problem = f"names {day}/{name} {eye}, which {folder / person} does not have"
@@ -106,9 +106,9 @@ def _read_list(path: Path) -> Chosen:
         raise AnnotationFileError(path, 0, f"cannot be read: {error}") from error
     chosen: Chosen = {}
     for number, line in enumerate(lines, start=1):
-        found = re.fullmatch(r"(day\d+)/(\S+) (left|right)\s*", line)
-        if found:
-            chosen[found[1], found[2], found[3]] = number
+        match = re.fullmatch(r"(day\d+)/(\S+) (left|right)\s*", line)
+        if match:
+            chosen[match[1], match[2], match[3]] = number
         elif line.strip():
             problem = f"is {line!r}, expected a line such as 'day13/0203.jpg left'"
             raise AnnotationFileError(path, number, problem)

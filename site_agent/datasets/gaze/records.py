@@ -51,9 +51,9 @@ def head_angles(poses: Float64) -> Float64:
     return gaze_angles(-forward.T)
 
 
-def angular_errors_deg(found: Float64, expected: Float64) -> Float64:
+def angular_errors_deg(predicted: Float64, expected: Float64) -> Float64:
     """Return angles in degrees, shape (n,), between directions given by yaw and pitch (n, 2)."""
-    first, second = gaze_vectors(found), gaze_vectors(expected)
+    first, second = gaze_vectors(predicted), gaze_vectors(expected)
     across = np.linalg.norm(np.cross(first, second), axis=1)
     # The arc cosine would be inexact for small errors.
     errors: Float64 = np.rad2deg(np.arctan2(across, (first * second).sum(axis=1)))
@@ -115,16 +115,16 @@ class GazeDataset:
         Raises `InvalidInputError`: a person that the data set does not have. `AnnotationFileError`:
         a file is damaged or missing.
         """
-        wanted = self.persons if persons is None else tuple(persons)
-        if unknown := sorted(set(wanted) - set(self.persons)):
+        names = self.persons if persons is None else tuple(persons)
+        if unknown := sorted(set(names) - set(self.persons)):
             raise InvalidInputError(
                 f"{self.path}: has no person {', '.join(unknown)}; it has {', '.join(self.persons)}"
             )
-        return join_samples([self.read_person(person) for person in wanted])
+        return join_samples([self.read_person(person) for person in names])
 
 
 CheckedPerson = tuple[GazeSamples | None, Sequence[int], list[Finding]]
-"""What can be read of a person, the line of each sample (0 without lines), and what cannot be."""
+"""Readable samples of a person, the line of each (0 without lines), and findings on the others."""
 
 
 @dataclass(frozen=True)
@@ -172,7 +172,7 @@ def gaze_digest(dataset: GazeDataset) -> str:
 
 
 def join_digests(persons: Mapping[str, str]) -> str:
-    """Return the digest of a data set whose persons have these digests."""
+    """Return the digest of a data set from those of its persons."""
     text = json.dumps(["poolctl-gaze/1", sorted(persons.items())], separators=(",", ":"))
     return hashlib.sha256(text.encode("ascii")).hexdigest()
 
@@ -195,7 +195,7 @@ def sample_marks(samples: GazeSamples) -> tuple[str, ...]:
 
 
 def person_digest(samples: GazeSamples) -> str:
-    """Hash the samples of one person, whatever their order."""
+    """Hash the samples of one person, in any order."""
     # Six decimals, as tables store them: a copy in another layout has the same digest.
     micro = np.round(np.concatenate([samples.gaze, samples.head], axis=1) * 1e6).astype(int)
     marks = []
@@ -224,11 +224,13 @@ def held_out_sessions(samples: GazeSamples, share: float = HELD_OUT_SHARE) -> ND
     """
     held = np.zeros(len(samples), dtype=np.bool_)
     for person in np.unique(samples.person) if share > 0 else ():
-        own = samples.person == person
-        sessions = sorted(np.unique(samples.session[own]), key=lambda name: _order(person, name))
+        of_person = samples.person == person
+        sessions = sorted(
+            np.unique(samples.session[of_person]), key=lambda name: _order(person, name)
+        )
         # One session always stays for training.
         count = min(max(1, round(share * len(sessions))), len(sessions) - 1)
-        held |= own & np.isin(samples.session, sessions[:count])
+        held |= of_person & np.isin(samples.session, sessions[:count])
     return held
 
 
@@ -275,15 +277,15 @@ def both_eyes(samples: GazeSamples) -> GazeSamples:
 
 def require_both_eyes(samples: GazeSamples, source: object) -> GazeSamples:
     """Return the samples of frames with both eyes; each person of `source` has to have pairs."""
-    found = both_eyes(samples)
-    sessions = zip(found.person.tolist(), found.session.tolist(), strict=True)
+    pairs = both_eyes(samples)
+    sessions = zip(pairs.person.tolist(), pairs.session.tolist(), strict=True)
     counts = Counter(sessions).items()
     paired = {person for (person, _), count in counts if count >= PATCHES_OF_A_PAIR}
     if lacking := sorted(set(samples.person.tolist()) - paired):
         raise InvalidInputError(
             f"{source}: no session of {', '.join(lacking)} has two frames with both eyes; "
             "representations are learned from such pairs",
-            hint="Choose the persons who have some ('poolctl dataset stats' counts them), or draw "
+            hint="Choose the persons that have some ('poolctl dataset stats' counts them), or draw "
             "them with 'poolctl dataset synth-eyes --both-eyes'.",
         )
-    return found
+    return pairs

@@ -1,4 +1,4 @@
-"""Soft shapes painted on arrays, by OpenCV, and what a camera does to the scene."""
+"""Soft shapes painted on arrays, by OpenCV, and a camera's effects on the scene."""
 
 from dataclasses import dataclass
 from typing import TypeVar, cast
@@ -32,10 +32,10 @@ def expose(scene: "Float32", camera: Camera, rng: np.random.Generator) -> "UInt8
         image = np.repeat(image.mean(axis=2, keepdims=True), 3, axis=2)
     if camera.noise > 0:
         image += _noise(rng, image.shape[:2], 1 if camera.grey else 3, camera.noise)
-    taken: UInt8 = np.clip(image + np.float32(0.5), 0, 255).astype(np.uint8)
+    picture: UInt8 = np.clip(image + np.float32(0.5), 0, 255).astype(np.uint8)
     if camera.jpeg_quality is not None:
-        taken = jpeg_artefacts(taken, camera.jpeg_quality)
-    return taken
+        picture = jpeg_artefacts(picture, camera.jpeg_quality)
+    return picture
 
 
 def _noise(
@@ -82,7 +82,7 @@ class Canvas:
     ) -> None:
         """Fill a polygon of shape (n, 2), or several of shape (m, n, 2) as one shape.
 
-        With `multiply` the colour is a factor for what is there. `softness` is the standard
+        With `multiply` the colour is a factor for the existing colour. `softness` is the standard
         deviation, in units, of the Gaussian that blurs the edge.
         """
         points = (np.asarray(outline, dtype=np.float64) - self.origin) * self.scale
@@ -255,7 +255,7 @@ def lookup(x: Float32, y: Float32) -> tuple[Float32, Float32]:
 
 
 def doubled(lattice: Float32, shape: tuple[int, int]) -> Float32:
-    """Bilinear values at every place of `shape` of what is known at every other one."""
+    """Interpolate values known at every other place to all places of `shape`, bilinearly."""
     rows, columns = shape
     wide = np.empty((lattice.shape[0], columns), dtype=np.float32)
     wide[:, ::2] = lattice[:, : (columns + 1) // 2]
@@ -269,7 +269,7 @@ def doubled(lattice: Float32, shape: tuple[int, int]) -> Float32:
 
 
 def cloud(rng: np.random.Generator, shape: tuple[int, int], cell_px: float) -> Float32:
-    """Smooth noise of about unit variance whose grains are about `cell_px` wide."""
+    """Smooth noise of about unit variance with grains about `cell_px` wide."""
     rows, columns = (max(2, int(np.ceil(side / cell_px)) + 1) for side in shape)
     grains = rng.standard_normal((rows, columns)).astype(np.float32)
     return np.asarray(
@@ -279,8 +279,8 @@ def cloud(rng: np.random.Generator, shape: tuple[int, int], cell_px: float) -> F
 
 def jpeg_artefacts(image: UInt8, quality: int) -> UInt8:
     """The RGB image as it looks after a JPEG file of that quality (1..100)."""
-    done, data = cv2.imencode(".jpg", image[..., ::-1], [cv2.IMWRITE_JPEG_QUALITY, quality])
-    if not done:
+    encoded, data = cv2.imencode(".jpg", image[..., ::-1], [cv2.IMWRITE_JPEG_QUALITY, quality])
+    if not encoded:
         raise RuntimeError("OpenCV has no JPEG encoder")
     decoded = cv2.imdecode(data, cv2.IMREAD_COLOR)
     if decoded is None:

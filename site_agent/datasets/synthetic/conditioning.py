@@ -1,4 +1,4 @@
-"""Conditioning sessions whose responses are known, at any frame rate."""
+"""Conditioning sessions with known responses, at any frame rate."""
 
 import math
 from collections.abc import Callable
@@ -55,7 +55,7 @@ class ConditioningDesign:
     blinks_per_min: float = 8.0
     """Spontaneous blinks, anywhere."""
     noise_fec: float = 0.02
-    """Standard deviation of what each frame adds."""
+    """Standard deviation of the noise of each frame."""
     open_ear: float = 0.30
     closed_ear: float = 0.08
     lost_share: float = 0.0
@@ -119,7 +119,7 @@ def draw_conditioning_session(
 ) -> SyntheticConditioning:
     """Draw a session of eyeblink conditioning.
 
-    What happens is the same for all frame rates: the rate, the losses and the noise have random
+    Events are the same for all frame rates: the rate, the losses and the noise have random
     numbers of their own.
 
     `frame_rate_hz`: 1..2000.
@@ -139,7 +139,8 @@ def draw_conditioning_session(
         for index, trial in enumerate(trials)
     ]
     truth = tuple(
-        _with_blinks(trial, found, blinks) for trial, (found, _) in zip(trials, drawn, strict=True)
+        _with_blinks(trial, trial_truth, blinks)
+        for trial, (trial_truth, _) in zip(trials, drawn, strict=True)
     )
     times_s, lost = _draw_times(camera, design, duration_s, frame_rate_hz)
     fec_true = _rest(events, times_s)
@@ -271,13 +272,13 @@ def _window_mean(response: _Closure, cs_onset_s: float, design: ConditioningDesi
     return float(_closure_at(np.linspace(us_s - 0.040, us_s - 0.002, 200), response).mean())
 
 
-def _with_blinks(trial: Trial, found: TrialTruth, blinks: list[_Closure]) -> TrialTruth:
+def _with_blinks(trial: Trial, truth: TrialTruth, blinks: list[_Closure]) -> TrialTruth:
     from_s, to_s = trial.reference_s - 0.5, trial.reference_s + 0.5
     near = any(
         blink.start_s < to_s and blink.start_s + blink.rise_s + blink.fall_s > from_s
         for blink in blinks
     )
-    return replace(found, blink_near=near)
+    return replace(truth, blink_near=near)
 
 
 def _draw_times(
@@ -309,7 +310,7 @@ def _rest(events: np.random.Generator, times_s: Float64) -> Float64:
 
 
 def _add(open_share: Float64, times_s: Float64, closure: _Closure) -> None:
-    """Close what is still open: two closures together never close more than the whole eye."""
+    """Close the part still open: two closures together never close more than the whole eye."""
     end_s = closure.start_s + closure.rise_s + closure.fall_s
     first, last = np.searchsorted(times_s, [closure.start_s, end_s])
     open_share[first:last] *= 1.0 - _closure_at(times_s[first:last], closure)

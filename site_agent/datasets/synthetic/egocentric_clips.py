@@ -1,11 +1,11 @@
-"""Drawn clips of head-mounted cameras: persons who look at objects by their own preferences.
+"""Drawn clips of head-mounted cameras: persons look at objects by their own preferences.
 
-The camera is a window over a panorama with textured objects, some of which move, and two hands.
+The camera is a window over a panorama with textured objects, some of them moving, and two hands.
 It drifts, shakes with the steps, and turns after the gaze. The gaze rests on an object (250 to 400
 ms, or follows it), and jumps to the next one with a probability of ``exp(theta . features)``, less
 where it has just been. Persons differ in `theta`, ``theta = common + h N(0, sigma)``, and a
-little in where the head leaves the gaze (`habit`); the heterogeneity ``h`` is 0 for persons who all
-look alike. Nothing in a picture shows whose it is: scenes are drawn without knowledge of her.
+little in where the head leaves the gaze (`habit`); the heterogeneity ``h`` is 0 for persons that
+all look alike. Pictures do not reveal the person: scenes are drawn without knowledge of her.
 """
 
 import math
@@ -33,12 +33,12 @@ FIELD_OF_VIEW_DEG = 60.0
 FEATURES = ("red", "green", "blue", "size", "moving", "striped", "round")
 _COMMON = np.array([0.3, 0.3, 0.3, 0.6, 0.8, 0.4, 0.2])
 _SPREAD = np.array([8.0, 8.0, 8.0, 1.0, 2.0, 5.0, 1.0])
-"""Chosen by ideal observers, which know what is in the scene and how the gaze is drawn.
+"""Chosen by ideal observers, which know the scene and the rule that draws the gaze.
 
 At a heterogeneity of 1 one that knows a person's own preferences names three quarters of the
 objects that she looks at next, and one that knows only those of five persons together a third; at 0
-they are one and the same. What separates persons most, colours and stripes, can be seen in pictures
-of 48 pixels.
+they are one and the same. The features that separate persons most, colours and stripes, can be seen
+in pictures of 48 pixels.
 """
 
 _HABIT, _MOST_HABIT = 0.16, 0.25
@@ -63,9 +63,9 @@ class ClipSettings:
     seconds: float = 4.0
     """Of a video."""
     heterogeneity: float = 1.0
-    """0: all persons choose what they look at alike; 1: as different as here is meant by that."""
+    """0: all persons choose alike; 1: they differ by the spread of this module."""
     held_out: float = 0.2
-    """Share of the videos for tests, and as many for validation, from three videos on."""
+    """Share of the videos for tests, and the same for validation, from three videos on."""
     seed: int = 0
 
 
@@ -89,7 +89,7 @@ class DrawnClip:
 
 
 def preferences(settings: ClipSettings, person: int) -> egocentric.Float64:
-    """Return what a person likes to look at: weights of `FEATURES`."""
+    """Return a person's preferences: weights of `FEATURES`."""
     random = np.random.default_rng([0xE60, settings.seed, person])
     return _COMMON + settings.heterogeneity * _SPREAD * random.standard_normal(len(_COMMON))
 
@@ -138,7 +138,7 @@ def draw_clip(settings: ClipSettings, person: int, number: int, every: int = 1) 
 def draw_samples(
     settings: ClipSettings, shape: egocentric.ClipShape, progress: Callable[[float, str], None]
 ) -> egocentric.ClipSamples:
-    """Draw what networks take of a data set, without its videos."""
+    """Draw a data set as networks read it, without its videos."""
     parts = []
     for person in range(settings.people):
         progress(person / settings.people, f"person {person + 1} of {settings.people}")
@@ -229,11 +229,11 @@ class _Scene:
         self._hands = random.uniform(0, 2 * math.pi, 4)
 
     def draw(self, time_s: float, camera: egocentric.Float64) -> UInt8:
-        """Return the picture, RGB, of a camera whose upper left corner is at `camera`."""
+        """Return the picture, RGB, of a camera with its upper left corner at `camera`."""
         x, y = round(float(camera[0])), round(float(camera[1]))
         view = self._ground[y : y + HEIGHT_PX, x : x + WIDTH_PX].copy()
-        for each in self.objects:
-            _paste(view, each, each.at(time_s) - (x, y))
+        for item in self.objects:
+            _paste(view, item, item.at(time_s) - (x, y))
         for side in range(2):
             sway = 6 * np.sin(2 * math.pi * 0.4 * time_s + self._hands[2 * side : 2 * side + 2])
             centre = (int(45 + 70 * side + sway[0]), int(HEIGHT_PX + 4 + sway[1]))
@@ -273,11 +273,11 @@ def _look(
     gaze, camera = np.empty((count, 2)), np.empty((count, 2))
     moving = np.zeros(count, dtype=np.bool_)
     costs = np.zeros(len(scene.objects))
-    features = np.array([each.features for each in scene.objects])
+    features = np.array([item.features for item in scene.objects])
     target, aim, ends_s, begun = -1, np.zeros(2), 0.0, corner + size / 2
     for frame in range(count):
         time_s = frame / RATE_HZ
-        places = np.array([each.at(time_s) for each in scene.objects])
+        places = np.array([item.at(time_s) for item in scene.objects])
         if time_s >= ends_s:
             begun = gaze[frame - 1] if frame else corner + size / 2
             if target >= 0:
@@ -310,7 +310,7 @@ def odds_of(
 ) -> egocentric.Float64:
     """Return how likely a person looks next at each object; 0 for those not well in the picture.
 
-    `features`, shape (objects, `FEATURES`). `theta`: What the person likes. `costs`, shape
+    `features`, shape (objects, `FEATURES`). `theta`: The person's preferences. `costs`, shape
     (objects,): Of going back to where she has just been. `where`, shape (objects, 2), `now`: Of
     objects and of the gaze, in widths and heights of the picture.
     """
@@ -320,8 +320,8 @@ def odds_of(
     far = np.hypot(*((where - now) * (1, HEIGHT_PX / WIDTH_PX)).T)
     wish = features @ theta - costs - _DISTANCE_COST * far
     odds = np.exp(np.where(seen, wish - wish[seen].max(), -np.inf))
-    found: egocentric.Float64 = odds / odds.sum()
-    return found
+    shares: egocentric.Float64 = odds / odds.sum()
+    return shares
 
 
 _CLIPS = Table("clips", tuple(Column(name) for name in ("clip", "file", "person", "split")))
@@ -355,9 +355,9 @@ def write_clips(folder: Path, settings: ClipSettings, progress: Progress = no_pr
 def drawn_clips(settings: ClipSettings, progress: Progress = no_progress) -> Iterator[DrawnClip]:
     """Draw the videos of all persons."""
     total = settings.people * settings.videos
-    for done in range(total):
-        person, number = divmod(done, settings.videos)
-        progress(done / total, f"person {person + 1} of {settings.people}")
+    for position in range(total):
+        person, number = divmod(position, settings.videos)
+        progress(position / total, f"person {person + 1} of {settings.people}")
         yield draw_clip(settings, person, number)
 
 

@@ -33,7 +33,7 @@ def draw_body(
     base, shoulder = chin + (0.20 if infant else 0.38), 1.35 if infant else 2.25
 
     def seen(half: list[tuple[float, float]]) -> Float64:
-        """Return the outline, in pixels, of a shape whose right half goes upwards."""
+        """Return the outline, in pixels, of a symmetric shape; its right half goes upwards."""
         knots = [*((-x, y) for x, y in reversed(half)), (0.0, half[0][1] + 0.05), *half]
         plane = drawing.smooth_line(knots, 40)
         return where.project(np.column_stack([plane, np.full(len(plane), _DEPTH)]))
@@ -202,22 +202,25 @@ def draw_glasses(scene: Float32, landmarks: Float64, wearer: int, rng: np.random
 
     `scene` (float32, shape (H, W, 3)): colours in 0..255. `landmarks` (shape (68, 2)): in pixels.
     `wearer`: the number of the person, which decides on the frame and the lenses. `rng` decides on
-    what differs between pictures: how far the glasses have slipped, and what the lenses reflect.
+    differences between pictures: the slip of the glasses and the reflections of the lenses.
     """
-    own = np.random.default_rng([0x61A55E5, wearer])
+    wearer_rng = np.random.default_rng([0x61A55E5, wearer])
     left, right = (eye.mean(axis=0) for eye in eyes_of(landmarks))
     across = left - right
     turn = np.stack([across, (-across[1], across[0])])  # right and down, in pixels
     apart = float(np.linalg.norm(across))
     slipped = rng.uniform(0.05, 0.22) if rng.random() < 0.3 else rng.normal(0.02, 0.02)
-    half_width, half_height = own.uniform(0.34, 0.46), own.uniform(0.2, 0.38)
+    half_width, half_height = wearer_rng.uniform(0.34, 0.46), wearer_rng.uniform(0.2, 0.38)
     # A superellipse: 2 is round, 6 almost a rectangle.
-    power = 2 / own.uniform(2, 6)
+    power = 2 / wearer_rng.uniform(2, 6)
     shape = np.stack([np.cos(_ANGLES), np.sin(_ANGLES)], axis=1)
     shape = np.sign(shape) * np.abs(shape) ** power * (half_width, half_height)
     centres = [eye + (0, slipped) @ turn for eye in (right, left)]
     lenses = [centre + shape @ turn for centre in centres]
-    shrink, tint = own.choice([1.0, 1.0, 0.93, 0.85, 1.08]), own.uniform(0.75, 1.0, 3) ** 0.5
+    shrink, tint = (
+        wearer_rng.choice([1.0, 1.0, 0.93, 0.85, 1.08]),
+        wearer_rng.uniform(0.75, 1.0, 3) ** 0.5,
+    )
     for centre, lens in zip(centres, lenses, strict=True):
         _look_through(scene, centre, lens, float(shrink), tint)
     reflection = rng.uniform(0.15, 0.85) if rng.random() < 0.5 else 0.0
@@ -230,7 +233,10 @@ def draw_glasses(scene: Float32, landmarks: Float64, wearer: int, rng: np.random
     )
     for centre, lens in zip(centres, lenses, strict=True):
         _reflect(scene, lens, centre + (window + spot) @ turn, brightness, float(reflection))
-    thick, colour = own.uniform(0.012, 0.075) * apart, own.uniform(10, 110) * own.uniform(0.6, 1, 3)
+    thick, colour = (
+        wearer_rng.uniform(0.012, 0.075) * apart,
+        wearer_rng.uniform(10, 110) * wearer_rng.uniform(0.6, 1, 3),
+    )
     canvas = Canvas(scene)
     for lens in lenses:
         canvas.ribbon(lens, thick, colour)
@@ -245,7 +251,7 @@ def draw_glasses(scene: Float32, landmarks: Float64, wearer: int, rng: np.random
 def _look_through(
     scene: Float32, centre: Float64, lens: Float64, shrink: float, tint: Float64
 ) -> None:
-    """Make what is behind a lens smaller (`shrink` below 1) and darker."""
+    """Make the scene behind a lens smaller (`shrink` below 1) and darker."""
     rows, columns = np.indices(scene.shape[:2])
     x, y = ((place - at) / shrink + at for place, at in zip((columns, rows), centre, strict=True))
     seen = drawing.sampled(scene, x.astype(np.float32), y.astype(np.float32))

@@ -48,7 +48,7 @@ def hair_shape(shape: head_model.HeadShape) -> HairShape | None:
 
 
 def hair_mask(canvas: drawing.Canvas, hair: HairShape) -> drawing.Float32:
-    """Return how much of each pixel is to be painted as hair, 0..1, shape (H, W).
+    """Return the share of hair in each pixel, 0..1, shape (H, W).
 
     Reaches a little beyond the head, or skin would show through at the edge.
     """
@@ -105,7 +105,7 @@ class Light:
 
 @dataclass(frozen=True, eq=False)
 class PaintedHead:
-    """A head whose lasting paint is done; only eyes, light and pose are missing.
+    """A head with its lasting paint; only eyes, light and pose are missing.
 
     `paint` (H, W, 3) has the colours in even light with `density` pixels per face unit, `cover`
     (H, W) is 1 where the head is. `height` (h, w) is the relief with the hair on it, `openness`
@@ -141,7 +141,7 @@ class PaintedHead:
 
 
 class _PaintedEyes:
-    """Paints the eyes of one head; what was painted before is not painted again."""
+    """Paints the eyes of one head, and keeps its pictures for repeats."""
 
     def __init__(self, head: PaintedHead) -> None:
         self._head = head
@@ -152,11 +152,11 @@ class _PaintedEyes:
         self._kept: OrderedDict[tuple[float, ...], drawing.Float32] = OrderedDict()
 
     def painted(self, closures: tuple[float, float], gaze: tuple[float, float]) -> drawing.Float32:
-        wanted = (*closures, *gaze)
-        band = self._kept.pop(wanted, None)
+        state = (*closures, *gaze)
+        band = self._kept.pop(state, None)
         if band is None:
             band = self._paint_band(closures, gaze)
-        self._kept[wanted] = band
+        self._kept[state] = band
         if len(self._kept) > _MOST_EYES_KEPT:
             self._kept.popitem(last=False)
         self._paint[self._rows] = band
@@ -252,7 +252,7 @@ def lit(
     shade : float32, shape (h, w)
         Factor for the colour of the paint.
     gloss : float32, shape (h, w)
-        What shines back whatever the colour, in 0..255.
+        Light reflected independent of the colour, in 0..255.
     """
     lamp = (rotation.T @ light.direction()).astype(np.float32)
     viewer = rotation.T @ np.array([0.0, 0.0, 1.0])

@@ -1,4 +1,4 @@
-"""Data sets as several sites would record them: who comes and how the room is lit."""
+"""Data sets as several sites would record them: different persons and light."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -100,7 +100,7 @@ def face_dataset_files(
     first_person: int = 0,
     name: str = "faces",
 ) -> list[Path]:
-    """Return what `write_face_dataset` writes: the XML file, the table, and the pictures."""
+    """Return the files of `write_face_dataset`: the XML file, the table, and the pictures."""
     folder = Path(folder)
     numbers = [first_person + index % persons for index in range(images)]
     pictures = [f"person-{number:03d}_{index:04d}.png" for index, number in enumerate(numbers)]
@@ -121,14 +121,14 @@ def write_face_dataset(
     name: str = "faces",
     progress: Progress = no_progress,
 ) -> Path:
-    """Draw an annotated data set: PNG files, an XML file for dlib and a table of what is true.
+    """Draw an annotated data set: PNG files, an XML file for dlib and a table of the truth.
 
     The folder gets ``<name>.xml``, which is returned, ``<name>_truth.csv`` (one row a face) and
     ``<name>/person-NNN_IIII.png``. The same arguments give the same files.
 
     `images`: at least 1. `persons`: take turns, numbered from `first_person`; data sets with
     disjoint ranges of persons have nobody in common. `image_size`: width and height in pixels.
-    `style`: a key of `SITE_STYLES`. `glasses`: share of the persons who wear glasses, 0..1.
+    `style`: a key of `SITE_STYLES`. `glasses`: share of the persons with glasses, 0..1.
     """
     folder = Path(folder)
     if style not in SITE_STYLES:

@@ -1,4 +1,4 @@
-"""Painting what of a face does not move: skin, brows, nose, lips, wrinkles, ears.
+"""Painting the parts of a face that do not move: skin, brows, nose, lips, wrinkles, ears.
 
 Colours are those of evenly lit skin; light and shadow are added by `rendering`, save for the
 narrow dark places (nostrils, folds, the line between the lips) that light never reaches.

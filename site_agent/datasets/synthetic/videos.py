@@ -1,4 +1,4 @@
-"""Videos of a drawn person who blinks at known times."""
+"""Videos of a drawn person with blinks at known times."""
 
 import json
 import math
@@ -46,7 +46,7 @@ class VideoScene:
 
 
 def truth_files(path: Path) -> tuple[Path, Path]:
-    """Return the JSON and the CSV file that `write_blink_video` writes beside a video."""
+    """Return the JSON and the CSV file that `write_blink_video` writes next to a video."""
     truth = path.with_name(f"{path.stem}_truth.json")
     return truth, truth.with_suffix(".csv")
 
@@ -56,7 +56,7 @@ def write_blink_video(
     seconds: float = 20.0,
     frame_rate_hz: float = 30.0,
     seed: int = 0,
-    who: int | Person | None = None,
+    subject: int | Person | None = None,
     *,
     blinks: Sequence[Blink] | None = None,
     closure: Callable[[canvas.Float64], canvas.Float64] | None = None,
@@ -65,9 +65,9 @@ def write_blink_video(
     size: tuple[int, int] = (640, 480),
     progress: Progress = no_progress,
 ) -> Path:
-    """Write an mp4 video of a blinking person, and return the truth file beside it.
+    """Write an mp4 video of a blinking person, and return the truth file next to it.
 
-    Beside the video come ``<stem>_truth.json`` (settings and blinks) and ``<stem>_truth.csv``
+    Next to the video come ``<stem>_truth.json`` (settings and blinks) and ``<stem>_truth.csv``
     (time, closure and eye aspect ratio of every frame). Frames are drawn, encoded and forgotten
     one by one; memory does not grow with the length.
 
@@ -75,7 +75,7 @@ def write_blink_video(
     ----------
     frame_rate_hz : float
         Nominal rate, 1..1000.
-    who : int or Person, optional
+    subject : int or Person, optional
         The person or its number; `seed` where absent.
     blinks : sequence of Blink, optional
         Random ones where absent: every 2 to 6 s, some partial, some double.
@@ -92,7 +92,7 @@ def write_blink_video(
     scene = VideoScene()
     _check(seconds, frame_rate_hz, lost_frames, size)
     rng = np.random.default_rng([0xB11F4, seed])
-    someone = who if isinstance(who, Person) else person(seed if who is None else who)
+    drawn = subject if isinstance(subject, Person) else person(seed if subject is None else subject)
     chosen = list(blinks) if blinks is not None else random_blinks(seconds, rng)
     if closure is not None:
         chosen = list(blinks or [])
@@ -100,7 +100,7 @@ def write_blink_video(
     lids = closure(times) if closure is not None else closure_curve(chosen, times)
     lids = np.clip(np.asarray(lids, dtype=np.float64), 0.0, 1.0)
     truth, table = truth_files(path)
-    frames = _frames(someone, times, lids, scene, size=size, rng=rng)
+    frames = _frames(drawn, times, lids, scene, size=size, rng=rng)
     with writing_to(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         with FRAMES.open_csv(table) as write:
@@ -122,8 +122,8 @@ def write_blink_video(
             "lost_frames": lost_frames,
             "size": list(size),
             "seed": seed,
-            "person": someone.number,
-            "age_group": someone.age_group,
+            "person": drawn.number,
+            "age_group": drawn.age_group,
         }
         listed = [asdict(blink) | {"complete": blink.complete} for blink in chosen]
         content = {"schema": "poolctl-blink-truth/1", "video": path.name, "frames": len(times)}
@@ -160,7 +160,7 @@ def _frame_times(
 
 
 def _frames(
-    someone: Person,
+    drawn: Person,
     times: canvas.Float64,
     lids: canvas.Float64,
     scene: VideoScene,
@@ -170,10 +170,10 @@ def _frames(
 ) -> Iterator[tuple[canvas.UInt8, tuple[float, float]]]:
     scale = scene.scale_px or 0.19 * min(size)
     centre = (size[0] / 2, size[1] * 0.45)
-    portrait = portraits.Portrait(someone, centre, scale, Pose(), Expression(0.0, 0.15))
-    head = paint_head(someone, portrait.expression, scale)
+    portrait = portraits.Portrait(drawn, centre, scale, Pose(), Expression(0.0, 0.15))
+    head = paint_head(drawn, portrait.expression, scale)
     room = portraits.background(rng, size, scene.scenery)
-    portraits.draw_body(room, someone, portraits.placement_of(portrait), portrait.pose, scene.light)
+    portraits.draw_body(room, drawn, portraits.placement_of(portrait), portrait.pose, scene.light)
     film = Film(room, scene.camera, rng)
     poses, shifts = _drift(times, scene, rng)
     gazes = _gazes(times, rng)
@@ -199,7 +199,7 @@ def _drawn_ahead(frames: Iterator[_Drawn]) -> Iterator[_Drawn]:
 
 
 class Film:
-    """Takes frames of one room; what never changes is prepared once.
+    """Takes frames of one room; the lasting parts are prepared once.
 
     A frame is drawn and exposed only where the head is: the rest is the room as it was taken
     once, under new noise.
@@ -288,8 +288,8 @@ _CURVE_RATE_HZ = 1000.0
 class ConditioningVideo:
     """The files of a drawn conditioning session.
 
-    `trials` is what a laboratory would have, `frames` the closure and eye aspect ratios of every
-    frame, `truth` the settings and what was drawn into each trial.
+    `trials` is the laboratory's list, `frames` the closure and eye aspect ratios of every
+    frame, `truth` the settings and the drawn events of each trial.
     """
 
     video: Path
@@ -300,7 +300,7 @@ class ConditioningVideo:
 
 
 def trials_file(path: Path) -> Path:
-    """Return the list of trials that `write_conditioning_video` writes beside a video."""
+    """Return the list of trials that `write_conditioning_video` writes next to a video."""
     return path.with_name(f"{path.stem}_trials.csv")
 
 
@@ -309,7 +309,7 @@ def write_conditioning_video(
     trials: int = 20,
     frame_rate_hz: float = 60.0,
     seed: int = 0,
-    who: int | None = None,
+    subject: int | None = None,
     *,
     design: conditioning.ConditioningDesign | None = None,
     variable_frame_rate: bool = False,
@@ -317,12 +317,12 @@ def write_conditioning_video(
     size: tuple[int, int] = (640, 480),
     progress: Progress = no_progress,
 ) -> ConditioningVideo:
-    """Write a video of a session of eyeblink conditioning, with its truth files beside it.
+    """Write a video of a session of eyeblink conditioning, with its truth files next to it.
 
-    What happens in the session depends on `seed` and `design` only, not on the camera.
+    The events of the session depend on `seed` and `design` only, not on the camera.
 
     `trials`: the video is as long as they take (6 to 9 s each, unless `design` says otherwise).
-    `design`: what the session is like; `trials` counts, and noise is that of the picture. The other
+    `design`: the kind of session; `trials` counts, and noise is that of the picture. The other
     parameters are those of `write_blink_video`.
     """
     path = Path(path)
@@ -338,7 +338,7 @@ def write_conditioning_video(
         seconds,
         frame_rate_hz,
         seed,
-        who,
+        subject,
         closure=closure,
         variable_frame_rate=variable_frame_rate,
         lost_frames=lost_frames,

@@ -1,6 +1,6 @@
 """Many sessions in one go: side by side, each whole or absent, and only those that are missing.
 
-A study is a folder with one folder a session. Beside them are ``batch.csv`` (the state of each
+A study is a folder with one folder a session. Next to them are ``batch.csv`` (the state of each
 session), ``sessions.csv`` and the learning curve (see `study`). A worker process analyses a session
 into ``.batch/work``; only the parent moves it to its place when it is complete, by a rename. A
 session that is there already, made from the same files with the same settings, stays as it is.
@@ -39,7 +39,7 @@ class SessionJob:
 
 
 def run_job(job: SessionJob, progress: Progress) -> str:
-    """Analyse a session and leave its record beside the results."""
+    """Analyse a session and write its record next to the results."""
     session, folder = job.session, job.folder
     summary = _analyse(job, progress)
     record = batch_record.SessionRecord(
@@ -83,8 +83,8 @@ def _analyse(job: SessionJob, progress: Progress) -> BlinkSession:
 
 def _conditioning(folder: Path) -> dict[str, Any] | None:
     content = json.loads(find_output(folder, "session.json").read_text(encoding="utf-8"))
-    found = content["conditioning"]
-    return None if found is None else dict(found["summary"])
+    summary = content["conditioning"]
+    return None if summary is None else dict(summary["summary"])
 
 
 def _numbers(summary: BlinkSession) -> dict[str, Any]:
@@ -93,7 +93,7 @@ def _numbers(summary: BlinkSession) -> dict[str, Any]:
 
 
 def _with_digests(job: SessionJob) -> dict[str, Any]:
-    """The sources with their digests, as the provenance has them; what it lacks is read here."""
+    """The sources with their digests, from the provenance where it has them."""
     provenance = find_output(job.folder, "provenance.json")
     known = {
         source["role"]: source["sha256"]
@@ -190,10 +190,10 @@ def _taken(folder: Path) -> str:
     return f"{folder} exists and was not made by a batch; move it away"
 
 
-def worker_count(wanted: int | None, jobs: int, model_bytes: int) -> int:
+def worker_count(requested: int | None, jobs: int, model_bytes: int) -> int:
     """Return how many workers to run: one a core, as many as memory allows, at least one."""
-    if wanted is not None:
-        return max(1, min(wanted, jobs))
+    if requested is not None:
+        return max(1, min(requested, jobs))
     each_bytes = _WORKER_BYTES + _MODEL_COPIES * model_bytes
     return max(1, workers_that_fit(min(processor_count(), jobs), [each_bytes] * jobs))
 
@@ -328,12 +328,16 @@ class _Batch:
 def _other_files(place: Path, made: Path) -> Iterator[Path]:
     """Files in a session's folder that are of no analysis: a review, notes."""
     try:
-        own = {*batch_record.read_record(place).files, RECORD_NAME}
+        expected = {*batch_record.read_record(place).files, RECORD_NAME}
     except StudyFolderError:
-        own = {RECORD_NAME}
+        expected = {RECORD_NAME}
     for path in sorted(place.rglob("*")):
         relative = path.relative_to(place)
         if relative.parts[0] == REVIEWED_FOLDER:
             continue
-        if path.is_file() and relative.as_posix() not in own and not (made / relative).exists():
+        if (
+            path.is_file()
+            and relative.as_posix() not in expected
+            and not (made / relative).exists()
+        ):
             yield relative

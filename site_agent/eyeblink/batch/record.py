@@ -65,7 +65,7 @@ _RECORD = TypeAdapter(SessionRecord)
 
 
 def make_request(session: BatchSession, settings: BlinkAnalysisSettings) -> Request:
-    """Say what an analysis of the session is asked to do; the digests are not known yet."""
+    """Return the request that an analysis of the session answers, still without digests."""
     return Request(
         poolctl=versions()["poolctl"],
         frame_rate_hz=session.frame_rate_hz,

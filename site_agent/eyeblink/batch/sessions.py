@@ -50,9 +50,9 @@ def read_session_table(path: Path | str) -> "SessionList":
     """
     table = read_table(Path(path))
     if "video" not in table.columns and "trace" not in table.columns:
-        found = ", ".join(table.columns)[:200]
+        names = ", ".join(table.columns)[:200]
         raise TableFileError(
-            table.path, f"the columns are {found}; expected video or trace, and session"
+            table.path, f"the columns are {names}; expected video or trace, and session"
         )
     problems: list[tuple[int, str]] = []
     sessions: list[BatchSession] = []
@@ -70,7 +70,7 @@ def read_session_table(path: Path | str) -> "SessionList":
 
 
 def _session(folder: Path, row: TableRow) -> "BatchSession":
-    """Read one line; the ValueError of a wrong one says what is wrong."""
+    """Read one line; raise ValueError, naming its fault, if it is wrong."""
 
     def cell(name: str) -> str:
         return row.cells.get(name, "")
@@ -112,7 +112,7 @@ def _session(folder: Path, row: TableRow) -> "BatchSession":
 
 
 def _model(folder: Path, word: str) -> str:
-    """A file beside the table by its path; anything else (a pool address) as it stands."""
+    """Return the path of a model file next to the table; keep anything else (a pool address)."""
     beside = folder / word
     return str(beside) if word and beside.is_file() else word
 
@@ -182,7 +182,7 @@ class BatchSession:
 
 @dataclass(frozen=True)
 class SessionList:
-    """Sessions in the order of the table, and what was noticed while reading."""
+    """Sessions in the order of the table, with remarks from reading it."""
 
     sessions: tuple[BatchSession, ...]
     remarks: tuple[str, ...] = ()
@@ -249,8 +249,8 @@ def name_problem(name: str) -> str:
 
 def session_number(text: str) -> float:
     """Return the number that a label ends with (``2``, ``ses-02``, ``day3``), NaN without one."""
-    found = re.fullmatch(r"[A-Za-z_\- ]*(\d+(?:\.\d+)?)", text.strip())
-    return float(found[1]) if found else math.nan
+    match = re.fullmatch(r"[A-Za-z_\- ]*(\d+(?:\.\d+)?)", text.strip())
+    return float(match[1]) if match else math.nan
 
 
 def with_models(
@@ -274,16 +274,18 @@ def with_bids_labels(
     labelled = []
     first: dict[SessionLabels, str] = {}
     for session in sessions:
-        given = {name: session.overrides.get(name, "") for name in BIDS_COLUMNS}
+        columns = {name: session.overrides.get(name, "") for name in BIDS_COLUMNS}
         number = f"{session.number:02g}" if float(session.number).is_integer() else ""
-        subject = given["bids_subject"] or session.participant
+        subject = columns["bids_subject"] or session.participant
         if not subject:
             raise InvalidInputError(
                 f"the session {session.name!r} has no participant; names of the BIDS standard "
                 "need one (column participant, or bids_subject)"
             )
         try:
-            labels = SessionLabels(subject, given["bids_session"] or number, given["task"] or task)
+            labels = SessionLabels(
+                subject, columns["bids_session"] or number, columns["task"] or task
+            )
         except InvalidInputError as error:
             raise InvalidInputError(f"the session {session.name!r}: {error}") from error
         if labels in first:
@@ -299,19 +301,19 @@ def with_bids_labels(
 
 
 def _files(folder: Path, leave_out: Path | None) -> list[Path]:
-    found = []
+    files = []
     hidden = leave_out.resolve() if leave_out is not None else None
     for root, folders, names in os.walk(folder):
         here = Path(root)
         if TIMESTAMPS_NAME in names and here != folder:
-            found.append(here)
+            files.append(here)
             folders.clear()
             continue
         folders[:] = sorted(
             name for name in folders if not is_clutter(name) and (here / name).resolve() != hidden
         )
-        found += [here / name for name in sorted(names) if not is_clutter(name)]
-    return found
+        files += [here / name for name in sorted(names) if not is_clutter(name)]
+    return files
 
 
 def _stem(path: Path) -> Path:
@@ -360,8 +362,8 @@ def with_overrides(
     outputs = {name.removeprefix(_OUTPUTS) for name in named if name.startswith(_OUTPUTS)}
     chosen = set(settings.outputs)
     for name in outputs:
-        wanted = named.pop(f"{_OUTPUTS}{name}").strip().lower() in {"true", "yes", "1"}
-        chosen = chosen | {name} if wanted else chosen - {name}
+        enabled = named.pop(f"{_OUTPUTS}{name}").strip().lower() in {"true", "yes", "1"}
+        chosen = chosen | {name} if enabled else chosen - {name}
     if not (settings.labels.subject or named.get("labels.subject")):
         # Labels of files with BIDS names; a table may give the task of other recordings, too.
         named.pop("labels.session", None)
@@ -370,7 +372,7 @@ def with_overrides(
 
 
 def settings_from_plain(
-    defaults: S, given: Mapping[str, Any], leave_out: Collection[str] = ()
+    defaults: S, stored: Mapping[str, Any], leave_out: Collection[str] = ()
 ) -> S:
     """Return settings from the JSON types of `plain_settings`.
 
@@ -378,7 +380,7 @@ def settings_from_plain(
     """
     values = {}
     for name in list_settings(defaults, leave_out):
-        value: Any = given
+        value: Any = stored
         for part in name.split("."):
             value = value.get(part, _MISSING) if isinstance(value, Mapping) else _MISSING
         if value is not _MISSING:
@@ -387,5 +389,5 @@ def settings_from_plain(
 
 
 def plain_settings(settings: BlinkAnalysisSettings | ConditioningSettings | TrialTiming) -> Any:
-    """Return settings as JSON types whose order and form depend on the values alone."""
+    """Return settings as JSON types in an order and form that depend on the values alone."""
     return plain(settings)

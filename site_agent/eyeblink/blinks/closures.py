@@ -60,7 +60,7 @@ class _KnownBins:
     samples: Int64
 
     def part(self, begin: int, end: int) -> "_KnownBins":
-        return _KnownBins(*(getattr(self, each.name)[begin:end] for each in fields(self)))
+        return _KnownBins(*(getattr(self, field.name)[begin:end] for field in fields(self)))
 
 
 def find_closures(

@@ -40,7 +40,7 @@ def start_of_ramp(
 
     `times_s`, `fec`, `raw_fec` (float64, shape (n,)): Known samples in time order; smoothed to find
     the ramp, raw to fit it. `depth_fec`: The closure that the lids keep up from then on.
-    `latest_s`: What comes later is not fitted.
+    `latest_s`: Later samples are not fitted.
     """
     before = times_s <= shut_s
     recent = fec[before & (times_s > shut_s - BASE_S)]
@@ -154,7 +154,7 @@ def measure_extent(
     level_before_ear: float,
     settings: ExtentSettings,
 ) -> Extent:
-    """Measure the blink whose lowest sample is `lowest`.
+    """Measure the blink with its lowest sample at `lowest`.
 
     `level_before_ear`: EAR before the lids began to fall.
     """

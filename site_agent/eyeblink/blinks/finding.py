@@ -1,6 +1,6 @@
 """Blinks and longer closures in a trace of eye aspect ratios.
 
-A dip of the trace is a blink where its likelihood beside the session's own clear blinks says so
+A dip of the trace is a blink where its likelihood, given the session's own clear blinks, says so
 (see `likelihood`); a stretch in which the lids stay down is a closure however slowly they fell
 (see `closures`). Nothing depends on an absolute EAR or on the frame rate, so that people, models
 and cameras can differ.
@@ -43,15 +43,15 @@ one's: a ripple while the eye is closed is shallow."""
 FURTHER_DOWN = 0.2
 """A blink within a closure would take the lids further down by less than this FEC."""
 DOUBTFUL_BLINK, DOUBTFUL_CLOSURE = 0.2, 0.1
-"""From this probability on, what is too improbable to be counted is listed as left out."""
+"""Events too improbable to be counted are listed as left out from this probability on."""
 
 
 class BlinkSettings(Settings, error=InvalidInputError):
-    """Settings that say what counts as a blink."""
+    """Settings that decide between blinks and other dips."""
 
     least_confidence: float = Field(default=0.4, gt=0, le=1)
-    """How probable a blink or a closure must be to be counted, 0..1. A higher value leaves out more
-    doubtful ones; what is left out is listed in session.json."""
+    """How probable a blink or a closure must be to be counted, 0..1. A higher value leaves out
+    more doubtful ones; session.json lists them."""
     longest_blink_ms: float = 400.0
     """Lids that are at least half way down for longer make a closure, not a blink."""
     shortest_blink_ms: float = 50.0
@@ -89,7 +89,7 @@ class Blink:
     """How long the lids are at least half of the way down."""
     cut: Cut = ""
     """``begin``, ``end`` or ``both`` where the eyes were not seen as the lids of a closure fell or
-    rose: it lasted longer than what is known of it."""
+    rose: it lasted longer than measured."""
     eyes: blink_extents.Eyes = "unknown"
     """``both``, ``left`` or ``right``; ``unknown`` where the eyes are not known apart."""
     lag_ms: float = float("nan")
@@ -120,7 +120,7 @@ class LeftOut:
 
 @dataclass(frozen=True)
 class FoundBlinks:
-    """Blinks and closures in time order, what was left out, and how much of it stopped half way."""
+    """Blinks and closures in time order, left-out events, and the number of half-closings."""
 
     blinks: tuple[Blink, ...]
     left_out: tuple[LeftOut, ...]
@@ -141,7 +141,7 @@ def find_blinks(
     settings: BlinkSettings = BlinkSettings(),
     calibration: Calibration | None = None,
 ) -> list[Blink]:
-    """Find the blinks and longer closures of a session, without what is left out."""
+    """Find the blinks and longer closures of a session, without left-out events."""
     return list(judge_blinks(trace, settings, calibration).blinks)
 
 
@@ -199,7 +199,7 @@ def judge_blinks(
     left_out += [_left_out("blink", event) for event in dipped if event.probability < least]
     return FoundBlinks(
         tuple(_with_eyes(trace, blink) for blink in blinks),
-        tuple(sorted(left_out, key=lambda each: each.onset_s)),
+        tuple(sorted(left_out, key=lambda event: event.onset_s)),
         int(half[chosen].sum()),
     )
 
@@ -221,7 +221,7 @@ def _are_separate(even: EvenTrace, dips: Dips, pair: tuple[int, int]) -> bool:
     if last - first < max(1, even.bins(REARM_S)):
         return False
     highest = float(np.nanmax(even.ear[first : last + 1]))
-    depths = [float(dips.level_before_ear[each] - dips.lowest_ear[each]) for each in pair]
+    depths = [float(dips.level_before_ear[dip] - dips.lowest_ear[dip]) for dip in pair]
     needed = max(REARM_SHARE * min(depths), RIPPLE_SHARE * max(depths))
     floor = max(dips.lowest_ear[one], dips.lowest_ear[other])
     return bool(highest - floor >= needed)
@@ -380,10 +380,10 @@ def _unseen(trace: EyeTrace) -> list[str]:
 
 
 def _narrowed(left_out: Sequence[LeftOut]) -> list[str]:
-    closures = [each for each in left_out if each.kind == "closure"]
+    closures = [closure for closure in left_out if closure.kind == "closure"]
     if not closures:
         return []
-    longest = max(closures, key=lambda each: each.offset_s - each.onset_s)
+    longest = max(closures, key=lambda closure: closure.offset_s - closure.onset_s)
     return [
         f"not counted: {len(closures)} times the eyes narrowed for longer than a blink and did not "
         f"clearly shut (the longest for {longest.offset_s - longest.onset_s:.1f} s at "

@@ -1,6 +1,6 @@
 """The probability that a dip is a blink, and that a long narrowing of the eyes is a closure.
 
-Models, persons and cameras differ, so a dip is judged beside the session's own clear blinks: quick
+Models, persons and cameras differ, so a dip is compared with the session's own clear blinks: quick
 dips that stand out of the noise and reopen by half within 0.4 s. Where there are hardly any, a
 usual person stands in for them; so glances down in a recording without a single blink are not taken
 for its blinks.
@@ -20,14 +20,14 @@ USUAL_SHUT_SHARE, USUAL_SHUT_SD = 0.25, 0.1
 USUAL_EVIDENCE, USUAL_EVIDENCE_SD = 0.6, 0.3
 """Evidence of a blink as a share of the open EAR, and the SD of its logarithm."""
 USUAL_WEIGHT = 3.0
-"""The usual person counts as much as so many clear blinks."""
+"""The usual person counts as much as this number of clear blinks."""
 NOISE_FACTOR, SHARE_OF_SPAN = 4.75, 0.35
-"""A dip stands out by 1 when its evidence is so many SD of the noise and this share of the span."""
+"""A dip stands out by 1 at this many SD of the noise and this share of the span."""
 LEAST_SHUT_SD, LEAST_EVIDENCE_SD = 0.1, 0.25
 
 NEAR_CLOSURE, HALF_CLOSURE, BETWEEN = 0.72, (0.25, 0.67), (0.67, 0.8)
 """FEC from which a dip comes near closure, between which one stops half way, and between which
-incomplete blinks lie as often, but no half-closings."""
+incomplete blinks lie equally often, but no half-closings."""
 SHUT_SHARE = 0.42
 """Dips below this share of the open EAR show shut lids. Landmarks that follow the lids put the
 closed eye at 0.05 to 0.26 of the open one, models that keep them half open at 0.6 (seven webcam
@@ -76,17 +76,19 @@ def clear_blinks(
         weights = np.where(half, 0.0, weights)
     log_evidence = np.log(np.maximum(dips.evidence_ear, 1e-9))
     count = float(weights.sum())
-    own = count / (count + USUAL_WEIGHT)
+    own_share = count / (count + USUAL_WEIGHT)
     shut, shut_sd = _median_and_sd(dips.lowest_ear, weights)
     evidence, evidence_sd = _median_and_sd(log_evidence, weights)
     usual_evidence = np.log(USUAL_EVIDENCE * open_ear)
     return ClearBlinks(
         count,
         open_ear,
-        own * shut + (1.0 - own) * USUAL_SHUT_SHARE * open_ear,
-        float(np.sqrt(own * shut_sd**2 + (1.0 - own) * (USUAL_SHUT_SD * open_ear) ** 2)),
-        float(own * evidence + (1.0 - own) * usual_evidence),
-        float(np.sqrt(own * evidence_sd**2 + (1.0 - own) * USUAL_EVIDENCE_SD**2)),
+        own_share * shut + (1.0 - own_share) * USUAL_SHUT_SHARE * open_ear,
+        float(
+            np.sqrt(own_share * shut_sd**2 + (1.0 - own_share) * (USUAL_SHUT_SD * open_ear) ** 2)
+        ),
+        float(own_share * evidence + (1.0 - own_share) * usual_evidence),
+        float(np.sqrt(own_share * evidence_sd**2 + (1.0 - own_share) * USUAL_EVIDENCE_SD**2)),
     )
 
 
@@ -109,9 +111,9 @@ def blink_features(dips: "Dips", clear: ClearBlinks) -> Float64:
 def blink_probabilities(dips: "Dips", clear: ClearBlinks) -> Float64:
     """Return the probability that each dip is a blink, shape (m,); 0 without evidence.
 
-    A logistic regression; ``tests/benchmarks/blinks_on_traces.py --fit`` prints its coefficients
-    anew from the annotated recordings and drawn sessions, and says how well it does on recordings
-    that had no say.
+    A logistic regression; ``tests/benchmarks/blinks_on_traces.py --fit`` refits its coefficients
+    to the annotated recordings and drawn sessions, and reports its accuracy on left-out
+    recordings.
     """
     constant, *slopes = BLINK_COEFFICIENTS
     probability = _logistic(constant + blink_features(dips, clear) @ np.array(slopes))
@@ -121,10 +123,10 @@ def blink_probabilities(dips: "Dips", clear: ClearBlinks) -> Float64:
 def half_closings(dips: "Dips", calibration: Calibration) -> NDArray[np.bool_]:
     """Return which dips stop half way, shape (m,), where they are no incomplete blinks.
 
-    People who squint and roll their eyes make the same dip again and again, so that it looks like
+    Squinting and rolling the eyes make the same dip again and again, so that it looks like
     their usual blink. They do so more often than they blink, or there is a gap between these dips
-    and their blinks; incomplete blinks are of every depth. Two dips show the shut level of a person
-    who hardly blinks. Where none is deep, nothing distinguishes half-closings from the blinks of a
+    and their blinks; incomplete blinks are of every depth. Two dips show the shut level where
+    blinks are rare. Where none is deep, nothing distinguishes half-closings from the blinks of a
     model that keeps the lids half open: they count (and `session.range_doubts` says so).
     """
     clear = _standing_out(dips, 0.2 * calibration.span) > 1.0
@@ -183,7 +185,7 @@ CLOSING_S = (0.27, 0.065)
 SURROUND_S = (2.0, 0.3)
 SURROUND_PERCENTILE = 8.0
 """The dip should go below the lower values of this time before and after it; the percentile leaves
-room for the other blinks of somebody who blinks often."""
+room for the other blinks of frequent blinkers."""
 REOPENING_S = 0.15
 """The lids should begin to part within this time."""
 REOPENED_S = 0.4
@@ -204,7 +206,7 @@ frame. Slower recordings are exempt, for there a blink may be one sample long.""
 
 @dataclass(frozen=True, eq=False)
 class Dips:
-    """Lowest points of a trace, in time order, and what speaks for a blink at each."""
+    """Lowest points of a trace, in time order, with the evidence for a blink at each."""
 
     bins: Int64
     """Of shape (m,)."""

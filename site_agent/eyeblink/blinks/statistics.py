@@ -107,8 +107,8 @@ def perclos_pct(trace: EyeTrace, fec: Float64) -> float:
 def seen_time_s(trace: EyeTrace) -> Float64:
     """Return for each frame the time it stands for, 0 where the eyes are not seen.
 
-    A frame stands for the time to the next one, at most for twice the usual time: what was lost
-    between two frames was not seen.
+    A frame stands for the time to the next one, at most for twice the usual time: nothing was seen
+    of lost frames.
     """
     times_s = trace.timestamps_s
     if len(times_s) < 2:

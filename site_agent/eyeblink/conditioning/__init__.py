@@ -18,7 +18,7 @@ class CrRule(StrEnum):
     UR_SHARE = "ur-share"
     """A share of the session's median UR amplitude."""
     BASELINE_SD = "baseline-sd"
-    """Mean FEC of the CR window above the baseline's mean by so many of its SDs."""
+    """Mean FEC of the CR window above the baseline's mean by this multiple of its SD."""
 
 
 class Rejection(StrEnum):
@@ -50,7 +50,7 @@ class ConditioningSettings(Settings, error=ConditioningError):
     """A trial is rejected where FEC in the last 100 ms before the CS exceeds the session's resting
     level (median of its baselines) by more than this."""
     cr_window_ms: Window = (-40.0, -2.0)
-    """Window relative to the US whose mean FEC, less the baseline, is the CR amplitude."""
+    """Window relative to the US. The CR amplitude is its mean FEC, less the baseline."""
     cr_rule: CrRule = CrRule.FEC
     """Which amplitude is a CR."""
     cr_threshold: float = Field(default=0.10, gt=0)

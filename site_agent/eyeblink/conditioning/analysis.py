@@ -194,11 +194,11 @@ def _session_ur(
     trials: Sequence[TrialMeasures], rejections: Sequence[tuple[Rejection, ...]]
 ) -> float:
     """Median UR amplitude of the valid `us_only` trials, or of the paired ones without these."""
-    for wanted in (TrialType.US_ONLY, TrialType.PAIRED):
+    for trial_type in (TrialType.US_ONLY, TrialType.PAIRED):
         amplitudes = [
             trial.ur_amplitude
             for trial, reasons in zip(trials, rejections, strict=True)
-            if not reasons and trial.trial_type is wanted
+            if not reasons and trial.trial_type is trial_type
         ]
         if any(math.isfinite(amplitude) for amplitude in amplitudes):
             return _median(amplitudes)

@@ -1,7 +1,7 @@
 """The onset of a conditioned response.
 
-There are two answers. The *criterion* is the field's: the first of two samples in a row whose
-velocity exceeds a threshold. It depends on frame rate, smoothing and noise: smoothing moves it
+There are two answers. The *criterion* is the field's: the first of two samples in a row with a
+velocity above a threshold. It depends on frame rate, smoothing and noise: smoothing moves it
 earlier, a threshold later. The *estimate* looks for the start of the whole rise: every start, end
 and form of a rise is fitted to the samples, and the starts are averaged, weighted by how well they
 explain the samples. Its spread shows how well the samples determine the onset. A smooth rise
@@ -26,7 +26,7 @@ from site_agent.eyeblink.records import Float64, Int64
 _FLAT_FEC = (0.02, 0.08)
 """Bounds of the closure above the baseline that still counts as none."""
 _BEFORE_MS, _LEAD_MS = 150.0, 80.0
-"""The start is sought so long before the closure shows, with so much flat trace before that."""
+"""The start is sought this long before the closure shows, with this much flat trace before it."""
 _BIN_MS = 4.0
 _STARTS, _ENDS = 100, 24
 _SMALLEST_NOISE_FEC = 0.004
@@ -64,7 +64,7 @@ def shared_form_weights(onsets: Sequence[Onset]) -> Float64:
     """Return how likely each form of a rise is in a session, shape (forms,), sum 1.
 
     Most responses of a session are taken to have one form, a share of `_OTHER_FORMS` any other:
-    so many agreeing trials decide, a single odd one (a blink taken for a response) does not,
+    agreement of several trials decides, a single odd one (a blink taken for a response) does not,
     and no form ever becomes impossible.
     """
     if not onsets:
@@ -407,8 +407,8 @@ def _neighbours(signal: TrialSignal, width_ms: float) -> tuple[Float64, NDArray[
     time_ms, n = signal.time_ms, len(signal.time_ms)
     first = np.searchsorted(time_ms, time_ms - width_ms / 2.0)
     last = np.searchsorted(time_ms, time_ms + width_ms / 2.0, side="right")
-    own = np.arange(n)
-    first, last = np.minimum(first, own - 1), np.maximum(last, own + 2)
+    indices = np.arange(n)
+    first, last = np.minimum(first, indices - 1), np.maximum(last, indices + 2)
     index: Int64 = first[:, None] + np.arange(int((last - first).max()) if n else 0)
     inside = (index >= 0) & (index < n) & (index < last[:, None])
     index = np.clip(index, 0, max(n - 1, 0))

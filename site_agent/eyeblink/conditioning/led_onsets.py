@@ -102,7 +102,7 @@ def trials_by_lights(meter: LightMeter, listed: TrialList | None, timing: TrialT
     if listed is not None:
         placed = place_on_video_clock(listed.trials, cs_onsets_s)
         moved = correct_latency(placed.trials, latency_ms=timing.latency_ms)
-        found = replace(listed, trials=moved, remarks=(*listed.remarks, *placed.remarks))
+        trial_list = replace(listed, trials=moved, remarks=(*listed.remarks, *placed.remarks))
     else:
         us_onsets_s = onsets["US"].onsets_s if "US" in onsets else np.empty(0)
         seen = trials_from_onsets(
@@ -111,8 +111,8 @@ def trials_by_lights(meter: LightMeter, listed: TrialList | None, timing: TrialT
         moved = correct_latency(
             seen.trials, latency_ms=timing.latency_ms, us_latency_ms=timing.us_latency_ms
         )
-        found = replace(seen, trials=moved)
-    return replace(found, remarks=(*found.remarks, *remarks))
+        trial_list = replace(seen, trials=moved)
+    return replace(trial_list, remarks=(*trial_list.remarks, *remarks))
 
 
 # The light is on from the moment its brightness rises above the first share of the way from dark
@@ -285,12 +285,12 @@ def place_on_video_clock(trials: Sequence[Trial], cs_onsets_s: ArrayLike) -> Tri
             f"only {count} of {len(listed)} trials with a CS fit to the {len(seen)} onsets in the "
             "video; check that the list belongs to this video and that the light is the CS"
         )
-    own = {
+    onsets = {
         trial.trial: float(seen[index])
         for trial, index, is_matched in zip(with_cs, nearest, matched, strict=True)
         if is_matched
     }
-    moved = tuple(_moved(trial, rate, shift, own.get(trial.trial)) for trial in trials)
+    moved = tuple(_moved(trial, rate, shift, onsets.get(trial.trial)) for trial in trials)
     remarks = [
         f"{count} of {len(listed)} trials with a CS were found in the video; its clock shows "
         f"{shift:.3f} s at the list's zero and runs {(rate - 1) * 1e6:+.0f} millionths faster"

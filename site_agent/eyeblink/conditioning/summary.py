@@ -16,7 +16,7 @@ from site_agent.tables import Column
 
 @dataclass(frozen=True)
 class TrialResult:
-    """Measures of a trial and what was decided.
+    """Measures of a trial and the decisions on it.
 
     `cr` is None for a rejected or `us_only` trial: nothing is known, which is not "no response".
     """

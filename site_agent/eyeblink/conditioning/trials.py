@@ -1,4 +1,4 @@
-"""Trials of a conditioning session: what was presented when, on the clock of the video."""
+"""Trials of a conditioning session: types and onsets of their stimuli on the clock of the video."""
 
 import math
 import re
@@ -24,7 +24,7 @@ _SAME_PULSE_S = 0.050
 
 @dataclass(frozen=True)
 class TrialList:
-    """The trials of a session by onset, and what was noticed while reading them."""
+    """The trials of a session by onset, with remarks from reading them."""
 
     trials: tuple[Trial, ...]
     remarks: tuple[str, ...] = ()
@@ -85,11 +85,11 @@ def session_cs_us_interval_ms(trials: Iterable[Trial], default_ms: float) -> tup
     would have come; else `default_ms` and False.
     """
     known = list(trials)
-    for wanted in (TrialType.PAIRED, TrialType.CS_ONLY):
+    for trial_type in (TrialType.PAIRED, TrialType.CS_ONLY):
         intervals = [
             (trial.us_onset_s - trial.cs_onset_s) * 1000.0
             for trial in known
-            if trial.trial_type is wanted and math.isfinite(trial.us_onset_s - trial.cs_onset_s)
+            if trial.trial_type is trial_type and math.isfinite(trial.us_onset_s - trial.cs_onset_s)
         ]
         if intervals:
             return float(np.median(intervals)), True
@@ -141,22 +141,22 @@ def trials_from_onsets(
     window_s = pairing_window_ms / 1000.0
     used = np.zeros(len(us), dtype=bool)
     train = 0
-    found: list[Trial] = []
+    trials: list[Trial] = []
     for index, onset_s in enumerate(cs):
         next_s = cs[index + 1] if index + 1 < len(cs) else math.inf
         # The window is closed, with a microsecond for times that were rounded when written.
         inside = (us > onset_s) & (us <= onset_s + window_s + 1e-6) & (us < next_s)
         if inside.any():
-            found.append(Trial("", TrialType.PAIRED, float(onset_s), float(us[np.argmax(inside)])))
+            trials.append(Trial("", TrialType.PAIRED, float(onset_s), float(us[np.argmax(inside)])))
             train += int(inside.sum()) - 1
             used |= inside
         else:
-            found.append(Trial("", TrialType.CS_ONLY, float(onset_s)))
-    found += [Trial("", TrialType.US_ONLY, us_onset_s=float(time)) for time in us[~used]]
+            trials.append(Trial("", TrialType.CS_ONLY, float(onset_s)))
+    trials += [Trial("", TrialType.US_ONLY, us_onset_s=float(time)) for time in us[~used]]
     if train:
         remarks.append(f"{train} US onsets followed another US of the same trial and were left out")
-    found.sort(key=lambda trial: trial.reference_s)
-    numbered = [replace(trial, trial=str(number)) for number, trial in enumerate(found, start=1)]
+    trials.sort(key=lambda trial: trial.reference_s)
+    numbered = [replace(trial, trial=str(number)) for number, trial in enumerate(trials, start=1)]
     ordered, more = _in_order(numbered)
     return TrialList(ordered, (*remarks, *more))
 
@@ -280,9 +280,9 @@ def trials_of_pulses(
         else _row_onsets(table, times_s, channel_column, name)
         for name in (settings.cs_channel, settings.us_channel)
     ]
-    if not any(len(each) for each in onsets):
-        found = table.columns if channel_column is None else table.cells(channel_column)
-        listed = ", ".join(list(dict.fromkeys(found))[:12]) or "none"
+    if not any(len(times) for times in onsets):
+        channels = table.columns if channel_column is None else table.cells(channel_column)
+        listed = ", ".join(list(dict.fromkeys(channels))[:12]) or "none"
         raise TableFileError(
             table.path,
             f"no pulse on the channels {settings.cs_channel!r} (CS) and "
@@ -331,15 +331,15 @@ def _row_onsets(
 
 
 def _states(table: text_tables.TextTable, column: str, rows: Sequence[int]) -> list[bool]:
-    words, lines = [cell.lower() for cell in table.cells(column)], table.lines
+    states, lines = [cell.lower() for cell in table.cells(column)], table.lines
     problems = [
-        (lines[index], f"{column} is {words[index]!r}, expected 1 or 0, high or low")
+        (lines[index], f"{column} is {states[index]!r}, expected 1 or 0, high or low")
         for index in rows
-        if words[index] not in _HIGH | _LOW
+        if states[index] not in _HIGH | _LOW
     ]
     if problems:
         raise TableFileError(table.path, problems)
-    return [words[index] in _HIGH for index in rows]
+    return [states[index] in _HIGH for index in rows]
 
 
 def _level_onsets(table: text_tables.TextTable, times_s: Float64, channel: str) -> list[float]:
@@ -364,7 +364,7 @@ class TrialTiming(Settings, error=ConditioningError):
     us_latency_ms: float | None = None
     """The same for the US alone, where it differs."""
     clock_offset_s: float = 0.0
-    """Added to every time: what the video's clock shows when the log's shows zero."""
+    """Added to every time: the video's time at the log's zero."""
     detect_led: tuple[int, ...] = ()
     """X,Y,WIDTH,HEIGHT in pixels of a light in the picture that goes on with the CS: its onsets
     give the times of the trials, or correct the clock of a list of trials."""

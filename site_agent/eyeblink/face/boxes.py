@@ -36,9 +36,8 @@ class FaceSettings(Settings, error=InvalidInputError):
     threshold: float = 0.0
     """Added to the score that a face needs."""
     starts: int = Field(default=7, ge=1, le=9)
-    """Landmarks are placed from this many slightly different boxes (1 to 9), and the median is
-    taken: where a face box begins changes what a landmark model finds, as noise of the eye aspect
-    ratio."""
+    """Landmarks are placed from this many slightly different boxes (1 to 9), and the median
+    counts: the place of a face box changes landmarks, which adds noise to the eye aspect ratio."""
 
     def __post_init__(self) -> None:
         numbered = self.face.isdecimal() and int(self.face) >= 1
@@ -187,17 +186,17 @@ class LandmarkPlacer:
     def place(self, image: UInt8, box: FaceBox) -> Placed:
         """Place the landmarks from several boxes around this one and take their median."""
         corners = np.array([box.left, box.top, box.right, box.bottom])
-        found = self._predictor.predict(image, corners + self._moves * box.width)
-        if len(found) == 1:
-            return Placed(found[0], 0.0)
-        landmarks: Float64 = np.median(found, axis=0)
-        apart = np.median(np.hypot(*np.moveaxis(found - landmarks, -1, 0)), axis=0)
+        points = self._predictor.predict(image, corners + self._moves * box.width)
+        if len(points) == 1:
+            return Placed(points[0], 0.0)
+        landmarks: Float64 = np.median(points, axis=0)
+        apart = np.median(np.hypot(*np.moveaxis(points - landmarks, -1, 0)), axis=0)
         return Placed(landmarks, float(apart.mean()) / centre_and_spread(landmarks)[1])
 
     def start_over(self, landmarks: Float64, box: FaceBox) -> FaceBox:
         """Return the box in which the model's initial shape lies over these landmarks.
 
-        It is framed as the model's training data were, whatever the framing of the detector.
+        It is framed as the model's training data were, with any framing of the detector.
         """
         aspect = box.height / box.width
         shape = self._predictor.initial_shape.astype(np.float64) * [1.0, aspect]

@@ -1,6 +1,6 @@
 """One face in each frame: found by the detector now and then, followed by its landmarks between.
 
-Detecting costs ten to a hundred times what placing landmarks costs. A face that was found is
+Detecting costs ten to a hundred times as much as placing landmarks. A face that was found is
 therefore followed: its next box comes from its last landmarks, the detector checks it at intervals
 in a small region, and at once when the landmarks jump.
 """
@@ -28,7 +28,7 @@ class FaceSearch:
         self._searched_whole_s = -np.inf
 
     def near(self, image: UInt8, box: FaceBox) -> Detection | None:
-        """Search a region twice as wide as the face, and return what is most alike."""
+        """Search a region twice as wide as the face, and return the face most alike."""
         height, width = image.shape[:2]
         margin_x, margin_y = 0.6 * box.width, 0.6 * box.height
         left, top = max(0, int(box.left - margin_x)), max(0, int(box.top - margin_y))
@@ -40,27 +40,27 @@ class FaceSearch:
         factor = 1.35 * self._detector.smallest_face_px / box.width
         factor = min(factor, 2.0) if factor > 1 else factor
         region = resized(np.ascontiguousarray(image[top:bottom, left:right]), factor)
-        found = self._detector.detect(region, 0, CHECK_THRESHOLD)
+        faces = self._detector.detect(region, 0, CHECK_THRESHOLD)
         scale = region.shape[1] / (right - left)
-        inside = [boxes.scaled_detection(each, 1.0 / scale, left, top) for each in found]
-        alike = [each for each in inside if 0.5 < each.width / box.width < 2.0]
-        return max(alike, key=lambda each: boxes.overlap(boxes.box_of(each), box), default=None)
+        inside = [boxes.scaled_detection(face, 1.0 / scale, left, top) for face in faces]
+        alike = [face for face in inside if 0.5 < face.width / box.width < 2.0]
+        return max(alike, key=lambda face: boxes.overlap(boxes.box_of(face), box), default=None)
 
     def reduced(self, image: UInt8) -> list[Detection]:
         """Search the whole picture scaled down."""
         side_px = self._settings.search_side_px
         factor = min(1.0, side_px / max(image.shape[:2])) if side_px else 1.0
         small = resized(image, factor) if factor < 1.0 else image
-        found = self._detector.detect(small, None, self._settings.threshold)
+        faces = self._detector.detect(small, None, self._settings.threshold)
         scale = image.shape[1] / small.shape[1]
-        return [boxes.scaled_detection(each, scale, 0, 0) for each in found]
+        return [boxes.scaled_detection(face, scale, 0, 0) for face in faces]
 
     def whole(self, image: UInt8, timestamp_s: float) -> list[Detection]:
         """Search scaled down, and where nothing is found as it is, but that not every time."""
-        found = self.reduced(image)
+        faces = self.reduced(image)
         side_px = self._settings.search_side_px
-        if found or not side_px or max(image.shape[:2]) <= side_px:
-            return found
+        if faces or not side_px or max(image.shape[:2]) <= side_px:
+            return faces
         waited_ms = (timestamp_s - self._searched_whole_s) * 1000.0
         if waited_ms < self._settings.detect_interval_ms:
             return []
@@ -69,30 +69,30 @@ class FaceSearch:
 
 
 def choose_face(
-    found: list[Detection], rule: str, picture_size: tuple[int, int]
+    faces: list[Detection], rule: str, picture_size: tuple[int, int]
 ) -> Detection | None:
     """Return the face that a rule (see `FaceSettings.face`) means.
 
     `picture_size` ((width, height)).
     """
-    if not found:
+    if not faces:
         return None
     if rule == "largest":
-        return max(found, key=lambda each: each.area)
+        return max(faces, key=lambda face: face.area)
     if rule == "central":
         width, height = picture_size
         middle = FaceBox(0.0, 0.0, width - 1.0, height - 1.0)
-        return min(found, key=lambda each: boxes.distance_in_widths(middle, boxes.box_of(each)))
+        return min(faces, key=lambda face: boxes.distance_in_widths(middle, boxes.box_of(face)))
     number = int(rule)
-    ordered = sorted(found, key=lambda each: each.left + each.right)
+    ordered = sorted(faces, key=lambda face: face.left + face.right)
     return ordered[number - 1] if number <= len(ordered) else None
 
 
-def nearest_face(found: list[Detection], box: FaceBox, widths: float) -> Detection | None:
-    """Return the face nearest to where one was, if within so many widths and of alike size."""
-    alike = [each for each in found if 0.5 < each.width / box.width < 2.0]
+def nearest_face(faces: list[Detection], box: FaceBox, widths: float) -> Detection | None:
+    """Return the face nearest to `box` if it is within `widths` face widths and of similar size."""
+    alike = [face for face in faces if 0.5 < face.width / box.width < 2.0]
     nearest = min(
-        alike, key=lambda each: boxes.distance_in_widths(box, boxes.box_of(each)), default=None
+        alike, key=lambda face: boxes.distance_in_widths(box, boxes.box_of(face)), default=None
     )
     if nearest is None or boxes.distance_in_widths(box, boxes.box_of(nearest)) > widths:
         return None
@@ -104,8 +104,8 @@ ANOTHER_PLACE_WIDTHS = 1.5
 SURVEY_INTERVAL_S = 5.0
 """The whole picture is searched this often to count the faces in it."""
 JUMP_SHARE = 0.2
-"""Landmarks that move by more than this share of the face's width within 40 ms, or whose spread
-changes by more than this share, make the detector look at once."""
+"""Landmarks that move by more than this share of the face's width within 40 ms, or change their
+spread by more than this share, make the detector look at once."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -266,9 +266,9 @@ class FaceFollower:
         return bool(not np.isfinite(moved) or moved > allowed or grown > allowed)
 
     def _search_anew(self, image: UInt8, timestamp_s: float) -> Detection | None:
-        found = self._search.whole(image, timestamp_s)
+        face = self._search.whole(image, timestamp_s)
         self._surveyed_s = timestamp_s
-        self.counts.add(len(found))
+        self.counts.add(len(face))
         if self._settings.face_track and self._lost is not None:
-            return nearest_face(found, self._lost, 0.5 + timestamp_s - self._lost_s)
-        return choose_face(found, self._settings.face, (image.shape[1], image.shape[0]))
+            return nearest_face(face, self._lost, 0.5 + timestamp_s - self._lost_s)
+        return choose_face(face, self._settings.face, (image.shape[1], image.shape[0]))

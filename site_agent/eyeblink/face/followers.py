@@ -19,10 +19,11 @@ from site_agent.faces.models import Detection, FaceDetector
 
 
 class RegionFollower:
-    """Places the landmarks of a face whose box is given once for the whole recording.
+    """Places the landmarks of a face in one region for the whole recording.
 
-    Small movements are followed; what leaves the region by more than a quarter of it, or changes
-    its size by a third, is taken for an error, and the landmarks start from the region again.
+    Small movements are followed; a face that leaves the region by more than a quarter of it, or
+    changes its size by a third, is taken for an error, and the landmarks start from the region
+    again.
     """
 
     def __init__(self, predictor: boxes.Predictor, settings: boxes.FaceSettings) -> None:
@@ -54,8 +55,8 @@ class RegionFollower:
 
     def _from_region(self, image: UInt8, last: finding.FoundFace | None) -> finding.FoundFace:
         """Start from the region, or a little towards it where a face is followed."""
-        found = self._placer.place_in(image, self._region)
-        start = self._placer.start_over(found, self._region)
+        landmarks = self._placer.place_in(image, self._region)
+        start = self._placer.start_over(landmarks, self._region)
         if last is not None:
             expected = self._placer.start_over(last.landmarks, last.box)
             start = boxes.blended(expected, start, boxes.BLEND)
@@ -150,7 +151,7 @@ class FaceCrowd:
                 seen.append(person)
 
     def _meet(self, detection: Detection, image: UInt8, timestamp_s: float) -> None:
-        """Give a detection to whom it belongs, or to somebody new."""
+        """Assign a detection to its person, or to a new one."""
         box = boxes.box_of(detection)
         present = [person.current.box for person in self.faces if person.current]
         if any(boxes.overlap(box, other) > SAME_FACE_OVERLAP for other in present):

@@ -32,14 +32,14 @@ def check_eyes(predictor: Predictor, name: str) -> None:
     """Refuse landmark models that have no eyes where they are looked for.
 
     Those of the 68-point scheme do, unless their mean shape shows that they were trained in
-    another order, and those of the eyes alone: 12 points whose mean shape is that of two eyes.
+    another order, and those of the eyes alone: 12 points with the mean shape of two eyes.
     """
     count = predictor.part_count
     if problem := order_problem(predictor.initial_shape):
         raise InvalidInputError(
             f"{name}: the 68 landmarks of its mean face {problem}, so its landmarks 37 to 48 are "
-            "not the eyes; expected the order of the iBUG scheme. 'poolctl dataset check' shows "
-            "what is wrong with the data it was trained on; a new training is needed"
+            "not the eyes; expected the order of the iBUG scheme. Check its training data with "
+            "'poolctl dataset check', and train it again"
         )
     if count == IBUG_PARTS or (
         count == EYE_POINTS and group_of_shape(predictor.initial_shape) == "eyes"

@@ -1,7 +1,7 @@
 """Traces of eye aspect ratios from frames: one face or all of them, even times, smoothing.
 
-An even time axis has 30 to 60 samples a second, whatever the camera did. Smoothing is on request;
-the raw values are always kept beside it.
+An even time axis has 30 to 60 samples a second at every frame rate. Smoothing is on request;
+the raw values are always kept, too.
 """
 
 import math
@@ -171,7 +171,7 @@ def sample_crowd(
             for person, builder in zip(persons, builders, strict=True):
                 builder.add(eye_sample(frame, person.current))
             times_s.append(frame.timestamp_s)
-    traces = [without_unjudged(each.build(), each.eyes_places()) for each in builders]
+    traces = [without_unjudged(builder.build(), builder.eyes_places()) for builder in builders]
     kept = [trace for trace in traces if _seen_s(trace) >= SHORTEST_VISIT_S]
     return sorted(kept, key=_usual_place), len(traces) - len(kept)
 

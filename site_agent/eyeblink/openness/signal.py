@@ -32,7 +32,7 @@ LEAST_CONFIDENCE = 0.35
 
 
 def without_unjudged(trace: EyeTrace, places: Float64) -> EyeTrace:
-    """Take out the frames whose eyes cannot be judged; `gaps` says why.
+    """Remove the frames in which the eyes cannot be judged; `gaps` says why.
 
     `places` (float64, shape (n, 3)): Middle between the eyes (x, y) and distance of the eyes in px,
     NaN where not known.
@@ -75,7 +75,7 @@ def is_moving(timestamps_s: Float64, places: Float64) -> Bools:
 
 
 def is_unsure(timestamps_s: Float64, confidence: Float64, seen: Bools) -> Bools:
-    """Return where the landmarks are not to be trusted for longer than a blink lasts."""
+    """Return the samples with landmarks that cannot be trusted for longer than a blink lasts."""
     # Help pages and settings are read where the extra [vision] is absent.
     from scipy.ndimage import median_filter
 
@@ -91,7 +91,7 @@ def is_unsure(timestamps_s: Float64, confidence: Float64, seen: Bools) -> Bools:
 OPEN_PERCENTILE = 98.0
 """Percentile of EAR that bounds the open range from above."""
 SMALLEST_SPAN = 0.05
-"""A session whose open and closed level differ by less is flagged as not calibrated."""
+"""A session is flagged as not calibrated if its open and closed level differ by less."""
 PUFF_REFLEX_S = 0.3
 """An air puff has closed the eye within this time."""
 
@@ -115,7 +115,7 @@ class CalibrationSettings(Settings, error=InvalidInputError):
 
     closed_from: Literal["percentile", "air-puffs", "model"] = "percentile"
     """percentile: the percentile of EAR that closed_percentile says. model: where the landmark
-    model shows closed eyes, by its evaluation ('poolctl evaluate --save'); for persons who hardly
+    model shows closed eyes, by its evaluation ('poolctl evaluate --save'); for persons that hardly
     blink, but squint, laugh or roll their eyes, and wear no glasses. air-puffs: the median of the
     lowest EAR in the 0.3 s after each air puff (US) of the trials, which closes the eye by reflex;
     for sessions without full blinks. Trials of the CS alone do not count, even where they say when
@@ -148,8 +148,8 @@ def calibrate(
 ) -> Calibration:
     """Find the open and the closed level of one session's EAR, shape (n,), NaN where unknown.
 
-    The open level is the median of the samples above the middle between the extremes: what the
-    eye is most of the time, free of the noise that an upper percentile would add to it.
+    The open level is the median of the samples above the middle between the extremes: the state of
+    the eye most of the time, free of the noise that an upper percentile would add to it.
 
     `closed_ear`: the closed level where it is known otherwise (see `closed_ear_at_puffs`).
     """

@@ -59,11 +59,11 @@ def _plain_trace(path: Path, frame_rate_hz: float | None, decimal: text_tables.D
         lines_read = path.read_text(encoding="utf-8-sig").rstrip().splitlines()
     except UnicodeDecodeError as error:
         raise TableFileError(path, text_tables.NOT_UTF8) from error
-    words = [_word(line) for line in lines_read]
-    if not words:
+    cells = [_word(line) for line in lines_read]
+    if not cells:
         raise TableFileError(path, "is empty; expected eye aspect ratios")
-    lines = list(range(1, len(words) + 1))
-    ear = _ear(path, lines, words, decimal)
+    lines = list(range(1, len(cells) + 1))
+    ear = _ear(path, lines, cells, decimal)
     frames = np.arange(len(ear))
     times_s = frames / _rate(path, frame_rate_hz)
     return _trace(frames, times_s, (ear, ear * np.nan, ear * np.nan), np.ones(len(ear), bool))
@@ -100,7 +100,7 @@ def _table_trace(table: text_tables.TextTable, frame_rate_hz: float | None) -> E
 def _trace(
     frames: np.ndarray, times_s: Float64, eyes: tuple[Float64, Float64, Float64], valid: np.ndarray
 ) -> EyeTrace:
-    ear, left, right = (np.where(valid, each, np.nan) for each in eyes)
+    ear, left, right = (np.where(valid, values, np.nan) for values in eyes)
     gaps = np.where(valid, np.where(np.isfinite(ear), Gap.NONE, Gap.NO_FACE), Gap.MARKED_INVALID)
     return EyeTrace(
         frames=frames,
@@ -123,17 +123,17 @@ def _ear_column(table: text_tables.TextTable, column: str) -> Float64:
 
 
 def _ear(
-    path: Path, lines: Sequence[int], words: Sequence[str], decimal: text_tables.Decimal
+    path: Path, lines: Sequence[int], cells: Sequence[str], decimal: text_tables.Decimal
 ) -> Float64:
     """Return eye aspect ratios, NaN for ``x`` and empty cells."""
     numbers = text_tables.read_numbers(
-        path, "ear", lines, ["" if w == "x" else w for w in words], decimal
+        path, "ear", lines, ["" if w == "x" else w for w in cells], decimal
     )
     odd = np.flatnonzero((numbers < -0.01) | (numbers > _LARGEST_EAR)).tolist()
     if odd:
         raise TableFileError(
             path,
-            [(lines[index], f"found {words[index]}, expected a ratio of 0 to 10") for index in odd],
+            [(lines[index], f"found {cells[index]}, expected a ratio of 0 to 10") for index in odd],
         )
     return numbers
 
@@ -158,8 +158,8 @@ def _valid(table: text_tables.TextTable) -> np.ndarray:
     column = table.first_of(_VALID)
     if column is None:
         return np.ones(len(table.rows), dtype=bool)
-    words = [cell.lower() for cell in table.cells(column)]
-    odd = [row.line for row, word in zip(table.rows, words, strict=True) if word not in _TRUTH]
+    flags = [cell.lower() for cell in table.cells(column)]
+    odd = [row.line for row, word in zip(table.rows, flags, strict=True) if word not in _TRUTH]
     if odd:
         raise TableFileError(table.path, [(line, f"{column} is not true or false") for line in odd])
-    return np.array([_TRUTH[word] for word in words])
+    return np.array([_TRUTH[word] for word in flags])

@@ -7,7 +7,7 @@ The output folder is then a derivative dataset::
         sub-01_ses-01_task-ebc_events.tsv .json     blinks and trials
         sub-01_ses-01_task-ebc_desc-blink_*         everything else
 
-What BIDS has a name for are events: blinks and trials stand in one table with onset, duration and
+BIDS has names for events: blinks and trials stand in one table with onset, duration and
 type, and a sidecar with meaning and unit of every column. It has none for eyelid traces (its
 physiological recordings must have one sampling frequency, which video need not have), CSV tables
 with their data package, reports, NWB and provenance: these files have the same entities with
@@ -53,7 +53,7 @@ _OWN_COLUMNS = {
 
 
 def write_bids_files(session: AnalysedSession, content: Path, dataset: Path) -> None:
-    """Add to `content` what BIDS asks for; `dataset` is where it will be moved to.
+    """Add the files that BIDS requires to `content`, which will be moved to `dataset`.
 
     Descriptions that the dataset has already are left as they are.
     """

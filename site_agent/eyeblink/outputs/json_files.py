@@ -1,4 +1,4 @@
-"""The JSON files beside the tables of a session.
+"""The JSON files next to the tables of a session.
 
 ``session.json`` has the results in a few numbers, ``datapackage.json`` the meaning of every column
 by the Data Package standard (version 1, as validators read it; units are in the extra property
@@ -49,7 +49,7 @@ def describe_session(session: AnalysedSession) -> dict[str, Any]:
         },
         "calibration": {**asdict(session.calibration), "span_ear": session.calibration.span},
         "blinks": blink_statistics(trace, session.blinks, session.fec()).to_dict(),
-        "left_out": [asdict(each) for each in session.left_out],
+        "left_out": [asdict(event) for event in session.left_out],
         "conditioning": conditioning.to_dict() if conditioning is not None else None,
         "warnings": list(session.warnings),
     }
@@ -80,7 +80,7 @@ def describe_package(session: AnalysedSession) -> dict[str, Any]:
 
 
 def _name(text: str) -> str:
-    """Reduce to what the standard allows as a name."""
+    """Reduce a text to a name that the standard allows."""
     return re.sub("[^a-z0-9._-]+", "-", text.lower()).strip("-._") or "recording"
 
 
@@ -207,8 +207,8 @@ def _filter_notes(session: AnalysedSession) -> list[str]:
 
 
 def versions() -> dict[str, str]:
-    """Return what this was computed with."""
-    found = {
+    """Return the versions of the program and the packages it computes with."""
+    packages = {
         "poolctl": _version("poolctl") or "run from its sources, not installed",
         "python": platform.python_version(),
         "platform": platform.system(),
@@ -216,8 +216,8 @@ def versions() -> dict[str, str]:
     for name in DISTRIBUTIONS:
         version = _version(name)
         if version is not None:
-            found[name] = version
-    return found
+            packages[name] = version
+    return packages
 
 
 def _version(distribution: str) -> str | None:

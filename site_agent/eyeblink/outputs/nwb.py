@@ -151,8 +151,8 @@ def _add_blinks(nwb_file: "NWBFile", session: AnalysedSession) -> None:
 
     if not session.blinks:
         return
-    own = {"blink_id", "onset_s", "offset_s"}  # the row's number, start and stop
-    columns = [column for column in BLINKS.columns if column.name not in own]
+    built_in = {"blink_id", "onset_s", "offset_s"}  # the row's number, start and stop
+    columns = [column for column in BLINKS.columns if column.name not in built_in]
     rows = [
         {column.name: getattr(blink, column.name) for column in columns} for blink in session.blinks
     ]

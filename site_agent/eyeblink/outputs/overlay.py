@@ -1,4 +1,4 @@
-"""overlay.mp4 on request: the recording with what was found in it.
+"""overlay.mp4 on request: the recording with face, landmarks and blinks drawn in.
 
 Each frame keeps its own time, so that variable frame rates look as they were.
 """
@@ -97,7 +97,7 @@ class _FrameFacts:
 
 
 def draw_overlay(frame: Frame, face: FoundFace | None, facts: _FrameFacts) -> UInt8:
-    """Draw what was found into one frame; its size is even, at most 1280 pixels a side."""
+    """Draw the results into one frame; its size is even, at most 1280 pixels a side."""
     height_px, width_px = frame.image.shape[:2]
     scale = _scale(width_px, height_px)
     half_width, half_height = (max(1, round(side * scale / 2.0)) for side in (width_px, height_px))

@@ -103,9 +103,9 @@ def write_outputs(
 ) -> WrittenOutputs:
     """Write all outputs into `folder`.
 
-    They are written to a temporary folder beside it first. A new folder then appears at once; in
-    an existing one each file is replaced, the provenance last, and what an earlier analysis of
-    the session left and this one does not have is removed.
+    They are written to a temporary folder next to it first. A new folder then appears at once; in
+    an existing one each file is replaced, the provenance last, and files that only an earlier
+    analysis of the session wrote are removed.
     """
     folder = Path(folder)
     if folder.exists() and not folder.is_dir():
@@ -133,12 +133,12 @@ def write_outputs(
 def _write_each(
     session: AnalysedSession, content: Path, outputs: Sequence[BlinkOutput], progress: Progress
 ) -> tuple[AnalysedSession, list[BlinkOutput]]:
-    wanted = [output for output in outputs if output.applies_to(session)]
+    applicable = [output for output in outputs if output.applies_to(session)]
     written: list[BlinkOutput] = []
     (content / session.names.folder).mkdir(parents=True, exist_ok=True)
-    for done, output in enumerate(wanted):
+    for number, output in enumerate(applicable):
         path = content / session.names.path(output.file_name)
-        progress(done / len(wanted), f"writing {path.name}")
+        progress(number / len(applicable), f"writing {path.name}")
         try:
             output.write(session, path)
         # Whatever a library raises: hours of analysis are not lost for a picture.

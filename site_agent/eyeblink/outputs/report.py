@@ -1,6 +1,6 @@
 """report.html: one page in one file, without scripts: results, then signals, then methods.
 
-This module gathers what ``templates/blink_report.html`` shows; `report_figures` draws.
+This module gathers the contents of ``templates/blink_report.html``; `report_figures` draws.
 """
 
 import math
@@ -73,8 +73,8 @@ def _shown(table: Table, names: str) -> Table:
     by_name = {column.name: column for column in table.columns}
     shown = []
     for column in map(by_name.__getitem__, names.split()):
-        words = _UNIT_IN_NAME.sub("", column.name).replace("_", " ")
-        label = f"{words} ({column.unit})" if column.unit else words
+        heading = _UNIT_IN_NAME.sub("", column.name).replace("_", " ")
+        label = f"{heading} ({column.unit})" if column.unit else heading
         shown.append(replace(column, label=label, format=_DIGITS.get(column.unit, ".2f")))
     return Table(table.name, tuple(shown))
 
@@ -135,8 +135,8 @@ def report_page(session: AnalysedSession) -> str:
         measures=_measures(statistics),
         doubtful_table=DOUBTFUL,
         doubtful=[
-            [getattr(each, name) for name in DOUBTFUL.header]
-            for each in session.left_out[:MOST_TABLE_ROWS]
+            [getattr(event, name) for name in DOUBTFUL.header]
+            for event in session.left_out[:MOST_TABLE_ROWS]
         ],
         doubtful_count=len(session.left_out),
         blink_table=BLINKS,
@@ -203,15 +203,18 @@ def _tiles(
         (number_text(summary.valid_pct, 1, "%"), "of the frames show the eyes"),
     ]
     if conditioning is not None:
-        found = conditioning.summary
+        conditioned = conditioning.summary
         entries = [
             (
-                number_text(found.cr_percent, 1, "%"),
-                f"CRs: {found.n_cr} of {found.n_cs_valid} trials",
+                number_text(conditioned.cr_percent, 1, "%"),
+                f"CRs: {conditioned.n_cr} of {conditioned.n_cs_valid} trials",
             ),
-            (number_text(found.amplitude_all, 2, "FEC"), "mean CR amplitude, all valid trials"),
-            (number_text(found.onset_ms, 0, "ms"), "mean CR onset after the CS"),
-            (f"{found.n_valid} of {found.n_trials}", "trials valid"),
+            (
+                number_text(conditioned.amplitude_all, 2, "FEC"),
+                "mean CR amplitude, all valid trials",
+            ),
+            (number_text(conditioned.onset_ms, 0, "ms"), "mean CR onset after the CS"),
+            (f"{conditioned.n_valid} of {conditioned.n_trials}", "trials valid"),
             *entries,
         ]
     return entries
@@ -220,14 +223,20 @@ def _tiles(
 def _measures(statistics: BlinkStatistics) -> list[list[object]]:
     rows: list[list[object]] = []
     for key, (name, unit, digits) in MEASURE_TEXTS.items():
-        found = statistics.measures[key]
-        values = (found.median, found.lower_quartile, found.upper_quartile, found.mean, found.sd)
-        rows.append([name, found.n, *(number_text(value, digits, unit) for value in values)])
+        measure = statistics.measures[key]
+        values = (
+            measure.median,
+            measure.lower_quartile,
+            measure.upper_quartile,
+            measure.mean,
+            measure.sd,
+        )
+        rows.append([name, measure.n, *(number_text(value, digits, unit) for value in values)])
     return rows
 
 
 def _conditioning(session: AnalysedSession, conditioning: ConditioningResult) -> dict[str, Any]:
-    """Return what the section on conditioned responses shows."""
+    """Return the contents of the section on conditioned responses."""
     drawings = [
         _drawing(
             report_figures.aligned_figure(session, conditioning),
@@ -263,37 +272,39 @@ def _conditioning(session: AnalysedSession, conditioning: ConditioningResult) ->
 
 
 def _conditioning_summary(conditioning: ConditioningResult) -> list[tuple[str, str]]:
-    found, settings = conditioning.summary, conditioning.settings
+    summary, settings = conditioning.summary, conditioning.settings
     types = ", ".join(
-        f"{found.trials_by_type.get(kind.value, 0)} {text}"
+        f"{summary.trials_by_type.get(kind.value, 0)} {text}"
         for kind, text in report_figures.TYPE_TEXTS.items()
     )
     reasons = "; ".join(
         f"{count}: {REASON_TEXTS[Rejection(reason)]}"
-        for reason, count in found.rejected_by_reason.items()
+        for reason, count in summary.rejected_by_reason.items()
     )
     interval = (
-        f"{number_text(found.cr_percent_low, 1)} to {number_text(found.cr_percent_high, 1)} %"
+        f"{number_text(summary.cr_percent_low, 1)} to {number_text(summary.cr_percent_high, 1)} %"
     )
-    spread = f", SD {number_text(found.onset_sd_ms, 0)}" if math.isfinite(found.onset_sd_ms) else ""
+    spread = (
+        f", SD {number_text(summary.onset_sd_ms, 0)}" if math.isfinite(summary.onset_sd_ms) else ""
+    )
     return [
-        ("trials", f"{found.n_trials}: {types}"),
-        ("rejected", f"{found.n_trials - found.n_valid} ({reasons or 'none'})"),
-        ("CS-US interval", number_text(found.cs_us_ms, 0, "ms")),
+        ("trials", f"{summary.n_trials}: {types}"),
+        ("rejected", f"{summary.n_trials - summary.n_valid} ({reasons or 'none'})"),
+        ("CS-US interval", number_text(summary.cs_us_ms, 0, "ms")),
         ("CR criterion", cr_rule_text(settings.cr_rule, settings.cr_threshold)),
         (
             "CRs",
-            f"{found.n_cr} of {found.n_cs_valid} valid trials with a CS: "
-            f"{number_text(found.cr_percent, 1, '%')} (95 % interval {interval})",
+            f"{summary.n_cr} of {summary.n_cs_valid} valid trials with a CS: "
+            f"{number_text(summary.cr_percent, 1, '%')} (95 % interval {interval})",
         ),
-        ("left out of the count of CRs", found.left_out or "none"),
-        ("CR amplitude, all valid trials", number_text(found.amplitude_all, 3, "FEC")),
-        ("CR amplitude, trials with a CR", number_text(found.amplitude_cr, 3, "FEC")),
-        ("CR onset after the CS", number_text(found.onset_ms, 0, "ms") + spread),
-        ("CR peak after the CS (CS alone)", number_text(found.peak_ms, 0, "ms")),
-        ("UR amplitude", number_text(found.ur_amplitude, 3, "FEC")),
-        ("UR peak after the US", number_text(found.ur_peak_ms, 0, "ms")),
-        ("startles", f"{found.n_startle} valid trials: closure within 60 ms after the CS"),
+        ("left out of the count of CRs", summary.left_out or "none"),
+        ("CR amplitude, all valid trials", number_text(summary.amplitude_all, 3, "FEC")),
+        ("CR amplitude, trials with a CR", number_text(summary.amplitude_cr, 3, "FEC")),
+        ("CR onset after the CS", number_text(summary.onset_ms, 0, "ms") + spread),
+        ("CR peak after the CS (CS alone)", number_text(summary.peak_ms, 0, "ms")),
+        ("UR amplitude", number_text(summary.ur_amplitude, 3, "FEC")),
+        ("UR peak after the US", number_text(summary.ur_peak_ms, 0, "ms")),
+        ("startles", f"{summary.n_startle} valid trials: closure within 60 ms after the CS"),
     ]
 
 

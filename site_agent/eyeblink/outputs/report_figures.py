@@ -60,12 +60,12 @@ def blink_figure(session: AnalysedSession, statistics: BlinkStatistics) -> "Figu
 
 
 def _draw_rate(axis: "Axes", statistics: BlinkStatistics) -> None:
-    for each in statistics.rate:
-        start_min, width_min = each.start_s / 60.0, (each.end_s - each.start_s) / 60.0
-        if math.isfinite(each.blinks_per_minute):
+    for rate in statistics.rate:
+        start_min, width_min = rate.start_s / 60.0, (rate.end_s - rate.start_s) / 60.0
+        if math.isfinite(rate.blinks_per_minute):
             axis.bar(
                 start_min,
-                each.blinks_per_minute,
+                rate.blinks_per_minute,
                 width_min,
                 align="edge",
                 facecolor=plot_style.BLUE,
@@ -155,10 +155,10 @@ def aligned_figure(session: AnalysedSession, conditioning: ConditioningResult) -
         conditioning.trials,
         window_ms=(-500.0, max(1000.0, after_ms)),
     )
-    found = [kind for kind in TYPE_TEXTS if kind in aligned.trial_types]
+    kinds = [kind for kind in TYPE_TEXTS if kind in aligned.trial_types]
     figure = plot_style.new_figure_with_margins(10.0, 3.4, wspace=0.2)
-    axes = figure.subplots(1, max(1, len(found)), sharey=True, squeeze=False)[0]
-    for axis, kind in zip(axes, found, strict=False):
+    axes = figure.subplots(1, max(1, len(kinds)), sharey=True, squeeze=False)[0]
+    for axis, kind in zip(axes, kinds, strict=False):
         _draw_aligned(axis, aligned, kind)
         _draw_stimuli(axis, kind, cs_us_ms, conditioning.settings.cr_window_ms)
     axes[0].set(ylabel="FEC above baseline", ylim=(-0.3, 1.3))
@@ -169,7 +169,9 @@ def _draw_aligned(axis: "Axes", aligned: "AlignedTrials", kind: TrialType) -> No
     from scipy.special import stdtrit
 
     mean, error, count = aligned.mean_and_error(kind)
-    rows = aligned.fec[aligned.valid & np.array([each is kind for each in aligned.trial_types])]
+    rows = aligned.fec[
+        aligned.valid & np.array([trial_type is kind for trial_type in aligned.trial_types])
+    ]
     shown = rows[:: max(1, math.ceil(len(rows) / MOST_LINES))]
     axis.plot(aligned.time_ms, shown.T, color=plot_style.SOFT, linewidth=0.5, alpha=0.4)
     if count > 2:  # an interval of two trials hides the picture
@@ -226,7 +228,7 @@ def learning_figure(conditioning: ConditioningResult) -> "Figure | None":
     size = max(LEAST_BLOCK, math.ceil(len(trials) / MOST_BLOCKS))
     places, percent, bars = [], [], []
     for place, start in enumerate(range(0, len(trials), size), start=1):
-        judged = [bool(each.cr) for each in trials[start : start + size] if each.cr is not None]
+        judged = [bool(trial.cr) for trial in trials[start : start + size] if trial.cr is not None]
         if judged:
             value = 100.0 * sum(judged) / len(judged)
             low, high = wilson_interval_percent(sum(judged), len(judged))
@@ -265,15 +267,15 @@ class AlignedTrials:
 
         NaN where no trial, for the error fewer than two trials, are known.
         """
-        wanted = self.valid & np.array([found is trial_type for found in self.trial_types])
-        rows = self.fec[wanted]
+        selected = self.valid & np.array([kind is trial_type for kind in self.trial_types])
+        rows = self.fec[selected]
         known = np.isfinite(rows)
         count = known.sum(axis=0)
         filled = np.where(known, rows, 0.0)
         mean = np.where(count > 0, filled.sum(axis=0) / np.maximum(count, 1), np.nan)
         squares = (np.where(known, rows - mean, 0.0) ** 2).sum(axis=0)
         error = np.sqrt(squares / np.maximum(count - 1, 1) / np.maximum(count, 1))
-        return mean, np.where(count > 1, error, np.nan), int(wanted.sum())
+        return mean, np.where(count > 1, error, np.nan), int(selected.sum())
 
 
 _STEP_MS = 5.0

@@ -65,7 +65,7 @@ def trace_figure(session: AnalysedSession, title: str = "") -> "Figure":
 
 
 def trace_caption(session: AnalysedSession) -> str:
-    """Explain what the figure marks."""
+    """Explain the marks of the figure."""
     text = (
         "Numbered triangles: blinks as in blinks.csv, filled where complete, open where partial "
         "(hatched). Crossed hatching: closures longer than a blink. Bar at the bottom: eyes not "

@@ -58,7 +58,7 @@ class Delete(_Action):
 
 
 class Restore(_Action):
-    """Back to what the analysis, or the reviewer who added it, had said; not reviewed."""
+    """Return a blink to its first state, from the analysis or its reviewer; not reviewed."""
 
     action: Literal["restore"] = "restore"
     blink_id: BlinkId
@@ -114,7 +114,7 @@ class Undo(_Action):
 
 
 class Redo(_Action):
-    """Do again what was taken back last, if nothing else was done since."""
+    """Repeat the change undone last, if nothing else has changed since."""
 
     action: Literal["redo"] = "redo"
 
@@ -245,12 +245,12 @@ def _change(
 
 
 def _correct(event: ReviewEvent, change: Correct) -> ReviewEvent:
-    given = change.model_dump(exclude={"action", "blink_id"}, exclude_none=True)
-    if not given:
+    values = change.model_dump(exclude={"action", "blink_id"}, exclude_none=True)
+    if not values:
         raise ReviewActionError(f"blink {event.blink_id}: the correction changes nothing")
     # What was added by hand stays recognisable as such, however often it is moved.
     status = event.status if event.status is ReviewStatus.ADDED else ReviewStatus.CORRECTED
-    return _check(replace(event, **given, status=status))
+    return _check(replace(event, **values, status=status))
 
 
 def _check(event: ReviewEvent) -> ReviewEvent:

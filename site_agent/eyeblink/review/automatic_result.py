@@ -51,7 +51,7 @@ class FrameColumns:
         return len(self.timestamps_s)
 
     def nearest(self, time_s: float) -> int:
-        """Return the frame whose time is nearest."""
+        """Return the frame nearest in time."""
         after = int(np.searchsorted(self.timestamps_s, time_s))
         if after == 0:
             return 0
@@ -84,12 +84,12 @@ class AutomaticResult:
         return self.folder / f"{self.prefix}review"
 
     def source(self, role: str) -> SourceFile | None:
-        """Return what the provenance says of the video, the trace or a model."""
+        """Return the provenance's entry for the video, the trace or a model."""
         return next((source for source in self.session.sources if source.role == role), None)
 
 
 def read_automatic_result(place: Path | str) -> AutomaticResult:
-    """Read what ``poolctl blink`` has left in a folder."""
+    """Read the results of ``poolctl blink`` from a folder."""
     blinks_file = find_output(place, "blinks.csv")
     columns, rows = _read_blinks(blinks_file)
     try:
@@ -225,22 +225,22 @@ class Doubt:
 
 
 def doubt_of(event: ReviewEvent, result: AutomaticResult) -> Doubt:
-    """Weigh what speaks against an automatic blink: low confidence, partial, eyes not seen."""
+    """Weigh the doubts about an automatic blink: low confidence, partial, eyes not seen."""
     row = result.rows.get(event.blink_id, {})
     confidence = float(row.get("confidence") or "nan")
-    found: list[tuple[float, str]] = []
+    doubts: list[tuple[float, str]] = []
     if math.isfinite(confidence):
-        found.append((1.0 - confidence, f"confidence {confidence:.2f}"))
+        doubts.append((1.0 - confidence, f"confidence {confidence:.2f}"))
     if event.completeness == "partial":
-        found.append((0.25, "partial"))
+        doubts.append((0.25, "partial"))
     if event.kind == "closure":
-        found.append((0.1, "long closure"))
+        doubts.append((0.1, "long closure"))
     lost = _lost_share(event, result)
     if lost > 0:
-        found.append((0.2 + 0.5 * lost, f"eyes not seen in {100 * lost:.0f} % of it"))
-    found.sort(key=lambda entry: -entry[0])
-    reasons = tuple(text for weight, text in found if weight >= 0.05)
-    return Doubt(round(sum(weight for weight, _ in found), 4), reasons)
+        doubts.append((0.2 + 0.5 * lost, f"eyes not seen in {100 * lost:.0f} % of it"))
+    doubts.sort(key=lambda entry: -entry[0])
+    reasons = tuple(text for weight, text in doubts if weight >= 0.05)
+    return Doubt(round(sum(weight for weight, _ in doubts), 4), reasons)
 
 
 def _lost_share(event: ReviewEvent, result: AutomaticResult) -> float:

@@ -231,11 +231,11 @@ class _Views:
         if chosen is not None and chosen.landmarks is not None:
             content["landmarks"] = [list(point) for point in chosen.landmarks]
         elif request.query_params.get("landmarks") == "1":
-            found = self._review.landmarks(number)
-            if found is not None:
-                content["landmarks"] = np.round(found.landmarks, 3).tolist()
+            landmarks = self._review.landmarks(number)
+            if landmarks is not None:
+                content["landmarks"] = np.round(landmarks.landmarks, 3).tolist()
                 content["box"] = [
-                    found.box.left, found.box.top, found.box.right, found.box.bottom
+                    landmarks.box.left, landmarks.box.top, landmarks.box.right, landmarks.box.bottom
                 ]  # fmt: skip
         return JSONResponse(content)
 

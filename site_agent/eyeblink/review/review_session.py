@@ -91,7 +91,7 @@ class ReviewSession:
 
     @property
     def revision(self) -> int:
-        """Number of actions so far; whoever acts must have seen all of them."""
+        """Number of actions so far; a request must have seen all of them."""
         return len(self.log.entries)
 
     def act(self, action: Action, revision: int | None = None) -> ReviewState:
@@ -127,11 +127,11 @@ class ReviewSession:
         """Move times to the nearest frames, and check that the frames exist."""
         if isinstance(action, Add | Correct):
             names = ("onset_s", "peak_s", "offset_s")
-            given = {name: getattr(action, name) for name in names}
+            times = {name: getattr(action, name) for name in names}
             frames = self.result.frames
             on_frames = {
                 name: float(frames.timestamps_s[frames.nearest(time_s)])
-                for name, time_s in given.items()
+                for name, time_s in times.items()
                 if time_s is not None
             }
             return action.model_copy(update=on_frames)
@@ -193,22 +193,22 @@ def _bits(result: AutomaticResult) -> int:
     return result.session.settings.files.bits
 
 
-def _find_video(result: AutomaticResult, given: Path | None) -> Path | None:
+def _find_video(result: AutomaticResult, chosen: Path | None) -> Path | None:
     source = result.source("video") or result.source("images")
     if source is None:
-        if given is not None:
+        if chosen is not None:
             raise ReviewOutdatedError(
-                f"{given}: {result.folder} is the result of a trace, no video belongs to it"
+                f"{chosen}: {result.folder} is the result of a trace, no video belongs to it"
             )
         return None
     name, sha256 = source.name, source.sha256
-    if given is not None:
-        if given.exists() and not _is_recording(result, given, sha256):
+    if chosen is not None:
+        if chosen.exists() and not _is_recording(result, chosen, sha256):
             raise ReviewOutdatedError(
-                f"{given}: is not the recording that was analysed "
+                f"{chosen}: is not the recording that was analysed "
                 f"({name}, sha256 {str(sha256)[:12]}...)"
             )
-        return given
+        return chosen
     folder = result.folder.absolute()
     # The files of a BIDS dataset lie in sub-*/ses-*/beh, the video may be beside the dataset.
     above = folder.parents[: 4 if result.prefix else 1]
@@ -216,7 +216,7 @@ def _find_video(result: AutomaticResult, given: Path | None) -> Path | None:
         if (place / name).exists() and _is_recording(result, place / name, sha256):
             return place / name
     raise VideoFileError(
-        f"{name}: the analysed video is neither in {result.folder} nor beside it; say where it is "
+        f"{name}: the analysed video is neither in {result.folder} nor next to it; give its place "
         "with --video FILE, or review the trace alone with --trace-only"
     )
 

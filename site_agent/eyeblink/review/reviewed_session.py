@@ -137,8 +137,8 @@ def report_session(
     if not reviewed:
         return SessionReport(place, review, summarise(session, {}))
     after = replace(session, blinks=blinks_of_rows(reviewed_rows(result, state)))
-    words = SessionReport(place, review, summarise(after, {})).review_words
-    after = replace(after, warnings=(*after.warnings, f"these are the reviewed blinks: {words}"))
+    remarks = SessionReport(place, review, summarise(after, {})).review_words
+    after = replace(after, warnings=(*after.warnings, f"these are the reviewed blinks: {remarks}"))
     root = place.parent
     for _ in after.names.folder.parts:
         root = root.parent
@@ -152,9 +152,9 @@ def write_reviewed_sessions(study: Path, reports: Sequence[SessionReport]) -> Pa
     records = []
     for folder in study_folders(study):
         record = read_record(folder)
-        found = summaries.get(find_output(folder, "blinks.csv"))
-        if found is not None:
-            counts = {name: getattr(found, name) for name in _COUNTS}
+        summary = summaries.get(find_output(folder, "blinks.csv"))
+        if summary is not None:
+            counts = {name: getattr(summary, name) for name in _COUNTS}
             record = replace(record, summary={**record.summary, **counts})
         records.append(record)
     path = study / "sessions_reviewed.csv"

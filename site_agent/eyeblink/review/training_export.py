@@ -57,8 +57,8 @@ def export_training_set(
     temporary = Path(tempfile.mkdtemp(prefix=".", suffix=".partial", dir=path.parent))
     try:
         images = []
-        for done, (frame, box, landmarks) in enumerate(chosen):
-            progress(done / len(chosen), f"frame {frame.frame}")
+        for number, (frame, box, landmarks) in enumerate(chosen):
+            progress(number / len(chosen), f"frame {frame.frame}")
             target = temporary / f"frame-{frame.frame:07d}.png"
             picture = video.picture(frame.frame)
             images.append(_annotate(picture, target, box, landmarks, scale))

@@ -81,7 +81,8 @@ def _fit(
     for group in sorted({record.group for record in usable}):
         members = [record for record in usable if record.group == group]
         sessions = [
-            (each.participant, each.number, each.group, each.conditioning or {}) for each in members
+            (session.participant, session.number, session.group, session.conditioning or {})
+            for session in members
         ]
         fitted = []
         for measure in MEASURE_UNITS:
@@ -159,7 +160,7 @@ def write_curve_table(path: Path, curves: Mapping[str, Sequence[LearningCurve]])
 
 
 def write_table(path: Path, columns: Sequence[Column], rows: Iterable[Sequence[object]]) -> None:
-    """Write a table, whole or not at all; empty cells for what is not known."""
+    """Write a table, whole or not at all; cells of unknown values are empty."""
     # An infinite end of an interval says no more than none, and would spoil a reader's axes.
     known = (
         [None if isinstance(value, float) and math.isinf(value) else value for value in row]
@@ -212,10 +213,10 @@ def _draw_curve(
     line = plot_style.DASHES[place % len(plot_style.DASHES)]
     people = sorted({point.participant for point in curve.points})
     for number, person in enumerate(people):
-        own = [point for point in curve.points if point.participant == person]
+        points = [point for point in curve.points if point.participant == person]
         axis.plot(
-            [point.position for point in own],
-            [point.value for point in own],
+            [point.position for point in points],
+            [point.value for point in points],
             color=plot_style.SOFT,
             linewidth=0.9,
             linestyle=line,

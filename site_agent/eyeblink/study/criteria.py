@@ -29,25 +29,25 @@ _NAMED = {"cr_rule", "cr_threshold", "cr_needs_onset", "onset_floor_ms", "reject
 
 
 def read_criteria(
-    words: Sequence[str], own: conditioning_settings.ConditioningSettings
+    texts: Sequence[str], study_settings: conditioning_settings.ConditioningSettings
 ) -> "tuple[Criterion, ...]":
     """Return the study's own criterion and those that are asked for.
 
-    `words`: each a criterion: a rule and its threshold (``fec:0.05``, ``ur-share:0.1``,
+    `texts`: each a criterion: a rule and its threshold (``fec:0.05``, ``ur-share:0.1``,
     ``baseline-sd:3``), settings (``cr_needs_onset=yes``, ``baseline_ms=-300,0``), or several of
-    them separated by blanks. What is not said is the study's own.
+    them separated by blanks. All other settings are those of the study.
     """
-    found = {own: Criterion(f"own: {criterion_name(own)}", own)}
-    for word in words:
+    criteria = {study_settings: Criterion(f"own: {criterion_name(study_settings)}", study_settings)}
+    for word in texts:
         overrides = _overrides(word)
         try:
-            settings = with_overrides(BlinkAnalysisSettings(conditioning=own), overrides)
+            settings = with_overrides(BlinkAnalysisSettings(conditioning=study_settings), overrides)
         except ValueError as error:
             raise ConditioningError(f"the criterion {word!r}: {error}") from error
         others = [f"{name} {text}" for name, text in overrides.items() if name not in _NAMED]
         name = "; ".join([criterion_name(settings.conditioning), *others])
-        found.setdefault(settings.conditioning, Criterion(name, settings.conditioning))
-    return tuple(found.values())
+        criteria.setdefault(settings.conditioning, Criterion(name, settings.conditioning))
+    return tuple(criteria.values())
 
 
 def _overrides(word: str) -> dict[str, str]:
@@ -115,8 +115,8 @@ class CriterionRow:
 
     def to_dict(self) -> dict[str, object]:
         """Return plain JSON types, None for NaN."""
-        own = {**asdict(self), "cr_percent": self.cr_percent}
-        return {**plain(own), "effect": self.effect.to_dict() if self.effect else None}
+        values = {**asdict(self), "cr_percent": self.cr_percent}
+        return {**plain(values), "effect": self.effect.to_dict() if self.effect else None}
 
 
 @dataclass(frozen=True)
@@ -143,21 +143,21 @@ def default_criteria(
     Every CR criterion of the sensitivity table, with no demand on the onset or an onset at or
     after 50 or 100 ms, with and without the rejection of trials.
     """
-    own = settings or conditioning_settings.ConditioningSettings()
-    found = {own: Criterion(f"own: {criterion_name(own)}", own)}
+    study_settings = settings or conditioning_settings.ConditioningSettings()
+    criteria = {study_settings: Criterion(f"own: {criterion_name(study_settings)}", study_settings)}
     for rule, threshold in conditioning_settings.SENSITIVITY_RULES:
         for floor_ms in (None, 50.0, 100.0):
-            for reject_rules in dict.fromkeys((own.reject_rules, ())):
+            for reject_rules in dict.fromkeys((study_settings.reject_rules, ())):
                 other = replace(
-                    own,
+                    study_settings,
                     cr_rule=rule,
                     cr_threshold=threshold,
                     cr_needs_onset=floor_ms is not None,
-                    onset_floor_ms=own.onset_floor_ms if floor_ms is None else floor_ms,
+                    onset_floor_ms=study_settings.onset_floor_ms if floor_ms is None else floor_ms,
                     reject_rules=reject_rules,
                 )
-                found.setdefault(other, Criterion(criterion_name(other), other))
-    return tuple(found.values())
+                criteria.setdefault(other, Criterion(criterion_name(other), other))
+    return tuple(criteria.values())
 
 
 def compare_criteria(
@@ -175,8 +175,8 @@ def compare_criteria(
     criteria = default_criteria() if criteria is None else tuple(criteria)
     study: list[list[_Session]] = [[] for _ in criteria]
     total = length_hint(sessions)
-    for done, session in enumerate(sessions):
-        share = done / max(total, done + 1)
+    for number, session in enumerate(sessions):
+        share = number / max(total, number + 1)
         progress(share, f"{session.participant}, session {session.session:g}")
         for place, result in enumerate(_judge_all(session, criteria)):
             study[place].append(
@@ -187,8 +187,8 @@ def compare_criteria(
             f"{len(study[0]) if study else 0} sessions and {len(criteria)} criteria to compare; "
             "expected at least one of each"
         )
-    own, problem = _effect(study[0], question, measure)
-    if own is None:
+    study_effect, problem = _effect(study[0], question, measure)
+    if study_effect is None:
         raise ConditioningError(f"under the criterion {criteria[0].name!r}: {problem}")
     rows: list[CriterionRow] = []
     for criterion, results in zip(criteria, study, strict=True):
@@ -201,7 +201,7 @@ def compare_criteria(
                 n_rejected=sum(summary["n_trials"] - summary["n_valid"] for summary in summaries),
                 n_cr=sum(summary["n_cr"] for summary in summaries),
                 effect=effect,
-                agrees=effect is not None and effect.verdict == own.verdict,
+                agrees=effect is not None and effect.verdict == study_effect.verdict,
                 problem=problem,
             )
         )
@@ -212,13 +212,13 @@ def compare_criteria(
         if agreeing == len(rows)
         else f"this depends on the criterion: {agreeing} of {len(rows)} agree"
     )
-    finding = _finding(own, question, sorted({group for _, _, group, _ in study[0]}))
+    finding = _finding(study_effect, question, sorted({group for _, _, group, _ in study[0]}))
     return CriteriaComparison(
         question=question,
         measure=measure,
         rows=tuple(rows),
         share_agreeing=agreeing / len(rows),
-        holds=agreeing == len(rows) and own.verdict != "unclear",
+        holds=agreeing == len(rows) and study_effect.verdict != "unclear",
         conclusion=f"{measure} {finding}; {agreement}",
     )
 
@@ -255,8 +255,8 @@ def _effect(
         return None, str(error)
     if not math.isfinite(slope.low):
         people = count_words(len({point.participant for point in points}), "participant")
-        found = f"{count_words(len(points), 'session')} of {people}"
-        return None, f"{found} are too few for an interval of the slope; expected more sessions"
+        counts = f"{count_words(len(points), 'session')} of {people}"
+        return None, f"{counts} are too few for an interval of the slope; expected more sessions"
     return slope, ""
 
 
@@ -274,7 +274,7 @@ def _finding(first: learning_curve.Effect, question: Question, groups: Sequence[
 
 
 def criterion_name(settings: conditioning_settings.ConditioningSettings) -> str:
-    """Return a criterion in words: its rule, its demand on the onset, what it rejects."""
+    """Return a criterion in words: its rule, its demand on the onset, the trials it rejects."""
     parts = [conditioning_settings.cr_rule_text(settings.cr_rule, settings.cr_threshold)]
     if settings.cr_needs_onset:
         parts.append(f"onset >= {settings.onset_floor_ms:g} ms")

@@ -83,8 +83,8 @@ class LearningCurve:
 
     def to_dict(self) -> dict[str, object]:
         """Return plain JSON types, None for NaN."""
-        own = {each.name: getattr(self, each.name) for each in fields(self)}
-        return {**plain(own), "unit": MEASURE_UNITS[self.measure], "slope": self.slope.to_dict()}
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        return {**plain(values), "unit": MEASURE_UNITS[self.measure], "slope": self.slope.to_dict()}
 
 
 def learning_points(
@@ -94,7 +94,7 @@ def learning_points(
     """Return a point for each session.
 
     `sessions`: the position is the session's number among the participant's, or a day; the summary
-    is that of a `SessionSummary`, with None or NaN for what is not known.
+    is that of a `SessionSummary`, with None or NaN for unknown values.
     """
     counted = "n_cr" if measure == "amplitude_cr" else "n_cs_valid"
     points = [
@@ -115,8 +115,8 @@ def fit_learning_curve(
 ) -> LearningCurve:
     """Fit how the measure changes from session to session.
 
-    With three participants or more: the mean of their own lines, whose interval speaks for other
-    persons, too. With one or two: a regression with a level for each; `remarks` says so.
+    With three participants or more: the mean of their own lines, with an interval that holds for
+    other persons, too. With one or two: a regression with a level for each; `remarks` says so.
     """
     counts = Counter((point.participant, point.position) for point in points)
     if twice := [place for place, count in counts.items() if count > 1]:
@@ -179,7 +179,8 @@ def group_difference(points: Sequence[LearningPoint]) -> tuple[Effect, tuple[str
             f"participants by group: {counts}"
         )
     first, second = (
-        np.array([float(np.mean(own)) for own in values[name].values()]) for name in names
+        np.array([float(np.mean(person_values)) for person_values in values[name].values()])
+        for name in names
     )
     return Effect(*mean_difference(first, second)), (names[0], names[1])
 
@@ -216,7 +217,7 @@ def fit_line(x: Float64, y: Float64, participants: Sequence[str], grid: Float64)
     The values are finite, at two different positions at least; the line is returned at `grid`.
     """
     names, member = np.unique(np.asarray(participants), return_inverse=True)
-    several = [own for own in range(len(names)) if np.ptp(x[member == own]) > 0]
+    several = [person for person in range(len(names)) if np.ptp(x[member == person]) > 0]
     if np.ptp(y) == 0:
         flat = np.full(len(grid), y[0])
         remark = "all values are the same: nothing to fit"
@@ -232,7 +233,9 @@ def fit_line(x: Float64, y: Float64, participants: Sequence[str], grid: Float64)
         return _regression(x, y, member, grid, remark)
     left_out = len(names) - len(several)
     remarks = (f"{count_words(left_out, 'participant')} with one session left out",)
-    return _mean_of_lines(x, y, [member == own for own in several], grid, remarks[: left_out > 0])
+    return _mean_of_lines(
+        x, y, [member == person for person in several], grid, remarks[: left_out > 0]
+    )
 
 
 def _mean_of_lines(
@@ -244,7 +247,7 @@ def _mean_of_lines(
     P. Royston, "Analysis of serial measurements in medical research", BMJ 300 (1990). For
     balanced data it is the estimate of a mixed model with random slopes.
     """
-    lines = np.array([np.polyfit(x[own], y[own], 1) for own in persons])
+    lines = np.array([np.polyfit(x[points], y[points], 1) for points in persons])
     at = lines[:, :1] * grid + lines[:, 1:]
     mean, low, high, _ = _interval(at.mean(axis=0), _standard_error(at), len(lines) - 1)
     slope = _interval(lines[:, 0].mean(), _standard_error(lines[:, 0]), len(lines) - 1)
@@ -273,9 +276,9 @@ def mean_difference(first: Float64, second: Float64) -> tuple[float, float, floa
     difference = float(second.mean() - first.mean())
     if np.ptp(first) == np.ptp(second) == 0:
         return difference, difference, difference, float(difference == 0)
-    found = ttest_ind(second, first, equal_var=False)
-    limits = found.confidence_interval(0.95)
-    return difference, float(limits.low), float(limits.high), float(found.pvalue)
+    test = ttest_ind(second, first, equal_var=False)
+    limits = test.confidence_interval(0.95)
+    return difference, float(limits.low), float(limits.high), float(test.pvalue)
 
 
 def _regression(x: Float64, y: Float64, member: Int64, grid: Float64, *remarks: str) -> LineFit:

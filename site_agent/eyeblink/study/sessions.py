@@ -50,8 +50,8 @@ class StudySessions:
 
     def __iter__(self) -> Iterator[RecordedSession]:
         for session in self.sessions:
-            found = read_session(session.folder)
-            signals = (found.trace.timestamps_s, found.fec())
+            analysed = read_session(session.folder)
+            signals = (analysed.trace.timestamps_s, analysed.fec())
             yield RecordedSession(
                 session.participant, session.number, *signals, session.trials, session.group
             )
@@ -64,7 +64,7 @@ def read_study(places: Sequence[Path | str]) -> StudySessions:
     study, sessions without a number are left out; others without one are numbered by participant in
     the order in which they are found.
     """
-    found: list[SessionFolder] = []
+    folders: list[SessionFolder] = []
     latest: Counter[str] = Counter()
     without_trials = without_number = 0
     for place in map(Path, places):
@@ -81,21 +81,21 @@ def read_study(places: Sequence[Path | str]) -> StudySessions:
                 continue
             if math.isnan(session.number):
                 session = replace(session, number=float(latest[session.participant]))
-            found.append(session)
+            folders.append(session)
     remarks = []
     if without_trials:
         remarks.append(f"{count_words(without_trials, 'session')} without trials left out")
     if without_number:
         remarks.append(f"{count_words(without_number, 'session')} without session_number left out")
-    if not found:
+    if not folders:
         listed = ", ".join(str(place) for place in places)
         raise StudyFolderError("; ".join([f"{listed}: no session to compare", *remarks]))
-    if len({session.settings for session in found}) > 1:
+    if len({session.settings for session in folders}) > 1:
         remarks.append(
             "the sessions were analysed with different conditioning settings; those of "
-            f"{found[0].folder.name} are taken as the study's own"
+            f"{folders[0].folder.name} are taken as the study's own"
         )
-    return StudySessions(tuple(found), found[0].settings, tuple(remarks))
+    return StudySessions(tuple(folders), folders[0].settings, tuple(remarks))
 
 
 def _session_folders(place: Path) -> list[Path]:
@@ -143,40 +143,40 @@ _DATASET_FILES = (DESCRIPTION, README, IGNORE)
 def gather_bids(study: Path, records: Sequence[SessionRecord]) -> Path | None:
     """Bring the files of all sessions with BIDS names together in ``STUDY/bids``.
 
-    They are links to the sessions' own files where the file system has them, so that they take
-    no room. What others put there (reviews, other derivatives) stays; files of sessions that the
+    They are links to the sessions' own files where the file system has them, so that they take no
+    room. Files that others put there (reviews, other derivatives) stay; files of sessions that the
     study no longer has go. Returns None where no session has BIDS names.
     """
     folder = study / FOLDER_NAME
-    wanted: dict[str, Path] = {}
+    targets: dict[str, Path] = {}
     for record in records:
         for name in record.files:
             if not PurePosixPath(name).parts[0].startswith("sub-"):
                 continue
-            if name in wanted:
+            if name in targets:
                 raise StudyFolderError(
                     f"{record.name}: another session has the same BIDS subject, session and task; "
                     "give one of them another session_number"
                 )
-            wanted[name] = study / record.name / name
+            targets[name] = study / record.name / name
     known = _read_manifest(study)
-    if not wanted and not known:
+    if not targets and not known:
         return None
     if (folder / RECORD_NAME).exists():
         raise StudyFolderError(f"{folder}: is the folder of a session; name the session otherwise")
     with writing_to(folder, StudyFolderError):
-        for name in sorted(known - wanted.keys()):
+        for name in sorted(known - targets.keys()):
             _remove(folder, name)
-        for name, source in wanted.items():
+        for name, source in targets.items():
             _link(source, folder / name)
         for name in _DATASET_FILES:
             sources = (study / record.name / name for record in records)
-            found = next((path for path in sources if path.is_file()), None)
-            if wanted and found is not None and not (folder / name).exists():
-                shutil.copy2(found, folder / name)
+            original = next((path for path in sources if path.is_file()), None)
+            if targets and original is not None and not (folder / name).exists():
+                shutil.copy2(original, folder / name)
         (study / _MANIFEST).parent.mkdir(parents=True, exist_ok=True)
-        write_json(study / _MANIFEST, sorted(wanted))
-    return folder if wanted else None
+        write_json(study / _MANIFEST, sorted(targets))
+    return folder if targets else None
 
 
 def _read_manifest(study: Path) -> set[str]:

@@ -74,10 +74,10 @@ class CameraReader:
     """Reads a camera until it is stopped.
 
     Times are those of this machine's monotonic clock when a picture arrived, from the first one:
-    cameras differ too much in what they say themselves. They contain the camera's own delay.
+    the times that cameras report themselves differ too much. They contain the camera's own delay.
 
-    `frame_rate_hz`: asked of the camera, which may choose another. `record`: write what is analysed
-    to a video, with the same times; a file that is there is replaced with the first picture.
+    `frame_rate_hz`: asked of the camera, which may choose another. `record`: write the analysed
+    pictures to a video, with the same times; an existing file is replaced with the first picture.
     """
 
     def __init__(

@@ -34,7 +34,7 @@ SQUARE_WITHIN = 0.01
 
 @dataclass(frozen=True, eq=False)
 class Frame:
-    """One picture: uint8, (height, width) grey or (height, width, 3) RGB, as it is to be shown."""
+    """One picture: uint8, (height, width) grey or (height, width, 3) RGB, upright."""
 
     index: int
     timestamp_s: float
@@ -256,7 +256,7 @@ def _open(path: Path) -> "tuple[InputContainer, VideoStream]":
             "times"
         )
     videos = container.streams.video
-    streams = [each for each in videos if "attached_pic" not in str(each.disposition).lower()]
+    streams = [stream for stream in videos if "attached_pic" not in str(stream.disposition).lower()]
     if not streams:
         kinds = ", ".join(sorted({stream.type for stream in container.streams})) or "nothing"
         container.close()
@@ -315,7 +315,7 @@ BRIGHTNESS_FIRST = frozenset(
     {"yuv410p", "yuv411p", "yuv420p", "yuv422p", "yuv440p", "yuv444p"}
     | {"yuva420p", "yuva422p", "yuva444p", "nv12", "nv16", "nv21", "nv24"}
 )
-"""Pixel formats of 8 bits whose first plane is the brightness."""
+"""Pixel formats of 8 bits with the brightness in their first plane."""
 FULL_RANGE = frozenset({"gray", "yuvj411p", "yuvj420p", "yuvj422p", "yuvj440p", "yuvj444p"})
 """The same, 0..255 by definition."""
 _FULL_RANGE_FLAG = 2  # AVCOL_RANGE_JPEG
@@ -344,7 +344,7 @@ def is_deep(picture: "VideoFrame") -> bool:
 
 
 def deep_picture(picture: "VideoFrame", bits: int, *, grey: bool) -> UInt8:
-    """Return a frame of 16 bits of which `bits` are used; brighter values become white.
+    """Return a frame of 16 bits with `bits` in use; brighter values become white.
 
     Returns uint8, shape (height, width) if `grey`, else (height, width, 3): Grey or RGB.
     """

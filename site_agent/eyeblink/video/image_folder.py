@@ -17,7 +17,7 @@ from site_agent.wording import count_words
 
 
 class SeekableFrames(Protocol):
-    """A recording whose frames can be had in any order: a video, or a folder of images."""
+    """A recording that gives its frames in any order: a video, or a folder of images."""
 
     @property
     def path(self) -> Path: ...
@@ -136,7 +136,7 @@ class ImageFolderReader:
 
     def _timed(self, timestamps: Path | None, frame_rate_hz: float | None) -> list[TimedImage]:
         try:
-            found = list_images(self.path)
+            images = list_images(self.path)
         except ImageFileError as error:
             raise VideoFileError(str(error)) from error
         beside = self.path / TIMESTAMPS_NAME
@@ -153,12 +153,12 @@ class ImageFolderReader:
             return timed
         if frame_rate_hz is None or not frame_rate_hz > 0:
             raise VideoFileError(
-                f"{self.path}: found {len(found)} images without times; expected a table "
+                f"{self.path}: found {len(images)} images without times; expected a table "
                 f"{TIMESTAMPS_NAME} with the columns file and timestamp_s, or a frame rate"
             )
         self.report.times_from = f"frame rate {frame_rate_hz:g} Hz"
-        found.sort(key=_natural_order)
-        return [TimedImage(path, number / frame_rate_hz) for number, path in enumerate(found)]
+        images.sort(key=_natural_order)
+        return [TimedImage(path, number / frame_rate_hz) for number, path in enumerate(images)]
 
     def _first_readable(self) -> UInt8:
         error: ImageFileError | None = None
@@ -201,5 +201,5 @@ def read_timestamps(path: Path, folder: Path) -> tuple[list[TimedImage], list[st
 
 def _natural_order(path: Path) -> list[tuple[int, str]]:
     """Order ``frame2`` before ``frame10``."""
-    words = re.split(r"(\d+)", path.name)
-    return [(int(word), "") if word.isdecimal() else (-1, word) for word in words]
+    pieces = re.split(r"(\d+)", path.name)
+    return [(int(word), "") if word.isdecimal() else (-1, word) for word in pieces]

@@ -69,7 +69,7 @@ class Recording:
 def describe_recording(
     info: VideoInfo, report: DecodingReport, timing: "FrameTiming"
 ) -> dict[str, Any]:
-    """Return what is known of a recording, JSON-able, without its folder's name."""
+    """Return the facts of a recording, JSON-able, without its folder's name."""
     described = asdict(info)
     described["path"] = info.path.name
     counted = asdict(report)
@@ -91,11 +91,11 @@ def other_times(source: FrameSource, timing: "FrameTiming") -> str | None:
 
 
 EARLIEST_YEAR = 1990
-"""Cameras whose clock was never set write 1904 or 1970."""
+"""Cameras with a clock that was never set write 1904 or 1970."""
 
 
 def recording_start(path: Path, labels: SessionLabels, creation_time: str | None) -> RecordingStart:
-    """Take what the user says, else what the camera wrote, else the time of the file."""
+    """Return the start from the labels, else from the camera, else from the time of the file."""
     if labels.start is not None:
         return RecordingStart(_with_zone(labels.start), "as given")
     written = _parsed(creation_time)
@@ -155,7 +155,7 @@ class FrameClock:
 def open_clock(
     path: Path, timestamps: Path | None, frame_rate_hz: float | None
 ) -> FrameClock | None:
-    """Return what gives a video's frames their times; None for those of the file itself."""
+    """Return the clock of a video's frames; None for the times of the file itself."""
     if timestamps is not None:
         return _clock_of_table(path, timestamps)
     if frame_rate_hz is None:
@@ -229,7 +229,7 @@ class FrameTiming:
     longest_gap_s: float
 
     def remark(self) -> str | None:
-        """Say what is missing, for people; None where nothing is."""
+        """Describe the missing frames for people; None where nothing is missing."""
         if not self.lost_frames:
             return None
         return (

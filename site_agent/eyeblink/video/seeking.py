@@ -145,28 +145,28 @@ class SeekableVideo:
         if not 0 <= frame < self.frame_count:
             raise VideoFileError(f"{self.path}: has no frame {frame}, only {self.frame_count}")
         with self._lock:
-            found = self._cache.get(frame)
-            if found is None:
-                found = self._decode(frame)
+            picture = self._cache.get(frame)
+            if picture is None:
+                picture = self._decode(frame)
             else:
                 self._cache.move_to_end(frame)
-            return self._decoder.upright(found)
+            return self._decoder.upright(picture)
 
     def _decode(self, frame: int) -> "VideoFrame":
-        found = None
+        picture = None
         if self._position is not None and 0 < frame - self._position <= MOST_STEPS_FORWARD:
-            found = self._advance(frame)
+            picture = self._advance(frame)
         time_s = float(self._timestamps_s[frame])
         for start_s in (time_s, time_s - SEEK_AHEAD_S, None):
-            if found is None:
+            if picture is None:
                 self._start(start_s)
-                found = self._advance(frame)
-        if found is None:
+                picture = self._advance(frame)
+        if picture is None:
             raise VideoFileError(
                 f"{self.path}: frame {frame} cannot be decoded; the file is another one than the "
                 "one that was analysed, or is damaged"
             )
-        return found
+        return picture
 
     def _start(self, time_s: float | None) -> None:
         """Go to the key frame before a time, or to the start of the file."""

@@ -27,7 +27,7 @@ def write_layout(folder: Path, settings: ClipSettings, layout: str) -> None:
 
 
 def write_egtea(folder: Path, settings: ClipSettings) -> None:
-    words = {FIXATION: "Fixation", MOVING: "Saccade", UNTRACKED: "Blink"}
+    labels = {FIXATION: "Fixation", MOVING: "Saccade", UNTRACKED: "Blink"}
     for clip in drawn_clips(settings):
         session = f"{clip.person}-R{clip.number + 1:02}-Drawn"
         first, last = 24, 24 + len(clip.kind)
@@ -39,7 +39,7 @@ def write_egtea(folder: Path, settings: ClipSettings) -> None:
         for number, (xy, kind) in enumerate(zip(clip.gaze, clip.kind, strict=True)):
             x, y = xy * EGTEA_SIZE_PX
             frame = first + number
-            row = f"{frame * 41667}\tSMP\t1\t{x:.2f}\t{y:.2f}\t{frame}\t{words[int(kind)]}"
+            row = f"{frame * 41667}\tSMP\t1\t{x:.2f}\t{y:.2f}\t{frame}\t{labels[int(kind)]}"
             lines += [row, row]  # the tracker is faster than the camera
         table = folder / "gaze_data" / f"{session}.txt"
         table.parent.mkdir(exist_ok=True)

@@ -20,7 +20,7 @@ def write_coco_keypoints(dataset: FaceDataset, path: Path) -> None:
         name = Path(os.path.relpath(image.path, path.parent)).as_posix()
         images.append({"id": number, "file_name": name, **size})
         for box in image.boxes:
-            points = [(*at, 2) if (at := box.parts.get(each)) else (0, 0, 0) for each in names]
+            points = [(*at, 2) if (at := box.parts.get(name)) else (0, 0, 0) for name in names]
             annotations.append({
                 "id": len(annotations) + 1, "image_id": number, "category_id": 1,
                 "bbox": [box.left, box.top, box.width, box.height],
@@ -34,7 +34,7 @@ def write_coco_keypoints(dataset: FaceDataset, path: Path) -> None:
 
 
 def write_pts_folder(dataset: FaceDataset, folder: Path, *, origin: float = 1.0) -> None:
-    """Write a ``.pts`` file for each image's one face, and a copy of the image beside it."""
+    """Write a ``.pts`` file for each image's one face, and a copy of the image next to it."""
     names = part_names(dataset)
     folder.mkdir(parents=True, exist_ok=True)
     for image, box in dataset.boxes():

@@ -52,8 +52,8 @@ def test_all_that_is_wrong_is_listed(tmp_path: Path) -> None:
         AnnotatedImage(turned, (FaceBox(64, 10, 5, 5), FaceBox(99, 9, 9, 9, ignore=True))),
     )
     findings = check_datasets([dataset])
-    found = {(finding.code, finding.severity) for finding in findings}
-    assert found == {
+    codes = {(finding.code, finding.severity) for finding in findings}
+    assert codes == {
         ("missing-image", "error"),
         ("broken-image", "error"),
         ("size-differs", "error"),
@@ -125,8 +125,8 @@ def test_pictures_in_two_data_sets_are_found_by_their_pixels(tmp_path: Path) -> 
     with Image.open(whole) as opened:
         opened.save(test / "renamed.bmp")
     first = dataset_of(train, AnnotatedImage(whole, (BOX,)))
-    own = AnnotatedImage(picture(test / "own.png", 5), (BOX,))
-    second = dataset_of(test, own, AnnotatedImage(test / "renamed.bmp", (BOX,)))
+    separate = AnnotatedImage(picture(test / "own.png", 5), (BOX,))
+    second = dataset_of(test, separate, AnnotatedImage(test / "renamed.bmp", (BOX,)))
     [finding] = check_datasets([first, second])
     assert (finding.code, finding.severity) == ("shared-image", "error")
     assert finding.file == second.path

@@ -77,7 +77,7 @@ def test_faces_of_whole_bodies(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("lists", "words"),
+    ("lists", "message"),
     [
         ({"annotations": [FACE | {"image_id": 9}]}, "id 1 is of image 9, which is not listed"),
         ({"annotations": [FACE | {"bbox": [1, 2, 3]}]}, "3 numbers in 'bbox'"),
@@ -87,11 +87,11 @@ def test_faces_of_whole_bodies(tmp_path: Path) -> None:
         ({"categories": [CATEGORY | {"keypoints": ["a", "a", "b"]}]}, "names ['a', 'a', 'b']"),
     ],
 )
-def test_errors_name_the_entry(lists: dict[str, Any], words: str, tmp_path: Path) -> None:
+def test_errors_name_the_entry(lists: dict[str, Any], message: str, tmp_path: Path) -> None:
     path = written(tmp_path, **lists)
     with pytest.raises(AnnotationFileError) as caught:
         read_coco_keypoints(path)
-    assert words in caught.value.problem
+    assert message in caught.value.problem
     assert caught.value.path == path
 
 

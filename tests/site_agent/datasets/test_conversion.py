@@ -40,15 +40,15 @@ def test_boxes_of_a_detector(tmp_path: Path) -> None:
         centre = (points.min(axis=0) + points.max(axis=0)) / 2 + (0, -3)
         return [(-300.0, -300.0, 300.0, 300.0), (*(centre - 20), *(centre + 20))]
 
-    done = rebox_dataset(dataset, find)
-    assert done.found == 5
-    assert [image.path for image, _ in done.estimated] == [dataset.images[2].path]
-    for image in done.dataset.images:
+    reboxed = rebox_dataset(dataset, find)
+    assert reboxed.detected == 5
+    assert [image.path for image, _ in reboxed.estimated] == [dataset.images[2].path]
+    for image in reboxed.dataset.images:
         points = parts_array(image.boxes[0], names)
         centre = (points.min(axis=0) + points.max(axis=0)) / 2 + (0, -3)
         near = 1 if image.path != dataset.images[2].path else 6
         np.testing.assert_allclose(image.boxes[0].corners[:2], centre - 20, atol=near)
-    assert done.dataset.images[0].boxes[0].parts == dataset.images[0].boxes[0].parts
+    assert reboxed.dataset.images[0].boxes[0].parts == dataset.images[0].boxes[0].parts
     first = dataset.images[0]
     ignored = replace(first, boxes=(replace(first.boxes[0], ignore=True, parts={}),))
     mixed = replace(dataset, images=(ignored, *dataset.images[1:]))

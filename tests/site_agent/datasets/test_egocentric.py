@@ -49,8 +49,8 @@ def test_a_drawn_layout_is_read_back_to_one_pixel_and_frame_exact(
     for person in range(2):
         for number in range(SETTINGS.videos):
             drawn = draw_clip(SETTINGS, person, number)
-            own = samples[np.char.startswith(samples.person, drawn.person)]
-            read = own[4 * number : 4 * number + 4]  # 36 frames: 4 clips of 8, and a rest
+            of_person = samples[np.char.startswith(samples.person, drawn.person)]
+            read = of_person[4 * number : 4 * number + 4]  # 36 frames: 4 clips of 8, and a rest
             count = 8 * len(read)
             assert set(read.split) == {drawn.split}
             tracked = drawn.kind[:count] != UNTRACKED
@@ -114,10 +114,10 @@ def test_an_ideal_observer_gains_by_preferences_only_where_persons_differ(
     for person in range(settings.people):
         for number in range(10):
             draw_clip(settings, person, number, every=1000)
-    own, common = np.mean(hits, axis=0)
-    assert own >= least_own
+    personal, common = np.mean(hits, axis=0)
+    assert personal >= least_own
     assert common <= most_common
-    assert (own == common) == (heterogeneity == 0)
+    assert (personal == common) == (heterogeneity == 0)
 
 
 @pytest.mark.parametrize(

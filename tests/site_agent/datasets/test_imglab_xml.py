@@ -1,4 +1,4 @@
-"""dlib's annotation files: what is read, what is refused and with which line."""
+"""dlib's annotation files: reading, and refusals that name the line."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_reads_everything_imglab_writes(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("body", "line", "words"),
+    ("body", "line", "message"),
     [
         (one_box("top='1' left='2' width='3'"), 5, "without the attribute 'height'"),
         (one_box("top='1' left='x' width='3' height='4'"), 5, "left is 'x', not a number"),
@@ -87,11 +87,11 @@ def test_reads_everything_imglab_writes(tmp_path: Path) -> None:
         ("<!DOCTYPE d SYSTEM 'file:///etc/hostname'>\n<dataset/>", 2, "document type"),
     ],
 )
-def test_refuses_with_file_and_line(tmp_path: Path, body: str, line: int, words: str) -> None:
+def test_refuses_with_file_and_line(tmp_path: Path, body: str, line: int, message: str) -> None:
     path = written(tmp_path, body)
     with pytest.raises(AnnotationFileError) as caught:
         read_imglab_xml(path)
-    assert words in str(caught.value)
+    assert message in str(caught.value)
     assert f"{path}, line {line}: " in str(caught.value)
     assert caught.value.line == line
 
@@ -148,8 +148,8 @@ def test_what_is_written_is_read_back(
 ) -> None:
     folder = tmp_path_factory.mktemp("xml")
     images = tuple(
-        AnnotatedImage(folder / "i mages" / f"{i} & 'x'.png", tuple(each), 640, 480)
-        for i, each in enumerate(faces)
+        AnnotatedImage(folder / "i mages" / f"{i} & 'x'.png", tuple(face), 640, 480)
+        for i, face in enumerate(faces)
     )
     dataset = FaceDataset(folder / "faces.xml", "name <1>", "two\nlines", images)
     write_imglab_xml(dataset, folder / "faces.xml")
@@ -179,8 +179,8 @@ def test_real_files_read_and_survive_a_round_trip(shared_data: Path, tmp_path: P
     }
     for name, counts in expected.items():
         dataset = read_imglab_xml(shared_data / "dlib_faces" / name)
-        found = (len(dataset.images), sum(1 for _ in dataset.boxes()), len(part_names(dataset)))
-        assert found == counts
+        read = (len(dataset.images), sum(1 for _ in dataset.boxes()), len(part_names(dataset)))
+        assert read == counts
         assert all(image.path.is_file() for image in dataset.images)
         copy = tmp_path / name
         write_imglab_xml(dataset, copy)

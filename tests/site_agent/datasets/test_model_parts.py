@@ -24,8 +24,8 @@ def test_every_group_is_known_by_its_mean_on_photographs(shared_data: Path) -> N
         shapes.append((parts_array(box, names) - [left, top]) / [right - left, bottom - top])
     mean = np.mean(shapes, axis=0)
     for group, numbers in PART_GROUPS.items():
-        found, unknown = find_model_parts(names, mean[list(numbers)])
-        assert (found, unknown) == (tuple(names[number] for number in numbers), []), group
+        parts, unknown = find_model_parts(names, mean[list(numbers)])
+        assert (parts, unknown) == (tuple(names[number] for number in numbers), []), group
 
 
 @pytest.mark.parametrize("change", ["mirrored", "shuffled", "a point"])

@@ -31,8 +31,8 @@ def with_points(points: np.ndarray) -> FaceDataset:
 
 
 def told(dataset: FaceDataset) -> list[tuple[str, bool]]:
-    found = misordered_faces(dataset, part_names(dataset))
-    return [(text, certain) for _, _, text, certain in found]
+    faces = misordered_faces(dataset, part_names(dataset))
+    return [(text, certain) for _, _, text, certain in faces]
 
 
 @pytest.mark.parametrize("degrees", [0, 90])
@@ -43,7 +43,7 @@ def test_faces_in_order_are_left_alone(degrees: float) -> None:
 
 @pytest.mark.parametrize("degrees", [0, 90])
 @pytest.mark.parametrize(
-    ("order", "words"),
+    ("order", "message"),
     [
         (list(IBUG_MIRROR), "left and right"),
         (BY_TEXT, "numbers as text"),
@@ -52,10 +52,10 @@ def test_faces_in_order_are_left_alone(degrees: float) -> None:
         ([67, *range(67)], "too late"),
     ],
 )
-def test_each_wrong_order_is_named(order: list[int], words: str, degrees: float) -> None:
+def test_each_wrong_order_is_named(order: list[int], message: str, degrees: float) -> None:
     [(text, certain)] = told(with_points(face_points(3, degrees=degrees)[order]))
     assert certain
-    assert words in text
+    assert message in text
 
 
 def test_an_excerpt_and_missing_landmarks() -> None:
@@ -85,8 +85,8 @@ def test_other_schemes_are_held_against_each_other() -> None:
             AnnotatedImage(Path(f"{i}.png"), (FaceBox(0, 0, 50, 50, numbered_parts(points)),))
         )
     dataset = FaceDataset(None, images=tuple(images))
-    found = list(misordered_faces(dataset, part_names(dataset)))
-    assert [image.path.name for image, *_ in found] == ["6.png"]
+    faces = list(misordered_faces(dataset, part_names(dataset)))
+    assert [image.path.name for image, *_ in faces] == ["6.png"]
     few = FaceDataset(None, images=tuple(images[5:8]))
     assert list(misordered_faces(few, part_names(few))) == []
 

@@ -1,4 +1,4 @@
-"""Landmarks in .pts files: the convention, what is refused, folders of pairs."""
+"""Landmarks in .pts files: the convention, refusals, folders of pairs."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_the_same_landmarks_in_every_spelling(text: str, tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize(
-    ("text", "line", "words"),
+    ("text", "line", "message"),
     [
         ("version: 1\nn_points: 4\n{\n1 1\n2 2\n", 0, "has 2 landmarks, while n_points is 4"),
         ("version: 1\nn_points: 2\n{\n1 1\n2 b\n}\n", 5, "'2 b'"),
@@ -42,14 +42,14 @@ def test_the_same_landmarks_in_every_spelling(text: str, tmp_path: Path) -> None
     ],
 )
 def test_what_is_wrong_is_said_with_its_line(
-    text: str, line: int, words: str, tmp_path: Path
+    text: str, line: int, message: str, tmp_path: Path
 ) -> None:
     file = tmp_path / "face.pts"
     file.write_text(text)
     with pytest.raises(AnnotationFileError) as caught:
         read_pts(file)
     assert (caught.value.path, caught.value.line) == (file, line)
-    assert words in caught.value.problem
+    assert message in caught.value.problem
 
 
 def test_a_folder_of_pairs(tmp_path: Path) -> None:
@@ -59,8 +59,8 @@ def test_a_folder_of_pairs(tmp_path: Path) -> None:
     for place in ("one", "deeper/two", "alone"):
         (tmp_path / f"{place}.pts").write_text(square)
     dataset = read_pts_folder(tmp_path, margin=0.1)
-    found = {image.path.relative_to(tmp_path).as_posix() for image in dataset.images}
-    assert found == {"one.png", "deeper/two.JPG", "alone.jpg"}
+    names = {image.path.relative_to(tmp_path).as_posix() for image in dataset.images}
+    assert names == {"one.png", "deeper/two.JPG", "alone.jpg"}
     box = dataset.images[0].boxes[0]
     assert box.corners == (8, 7, 32, 43)
     assert list(box.parts) == ["00", "01", "02", "03"], "the one that is not marked is absent"

@@ -1,4 +1,4 @@
-"""Splits keep together what belongs together, and are repeatable."""
+"""Splits keep groups together and are repeatable."""
 
 from __future__ import annotations
 

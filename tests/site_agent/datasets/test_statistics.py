@@ -17,19 +17,24 @@ def test_counts_and_measures(tmp_path: Path) -> None:
     box = first.boxes[0]
     boxes = (box, replace(box, parts={}, difficult=True, label="side"), replace(box, ignore=True))
     empty = replace(first, boxes=())
-    found = dataset_statistics(
+    statistics = dataset_statistics(
         replace(dataset, images=(replace(first, boxes=boxes), empty, *dataset.images[1:]))
     )
-    assert (found.images, found.images_without_faces, found.faces, found.ignored) == (5, 1, 5, 1)
-    assert (found.faces_with_all_parts, found.faces_without_parts) == (4, 1)
-    assert (found.marks["difficult"], found.labels) == (1, {"": 4, "side": 1})
-    spread = found.distributions
+    assert (
+        statistics.images,
+        statistics.images_without_faces,
+        statistics.faces,
+        statistics.ignored,
+    ) == (5, 1, 5, 1)
+    assert (statistics.faces_with_all_parts, statistics.faces_without_parts) == (4, 1)
+    assert (statistics.marks["difficult"], statistics.labels) == (1, {"": 4, "side": 1})
+    spread = statistics.distributions
     assert spread["box_width_px"].median == 46
     assert spread["faces_per_image"].high == 2
     # The eye centres of the mean face are 100 units apart, drawn at 0.2.
     assert spread["inter_ocular_px"].median == pytest.approx(20, abs=1)
     assert spread["inter_ocular_px"].count == 4
     assert 0.1 < spread["eye_aspect_ratio"].median < 0.5
-    plain = found.to_dict()["distributions"]["inter_ocular_px"]
+    plain = statistics.to_dict()["distributions"]["inter_ocular_px"]
     assert sum(plain["histogram"]["counts"]) == plain["count"] == 4
     assert plain["p5"] <= plain["p50"] <= plain["p95"]

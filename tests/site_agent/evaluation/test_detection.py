@@ -110,12 +110,12 @@ def test_several_processes_give_the_same(
 
 def test_each_face_takes_its_best_free_detection() -> None:
     faces = [(0, 0, 99, 99), (10, 10, 109, 109)]
-    found = [(5, 5, 104, 104), (0, 0, 99, 99), (300, 300, 399, 399), (500, 0, 599, 99)]
-    match = match_image(faces, [(500, 0, 599, 99)], found, [3.0, 2.0, 1.0, 0.5])
+    boxes = [(5, 5, 104, 104), (0, 0, 99, 99), (300, 300, 399, 399), (500, 0, 599, 99)]
+    match = match_image(faces, [(500, 0, 599, 99)], boxes, [3.0, 2.0, 1.0, 0.5])
     assert match.hits.tolist() == [True, True, False]
     assert match.scores.tolist() == [3.0, 2.0, 1.0]
     assert (match.missed, match.ignored) == (0, 1)
-    alone = match_image(faces, [], found[:1], [3.0])
+    alone = match_image(faces, [], boxes[:1], [3.0])
     assert (alone.hits.tolist(), alone.missed) == ([True], 1)
 
 

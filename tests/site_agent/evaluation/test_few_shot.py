@@ -30,8 +30,8 @@ def test_without_features_or_with_two_shots_the_answer_is_their_mean(count: int)
     rng = np.random.default_rng(1)
     gaze = rng.normal(size=(count, 2))
     features = rng.normal(size=(count, 0 if count > 2 else 4))
-    found = fit_head(features, gaze)(np.ones((3, features.shape[1])))
-    np.testing.assert_allclose(found, np.tile(gaze.mean(axis=0), (3, 1)))
+    predicted = fit_head(features, gaze)(np.ones((3, features.shape[1])))
+    np.testing.assert_allclose(predicted, np.tile(gaze.mean(axis=0), (3, 1)))
 
 
 def test_the_penalty_is_that_of_the_smallest_leave_one_out_error() -> None:
@@ -50,11 +50,11 @@ def test_the_penalty_is_that_of_the_smallest_leave_one_out_error() -> None:
             # The scale stays that of all shots; the intercept is of the others.
             x, y = scaled[keep], gaze[keep]
             fitted = slopes(x - x.mean(axis=0), y - y.mean(axis=0), penalty)
-            found = (scaled[left] - x.mean(axis=0)) @ fitted + y.mean(axis=0)
-            total += float(np.square(found - gaze[left]).sum())
+            predicted = (scaled[left] - x.mean(axis=0)) @ fitted + y.mean(axis=0)
+            total += float(np.square(predicted - gaze[left]).sum())
         return total
 
-    best = min((14 * each for each in PENALTIES), key=error)
+    best = min((14 * penalty for penalty in PENALTIES), key=error)
     expected = scaled @ slopes(scaled, gaze - gaze.mean(axis=0), best) + gaze.mean(axis=0)
     np.testing.assert_allclose(fit_head(features, gaze)(features), expected, atol=1e-9)
 
@@ -70,8 +70,8 @@ def test_draws_are_nested_and_halves_apart() -> None:
 @pytest.mark.parametrize("count", [20, 90])
 def test_components_are_those_of_the_singular_value_decomposition(count: int) -> None:
     patches = np.random.default_rng(3).normal(size=(count, 40)) * np.linspace(3, 1, 40)
-    found = find_components(patches, 4)
+    components = find_components(patches, 4)
     _, _, right = np.linalg.svd(patches - patches.mean(axis=0), full_matrices=False)
-    np.testing.assert_allclose(np.abs(found.directions @ right[:4].T), np.eye(4), atol=1e-6)
-    assert found(patches).shape == (count, 4)
-    np.testing.assert_allclose(found(patches).mean(axis=0), 0, atol=1e-9)
+    np.testing.assert_allclose(np.abs(components.directions @ right[:4].T), np.eye(4), atol=1e-6)
+    assert components(patches).shape == (count, 4)
+    np.testing.assert_allclose(components(patches).mean(axis=0), 0, atol=1e-9)

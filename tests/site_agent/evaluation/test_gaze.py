@@ -33,11 +33,11 @@ def samples() -> GazeSamples:
 
 
 def test_scores_are_those_of_plain_means(samples: GazeSamples) -> None:
-    found = samples.gaze + np.random.default_rng(0).normal(0, 0.05, samples.gaze.shape)
-    scores = score_gaze(found, samples, resamples=50)
-    errors = angular_errors_deg(found, samples.gaze)
+    predicted = samples.gaze + np.random.default_rng(0).normal(0, 0.05, samples.gaze.shape)
+    scores = score_gaze(predicted, samples, resamples=50)
+    errors = angular_errors_deg(predicted, samples.gaze)
     means = [float(errors[samples.person == name].mean()) for name in "abc"]
-    assert [each.mean_error_deg for each in scores.persons] == pytest.approx(means)
+    assert [person.mean_error_deg for person in scores.persons] == pytest.approx(means)
     assert scores.mean_error_deg == pytest.approx(errors.mean())
     assert scores.median_error_deg == pytest.approx(np.median(errors))
     metrics = scores.metrics
@@ -58,11 +58,11 @@ def test_the_constant_predictor_scores_as_the_constant(samples: GazeSamples) -> 
 
 def test_one_person_is_resampled_by_sessions() -> None:
     one = samples_of("a", 24)
-    found = one.gaze + np.where(one.session == "s1", 0.1, 0.0)[:, None]
-    low, high = score_gaze(found, one).intervals["mean_error_deg"]
+    predicted = one.gaze + np.where(one.session == "s1", 0.1, 0.0)[:, None]
+    low, high = score_gaze(predicted, one).intervals["mean_error_deg"]
     assert low == 0
     assert high > 5
-    same = score_gaze(found, replace(one, session=np.full(24, "s0")))
+    same = score_gaze(predicted, replace(one, session=np.full(24, "s0")))
     assert same.intervals == {}
 
 
@@ -72,7 +72,7 @@ def test_a_report_has_tables_and_plots(samples: GazeSamples, tmp_path: Path) -> 
         paths.append(tmp_path / f"{seed}.safetensors")
         write_model(new_network("gaze-lenet", seed), paths[-1])
     scores = evaluate_networks(paths, samples, resamples=20)
-    models = [ScoredModel(p.name, "ab", each) for p, each in zip(paths, scores, strict=True)]
+    models = [ScoredModel(p.name, "ab", score) for p, score in zip(paths, scores, strict=True)]
     written = write_report(tmp_path / "out", models, dataset_name="eyes", dataset_digest="cd" * 32)
     assert {path.name for path in written} == {
         *("scores.json", "scores.csv", "scores.md"),

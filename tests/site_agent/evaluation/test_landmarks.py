@@ -147,8 +147,8 @@ def test_a_model_of_some_landmarks_is_tested_on_them(
     # A merged or downloaded model has no record beside it: its mean shape shows two eyes.
     result.metadata_path.unlink()
     assert evaluate_landmarks(result.model_path, test_faces).mean_error == scores.mean_error
-    for words in (eyes, ["eyes"], ["36-47"]):
-        named = evaluate_landmarks(result.model_path, test_faces, parts=words)
+    for terms in (eyes, ["eyes"], ["36-47"]):
+        named = evaluate_landmarks(result.model_path, test_faces, parts=terms)
         assert named.mean_error == scores.mean_error
     # A model of all landmarks is compared in the same ones.
     whole = evaluate_landmarks(trained_landmarks, test_faces, parts=["eyes"])

@@ -27,11 +27,11 @@ def test_scores_come_in_the_order_of_the_models(
 ) -> None:
     models = [trained_landmarks, trained_detector, trained_landmarks]
     seen: list[tuple[float | None, str]] = []
-    found = evaluate_models(
+    results = evaluate_models(
         models, test_faces, FEW, workers=2, progress=lambda part, text: seen.append((part, text))
     )
-    assert [type(scores) for scores in found] == [LandmarkScores, DetectionScores, LandmarkScores]
-    assert found[0].to_dict() == found[2].to_dict()
+    assert [type(scores) for scores in results] == [LandmarkScores, DetectionScores, LandmarkScores]
+    assert results[0].to_dict() == results[2].to_dict()
     assert seen[-1][0] == 1.0
     assert evaluate_models([], test_faces) == []
 
@@ -59,8 +59,8 @@ def test_the_error_of_the_openness_of_the_eyes(
     for image, box in test_faces.boxes():
         grey = to_grey(read_image(image.path, apply_orientation=False))
         placed = predictor.predict(grey, [box.corners])[0]
-        found = np.mean(eye_aspect_ratios(placed))
-        expected.append(abs(found - np.mean(eye_aspect_ratios(parts_array(box, names)))))
+        openness = np.mean(eye_aspect_ratios(placed))
+        expected.append(abs(openness - np.mean(eye_aspect_ratios(parts_array(box, names)))))
     assert scores.ear_error == pytest.approx(np.mean(expected))
     assert [face.ear_error for face in scores.per_face] == pytest.approx(expected)
     assert set(scores.intervals) == set(scores.metrics)
@@ -76,15 +76,15 @@ def test_the_error_of_the_openness_of_the_eyes(
 def test_a_report_says_it_all(
     trained_detector: Path, trained_landmarks: Path, test_faces: FaceDataset, tmp_path: Path
 ) -> None:
-    found = evaluate_models([trained_detector, trained_landmarks], test_faces, FEW, workers=1)
+    results = evaluate_models([trained_detector, trained_landmarks], test_faces, FEW, workers=1)
     names = ("a|b", "face <68>, \u00e4")
     models = [
-        ScoredModel(name, "0" * 64, scores) for name, scores in zip(names, found, strict=True)
+        ScoredModel(name, "0" * 64, scores) for name, scores in zip(names, results, strict=True)
     ]
     digest = dataset_digest(test_faces)
     folder = tmp_path / "deep" / "report"
-    words = {"dataset_name": "test.xml", "dataset_digest": digest}
-    files = write_report(folder, models, per_image=True, **words)
+    facts = {"dataset_name": "test.xml", "dataset_digest": digest}
+    files = write_report(folder, models, per_image=True, **facts)
     assert sorted(file.name for file in files) == sorted(path.name for path in folder.iterdir())
     content = json.loads((folder / "scores.json").read_text())
     assert content["dataset_digest"] == digest
@@ -92,7 +92,7 @@ def test_a_report_says_it_all(
     assert len(content["items"][1]["per_face"]) == 12
     with (folder / "scores.csv").open(newline="") as stream:
         rows = list(csv.DictReader(stream))
-    assert float(rows[0]["recall"]) == found[0].metrics["recall"]
+    assert float(rows[0]["recall"]) == results[0].metrics["recall"]
     assert rows[0]["mean_error"] == ""
     assert float(rows[1]["mean_error_low"]) <= float(rows[1]["mean_error"])
     text = (folder / "scores.md").read_text()
@@ -103,9 +103,9 @@ def test_a_report_says_it_all(
             assert file.read_bytes().startswith(b"\x89PNG")
     with (folder / "landmark_error.csv").open(newline="") as stream:
         assert len(list(csv.DictReader(stream))) == 68
-    only = write_report(tmp_path / "one", models[1:], **words)
+    only = write_report(tmp_path / "one", models[1:], **facts)
     assert "per_face" not in (tmp_path / "one" / "scores.json").read_text()
     assert not any("precision" in file.name for file in only)
     (tmp_path / "file").write_text("")
     with pytest.raises(EvaluationError, match="cannot be written"):
-        write_report(tmp_path / "file", models, **words)
+        write_report(tmp_path / "file", models, **facts)

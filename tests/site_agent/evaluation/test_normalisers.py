@@ -1,4 +1,4 @@
-"""What errors are divided by."""
+"""Normalisers of landmark errors."""
 
 from __future__ import annotations
 

@@ -61,8 +61,8 @@ def test_pixel_f1_by_hand() -> None:
     rows = np.flatnonzero(truth.any(1))
     half[rows[len(rows) // 2] :] = False
     share = half.sum() / truth.sum()
-    [found] = score_maps(half[None].astype(float), gaze, pixel_threshold=1.0).pixel_f1
-    assert found == pytest.approx(2 * share / (1 + share))
+    [score] = score_maps(half[None].astype(float), gaze, pixel_threshold=1.0).pixel_f1
+    assert score == pytest.approx(2 * share / (1 + share))
 
 
 def test_the_threshold_is_chosen_on_validation_frames() -> None:
@@ -108,8 +108,8 @@ def test_the_person_mean_beats_the_centre_for_somebody_who_looks_down() -> None:
     gaze = np.clip(RANDOM.normal((0.5, 0.7), 0.08, (200, 2)), 0, 1)
     maps = reference_maps(gaze[:100], 32, 32)
     scores = {
-        name: summarise_frames(score_maps(np.repeat(each[None], 100, 0), gaze[100:])).auc
-        for name, each in maps.items()
+        name: summarise_frames(score_maps(np.repeat(map_[None], 100, 0), gaze[100:])).auc
+        for name, map_ in maps.items()
     }
     assert scores["person-mean"] > scores["centre"] > scores["uniform"] == 0.5
 

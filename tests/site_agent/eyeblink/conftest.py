@@ -39,7 +39,7 @@ def landmark_file(drawn_faces: FaceDataset, tmp_path_factory: pytest.TempPathFac
 
 @pytest.fixture(scope="session")
 def good_eyes_file(drawn_faces: FaceDataset, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The same of the eyes alone, with nothing beside it that says so."""
+    """The same of the eyes alone, with no metadata file next to it."""
 
     def make(folder: Path) -> None:
         train_landmarks(drawn_faces, folder / "eyes.dat", parts=("eyes",))
@@ -50,7 +50,7 @@ def good_eyes_file(drawn_faces: FaceDataset, tmp_path_factory: pytest.TempPathFa
 
 @pytest.fixture(scope="session")
 def eyes_file(training_faces: FaceDataset, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A rough model of the eyes alone, for what does not depend on where it sees them."""
+    """A rough model of the eyes alone, for tests that do not depend on its accuracy."""
 
     def make(folder: Path) -> None:
         settings = ErtSettings(num_trees_per_cascade_level=10, cascade_depth=3, parts=("eyes",))
@@ -74,12 +74,12 @@ def train_landmarks(dataset: FaceDataset, path: Path, parts: tuple[str, ...] = (
 
 @pytest.fixture(scope="session")
 def recording(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Video of 12 s with variable frame rate; its truth lies beside it."""
+    """Video of 12 s with variable frame rate; its truth lies next to it."""
 
     def make(folder: Path) -> None:
         path = folder / "session.mp4"
         write_blink_video(
-            path, 12.0, 30.0, seed=3, who=150, variable_frame_rate=True, size=(320, 240)
+            path, 12.0, 30.0, seed=3, subject=150, variable_frame_rate=True, size=(320, 240)
         )
 
     return made_once(tmp_path_factory, "blink-recording", make) / "session.mp4"

@@ -17,7 +17,7 @@ FORMS: tuple[Form, ...] = ("linear", "cosine")
 
 @dataclass(frozen=True)
 class LidDrawing:
-    """What happens in a drawn recording; ranges are drawn from evenly, times in seconds.
+    """Events of a drawn recording; ranges are drawn from evenly, times in seconds.
 
     Attributes
     ----------
@@ -66,7 +66,7 @@ class DrawnLids:
 
 
 def draw_lids(seed: int, drawing: LidDrawing) -> DrawnLids:
-    """Draw what a `LidDrawing` says; closures amount to 0.93 to 1 of the way."""
+    """Draw the events of a `LidDrawing`; closures amount to 0.93 to 1 of the way."""
     rng = np.random.default_rng(seed)
     kinds = rng.permutation(
         ["blink"] * drawing.blinks
@@ -108,11 +108,11 @@ def draw_lids(seed: int, drawing: LidDrawing) -> DrawnLids:
     ear = level * turned - (level * turned - drawing.closed_ear) * closure
     ear += rng.normal(0.0, drawing.noise_ear, len(times_s))
 
-    def intervals(wanted: str) -> list[Interval]:
+    def intervals(requested: str) -> list[Interval]:
         return [
             (max(float(edges[0]), 0.0), min(float(edges[-1]), float(times_s[-1])))
             for kind, edges, _, _ in moves
-            if kind == wanted
+            if kind == requested
         ]
 
     return DrawnLids(trace_of(times_s, ear), intervals("blink"), intervals("closure"))
@@ -134,7 +134,7 @@ def _lengths(rng: np.random.Generator, drawing: LidDrawing, kind: str) -> tuple[
         return moving, float(rng.uniform(*drawing.squint_fec))
     if kind == "closure":
         ranges = (drawing.closing_s, drawing.shut_s, drawing.opening_s)
-        return [rng.uniform(*each) for each in ranges], float(rng.uniform(0.93, 1.0))
+        return [rng.uniform(*bounds) for bounds in ranges], float(rng.uniform(0.93, 1.0))
     moving = [rng.uniform(0.12, 0.6), rng.uniform(0.6, 5.0), rng.uniform(0.12, 0.6)]
     amounts = drawing.glance_fec if kind == "glance" else drawing.turn_share
     return moving, float(rng.uniform(*amounts))

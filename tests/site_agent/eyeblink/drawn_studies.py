@@ -34,7 +34,7 @@ def write_session(
 
 
 def write_study_files(folder: Path, participants: int = 3, sessions: int = 2) -> Path:
-    """Write sessions of participants who learn, and the table of them all."""
+    """Write sessions of learning participants, and the table of them all."""
     lines = ["session,trace,trials,participant,session_number,group"]
     for person in range(participants):
         for number in range(1, sessions + 1):

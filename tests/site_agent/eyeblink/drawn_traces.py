@@ -14,7 +14,7 @@ Float64 = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Drawing:
-    """What a drawn recording is like; times in seconds, EAR as it is, amplitudes in FEC."""
+    """Properties of a drawn recording; times in seconds, EAR as it is, amplitudes in FEC."""
 
     seconds: float = 90.0
     frame_rate_hz: float = 30.0
@@ -69,10 +69,10 @@ def draw_trace(seed: int, drawing: Drawing) -> tuple[EyeTrace, list[tuple[float,
 def _draw_blinks(
     rng: np.random.Generator, times_s: Float64, drawing: Drawing
 ) -> tuple[list[tuple[float, float]], Float64]:
-    wanted = int(drawing.blinks_per_minute * drawing.seconds / 60.0)
+    count = int(drawing.blinks_per_minute * drawing.seconds / 60.0)
     intervals: list[tuple[float, float]] = []
     closure = np.zeros(len(times_s))
-    for onset_s in np.sort(rng.uniform(0.8, drawing.seconds - 1.2, wanted)):
+    for onset_s in np.sort(rng.uniform(0.8, drawing.seconds - 1.2, count)):
         if intervals and onset_s - intervals[-1][0] < 0.9:
             continue
         peak_s = onset_s + rng.uniform(*drawing.closing_s)

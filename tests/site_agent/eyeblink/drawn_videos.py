@@ -1,4 +1,4 @@
-"""Small videos without faces, whose frames can be told apart by their grey level."""
+"""Small videos without faces; every frame has its own grey level."""
 
 from __future__ import annotations
 

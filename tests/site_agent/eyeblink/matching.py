@@ -1,4 +1,4 @@
-"""Found blinks beside annotated ones, as the field counts them."""
+"""Detected against annotated blinks, counted as in the field."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ Interval = tuple[float, float]
 
 @dataclass(frozen=True)
 class BlinkMatch:
-    """Which found blink is which true one."""
+    """Pairs of detected and true blinks, and the number of each."""
 
     pairs: tuple[tuple[int, int], ...]
-    found: int
+    detected: int
     true: int
 
     @property
     def precision(self) -> float:
-        return len(self.pairs) / self.found if self.found else float("nan")
+        return len(self.pairs) / self.detected if self.detected else float("nan")
 
     @property
     def recall(self) -> float:
@@ -26,7 +26,7 @@ class BlinkMatch:
 
     @property
     def f1(self) -> float:
-        total = self.found + self.true
+        total = self.detected + self.true
         return 2.0 * len(self.pairs) / total if total else float("nan")
 
     @property
@@ -37,20 +37,20 @@ class BlinkMatch:
 
     @property
     def spurious(self) -> tuple[int, ...]:
-        """Indices of the found blinks without a true one."""
-        paired = {found for found, _ in self.pairs}
-        return tuple(index for index in range(self.found) if index not in paired)
+        """Indices of the detected blinks without a true one."""
+        paired = {detected for detected, _ in self.pairs}
+        return tuple(index for index in range(self.detected) if index not in paired)
 
 
 def match_blinks(
-    found: Sequence[Interval], true: Sequence[Interval], *, smallest_overlap: float = 0.2
+    detected: Sequence[Interval], true: Sequence[Interval], *, smallest_overlap: float = 0.2
 ) -> BlinkMatch:
-    """Pair intervals (onset, offset) in seconds whose intersection over union is larger.
+    """Pair intervals (onset, offset) in seconds with a larger intersection over union.
 
     The pairs of largest overlap are made first; each interval is used once.
     """
     scores = []
-    for i, (onset, offset) in enumerate(found):
+    for i, (onset, offset) in enumerate(detected):
         for j, (true_onset, true_offset) in enumerate(true):
             shared = min(offset, true_offset) - max(onset, true_onset)
             if shared <= 0:
@@ -58,11 +58,11 @@ def match_blinks(
             overlap = shared / (max(offset, true_offset) - min(onset, true_onset))
             if overlap > smallest_overlap:
                 scores.append((-overlap, i, j))
-    return _one_to_one(scores, len(found), len(true))
+    return _one_to_one(scores, len(detected), len(true))
 
 
 def match_blinks_to_points(
-    found: Sequence[Interval], points: Sequence[float], *, tolerance: float
+    detected: Sequence[Interval], points: Sequence[float], *, tolerance: float
 ) -> BlinkMatch:
     """Pair intervals with annotated moments that lie in them or within `tolerance` of them.
 
@@ -70,15 +70,15 @@ def match_blinks_to_points(
     interval of length 0 is a moment itself.
     """
     scores = []
-    for i, (onset, offset) in enumerate(found):
+    for i, (onset, offset) in enumerate(detected):
         for j, point in enumerate(points):
             outside = max(onset - point, point - offset, 0.0)
             if outside <= tolerance:
                 scores.append((outside + 1e-3 * abs(point - onset), i, j))
-    return _one_to_one(scores, len(found), len(points))
+    return _one_to_one(scores, len(detected), len(points))
 
 
-def _one_to_one(scores: list[tuple[float, int, int]], found: int, true: int) -> BlinkMatch:
+def _one_to_one(scores: list[tuple[float, int, int]], detected: int, true: int) -> BlinkMatch:
     used_found: set[int] = set()
     used_true: set[int] = set()
     pairs = []
@@ -87,4 +87,4 @@ def _one_to_one(scores: list[tuple[float, int, int]], found: int, true: int) -> 
             used_found.add(i)
             used_true.add(j)
             pairs.append((i, j))
-    return BlinkMatch(tuple(sorted(pairs)), found, true)
+    return BlinkMatch(tuple(sorted(pairs)), detected, true)

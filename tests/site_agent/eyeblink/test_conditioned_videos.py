@@ -35,11 +35,11 @@ def test_responses_of_a_drawn_person_are_found(landmark_file: Path, tmp_path: Pa
     drawn = write_conditioning_video(
         tmp_path / "session.mp4", 6, FRAME_RATE_HZ, 3, 151, design=DESIGN, size=(320, 240)
     )
-    found = run_blink_analysis(
+    session = run_blink_analysis(
         drawn.video, landmarks=landmark_file, out_dir=tmp_path / "out", trials=drawn.trials
     )
     true = rows_of(drawn.frames)
-    frames = rows_of(found.files["frames"])
+    frames = rows_of(session.files["frames"])
     assert [float(row["timestamp_s"]) for row in frames] == pytest.approx(
         [float(row["timestamp_s"]) for row in true], abs=1e-5
     )
@@ -48,7 +48,7 @@ def test_responses_of_a_drawn_person_are_found(landmark_file: Path, tmp_path: Pa
     error = fec - np.array([float(row["closure"]) for row in true])
     # Over seven models trained with different seeds: 0.040 to 0.055.
     assert np.sqrt(np.nanmean(error**2)) < 0.11
-    trials = rows_of(found.files["trials"])
+    trials = rows_of(session.files["trials"])
     truth = json.loads(drawn.truth.read_text(encoding="utf-8"))["trials"]
     assert [row["trial_type"] for row in trials] == [trial["trial_type"] for trial in truth]
     # Some models are noisy enough in one baseline for the trial to be rejected.

@@ -45,9 +45,9 @@ def rewrite(path: Path, frames: list[tuple[float, Picture]]) -> None:
 
 @pytest.fixture(scope="module")
 def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A person who blinks, 8 s."""
+    """A blinking person, 8 s."""
     path = tmp_path_factory.mktemp("small") / "person.mp4"
-    write_blink_video(path, 8.0, 30.0, seed=3, who=150, size=(320, 240))
+    write_blink_video(path, 8.0, 30.0, seed=3, subject=150, size=(320, 240))
     return path
 
 
@@ -55,7 +55,7 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def two_persons(small: Path) -> Path:
     """The person and, from the third second on, a somewhat larger one to the right."""
     other = small.with_name("other.mp4")
-    write_blink_video(other, 8.0, 30.0, seed=8, who=160, size=(320, 240))
+    write_blink_video(other, 8.0, 30.0, seed=8, subject=160, size=(320, 240))
     frames = []
     for (time_s, left), (_, right) in zip(pictures_of(small), pictures_of(other), strict=True):
         tall = np.kron(right[30:210, 70:250], np.ones((4, 4, 1), dtype=np.uint8))[::3, ::3]

@@ -70,8 +70,8 @@ SESSIONS = {
 @pytest.mark.parametrize(
     "trace",
     [
-        pytest.param(each, id=name, marks=[pytest.mark.slow] if name == "three-hours" else [])
-        for name, each in SESSIONS.items()
+        pytest.param(item, id=name, marks=[pytest.mark.slow] if name == "three-hours" else [])
+        for name, item in SESSIONS.items()
     ],
 )
 @pytest.mark.parametrize(

@@ -63,11 +63,11 @@ def test_a_drawn_recording(recording: Path, landmark_file: Path, tmp_path: Path)
     truth = rows_of(recording.with_name("session_truth.csv"))
     assert summary.frames == len(truth)
     assert summary.face_found_pct > 95.0
-    found = [
+    intervals = [
         (float(row["onset_s"]), float(row["offset_s"])) for row in rows_of(summary.files["blinks"])
     ]
-    match = match_blinks(found, true_blinks(recording))
-    assert match.f1 > 0.8, (match, found, true_blinks(recording))
+    match = match_blinks(intervals, true_blinks(recording))
+    assert match.f1 > 0.8, (match, intervals, true_blinks(recording))
     trace = read_trace(summary.files["frames"])
     assert trace.timestamps_s == pytest.approx([float(row["timestamp_s"]) for row in truth])
     true_ear = np.array([float(row["ear"]) for row in truth])
@@ -131,10 +131,10 @@ def test_a_model_of_the_eyes_alone_sees_the_same_blinks(
     summary = run_blink_analysis(
         recording, landmarks=good_eyes_file, out_dir=out, settings=settings
     )
-    found = [
+    intervals = [
         (float(row["onset_s"]), float(row["offset_s"])) for row in rows_of(summary.files["blinks"])
     ]
-    assert match_blinks(found, true_blinks(recording)).f1 > 0.8
+    assert match_blinks(intervals, true_blinks(recording)).f1 > 0.8
     assert summary.face_found_pct > 95.0
     lips = read_model(good_eyes_file)
     assert isinstance(lips, ShapePredictor)

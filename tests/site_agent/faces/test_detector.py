@@ -35,7 +35,7 @@ def small_detector(upsampling: int | None) -> FhogDetector:
 
 
 def small_predictor(parts: int = 68) -> ShapePredictor:
-    """Return a predictor of one level whose only tree changes nothing; of 68 parts, a face."""
+    """Return a predictor of one level with one tree that changes nothing; of 68 parts, a face."""
     shape = np.random.default_rng(0).random((parts, 2), dtype=np.float32)
     if parts == IBUG_PARTS:
         shape = (0.5 + ibug_mean_face() / 250.0).astype(np.float32)
@@ -58,12 +58,14 @@ def test_stock_detector_on_photographs(shared_data: Path) -> None:
     assert detector.detector_count == 5
     assert detector.smallest_face_px == 80
     image = read_image(shared_data / "dlib_faces" / "bald_guys.jpg")
-    found = detector.detect(image)
-    assert len(found) > 2
-    assert [each.score for each in found] == sorted((each.score for each in found), reverse=True)
-    assert all(0 <= each.detector_index < 5 for each in found)
-    assert len(detector.detect(image, threshold=1.0)) < len(found)
-    assert len(detector.detect(image, upsample=1)) >= len(found)
+    detections = detector.detect(image)
+    assert len(detections) > 2
+    assert [detection.score for detection in detections] == sorted(
+        (detection.score for detection in detections), reverse=True
+    )
+    assert all(0 <= detection.detector_index < 5 for detection in detections)
+    assert len(detector.detect(image, threshold=1.0)) < len(detections)
+    assert len(detector.detect(image, upsample=1)) >= len(detections)
 
 
 @pytest.mark.parametrize("upsampling", [None, 2])

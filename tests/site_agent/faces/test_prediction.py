@@ -31,12 +31,14 @@ def test_a_detector_and_a_landmark_model_agree_with_dlib(
     trained_detector: Path, trained_landmarks: Path, test_faces: FaceDataset
 ) -> None:
     paths = paths_of(test_faces)
-    found = list(predict_images(paths, detector=trained_detector, landmarks=trained_landmarks))
-    assert [prediction.path for prediction in found] == paths
+    predictions = list(
+        predict_images(paths, detector=trained_detector, landmarks=trained_landmarks)
+    )
+    assert [prediction.path for prediction in predictions] == paths
     plain_detector = dlib.fhog_object_detector(str(trained_detector))
     plain_landmarks = dlib.shape_predictor(str(trained_landmarks))
     faces = 0
-    for prediction in found:
+    for prediction in predictions:
         image = read_image(prediction.path)
         assert (prediction.width_px, prediction.height_px) == (200, 200)
         _, scores, _ = plain_detector.run(image, 0, 0.0)
@@ -53,10 +55,10 @@ def test_a_detector_and_a_landmark_model_agree_with_dlib(
 def test_boxes_of_a_data_set_are_used_without_a_detector(
     trained_landmarks: Path, test_faces: FaceDataset
 ) -> None:
-    found = list(predict_images(test_faces, landmarks=trained_landmarks))
-    assert [len(prediction.faces) for prediction in found] == [1] * 12
+    predictions = list(predict_images(test_faces, landmarks=trained_landmarks))
+    assert [len(prediction.faces) for prediction in predictions] == [1] * 12
     names = part_names(test_faces)
-    for prediction, image in zip(found, test_faces.images, strict=True):
+    for prediction, image in zip(predictions, test_faces.images, strict=True):
         face, box = prediction.faces[0], image.boxes[0]
         assert face.box == box.corners
         assert face.score is None
@@ -67,20 +69,20 @@ def test_boxes_of_a_data_set_are_used_without_a_detector(
 def test_predictions_can_be_read_back_as_a_data_set(
     trained_landmarks: Path, test_faces: FaceDataset, tmp_path: Path
 ) -> None:
-    found = list(predict_images(test_faces, landmarks=trained_landmarks))
-    write_predictions_xml(found, tmp_path / "found.xml")
+    predictions = list(predict_images(test_faces, landmarks=trained_landmarks))
+    write_predictions_xml(predictions, tmp_path / "found.xml")
     again = read_imglab_xml(tmp_path / "found.xml")
     assert [image.path.resolve() for image in again.images] == [
         image.path.resolve() for image in test_faces.images
     ]
     names = part_names(again)
     assert names == part_names(test_faces)
-    for image, prediction in zip(again.images, found, strict=True):
+    for image, prediction in zip(again.images, predictions, strict=True):
         assert image.boxes[0].corners == prediction.faces[0].box
         points = prediction.faces[0].landmarks
         assert points is not None
         assert np.abs(parts_array(image.boxes[0], names) - points).max() <= 0.5
-    assert predictions_to_dataset(found).images[0].boxes[0].detection_score == 0
+    assert predictions_to_dataset(predictions).images[0].boxes[0].detection_score == 0
 
 
 def test_what_cannot_be_done_is_said_at_once(
@@ -129,18 +131,20 @@ def test_a_broken_photograph_costs_only_itself(
     whole = paths_of(test_faces)
     paths = [whole[0], broken, whole[1]]
     alone = list(predict_images([paths[0], paths[2]], detector=trained_detector))
-    found = list(predict_images(paths, detector=trained_detector, skip_unreadable=True))
-    assert [bool(each.problem) for each in found] == [False, True, False]
-    assert "broken.png" in found[1].problem
-    assert [each.to_dict() for each in (found[0], found[2])] == [e.to_dict() for e in alone]
-    assert len(predictions_to_dataset(found).images) == 2
+    predictions = list(predict_images(paths, detector=trained_detector, skip_unreadable=True))
+    assert [bool(prediction.problem) for prediction in predictions] == [False, True, False]
+    assert "broken.png" in predictions[1].problem
+    assert [prediction.to_dict() for prediction in (predictions[0], predictions[2])] == [
+        e.to_dict() for e in alone
+    ]
+    assert len(predictions_to_dataset(predictions).images) == 2
 
 
 @pytest.mark.parametrize("orientation", [1, 2, 6, 8])
 def test_annotations_are_of_the_picture_as_it_is_stored(
     orientation: int, trained_detector: Path, test_faces: FaceDataset, tmp_path: Path
 ) -> None:
-    """Annotation tools ignore EXIF, so what is written must hold without it."""
+    """Annotation tools ignore EXIF, so written annotations must hold without it."""
     stored = tmp_path / "stored.jpg"
     exif = Image.Exif()
     exif[ExifTags.Base.Orientation] = orientation
@@ -166,6 +170,6 @@ def test_annotations_are_of_the_picture_as_it_is_stored(
         left, top, right, bottom = (round(edge) for edge in box.corners)
         seen = as_stored[top : bottom + 1, left : right + 1]
         left, top, right, bottom = (round(edge) for edge in face.box)
-        wanted = turned[top : bottom + 1, left : right + 1]
-        assert np.sort(seen, axis=None).tolist() == np.sort(wanted, axis=None).tolist()
+        cut = turned[top : bottom + 1, left : right + 1]
+        assert np.sort(seen, axis=None).tolist() == np.sort(cut, axis=None).tolist()
     assert prediction.faces, "a face was found"

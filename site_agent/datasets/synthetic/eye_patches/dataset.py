@@ -1,4 +1,4 @@
-"""Data sets of rendered eyes: who looks where in which session, and the files."""
+"""Data sets of rendered eyes: gaze by person and session, and the files."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -43,7 +43,7 @@ class RenderSettings(Settings, error=InvalidInputError):
     both_eyes: bool = False
     """Two patches a frame, instead of one of either eye."""
     glasses: float = Field(default=0.25, ge=0, le=1)
-    """Share of the persons who wear glasses, 0 to 1."""
+    """Share of the persons with glasses, 0 to 1."""
     camera: Literal["studio", "webcam"] = "studio"
     """webcam: blurred, coarse, unevenly lit patches of turned heads, cut out less exactly."""
     seed: int = 0
@@ -74,7 +74,7 @@ def rendered_count(settings: RenderSettings, number: int) -> int:
 
 
 def render_person(settings: RenderSettings, number: int) -> records.GazeSamples:
-    """Render all samples of one person, the same for equal settings whoever else is rendered."""
+    """Render all samples of one person; equal settings give equal samples."""
     return records.join_samples(list(_rendered_sessions(settings, number)))
 
 
@@ -93,8 +93,8 @@ def write_eye_dataset(
     """
 
     def rendered() -> Iterator[records.GazeSamples]:
-        for done, number in enumerate(settings.numbers):
-            progress(done / settings.persons, f"person {number}")
+        for position, number in enumerate(settings.numbers):
+            progress(position / settings.persons, f"person {number}")
             yield render_person(settings, number)
 
     return write_samples(Path(folder), rendered())
@@ -150,8 +150,8 @@ def _looks(
     """Return gaze and head pose between both eyes: people turn their heads to where they look."""
     centre = np.add(person.gaze_centre, recording.gaze_shift)
     gaze = centre + rng.normal(0, 1, (count, 2)) * person.gaze_spread
-    own = rng.normal(0, 1, (count, 2)) * person.head_spread * turns
-    head = np.add(person.head_centre, recording.head_shift) + 0.3 * (gaze - centre) + own
+    head_turns = rng.normal(0, 1, (count, 2)) * person.head_spread * turns
+    head = np.add(person.head_centre, recording.head_shift) + 0.3 * (gaze - centre) + head_turns
     head = np.clip(head, np.deg2rad([-35, -25]), np.deg2rad([35, 25]))
     limits = np.array([_TURN_LIMIT, 0.8 * _TURN_LIMIT])
     return head + np.clip(gaze - head, -limits, limits), head

@@ -1,4 +1,5 @@
-"""Rays of the camera and what they meet: skin, lids, the ball with its cornea, and the iris.
+"""Rays of the camera and the surfaces they meet: skin, lids, the ball with its cornea, and the
+iris.
 
 The camera is that of normalised gaze data: 600 mm from the eye with a focal length of 960 px, so
 that a pixel of the patch is 0.625 mm wide. Arrays are float32 of shape (frames, rays).
@@ -190,7 +191,7 @@ def meet_ball(
     a = (axes[frame, 0], axes[frame, 1], axes[frame, 2])
     limbus = math.sqrt(eye.radius**2 - eye.iris_radius**2)
     middle = limbus - math.sqrt(_CORNEA_RADIUS**2 - eye.iris_radius**2)
-    ball, found = _meet_sphere(o, d, eye.radius)
+    ball, is_hit = _meet_sphere(o, d, eye.radius)
     front = tuple(o[i] - middle * a[i] for i in range(3))
     bulge, met = _meet_sphere(front, d, _CORNEA_RADIUS)
     height = _dot(bulge, a) + middle
@@ -207,7 +208,7 @@ def meet_ball(
     flat = np.sqrt(a[0] ** 2 + a[2] ** 2)
     level = (-a[2] / flat, np.zeros_like(flat), a[0] / flat)
     angle = np.arctan2(iris[1] / flat, _dot(iris, level))
-    return BallHits(found | clear, normal, cornea, radius.astype(np.float32), angle)
+    return BallHits(is_hit | clear, normal, cornea, radius.astype(np.float32), angle)
 
 
 def _meet_sphere(o: Vectors, d: Vectors, radius: float) -> tuple[Vectors, NDArray[np.bool_]]:

@@ -100,7 +100,7 @@ class Recording:
 
 
 def make_person(seed: int, number: int, skews: Skews, glasses_share: float) -> EyePerson:
-    """Return the person of a number: the same for equal arguments, whoever else is drawn."""
+    """Return the person of a number; equal arguments give equal persons."""
     rng = np.random.default_rng([_PERSON_STREAM, seed, number])
     looks, gazes = skews.appearance, skews.gaze
     skin = _between(rng, 0.24, 0.68, looks)
@@ -179,7 +179,7 @@ def make_recording(
 
 
 def with_webcam(recording: Recording, rng: np.random.Generator) -> Recording:
-    """Return a session as cheap cameras take it: far away, out of focus, in whatever light."""
+    """Return a session as cheap cameras take it: far away, out of focus, in varying light."""
     lamp = float(rng.uniform(0.3, 0.95))
     return replace(
         recording,

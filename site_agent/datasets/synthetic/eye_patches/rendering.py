@@ -262,7 +262,7 @@ def _painted(person: EyePerson, eye: EyeShape, recording: Recording, frames: Eye
 
 
 def _taken(bright: Float32, recording: Recording, rng: np.random.Generator) -> UInt8:
-    """Return what a camera makes of it: blur, exposure, gamma, noise, 8 bits."""
+    """Return the camera's picture: blur, exposure, gamma, noise, 8 bits."""
     soft = _blurred(_blurred(bright, recording.blur_px * FINE, 1), recording.blur_px * FINE, 2)
     count, high, wide = soft.shape
     pixels = soft.reshape(count, high // FINE, FINE, wide // FINE, FINE).mean(axis=(2, 4))
@@ -281,8 +281,8 @@ def _taken(bright: Float32, recording: Recording, rng: np.random.Generator) -> U
     grey = grey + rng.normal(0, recording.noise, grey.shape)
     if recording.detail < 1:
         grey = more[0] @ grey @ more[1].T
-    taken: UInt8 = np.clip(np.round(grey), 0, 255).astype(np.uint8)
-    return taken
+    picture: UInt8 = np.clip(np.round(grey), 0, 255).astype(np.uint8)
+    return picture
 
 
 def _resampling(length: int, count: int) -> Float32:

@@ -43,7 +43,7 @@ def test_what_is_written_is_read_again(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "words"),
+    ("old", "new", "message"),
     [
         (",left,", ",middle,", "line 2: eye is 'middle', expected left or right"),
         (",s0,0,", ",s0,zero,", "line 2: frame is 'zero', expected a whole number"),
@@ -57,14 +57,14 @@ def test_what_is_written_is_read_again(tmp_path: Path) -> None:
         ("s0-00000-left.png,a,s0,0,left,", "s0-00000-left.png,a,s0,0,left,9", "within [+]-pi/2"),
     ],
 )
-def test_lines_that_cannot_be(tmp_path: Path, old: str, new: str, words: str) -> None:
+def test_lines_that_cannot_be(tmp_path: Path, old: str, new: str, message: str) -> None:
     table = folder_of(tmp_path)
     text = table.read_text()
     # A yaw that begins with a minus would not be a number, nor be out of range, in these lines.
     text = text.replace("left,-", "left,")
     assert old in text
     table.write_text(text.replace(old, new, 1))
-    with pytest.raises(AnnotationFileError, match=words):
+    with pytest.raises(AnnotationFileError, match=message):
         open_gaze(tmp_path).read()
 
 
@@ -93,8 +93,8 @@ def test_a_check_finds_everything_at_once(tmp_path: Path) -> None:
     lines[7] = ",".join([*fields[:5], str(float(fields[5]) - 0.5), *fields[6:]])
     lines.append(lines[9])
     table.write_text("\n".join(lines) + "\n")
-    found = check_gaze([table])
-    assert {(finding.code, finding.line) for finding in found} >= {
+    findings = check_gaze([table])
+    assert {(finding.code, finding.line) for finding in findings} >= {
         ("missing-image", 2),
         ("broken-image", 3),
         ("duplicate-image", 8),
@@ -102,7 +102,7 @@ def test_a_check_finds_everything_at_once(tmp_path: Path) -> None:
         ("eyes-apart", 9),
         ("duplicate-sample", len(lines)),
     }
-    assert all(finding.file == table for finding in found)
+    assert all(finding.file == table for finding in findings)
     other = folder_of(tmp_path / "test", samples_of("c", 6), samples_of("b", seed=1)[:1])
     codes = {finding.code for finding in check_gaze([table.parent, other.parent])}
     assert {"shared-image", "few-samples", "one-session"} <= codes

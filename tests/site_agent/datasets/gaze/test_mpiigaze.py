@@ -69,17 +69,17 @@ def test_the_evaluation_subset_is_what_its_lists_name(tmp_path: Path) -> None:
     list_file.parent.mkdir(parents=True)
     list_file.write_text("day02/0005.jpg left\nday01/0001.jpg right\nday01/0002.jpg right\n")
     samples = open_gaze(tmp_path).read(["p00"])
-    found = list(zip(samples.session, samples.frame.tolist(), samples.eye, strict=True))
-    assert found == [("day01", 0, "right"), ("day01", 1, "right"), ("day02", 2, "left")]
+    names = list(zip(samples.session, samples.frame.tolist(), samples.eye, strict=True))
+    assert names == [("day01", 0, "right"), ("day01", 1, "right"), ("day02", 2, "left")]
     everything = open_gaze(tmp_path / "Data" / "Normalized")
     assert len(everything.read()) == 12
     assert gaze_digest(everything) != gaze_digest(open_gaze(tmp_path))
-    for text, line, words in (
+    for text, line, message in (
         ("day01/0001.jpg left\nday01/0009.jpg left\n", 2, "names day01/0009.jpg left"),
         ("day01/0001.jpg\n", 1, "expected a line such as"),
     ):
         list_file.write_text(text)
-        with pytest.raises(AnnotationFileError, match=words) as caught:
+        with pytest.raises(AnnotationFileError, match=message) as caught:
             open_gaze(tmp_path).read()
         assert caught.value.line == line
     with pytest.raises(InvalidInputError, match="no person p07; it has p00"):
@@ -87,7 +87,7 @@ def test_the_evaluation_subset_is_what_its_lists_name(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("changed", "words"),
+    ("changed", "message"),
     [
         ({"image": ramp(2)}, r"image has shape \(2, 36, 60\), expected \(3, 36, 60\)"),
         ({"image": ramp(3) / 255}, "holds float64, expected uint8"),
@@ -96,9 +96,9 @@ def test_the_evaluation_subset_is_what_its_lists_name(tmp_path: Path) -> None:
         ({"pose": POSES + np.inf}, "not finite"),
     ],
 )
-def test_values_that_cannot_be(tmp_path: Path, changed: dict[str, object], words: str) -> None:
+def test_values_that_cannot_be(tmp_path: Path, changed: dict[str, object], message: str) -> None:
     file = day(tmp_path, **changed)
-    with pytest.raises(AnnotationFileError, match=words) as caught:
+    with pytest.raises(AnnotationFileError, match=message) as caught:
         open_gaze(tmp_path).read()
     assert caught.value.path == file
 
@@ -113,11 +113,11 @@ def test_damaged_files(tmp_path: Path) -> None:
     file.write_bytes(whole)
     shutil.copytree(file.parent, file.parents[1] / "p01")
     file.write_bytes(whole[:-30])
-    found = check_gaze([tmp_path])
-    assert [(each.code, each.file) for each in found if each.severity == "error"] == [
-        ("damaged-file", file)
-    ]
-    assert {each.code for each in found} >= {"few-samples", "one-session"}
+    findings = check_gaze([tmp_path])
+    assert [
+        (finding.code, finding.file) for finding in findings if finding.severity == "error"
+    ] == [("damaged-file", file)]
+    assert {finding.code for finding in findings} >= {"few-samples", "one-session"}
     write_day(file, {"left": {"gaze": GAZES, "image": ramp(3), "pose": POSES}}, NAMES)
     with pytest.raises(AnnotationFileError, match=r"lacks data\.right\.image"):
         open_gaze(tmp_path).read(["p00"])

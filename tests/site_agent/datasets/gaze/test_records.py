@@ -24,8 +24,8 @@ def test_whole_sessions_are_held_out_of_each_person(counts: list[int], share: fl
     samples = join_samples(parts)
     held = held_out_sessions(samples, share)
     for number, count in enumerate(counts):
-        own = samples.person == f"p{number}"
-        out, rest = (set(samples.session[own & mask].tolist()) for mask in (held, ~held))
+        of_person = samples.person == f"p{number}"
+        out, rest = (set(samples.session[of_person & mask].tolist()) for mask in (held, ~held))
         assert not out & rest
         assert len(out) == (min(max(1, round(share * count)), count - 1) if count > 1 else 0)
     order = np.random.default_rng(0).permutation(len(samples))

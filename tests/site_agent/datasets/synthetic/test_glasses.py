@@ -24,7 +24,7 @@ def test_glasses_lie_over_the_eyes_and_move_no_landmark(tmp_path: Path) -> None:
     for images in zip(bare.images, some.images, all_.images, strict=True):
         boxes = [image.boxes[0] for image in images]
         assert boxes[0].parts == boxes[1].parts == boxes[2].parts
-        without, now, worn = (np.asarray(Image.open(each.path), dtype=float) for each in images)
+        without, now, worn = (np.asarray(Image.open(image.path), dtype=float) for image in images)
         changed["some"] += bool(np.abs(now - without).max() > 60)
         points = np.array([boxes[0].parts[key] for key in sorted(boxes[0].parts)])
         centre = np.mean(eyes_of(points), axis=(0, 1)).round().astype(int)

@@ -162,11 +162,11 @@ def test_mouth_opens() -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "words"),
+    ("arguments", "message"),
     [({"closure_left": 1.2}, "closure_left is 1.2"), ({"pose": Pose(yaw_deg=40)}, "yaw_deg is 40")],
 )
-def test_refuses_what_cannot_be_drawn(arguments: dict, words: str) -> None:
-    with pytest.raises(InvalidInputError, match=words):
+def test_refuses_what_cannot_be_drawn(arguments: dict, message: str) -> None:
+    with pytest.raises(InvalidInputError, match=message):
         render_face(person(0), **arguments)
 
 
@@ -185,10 +185,10 @@ def test_stock_detector_finds_most_and_boxes_agree() -> None:
         left, top, right, bottom = face.box
         truth = dlib.rectangle(left, top, right, bottom)
         best = 0.0
-        for found in detector(face.image, 0) or detector(face.image, 1):
-            both = truth.intersect(found).area()
-            best = max(best, both / (truth.area() + found.area() - both))
+        for detected in detector(face.image, 0) or detector(face.image, 1):
+            both = truth.intersect(detected).area()
+            best = max(best, both / (truth.area() + detected.area() - both))
         overlaps.append(best)
-    found = np.array(overlaps) > 0.5
-    assert found.mean() > 0.85
-    assert np.median(np.array(overlaps)[found]) > 0.75
+    detected = np.array(overlaps) > 0.5
+    assert detected.mean() > 0.85
+    assert np.median(np.array(overlaps)[detected]) > 0.75

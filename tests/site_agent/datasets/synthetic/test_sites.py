@@ -67,10 +67,10 @@ def test_sites_differ(tmp_path: Path, style: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "words"),
+    ("arguments", "message"),
     [({"images": 0}, "0 images"), ({"style": "moon"}, "no site style 'moon'; there are: mixed")],
 )
-def test_refuses_impossible_wishes(tmp_path: Path, arguments: dict, words: str) -> None:
-    with pytest.raises(InvalidInputError, match=words):
+def test_refuses_impossible_wishes(tmp_path: Path, arguments: dict, message: str) -> None:
+    with pytest.raises(InvalidInputError, match=message):
         write_face_dataset(tmp_path, **({"images": 1} | arguments))
     assert not list(tmp_path.iterdir())

@@ -1,4 +1,4 @@
-"""Blink videos: times in the container, truth beside it, lids that really move."""
+"""Blink videos: times in the container, truth next to it, lids that really move."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_same_seed_same_video(tmp_path: Path) -> None:
 
 
 def test_a_film_shows_each_moment_as_a_portrait_does() -> None:
-    """What is kept between frames must not be seen: neither old lids nor traces of the head."""
+    """Nothing kept between frames may be seen: neither old lids nor traces of the head."""
     scene = VideoScene(camera=Camera(blur_px=0.6, noise=0.0))
     someone, size = person(3), (160, 120)
     room = background(np.random.default_rng(1), size, "room")
@@ -103,11 +103,11 @@ def test_a_film_shows_each_moment_as_a_portrait_does() -> None:
             closure_right=closure,
             gaze=gaze,
         )
-        taken, ears = film.take(moment, kept, scene.light)
+        picture, ears = film.take(moment, kept, scene.light)
         alone = room.copy()
         landmarks = draw_portrait(alone, moment, scene.light, with_body=False)
         expected = expose(alone, scene.camera, np.random.default_rng(0))
-        assert np.abs(taken.astype(int) - expected).max() <= 1, (closure, yaw_deg, x)
+        assert np.abs(picture.astype(int) - expected).max() <= 1, (closure, yaw_deg, x)
         assert ears == eye_aspect_ratios(landmarks)
 
 
@@ -134,7 +134,7 @@ def test_blinks_are_those_of_people() -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "words"),
+    ("arguments", "message"),
     [
         ({"seconds": 0}, "0 s"),
         ({"frame_rate_hz": 5000}, "frame rate 5000"),
@@ -142,7 +142,7 @@ def test_blinks_are_those_of_people() -> None:
         ({"size": (321, 240)}, "321 x 240; expected even numbers"),
     ],
 )
-def test_refuses_impossible_wishes(tmp_path: Path, arguments: dict, words: str) -> None:
-    with pytest.raises(InvalidInputError, match=words):
+def test_refuses_impossible_wishes(tmp_path: Path, arguments: dict, message: str) -> None:
+    with pytest.raises(InvalidInputError, match=message):
         write_blink_video(tmp_path / "v.mp4", **arguments)
     assert not list(tmp_path.iterdir())

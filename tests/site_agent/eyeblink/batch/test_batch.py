@@ -55,7 +55,7 @@ def table(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def finished(table: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A study whose sessions are all done; copy it before changing anything."""
+    """A study with all sessions analysed; copy it before changing anything."""
     study = tmp_path_factory.mktemp("finished") / "study"
     told: list[float] = []
     result = run_batch(

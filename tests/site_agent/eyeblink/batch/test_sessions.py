@@ -1,4 +1,4 @@
-"""What a folder or a table says of the sessions of a batch."""
+"""Sessions of a batch, read from a folder or a table."""
 
 from __future__ import annotations
 
@@ -74,10 +74,10 @@ def test_every_wrong_line_of_a_table_is_named(tmp_path: Path) -> None:
     told = str(raised.value).splitlines()
     assert [line for line, _ in raised.value.problems] == [3, 4, 5, 6, 7, 8, 9]
     assert all(line.startswith(f"{path}, line ") for line in told)
-    for number, words in enumerate(
+    for number, message in enumerate(
         ("on line 2 too", "both given", "neither", "-3", "../f", "fec, ur-share", "second")
     ):
-        assert words in told[number]
+        assert message in told[number]
 
 
 def test_a_folder_is_looked_through(tmp_path: Path) -> None:
@@ -113,20 +113,20 @@ def test_names_of_folders_and_numbers_of_labels() -> None:
 
 
 def test_settings_come_back_from_their_plain_form() -> None:
-    own = ConditioningSettings(
+    conditioning = ConditioningSettings(
         baseline_ms=(-300.0, -10.0),
         reject_rules=(Rejection.MISSING_SAMPLES,),
         cr_rule=CrRule.UR_SHARE,
         cr_needs_onset=True,
     )
-    assert settings_from_plain(ConditioningSettings(), plain_settings(own)) == own
-    words = {"region": "1 2 30 40", "face_track": "yes", "us_latency_ms": "3", "starts": "5"}
-    found = with_overrides(BlinkAnalysisSettings(), words)
-    assert (found.faces.region, found.faces.face_track, found.faces.starts) == (
+    assert settings_from_plain(ConditioningSettings(), plain_settings(conditioning)) == conditioning
+    cells = {"region": "1 2 30 40", "face_track": "yes", "us_latency_ms": "3", "starts": "5"}
+    settings = with_overrides(BlinkAnalysisSettings(), cells)
+    assert (settings.faces.region, settings.faces.face_track, settings.faces.starts) == (
         (1, 2, 30, 40),
         True,
         5,
     )
-    assert found.trial_timing.us_latency_ms == 3.0
+    assert settings.trial_timing.us_latency_ms == 3.0
     with pytest.raises(ValueError, match="starts is 'many', expected a whole number"):
         with_overrides(BlinkAnalysisSettings(), {"starts": "many"})

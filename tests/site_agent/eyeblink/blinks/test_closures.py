@@ -18,20 +18,20 @@ from tests.site_agent.eyeblink.matching import match_blinks
 
 
 def found_of(drawn: DrawnLids) -> list[tuple[str, float, float]]:
-    return [(each.kind, each.onset_s, each.offset_s) for each in find_blinks(drawn.trace)]
+    return [(event.kind, event.onset_s, event.offset_s) for event in find_blinks(drawn.trace)]
 
 
 @pytest.mark.parametrize("rate_hz", [15.0, 30.0, 60.0, 200.0])
 def test_slow_closures_are_listed_with_their_onsets(rate_hz: float) -> None:
     drawing = LidDrawing(rate_hz, noise_ear=0.003, closing_s=(0.3, 1.5), shut_s=(0.3, 10.0))
     drawn = draw_lids(3, drawing)
-    found = found_of(drawn)
-    closures = [(onset_s, offset_s) for kind, onset_s, offset_s in found if kind == "closure"]
+    events = found_of(drawn)
+    closures = [(onset_s, offset_s) for kind, onset_s, offset_s in events if kind == "closure"]
     match = match_blinks(closures, drawn.closures, smallest_overlap=0.7)
-    assert len(match.pairs) == match.found == match.true == 10
+    assert len(match.pairs) == match.detected == match.true == 10
     for index, true in match.pairs:
         assert closures[index][0] == pytest.approx(drawn.closures[true][0], abs=0.15)
-    blinks = [(onset_s, offset_s) for kind, onset_s, offset_s in found if kind == "blink"]
+    blinks = [(onset_s, offset_s) for kind, onset_s, offset_s in events if kind == "blink"]
     assert match_blinks(blinks, drawn.blinks).f1 == 1.0
 
 
@@ -46,8 +46,8 @@ def test_looks_down_and_turns_of_the_head_are_no_events(rate_hz: float, blinks: 
 def test_closures_at_both_ends_of_a_recording_are_cut() -> None:
     drawing = LidDrawing(closures=0, begins_closed=True, ends_closed=True)
     drawn = draw_lids(1, drawing)
-    closures = [each for each in find_blinks(drawn.trace) if each.kind == "closure"]
-    assert [each.cut for each in closures] == ["begin", "end"]
+    closures = [event for event in find_blinks(drawn.trace) if event.kind == "closure"]
+    assert [event.cut for event in closures] == ["begin", "end"]
     assert closures[0].onset_s == 0.0
     assert closures[1].offset_s == pytest.approx(drawn.trace.timestamps_s[-1], abs=0.05)
     assert closures[1].onset_s == pytest.approx(drawn.closures[-1][0], abs=0.15)
@@ -65,9 +65,9 @@ def shaped(times_s: Float64, points: list[tuple[float, float]]) -> Float64:
 def test_lids_that_part_a_little_within_a_closure_leave_it_one_event() -> None:
     times_s = np.arange(900) / 30.0
     points = [(15.0, 0), (15.4, 1), (17.0, 1), (17.2, 0.55), (17.4, 1), (19.0, 1), (19.4, 0)]
-    found = find_blinks(trace_of(times_s, shaped(times_s, points)))
-    assert [each.kind for each in found] == ["blink"] * 5 + ["closure"]
-    closure = found[-1]
+    events = find_blinks(trace_of(times_s, shaped(times_s, points)))
+    assert [event.kind for event in events] == ["blink"] * 5 + ["closure"]
+    closure = events[-1]
     assert closure.shut_from_s == pytest.approx(15.33, abs=0.1)
     assert closure.shut_until_s == pytest.approx(19.07, abs=0.1)
     assert closure.half_closed_ms == pytest.approx(3900, abs=150)
@@ -77,8 +77,8 @@ def test_a_face_lost_for_a_moment_leaves_a_closure_one_event() -> None:
     times_s = np.arange(900) / 30.0
     ear = shaped(times_s, [(15.0, 0), (15.4, 1), (19.0, 1), (19.4, 0)])
     ear[510:520] = np.nan
-    found = find_blinks(trace_of(times_s, ear))
-    assert [each.kind for each in found] == ["blink"] * 5 + ["closure"]
+    events = find_blinks(trace_of(times_s, ear))
+    assert [event.kind for event in events] == ["blink"] * 5 + ["closure"]
 
 
 def test_eyes_that_narrow_by_two_thirds_are_left_out_and_named() -> None:
@@ -86,20 +86,20 @@ def test_eyes_that_narrow_by_two_thirds_are_left_out_and_named() -> None:
     ear = shaped(times_s, [(15.0, 0), (15.5, 0.68), (19.0, 0.68), (19.5, 0)])
     trace = trace_of(times_s, ear)
     result = judge_blinks(trace)
-    assert [each.kind for each in result.blinks] == ["blink"] * 5
-    assert [each.kind for each in result.left_out] == ["closure"]
+    assert [event.kind for event in result.blinks] == ["blink"] * 5
+    assert [event.kind for event in result.left_out] == ["closure"]
     assert result.left_out[0].confidence < BlinkSettings().least_confidence
     assert any("narrowed" in doubt for doubt in doubts_of(trace, True, result.left_out))
     bold = judge_blinks(trace, BlinkSettings(least_confidence=0.05))
-    assert [each.kind for each in bold.blinks] == ["blink"] * 5 + ["closure"]
+    assert [event.kind for event in bold.blinks] == ["blink"] * 5 + ["closure"]
 
 
 def test_a_blink_during_a_look_down_is_a_blink() -> None:
     times_s = np.arange(900) / 30.0
     look = [(15.0, 0), (15.3, 0.4), (16.9, 0.4), (17.0, 1), (17.2, 0.4), (19.0, 0.4), (19.4, 0)]
-    found = find_blinks(trace_of(times_s, shaped(times_s, look)))
-    assert [each.kind for each in found] == ["blink"] * 6
-    assert found[-1].peak_s == pytest.approx(17.0, abs=0.1)
+    events = find_blinks(trace_of(times_s, shaped(times_s, look)))
+    assert [event.kind for event in events] == ["blink"] * 6
+    assert events[-1].peak_s == pytest.approx(17.0, abs=0.1)
 
 
 def test_neither_the_scale_of_ear_nor_the_frame_rate_changes_closures() -> None:
@@ -112,7 +112,7 @@ def test_neither_the_scale_of_ear_nor_the_frame_rate_changes_closures() -> None:
     events = found_of(drawn)
     assert [kind for kind, _, _ in events].count("closure") == 5
     for other in (scaled, slower):
-        again = [(each.kind, each.onset_s, each.offset_s) for each in find_blinks(other)]
+        again = [(event.kind, event.onset_s, event.offset_s) for event in find_blinks(other)]
         assert [kind for kind, _, _ in again] == [kind for kind, _, _ in events]
         for (_, onset_s, offset_s), (_, onset2_s, offset2_s) in zip(events, again, strict=True):
             assert (onset2_s, offset2_s) == pytest.approx((onset_s, offset_s), abs=0.15)
@@ -122,7 +122,7 @@ def test_the_eyes_of_a_slow_closure_are_known() -> None:
     drawn = draw_lids(4, LidDrawing(closures=3, blinks=8))
     right = drawn.trace.ear + np.random.default_rng(0).normal(0.01, 0.004, len(drawn.trace.ear))
     trace = replace(drawn.trace, ear_right=right)
-    assert {each.eyes for each in find_blinks(trace)} == {"both"}
+    assert {event.eyes for event in find_blinks(trace)} == {"both"}
 
 
 def test_perclos_is_the_share_of_the_time_with_shut_lids() -> None:
@@ -165,7 +165,7 @@ HALF_CLOSINGS = {
 
 def found_among(drawing: LidDrawing, *, by_model: bool = False) -> tuple[int, int, int, int]:
     """Return how many blinks of four sessions are right, found and true, and sessions named."""
-    right = found = true = named = 0
+    right = detected = true = named = 0
     for seed in range(4):
         drawn = draw_lids(seed, drawing)
         calibration = calibrate(drawn.trace.ear)
@@ -173,11 +173,12 @@ def found_among(drawing: LidDrawing, *, by_model: bool = False) -> tuple[int, in
             calibration = calibrate(drawn.trace.ear, closed_ear=0.25 * calibration.open_ear)
         result = judge_blinks(drawn.trace, calibration=calibration)
         match = match_blinks([(b.onset_s, b.offset_s) for b in result.blinks], drawn.blinks)
-        right, found, true = right + len(match.pairs), found + match.found, true + match.true
+        right, detected = right + len(match.pairs), detected + match.detected
+        true += match.true
         doubts = doubts_of(drawn.trace, True, result.left_out, result.half_closings)
         doubts += range_doubts(calibration)
         named += any("half way down" in doubt or "half-closings" in doubt for doubt in doubts)
-    return right, found, true, named
+    return right, detected, true, named
 
 
 @pytest.mark.parametrize("rate_hz", [15.0, 30.0, 60.0, 200.0])
@@ -187,9 +188,9 @@ def test_who_half_closes_the_eyes_does_not_blink_all_the_time(
     rate_hz: float, blinks: int, kind: str
 ) -> None:
     drawing = replace(HALF_CLOSINGS[kind], frame_rate_hz=rate_hz, blinks=blinks)
-    right, found, true, named = found_among(drawing)
+    right, detected, true, named = found_among(drawing)
     assert right >= true - 1
-    assert found - right <= 0.1 * true
+    assert detected - right <= 0.1 * true
     # Lids of who laughs fall too slowly to be taken for a blink.
     assert named == 4 or kind == "laughs"
 
@@ -198,10 +199,10 @@ def test_who_half_closes_the_eyes_does_not_blink_all_the_time(
 @pytest.mark.parametrize("kind", ["squints", "rolls"])
 def test_two_blinks_show_where_the_lids_shut(rate_hz: float, kind: str) -> None:
     drawing = replace(HALF_CLOSINGS[kind], frame_rate_hz=rate_hz, blinks=2)
-    right, found, true, named = found_among(drawing)
+    right, detected, true, named = found_among(drawing)
     assert (right, named) == (true, 4)
     # Of about 160 moves; two blinks may fall between the frames, so that nothing tells.
-    assert found - right <= 0.35 * 160
+    assert detected - right <= 0.35 * 160
 
 
 @pytest.mark.parametrize("rate_hz", [15.0, 60.0])
@@ -211,9 +212,9 @@ def test_the_models_closed_eye_tells_half_closings_from_blinks(
     rate_hz: float, blinks: int, kind: str
 ) -> None:
     drawing = replace(HALF_CLOSINGS[kind], frame_rate_hz=rate_hz, blinks=blinks)
-    right, found, true, _ = found_among(drawing, by_model=True)
+    right, detected, true, _ = found_among(drawing, by_model=True)
     assert right == true
-    assert found - right <= 4
+    assert detected - right <= 4
 
 
 def test_half_closings_without_a_blink_are_named() -> None:
@@ -226,8 +227,8 @@ def test_blinks_of_a_model_that_keeps_the_lids_half_open_stay(closed_share: floa
     drawing = LidDrawing(
         closures=0, blinks=30, glances=6, closed_ear=0.3 * closed_share, noise_ear=0.009
     )
-    right, found, true, _ = found_among(drawing)
-    assert (right, found) == (true, true)
+    right, detected, true, _ = found_among(drawing)
+    assert (right, detected) == (true, true)
 
 
 @pytest.mark.parametrize("seed", range(4))

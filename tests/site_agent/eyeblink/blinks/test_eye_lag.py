@@ -13,7 +13,7 @@ from tests.site_agent.eyeblink.drawn_traces import Drawing, draw_trace, trace_of
 
 
 def two_eyes(lag_s: float, right_share: float = 1.0, rate_hz: float = 100.0) -> EyeTrace:
-    """The right eye does what the left one does, so much later and by this share."""
+    """The right eye follows the left one after `lag_s`, by this share."""
     rng = np.random.default_rng(0)
     times_s = np.arange(int(30 * rate_hz)) / rate_hz
     eyes = []

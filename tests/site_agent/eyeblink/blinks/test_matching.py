@@ -35,10 +35,10 @@ INTERVALS = st.lists(
 
 
 @given(INTERVALS, INTERVALS)
-def test_laws(found: list[tuple[float, float]], true: list[tuple[float, float]]) -> None:
-    match = match_blinks(found, true)
+def test_laws(detected: list[tuple[float, float]], true: list[tuple[float, float]]) -> None:
+    match = match_blinks(detected, true)
     assert len({one for one, _ in match.pairs}) == len(match.pairs)
     assert len({other for _, other in match.pairs}) == len(match.pairs)
     assert len(match.pairs) + len(match.missed) == len(true)
-    assert len(match.pairs) + len(match.spurious) == len(found)
+    assert len(match.pairs) + len(match.spurious) == len(detected)
     assert len(match_blinks(true, true).pairs) == len(true)

@@ -1,4 +1,4 @@
-"""Conditioning measures against sessions whose responses are known."""
+"""Conditioning measures against sessions with known responses."""
 
 from __future__ import annotations
 
@@ -42,7 +42,11 @@ class Analysed(NamedTuple):
     def clean(self) -> list[Pair]:
         """Valid trials with their truth, without those that a spontaneous blink disturbs."""
         pairs = zip(self.result.trials, self.session.truth, strict=True)
-        return [(found, truth) for found, truth in pairs if found.valid and not truth.blink_near]
+        return [
+            (measured, truth)
+            for measured, truth in pairs
+            if measured.valid and not truth.blink_near
+        ]
 
 
 @cache
@@ -69,7 +73,7 @@ RATES_HZ = (30, 200)
 @pytest.mark.parametrize("rate_hz", RATES_HZ)
 def test_cr_decisions_are_right_in_98_of_100_trials(rate_hz: float, camera: str) -> None:
     pairs = [pair for pair in clean_pairs(rate_hz, CAMERAS[camera]) if pair[0].cr is not None]
-    right = np.mean([found.cr == truth.cr for found, truth in pairs])
+    right = np.mean([measured.cr == truth.cr for measured, truth in pairs])
     assert len(pairs) > 60
     assert right >= 0.98
 
@@ -78,9 +82,9 @@ def test_cr_decisions_are_right_in_98_of_100_trials(rate_hz: float, camera: str)
 @pytest.mark.parametrize("rate_hz", RATES_HZ)
 def test_cr_amplitudes_are_those_that_were_drawn(rate_hz: float, camera: str) -> None:
     errors = [
-        found.measures.cr_amplitude - truth.window_mean
-        for found, truth in clean_pairs(rate_hz, CAMERAS[camera])
-        if truth.cr and found.cr is not None
+        measured.measures.cr_amplitude - truth.window_mean
+        for measured, truth in clean_pairs(rate_hz, CAMERAS[camera])
+        if truth.cr and measured.cr is not None
     ]
     assert abs(np.mean(errors)) < 0.01
     assert np.sqrt(np.mean(np.square(errors))) < 0.035
@@ -89,9 +93,9 @@ def test_cr_amplitudes_are_those_that_were_drawn(rate_hz: float, camera: str) ->
 def onset_errors_ms(rate_hz: float, design: ConditioningDesign) -> np.ndarray:
     return np.array(
         [
-            found.measures.cr_onset_ms - truth.onset_ms
-            for found, truth in clean_pairs(rate_hz, design)
-            if truth.cr and found.cr
+            measured.measures.cr_onset_ms - truth.onset_ms
+            for measured, truth in clean_pairs(rate_hz, design)
+            if truth.cr and measured.cr
         ]
     )
 
@@ -117,9 +121,9 @@ def test_onsets_lie_within_one_frame_at_30_frames_a_second(form: str) -> None:
 @pytest.mark.parametrize("rate_hz", RATES_HZ)
 def test_unconditioned_responses(rate_hz: float) -> None:
     with_us = [
-        found.measures
-        for found, _ in clean_pairs(rate_hz, ConditioningDesign())
-        if found.measures.trial_type is not TrialType.CS_ONLY
+        measured.measures
+        for measured, _ in clean_pairs(rate_hz, ConditioningDesign())
+        if measured.measures.trial_type is not TrialType.CS_ONLY
     ]
     heights = np.array([measures.ur_amplitude for measures in with_us])
     times_ms = np.array([measures.ur_peak_ms for measures in with_us])
@@ -130,9 +134,9 @@ def test_unconditioned_responses(rate_hz: float) -> None:
 @pytest.mark.parametrize("rate_hz", RATES_HZ)
 def test_peaks_of_conditioned_responses(rate_hz: float) -> None:
     errors_ms = [
-        found.measures.cr_peak_ms - truth.peak_ms
-        for found, truth in clean_pairs(rate_hz, ConditioningDesign(share_cs_only=0.5))
-        if truth.cr and found.cr and found.measures.trial_type is TrialType.CS_ONLY
+        measured.measures.cr_peak_ms - truth.peak_ms
+        for measured, truth in clean_pairs(rate_hz, ConditioningDesign(share_cs_only=0.5))
+        if truth.cr and measured.cr and measured.measures.trial_type is TrialType.CS_ONLY
     ]
     assert len(errors_ms) > 15
     assert abs(np.median(errors_ms)) < max(15, 500 / rate_hz)
@@ -141,11 +145,11 @@ def test_peaks_of_conditioned_responses(rate_hz: float) -> None:
 def test_a_startle_is_flagged_and_is_no_cr_onset() -> None:
     design = ConditioningDesign(startle_share=0.5, blinks_per_min=0.0)
     pairs = [pair for pair in clean_pairs(200, design) if pair[0].has_cs]
-    assert np.mean([found.measures.startle == truth.startle for found, truth in pairs]) >= 0.97
+    assert np.mean([result.measures.startle == truth.startle for result, truth in pairs]) >= 0.97
     errors_ms = np.array(
         [
-            found.measures.cr_onset_ms - truth.onset_ms
-            for found, truth in pairs
+            result.measures.cr_onset_ms - truth.onset_ms
+            for result, truth in pairs
             if truth.startle and truth.cr
         ]
     )
@@ -199,18 +203,18 @@ def test_missing_samples() -> None:
     hidden = between(times_s, 14.7, 15.0)  # 300 of 1100 ms
     few = between(times_s, 24.8, 25.0)  # 200 of 1100 ms
     kept = ~(hidden | few)
-    found = reasons(times_s[kept], fec[kept], trials)
-    assert found[1] == (Rejection.MISSING_SAMPLES,)
+    reasons_by_trial = reasons(times_s[kept], fec[kept], trials)
+    assert reasons_by_trial[1] == (Rejection.MISSING_SAMPLES,)
     fec[~kept] = np.nan
-    assert reasons(times_s, fec, trials) == found
-    assert found[0] == found[2] == ()
+    assert reasons(times_s, fec, trials) == reasons_by_trial
+    assert reasons_by_trial[0] == reasons_by_trial[2] == ()
 
 
 def test_a_gap_over_the_cr_window() -> None:
     times_s, fec, trials = flat_session()
     fec[between(times_s, 15.40, 15.46)] = np.nan
-    found = reasons(times_s, fec, trials)
-    assert found[1] == (Rejection.NO_CR_WINDOW,)
+    reasons_by_trial = reasons(times_s, fec, trials)
+    assert reasons_by_trial[1] == (Rejection.NO_CR_WINDOW,)
     result = analyse_conditioning(times_s, fec, trials)
     assert result.trials[1].cr is None
     assert result.summary.n_cs_valid == 7
@@ -221,10 +225,10 @@ def test_an_unstable_baseline_and_a_closed_eye() -> None:
     fec[between(times_s, 14.55, 14.75)] += 0.8
     fec[between(times_s, 24.93, 25.1)] += 0.2
     fec[between(times_s, 34.0, 36.0)] += 0.7
-    found = reasons(times_s, fec, trials)
-    assert found[1] == (Rejection.UNSTABLE_BASELINE,)
-    assert Rejection.CLOSED_BEFORE_CS in found[2]
-    assert found[3] == (Rejection.CLOSED_BEFORE_CS,)
+    reasons_by_trial = reasons(times_s, fec, trials)
+    assert reasons_by_trial[1] == (Rejection.UNSTABLE_BASELINE,)
+    assert Rejection.CLOSED_BEFORE_CS in reasons_by_trial[2]
+    assert reasons_by_trial[3] == (Rejection.CLOSED_BEFORE_CS,)
     assert reasons(times_s, fec, trials, reject_rules=()) == [()] * 8
     assert reasons(times_s, 0 * fec + 0.2, trials) == [()] * 8
 
@@ -237,7 +241,7 @@ def test_trials_outside_the_recording_are_missing_with_a_remark() -> None:
         Trial("early", TrialType.CS_ONLY, -3.0),
     ]
     result = analyse_conditioning(times_s, fec, trials)
-    by_name = {found.measures.trial: found for found in result.trials}
+    by_name = {trial.measures.trial: trial for trial in result.trials}
     assert by_name["late"].rejections == by_name["cut"].rejections == (Rejection.AFTER_RECORDING,)
     assert by_name["early"].rejections == (Rejection.BEFORE_RECORDING,)
     assert by_name["late"].cr is None
@@ -271,10 +275,10 @@ def test_only_cs_trials_take_the_usual_interval_and_say_so() -> None:
 def test_the_response_to_the_us_never_leaks_into_the_cr(phase: float) -> None:
     times_s = (np.arange(300) + phase) / 30
     fec = np.where(times_s > 5.45 + 0.012, 0.9, 0.0)
-    (found,) = analyse_conditioning(times_s, fec, [Trial("1", TrialType.PAIRED, 5.0, 5.45)]).trials
-    assert found.measures.cr_amplitude == pytest.approx(0.0, abs=1e-12)
-    assert found.cr is False
-    assert found.measures.ur_amplitude == pytest.approx(0.9, abs=0.15)
+    (result,) = analyse_conditioning(times_s, fec, [Trial("1", TrialType.PAIRED, 5.0, 5.45)]).trials
+    assert result.measures.cr_amplitude == pytest.approx(0.0, abs=1e-12)
+    assert result.cr is False
+    assert result.measures.ur_amplitude == pytest.approx(0.9, abs=0.15)
 
 
 @pytest.mark.parametrize("rate_hz", [30, 500])
@@ -282,10 +286,10 @@ def test_the_response_to_the_us_never_leaks_into_the_cr(phase: float) -> None:
 def test_a_ramp_has_its_mean_in_the_cr_window_at_every_rate(rate_hz: float, phase: float) -> None:
     times_s = (np.arange(10 * rate_hz) + phase) / rate_hz
     fec = np.clip((times_s - 5.2) * 2.0, 0.0, 0.9)
-    (found,) = analyse_conditioning(times_s, fec, [Trial("1", TrialType.CS_ONLY, 5.0)]).trials
+    (result,) = analyse_conditioning(times_s, fec, [Trial("1", TrialType.CS_ONLY, 5.0)]).trials
     expected = (5.45 - 0.021 - 5.2) * 2.0
     # At worst the last sample lies one frame before the US.
-    assert found.measures.cr_amplitude == pytest.approx(expected, abs=0.02 + 0.5 / rate_hz)
+    assert result.measures.cr_amplitude == pytest.approx(expected, abs=0.02 + 0.5 / rate_hz)
 
 
 # --- laws -------------------------------------------------------------------------------------
@@ -334,8 +338,8 @@ def test_a_constant_level_changes_no_amplitude(level: float) -> None:
 @given(st.permutations(range(8)))
 def test_the_order_of_the_list_does_not_matter(order: list[int]) -> None:
     shuffled = [LAW_SESSION.trials[index] for index in order]
-    found = analyse_conditioning(LAW_SESSION.timestamps_s, LAW_SESSION.fec, shuffled)
-    assert trial_rows(found.trials) == trial_rows(LAW_RESULT.trials)
+    result = analyse_conditioning(LAW_SESSION.timestamps_s, LAW_SESSION.fec, shuffled)
+    assert trial_rows(result.trials) == trial_rows(LAW_RESULT.trials)
 
 
 @settings(max_examples=25, deadline=None)

@@ -57,17 +57,17 @@ def watched(video: Path, timing: TrialTiming) -> LightMeter:
 
 def test_the_lights_alone_tell_the_trials(video: Path) -> None:
     timing = TrialTiming(detect_led=CS_LIGHT, detect_us_led=US_LIGHT)
-    found = trials_by_lights(watched(video, timing), None, timing)
-    assert [str(trial.trial_type) for trial in found.trials] == ["paired", "paired", "cs_only"]
-    np.testing.assert_allclose([t.cs_onset_s for t in found.trials], CS_AT_S, atol=FRAME_S)
-    np.testing.assert_allclose([t.us_onset_s for t in found.trials[:2]], US_AT_S, atol=FRAME_S)
+    trial_list = trials_by_lights(watched(video, timing), None, timing)
+    assert [str(trial.trial_type) for trial in trial_list.trials] == ["paired", "paired", "cs_only"]
+    np.testing.assert_allclose([t.cs_onset_s for t in trial_list.trials], CS_AT_S, atol=FRAME_S)
+    np.testing.assert_allclose([t.us_onset_s for t in trial_list.trials[:2]], US_AT_S, atol=FRAME_S)
 
 
 def test_the_pairing_window_holds_for_lights_too(video: Path) -> None:
     window = TtlSettings(pairing_window_ms=300.0)
     short = TrialTiming(detect_led=CS_LIGHT, detect_us_led=US_LIGHT, ttl=window)
-    found = trials_by_lights(watched(video, short), None, short)
-    kinds = [str(trial.trial_type) for trial in found.trials]
+    trial_list = trials_by_lights(watched(video, short), None, short)
+    kinds = [str(trial.trial_type) for trial in trial_list.trials]
     assert kinds == ["cs_only", "us_only", "cs_only", "us_only", "cs_only"]
 
 

@@ -42,14 +42,14 @@ def read_log(folder: Path, text: str, settings: TtlSettings = TtlSettings()) -> 
 
 
 def test_a_list_of_trials_is_read(tmp_path: Path) -> None:
-    found = read_trials_csv(written(tmp_path, GOOD))
-    assert [trial.trial for trial in found.trials] == ["1", "2", "3"]
-    assert [trial.trial_type for trial in found.trials] == ["paired", "cs_only", "us_only"]
-    assert found.trials[0].us_onset_s == 3.45
-    assert math.isnan(found.trials[1].us_onset_s)
-    assert math.isnan(found.trials[2].cs_onset_s)
-    assert found.trials[2].line == 4
-    assert found.remarks == ()
+    trial_list = read_trials_csv(written(tmp_path, GOOD))
+    assert [trial.trial for trial in trial_list.trials] == ["1", "2", "3"]
+    assert [trial.trial_type for trial in trial_list.trials] == ["paired", "cs_only", "us_only"]
+    assert trial_list.trials[0].us_onset_s == 3.45
+    assert math.isnan(trial_list.trials[1].us_onset_s)
+    assert math.isnan(trial_list.trials[2].cs_onset_s)
+    assert trial_list.trials[2].line == 4
+    assert trial_list.remarks == ()
 
 
 @pytest.mark.parametrize(
@@ -67,8 +67,8 @@ def test_a_list_of_trials_is_read(tmp_path: Path) -> None:
 )  # fmt: skip
 def test_lists_as_other_programs_write_them(tmp_path: Path, text: str, decimal: Decimal) -> None:
     expected = read_trials_csv(written(tmp_path, GOOD, "expected.csv")).trials
-    found = trials_of(read_table(written(tmp_path, text), decimal)).trials
-    for ours, theirs in zip(found, expected, strict=True):
+    trials = trials_of(read_table(written(tmp_path, text), decimal)).trials
+    for ours, theirs in zip(trials, expected, strict=True):
         assert (ours.trial, ours.trial_type) == (theirs.trial, theirs.trial_type)
         np.testing.assert_allclose(
             [ours.cs_onset_s, ours.us_onset_s], [theirs.cs_onset_s, theirs.us_onset_s]
@@ -76,9 +76,13 @@ def test_lists_as_other_programs_write_them(tmp_path: Path, text: str, decimal: 
 
 
 def test_types_follow_from_the_onsets_and_trials_are_sorted(tmp_path: Path) -> None:
-    found = read_trials_csv(written(tmp_path, "cs_onset_s,us_onset_s\n9,9.5\n3,\n,1\n"))
-    assert [str(trial.trial_type) for trial in found.trials] == ["us_only", "cs_only", "paired"]
-    assert [trial.trial for trial in found.trials] == ["3", "2", "1"]
+    trial_list = read_trials_csv(written(tmp_path, "cs_onset_s,us_onset_s\n9,9.5\n3,\n,1\n"))
+    assert [str(trial.trial_type) for trial in trial_list.trials] == [
+        "us_only",
+        "cs_only",
+        "paired",
+    ]
+    assert [trial.trial for trial in trial_list.trials] == ["3", "2", "1"]
 
 
 @pytest.mark.parametrize(
@@ -121,8 +125,8 @@ def test_files_that_are_not_lists(tmp_path: Path, data: bytes, expected: str) ->
 
 
 def test_a_us_long_after_its_cs_is_remarked_on(tmp_path: Path) -> None:
-    found = read_trials_csv(written(tmp_path, "cs_onset_s,us_onset_s\n3000,3450\n"))
-    assert "are the onsets in seconds?" in " ".join(found.remarks)
+    trial_list = read_trials_csv(written(tmp_path, "cs_onset_s,us_onset_s\n3000,3450\n"))
+    assert "are the onsets in seconds?" in " ".join(trial_list.remarks)
 
 
 def test_the_interval_comes_from_the_paired_trials() -> None:
@@ -147,13 +151,13 @@ LOGS = {
 
 @pytest.mark.parametrize("kind", sorted(LOGS))
 def test_pulses_become_trials(tmp_path: Path, kind: str) -> None:
-    found = read_log(tmp_path, LOGS[kind])
-    assert [(str(t.trial_type), t.reference_s) for t in found.trials] == [
+    trial_list = read_log(tmp_path, LOGS[kind])
+    assert [(str(t.trial_type), t.reference_s) for t in trial_list.trials] == [
         ("paired", 1.0),
         ("cs_only", 5.0),
         ("us_only", 9.0),
     ]
-    assert found.trials[0].us_onset_s == pytest.approx(1.45)
+    assert trial_list.trials[0].us_onset_s == pytest.approx(1.45)
 
 
 def test_numbered_channels_bounces_and_trains(tmp_path: Path) -> None:
@@ -164,11 +168,11 @@ def test_numbered_channels_bounces_and_trains(tmp_path: Path) -> None:
             (1.45, 4, 1), (1.5, 4, 0), (1.6, 4, 1), (1.65, 4, 0),
         ]
     )  # fmt: skip
-    found = read_log(tmp_path, text, TtlSettings("3", "4"))
-    assert len(found.trials) == 1
-    assert found.trials[0].us_onset_s == 1.45
-    assert any("CS onsets within 50 ms" in remark for remark in found.remarks)
-    assert any("followed another US" in remark for remark in found.remarks)
+    trial_list = read_log(tmp_path, text, TtlSettings("3", "4"))
+    assert len(trial_list.trials) == 1
+    assert trial_list.trials[0].us_onset_s == 1.45
+    assert any("CS onsets within 50 ms" in remark for remark in trial_list.remarks)
+    assert any("followed another US" in remark for remark in trial_list.remarks)
 
 
 @pytest.mark.parametrize(
@@ -191,12 +195,12 @@ def test_errors_of_logs(tmp_path: Path, text: str, expected: str) -> None:
     st.lists(st.integers(0, 600), unique=True, max_size=12),
 )
 def test_every_cs_becomes_one_trial_and_no_us_is_used_twice(cs: list[int], us: list[int]) -> None:
-    found = trials_from_onsets([float(s) for s in cs], [s + 0.45 for s in us]).trials
-    assert sorted(t.cs_onset_s for t in found if math.isfinite(t.cs_onset_s)) == sorted(cs)
-    us_found = [t.us_onset_s for t in found if math.isfinite(t.us_onset_s)]
+    trials = trials_from_onsets([float(s) for s in cs], [s + 0.45 for s in us]).trials
+    assert sorted(t.cs_onset_s for t in trials if math.isfinite(t.cs_onset_s)) == sorted(cs)
+    us_found = [t.us_onset_s for t in trials if math.isfinite(t.us_onset_s)]
     assert len(us_found) == len(set(us_found))
     assert set(us_found) <= {s + 0.45 for s in us}
-    assert {t.cs_onset_s for t in found if t.trial_type is TrialType.PAIRED} >= set(cs) & set(us)
+    assert {t.cs_onset_s for t in trials if t.trial_type is TrialType.PAIRED} >= set(cs) & set(us)
 
 
 def lit_trace(
@@ -215,9 +219,9 @@ def lit_trace(
 def test_a_light_is_found_to_a_part_of_a_frame(rate_hz: float) -> None:
     onsets_s = 3 + np.cumsum(np.random.default_rng(4).uniform(5, 9, 25))
     brightness, times_s = lit_trace(rate_hz, onsets_s, noise=1.0, seed=5)
-    found = detect_led_onsets(brightness, times_s)
-    assert len(found.onsets_s) == 25
-    errors_ms = (found.onsets_s - onsets_s) * 1000
+    onsets = detect_led_onsets(brightness, times_s)
+    assert len(onsets.onsets_s) == 25
+    errors_ms = (onsets.onsets_s - onsets_s) * 1000
     assert np.abs(errors_ms).max() < 0.3 * 1000 / rate_hz
 
 
@@ -227,16 +231,16 @@ def test_lost_frames_shift_no_onset() -> None:
     kept = np.ones(len(times_s), dtype=bool)
     kept[(times_s > 14.965) & (times_s < 15.035)] = False
     kept[::17] = False
-    found = detect_led_onsets(brightness[kept], times_s[kept])
-    assert np.abs(found.onsets_s - onsets_s)[[0, 2]].max() < 0.006
-    assert abs(found.onsets_s[1] - 15.0) < 0.045
+    onsets = detect_led_onsets(brightness[kept], times_s[kept])
+    assert np.abs(onsets.onsets_s - onsets_s)[[0, 2]].max() < 0.006
+    assert abs(onsets.onsets_s[1] - 15.0) < 0.045
 
 
 def test_a_light_that_is_on_from_the_start() -> None:
     brightness = np.repeat([100.0, 20.0, 100.0, 20.0], 30)
-    found = detect_led_onsets(brightness, np.arange(120) / 30)
-    assert len(found.onsets_s) == 1
-    assert "on when the recording began" in found.remarks[0]
+    onsets = detect_led_onsets(brightness, np.arange(120) / 30)
+    assert len(onsets.onsets_s) == 1
+    assert "on when the recording began" in onsets.remarks[0]
 
 
 @pytest.mark.parametrize("kind", ["noise", "still", "motion"])
@@ -263,11 +267,13 @@ def test_a_list_on_another_clock_is_placed_by_the_light() -> None:
     ]
     seen_s = listed_s * (1 + 80e-6) + 1234.5 + random.normal(0, 0.005, 40)
     seen_s = np.delete(seen_s, [3, 17])
-    found = place_on_video_clock(trials, np.append(seen_s, [1200.0, 1800.0]))
-    cs_s = [trial.cs_onset_s for trial in found.trials[1:]]
+    placed = place_on_video_clock(trials, np.append(seen_s, [1200.0, 1800.0]))
+    cs_s = [trial.cs_onset_s for trial in placed.trials[1:]]
     np.testing.assert_allclose(cs_s, listed_s * (1 + 80e-6) + 1234.5, atol=0.02)
-    assert found.trials[0].us_onset_s == pytest.approx(1235.5, abs=0.02)
-    assert found.trials[1].us_onset_s - found.trials[1].cs_onset_s == pytest.approx(0.45, abs=1e-4)
-    assert "38 of 40 trials" in found.remarks[0]
+    assert placed.trials[0].us_onset_s == pytest.approx(1235.5, abs=0.02)
+    assert placed.trials[1].us_onset_s - placed.trials[1].cs_onset_s == pytest.approx(
+        0.45, abs=1e-4
+    )
+    assert "38 of 40 trials" in placed.remarks[0]
     with pytest.raises(ConditioningError, match="belongs to this video"):
         place_on_video_clock(trials, np.sort(random.uniform(0, 400, 12)))

@@ -1,4 +1,4 @@
-"""Frames whose eyes are seen but cannot be judged."""
+"""Frames with eyes that are seen but cannot be judged."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from site_agent.eyeblink.records import EyeTrace, Float64, Gap
 
 
 def places_of(times: Float64, x_px: Callable[[Float64], Float64]) -> Float64:
-    """Eyes 60 px apart whose middle moves along `x_px`."""
+    """Eyes 60 px apart; their middle moves along `x_px`."""
     noise = np.random.default_rng(1).normal(0, 0.6, (len(times), 3))
     return np.stack([x_px(times), np.full_like(times, 200.0), np.full_like(times, 60.0)], 1) + noise
 
@@ -41,9 +41,9 @@ def test_only_lasting_doubt_counts() -> None:
     confidence[(times > 1) & (times < 1.25)] = 0.1  # a blink
     turned = (times > 3) & (times < 5)
     confidence[turned] = 0.2
-    found = is_unsure(times, confidence, np.ones(len(times), dtype=bool))
-    assert not found[times < 2.5].any()
-    assert found[(times > 3.1) & (times < 4.9)].all()
+    unsure = is_unsure(times, confidence, np.ones(len(times), dtype=bool))
+    assert not unsure[times < 2.5].any()
+    assert unsure[(times > 3.1) & (times < 4.9)].all()
 
 
 def test_what_cannot_be_judged_has_no_ratio_and_a_reason() -> None:

@@ -35,8 +35,8 @@ def conditioned() -> AnalysedSession:
         analysis_s=0.5,
         start=RecordingStart(datetime(2024, 5, 6, 7, 8, tzinfo=UTC), "as given"),
     )
-    found = analyse_conditioning(trace.timestamps_s, session.fec(), drawn.trials)
-    return replace(session, conditioning=found)
+    conditioning = analyse_conditioning(trace.timestamps_s, session.fec(), drawn.trials)
+    return replace(session, conditioning=conditioning)
 
 
 @pytest.fixture

@@ -92,9 +92,9 @@ def test_the_bids_validator_accepts_the_folder(labelled: AnalysedSession, tmp_pa
             review.act(Delete(blink_id=1))
     reviews = list((tmp_path / "out").rglob("blinks_reviewed.csv"))
     assert len(reviews) == 2
-    done = subprocess.run(
+    process = subprocess.run(
         [validator, str(tmp_path / "out")], capture_output=True, text=True, check=False
     )
-    assert done.returncode == 0, done.stdout
-    assert "[ERR]" not in done.stdout
-    assert "[ERROR]" not in done.stdout
+    assert process.returncode == 0, process.stdout
+    assert "[ERR]" not in process.stdout
+    assert "[ERROR]" not in process.stdout

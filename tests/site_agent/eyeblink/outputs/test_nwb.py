@@ -51,8 +51,8 @@ def test_the_file_is_valid_and_holds_the_results(labelled: AnalysedSession, nwb_
         )
         assert labelled.conditioning is not None
         trials = labelled.conditioning.trials
-        words = {True: "yes", False: "no", None: "n/a"}
-        assert list(read.trials["cr"][:]) == [words[trial.cr] for trial in trials]
+        texts = {True: "yes", False: "no", None: "n/a"}
+        assert list(read.trials["cr"][:]) == [texts[trial.cr] for trial in trials]
 
 
 def test_the_inspector_finds_no_violation(nwb_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The overlay video, from a recording whose frames can be told apart."""
+"""The overlay video, from a recording with distinguishable frames."""
 
 from __future__ import annotations
 

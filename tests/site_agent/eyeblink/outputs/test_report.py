@@ -65,17 +65,17 @@ def page(conditioned: AnalysedSession) -> str:
 def test_the_page_is_one_file_and_the_same_each_time(
     conditioned: AnalysedSession, page: str
 ) -> None:
-    found = checked(page)
-    assert "script" not in found.tags
-    assert "link" not in found.tags
-    assert all(address.startswith("#") for address in found.addresses)
-    assert {address[1:] for address in found.addresses} <= set(found.identifiers)
+    parsed = checked(page)
+    assert "script" not in parsed.tags
+    assert "link" not in parsed.tags
+    assert all(address.startswith("#") for address in parsed.addresses)
+    assert {address[1:] for address in parsed.addresses} <= set(parsed.identifiers)
     without_namespaces = re.sub(r'xmlns(:xlink)?="[^"]*"', "", page)
     assert not re.search(r"(?i)(https?:)?//[a-z]|@import|url\((?!#)", without_namespaces)
-    assert len(found.identifiers) == len(set(found.identifiers))
-    drawn = [re.sub(r"analysed \S+ \S+", "", each) for each in (page, report_page(conditioned))]
+    assert len(parsed.identifiers) == len(set(parsed.identifiers))
+    drawn = [re.sub(r"analysed \S+ \S+", "", html) for html in (page, report_page(conditioned))]
     assert drawn[0] == drawn[1]
-    assert not re.search(r"\bnan\b|\binf\b|None\b", " ".join(found.texts))
+    assert not re.search(r"\bnan\b|\binf\b|None\b", " ".join(parsed.texts))
 
 
 def test_the_page_shows_the_results(conditioned: AnalysedSession, page: str) -> None:

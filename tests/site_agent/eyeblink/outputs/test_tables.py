@@ -1,4 +1,4 @@
-"""Tables and what describes them."""
+"""Tables and their descriptions."""
 
 from __future__ import annotations
 
@@ -54,8 +54,8 @@ def test_trials_table(conditioned: AnalysedSession, tmp_path: Path) -> None:
         assert row["cr"] == {True: "true", False: "false", None: ""}[result.cr]
         if row["cs_onset_s"]:
             assert float(row["cs_onset_s"]) == pytest.approx(result.measures.cs_onset_s, abs=1e-6)
-    own = {field.name for field in fields(TrialMeasures)}
-    assert set(TRIALS.header) - own <= {"valid", "rejections", "cr"}
+    names = {field.name for field in fields(TrialMeasures)}
+    assert set(TRIALS.header) - names <= {"valid", "rejections", "cr"}
 
 
 def test_session_summary(conditioned: AnalysedSession, tmp_path: Path) -> None:

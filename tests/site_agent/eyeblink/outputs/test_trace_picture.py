@@ -1,4 +1,4 @@
-"""The picture of the whole trace: what is marked."""
+"""The marks in the picture of the whole trace."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ def drawn(session: AnalysedSession, path: Path) -> np.ndarray:
 
 
 def pixels_of(picture: np.ndarray, colour: str) -> int:
-    wanted = np.array([int(colour[place : place + 2], 16) for place in (1, 3, 5)])
-    return int((np.abs(picture.astype(int) - wanted).max(axis=2) < 12).sum())
+    rgb = np.array([int(colour[place : place + 2], 16) for place in (1, 3, 5)])
+    return int((np.abs(picture.astype(int) - rgb).max(axis=2) < 12).sum())
 
 
 def test_stimuli_are_marked_where_there_are_trials(

@@ -22,7 +22,7 @@ KEYS = {"Escape": "\ue00c", "Left": "\ue012", "Up": "\ue013", "Right": "\ue014",
 
 
 def missing_browser() -> str:
-    """Say what is not installed; empty where a browser can be driven."""
+    """Name the missing programs; empty where a browser can be driven."""
     chromium = shutil.which("chromium") or shutil.which("chromium-browser")
     if chromium is None:
         return "no chromium on this machine"
@@ -72,7 +72,7 @@ class Browser:
         self._do("POST", "actions", actions=[keyboard])
 
     def problems(self) -> list[str]:
-        """Return what the browser's console has of errors."""
+        """Return the errors in the browser's console."""
         entries = self._do("POST", "se/log", type="browser")
         return [entry["message"] for entry in entries if entry["level"] == "SEVERE"]
 
@@ -89,12 +89,12 @@ def running_browser(profile: Path) -> Iterator[Browser]:
     client = httpx.Client(base_url=f"http://127.0.0.1:{port}", trust_env=False, timeout=60)
     try:
         _wait_until_ready(client)
-        wanted = {
+        capabilities = {
             "browserName": "chrome",
             "goog:chromeOptions": {"args": [*FLAGS, f"--user-data-dir={profile}"]},
             "goog:loggingPrefs": {"browser": "ALL"},
         }
-        answer = client.post("/session", json={"capabilities": {"alwaysMatch": wanted}})
+        answer = client.post("/session", json={"capabilities": {"alwaysMatch": capabilities}})
         session = answer.json()["value"]
         assert answer.is_success, session
         yield Browser(client, session["sessionId"])

@@ -33,7 +33,9 @@ def test_a_review_by_keyboard(browser: Browser, trace_session: Path) -> None:
     with open_review(trace_session, reviewer="Ada") as review, running_review(review) as url:
 
         def event(number: int) -> ReviewEvent:
-            return next(each for each in review.state.events if each.blink_id == number)
+            return next(
+                candidate for candidate in review.state.events if candidate.blink_id == number
+            )
 
         browser.open(url)
         browser.wait_for(READY)
@@ -95,16 +97,16 @@ def test_frames_are_shown_and_landmarks_corrected(  # noqa: PLR0917
         browser.wait_for(painted)
         browser.wait_for("document.getElementById('readout').textContent.includes('FEC')")
         frame = int(browser.run("return import('./static/store.js').then(m => m.store.frame)"))
-        found = review.landmarks(frame)
-        assert found is not None
+        before = review.landmarks(frame)
+        assert before is not None
         browser.press("l", "Tab", "Up", "Up", "Escape")
         browser.wait_for(f"{STATUS}.includes('Landmarks of frame {frame} kept')")
         kept = review.state.frames[frame]
         lid = right_eye + 1
         assert kept.moved == (lid,)
         assert kept.landmarks is not None
-        assert kept.landmarks[lid][1] == pytest.approx(found.landmarks[lid, 1] - 1.0, abs=0.01)
-        assert kept.landmarks[right_eye] == pytest.approx(found.landmarks[right_eye], abs=0.01)
+        assert kept.landmarks[lid][1] == pytest.approx(before.landmarks[lid, 1] - 1.0, abs=0.01)
+        assert kept.landmarks[right_eye] == pytest.approx(before.landmarks[right_eye], abs=0.01)
         browser.press("Right", "Right", "t")
         browser.wait_for(f"{STATUS} === 'Frame {frame + 2} is used for training'")
         assert sorted(review.state.frames) == [frame, frame + 2]

@@ -56,7 +56,7 @@ ACTIONS = st.one_of(
 
 
 def applicable(actions: list[Action]) -> list[Action]:
-    """Leave out what a review would refuse."""
+    """Leave out the changes that a review would refuse."""
     kept: list[Action] = []
     for action in actions:
         try:
@@ -73,9 +73,9 @@ def content(state: ReviewState) -> tuple[object, ...]:
 
 @given(st.lists(ACTIONS, max_size=14))
 def test_the_state_is_that_of_the_changes_that_stand(actions: list[Action]) -> None:
-    done = applicable(actions)
-    standing, taken_back = effective_changes(done)
-    state = replay(AUTOMATIC, done)
+    changes = applicable(actions)
+    standing, taken_back = effective_changes(changes)
+    state = replay(AUTOMATIC, changes)
     assert content(state) == content(replay(AUTOMATIC, standing))
     assert (state.undoable, state.redoable) == (len(standing), len(taken_back))
 
@@ -83,19 +83,21 @@ def test_the_state_is_that_of_the_changes_that_stand(actions: list[Action]) -> N
 @given(st.lists(ACTIONS, max_size=12), ACTIONS)
 def test_undo_takes_back_exactly_one_change(actions: list[Action], last: Action) -> None:
     before = applicable(actions)
-    done = applicable([*before, last])
-    if len(done) == len(before) or isinstance(last, Undo | Redo):
+    changes = applicable([*before, last])
+    if len(changes) == len(before) or isinstance(last, Undo | Redo):
         return
-    undone = replay(AUTOMATIC, [*done, Undo()])
+    undone = replay(AUTOMATIC, [*changes, Undo()])
     assert content(undone) == content(replay(AUTOMATIC, before))
-    assert content(replay(AUTOMATIC, [*done, Undo(), Redo()])) == content(replay(AUTOMATIC, done))
+    assert content(replay(AUTOMATIC, [*changes, Undo(), Redo()])) == content(
+        replay(AUTOMATIC, changes)
+    )
 
 
 @given(st.lists(ACTIONS, max_size=14))
 def test_taking_everything_back_gives_the_automatic_result(actions: list[Action]) -> None:
-    done = applicable(actions)
-    everything = [Undo()] * replay(AUTOMATIC, done).undoable
-    assert content(replay(AUTOMATIC, [*done, *everything])) == (AUTOMATIC, {})
+    changes = applicable(actions)
+    everything = [Undo()] * replay(AUTOMATIC, changes).undoable
+    assert content(replay(AUTOMATIC, [*changes, *everything])) == (AUTOMATIC, {})
 
 
 @given(st.lists(ACTIONS, max_size=14))

@@ -1,4 +1,4 @@
-"""A review without its page: what is kept, and that the automatic result is never touched."""
+"""A review without its page: changes are kept, and the automatic result is never touched."""
 
 from __future__ import annotations
 

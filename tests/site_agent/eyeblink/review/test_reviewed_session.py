@@ -1,4 +1,4 @@
-"""Results with reviewed blinks, beside the automatic ones."""
+"""Results with reviewed blinks, next to the automatic ones."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ def test_closure_is_read_back_as_it_was_filtered(tmp_path: Path) -> None:
     session = read_session(tmp_path / "out")
     with (tmp_path / "out" / "frames.csv").open() as file:
         written = [row["fec"] for row in csv.DictReader(file)]
-    found = ["" if math.isnan(value) else f"{value:.5f}" for value in session.fec()]
-    assert found == written
+    cells = ["" if math.isnan(value) else f"{value:.5f}" for value in session.fec()]
+    assert cells == written
     assert session.settings == settings
 
 
@@ -57,16 +57,16 @@ def test_reviewed_blinks_replace_automatic_ones_beside_them(trace_session: Path)
         for start_s in (0.1, 0.5):
             added = Add(onset_s=start_s, peak_s=start_s + 0.1, offset_s=start_s + 0.2)
             review.act(added)
-    found = report_session(trace_session, reviewed=True)
-    assert found.summary.blinks == before.summary.blinks + 1
-    assert "1 accepted, 2 added, 1 deleted" in found.review_words
+    report = report_session(trace_session, reviewed=True)
+    assert report.summary.blinks == before.summary.blinks + 1
+    assert "1 accepted, 2 added, 1 deleted" in report.review_words
     reviewed = trace_session / "reviewed"
     with (reviewed / "blinks.csv").open() as file:
         rows = list(csv.DictReader(file))
-    assert len(rows) == found.summary.blinks + found.summary.closures
+    assert len(rows) == report.summary.blinks + report.summary.closures
     assert str(first.blink_id) not in {row["blink_id"] for row in rows}
     content = json.loads((reviewed / "session.json").read_text())
-    assert content["blinks"]["blinks"] == found.summary.blinks
+    assert content["blinks"]["blinks"] == report.summary.blinks
     assert "these are the reviewed blinks" in (reviewed / "report.html").read_text()
     assert {path: path.read_bytes() for path in automatic} == automatic
     with (trace_session / "blinks.csv").open("a") as file:

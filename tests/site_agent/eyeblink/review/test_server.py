@@ -23,7 +23,7 @@ Served = tuple[httpx.Client, str, ReviewSession]
 
 
 def client_of(url: str) -> tuple[httpx.Client, str]:
-    """Return a client whose paths lie below the secret, and the secret."""
+    """Return a client for paths below the secret, and the secret."""
     token = urlsplit(url).path.strip("/")
     headers = {"x-review-token": token}
     return httpx.Client(base_url=url, headers=headers, trust_env=False, timeout=60), token
@@ -64,11 +64,11 @@ def test_the_page_needs_nothing_from_outside(trace_page: Served) -> None:
     while names:
         name = names.pop()
         seen.add(name)
-        found = client.get(name)
-        assert found.status_code == 200, name
-        assert "https://" not in found.text
-        assert not re.findall(r"http://(?!www\.w3\.org/2000/svg)", found.text), name
-        names |= {f"static/{other}" for other in re.findall(r'from "\./([^"]+)"', found.text)}
+        response = client.get(name)
+        assert response.status_code == 200, name
+        assert "https://" not in response.text
+        assert not re.findall(r"http://(?!www\.w3\.org/2000/svg)", response.text), name
+        names |= {f"static/{other}" for other in re.findall(r'from "\./([^"]+)"', response.text)}
         names -= seen
     assert {"static/main.js", "static/pictures.js", "static/review.css"} <= seen
 

@@ -29,5 +29,5 @@ def test_no_extreme_is_lost(count: int, points: int, from_s: float, length_s: fl
 
 def test_where_the_eyes_were_not_seen() -> None:
     times_s = np.arange(4, dtype=np.float64)
-    found = gap_runs(times_s, np.array([1, 1, 0, 2], dtype=np.uint8))
-    assert found == [(0.0, 1.0, 1), (3.0, 3.0, 2)]
+    gaps = gap_runs(times_s, np.array([1, 1, 0, 2], dtype=np.uint8))
+    assert gaps == [(0.0, 1.0, 1), (3.0, 3.0, 2)]

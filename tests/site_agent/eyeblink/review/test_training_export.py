@@ -21,9 +21,9 @@ from tests.cli.conftest import run_here
 
 def choose(review: ReviewSession, frame: int, *, shift_px: float = 0.0) -> np.ndarray:
     """Choose a frame as the page does, with the upper lid of one eye moved."""
-    found = review.landmarks(frame)
-    assert found is not None
-    points = found.landmarks.copy()
+    placed = review.landmarks(frame)
+    assert placed is not None
+    points = placed.landmarks.copy()
     lid = 37 if len(points) == IBUG_PARTS else 1
     points[lid, 1] -= shift_px
     landmarks = tuple((float(x), float(y)) for x, y in points)
@@ -54,9 +54,9 @@ def test_the_set_holds_the_chosen_frames(  # noqa: PLR0917
     assert expand_parts(["eyes"], names)[0] == tuple(str(number) for number in range(36, 48))
     for image, frame in zip(dataset.images, (0, 20, 50), strict=True):
         [box] = image.boxes
-        found = np.array(list(box.parts.values()))
+        marked = np.array(list(box.parts.values()))
         # Whole pixels of the enlarged picture, back in pixels of the video.
-        back = (found + 0.5) / written.scale - 0.5
+        back = (marked + 0.5) / written.scale - 0.5
         assert np.abs(back - points[frame]).max() <= 0.51 / written.scale
         expected = boxes[frame]
         assert expected is not None
@@ -67,8 +67,8 @@ def test_the_set_holds_the_chosen_frames(  # noqa: PLR0917
         small = np.asarray(shown.resize((320, 240), Image.Resampling.BOX), dtype=float)
         assert np.abs(small - pictures[frame]).mean() < 2.0
     again = tmp_path / "again.xml"
-    words = ("--video", recording, "--landmarks", landmarks, "--export", again, "-q")
-    told = run_here("blink", "review", video_session, *words)
+    arguments = ("--video", recording, "--landmarks", landmarks, "--export", again, "-q")
+    told = run_here("blink", "review", video_session, *arguments)
     assert (told.code, told.out) == (0, f"{again}\n"), told.err
     assert [image.boxes for image in read_imglab_xml(again).images] == [
         image.boxes for image in dataset.images

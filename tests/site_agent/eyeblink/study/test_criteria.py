@@ -40,20 +40,23 @@ def learners(rise: float) -> list[RecordedSession]:
 
 def test_a_strong_effect_holds_under_every_criterion() -> None:
     told: list[float] = []
-    found = compare_criteria(iter(learners(0.4)), progress=lambda share, text: told.append(share))
-    assert found.holds
-    assert found.share_agreeing == 1.0
-    assert (
-        found.conclusion == f"cr_percent rises over sessions; all {len(found.rows)} criteria agree"
+    comparison = compare_criteria(
+        iter(learners(0.4)), progress=lambda share, text: told.append(share)
     )
-    assert found.rows[0].criterion.startswith("own: amplitude >= 0.10 FEC; rejecting missing")
-    assert len(found.rows) == len(default_criteria()) == 30
-    assert len({row.criterion for row in found.rows}) == 30
-    assert all(0 <= row.cr_percent <= 100 for row in found.rows)
-    kept = [row for row in found.rows if row.criterion.endswith("rejecting nothing")]
+    assert comparison.holds
+    assert comparison.share_agreeing == 1.0
+    assert (
+        comparison.conclusion
+        == f"cr_percent rises over sessions; all {len(comparison.rows)} criteria agree"
+    )
+    assert comparison.rows[0].criterion.startswith("own: amplitude >= 0.10 FEC; rejecting missing")
+    assert len(comparison.rows) == len(default_criteria()) == 30
+    assert len({row.criterion for row in comparison.rows}) == 30
+    assert all(0 <= row.cr_percent <= 100 for row in comparison.rows)
+    kept = [row for row in comparison.rows if row.criterion.endswith("rejecting nothing")]
     assert all(row.n_rejected == 0 for row in kept)
     assert told[-1] == 1.0
-    json.dumps(found.to_dict(), allow_nan=False)
+    json.dumps(comparison.to_dict(), allow_nan=False)
 
 
 def test_a_conclusion_that_depends_on_the_criterion_is_reported() -> None:
@@ -75,17 +78,17 @@ def test_a_conclusion_that_depends_on_the_criterion_is_reported() -> None:
         for person in range(5)
         for number, level in ((1, 0.075), (2, 0.12), (3, 0.2))
     ]
-    own = ConditioningSettings()
+    settings = ConditioningSettings()
     criteria = [
-        Criterion("own", own),
-        Criterion("low", replace(own, cr_threshold=0.05)),
-        Criterion("share", replace(own, cr_rule=CrRule.UR_SHARE, cr_threshold=0.10)),
+        Criterion("own", settings),
+        Criterion("low", replace(settings, cr_threshold=0.05)),
+        Criterion("share", replace(settings, cr_rule=CrRule.UR_SHARE, cr_threshold=0.10)),
     ]
-    found = compare_criteria(sessions, criteria)
-    assert [row.agrees for row in found.rows] == [True, False, True]
-    assert found.share_agreeing == pytest.approx(2 / 3)
-    assert not found.holds
-    assert "this depends on the criterion: 2 of 3 agree" in found.conclusion
+    comparison = compare_criteria(sessions, criteria)
+    assert [row.agrees for row in comparison.rows] == [True, False, True]
+    assert comparison.share_agreeing == pytest.approx(2 / 3)
+    assert not comparison.holds
+    assert "this depends on the criterion: 2 of 3 agree" in comparison.conclusion
 
 
 def test_groups_are_named_in_the_conclusion() -> None:
@@ -94,9 +97,9 @@ def test_groups_are_named_in_the_conclusion() -> None:
         for group, probability, shift in (("control", 0.9, 0), ("patient", 0.2, 50))
         for person in range(4)
     ]
-    found = compare_criteria(sessions, default_criteria()[:3], question="groups")
-    assert found.holds
-    assert "is higher in 'control' than in 'patient'" in found.conclusion
+    comparison = compare_criteria(sessions, default_criteria()[:3], question="groups")
+    assert comparison.holds
+    assert "is higher in 'control' than in 'patient'" in comparison.conclusion
 
 
 def test_a_second_judgement_equals_a_whole_analysis() -> None:

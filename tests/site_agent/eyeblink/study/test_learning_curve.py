@@ -22,9 +22,9 @@ def drawn_points(seed: int) -> list[LearningPoint]:
     random = np.random.default_rng(seed)
     points = []
     for person in range(12):
-        level, own = random.normal(0.1, 0.1), random.normal(0.06, 0.03)
+        level, person_slope = random.normal(0.1, 0.1), random.normal(0.06, 0.03)
         for session in range(1, 7):
-            value = level + own * session + random.normal(0, 0.04)
+            value = level + person_slope * session + random.normal(0, 0.04)
             points.append(LearningPoint(f"p{person}", float(session), float(value), 40))
     return points
 
@@ -47,13 +47,13 @@ def test_the_slope_is_found_with_its_interval() -> None:
 def test_the_slope_is_the_mean_of_the_persons_own_slopes() -> None:
     points = drawn_points(5)
     curve = fit_learning_curve(points, "amplitude_all")
-    own = [
+    slopes = [
         np.polyfit([p.position for p in mine], [p.value for p in mine], 1)[0]
         for person in sorted({p.participant for p in points})
         for mine in [[p for p in points if p.participant == person]]
     ]
-    half = 2.200985 * np.std(own, ddof=1) / np.sqrt(12)
-    assert curve.slope.estimate == pytest.approx(np.mean(own), rel=1e-9)
+    half = 2.200985 * np.std(slopes, ddof=1) / np.sqrt(12)
+    assert curve.slope.estimate == pytest.approx(np.mean(slopes), rel=1e-9)
     assert curve.slope.high - curve.slope.estimate == pytest.approx(half, rel=1e-6)
 
 

@@ -1,4 +1,4 @@
-"""Videos of 16 bits a pixel of which the camera used fewer."""
+"""Videos of 16 bits a pixel from cameras that use fewer."""
 
 from __future__ import annotations
 

@@ -103,7 +103,7 @@ def test_pictures_have_square_pixels(
     with VideoReader(path) as reader:
         shapes = {frame.image.shape[:2] for frame in reader.frames()}
     assert shapes == {size[::-1]}
-    assert any("stretched" in each for each in reader.report.warnings) == (aspect != 1)
+    assert any("stretched" in warning for warning in reader.report.warnings) == (aspect != 1)
 
 
 def test_files_that_are_not_videos(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Folders of images: order, times, and what is wrong with them."""
+"""Folders of images: order, times, and faults."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from site_agent.eyeblink.video.recording import Recording
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """Twelve images whose grey level tells their number."""
+    """Twelve images; their grey levels tell their numbers."""
     folder = tmp_path / "pictures"
     folder.mkdir()
     for number in range(12):
@@ -43,8 +43,8 @@ def test_images_of_12_bits(tmp_path: Path) -> None:
             str(tmp_path / f"frame{number}.png"), np.full((20, 30), 100 * number, np.uint16)
         )
     reader = ImageFolderReader(tmp_path, frame_rate_hz=50.0, bits=12)
-    found = [int(frame.image[10, 10]) for frame in reader.frames()]
-    assert found == [(100 * number) >> 4 for number in range(3)]
+    greys = [int(frame.image[10, 10]) for frame in reader.frames()]
+    assert greys == [(100 * number) >> 4 for number in range(3)]
     seen = SeekableImages(tmp_path, np.arange(3) / 50.0, 50.0, 12)
     assert seen.picture(2)[10, 10].tolist() == [200 >> 4] * 3
 

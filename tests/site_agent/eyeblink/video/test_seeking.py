@@ -1,4 +1,4 @@
-"""Frame k is the k-th frame that the reader decodes, in whatever order frames are asked for."""
+"""Frame k is the k-th frame that the reader decodes, in any order of requests."""
 
 from __future__ import annotations
 

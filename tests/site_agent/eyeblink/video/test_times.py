@@ -24,7 +24,7 @@ TAKEN_S = [10.0 + number / 500.0 + (0.1 if number >= 20 else 0.0) for number in 
 
 @pytest.fixture
 def slow_motion(tmp_path: Path) -> Path:
-    """500 frames/s that the file plays at 30; the camera's own times and models lie beside it."""
+    """500 frames/s that the file plays at 30; the camera's own times and models lie next to it."""
     write_video(tmp_path / "slow.mp4", STORED_S)
     write_times(tmp_path / "times.csv", TAKEN_S)
     write_model(small_predictor(68), tmp_path / "points.dat")
