@@ -23,17 +23,18 @@ _NAMES_SHOWN = 6
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that is wrong, or may be.
+    """A fault of a data set, or a possible one.
 
-    An error stops training or spoils it; a warning may be meant. `code` is a stable name such as
-    'missing-image'. `file` and `line` are those of the annotations (0: all of it), or the image
-    where the dataset comes from no file.
+    An error stops training or spoils it; a warning may be meant.
     """
 
     severity: Severity
     code: str
+    """A stable name such as 'missing-image'."""
     file: Path
+    """The annotations, or the image where the data set comes from no file."""
     line: int
+    """Of the annotations; 0 for all of them."""
     text: str
 
     def __str__(self) -> str:

@@ -85,21 +85,22 @@ class ClipShape:
 
 @dataclass(frozen=True, eq=False)
 class ClipSamples:
-    """Clips of a few frames, as networks take them.
-
-    `frames` (uint8, shape (n, frames, size, size, 3)): RGB, squeezed to a square. `gaze` (float64,
-    shape (n, frames, 2)): x and y, 0 to 1. `kind` (uint8, shape (n, frames)). `truth` (float64,
-    shape (n, frames, 2)): NaN where unknown. `person` (str, shape (n,)). `video` (str, shape (n,)).
-    `split` (str, shape (n,)).
-    """
+    """Clips of a few frames, as networks take them."""
 
     frames: NDArray[np.uint8]
+    """uint8, shape (n, frames, size, size, 3); RGB, squeezed to a square."""
     gaze: Float64
+    """float64, shape (n, frames, 2): x and y, 0 to 1."""
     kind: NDArray[np.uint8]
+    """uint8, shape (n, frames)."""
     truth: Float64
+    """float64, shape (n, frames, 2); NaN where unknown."""
     person: NDArray[np.str_]
+    """str, shape (n,)."""
     video: NDArray[np.str_]
+    """str, shape (n,)."""
     split: NDArray[np.str_]
+    """str, shape (n,)."""
 
     def __len__(self) -> int:
         return len(self.frames)

@@ -61,10 +61,10 @@ class FaceBox:
 
 @dataclass(frozen=True)
 class AnnotatedImage:
-    """One image file and the faces that somebody marked in it.
+    """One image file and its annotated faces.
 
     Width and height are those that the annotation file declares; `check_datasets` compares them
-    with the image itself. `line` is that of the XML file, 0 where it is not known.
+    with the image itself.
     """
 
     path: Path
@@ -72,13 +72,15 @@ class AnnotatedImage:
     width_px: int | None = None
     height_px: int | None = None
     line: int = field(default=0, compare=False)
+    """Of the XML file; 0 where it is not known."""
 
 
 @dataclass(frozen=True)
 class FaceDataset:
-    """Images with their boxes and landmarks; `path` is the file they were read from."""
+    """Images with their boxes and landmarks."""
 
     path: Path | None
+    """The file they were read from."""
     name: str = ""
     comment: str = ""
     # A notebook would show every landmark of every face.

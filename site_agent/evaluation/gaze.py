@@ -165,13 +165,12 @@ _FEWEST_FOR_SLOPES = 3
 
 @dataclass(frozen=True, eq=False)
 class LinearHead:
-    """Yaw and pitch in radians as a linear function of features.
-
-    `weight` (float64, shape (2, features)). `bias` (float64, shape (2,)).
-    """
+    """Yaw and pitch in radians as a linear function of features."""
 
     weight: Float64
+    """float64, shape (2, features)."""
     bias: Float64
+    """float64, shape (2,)."""
 
     def __call__(self, features: Float64) -> Float64:
         """Return yaw and pitch, shape (n, 2), of features (n, features)."""
@@ -233,14 +232,12 @@ def draw_shots(count: int, shots: int, seed: int) -> Index:
 
 @dataclass(frozen=True, eq=False)
 class PrincipalComponents:
-    """The directions in which patches differ most.
-
-    `mean` (float64, shape (pixels,)). `directions` (float64, shape (components, pixels)):
-    Orthonormal, the largest variance first.
-    """
+    """The directions in which patches differ most."""
 
     mean: Float64
+    """float64, shape (pixels,)."""
     directions: Float64
+    """float64, shape (components, pixels); orthonormal, the largest variance first."""
 
     def __call__(self, patches: Float64) -> Float64:
         """Return components, shape (n, components), of patches (n, pixels)."""

@@ -81,29 +81,35 @@ class EyeSample:
 
 @dataclass(frozen=True, eq=False)
 class FaceColumns:
-    """The face in every frame: `boxes` (n, 4) px, `scores` (n,), `sources` (n,) FaceSource."""
+    """The face in every frame."""
 
     boxes: Float64
+    """Shape (n, 4), px."""
     scores: Float64
+    """Shape (n,)."""
     sources: UInt8
+    """`FaceSource`, shape (n,)."""
 
 
 @dataclass(frozen=True, eq=False)
 class EyeTrace:
     """Eye aspect ratios of a whole session, one entry a frame.
 
-    Times are strictly increasing. EAR is NaN where not known, and `ear` the mean of the valid eyes;
-    `gaps` are values of `Gap`. A trace that was read from a file has no `face`.
+    EAR is NaN where not known.
     """
 
     frames: Int64
     timestamps_s: Float64
+    """Strictly increasing."""
     ear_left: Float64
     ear_right: Float64
     ear: Float64
+    """Mean of the valid eyes."""
     confidence: Float64
     gaps: UInt8
+    """Values of `Gap`."""
     face: FaceColumns | None = None
+    """None for a trace that was read from a file."""
 
     @property
     def valid(self) -> NDArray[np.bool_]:

@@ -187,16 +187,14 @@ def summarise(
 
 @dataclass(frozen=True, eq=False)
 class FaceModels:
-    """Detector (None for a fixed region) and landmark model, opened.
-
-    `doubts` says why the landmark model may miss blinks.
-    """
+    """Detector (None for a fixed region) and landmark model, opened."""
 
     detector: FaceDetector | None
     predictor: LandmarkPredictor
     settings: FaceSettings
     sources: tuple[session_folder.SourceFile, ...]
     doubts: tuple[str, ...] = ()
+    """Reasons why the landmark model may miss blinks."""
     closed_share: float | None = None
     """See `closed_share_of`."""
 

@@ -87,9 +87,10 @@ def _label() -> Any:
 
 
 class SessionLabels(Settings, error=InvalidInputError):
-    """Labels of a recording; without `subject` the files have plain names."""
+    """Labels of a recording."""
 
     subject: str = _label()
+    """Without it the files have plain names."""
     session: str = _label()
     task: str = _label()
     start: datetime | None = None
@@ -141,13 +142,11 @@ class SessionLabels(Settings, error=InvalidInputError):
 
 @dataclass(frozen=True)
 class SessionNames:
-    """The names of a session's files in its output folder.
-
-    `entities` is such as ``sub-01_ses-01_task-ebc``; empty for plain names.
-    """
+    """The names of a session's files in its output folder."""
 
     folder: PurePosixPath
     entities: str
+    """Such as ``sub-01_ses-01_task-ebc``; empty for plain names."""
     task: str
 
     @property

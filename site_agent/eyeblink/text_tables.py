@@ -37,14 +37,12 @@ class TableRow:
 
 @dataclass(frozen=True, eq=False)
 class TextTable:
-    """A table with a header.
-
-    `frame` is a pandas.DataFrame of cells as text without blanks around them, indexed by their
-    lines; column names are in lower case, with underscores for blanks and hyphens.
-    """
+    """A table with a header."""
 
     path: Path
     frame: Any
+    """A pandas.DataFrame of cells as text without blanks around them, indexed by their lines;
+    column names are in lower case, with underscores for blanks and hyphens."""
     decimal: Decimal = "."
 
     @property

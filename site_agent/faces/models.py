@@ -178,12 +178,13 @@ class DetectionTask(NamedTuple):
 
 
 class DetectedImage(NamedTuple):
-    """The detections in one image, best score first; `problem` says why it could not be read."""
+    """The detections in one image, best score first."""
 
     width_px: int
     height_px: int
     detections: list[Detection]
     problem: str = ""
+    """The reason why it could not be read."""
 
 
 def in_threads(

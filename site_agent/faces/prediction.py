@@ -34,17 +34,15 @@ _MOST_THREADS = 8
 
 @dataclass(frozen=True, eq=False)
 class PredictedFace:
-    """One face of an image.
-
-    All four edges are inside the box. The score is the detector's, None for a box of a data set;
-    `detector_index` is that of several detectors in one file. Landmarks, shape (parts, 2), are
-    not rounded.
-    """
+    """One face of an image. All four edges are inside the box."""
 
     box: tuple[float, float, float, float]
     score: float | None = None
+    """The detector's; None for a box of a data set."""
     detector_index: int | None = None
+    """Of several detectors in one file."""
     landmarks: Float64 | None = None
+    """Shape (parts, 2), not rounded."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain data for JSON."""

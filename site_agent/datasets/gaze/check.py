@@ -150,11 +150,7 @@ class Spread:
 
 @dataclass(frozen=True)
 class PersonStatistics:
-    """Numbers of one person; `both_eyes` counts frames with both eyes.
-
-    `constant_error_deg` is the mean error of always predicting this person's mean direction: how
-    hard the person's own data is.
-    """
+    """Numbers of one person."""
 
     person: str
     samples: int
@@ -162,12 +158,14 @@ class PersonStatistics:
     left: int
     right: int
     both_eyes: int
+    """Number of frames with both eyes."""
     yaw: Spread
     pitch: Spread
     head_yaw: Spread
     head_pitch: Spread
     brightness: float
     constant_error_deg: float
+    """Mean error of always predicting this person's mean direction: the difficulty of the data."""
     digest: str
 
 

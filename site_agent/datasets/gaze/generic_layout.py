@@ -40,9 +40,10 @@ _PLAIN_MODES = frozenset({"1", "L", "P", "RGB", "RGBA", "LA"})
 
 @dataclass(frozen=True)
 class Row:
-    """One line of a table; `line` is its number in the file, counted from 1."""
+    """One line of a table."""
 
     line: int
+    """Its number in the file, counted from 1."""
     file: str
     person: str
     session: str

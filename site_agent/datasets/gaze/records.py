@@ -75,19 +75,22 @@ class GazeSamples:
     Patches of right eyes are mirrored, and their yaws negated, so that one network serves both.
     Angles are radians in the frame of the normalised camera: yaw is positive to the left of the
     picture, pitch upwards, and (0, 0) looks into the camera.
-
-    `patches` (uint8, shape (n, 36, 60)). `gaze`, `head` (float64, shape (n, 2)): Yaw and pitch.
-    `person`, `session`, `eye` (str, shape (n,)): `eye` is 'left' or 'right', of the person. `frame`
-    (int64, shape (n,)): Number within the session; both eyes of a frame have the same.
     """
 
     patches: UInt8
+    """uint8, shape (n, 36, 60)."""
     gaze: Float64
+    """float64, shape (n, 2): yaw and pitch."""
     head: Float64
+    """float64, shape (n, 2): yaw and pitch."""
     person: NDArray[np.str_]
+    """str, shape (n,)."""
     session: NDArray[np.str_]
+    """str, shape (n,)."""
     frame: NDArray[np.int64]
+    """int64, shape (n,): number within the session; both eyes of a frame have the same."""
     eye: NDArray[np.str_]
+    """str, shape (n,): 'left' or 'right', of the person."""
 
     def __len__(self) -> int:
         return len(self.patches)

@@ -10,15 +10,14 @@ from numpy.typing import ArrayLike, NDArray
 
 @dataclass(frozen=True)
 class Camera:
-    """The camera that takes a scene.
-
-    `blur_px` and `noise` (grey levels, middle tones) are standard deviations, `exposure` is a
-    factor for the brightness.
-    """
+    """The camera that takes a scene."""
 
     blur_px: float = 0.5
+    """Standard deviation."""
     noise: float = 2.0
+    """Standard deviation, grey levels in middle tones."""
     exposure: float = 1.0
+    """Factor for the brightness."""
     jpeg_quality: int | None = None
     grey: bool = False
 

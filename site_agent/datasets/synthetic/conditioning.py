@@ -70,9 +70,7 @@ class ConditioningDesign:
 class TrialTruth:
     """The responses drawn into one trial; NaN and False where there are none.
 
-    Onset and peak of the CR are after the CS, the peak of the UR after the US. `window_mean` is
-    the mean FEC of the response alone, 40 to 2 ms before the US. With `blink_near` no analysis can
-    tell a spontaneous blink from a response.
+    Onset and peak of the CR are after the CS, the peak of the UR after the US.
     """
 
     cr: bool = False
@@ -80,26 +78,27 @@ class TrialTruth:
     peak_ms: float = math.nan
     amplitude: float = math.nan
     window_mean: float = math.nan
+    """Mean FEC of the response alone, 40 to 2 ms before the US."""
     ur_peak_ms: float = math.nan
     startle: bool = False
     blink_near: bool = False
+    """No analysis can tell a spontaneous blink from a response here."""
 
 
 @dataclass(frozen=True, eq=False)
 class SyntheticConditioning:
-    """A drawn session.
-
-    `fec` is `fec_true` with noise, and `ear` belongs to it; lost frames have no time. `blinks_s`
-    are the onsets of the spontaneous blinks.
-    """
+    """A drawn session. Lost frames have no time."""
 
     timestamps_s: Float64
     fec_true: Float64
     fec: Float64
+    """`fec_true` with noise."""
     ear: Float64
+    """Belongs to `fec`."""
     trials: tuple[Trial, ...]
     truth: tuple[TrialTruth, ...]
     blinks_s: Float64
+    """Onsets of the spontaneous blinks."""
     lost_frames: int
 
 

@@ -14,12 +14,13 @@ _COMPLETE = 0.9
 
 @dataclass(frozen=True)
 class Blink:
-    """One blink of both eyes; `amplitude` is the closure at the peak, 0..1."""
+    """One blink of both eyes."""
 
     onset_s: float
     peak_s: float
     offset_s: float
     amplitude: float = 1.0
+    """Closure at the peak, 0..1."""
 
     @property
     def complete(self) -> bool:

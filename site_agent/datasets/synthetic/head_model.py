@@ -46,22 +46,23 @@ class Pose:
 
 @dataclass(frozen=True)
 class Expression:
-    """The shape of the mouth: `mouth_open` 0..1, `smile` -1..1."""
+    """The shape of the mouth."""
 
     mouth_open: float = 0.0
+    """0..1."""
     smile: float = 0.0
+    """-1..1."""
 
 
 @dataclass(frozen=True)
 class Placement:
-    """The place of a head in a picture, in weak perspective.
-
-    `scale` is in pixels per face unit; the head turns about the point that is seen at `centre`.
-    """
+    """The place of a head in a picture, in weak perspective."""
 
     rotation: canvas.Float64
     scale: float
+    """Pixels per face unit."""
     centre: tuple[float, float]
+    """The point about which the head turns."""
 
     def project(self, points: canvas.Float64) -> canvas.Float64:
         """Pixels, shape (n, 2), of head points of shape (n, 3)."""
@@ -73,19 +74,19 @@ class Placement:
 class HeadShape:
     """The geometry of one person with one expression, all in face units.
 
-    Jaw, brows, nose and mouth are landmarks, shape (n, 2); `skull` is the upper outline from the
-    right end of the jaw line over the top to the left end. `relief` is the height over the plane,
-    `RELIEF_PX_PER_UNIT` samples per unit from (LEFT, TOP).
+    Jaw, brows, nose and mouth are landmarks, shape (n, 2).
     """
 
     person: Person
     expression: Expression
     jaw: canvas.Float64
     skull: canvas.Float64
+    """Upper outline from the right end of the jaw line over the top to the left end."""
     brows: canvas.Float64
     nose: canvas.Float64
     mouth: canvas.Float64
     relief: canvas.Float32 = field(repr=False)
+    """Height over the plane, `RELIEF_PX_PER_UNIT` samples per unit from (LEFT, TOP)."""
 
     @property
     def outline(self) -> canvas.Float64:

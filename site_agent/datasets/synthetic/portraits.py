@@ -121,13 +121,13 @@ _STEEPEST_DEG = 25.0
 class Portrait:
     """One person in one picture.
 
-    `scale_px` is in pixels per face unit (half the width of the face); the face box is about 2.2
-    times that. Left and right are the subject's; closures are 0 (open) to 1, gazes -1..1.
+    Left and right are the subject's; closures are 0 (open) to 1, gazes -1..1.
     """
 
     person: persons.Person
     centre_px: tuple[float, float]
     scale_px: float
+    """Pixels per face unit (half the width of the face); the face box is about 2.2 times that."""
     pose: head_model.Pose = field(default_factory=head_model.Pose)
     expression: head_model.Expression = field(default_factory=head_model.Expression)
     closure_left: float = 0.0

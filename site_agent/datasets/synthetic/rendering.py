@@ -16,13 +16,12 @@ _SIDEBURN_Y = {"short": 0.16, "long": 1.6}
 
 @dataclass(frozen=True, eq=False)
 class HairShape:
-    """The outlines of the hair in the plane of the head.
-
-    `outer` (against the background) and `hairline` (on the face) go from left to right.
-    """
+    """The outlines of the hair in the plane of the head, from left to right."""
 
     outer: drawing.Float64
+    """Against the background."""
     hairline: drawing.Float64
+    """On the face."""
 
     def outline(self, beyond: float = 1.0) -> drawing.Float64:
         """Return the closed outline; `beyond` above 1 moves the outer edge outwards."""
@@ -81,8 +80,8 @@ _HAIR_THICKNESS = 0.06
 class Light:
     """One lamp and the light that comes from everywhere.
 
-    The lamp is in front at an azimuth of 0, on the right of the picture and above where angles
-    are positive. `strength` + `ambient` near 1.1 exposes well; `colour` are factors near 1.
+    The lamp is in front at an azimuth of 0, on the right of the picture and above where angles are
+    positive. `strength` + `ambient` near 1.1 exposes well.
     """
 
     azimuth_deg: float = -25.0
@@ -90,6 +89,7 @@ class Light:
     strength: float = 0.60
     ambient: float = 0.55
     colour: persons.Colour = (1.0, 0.99, 0.97)
+    """Factors near 1."""
 
     def direction(self) -> drawing.Float64:
         """Unit vector towards the lamp in picture axes, z towards the viewer."""
@@ -105,20 +105,20 @@ class Light:
 
 @dataclass(frozen=True, eq=False)
 class PaintedHead:
-    """A head with its lasting paint; only eyes, light and pose are missing.
-
-    `paint` (H, W, 3) has the colours in even light with `density` pixels per face unit, `cover`
-    (H, W) is 1 where the head is. `height` (h, w) is the relief with the hair on it, `openness`
-    how much of the surrounding light reaches each place, about 0.6..1.1.
-    """
+    """A head with its lasting paint; only eyes, light and pose are missing."""
 
     shape: head_model.HeadShape
     paint: drawing.Float32
+    """Shape (H, W, 3): colours in even light."""
     cover: drawing.Float32
+    """Shape (H, W): 1 on the head."""
     density: float
+    """Pixels of `paint` per face unit."""
     height: drawing.Float32
+    """Shape (h, w): relief with the hair on it."""
     normals: drawing.Float32
     openness: drawing.Float32
+    """Share of the surrounding light that reaches each place, about 0.6..1.1."""
 
     @cached_property
     def edges(self) -> drawing.Float64:

@@ -286,16 +286,15 @@ _CURVE_RATE_HZ = 1000.0
 
 @dataclass(frozen=True)
 class ConditioningVideo:
-    """The files of a drawn conditioning session.
-
-    `trials` is the laboratory's list, `frames` the closure and eye aspect ratios of every
-    frame, `truth` the settings and the drawn events of each trial.
-    """
+    """The files of a drawn conditioning session."""
 
     video: Path
     trials: Path
+    """The laboratory's list."""
     frames: Path
+    """Closure and eye aspect ratios of every frame."""
     truth: Path
+    """The settings and the drawn events of each trial."""
     seconds: float
 
 

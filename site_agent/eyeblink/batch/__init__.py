@@ -29,12 +29,13 @@ from site_agent.runs.workers import Task, Workers, processor_count, workers_that
 
 @dataclass(frozen=True)
 class SessionJob:
-    """One session to analyse into `folder`, which is not there yet."""
+    """One session to analyse."""
 
     session: BatchSession
     settings: BlinkAnalysisSettings
     request: batch_record.Request
     folder: Path
+    """Not there yet."""
     addresses: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -150,12 +151,13 @@ def run_batch(
 
 @dataclass(frozen=True)
 class SessionPlan:
-    """The plan of a batch for a session; `problem` is why it cannot be analysed, or empty."""
+    """The plan of a batch for a session."""
 
     settings: BlinkAnalysisSettings
     request: batch_record.Request | None = None
     finished: batch_record.SessionRecord | None = None
     problem: str = ""
+    """The reason why it cannot be analysed; empty if it can."""
 
 
 def plan_session(

@@ -33,13 +33,14 @@ BATCH = Table(
 class Request:
     """The request for an analysis: equal requests have equal results.
 
-    `settings` are plain JSON types. The roles of sources are ``video`` or ``trace``, ``trials``,
-    ``timestamps``, ``detector`` and ``landmarks``.
+    The roles of sources are ``video`` or ``trace``, ``trials``, ``timestamps``, ``detector`` and
+    ``landmarks``.
     """
 
     poolctl: str
     frame_rate_hz: float | None
     settings: Mapping[str, Any]
+    """Plain JSON types."""
     sources: Mapping[str, FileState]
 
 

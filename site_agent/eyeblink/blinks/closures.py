@@ -36,16 +36,14 @@ LEVEL_RANGE = 0.85, 1.25
 
 @dataclass(frozen=True)
 class Closure:
-    """A stretch in which the lids are at least half way down for longer than in a blink.
-
-    `kept_up_ear` is the median EAR in it; `cut` says where the eyes were not seen as the lids fell
-    (begin) or rose (end).
-    """
+    """A stretch in which the lids are at least half way down for longer than in a blink."""
 
     extent: Extent
     probability: float
     kept_up_ear: float
+    """Median EAR in it."""
     cut: Cut
+    """Where the eyes were not seen as the lids fell (begin) or rose (end)."""
 
 
 @dataclass(frozen=True, eq=False)

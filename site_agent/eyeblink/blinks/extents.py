@@ -115,11 +115,7 @@ class ExtentSettings(Settings, error=InvalidInputError):
 
 @dataclass(frozen=True)
 class Extent:
-    """Times (s) of one blink or closure, its sample of least EAR, its depth and closing speed.
-
-    `half_s` is how long the lids are at least half way down; they are shut, at least 80 % of the
-    way down, from `shut_from_s` to `shut_until_s`.
-    """
+    """Times (s) of one blink or closure, its sample of least EAR, its depth and closing speed."""
 
     onset_s: float
     peak_s: float
@@ -128,7 +124,9 @@ class Extent:
     depth_ear: float
     closing_ear_per_s: float
     half_s: float
+    """Time for which the lids are at least half way down."""
     shut_from_s: float
+    """The lids are shut, at least 80 % of the way down, from here to `shut_until_s`."""
     shut_until_s: float
 
 

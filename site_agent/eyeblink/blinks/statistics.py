@@ -42,21 +42,21 @@ class RateBin:
 
 @dataclass(frozen=True)
 class BlinkStatistics:
-    """Statistics of a session's blinks; `measures` by the name of the column in blinks.csv.
-
-    `closures_s` is how long the closures lasted, `perclos_pct` the share of the time seen in which
-    the lids were at least 80 % shut (PERCLOS, P80), blinks included.
-    """
+    """Statistics of a session's blinks."""
 
     blinks: int
     closures: int
     closures_s: float
+    """Duration of all closures."""
     complete: int
     partial: int
     seen_s: float
     blinks_per_minute: float
     perclos_pct: float
+    """Share of the time seen in which the lids were at least 80 % shut (PERCLOS, P80), blinks
+    included."""
     measures: dict[str, Distribution]
+    """By the name of the column in blinks.csv."""
     rate: tuple[RateBin, ...]
 
     def to_dict(self) -> dict[str, object]:

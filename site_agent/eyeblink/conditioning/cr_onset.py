@@ -217,14 +217,12 @@ LEAST_SAMPLES = 5
 
 @dataclass(frozen=True, eq=False)
 class TrialSignal:
-    """The valid samples around one trial, on the trial's clock, strictly increasing.
-
-    `frame_ms` is the usual interval between frames around it; NaN where there are no two.
-    """
+    """The valid samples around one trial, on the trial's clock, strictly increasing."""
 
     time_ms: Float64
     fec: Float64
     frame_ms: float
+    """Usual interval between frames around it; NaN without two of them."""
 
     def until(self, end_ms: float) -> "TrialSignal":
         """The samples at or before `end_ms`."""

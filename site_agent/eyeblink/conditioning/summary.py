@@ -16,14 +16,12 @@ from site_agent.tables import Column
 
 @dataclass(frozen=True)
 class TrialResult:
-    """Measures of a trial and the decisions on it.
-
-    `cr` is None for a rejected or `us_only` trial: nothing is known, which is not "no response".
-    """
+    """Measures of a trial and the decisions on it."""
 
     measures: TrialMeasures
     rejections: tuple[Rejection, ...]
     cr: bool | None
+    """None for a rejected or `us_only` trial: nothing is known, which is not "no response"."""
 
     @property
     def valid(self) -> bool:

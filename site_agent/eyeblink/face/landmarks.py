@@ -104,10 +104,12 @@ def _measure_eye(eye: NDArray[np.float64], width_px: int, height_px: int) -> tup
 
 @dataclass(frozen=True)
 class HeadPose:
-    """Rough angles of the head; `yaw_deg` positive to the picture's right, `pitch_deg` down."""
+    """Rough angles of the head."""
 
     yaw_deg: float
+    """Positive to the picture's right."""
     pitch_deg: float
+    """Positive downwards."""
 
 
 def estimate_pose(landmarks: Float64) -> HeadPose:

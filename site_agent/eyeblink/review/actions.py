@@ -76,17 +76,15 @@ class Add(_Action):
 
 
 class UseFrame(_Action):
-    """The frame goes into the training set.
-
-    The landmarks are as the reviewer left them, in pixels of the upright frame; None without a
-    landmark model. They are the 68 of the iBUG scheme, or the 12 of its eyes. `moved` are those
-    that the reviewer has moved, counted from 0.
-    """
+    """The frame goes into the training set."""
 
     action: Literal["use_frame"] = "use_frame"
     frame: FrameNumber
     landmarks: tuple[Point, ...] | None = None
+    """As the reviewer left them, in pixels of the upright frame; None without a landmark model.
+    They are the 68 of the iBUG scheme, or the 12 of its eyes."""
     moved: tuple[Annotated[int, Field(ge=0, lt=IBUG_PARTS)], ...] = ()
+    """Landmarks that the reviewer has moved, counted from 0."""
 
     @model_validator(mode="after")
     def _check_counts(self) -> Self:
@@ -161,9 +159,10 @@ class TrainingFrame:
 
 @dataclass(frozen=True)
 class ReviewState:
-    """The result of all actions: `events` by onset, deleted ones among them."""
+    """The result of all actions."""
 
     events: tuple[ReviewEvent, ...]
+    """By onset, deleted ones among them."""
     frames: Mapping[int, TrainingFrame]
     undoable: int
     redoable: int
@@ -278,23 +277,26 @@ class LogHeader(BaseModel):
 
 
 class LogEntry(BaseModel):
-    """One action: `number` counts from 1 without gaps, `utc` is ISO 8601."""
+    """One action."""
 
     model_config = ConfigDict(frozen=True)
 
     number: int
+    """Counts from 1 without gaps."""
     utc: str
+    """ISO 8601."""
     reviewer: str
     action: Action
 
 
 @dataclass(frozen=True)
 class LogContent:
-    """The content of a log: `whole_bytes` is where its last complete line ends."""
+    """The content of a log."""
 
     header: LogHeader | None
     entries: tuple[LogEntry, ...]
     whole_bytes: int
+    """End of its last complete line."""
 
 
 def read_log(path: Path) -> LogContent:

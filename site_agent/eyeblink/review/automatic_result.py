@@ -67,7 +67,7 @@ class FrameColumns:
 
 @dataclass(frozen=True, eq=False)
 class AutomaticResult:
-    """The result of an analysis; `rows` are those of blinks.csv by number, as they are written."""
+    """The result of an analysis."""
 
     folder: Path
     prefix: str
@@ -75,6 +75,7 @@ class AutomaticResult:
     frames: FrameColumns
     events: tuple[ReviewEvent, ...]
     rows: Mapping[int, Mapping[str, str]]
+    """Of blinks.csv by number, as they are written."""
     columns: tuple[str, ...]
     blinks_sha256: str
 
@@ -218,10 +219,12 @@ GAP_MARGIN_S = 0.1
 
 @dataclass(frozen=True)
 class Doubt:
-    """`score` 0 (clear) to about 2; `reasons` in words, the weightiest first."""
+    """The doubts about an automatic blink."""
 
     score: float
+    """0 (clear) to about 2."""
     reasons: tuple[str, ...]
+    """In words, the weightiest first."""
 
 
 def doubt_of(event: ReviewEvent, result: AutomaticResult) -> Doubt:

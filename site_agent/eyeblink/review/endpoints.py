@@ -26,16 +26,16 @@ from site_agent.eyeblink.review.review_session import ReviewSession
 
 @dataclass(frozen=True, eq=False)
 class TraceWindow:
-    """A part of the signals: single frames where `is_exact`, else their extent in bins.
-
-    Of a bin, `frames` has the first frame and `times_s` the middle.
-    """
+    """A part of the signals, frame by frame or in bins."""
 
     frames: Int64
+    """The first frame of each bin."""
     times_s: Float64
+    """The middle of each bin."""
     lows: Mapping[str, Float64]
     highs: Mapping[str, Float64]
     is_exact: bool
+    """Single frames; otherwise the extent of the signals in each bin."""
 
 
 def trace_window(
@@ -107,11 +107,12 @@ Read = Callable[[Request], Response]
 
 
 class ActionRequest(BaseModel):
-    """`revision`: how many actions the page has seen."""
+    """A change that the page asks for."""
 
     model_config = ConfigDict(extra="forbid")
 
     revision: Annotated[int, Field(ge=0)]
+    """Number of actions that the page has seen."""
     action: Action
 
 

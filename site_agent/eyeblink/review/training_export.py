@@ -25,12 +25,13 @@ LARGEST_SCALE = 4
 
 @dataclass(frozen=True)
 class ExportedTrainingSet:
-    """The files written: `scale` is how many times larger the pictures are than the video's."""
+    """The files of a training set."""
 
     path: Path
     images: int
     corrected_images: int
     scale: int
+    """Size of its pictures relative to the video's."""
 
 
 def export_training_set(

@@ -31,10 +31,11 @@ _CURVE_FILES = ("learning_curve.csv", "learning_curve.json", "learning_curve.png
 
 @dataclass(frozen=True)
 class StudySummary:
-    """The files of the whole study, and its `curves` by group."""
+    """The files of the whole study, and its curves."""
 
     files: Mapping[str, Path]
     curves: Mapping[str, tuple[LearningCurve, ...]]
+    """By group."""
     remarks: tuple[str, ...]
 
 

@@ -78,10 +78,11 @@ _Session = tuple[str, float, str, dict[str, Any]]
 
 @dataclass(frozen=True, eq=False)
 class RecordedSession:
-    """A session before any measurement; `session` is its number among the participant's."""
+    """A session before any measurement."""
 
     participant: str
     session: float
+    """Its number among the participant's."""
     timestamps_s: Float64
     fec: Float64
     trials: Sequence[Trial]

@@ -50,31 +50,28 @@ class Surface:
 
 @dataclass(frozen=True)
 class Lids:
-    """Edges of the lids above each point: y of the upper and lower one, place 0..1 between corners.
-
-    `arch` is 0 at the corners and 1 in the middle; `open` is how much of a point is between the
-    lids, 0 to 1.
-    """
+    """Edges of the lids above each point: y of both, and its place 0..1 between the corners."""
 
     upper: Float32
     lower: Float32
     along: Float32
     arch: Float32
+    """0 at the corners and 1 in the middle."""
     open: Float32
+    """Share of a point between the lids, 0 to 1."""
 
 
 @dataclass(frozen=True)
 class BallHits:
-    """The points where rays meet the eyeball, each array of shape (hits,).
-
-    `iris_radius` is the distance from the middle of the iris in iris radii after refraction, only
-    of rays through the cornea; `cornea` is 0 on the sclera and 1 on the cornea.
-    """
+    """The points where rays meet the eyeball, each array of shape (hits,)."""
 
     on_ball: NDArray[np.bool_]
     normal: Vectors
     cornea: Float32
+    """0 on the sclera and 1 on the cornea."""
     iris_radius: Float32
+    """Distance from the middle of the iris in iris radii after refraction, only of rays through the
+    cornea."""
     iris_angle: Float32
 
 

@@ -31,9 +31,10 @@ class Skews:
 
 @dataclass(frozen=True)
 class EyeShape:
-    """One eye of a person. `kappa` is nasal and upward, in radians; tones are 0 to 1."""
+    """One eye of a person. Tones are 0 to 1."""
 
     kappa: tuple[float, float]
+    """Nasal and upward, in radians."""
     radius: float
     depth: float
     iris_radius: float
@@ -75,16 +76,14 @@ class EyePerson:
 
 @dataclass(frozen=True)
 class Recording:
-    """Light and camera of a session. `light` and `glints` are unit vectors from the head.
-
-    `detail` is the share of a patch's rows and columns that the camera resolves, up to 1; `uneven`
-    is by how much (natural logarithm) light grows from the middle to the right and lower edge.
-    """
+    """Light and camera of a session."""
 
     light: Float64
+    """Unit vector from the head."""
     ambient: float
     diffuse: float
     glints: Float64
+    """Unit vectors from the head."""
     glint_sharpness: tuple[float, ...]
     glint_strength: tuple[float, ...]
     blur_px: float
@@ -96,7 +95,9 @@ class Recording:
     gaze_shift: tuple[float, float]
     head_shift: tuple[float, float]
     detail: float = 1.0
+    """Share of a patch's rows and columns that the camera resolves, up to 1."""
     uneven: tuple[float, float] = (0.0, 0.0)
+    """Growth of the light (natural logarithm) from the middle to the right and lower edge."""
 
 
 def make_person(seed: int, number: int, skews: Skews, glasses_share: float) -> EyePerson:
