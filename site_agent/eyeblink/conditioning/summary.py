@@ -208,14 +208,13 @@ def wilson_interval_percent(count: int, of: int) -> tuple[float, float]:
     E. B. Wilson, "Probable inference, the law of succession, and statistical inference", Journal
     of the American Statistical Association 22 (1927).
     """
+    # Help pages and settings are read where the extra [vision] is absent.
+    from scipy.stats import binomtest
+
     if of == 0:
         return math.nan, math.nan
-    z = 1.959963984540054
-    share = count / of
-    centre = share + z * z / (2 * of)
-    half = z * math.sqrt(share * (1 - share) / of + z * z / (4 * of * of))
-    scale = 100.0 / (1 + z * z / of)
-    return max((centre - half) * scale, 0.0), min((centre + half) * scale, 100.0)
+    interval = binomtest(count, of).proportion_ci(method="wilson")
+    return 100.0 * float(interval.low), 100.0 * float(interval.high)
 
 
 def _mean(results: Iterable[TrialResult], value: Callable[[TrialMeasures], float]) -> float:
