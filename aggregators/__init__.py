@@ -1,8 +1,10 @@
 """Merging of models trained at different sites: formats, methods, predictors.
 
-    from aggregators import merge, read_model, LandmarkPredictor
-
-    merge("wba-cascade", ["site-a.dat", "site-b.dat"], output="merged.dat")
+    >>> from aggregators import LandmarkPredictor, merge, read_model
+    >>> merged = merge("wba-cascade", ["site-a.dat", "site-b.dat"], output="merged.dat")
+    >>> predictor = LandmarkPredictor(read_model("merged.dat"))
+    >>> predictor.part_count
+    68
 
 Importing this package is cheap: each name is imported at its first use.
 """

@@ -56,7 +56,7 @@ def recognise(path: Path | str) -> ModelFormat[Any]:
 
     Examples
     --------
-    >>> recognise("faces.svm").name  # doctest: +SKIP
+    >>> recognise("a.svm").name
     'dlib-fhog-detector'
     """
     with _open_regular(Path(path)) as file:
@@ -73,6 +73,11 @@ def read_model(path: Path | str, *, max_bytes: int = DEFAULT_MAX_BYTES) -> Model
 
     Raises `FormatError` if the file is too large, of no known format (`UnknownFormatError`) or
     malformed.
+
+    Examples
+    --------
+    >>> read_model("site-a.dat").part_count
+    68
     """
     path = Path(path)
     with _open_regular(path) as file:

@@ -150,8 +150,9 @@ def merge(
 
     Examples
     --------
-    >>> merge("mwma", ["a.svm", "b.svm"], weights=[300, 120],
-    ...       output=Path("merged.svm"))  # doctest: +SKIP
+    >>> merged = merge("mwma", ["a.svm", "b.svm"], weights=[300, 120], output="merged.svm")
+    >>> merged.recipe.method.name
+    'mwma'
     """
     if isinstance(inputs, str | Path):
         raise TypeError("inputs must be a list of models or files, not one file name")

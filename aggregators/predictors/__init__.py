@@ -46,8 +46,10 @@ class LandmarkPredictor:
 
     Examples
     --------
-    >>> predictor = LandmarkPredictor(read_model(Path("merged.dat")))  # doctest: +SKIP
-    >>> predictor.predict(grey, [[120, 80, 219, 179]]).shape  # doctest: +SKIP
+    >>> from aggregators import read_model
+    >>> predictor = LandmarkPredictor(read_model("site-a.dat"))
+    >>> grey = np.zeros((240, 320), dtype=np.uint8)
+    >>> predictor.predict(grey, [[120, 80, 219, 179]]).shape
     (1, 68, 2)
     """
 

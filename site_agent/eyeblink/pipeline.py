@@ -90,6 +90,12 @@ def run_blink_analysis(
     `landmarks`: A landmark model of 68 parts, or of the eyes' 12: ``.dat`` or forest file. Not for
     a trace. `trials`: The trials of a conditioning session: a list, or a log of stimulus pulses
     (see `conditioning.trials.read_trials`). ``settings.trial_timing`` corrects their times.
+
+    Examples
+    --------
+    >>> session = run_blink_analysis(TraceFile(Path("ear.csv")), out_dir="session")
+    >>> session.blinks
+    2
     """
     out_dir = Path(out_dir)
     with closing(source) if isinstance(source, CameraReader) else nullcontext():

@@ -70,9 +70,11 @@ def run_rounds(
 
     Examples
     --------
-    >>> plan = make_plan("fedadam", {"eta": 0.001, "epochs": 2}, rounds=30)  # doctest: +SKIP
-    >>> for held in run_rounds(new_network("gaze-lenet"), sites, plan):  # doctest: +SKIP
-    ...     print(held.number, held.model.digest)
+    >>> from site_agent.federated.plan import make_plan
+    >>> from site_agent.networks.files import new_network
+    >>> plan = make_plan("fedadam", {"eta": 0.001, "epochs": 2}, rounds=2)
+    >>> [held.number for held in run_rounds(new_network("gaze-lenet"), sites, plan)]
+    [1, 2]
     """
     if secure and (reason := find_method(plan.method).not_summable):
         raise InvalidInputError(f"{plan.method} {reason}")

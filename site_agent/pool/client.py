@@ -44,11 +44,12 @@ class PoolClient:
 
     Examples
     --------
-    >>> with PoolClient("http://127.0.0.1:8710", token) as pool:   # doctest: +SKIP
-    ...     pool.upload("siteA.dat", "site-a/face-68", labels={"population": "infant"})
-    ...     path = pool.download("site-b/face-68@2").path
+    >>> with PoolClient(url, token) as pool:
+    ...     sent = pool.upload("site-a.dat", "site-a/face-68", labels={"population": "infant"})
+    ...     path = pool.download("site-a/face-68@1").path
     ...     for version in pool.models.find(ModelQuery(kind="ert")):
     ...         print(version.address)
+    pool://site-a/face-68@1
     """
 
     def __init__(

@@ -101,6 +101,7 @@ CLEAN = (
     "aggregators",
     "tests/aggregators",
     "tests/architecture",
+    "tests/benchmarks",
     "tests/conformance",
     "tests/end_to_end",
 )

@@ -1,14 +1,14 @@
-"""How often honest bases are refused, and what cameras get that are not.
+"""Measure how often honest bases are refused, and the yield of cameras that are not.
 
     python -m tests.benchmarks.base_audit [--bases N] [--seed N]
 
 Honest bases: as torch draws them, from each round of every optimiser at several settings, and
 pruned; each is audited by a lab of three persons, by a tenth of its samples, and by labs of one
-person each, which are those of whom the fewest units answer. Cameras: the four kinds of the tests,
-and, closer to honest bases, imprint rows under growing noise and convolutional cameras whose
-thresholds more pictures pass. For each: by how many of
-these labs it is refused, what one step on all samples would show, and what a site's contribution
-shows.
+person each, those with the fewest answering units. Cameras: the four kinds of the tests,
+and, closer to honest bases, imprint rows under growing noise and convolutional cameras with
+thresholds that more pictures pass. For each: by how many of
+these labs it is refused, and the pictures in one step on all samples and in a site's
+contribution.
 """
 
 from __future__ import annotations
@@ -59,20 +59,24 @@ def main() -> None:
         samples = open_gaze(write_eye_dataset(Path(folder) / "eyes", settings)[0].parent).read()
     names = sorted(set(samples.person))
     public = samples[np.isin(samples.person, names[:6])]
-    own = samples[np.isin(samples.person, names[6:])]
-    victims = [own, own[::10], *(own[own.person == name] for name in names[6:])]
+    own_samples = samples[np.isin(samples.person, names[6:])]
+    victims = [
+        own_samples,
+        own_samples[::10],
+        *(own_samples[own_samples.person == name] for name in names[6:]),
+    ]
     refused = 0
     for number, (name, base) in enumerate(
         islice(_honest(public, arguments.seed), arguments.bases), 1
     ):
         for victim in victims:
-            if found := audit_base(base, victim):
+            if findings := audit_base(base, victim):
                 refused += 1
-                print(f"false alarm: {name}, {len(victim)} samples: {found}")
+                print(f"false alarm: {name}, {len(victim)} samples: {findings}")
                 break
         if number % 20 == 0:
             print(f"{number} honest bases, {refused} refused", flush=True)
-    for victim in (own, own[::10]):
+    for victim in (own_samples, own_samples[::10]):
         print(f"honest, fresh: {_shown(new_network('gaze-lenet', 5), victim)}")
     for kind in KINDS:
         _report(kind, build_network_camera(kind, public), victims)
@@ -118,7 +122,7 @@ def _shown(base: StateDict, victim: GazeSamples) -> str:
     before = read_inputs(base, first_gradient(base, victim), victim)
     after = read_inputs(base, made.network.tensors, victim)
     best_before, best_after = (
-        max((gain for gain, _ in each.values()), default=0) for each in (before, after)
+        max((gain for gain, _ in shown.values()), default=0) for shown in (before, after)
     )
     return (
         f"of {len(victim)} samples one step shows {len(before)} "

@@ -1,9 +1,9 @@
-"""Frames per second of the eyeblink pipeline, beside detecting and predicting in every frame.
+"""Frames per second of the eyeblink pipeline, and of detecting and predicting in every frame.
 
     python -m tests.benchmarks.blink_speed [--seconds 30]
 
 A video of 1280x720 is drawn and a landmark model trained on drawn faces of other persons (both
-kept in the temporary folder for the next run). The plain way is what a laboratory's script does:
+kept in the temporary folder for the next run). The plain way is that of a laboratory's script:
 OpenCV decodes, dlib's detector searches every frame, dlib's shape predictor places the landmarks;
 one thread. Its eye aspect ratios go through the same search for blinks. Where both find the same
 blinks, only the speed differs.
@@ -39,7 +39,7 @@ FOLDER = Path(tempfile.gettempdir()) / "poolctl-blink-speed"
 
 @dataclass(frozen=True, eq=False)
 class Run:
-    """What one way of analysis found, and how long it took."""
+    """The result of one way of analysis, and its duration."""
 
     trace: EyeTrace
     seconds: float
@@ -88,7 +88,7 @@ def run_pipeline(video: Path, landmarks: Path) -> Run:
 
 
 def run_plain(video: Path, landmarks: Path) -> Run:
-    """Do what a script of twenty lines does."""
+    """Analyse as a script of twenty lines does."""
     import cv2
     import dlib
 

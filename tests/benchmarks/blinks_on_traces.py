@@ -4,15 +4,15 @@
 
 FOLDER holds ``laiyt`` (``NAME.txt``, one eye aspect ratio a line; ``NAME_no.json``, the frame of
 each annotated blink: found when an onset-to-peak interval lies within 8 frames) and ``eyeblink8``
-(``NAME_blinks.json``, annotated intervals: found when intersection over union exceeds 0.2; what
-lies outside ``annotated_frames`` counts neither way). Every event counts, blink or closure, one to
+(``NAME_blinks.json``, annotated intervals: found when intersection over union exceeds 0.2; blinks
+outside ``annotated_frames`` count neither way). Every event counts, blink or closure, one to
 one. Printed are the shipped coefficients on all recordings; the coefficients fitted without the
 recording that they are measured on (leave one recording out); two plain rules for comparison, the
 better of their thresholds chosen in the same way; and slow closures and open eyes that are drawn.
 
 ``--fit`` prints the coefficients to ship. ``--pictures`` writes the reliability of the confidence
-and what is missed or wrong. The exit status is 1 where F1 without the recording measured is below
-what is wanted, or a drawn closure is missed, added or of the wrong kind, or one of 20 is late.
+and the missed or wrong blinks. The exit status is 1 where F1 without the recording measured is too
+low, or a drawn closure is missed, added or of the wrong kind, or one of 20 is late.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ WANTED_F1 = {"eyeblink8": 0.975, "laiyt": 0.81}
 RATES_HZ = (15.0, 30.0, 60.0, 200.0)
 LATEST_ONSET_S = 0.15
 DRAWN_WEIGHT = 0.2
-"""What a dip of a drawn session counts in the fit, beside 1 of a recorded one."""
+"""Weight of a dip of a drawn session in the fit; a recorded one has 1."""
 Event = tuple[float, float, float]
 """Onset, peak, offset in seconds."""
 
@@ -88,7 +88,7 @@ class Labelled:
 @dataclass(frozen=True)
 class Counts:
     right: int
-    found: int
+    detected: int
     true: int
 
     @classmethod
@@ -101,13 +101,13 @@ class Counts:
 
     @property
     def f1(self) -> float:
-        return 2 * self.right / max(self.found + self.true, 1)
+        return 2 * self.right / max(self.detected + self.true, 1)
 
     def __str__(self) -> str:
-        precision, recall = self.right / max(self.found, 1), self.right / max(self.true, 1)
+        precision, recall = self.right / max(self.detected, 1), self.right / max(self.true, 1)
         return (
             f"precision {precision:.3f}  recall {recall:.3f}  F1 {self.f1:.3f}  "
-            f"({self.right} right, {self.found} found, {self.true} annotated)"
+            f"({self.right} right, {self.detected} found, {self.true} annotated)"
         )
 
 
@@ -118,18 +118,20 @@ def load_annotated_traces(folder: Path) -> list[AnnotatedTrace]:
         intervals = path.with_name(f"{path.stem}_blinks.json")
         if not points.is_file() and not intervals.is_file():
             continue
-        found = AnnotatedTrace(
+        annotated = AnnotatedTrace(
             path.parent.name, path.stem, read_trace(path, frame_rate_hz=FRAME_RATE_HZ)
         )
         if points.is_file():
             frames = json.loads(points.read_text(encoding="utf-8"))
-            found = replace(found, points_s=tuple(frame / FRAME_RATE_HZ for frame in frames))
+            annotated = replace(
+                annotated, points_s=tuple(frame / FRAME_RATE_HZ for frame in frames)
+            )
         else:
             content = json.loads(intervals.read_text(encoding="utf-8"))
             first, end = (frame / FRAME_RATE_HZ for frame in content["annotated_frames"])
             listed = [(a / FRAME_RATE_HZ, b / FRAME_RATE_HZ) for a, b in content["blinks"]]
-            found = replace(found, intervals_s=tuple(listed), judged_s=(first, end))
-        traces.append(found)
+            annotated = replace(annotated, intervals_s=tuple(listed), judged_s=(first, end))
+        traces.append(annotated)
     return traces
 
 
@@ -192,10 +194,10 @@ def _label(recording: AnnotatedTrace) -> Labelled:
 
 def fit_logistic(recordings: Sequence[AnnotatedTrace], ridge: float = 1.0) -> tuple[float, ...]:
     """Return constant and slopes by Newton's method, with a ridge on standardised slopes."""
-    features = np.concatenate([each.labelled.features for each in recordings])
-    is_blink = np.concatenate([each.labelled.is_blink for each in recordings])
+    features = np.concatenate([recording.labelled.features for recording in recordings])
+    is_blink = np.concatenate([recording.labelled.is_blink for recording in recordings])
     weights = np.concatenate(
-        [np.full(len(each.labelled.is_blink), each.weight) for each in recordings]
+        [np.full(len(recording.labelled.is_blink), recording.weight) for recording in recordings]
     )
     mean, scale = features.mean(axis=0), features.std(axis=0)
     design = np.column_stack([np.ones(len(features)), (features - mean) / scale])
@@ -223,25 +225,27 @@ def coefficients(values: tuple[float, ...]) -> Iterator[None]:
 
 
 def found_events(trace: EyeTrace, settings: BlinkSettings = BlinkSettings()) -> list[Event]:
-    return [(each.onset_s, each.peak_s, each.offset_s) for each in find_blinks(trace, settings)]
+    return [(blink.onset_s, blink.peak_s, blink.offset_s) for blink in find_blinks(trace, settings)]
 
 
 def leave_one_out(recordings: Sequence[AnnotatedTrace]) -> dict[str, tuple[float, ...]]:
     """Return the coefficients for each recording that were fitted without it."""
     drawn = drawn_sessions()
     return {
-        left_out.name: fit_logistic([each for each in recordings if each is not left_out] + drawn)
+        left_out.name: fit_logistic(
+            [recording for recording in recordings if recording is not left_out] + drawn
+        )
         for left_out in recordings
     }
 
 
 def prominence_events(trace: EyeTrace, least_share: float) -> list[Event]:
-    """Find blinks by a plain rule: a dip whose prominence is a share of the range of EAR."""
+    """Find blinks by a plain rule: a dip with a prominence of a share of the range of EAR."""
     known = np.flatnonzero(np.isfinite(trace.ear))
     ear = np.interp(np.arange(len(trace.ear)), known, trace.ear[known])
     low, high = np.percentile(ear, [0.5, 98.0])
     rate_hz = trace.frame_rate_hz
-    peaks, found = find_peaks(
+    peaks, properties = find_peaks(
         -ear,
         prominence=least_share * (high - low),
         wlen=int(2.0 * rate_hz),
@@ -249,7 +253,7 @@ def prominence_events(trace: EyeTrace, least_share: float) -> list[Event]:
         rel_height=0.7,
         distance=max(1, round(0.15 * rate_hz)),
     )
-    edges = zip(found["left_ips"], peaks, found["right_ips"], strict=True)
+    edges = zip(properties["left_ips"], peaks, properties["right_ips"], strict=True)
     return [(left / rate_hz, peak / rate_hz, right / rate_hz) for left, peak, right in edges]
 
 
@@ -258,14 +262,17 @@ def choose_without_each(
     rule: Callable[[EyeTrace, float], list[Event]],
     values: Sequence[float],
 ) -> dict[str, BlinkMatch]:
-    """Match each recording by a rule whose threshold was chosen on the other ones."""
+    """Match each recording by a rule with the threshold chosen on the other ones."""
     matches = {
-        value: {each.name: each.match(rule(each.trace, value)) for each in recordings}
+        value: {
+            recording.name: recording.match(rule(recording.trace, value))
+            for recording in recordings
+        }
         for value in values
     }
     chosen = {}
     for left_out in recordings:
-        others = [each.name for each in recordings if each is not left_out]
+        others = [recording.name for recording in recordings if recording is not left_out]
 
         def f1_of(value: float, others: Sequence[str] = others) -> float:
             return Counts.of([matches[value][name] for name in others]).f1
@@ -280,8 +287,8 @@ def show(
     """Print the counts of each recording and data set; return F1 of the data sets."""
     print(title)
     f1 = {}
-    for data_set in sorted({each.data_set for each in recordings}):
-        names = [each.name for each in recordings if each.data_set == data_set]
+    for data_set in sorted({recording.data_set for recording in recordings}):
+        names = [recording.name for recording in recordings if recording.data_set == data_set]
         for name in names:
             print(f"  {name:16s} {Counts.of([matches[name]])}")
         counts = Counts.of([matches[name] for name in names])
@@ -292,10 +299,10 @@ def show(
 
 @dataclass(frozen=True)
 class ClosureScore:
-    """Drawn closures found, of the right kind and in time; and what was added."""
+    """Drawn closures detected, of the right kind and in time; and added ones."""
 
     drawn: int
-    found: int
+    detected: int
     right_kind: int
     in_time: int
     added: int
@@ -303,18 +310,18 @@ class ClosureScore:
 
 
 def score_closures(drawn: DrawnLids) -> ClosureScore:
-    found = find_blinks(drawn.trace)
-    spans = [(each.onset_s, each.offset_s) for each in found]
+    detected = find_blinks(drawn.trace)
+    spans = [(blink.onset_s, blink.offset_s) for blink in detected]
     match = match_blinks(spans, drawn.closures, smallest_overlap=0.3)
-    paired = [(found[i], drawn.closures[j][0]) for i, j in match.pairs]
+    paired = [(detected[i], drawn.closures[j][0]) for i, j in match.pairs]
     used = {i for i, _ in match.pairs}
     others = [span for index, span in enumerate(spans) if index not in used]
     blinks = match_blinks(others, drawn.blinks)
     return ClosureScore(
         len(drawn.closures),
         len(match.pairs),
-        sum(each.kind == "closure" for each, _ in paired),
-        sum(abs(each.onset_s - onset_s) <= LATEST_ONSET_S for each, onset_s in paired),
+        sum(blink.kind == "closure" for blink, _ in paired),
+        sum(abs(blink.onset_s - onset_s) <= LATEST_ONSET_S for blink, onset_s in paired),
         len(blinks.spurious),
         blinks.f1,
     )
@@ -327,7 +334,7 @@ def show_drawn(seeds: Sequence[int] = range(6)) -> bool:
         scores = [score_closures(draw_lids(seed, LidDrawing(rate_hz))) for seed in seeds]
         total = [
             sum(getattr(score, name) for score in scores)
-            for name in ("drawn", "found", "right_kind", "in_time", "added")
+            for name in ("drawn", "detected", "right_kind", "in_time", "added")
         ]
         passed &= total[4] == 0 and total[2] == total[0] and total[3] >= 0.95 * total[0]
         blink_f1 = np.mean([score.blink_f1 for score in scores])
@@ -350,11 +357,11 @@ def reliability(
 ) -> list[tuple[float, float, int]]:
     """Return mean confidence, share of blinks and count of dips, in ten bins of confidence."""
     confidence, is_blink = [], []
-    for each in recordings:
-        constant, *slopes = fitted[each.name]
-        score = constant + each.labelled.features @ np.array(slopes)
+    for recording in recordings:
+        constant, *slopes = fitted[recording.name]
+        score = constant + recording.labelled.features @ np.array(slopes)
         confidence.append(1.0 / (1.0 + np.exp(-score)))
-        is_blink.append(each.labelled.is_blink)
+        is_blink.append(recording.labelled.is_blink)
     said, true = np.concatenate(confidence), np.concatenate(is_blink)
     place = np.minimum((said * 10).astype(int), 9)
     return [
@@ -383,7 +390,7 @@ def draw_pictures(
     axes.set(xlabel="confidence", ylabel="share of blinks", title="dips of unseen recordings")
     figure.savefig(folder / "reliability.png", dpi=100)
     pyplot.close(figure)
-    wrong = [item for each in recordings for item in _wrong(each, fitted[each.name])]
+    wrong = [item for recording in recordings for item in _wrong(recording, fitted[recording.name])]
     columns = 6
     figure, grid = pyplot.subplots(
         -(-len(wrong) // columns),
@@ -433,14 +440,16 @@ def main() -> None:
         print("BLINK_COEFFICIENTS =", tuple(round(value, 3) for value in values))
         return
     shares = np.arange(0.1, 0.9, 0.025)
-    matches = choose_without_each(recordings, prominence_events, [float(each) for each in shares])
+    matches = choose_without_each(recordings, prominence_events, [float(share) for share in shares])
     show("a plain prominence threshold, chosen on the other recordings:", recordings, matches)
-    shipped = {each.name: each.match(found_events(each.trace)) for each in recordings}
+    shipped = {
+        recording.name: recording.match(found_events(recording.trace)) for recording in recordings
+    }
     show("as shipped:", recordings, shipped)
     fitted, held_out = leave_one_out(recordings), {}
-    for each in recordings:
-        with coefficients(fitted[each.name]):
-            held_out[each.name] = each.match(found_events(each.trace))
+    for recording in recordings:
+        with coefficients(fitted[recording.name]):
+            held_out[recording.name] = recording.match(found_events(recording.trace))
     f1 = show("fitted without the recording (leave one out):", recordings, held_out)
     print("reliability: confidence, share of blinks, dips (leave one out)")
     for said, true, count in reliability(recordings, fitted):
@@ -449,7 +458,7 @@ def main() -> None:
     passed = show_drawn()
     if arguments.pictures:
         draw_pictures(arguments.pictures, recordings, fitted)
-    missing = {name: wanted for name, wanted in WANTED_F1.items() if f1.get(name, 1.0) < wanted}
+    missing = {name: least for name, least in WANTED_F1.items() if f1.get(name, 1.0) < least}
     if missing or not passed:
         raise SystemExit(f"F1 {f1}, expected at least {WANTED_F1}; drawn sessions: {passed}")
 

@@ -1,4 +1,4 @@
-"""Blinks of drawn persons with glasses, beside the same persons without.
+"""Blinks of drawn persons with glasses, and of the same persons without.
 
     python -m tests.benchmarks.blinks_with_glasses [--persons 6] [--seconds 25] [--seeds 2]
 
@@ -70,7 +70,7 @@ STRENGTHS: Mapping[str, Glasses | None] = {
 
 
 def put_on(picture: UInt8, landmarks: Float64, glasses: Glasses) -> UInt8:
-    """Return the picture with glasses on a face whose 68 landmarks are known."""
+    """Return the picture with glasses on a face with 68 known landmarks."""
     centres = [eye.mean(axis=0) for eye in eyes_of(landmarks)]
     apart = float(np.linalg.norm(centres[0] - centres[1]))
     across = (centres[0] - centres[1]) / apart
@@ -121,7 +121,7 @@ def drawn_session(who: int, seconds: float) -> tuple[list[Blink], list[tuple[UIn
         sway = np.sin(0.7 * time_s * np.array([1.0, 0.6, 0.8, 0.5]) + phases)
         moment = replace(
             portrait,
-            pose=Pose(*(float(5 * each) for each in sway[:3])),
+            pose=Pose(*(float(5 * angle) for angle in sway[:3])),
             centre_px=(SIZE[0] / 2 + 4 * sway[3], SIZE[1] * 0.47 + 3 * sway[0]),
             closure_left=float(closure),
             closure_right=float(closure),
@@ -167,18 +167,18 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=25.0)
     parser.add_argument("--seeds", type=int, default=2)
     parser.add_argument("--pictures", type=Path)
-    given = parser.parse_args()
-    sessions = [drawn_session(who, given.seconds) for who in range(given.persons)]
-    if given.pictures:
-        given.pictures.mkdir(parents=True, exist_ok=True)
+    arguments = parser.parse_args()
+    sessions = [drawn_session(who, arguments.seconds) for who in range(arguments.persons)]
+    if arguments.pictures:
+        arguments.pictures.mkdir(parents=True, exist_ok=True)
         for name, glasses in STRENGTHS.items():
             picture, landmarks = sessions[0][1][0]
             seen = picture if glasses is None else put_on(picture, landmarks, glasses)
-            Image.fromarray(seen).save(given.pictures / f"{name.replace(' ', '-')}.png")
+            Image.fromarray(seen).save(arguments.pictures / f"{name.replace(' ', '-')}.png")
     detector = open_detector()
     with tempfile.TemporaryDirectory() as folder:
         bare = write_face_dataset(Path(folder) / "bare", 200, 200, seed=5, first_person=2000)
-        for trained, model in trained_models(Path(folder), given.seeds):
+        for trained, model in trained_models(Path(folder), arguments.seeds):
             scores = evaluate_model(model, read_imglab_xml(bare), workers=0).metrics
             shown = ", ".join(f"{name} {value:.4f}" for name, value in scores.items())
             print(f"{trained}: on 200 bare faces of others {shown}", flush=True)
@@ -193,7 +193,7 @@ def _report(
     model: Path,
     detector: FaceDetector,
 ) -> None:
-    found = true = right = 0
+    detected = true = right = 0
     ranges = []
     for blinks, frames in sessions:
         trace = trace_of_session(frames, glasses, model, detector)
@@ -201,11 +201,15 @@ def _report(
         blinked = [(b.onset_s, b.offset_s) for b in find_blinks(trace)]
         truth = [(b.onset_s, b.offset_s) for b in blinks]
         match = match_blinks(blinked, truth)
-        found, true, right = found + match.detected, true + match.true, right + len(match.pairs)
+        detected, true, right = (
+            detected + match.detected,
+            true + match.true,
+            right + len(match.pairs),
+        )
         ranges.append(calibration.span / calibration.open_ear if calibration.open_ear else 0.0)
     print(
-        f"  {name:14} recall {right / true:.3f} precision {right / max(found, 1):.3f} "
-        f"({right} right, {found} found, {true} drawn); EAR range "
+        f"  {name:14} recall {right / true:.3f} precision {right / max(detected, 1):.3f} "
+        f"({right} right, {detected} found, {true} drawn); EAR range "
         f"{100 * np.mean(ranges):.0f} % of the open eye",
         flush=True,
     )

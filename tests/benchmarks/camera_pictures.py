@@ -1,8 +1,8 @@
-"""Draw what cameras among bases read of three labs' pictures: from old rules, and from today's.
+"""Draw the pictures of three labs that cameras among bases read: by old rules, and by today's.
 
     python -m tests.benchmarks.camera_pictures SHEET.png [--kind imprint]
 
-A row for each of the six pictures that one step on all samples shows best, which is what a starter
+A row for each of the six pictures that one step on all samples shows best, which a starter
 could ask for before sites had rules of their own. Columns: the picture as the network gets it;
 read from one lab's step; from the sum of three labs' steps; from one lab's contribution by its
 rules, and from the sum of three; black where it is not shown. Whether the lab refuses the base
@@ -49,12 +49,12 @@ def main() -> None:
     settings = RenderSettings(persons=9, frames_per_person=120, seed=11)
     persons = [render_person(settings, number) for number in settings.numbers]
     labs, camera = persons[6:], build_network_camera(asked.kind, join_samples(persons[:6]))
-    own = labs[0]
-    print(f"{asked.kind}: {'refused' if audit_base(camera, own) else 'NOT refused'}")
-    steps = [first_gradient(camera, each) for each in labs]
-    rules = [_contribution(camera, each, f"lab-{n}") for n, each in enumerate(labs)]
+    own_samples = labs[0]
+    print(f"{asked.kind}: {'refused' if audit_base(camera, own_samples) else 'NOT refused'}")
+    steps = [first_gradient(camera, lab) for lab in labs]
+    rules = [_contribution(camera, lab, f"lab-{n}") for n, lab in enumerate(labs)]
     columns: dict[str, Readings] = {
-        name: read_inputs(camera, update, own)
+        name: read_inputs(camera, update, own_samples)
         for name, update in {
             "one lab's step": steps[0],
             "the sum of three steps": _mean(steps),
@@ -62,12 +62,14 @@ def main() -> None:
             "the sum of three contributions": _mean(rules),
         }.items()
     }
-    for name, found in columns.items():
-        best = max((gain for gain, _ in found.values()), default=0)
-        print(f"{name}: {len(found)} of {len(own)} pictures, the best {best:.0f} dB nearer")
+    for name, pictures in columns.items():
+        best = max((gain for gain, _ in pictures.values()), default=0)
+        print(
+            f"{name}: {len(pictures)} of {len(own_samples)} pictures, the best {best:.0f} dB nearer"
+        )
     first = columns["one lab's step"]
     shown = sorted(first, key=lambda number: -first[number][0])[:_ROWS]
-    truth = features_of(to_module(camera), own).numpy()
+    truth = features_of(to_module(camera), own_samples).numpy()
     rows = [
         np.hstack([_draw(x[n][1] if n in x else None) for x in (_exact(truth), *columns.values())])
         for n in shown
@@ -82,11 +84,11 @@ def _contribution(camera: StateDict, samples: GazeSamples, lab: str) -> Mapping[
 
 
 def _mean(updates: list[Any]) -> dict[str, Any]:
-    return {name: np.mean([each[name] for each in updates], axis=0) for name in updates[0]}
+    return {name: np.mean([update[name] for update in updates], axis=0) for name in updates[0]}
 
 
 def _exact(features: Any) -> Readings:
-    return {number: (np.inf, each) for number, each in enumerate(features)}
+    return {number: (np.inf, feature) for number, feature in enumerate(features)}
 
 
 def _draw(features: Any) -> Any:
@@ -100,9 +102,9 @@ def _draw(features: Any) -> Any:
             block = np.s_[2 * y + row : 2 * y + row + 2, 2 * x + column : 2 * x + column + 2]
             sums[block] += values[y, x] * (1 - 2 * (channel % 2))
             counts[block] += 1
-    found = sums / np.maximum(counts, 1)
-    low, high = np.percentile(found, (1, 99))
-    grey = (255 * (found - low) / max(high - low, 1e-9)).clip(0, 255).astype(np.uint8)
+    means = sums / np.maximum(counts, 1)
+    low, high = np.percentile(means, (1, 99))
+    grey = (255 * (means - low) / max(high - low, 1e-9)).clip(0, 255).astype(np.uint8)
     return np.pad(grey, 1)
 
 

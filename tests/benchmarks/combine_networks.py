@@ -4,7 +4,7 @@
 
 Makes a base and the contributions (50 by default) of a ResNet-18's size (45 MB), or with --glc of
 glc-paper's (281 MB), in a temporary folder. A process of its own combines them by each method.
-What it allocates (mapped files do not count) may not exceed two networks, however many sites there
+Its allocations (mapped files do not count) may not exceed two networks, however many sites there
 are; methods with a state keep two more, the mean update and its square. The masks of fedcpf are
 drawn: each site shares two thirds of its numbers.
 """
@@ -54,10 +54,10 @@ def main() -> None:
                 capture_output=True,
                 text=True,
             )
-            found = json.loads(answer.stdout)
+            measured = json.loads(answer.stdout)
             most = (4 if method == "fedadam" else 2) * size
-            verdict = "ok" if found["bytes"] <= most else "TOO MUCH"
-            used = f"{found['seconds']:6.1f} s   {found['bytes'] / 1e6:6.0f} MB"
+            verdict = "ok" if measured["bytes"] <= most else "TOO MUCH"
+            used = f"{measured['seconds']:6.1f} s   {measured['bytes'] / 1e6:6.0f} MB"
             print(f"{method:14} {used}   {verdict}", flush=True)
 
 
@@ -65,10 +65,10 @@ def _measured(method: str, folder: Path) -> dict[str, float]:
     sent = folder / "masked" if method == "fedcpf" else folder
     inputs = [folder / "base.safetensors", *sorted(sent.glob("*.contribution"))]
     before = _allocated()
-    most, done = [before], Event()
+    most, finished = [before], Event()
 
     def watch() -> None:
-        while not done.wait(0.01):
+        while not finished.wait(0.01):
             most.append(max(most.pop(), _allocated()))
 
     watching = Thread(target=watch)
@@ -76,7 +76,7 @@ def _measured(method: str, folder: Path) -> dict[str, float]:
     start = perf_counter()
     merge(method, inputs, output=folder / f"{method}.safetensors")
     seconds = perf_counter() - start
-    done.set()
+    finished.set()
     watching.join()
     return {"seconds": seconds, "bytes": most[0] - before}
 

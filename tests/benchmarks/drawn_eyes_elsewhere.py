@@ -3,10 +3,10 @@
     python -m tests.benchmarks.drawn_eyes_elsewhere [--seeds 3] [--persons 30] [--frames 200]
 
 Networks of `synth-eyes` with a studio's camera, with a webcam, and with both, meet eyes cut out of
-drawn faces: another renderer (painted, not traced), whose persons, lids, light and camera have
+drawn faces: another renderer (painted, not traced) with persons, lids, light and camera that have
 nothing in common with the first. Each network is tested as it is (error, and correlation of yaw
-and pitch) and as a beginning: trained further on a few persons of the other renderer, beside a
-training on these from scratch, and tested on persons that it has not seen.
+and pitch) and as a beginning: trained further on a few persons of the other renderer, compared with
+a training on these from scratch, and tested on persons that it has not seen.
 """
 
 from __future__ import annotations
@@ -60,8 +60,8 @@ def main() -> None:
                 print(f"seed {seed}  {name:8}", *(f"{value:6.2f}" for value in row), flush=True)
     print(f"\nmean of {arguments.seeds} seeds, degrees; trained further on {_FEW} persons")
     print("base       as it is  r yaw  r pitch  " + "  ".join(f"{few} persons" for few in _FEW))
-    for name, found in rows.items():
-        print(f"{name:9}", *(f"{value:8.2f}" for value in np.mean(found, axis=0)))
+    for name, errors in rows.items():
+        print(f"{name:9}", *(f"{value:8.2f}" for value in np.mean(errors, axis=0)))
 
 
 def measure(seed: int, arguments: argparse.Namespace, folder: Path) -> dict[str, list[float]]:
@@ -87,7 +87,7 @@ def measure(seed: int, arguments: argparse.Namespace, folder: Path) -> dict[str,
     bases: dict[str, Path | None] = {"scratch": None}
     for name, samples in drawn.items():
         bases[name] = trained(samples, folder / f"{name}.safetensors", arguments.epochs, seed)
-    constant = np.broadcast_to(np.mean([each.gaze.mean(0) for each in few], axis=0), (1, 2))
+    constant = np.broadcast_to(np.mean([samples.gaze.mean(0) for samples in few], axis=0), (1, 2))
     for name, base in bases.items():
         if base is None:
             error = angular_errors_deg(np.repeat(constant, len(tested), 0), tested.gaze).mean()
@@ -114,9 +114,9 @@ def trained(
 
 def scores(network: Path, samples: GazeSamples) -> list[float]:
     """Return mean error in degrees, and the correlations of yaw and pitch."""
-    found = predict_gaze(to_module(read_network(network)), samples.patches, samples.head)
-    followed = [np.corrcoef(found[:, axis], samples.gaze[:, axis])[0, 1] for axis in (0, 1)]
-    return [float(angular_errors_deg(found, samples.gaze).mean()), *map(float, followed)]
+    predicted = predict_gaze(to_module(read_network(network)), samples.patches, samples.head)
+    followed = [np.corrcoef(predicted[:, axis], samples.gaze[:, axis])[0, 1] for axis in (0, 1)]
+    return [float(angular_errors_deg(predicted, samples.gaze).mean()), *map(float, followed)]
 
 
 def face_eyes(number: int) -> GazeSamples:

@@ -1,4 +1,4 @@
-"""Eye models trained on few faces: the settings by number of faces beside those for many.
+"""Eye models trained on few faces: the settings by number of faces, and those for many.
 
     python -m tests.benchmarks.eyes_of_few_faces [--faces 30,100,300] [--sites 4]
 
@@ -41,8 +41,8 @@ def main() -> None:
     parser.add_argument("--faces", default="30,100,300")
     parser.add_argument("--sites", type=int, default=4)
     parser.add_argument("--trees", type=int, help="of a level; default: as the settings have it")
-    given = parser.parse_args()
-    counts = [int(word) for word in given.faces.split(",")]
+    arguments = parser.parse_args()
+    counts = [int(word) for word in arguments.faces.split(",")]
     with tempfile.TemporaryDirectory(prefix="poolctl-benchmark-") as name:
         folder = Path(name)
         test = _draw(folder / "test", 200, first_person=5000, seed=99)
@@ -50,7 +50,7 @@ def main() -> None:
         for count in counts:
             faces = _draw(folder / f"faces-{count}", count, first_person=0, seed=1)
             (before, wide), (after, wider) = (
-                _score(_train(faces, folder / f"{count}-{at}.dat", at, given.trees), test)
+                _score(_train(faces, folder / f"{count}-{at}.dat", at, arguments.trees), test)
                 for at in (MANY, count)
             )
             print(
@@ -61,10 +61,10 @@ def main() -> None:
         count = counts[len(counts) // 2]
         sites = [
             _draw(folder / f"site-{number}", count, first_person=1000 + count * number, seed=number)
-            for number in range(given.sites)
+            for number in range(arguments.sites)
         ]
-        for words, at in (("settings for many", MANY), ("by number of faces", count)):
-            _share(words, at, sites, test, folder, given.trees)
+        for label, at in (("settings for many", MANY), ("by number of faces", count)):
+            _share(label, at, sites, test, folder, arguments.trees)
 
 
 def _draw(folder: Path, count: int, *, first_person: int, seed: int) -> FaceDataset:
@@ -87,7 +87,7 @@ def _score(model: Path, test: FaceDataset) -> tuple[float, float]:
 
 
 def _share(  # noqa: PLR0917
-    words: str,
+    label: str,
     at: int,
     sites: list[FaceDataset],
     test: FaceDataset,
@@ -121,7 +121,7 @@ def _share(  # noqa: PLR0917
         folder / "all.xml", "all", "", tuple(image for faces in sites for image in faces.images)
     )
     together = _train(everything, folder / f"{at}-all.dat", at, trees)
-    print(f"\n{len(sites)} sites of {len(sites[0].images)} faces, {words}: error, range")
+    print(f"\n{len(sites)} sites of {len(sites[0].images)} faces, {label}: error, range")
     for name, model in (
         ("one site", models[0]),
         ("merged", merged),

@@ -105,14 +105,14 @@ def fuzz(
     longest_s: float,
 ) -> None:
     random = np.random.default_rng(7)
-    done, accepted, slowest_s, unexpected = 0, 0, 0.0, set()
+    inputs, accepted, slowest_s, unexpected = 0, 0, 0.0, set()
     for seed in seeds:
         read(seed)
     end = time.monotonic() + longest_s
     for number in range(count):
         if time.monotonic() > end:
             break
-        done += 1
+        inputs += 1
         content = damage(random, seeds[number % len(seeds)])
         # Of the processor: how long a busy machine takes says nothing about the reader.
         started_s = time.process_time()
@@ -124,7 +124,7 @@ def fuzz(
         except Exception as error:
             unexpected.add(f"{type(error).__name__}: {error}"[:120])
         slowest_s = max(slowest_s, time.process_time() - started_s)
-    print(f"{name}: {done:,} inputs, {accepted:,} accepted, slowest {slowest_s:.3f} s")
+    print(f"{name}: {inputs:,} inputs, {accepted:,} accepted, slowest {slowest_s:.3f} s")
     print("\n".join(sorted(unexpected)) or "every refusal is the reader's own", flush=True)
 
 
@@ -184,7 +184,7 @@ def main() -> None:
 
             return read_bytes
 
-        matlab = [matlab_file(random, compressed=each) for each in (True, False)]
+        matlab = [matlab_file(random, compressed=compressed) for compressed in (True, False)]
         trace = partial(read_trace, frame_rate_hz=30.0)
         table = gaze_table(folder)
         readers: list[tuple[str, list[bytes], Callable[[bytes], object], type[Exception]]] = [

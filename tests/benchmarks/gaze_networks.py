@@ -2,9 +2,9 @@
 
     python -m tests.benchmarks.gaze_networks [--data FOLDER] [--epochs N]
 
-Beside it: a ridge regression of the scaled patches and head angles, with the penalty that suits
-the test best; the constant mean gaze; and the error of an eye that is found exactly, with only
-the person's own angle kappa and its own deviations unknown (what no picture shows).
+For comparison: a ridge regression of the scaled patches and head angles, with the penalty that
+suits the test best; the constant mean gaze; and the error of an eye that is found exactly, with
+only the person's own angle kappa and its own deviations unknown (no picture shows them).
 """
 
 from __future__ import annotations
@@ -71,14 +71,14 @@ def kappa_floor_deg() -> float:
         make_person(settings.seed, number, settings.skews, settings.glasses)
         for number in settings.numbers
     ]
-    kappas = np.array([eye.kappa for each in persons for eye in (each.left, each.right)])
+    kappas = np.array([eye.kappa for person in persons for eye in (person.left, person.right)])
     mean = np.broadcast_to(kappas.mean(axis=0), kappas.shape)
     return float(angular_errors_deg(kappas, mean).mean())
 
 
 def _ridge_error_deg(train: GazeSamples, test: GazeSamples) -> float:
-    inputs, wanted = _features(train), train.gaze
-    products, targets = inputs.T @ inputs, inputs.T @ wanted
+    inputs, gaze = _features(train), train.gaze
+    products, targets = inputs.T @ inputs, inputs.T @ gaze
     tried = _features(test)
     errors = []
     for penalty in _PENALTIES:

@@ -51,7 +51,7 @@ RARE_WORD = "Querzeiger"
 
 @dataclass
 class LargePool:
-    """What was made, as far as a benchmark asks for it.
+    """A filled pool, as far as benchmarks need it.
 
     Attributes
     ----------
@@ -162,9 +162,9 @@ def _add_versions(
         model = models[chance.randrange(len(models))]
         numbers[model["id"]] += 1
         digests.append(hashlib.sha256(f"version {identifier}".encode()).hexdigest())
-        words = [word.capitalize() for word in chance.choices(vocabulary, usual, k=9)]
+        description = [word.capitalize() for word in chance.choices(vocabulary, usual, k=9)]
         if chance.random() < 0.0003:
-            words.insert(4, RARE_WORD)
+            description.insert(4, RARE_WORD)
         parts = chance.choice((68, 68, 68, 51, 98))
         rows[ModelVersionRecord].append(
             {
@@ -176,7 +176,7 @@ def _add_versions(
                 "kind": model["kind"],
                 "format": FORMATS[model["kind"]],
                 "file_name": f"{model['name']}.dat",
-                "description": " ".join(words),
+                "description": " ".join(description),
                 "state": chance.choice(STATES),
                 "fingerprint": {"kind": model["kind"], "parts": parts, "levels": 10, "trees": 5000},
                 "created_at": BEGINNING + timedelta(minutes=5 * identifier),

@@ -1,6 +1,6 @@
 """Landmark models of the size that the papers train, made without training.
 
-Only what reading, writing and merging depend on is like a trained model: the number of levels,
+It is like a trained model where reading, writing and merging depend on it: the number of levels,
 trees, leaves and parts, and leaf values that fill all 24 bits of their mantissas.
 """
 

@@ -46,9 +46,9 @@ PAGES = {
 def log_in(url: str, secret: str) -> httpx.Client:
     """Return a client with the cookie of a session."""
     client = httpx.Client(base_url=url, timeout=60)
-    found = re.search(r'name="csrf" value="([^"]+)"', client.get("/login").text)
-    assert found is not None
-    client.post("/login", data={"csrf": html.unescape(found[1]), "token": secret})
+    field = re.search(r'name="csrf" value="([^"]+)"', client.get("/login").text)
+    assert field is not None
+    client.post("/login", data={"csrf": html.unescape(field[1]), "token": secret})
     return client
 
 
@@ -56,15 +56,15 @@ def follow(client: httpx.Client, pages: int) -> Iterator[str]:
     """Yield the addresses of pages that are further and further down the catalogue."""
     address = "/models"
     for _ in range(pages):
-        found = re.search(r'href="([^"]+)" rel="next"', client.get(address).text)
-        assert found is not None
-        address = html.unescape(found[1])
+        link = re.search(r'href="([^"]+)" rel="next"', client.get(address).text)
+        assert link is not None
+        address = html.unescape(link[1])
         yield address
 
 
 def time_pages(url: str, pool: LargePool, requests: int) -> bool:
     """Print a line for each kind of page; return whether all keep the limits."""
-    site, secret = next((site, each) for site, each in pool.secrets.items() if site != "admin")
+    site, secret = next((site, token) for site, token in pool.secrets.items() if site != "admin")
     client = log_in(url, secret)
     first = client.get("/models").text
     listed = re.findall(r'name="model" value="([^"]+)"', first)
@@ -83,7 +83,7 @@ def time_pages(url: str, pool: LargePool, requests: int) -> bool:
             )
             started = perf_counter()
             with client.stream("GET", path) as answer:
-                sent = sum(len(each) for each in answer.iter_raw())
+                sent = sum(len(chunk) for chunk in answer.iter_raw())
             if answer.status_code != 200:
                 sys.exit(f"{path}: {answer.status_code}")
             if number >= 3:

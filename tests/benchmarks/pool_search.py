@@ -4,13 +4,13 @@
 
 Fills an empty database with 100,000 versions and four labels each (`large_pool`), serves it by a
 process of its own, and sends each kind of search a number of times, each time with other values
-and for callers who see everything, much, or little. 50 versions a page, over one connection.
+and for callers with full, wide, or narrow access. 50 versions a page, over one connection.
 PostgreSQL's statistics are brought up to date first, as its autovacuum does in use.
 
 Printed for each kind: the median and the 95th percentile of the whole request as the client sees
 it. 50 ms are the most wanted for 95 of 100 searches,
 100 ms for the family of a version with 1000 ancestors. Kinds that take longer by themselves are
-marked. Other work on the same machine doubles these times: look at what `newest` takes first.
+marked. Other work on the same machine doubles these times: look at the time of `newest` first.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Kind:
 
 
 def kinds_of_search(known: Query) -> list[Kind]:
-    """Return what is timed; `known` has words and labels of the pool, common and rare."""
+    """Return the timed searches; `known` has words and labels of the pool, common and rare."""
 
     def one_of(name: str) -> Callable[[random.Random], Any]:
         return lambda chance: chance.choice(known[name])
@@ -146,7 +146,7 @@ def main() -> None:
 
 @contextmanager
 def large_pool(database: str, folder: Path, versions: int) -> Iterator[tuple[LargePool, str]]:
-    """Fill a database and serve it; gives what was made and the address."""
+    """Fill a database and serve it; gives the pool and its address."""
     with postgres_server() if database == "postgresql" else nullcontext() as postgres:
         address = "" if postgres is None else postgres.make_database("large")
         settings = PoolSettings(data_folder=folder, database_url=address)
@@ -215,7 +215,7 @@ class Timing:
 
     def _time(self, name: str, path: str, queries: list[Query], most_ms: float) -> bool:
         seen_ms: list[float] = []
-        found: list[int] = []
+        counts: list[int] = []
         for number, query in enumerate(queries):
             # The youngest version is one of the first site's.
             client = self._clients[0 if "lineage" in name else number % len(self._clients)]
@@ -224,12 +224,12 @@ class Timing:
             seen_ms.append((perf_counter() - started) * 1000)
             assert answer.status_code == 200, (path, query, answer.text)
             body = answer.json()
-            found.append(body.get("counted", len(body.get("items", body.get("nodes", [])))))
+            counts.append(body.get("counted", len(body.get("items", body.get("nodes", [])))))
         self._seen_ms += seen_ms
         p95 = percentile(seen_ms)
         print(
             f"{name:28}{statistics.median(seen_ms):8.1f}{p95:8.1f}"
-            f"{statistics.fmean(found):8.0f}{'' if p95 <= most_ms else '   beyond'}",
+            f"{statistics.fmean(counts):8.0f}{'' if p95 <= most_ms else '   beyond'}",
             flush=True,
         )
         return p95 <= most_ms
@@ -240,42 +240,42 @@ class Timing:
 
         def labels(key: str) -> list[str]:
             values = admin.get(FACETS).json()["labels"][key]
-            return [f"{key}={each['value']}" for each in values]
+            return [f"{key}={label['value']}" for label in values]
 
         known: Query = {"populations": labels("population"), "data_sets": labels("dataset_type")}
         known["common_label"] = [*known["populations"], *known["data_sets"]]
-        cursors, words, cameras, addresses = [], [], set(), []
+        cursors, all_words, cameras, addresses = [], [], set(), []
         cursor = None
         while len(cursors) < 60:
             page = admin.get(
                 MODELS, params={"limit": 200} | ({"cursor": cursor} if cursor else {})
             ).json()
-            for each in page["items"]:
-                cameras.add(f"camera={each['labels']['camera']}")
-                words += each["description"].split()
+            for version in page["items"]:
+                cameras.add(f"camera={version['labels']['camera']}")
+                all_words += version["description"].split()
             # Whoever asks must see it; drafts and quarantined ones only the own site does.
             addresses += [
-                each["address"]
-                for each in page["items"]
-                if (each["visibility"], each["state"]) == ("consortium", "available")
+                version["address"]
+                for version in page["items"]
+                if (version["visibility"], version["state"]) == ("consortium", "available")
             ][:1]
             cursor = page["next_cursor"]
             if cursor is None:
                 break
             cursors.append(cursor)
-        by_frequency = frequent_words(words)
+        by_frequency = frequent_words(all_words)
         known["cursors"] = cursors or [None]
         # Cameras are numbered from the most frequent to the rarest.
-        known["rare_label"] = sorted(cameras, key=lambda each: int(each.split()[-1]))[-40:]
+        known["rare_label"] = sorted(cameras, key=lambda camera: int(camera.split()[-1]))[-40:]
         known["word"] = by_frequency[100:]
         known["usual_word"] = ["infant", "adult", "laboratory", "camera", *by_frequency[:12]]
-        known["addresses"] = [each.removeprefix("pool://") for each in addresses]
+        known["addresses"] = [address.removeprefix("pool://") for address in addresses]
         return known
 
 
-def frequent_words(words: list[str]) -> list[str]:
+def frequent_words(texts: list[str]) -> list[str]:
     """Return all words, the most frequent first."""
-    return [word for word, _ in Counter(each.lower() for each in words).most_common()]
+    return [word for word, _ in Counter(text.lower() for text in texts).most_common()]
 
 
 def percentile(values: list[float]) -> float:

@@ -1,11 +1,11 @@
-"""Time transfers through a pool whose files lie in a bucket, against boto3's own.
+"""Time transfers through a pool with its files in a bucket, against boto3's own.
 
     python -m tests.benchmarks.pool_transfers [--size-mb N] [--repetitions N] [--memory-size-mb N]
 
 Starts an S3 server (OpenStack Swift) and a pool server, each a process of its own. The same
 bytes then go up and down in turn: by boto3's `upload_file` and `download_file` as they come, and
-by `PoolClient` through the pool, which on its way also computes the file's SHA-256, verifies what
-arrived, and checks the format. Ratios are boto3's time by the pool's; 0.9 is the least wanted.
+by `PoolClient` through the pool, which on its way also computes the file's SHA-256, verifies the
+content, and checks the format. Ratios are boto3's time by the pool's; 0.9 is the least wanted.
 
 Then one larger file goes up, to a pool with a bucket and to one with a folder, and the peak
 memory of the pool's process is looked at: at most 50 MB more than before.
@@ -79,7 +79,7 @@ def compare(folder: Path, s3: S3Server, size_bytes: int, repetitions: int) -> bo
                 start = perf_counter()
                 act()
                 times.setdefault(step, []).append(perf_counter() - start)
-            took = ", ".join(f"{step} {each[-1]:.2f}" for step, each in times.items())
+            took = ", ".join(f"{step} {seconds[-1]:.2f}" for step, seconds in times.items())
             print(f"  {took}", flush=True)
             target.unlink()
             pool.cache.remove(pool.version(f"admin/{name}").digest)
@@ -92,7 +92,7 @@ def compare(folder: Path, s3: S3Server, size_bytes: int, repetitions: int) -> bo
 
 
 def warm_up(pool: PoolClient, boto3_client: Any, bucket: str, folder: Path) -> None:
-    """Have both sides load what they load once, and open their connections."""
+    """Have both sides load their modules, and open their connections."""
     small = folder / "small.safetensors"
     write_model(small, 20_000_000, seed=999)
     boto3_client.upload_file(str(small), bucket, "small")
@@ -141,7 +141,7 @@ def open_pool(folder: Path, environment: Mapping[str, str]) -> Iterator[tuple[Po
 
 
 def write_model(path: Path, size_bytes: int, seed: int) -> None:
-    """Write a network of about that size, whose bytes are those of no other seed."""
+    """Write a network of about that size, with other bytes for every seed."""
     from safetensors.numpy import save_file
 
     count = max(1, size_bytes // TENSOR_BYTES)

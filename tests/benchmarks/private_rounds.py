@@ -1,15 +1,15 @@
-"""Federated rounds with differential privacy: error, epsilon, and what the strongest attack finds.
+"""Federated rounds with differential privacy: error, epsilon, and yield of the strongest attack.
 
     python -m tests.benchmarks.private_rounds [--seeds 3] [--rounds 10] [--secure]
 
-15 drawn persons, one a site, who hold out sessions; the base has learned from six others. For
+15 drawn persons, one a site, with held-out sessions; the base has learned from six others. For
 each epsilon: the mean error on the held-out sessions and its standard deviation over seeds; the
-noise beside the largest change that all sites can make; the epsilon that Opacus' accountant gives
-for what the sites released; and how many members an attack finds in all rounds' updates where it
-takes 1 % of the others for members (TPR), beside the most that the epsilon allows:
+noise relative to the largest change that all sites can make; the epsilon that Opacus' accountant
+gives for the releases of the sites; and how many members an attack finds in all rounds' updates
+where it takes 1 % of the others for members (TPR), and the most that the epsilon allows:
 ``exp(epsilon) * 0.01 + delta``.
 
-What is attacked is what epsilon covers:
+The attack is on the data that epsilon covers:
 
 - ``sample``: a coin decides for each frame of a session whether it trains, so that members and
   others are of the same persons and sessions. The attacker has all frames and their labels, and
@@ -20,8 +20,8 @@ What is attacked is what epsilon covers:
   person's training without noise and looks for the result in the updates, which for Gaussian noise
   is the most powerful test there is.
 
-The row without noise is the control: there the attack has to succeed. Of secure rounds, whose
-single updates nobody sees, only the errors for persons are printed.
+The row without noise is the control: there the attack has to succeed. Of secure rounds, only
+the errors for persons are printed, as nobody sees single updates.
 """
 
 from __future__ import annotations
@@ -90,15 +90,18 @@ def main() -> None:
         skews=Skews(amount=1.0),
     )  # fmt: skip
     persons = [render_person(settings, number) for number in settings.numbers]
-    held = [held_out_sessions(each) for each in persons[:_SITES]]
+    held = [held_out_sessions(person) for person in persons[:_SITES]]
     pairs = list(zip(persons[:_SITES], held, strict=True))
-    frames = {f"site-{number:02}": each[~out] for number, (each, out) in enumerate(pairs)}
-    test = join_samples([each[out] for each, out in pairs if out.any()])
+    frames = {f"site-{number:02}": samples[~out] for number, (samples, out) in enumerate(pairs)}
+    test = join_samples([samples[out] for samples, out in pairs if out.any()])
     bases = [_train_base(join_samples(persons[_SITES:]), seed) for seed in range(asked.seeds)]
     constant = join_samples(list(frames.values())).gaze.mean(0)
     always = angular_errors_deg(np.tile(constant, (len(test), 1)), test.gaze).mean()
-    found = np.mean([_error(each, test) for each in bases])
-    print(f"constant mean gaze {always:.2f} degrees, the bases {found:.2f}; {asked.rounds} rounds")
+    base_error = np.mean([_error(base, test) for base in bases])
+    print(
+        f"constant mean gaze {always:.2f} degrees, the bases {base_error:.2f}; "
+        f"{asked.rounds} rounds"
+    )
     print("| unit | epsilon | error (deg) | sd | noise / change | accounted "
           "| attack | members found at 1 % | at most | AUC |")  # fmt: skip
     print("|---|---|---|---|---|---|---|---|---|---|", flush=True)
@@ -108,8 +111,8 @@ def main() -> None:
         errors, scores = [], Scores()
         for seed, base in enumerate(bases):
             coins = np.random.default_rng([99, seed])
-            trains = {name: coins.random(len(each)) < 0.5 for name, each in frames.items()}
-            sites = {name: each[trains[name]] for name, each in frames.items()}
+            trains = {name: coins.random(len(samples)) < 0.5 for name, samples in frames.items()}
+            sites = {name: samples[trains[name]] for name, samples in frames.items()}
             training = make_plan("fedavg", {**row, "seed": seed}, rounds=asked.rounds).training
             attack = _Attack(training, frames, trains)
             errors.append(_error(attack.hold(base, sites, asked), test))
@@ -152,9 +155,9 @@ class _Attack:
 
     def scores(self) -> Scores:
         """Return the scores of all candidates, summed over rounds."""
-        found = Scores()
+        scores = Scores()
         for name, by_site in self._totals.items():
-            values, members = found.setdefault(name, ([], []))
+            values, members = scores.setdefault(name, ([], []))
             for site, totals in by_site.items():
                 if self._by_person:
                     values.extend(totals)
@@ -162,7 +165,7 @@ class _Attack:
                 else:
                     values.extend(totals)
                     members.extend(self._trains[site])
-        return found
+        return scores
 
     def _keep(self, site: str, _number: int, sent: NetworkContribution) -> NetworkContribution:
         self._sent[site] = sent
@@ -172,8 +175,8 @@ class _Attack:
         for site, frames in self._frames.items():
             leak = leak_of_network(base, apply_update(base, self._sent[site]))
             for name, values in SampleGradients(frames).scores(leak).items():
-                own = self._totals[name]
-                own[site] = own.get(site, 0.0) + values
+                totals = self._totals[name]
+                totals[site] = totals.get(site, 0.0) + values
 
     def _look_for_persons(self, base: StateDict, sites: Sites, number: int) -> None:
         still = self._training.model_copy(update={"learning_rate": 1e-30})
@@ -185,10 +188,10 @@ class _Attack:
             change = self._release(base, sites[site], self._training, site, number, noise=False)
             sent = self._sent[site].network.tensors
             seen = np.concatenate([sent[name].ravel() for name in self._trained(base)])
-            own = self._totals["the person's own change"]
+            totals = self._totals["the person's own change"]
             size = np.linalg.norm(change) + 1e-30
-            found = np.array([each @ change / size for each in (seen, *nobody)])
-            own[site] = own.get(site, 0.0) + found
+            matches = np.array([direction @ change / size for direction in (seen, *nobody)])
+            totals[site] = totals.get(site, 0.0) + matches
 
     def _release(
         self, base: StateDict, samples: GazeSamples, training: LocalTraining, site: str,
@@ -218,8 +221,8 @@ def _train_base(public: GazeSamples, seed: int) -> StateDict:
 
 
 def _error(network: StateDict, test: GazeSamples) -> float:
-    found = predict_gaze(to_module(network), test.patches, test.head)
-    return float(angular_errors_deg(found, test.gaze).mean())
+    predicted = predict_gaze(to_module(network), test.patches, test.head)
+    return float(angular_errors_deg(predicted, test.gaze).mean())
 
 
 def _noise(training: LocalTraining, base: StateDict, sites: Sites, *, secure: bool) -> list[str]:
@@ -239,12 +242,12 @@ def _worst(training: LocalTraining, scores: Scores) -> list[str]:
     """Return the attack that finds most members, how many, the bound and the AUC."""
     if not scores:
         return ["-"] * 4
-    found = {
+    rates = {
         name: separation(np.array(values), np.array(members), resamples=0)
         for name, (values, members) in scores.items()
     }
-    name = max(found, key=lambda each: found[each].true_positives_at_1_percent)
-    worst = found[name]
+    name = max(rates, key=lambda name: rates[name].true_positives_at_1_percent)
+    worst = rates[name]
     share = worst.true_positives_at_1_percent
     interval = share_of(share * worst.members, worst.members)
     bound = 1.0

@@ -1,9 +1,9 @@
-"""Time reading and writing a landmark model of the papers' size beside dlib itself.
+"""Time reading and writing a landmark model of the papers' size, compared with dlib itself.
 
     python -m tests.benchmarks.read_shape_predictor [--rounds N]
 
 Makes a file of about 130 MB in a temporary folder and, in one process, lets this package and dlib
-read and write it in turns. What is measured: `read_model` and `write_model` as everybody calls
+read and write it in turns. Measured are `read_model` and `write_model` as everybody calls
 them (`write_model` also hashes the file and waits until it is on disk), and of the latter the
 part that reading has too, encoding and writing.
 
@@ -28,7 +28,7 @@ from aggregators.models import ShapePredictor
 from tests.benchmarks.paper_size import make_paper_size_predictor
 
 _LIMITS = (("read, ours", "read, dlib"), ("encode and write, ours", "read, ours"))
-"""What takes no longer than what."""
+"""Pairs of steps: the first takes no longer than the second."""
 
 
 def main() -> None:

@@ -1,10 +1,10 @@
-"""What receipts find in updates of sites that train as asked, by default, and in sums.
+"""Findings of receipts in updates of sites that train as asked, by default, and in sums.
 
     python -m tests.benchmarks.receipts [--long]
 
 Drawn persons, one a site. ``one step``: an honest base, and all samples in one step, which no site
 of this program makes. ``default``: as sites train. Sums are of 15 sites. For each: the level, the
-worst attack, its control, and the attacks whose control was not found, which do not count.
+worst attack, its control, and the attacks that missed their control, which do not count.
 """
 
 from __future__ import annotations
@@ -63,11 +63,14 @@ def main() -> None:
         print("|---|---|---|---|---|---|")
         for name, training in (("one step", _ONE_STEP), ("default", _DEFAULT), ("floors", _FLOORS)):
             for count in (8, 16, 40):
-                own = persons[0][:count]
-                sent = train(own, training)
+                own_samples = persons[0][:count]
+                sent = train(own_samples, training)
                 write_network_contribution(sent, places[0])
-                _report(f"{name}, {count} samples", places, GazeSides(own, others), shadows)
-            sent = _sum(base, [train(own, training, n) for n, own in enumerate(persons[:_SITES])])
+                _report(f"{name}, {count} samples", places, GazeSides(own_samples, others), shadows)
+            sent = _sum(
+                base,
+                [train(own_samples, training, n) for n, own_samples in enumerate(persons[:_SITES])],
+            )
             write_network_contribution(sent, places[0])
             _report(f"{name}, sum of 15", places, GazeSides(persons[0], others), shadows)
 
@@ -79,15 +82,15 @@ def _sum(base: StateDict, made: list[NetworkContribution]) -> NetworkContributio
     }
     return NetworkContribution(
         StateDict(differences, dict(base.infos)), "differences",
-        sum(each.samples for each in made), made[0].base_digest, made[0].settings,
+        sum(item.samples for item in made), made[0].base_digest, made[0].settings,
     )  # fmt: skip
 
 
 def _report(name: str, files: tuple[Path, Path], sides: GazeSides, shadows: int) -> None:
     receipt = probe_gaze(*files, sides, "update", shadows=shadows).receipt
     worst = receipt.attacks[0]
-    tried = [each for each in receipt.attacks if each.control is not None]
-    unjudged = ", ".join(each.name for each in tried if not each.is_judged)
+    tried = [attack for attack in receipt.attacks if attack.control is not None]
+    unjudged = ", ".join(attack.name for attack in tried if not attack.is_judged)
     assert worst.control is not None
     print(
         f"| {name} | {receipt.level} | {worst.name} | {score_text(worst.found)} "

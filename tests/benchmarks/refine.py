@@ -87,7 +87,7 @@ def _measured(arguments: argparse.Namespace) -> dict[str, float]:
 
 
 def _faces(count: int) -> SiteFaces:
-    """Noise with landmarks in it: the time does not depend on what is in the images."""
+    """Return noise with landmarks in it: the time does not depend on the content of the images."""
     random = np.random.default_rng(1)
     images = [random.integers(0, 256, (400, 400), dtype=np.uint8) for _ in range(count)]
     points = random.uniform(120, 280, (count, 68, 2))

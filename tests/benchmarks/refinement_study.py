@@ -2,7 +2,7 @@
 
     python -m tests.benchmarks.refinement_study [--persons N] [--trees N] [--folder DIR] [...]
 
-Draws faces of persons of whom no two sites have one in common, trains a model at every site and
+Draws faces of persons, each at one site only, trains a model at every site and
 one on all data in one place, merges and refines the sites' models, and tests all on faces of other
 persons. Prints a table and whether the aims are met: the cascade merge better than the best single
 model; refined one-shot in three rounds at least 25 % better than that and within 5 % of all data in
@@ -44,7 +44,7 @@ class Row:
 
 
 def main() -> None:
-    """Run the study and print what came out."""
+    """Run the study and print its results."""
     arguments = _arguments()
     with tempfile.TemporaryDirectory(prefix="poolctl-study-") as temporary:
         folder = arguments.folder or Path(temporary)

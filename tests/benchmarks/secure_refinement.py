@@ -1,9 +1,9 @@
-"""What it costs that secure leaf refinement leaves out leaves that fewer than 3 labs reach.
+"""The cost of leaving out leaves that fewer than 3 labs reach in secure leaf refinement.
 
     python -m tests.benchmarks.secure_refinement [--labs 3,5] [--persons 30] [--trees 40]
         [--rounds 3]
 
-Every lab draws faces of persons whom no other lab has and trains a model; the cascade merge of all
+Every lab draws faces of persons of its own and trains a model; the cascade merge of all
 is the base. The labs then refine it in rounds, plainly, and by two secure sums a round (which
 leaves the labs reach, and the changes of those that at least `least_labs` reach). Prints the mean
 landmark error on faces of other persons, in eye distances, and how many of the leaves that some lab
@@ -52,9 +52,9 @@ def main() -> None:
             cascade_depth=6, num_trees_per_cascade_level=chosen.trees, tree_depth=4, threads=1
         )
         models = []
-        for number, own in enumerate(faces):
+        for number, site_faces in enumerate(faces):
             models.append(folder / f"lab-{number}.dat")
-            train_ert(own, models[-1], settings, training_scores=False)
+            train_ert(site_faces, models[-1], settings, training_scores=False)
         print("mean landmark error / eye distance on other persons")
         print(
             f"{'labs':>4} {'round':>6} {'base':>8} {'plain':>8} {'secure':>8} {'secure/plain':>13} "
@@ -67,8 +67,8 @@ def main() -> None:
             merge("wba-cascade", models[:count], options={"step": 1.1}, output=base)
             parties = create_parties(place, labs=count)
             sources = [
-                SiteSource(f"lab-{number}", load_site(own, 68))
-                for number, own in enumerate(faces[:count])
+                SiteSource(f"lab-{number}", load_site(site_faces, 68))
+                for number, site_faces in enumerate(faces[:count])
             ]
             before = _error(base, test)
             plain = secure = base
@@ -134,8 +134,8 @@ def _refined_by_sums(
 
 
 def _error(model: Path, test: FaceDataset) -> float:
-    found = evaluate_landmarks(read_model(model), test, workers=1, resamples=1)
-    return float(found.metrics["mean_error"])
+    evaluation = evaluate_landmarks(read_model(model), test, workers=1, resamples=1)
+    return float(evaluation.metrics["mean_error"])
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Rounds of ``fedavg`` summed by servers, beside plain ones of the same contributions.
+"""Rounds of ``fedavg`` summed by servers, and plain ones of the same contributions.
 
     python -m tests.benchmarks.secure_rounds [--labs 15] [--servers 3] [--rounds 10]
         [--samples 300] [--epochs 1] [--full]
@@ -9,10 +9,10 @@ on a board in a folder; the plain result is the base of the next round.
 
 The parties act one after another in this process, so each one's processor seconds are its own:
 
-- `all parties` adds up the seconds of all labs, servers and whoever finishes the round. It is what
-  one machine that runs everything pays.
-- `round` is what the round takes where each party has a machine: the slowest lab, then the slowest
-  server, and so on. Transfers and waiting for disks and others are not counted.
+- `all parties` adds up the seconds of all labs, servers and the site that finishes the round: the
+  price on one machine that runs everything.
+- `round` is the duration of the round where each party has a machine: the slowest lab, then the
+  slowest server, and so on. Transfers and waiting for disks and others are not counted.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from site_agent.secure.verification import Mode
 from tests.site_agent.secure.parties import Parties, create_parties
 
 _MOST_MORE = 0.05
-"""The aim: what a secure round may take more than a plain one."""
+"""The aim: share by which a secure round may take longer than a plain one."""
 
 
 @dataclass
@@ -58,11 +58,11 @@ class Times:
 
     @contextmanager
     def of(self, stage: str, party: str) -> Iterator[None]:
-        """Add what the block takes."""
+        """Add the block's duration."""
         started, started_s = time.process_time(), time.monotonic()
         yield
-        found = self.stages[stage]
-        found[party] = found.get(party, 0.0) + time.process_time() - started
+        seconds = self.stages[stage]
+        seconds[party] = seconds.get(party, 0.0) + time.process_time() - started
         self.wall += time.monotonic() - started_s
 
     @property
@@ -134,8 +134,8 @@ def main() -> None:
         f"{more / _MOST_MORE:.0f} s"
     )
     print("\nstages of the last secure round, most of any party and of all parties:")
-    for stage, found in secure.stages.items():
-        print(f"  {stage:24} {max(found.values()):7.2f} {sum(found.values()):8.2f}")
+    for stage, seconds in secure.stages.items():
+        print(f"  {stage:24} {max(seconds.values()):7.2f} {sum(seconds.values()):8.2f}")
     print(f"parameters within 1e-6: {'yes' if largest <= 1e-6 else 'NO'}")
 
 
@@ -163,11 +163,11 @@ def _drawn(parties: Parties, samples: int) -> dict[str, GazeSamples]:
     settings = RenderSettings(
         persons=len(labs), frames_per_person=samples, seed=7, skews=Skews(amount=1.0)
     )
-    found = {}
+    samples_of = {}
     for lab, number in zip(labs, settings.numbers, strict=True):
-        found[lab] = render_person(settings, number)[:samples]
-        assert len(found[lab]) == samples
-    return found
+        samples_of[lab] = render_person(settings, number)[:samples]
+        assert len(samples_of[lab]) == samples
+    return samples_of
 
 
 def _warm_up(base: Path, samples: GazeSamples, plan: FederationPlan) -> None:

@@ -1,4 +1,4 @@
-"""Bytes at the sockets of a lab in a secure sum, beside plain federated averaging in one run.
+"""Bytes at the sockets of a lab in a secure sum and in plain federated averaging, in one run.
 
     python -m tests.benchmarks.secure_sum [--parameters 1827076] [--sites 5] [--servers 2,3,5]
 
@@ -48,7 +48,7 @@ def network_of(values: np.ndarray) -> StateDict:
 def plain_round(
     folder: Path, url: str, admin_token: str, sites: int, parameters: int
 ) -> list[PartyTraffic]:
-    """Hold one round of fedavg; return what each lab exchanged with the pool."""
+    """Hold one round of fedavg; return each lab's traffic with the pool."""
     names = [f"plain-{number}" for number in range(sites)]
     base = folder / "base.safetensors"
     write_model(network_of(np.zeros(parameters, dtype=np.float32)), base)
@@ -73,7 +73,7 @@ def plain_round(
         for number, (client, name) in enumerate(zip(clients, names, strict=True)):
             path = folder / f"{name}.contribution"
             values, weight = trial_vector(number, parameters)
-            options = {each: held.options[each] for each in LocalTraining.model_fields}
+            options = {name: held.options[name] for name in LocalTraining.model_fields}
             made = NetworkContribution(
                 network_of(values), "differences", weight, file_digest(base), options
             )
@@ -111,19 +111,19 @@ def main() -> None:
                     assert token is not None
                     if mode == "plain":
                         labs = plain_round(folder, url, token, chosen.sites, chosen.parameters)
-                        plain_bytes = max(each.sent_bytes + each.received_bytes for each in labs)
+                        plain_bytes = max(lab.sent_bytes + lab.received_bytes for lab in labs)
                     else:
                         trial = TrialSettings(
                             servers, chosen.sites, chosen.parameters, full=mode == "full"
                         )
-                        done = run_trial(folder, url, token, trial, server_command=SERVE)
-                        assert done.integer_sum_is_exact
-                        assert done.same_bytes
-                        labs = [each for each in done.parties if each.name.startswith("lab-")]
-            up = max(each.sent_bytes for each in labs)
-            down = max(each.received_bytes for each in labs)
-            both = max(each.sent_bytes + each.received_bytes for each in labs)
-            seconds = max(each.seconds or 0.0 for each in labs)
+                        outcome = run_trial(folder, url, token, trial, server_command=SERVE)
+                        assert outcome.integer_sum_is_exact
+                        assert outcome.same_bytes
+                        labs = [party for party in outcome.parties if party.name.startswith("lab-")]
+            up = max(lab.sent_bytes for lab in labs)
+            down = max(lab.received_bytes for lab in labs)
+            both = max(lab.sent_bytes + lab.received_bytes for lab in labs)
+            seconds = max(lab.seconds or 0.0 for lab in labs)
             print(
                 f"{servers} servers, {mode:9} {up / fp32_bytes:10.3f} {down / fp32_bytes:12.3f} "
                 f"{both / plain_bytes:16.3f} {seconds:7.1f}",

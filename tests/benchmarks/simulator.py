@@ -1,4 +1,4 @@
-"""Simulate rounds by `poolctl federated simulate`, beside a plain loop of the same training.
+"""Simulate rounds by `poolctl federated simulate`, and by a plain loop of the same training.
 
     python -m tests.benchmarks.simulator [--sites N] [--rounds N] [--frames N]
 
@@ -96,8 +96,8 @@ def _memory_mb(pid: int) -> float:
     return sum(int(line.split()[1]) for line in lines if line.startswith("Pss:")) / 1024
 
 
-def _words(found: tuple[float, float, float]) -> str:
-    return "{:.1f} s of processor time, {:.1f} s, {:.0f} MB".format(*found)
+def _words(measured: tuple[float, float, float]) -> str:
+    return "{:.1f} s of processor time, {:.1f} s, {:.0f} MB".format(*measured)
 
 
 if __name__ == "__main__":
