@@ -1,4 +1,4 @@
-"""Reading the audit: who did what in the pool, and when. Nothing here writes it."""
+"""Read the audit of acts in the pool; nothing here writes it."""
 
 from collections.abc import Mapping
 from typing import Annotated, Any
@@ -14,7 +14,7 @@ from pool_server.http.session import ReadingSession
 from pool_server.wire.activity import AuditEntry, AuditPage, Moment
 from pool_server.wire.names import Line, Name
 
-# A withdrawal writes these entries for models of other sites, which the actor may not see.
+# A withdrawal also writes these entries for models of other sites that the actor may not see.
 FOLLOWING = ("version.flag", "version.replace")
 
 
@@ -35,7 +35,7 @@ class AuditQuery(BaseModel):
     )
     site: Name | None = Field(
         default=None,
-        description="What this site did, and what was done to things of it.",
+        description="Acts by this site, and acts on its models, tokens and users.",
         examples=["site-a"],
     )
     since: Moment | None = Field(
@@ -46,10 +46,10 @@ class AuditQuery(BaseModel):
 
 
 def select_entries(query: AuditQuery, caller: Caller) -> Select[AuditRecord]:
-    """Select the acts that pass every filter, as far as the caller may read them.
+    """Select the acts that pass every filter and that the caller may read.
 
-    Of a site's admin, what an act of theirs led to at other sites is left out, and what their
-    people who look after the whole pool did there.
+    The admin of a site cannot read its users' acts at other sites that follow from a withdrawal,
+    nor the acts there of its users with pool-wide roles.
     """
     site, conditions = query.site, list[ColumnElement[bool]]()
     if not caller.has_role("admin"):
@@ -84,7 +84,7 @@ def _is_about(subject: str) -> ColumnElement[bool]:
 
 
 def describe_entry(entry: AuditRecord, caller: Caller) -> AuditEntry:
-    # Where people of other sites sit and which token they use is not for everybody.
+    # Only admins of the actor's site may read its users' addresses and tokens.
     knows_actor = caller.has_role("admin", entry.actor_site)
     return describe(
         AuditEntry,
@@ -104,8 +104,8 @@ def _drop_names_of_others(site: str, details: Mapping[str, Any]) -> dict[str, An
     """Return details without the names of other sites' models that a withdrawal has flagged."""
     if "flagged" not in details:
         return dict(details)
-    own = [name for name in details["flagged"] if name.startswith(f"{site}/")]
-    return {**details, "flagged": own}
+    names = [name for name in details["flagged"] if name.startswith(f"{site}/")]
+    return {**details, "flagged": names}
 
 
 router = APIRouter(tags=["audit"], dependencies=[needs("audit:read")])
@@ -115,14 +115,14 @@ router = APIRouter(tags=["audit"], dependencies=[needs("audit:read")])
 def list_audit(
     caller: SiteAdmin, session: ReadingSession, query: Annotated[AuditQuery, Query()]
 ) -> AuditPage:
-    """Return what was done in the pool, and what was refused, newest first, a page at a time.
+    """Return the acts in the pool, refused ones included, newest first, a page at a time.
 
-    Admins of the pool see everything; those of a site see what their site did, and what others
-    did to its things. The audit is only ever appended to: neither the pool nor its database
-    changes an entry.
+    Admins of the pool read everything; admins of a site read the acts by their site and those of
+    others on its models, tokens and users. Entries are only appended: neither the pool nor its
+    database changes one.
     """
     before_id = None if query.cursor is None else read_cursor(query.cursor)
-    found = select_entries(query, caller)
-    page, next_cursor = find_page(session, found, AuditRecord.id, before_id, query.limit)
+    entries = select_entries(query, caller)
+    page, next_cursor = find_page(session, entries, AuditRecord.id, before_id, query.limit)
     items = [describe_entry(entry, caller) for entry in page]
     return AuditPage(items=items, next_cursor=next_cursor)

@@ -1,9 +1,9 @@
 """Events that concern a site: written in the transaction of the act itself, read in two forms.
 
-Other nouns call `write_event` or `write_events` at the end of what they do. Programs read
+Other nouns call `write_event` or `write_events` as the last step of an act. Programs read
 ``/events``, oldest first, and may wait there for the next one. Feed readers poll ``/events/feed``,
 newest first: `pool_server.activity.events` makes the document, and a feed token in the address
-lets the reader in (`pool_server.http.identity.feed_reader`).
+authenticates the reader (`pool_server.http.identity.feed_reader`).
 """
 
 import hashlib
@@ -94,13 +94,13 @@ def write_feed(
 
 
 def describe_event(kind: str, subject: str, details: Mapping[str, Any]) -> str:
-    """Return an event as a sentence; one of an unknown kind as kind and subject."""
-    words = {name: _shorten(str(value)) for name, value in details.items()}
-    words["subject"] = _shorten(subject)
+    """Return an event as a sentence; an event of an unknown kind as kind and subject."""
+    values = {name: _shorten(str(value)) for name, value in details.items()}
+    values["subject"] = _shorten(subject)
     try:
-        return TITLES[kind].format_map(words).removesuffix(": ")
+        return TITLES[kind].format_map(values).removesuffix(": ")
     except KeyError:
-        return f"{kind}: {words['subject']}"
+        return f"{kind}: {values['subject']}"
 
 
 def describe_details(details: Mapping[str, Any]) -> str:
@@ -122,7 +122,7 @@ def _shorten(text: str) -> str:
 
 
 def _path_of(site: SiteRecord, event: EventRecord) -> str:
-    """Return where the API has what an event concerns; for what it does not have, the event."""
+    """Return the API path of an event's subject, or of the event if the subject has none."""
     subject, noun = event.subject, event.kind.partition(".")[0]
     if subject.startswith("pool://"):
         model, at, reference = subject.removeprefix("pool://").partition("@")
@@ -159,7 +159,10 @@ LOOK_INTERVAL_S = 0.5
 
 OfSite = Annotated[
     Name | None,
-    Query(description="One's own when left out; any for admins of the pool.", examples=["site-a"]),
+    Query(
+        description="Default: your site. Only admins of the pool may name another.",
+        examples=["site-a"],
+    ),
 ]
 
 
@@ -176,31 +179,34 @@ class NewEvent:
 def write_event(session: Session, site_id: int, kind: str, subject: str, **details: Any) -> None:
     """Write one event (``"version.quarantined"``) for a site.
 
-    Part of the caller's transaction: nobody hears of an act that did not happen. Best done after
-    the other writes of the act, for events are written one transaction at a time.
+    Part of the caller's transaction: nobody hears of an act that did not happen. Call it after
+    the other writes of the act, because only one transaction at a time can write events.
     """
     write_events(session, [NewEvent(site_id, kind, subject, details)])
 
 
 def write_events(session: Session, news: Iterable[NewEvent]) -> None:
-    """Write several events, in the same few statements whatever their number."""
+    """Write several events, in a constant number of statements."""
     events = [
         EventRecord(
-            site_id=each.site_id, kind=each.kind, subject=each.subject[:256], details=each.details
+            site_id=event.site_id,
+            kind=event.kind,
+            subject=event.subject[:256],
+            details=event.details,
         )
-        for each in news
+        for event in news
     ]
     if not events:
         return
-    hold_events(session)
+    lock_events(session)
     session.add_all(events)
     session.flush()
 
 
-def hold_events(session: Session) -> None:
-    """Keep all other transactions from writing events until this one ends.
+def lock_events(session: Session) -> None:
+    """Lock out other transactions that write events until this one ends.
 
-    Readers go on after the highest id that they have seen, so no lower one may appear later;
+    Readers continue after the highest id they have seen, so no lower one may appear later;
     PostgreSQL numbers rows before they are committed.
     """
     wait_for_turn(session, "events")
@@ -217,7 +223,7 @@ def list_newest(
 
 
 def choose_site(caller: Caller, site: str | None) -> str:
-    """Return the site whose events are read; only pool admins choose another than their own."""
+    """Return the site to read events of; only pool admins may choose another than their own."""
     if site is None or site == caller.site:
         return caller.site
     caller.require_role("admin")
@@ -233,7 +239,7 @@ def read_events(
     limit: int = 50,
     newest: bool = False,
 ) -> EventPage:
-    """Return the events of a site after a given one, oldest first; or the newest of these."""
+    """Return the events of a site after an id, oldest first, or only the newest of them."""
     query = (
         select(EventRecord)
         .join(EventRecord.site)
@@ -243,8 +249,8 @@ def read_events(
     if kind is not None:
         query = query.where(EventRecord.kind == kind)
     order = EventRecord.id.desc() if newest else EventRecord.id.asc()
-    found = session.scalars(query.order_by(order).limit(limit + 1)).all()
-    page = found[:limit]
+    events = session.scalars(query.order_by(order).limit(limit + 1)).all()
+    page = events[:limit]
     last = (page[0] if newest else page[-1]) if page else None
     return EventPage(
         items=[
@@ -252,11 +258,11 @@ def read_events(
             for event in page
         ],
         last_id=after if last is None else last.id,
-        more=len(found) > len(page),
+        more=len(events) > len(page),
     )
 
 
-@router.get("/events", summary="Read what happened")
+@router.get("/events", summary="Read events")
 async def list_events(  # noqa: PLR0917 - FastAPI gives them by name
     request: Request,
     caller: SignedIn,
@@ -279,14 +285,14 @@ async def list_events(  # noqa: PLR0917 - FastAPI gives them by name
         Query(
             ge=0,
             le=LONGEST_WAIT_S,
-            description="Where there is nothing yet, wait so long for it, in seconds.",
+            description="If there is no event yet, wait up to this many seconds for one.",
             examples=[15],
         ),
     ] = 0,
 ) -> EventPage:
-    """Return the events of one's own site after a given one, oldest first.
+    """Return the events of your site after an id, oldest first.
 
-    Ask again with `after` set to `last_id`: nothing is missed, and nothing comes twice.
+    Repeat with `after` set to `last_id`: no event is missed or repeated.
     """
     of_site = choose_site(caller, site)
 
@@ -327,7 +333,7 @@ def read_feed(  # noqa: PLR0917 - FastAPI gives them by name
     site: OfSite = None,
     limit: Limit = 50,
 ) -> Response:
-    """Return the events of one's own site as an Atom feed.
+    """Return the events of your site as an Atom feed.
 
     Feed readers cannot send headers: a token of the kind `feed` may stand in the address instead,
     as `?token=`. It reads this feed and nothing else. Repeat the answer's ETag as `If-None-Match`.
@@ -336,9 +342,9 @@ def read_feed(  # noqa: PLR0917 - FastAPI gives them by name
     found_site = session.scalar(select(SiteRecord).where(SiteRecord.name == name))
     if found_site is None:
         raise MissingError(f"the pool has no site {name!r}", code="site_not_found")
-    found = list_newest(session, found_site.id, before, limit)
-    page = found[:limit]
-    older = page[-1].id if len(found) > len(page) else None
+    events = list_newest(session, found_site.id, before, limit)
+    page = events[:limit]
+    older = page[-1].id if len(events) > len(page) else None
     body = write_feed(
         found_site,
         page,
@@ -346,7 +352,7 @@ def read_feed(  # noqa: PLR0917 - FastAPI gives them by name
         address=str(request.url),
         older=None if older is None else str(request.url.include_query_params(before=older)),
     )
-    # The document has no moment of its own making, so its digest changes with the events alone.
+    # The document contains no creation time, so its digest changes only with the events.
     headers = {
         "etag": f'"{hashlib.sha256(body).hexdigest()}"',
         "cache-control": "private, no-cache",

@@ -1,7 +1,7 @@
 """Lineage: the family tree of a model, walked by one recursive query in both directions.
 
-The walk goes along all recipes. The caller is shown only the recipes of models that the caller
-may see, and what can be reached by those alone.
+The walk follows all recipes. Callers are shown only the recipes of models that they may see, and
+the files reachable through those alone.
 """
 
 from collections import defaultdict, deque
@@ -39,11 +39,12 @@ from pool_server.wire.names import Digest, ModelAddress
 router = APIRouter(tags=["lineage"], dependencies=[needs("models:read")])
 
 WithRecipes = Annotated[
-    bool, Query(description="Give the recipe of every node, not only the root's.", examples=[True])
+    bool,
+    Query(description="Return the recipe of every node, not only the root's.", examples=[True]),
 ]
 
 _NODE = {"kind": None, "withdrawn": None, "flagged": False, "recipe": None}
-"""The fields of a `LineageNode` whose digest is all that the pool knows."""
+"""The fields of a `LineageNode` for a file known to the pool by its digest alone."""
 
 
 @router.get(
@@ -56,8 +57,8 @@ def read_lineage(
 ) -> Response:
     """Return all ancestors and descendants, and the recipe.
 
-    Ancestors that the pool does not have appear by their digest alone. Nodes say whether they
-    were withdrawn, or flagged because of what they hold.
+    Ancestors missing from the pool appear by their digest alone. Nodes say whether they were
+    withdrawn, or flagged because they contain a withdrawn file.
     """
     return _respond(
         trace_lineage(session, caller, version.digest, version_id=version.id, with_recipes=recipes)
@@ -75,7 +76,7 @@ def read_lineage_of_digest(
     ],
     recipes: WithRecipes = False,
 ) -> Response:
-    """Return the family of a file by its digest: of one in the pool, or in a recipe only."""
+    """Return the family of a file in the pool, or named by a recipe in it."""
     return _respond(trace_digest(session, caller, digest, with_recipes=recipes))
 
 
@@ -91,21 +92,21 @@ def trace_lineage(
 ) -> Lineage:
     """Return the ancestors and descendants of a file along recipes that the caller may see.
 
-    The result has the fields of a `LineageResponse`: making thousands of objects would take as
-    long as finding them. `with_recipes` gives the recipe of every node, not only of the root.
-    Several sites may have published the file of the root, each with a recipe that it signed: the
-    recipe is that of `version_id`, and the oldest where no version was asked for.
+    The result has the fields of a `LineageResponse`; building thousands of objects would take as
+    long as the query. `with_recipes` returns the recipe of every node, not only of the root.
+    Several sites may have published the root's file, each with its own signed recipe: the returned
+    recipe is that of `version_id`, or else the oldest.
     """
     above, below = find_steps_around(session, root)
     family = list(dict.fromkeys([root, *_ends(above), *_ends(below)]))
     shown = places_of(session, caller, family)
-    shown_ids = {each.version_id for each in shown}
-    above = [each for each in above if each.version_id in shown_ids]
-    below = [each for each in below if each.version_id in shown_ids]
-    # What is reached only through recipes that the caller may not see is left out.
+    shown_ids = {place.version_id for place in shown}
+    above = [step for step in above if step.version_id in shown_ids]
+    below = [step for step in below if step.version_id in shown_ids]
+    # Files reached only through recipes that the caller cannot see are omitted.
     depths = {
-        **_distances(root, ((each.parent, each.child) for each in below), sign=1),
-        **_distances(root, ((each.child, each.parent) for each in above), sign=-1),
+        **_distances(root, ((step.parent, step.child) for step in below), sign=1),
+        **_distances(root, ((step.child, step.parent) for step in above), sign=-1),
         root: 0,
     }
     nodes: dict[str, dict[str, Any]] = {
@@ -113,14 +114,14 @@ def trace_lineage(
         for digest, depth in sorted(depths.items(), key=lambda item: (item[1], item[0]))
     }
     placed = set()
-    for each in shown:
-        node = nodes.get(each.digest)
+    for place in shown:
+        node = nodes.get(place.digest)
         if node is not None:
-            placed.add(each.digest)
-            node["addresses"].append(str(ModelAddress(each.site, each.name, str(each.number))))
-            node["kind"] = each.kind
-            node["withdrawn"] = node["withdrawn"] or each.withdrawn
-            node["flagged"] = node["flagged"] or bool(each.flagged)
+            placed.add(place.digest)
+            node["addresses"].append(str(ModelAddress(place.site, place.name, str(place.number))))
+            node["kind"] = place.kind
+            node["withdrawn"] = node["withdrawn"] or place.withdrawn
+            node["flagged"] = node["flagged"] or bool(place.flagged)
     if unplaced := [digest for digest in nodes if digest not in placed]:
         for digest, kind in find_round_files(session, unplaced).items():
             nodes[digest]["kind"] = kind
@@ -141,7 +142,7 @@ def trace_lineage(
         nodes[root]["recipe"] = None
     edges = [
         {"parent": parent, "child": child, "weight": weight, "method": method}
-        for parent, child, weight, method in dict.fromkeys(each[:4] for each in [*above, *below])
+        for parent, child, weight, method in dict.fromkeys(step[:4] for step in [*above, *below])
         if parent in depths and child in depths
     ]
     return {"root": root, "nodes": list(nodes.values()), "edges": edges, "recipe": recipe}
@@ -153,21 +154,21 @@ def trace_digest(
     """Return the lineage of a file, which need not be in the pool itself."""
     if not knows(session, caller, digest):
         raise MissingError(
-            f"the pool knows neither a model with digest {digest} nor one that was made from it",
+            f"the pool knows neither a model with digest {digest} nor one made from it",
             code="version_not_found",
-            hint="The recipe beside a merged file names what it was made from.",
+            hint="The recipe file next to a merged file names its inputs.",
         )
     return trace_lineage(session, caller, digest, with_recipes=with_recipes)
 
 
 def _ends(steps: "Iterable[Step]") -> Iterator[str]:
-    for each in steps:
-        yield each.parent
-        yield each.child
+    for step in steps:
+        yield step.parent
+        yield step.child
 
 
 def _distances(root: str, steps: Iterable[tuple[str, str]], sign: int) -> dict[str, int]:
-    """Return the fewest steps from `root` to each digest that can be reached, times `sign`."""
+    """Return the minimum number of steps from `root` to each reachable digest, times `sign`."""
     following: dict[str, list[str]] = defaultdict(list)
     for start, end in steps:
         following[start].append(end)
@@ -183,7 +184,7 @@ def _distances(root: str, steps: Iterable[tuple[str, str]], sign: int) -> dict[s
 
 
 class Step(NamedTuple):
-    """A step from a parent to what was made of it, as the recipe of one version states it."""
+    """A step from a parent to a child, stated by the recipe of one version."""
 
     parent: str
     child: str
@@ -193,7 +194,7 @@ class Step(NamedTuple):
 
 
 class Place(NamedTuple):
-    """A version of a file of a family; `withdrawn` is the reason of a withdrawal."""
+    """A version of a file of a family."""
 
     version_id: int
     digest: str
@@ -202,6 +203,7 @@ class Place(NamedTuple):
     number: int
     kind: str
     withdrawn: str | None
+    """The reason of its withdrawal."""
     flagged: bool
 
 
@@ -211,8 +213,7 @@ RecipeRow = tuple[str, dict[str, Any], bool]
 def ancestors_of(digest: sa.ColumnElement[str]) -> sa.CTE:
     """Return the digests of all ancestors, `digest` among them.
 
-    UNION drops what was seen before, so that the walk ends even if recipes that contradict each
-    other form a circle.
+    UNION drops rows seen before, so the walk ends even if contradictory recipes form a circle.
     """
     tree = sa.select(digest.label("digest")).cte("ancestors", recursive=True)
     return tree.union(
@@ -233,10 +234,10 @@ def descendants_of(digest: sa.ColumnElement[str]) -> sa.CTE:
 
 
 def find_steps_around(session: Session, digest: str) -> tuple[list[Step], list[Step]]:
-    """Return every step from `digest` to its ancestors, and every one to its descendants.
+    """Return every step from `digest` to its ancestors, and every step to its descendants.
 
-    All of them, whoever asks; the caller drops steps of versions that may not be shown. A step
-    of several versions comes several times.
+    Rights are not checked: the caller must drop the steps of hidden versions. A step stated by
+    several versions appears several times.
     """
     rows = session.connection().execute(_steps_statement(), {"digest": digest}).all()
     above = [Step(*row[1:]) for row in rows if row.is_above]
@@ -245,19 +246,19 @@ def find_steps_around(session: Session, digest: str) -> tuple[list[Step], list[S
 
 
 def places_of(session: Session, caller: Caller, digests: Sequence[str]) -> list[Place]:
-    """Return every version of these files that the caller may ask for."""
+    """Return every version of these files that the caller may see."""
     values = {"digests": digests, "caller_site": caller.site_id}
     rows = session.connection().execute(_places(curates=curates_pool(caller)), values).all()
     return list(map(Place._make, rows))
 
 
 def find_round_files(session: Session, digests: Sequence[str]) -> dict[str, str]:
-    """Return which of these files rounds keep, whose ever they are, with their kinds."""
+    """Return the kinds of those files that are kept by rounds of any site."""
     columns = {
         CONTRIBUTION: RoundContributionRecord.digest,
         OPTIMISER_STATE: RoundRecord.state_digest,
     }
-    found = {
+    kinds = {
         digest: kind
         for kind, column in columns.items()
         for digest in session.scalars(
@@ -272,16 +273,16 @@ def find_round_files(session: Session, digests: Sequence[str]) -> dict[str, str]
         .where(RoundRecord.secure.is_not(None), among(digest, "digests")),
         {"digests": digests},
     )
-    return found | dict.fromkeys(sums, SECURE_SUM)
+    return kinds | dict.fromkeys(sums, SECURE_SUM)
 
 
 def recipes_of_all(
     session: Session, caller: Caller, digests: Sequence[str], version_id: int
 ) -> list[RecipeRow]:
-    """Return the recipe of every version of these files that the caller may see, oldest last.
+    """Return the recipes of all versions of these files that the caller may see, newest first.
 
-    That of `version_id` comes after all. Rows are (digest, recipe, whether its inputs' names are
-    the caller's to know).
+    The recipe of `version_id` comes last. Rows are (digest, recipe, whether the caller may know the
+    names of its inputs).
     """
     rows = session.execute(
         _recipes(caller)
@@ -293,9 +294,9 @@ def recipes_of_all(
 
 
 def recipes_of(session: Session, caller: Caller, digest: str, version_id: int) -> list[RecipeRow]:
-    """Return the recipe of a version of this file, or else the oldest that makes the same file.
+    """Return the recipe of a version of this file, or else the oldest for the same file.
 
-    As `recipes_of_all`.
+    The rows are as in `recipes_of_all`.
     """
     rows = session.execute(
         _recipes(caller)
@@ -329,7 +330,7 @@ def _recipes(caller: Caller) -> sa.Select[str, dict[str, Any], bool]:
 
 
 def _edges(caller: Caller) -> sa.Select[int]:
-    """Select the versions whose recipes the caller may see, with the parents that they name."""
+    """Select the versions with recipes that the caller may see, joined to their parents."""
     return (
         sa.select(ParentRecord.version_id)
         .join(ModelVersionRecord, ModelVersionRecord.id == ParentRecord.version_id)
@@ -338,7 +339,7 @@ def _edges(caller: Caller) -> sa.Select[int]:
     )
 
 
-# Building one of these statements takes as long as finding a large family, so it is done once.
+# Building one of these statements takes as long as finding a large family, so each is cached.
 
 
 @cache

@@ -1,14 +1,15 @@
-"""Flags of a withdrawal: set on all that contains the withdrawn file; the owners are notified.
+"""Flags of a withdrawal, set on every version that contains the withdrawn file.
 
-Recipes name their inputs by digest, and a file's whole ancestry may be known to the pool before
-or after the file itself. So flags are set at two moments: when something is withdrawn, for all
-that was made of it; and when something is published, for all that its recipe now connects.
+Recipes name their inputs by digest, and a file's whole ancestry may be known to the pool before or
+after the file itself. So flags are set at two moments: a withdrawal flags all descendants of the
+withdrawn file; a publication flags the descendants that its recipe newly connects to a withdrawn
+file. The owners of flagged versions are notified.
 
-The pool names the successors of a version that was withdrawn or flagged to everybody who asks for
-it. A recipe may say that its result replaces another file. Only the site of the replaced version is
-believed: what it publishes with such a recipe is linked (`link_published`), and it, or a curator
-of the pool, may name any version. When another site publishes such a recipe, the site of the
-replaced version is notified.
+The pool names the successors of a withdrawn or flagged version to every reader. A recipe may claim
+that its result replaces another file. Only the site of the replaced version is trusted: its
+publications with such a recipe are linked (`link_published`), and it, or a curator of the pool, may
+name any version. When another site publishes such a recipe, the site of the replaced version is
+notified.
 """
 
 from collections import defaultdict
@@ -30,7 +31,7 @@ from pool_server.http.audit import record_act
 from pool_server.http.identity import Caller
 from pool_server.lineage import repository
 from pool_server.registry.access import AVAILABLE, rights_of_site
-from pool_server.registry.repository import hold_families
+from pool_server.registry.repository import lock_families
 from pool_server.registry.withdrawal_status import address_of, name_for_site, subject_of
 from pool_server.wire.withdrawals import MOST_NAMED, AffectedSite
 
@@ -46,15 +47,15 @@ class _SitePart:
     """One site's share of a withdrawal."""
 
     name: str
-    own: list[ModelVersionRecord] = field(default_factory=list)
+    flagged: list[ModelVersionRecord] = field(default_factory=list)
     downloaded: list[ModelVersionRecord] = field(default_factory=list)
     has_withdrawn: bool = False
 
 
-class Reach:
-    """The reach of a withdrawal: versions to be flagged, sites to be notified.
+class Impact:
+    """The impact of a withdrawal: versions to flag and sites to notify.
 
-    `own_only` leaves out what other sites have.
+    With `own_only`, only versions of the withdrawing site are affected.
     """
 
     def __init__(self, session: Session, root: ModelVersionRecord, *, own_only: bool) -> None:
@@ -69,7 +70,7 @@ class Reach:
         self._parts: dict[int, _SitePart] = {}
         self._part(root.model.site_id, root.model.site.name).has_withdrawn = True
         for version in self.flagged:
-            self._part(version.model.site_id, version.model.site.name).own.append(version)
+            self._part(version.model.site_id, version.model.site.name).flagged.append(version)
         for version_id, site_id, site in repository.downloads_of_family(session, root.digest):
             if version_id not in by_id:
                 continue
@@ -83,11 +84,11 @@ class Reach:
         return sorted(
             (
                 AffectedSite(
-                    site=part.name, versions=len(part.own), downloaded=len(part.downloaded)
+                    site=part.name, versions=len(part.flagged), downloaded=len(part.downloaded)
                 )
                 for part in self._parts.values()
             ),
-            key=lambda each: each.site,
+            key=lambda affected: affected.site,
         )
 
     def events(self, withdrawal: WithdrawalRecord) -> list[NewEvent]:
@@ -99,10 +100,10 @@ class Reach:
             if part.has_withdrawn:
                 details = facts | {"flagged_total": len(self.flagged)}
                 events.append(NewEvent(site_id, WITHDRAWN_EVENT, subject, details))
-            fetched = [each for each in part.downloaded if each.id != self.root.id]
-            if part.own or fetched:
+            fetched = [version for version in part.downloaded if version.id != self.root.id]
+            if part.flagged or fetched:
                 details = facts | {
-                    "versions": list_addresses(part.own),
+                    "versions": list_addresses(part.flagged),
                     "downloaded": list_addresses(fetched),
                 }
                 events.append(NewEvent(site_id, FLAGGED_EVENT, subject, details))
@@ -115,20 +116,20 @@ class Reach:
 def describe_for_site(
     site_id: int, withdrawal: WithdrawalRecord, source: ModelVersionRecord
 ) -> dict[str, object]:
-    """Return the details of an event about a withdrawal of `source`, as one site may know them."""
+    """Return the details of an event about the withdrawal of `source` that one site may know."""
     is_named = name_for_site(site_id, source) == address_of(source)
     return {
         "digest": withdrawal.digest,
         "reason": withdrawal.reason,
         "effect": withdrawal.effect,
-        # In the words, and mostly of, the site whose model it is.
+        # Written by the model's site, and mostly about it.
         "explanation": withdrawal.explanation if is_named else "",
         "by": withdrawal.created_by if is_named else "",
     }
 
 
 def list_addresses(versions: Sequence[ModelVersionRecord]) -> list[str]:
-    """Return the addresses of the first of these versions."""
+    """Return the addresses of the first `MOST_NAMED` versions."""
     return [address_of(version) for version in versions[:MOST_NAMED]]
 
 
@@ -139,7 +140,7 @@ def set_flags(
     source: ModelVersionRecord,
     versions: Sequence[ModelVersionRecord],
 ) -> None:
-    """Flag versions because of one withdrawal, of `source`; each is an entry of the audit."""
+    """Flag versions because of the withdrawal of `source`, with an audit entry for each."""
     for version in versions:
         session.add(WithdrawalFlagRecord(version_id=version.id, withdrawal_id=withdrawal.id))
         record_act(
@@ -155,14 +156,14 @@ def set_flags(
 
 
 def require_bytes_not_withdrawn(session: Session, *digests: str) -> None:
-    """Raise if any of these files is not to be had any more, under whatever name."""
+    """Raise if any of these files has been withdrawn."""
     refusal = repository.find_refusal(session, digests)
     if refusal is not None:
         raise ConflictError(
-            f"the file with digest {refusal.digest} was withdrawn ({refusal.reason}) and is not "
-            "taken any more, under no name",
+            f"the file with digest {refusal.digest} was withdrawn ({refusal.reason}) and cannot "
+            "be uploaded again under any name",
             code="bytes_withdrawn",
-            hint="Delete it; `poolctl models check FILES` finds what else holds it.",
+            hint="Delete it; `poolctl models check FILES` lists your other files that contain it.",
             details={"digest": refusal.digest, "reason": refusal.reason},
         )
 
@@ -170,50 +171,55 @@ def require_bytes_not_withdrawn(session: Session, *digests: str) -> None:
 def require_good_standing(
     session: Session, digests: Collection[str], *, despite_withdrawal: bool
 ) -> None:
-    """Raise if a file that something is to be made of was withdrawn, or holds what was.
+    """Raise if an input file was withdrawn or contains a withdrawn file.
 
-    Unless the caller knows, and wants it nevertheless: what is made is flagged then.
+    `despite_withdrawal` accepts such inputs; the result is flagged.
     """
-    fault = None if despite_withdrawal else repository.find_fault(session, digests)
-    if fault is None:
+    withdrawn_input = (
+        None if despite_withdrawal else repository.find_withdrawn_input(session, digests)
+    )
+    if withdrawn_input is None:
         return
-    digest, withdrawal = fault
-    what = "was withdrawn"
+    digest, withdrawal = withdrawn_input
+    problem = "was withdrawn"
     if digest != withdrawal.digest:
-        what = f"holds the file with digest {withdrawal.digest}, which was withdrawn"
+        problem = f"contains the file with digest {withdrawal.digest}, which was withdrawn"
     raise ConflictError(
-        f"input {digest} {what} ({withdrawal.reason})",
+        f"input {digest} {problem} ({withdrawal.reason})",
         code="inputs_withdrawn",
-        hint="Make it without: `poolctl merge --replay RECIPE --without "
-        f"{withdrawal.digest[:12]}`; or add --despite-withdrawal, and the result is flagged.",
+        hint="Merge without it: `poolctl merge --replay RECIPE --without "
+        f"{withdrawal.digest[:12]}`; or add --despite-withdrawal, which flags the result.",
         details={"digest": digest, "withdrawn": withdrawal.digest, "reason": withdrawal.reason},
     )
 
 
 def flag_published(session: Session, caller: Caller, version: ModelVersionRecord) -> None:
-    """Flag a version that is being published, should it hold something that was withdrawn.
+    """Flag a version being published, and its descendants, if it contains a withdrawn file.
 
-    So is everything that was made of it before it was here itself: its recipe may be what
-    connects that with a withdrawn file. Called with the version, its recipe and parents written.
+    Descendants may have been published first: the recipe of this version may be the missing link
+    between them and a withdrawn file. Call it after the version, its recipe and parents are
+    written.
     """
-    hold_families(session)
+    # Locked first: a withdrawal committed between the query and the flags would be missed.
+    lock_families(session)
     require_bytes_not_withdrawn(session, version.digest)
     withdrawals = repository.withdrawals_above(session, version.digest)
     if not withdrawals:
         return
-    known = repository.flagged_pairs(session, [each.id for each in withdrawals])
+    known = repository.flagged_pairs(session, [withdrawal.id for withdrawal in withdrawals])
     family = repository.family_below(session, version.digest)
     events: list[NewEvent] = []
     for withdrawal in withdrawals:
         fresh = [
-            each
-            for each in family
-            if each.id != withdrawal.version_id and (each.id, withdrawal.id) not in known
+            descendant
+            for descendant in family
+            if descendant.id != withdrawal.version_id
+            and (descendant.id, withdrawal.id) not in known
         ]
         set_flags(session, caller, withdrawal, withdrawal.version, fresh)
         owned: dict[int, list[ModelVersionRecord]] = defaultdict(list)
-        for each in fresh:
-            owned[each.model.site_id].append(each)
+        for descendant in fresh:
+            owned[descendant.model.site_id].append(descendant)
         events += [
             NewEvent(
                 site_id,
@@ -234,38 +240,40 @@ OFFERED_EVENT = "version.successor-offered"
 def link_published(
     session: Session, caller: Caller, version: ModelVersionRecord, recipe: "Recipe"
 ) -> None:
-    """Link a version that is being published with those that its recipe says it replaces.
+    """Link a version being published with the versions that its recipe claims to replace.
 
-    Only versions of its own site are linked; other sites are notified.
-    Nothing is linked when the caller cannot see the replaced file.
+    Only versions of its own site are linked; other sites are notified. Nothing is linked if the
+    caller cannot see the replaced file.
     """
     claim = recipe.successor_of
     if claim is None or claim.digest == version.digest:
         return
     site_id = version.model.site_id
     replaced = repository.visible_versions_of(session, caller, claim.digest)
-    for each in replaced:
-        if each.model.site_id == site_id:
-            # Of a refined model the base is made again, so that is replaced, too.
-            for older in [each, *repository.refined_from(session, each)]:
+    for original in replaced:
+        if original.model.site_id == site_id:
+            # A successor of a refined model is made from its base, so it replaces the base, too.
+            for older in [original, *repository.refined_from(session, original)]:
                 link_successor(session, caller, older, version)
-    _offer(session, version, [each for each in replaced if each.model.site_id != site_id])
+    _offer(
+        session, version, [original for original in replaced if original.model.site_id != site_id]
+    )
 
 
 def link_successor(
     session: Session, caller: Caller, version: ModelVersionRecord, successor: ModelVersionRecord
 ) -> None:
-    """Record that a version is replaced, and with it what that replaced at the same site.
+    """Record that a version is replaced, as are the versions of its site that it had replaced.
 
-    Doing it again changes nothing.
+    Repeating it changes nothing.
     """
     site_id = version.model.site_id
     replaced = {version.id} | repository.replaced_through(session, version.id, site_id)
     known = repository.successor_pairs(session, successor.id)
     actor = caller.name
     session.add_all(
-        SuccessorRecord(version_id=each, successor_id=successor.id, created_by=actor)
-        for each in sorted(replaced - known - {successor.id})
+        SuccessorRecord(version_id=version_id, successor_id=successor.id, created_by=actor)
+        for version_id in sorted(replaced - known - {successor.id})
     )
     session.flush()
     if version.id in known:
@@ -296,7 +304,7 @@ def link_successor(
 def _offer(
     session: Session, successor: ModelVersionRecord, replaced: Sequence[ModelVersionRecord]
 ) -> None:
-    """Notify other sites of a version that claims to replace theirs, if they need and see it."""
+    """Notify other sites of a version that claims to replace one of theirs, if they can see it."""
     if successor.state != AVAILABLE or successor.flags:
         return
     details = {
@@ -304,17 +312,17 @@ def _offer(
         "digest": successor.digest,
         "by": successor.created_by,
     }
-    # One event for each site, however many copies of the file it has.
+    # One event for each site, regardless of its number of copies of the file.
     needing = {
-        each.model.site_id: each
-        for each in reversed(replaced)
-        if (each.withdrawal is not None or each.flags)
-        and "see" in rights_of_site(each.model.site_id, successor.model)
+        original.model.site_id: original
+        for original in reversed(replaced)
+        if (original.withdrawal is not None or original.flags)
+        and "see" in rights_of_site(original.model.site_id, successor.model)
     }
     write_events(
         session,
         [
-            NewEvent(site_id, OFFERED_EVENT, address_of(each), details)
-            for site_id, each in sorted(needing.items())
+            NewEvent(site_id, OFFERED_EVENT, address_of(original), details)
+            for site_id, original in sorted(needing.items())
         ],
     )

@@ -30,7 +30,7 @@ def find_withdrawal(session: Session, version_id: int) -> WithdrawalRecord | Non
 
 
 def find_refusal(session: Session, digests: Collection[str]) -> WithdrawalRecord | None:
-    """Return the first withdrawal of any of these files for which nobody shall have it."""
+    """Return the first withdrawal of any of these files that forbids downloads everywhere."""
     return session.scalar(
         select(WithdrawalRecord)
         .where(
@@ -43,8 +43,10 @@ def find_refusal(session: Session, digests: Collection[str]) -> WithdrawalRecord
     )
 
 
-def find_fault(session: Session, digests: Collection[str]) -> tuple[str, WithdrawalRecord] | None:
-    """Return the first of these files that was withdrawn, or holds something that was, and why."""
+def find_withdrawn_input(
+    session: Session, digests: Collection[str]
+) -> tuple[str, WithdrawalRecord] | None:
+    """Return the digest and withdrawal of the first withdrawn or flagged file among these."""
     withdrawn = session.scalar(
         select(WithdrawalRecord)
         .where(WithdrawalRecord.digest.in_(digests), not_(WithdrawalRecord.own_only))
@@ -66,10 +68,10 @@ def find_fault(session: Session, digests: Collection[str]) -> tuple[str, Withdra
 def limit_withdrawals(session: Session, site_id: int, digest: str, inputs: set[str]) -> None:
     """Limit withdrawals of a file by sites that own nothing in it to versions of those sites.
 
-    For a file that `site_id` has made of `inputs`, as far as the pool believes it. Withdrawals by
-    curators reach everybody.
+    For a file that the pool trusts `site_id` to have made from `inputs`. Withdrawals by curators
+    affect every site.
     """
-    found = session.execute(
+    rows = session.execute(
         select(WithdrawalRecord, ModelRecord.site_id)
         .join(WithdrawalRecord.version)
         .join(ModelVersionRecord.model)
@@ -80,16 +82,16 @@ def limit_withdrawals(session: Session, site_id: int, digest: str, inputs: set[s
             not_(and_(TokenRecord.pool_wide, TokenRecord.role.in_(("curator", "admin")))),
         )
     ).all()
-    for withdrawal, withdrawing_id in found:
+    for withdrawal, withdrawing_id in rows:
         if not owns_data_in(session, withdrawing_id, inputs):
             withdrawal.own_only = True
     session.flush()
 
 
 def is_made_elsewhere(session: Session, version: ModelVersionRecord) -> bool:
-    """Return whether another site made a version's file, of models in which its site owns nothing.
+    """Return whether another site made this file from models in which its site owns nothing.
 
-    Merges are deterministic: whoever may merge the same models gets the same file.
+    Merges are deterministic: every site that may merge the same models gets the same file.
     """
     inputs = set(
         session.scalars(
@@ -108,10 +110,7 @@ def is_made_elsewhere(session: Session, version: ModelVersionRecord) -> bool:
 
 
 def owns_data_in(session: Session, site_id: int, digests: Collection[str]) -> bool:
-    """Return whether a site was the first to publish a file without parents among these files.
-
-    Or among what they were made from.
-    """
+    """Return whether a site first published a parentless file among these or their ancestors."""
     first = (
         select(func.min(ModelVersionRecord.id))
         .where(
@@ -130,17 +129,17 @@ def owns_data_in(session: Session, site_id: int, digests: Collection[str]) -> bo
         .where(ModelVersionRecord.id == first)
     )
     roots = {
-        each
+        root
         for digest in digests
-        for each in session.scalars(select(ancestors_of(literal(digest)).c.digest))
+        for root in session.scalars(select(ancestors_of(literal(digest)).c.digest))
     }
-    return any(session.scalar(owner, {"digest": each}) == site_id for each in roots)
+    return any(session.scalar(owner, {"digest": root}) == site_id for root in roots)
 
 
 def family_below(session: Session, digest: str) -> Sequence[ModelVersionRecord]:
-    """Return every version of a file and of all that was made from it, with its successors.
+    """Return every version of a file and its descendants, with successors.
 
-    Versions of other models with the same bytes are among them; deleted ones are not.
+    Versions of other models with the same bytes are included; deleted ones are not.
     """
     tree = descendants_of(literal(digest))
     return session.scalars(
@@ -155,7 +154,7 @@ def family_below(session: Session, digest: str) -> Sequence[ModelVersionRecord]:
 
 
 def visible_ids(session: Session, caller: Caller, digest: str) -> set[int]:
-    """Return which of the versions of `family_below` the caller may see."""
+    """Return the ids of those versions of `family_below` that the caller may see."""
     tree = descendants_of(literal(digest))
     return set(
         session.scalars(
@@ -167,7 +166,7 @@ def visible_ids(session: Session, caller: Caller, digest: str) -> set[int]:
 
 
 def downloads_of_family(session: Session, digest: str) -> Sequence[Row[int, int, str]]:
-    """Return (version id, site id, site name) of who fetched a file or what was made from it."""
+    """Return (version id, site id, site name) of downloads of a file or its descendants."""
     tree = descendants_of(literal(digest))
     return session.execute(
         select(DownloadRecord.version_id, SiteRecord.id, SiteRecord.name)
@@ -178,7 +177,7 @@ def downloads_of_family(session: Session, digest: str) -> Sequence[Row[int, int,
 
 
 def withdrawals_above(session: Session, digest: str) -> Sequence[WithdrawalRecord]:
-    """Return the withdrawals of a file and of all that it was made from, with their versions."""
+    """Return the withdrawals of a file and its ancestors, with their versions."""
     tree = ancestors_of(literal(digest))
     return session.scalars(
         select(WithdrawalRecord)
@@ -196,7 +195,7 @@ def withdrawals_above(session: Session, digest: str) -> Sequence[WithdrawalRecor
 
 
 def flagged_pairs(session: Session, withdrawal_ids: Collection[int]) -> set[tuple[int, int]]:
-    """Return (version id, withdrawal id) of the flags that these withdrawals have set."""
+    """Return (version id, withdrawal id) of the flags set by these withdrawals."""
     rows = session.execute(
         select(WithdrawalFlagRecord.version_id, WithdrawalFlagRecord.withdrawal_id).where(
             WithdrawalFlagRecord.withdrawal_id.in_(withdrawal_ids)
@@ -206,9 +205,9 @@ def flagged_pairs(session: Session, withdrawal_ids: Collection[int]) -> set[tupl
 
 
 def select_withdrawals(caller: Caller, site: str | None) -> Select[WithdrawalRecord]:
-    """Select withdrawals of versions that the caller may see, of one site's models if one is given.
+    """Select withdrawals of versions that the caller may see, optionally of one site's models.
 
-    They come with their versions and those with their standing.
+    They are loaded with their versions and the versions' standing.
     """
     query = _with_versions().where(readable_by(caller))
     return query if site is None else query.where(SiteRecord.name == site)
@@ -217,9 +216,9 @@ def select_withdrawals(caller: Caller, site: str | None) -> Select[WithdrawalRec
 def withdrawals_of(
     session: Session, caller: Caller, digests: Collection[str]
 ) -> Sequence[Row[WithdrawalRecord, bool]]:
-    """Return the withdrawals of these very bytes, each with whether the caller may see whose.
+    """Return the withdrawals of these files, each with whether the caller may see its version.
 
-    Those that the caller may see come first.
+    Withdrawals of visible versions come first.
     """
     is_named = _named_to(caller)
     return session.execute(
@@ -233,9 +232,9 @@ def withdrawals_of(
 def flagged_versions(
     session: Session, caller: Caller, digests: Collection[str]
 ) -> Sequence[Row[ModelVersionRecord, bool]]:
-    """Return the flagged versions of these bytes, each with whether the caller may see it.
+    """Return the flagged versions of these files, each with whether the caller may see it.
 
-    They come with their standing; those that the caller may see come first.
+    They are loaded with their standing; visible versions come first.
     """
     is_flagged = exists().where(WithdrawalFlagRecord.version_id == ModelVersionRecord.id)
     is_named = _named_to(caller)
@@ -260,7 +259,7 @@ def visible_versions_of(
 
 def refined_from(session: Session, version: ModelVersionRecord) -> list[ModelVersionRecord]:
     """Return the flagged versions of the same site that a version was refined from in rounds."""
-    found: list[ModelVersionRecord] = []
+    bases: list[ModelVersionRecord] = []
     current: ModelVersionRecord | None = version
     while current is not None:
         current = session.scalar(
@@ -269,16 +268,16 @@ def refined_from(session: Session, version: ModelVersionRecord) -> list[ModelVer
             .where(
                 RoundRecord.result_version_id == current.id,
                 ModelRecord.site_id == version.model.site_id,
-                ModelVersionRecord.id.notin_([version.id, *(each.id for each in found)]),
+                ModelVersionRecord.id.notin_([version.id, *(base.id for base in bases)]),
                 exists().where(WithdrawalFlagRecord.version_id == ModelVersionRecord.id),
             )
         )
-        found += [] if current is None else [current]
-    return found
+        bases += [] if current is None else [current]
+    return bases
 
 
 def replaced_through(session: Session, version_id: int, site_id: int) -> set[int]:
-    """Return the versions of a site that a version succeeds: its successor succeeds them, too."""
+    """Return the versions of a site that `version_id` replaces, and so its successor, too."""
     return set(
         session.scalars(
             select(SuccessorRecord.version_id)
@@ -290,7 +289,7 @@ def replaced_through(session: Session, version_id: int, site_id: int) -> set[int
 
 
 def successor_pairs(session: Session, successor_id: int) -> set[int]:
-    """Return the versions that one is a successor of."""
+    """Return the versions replaced by `successor_id`."""
     return set(
         session.scalars(
             select(SuccessorRecord.version_id).where(SuccessorRecord.successor_id == successor_id)
@@ -299,7 +298,7 @@ def successor_pairs(session: Session, successor_id: int) -> set[int]:
 
 
 def downloaders_of(session: Session, version_id: int) -> set[int]:
-    """Return the sites that have fetched a version."""
+    """Return the sites that have downloaded a version."""
     return set(
         session.scalars(
             select(DownloadRecord.site_id).where(DownloadRecord.version_id == version_id)

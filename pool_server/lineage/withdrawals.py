@@ -1,20 +1,19 @@
-"""Withdrawals: taking a version back from everybody who has it or something made of it.
+"""Withdrawals: taking a version and everything made from it back from all sites.
 
-How it works. The actors are the site that owns the version (or a curator of the pool), the pool,
-the sites with models made from it, and the sites that downloaded it or one of those.
+The actors are the site that owns the version (or a curator of the pool), the pool, the sites with
+models made from it, and the sites that downloaded it or one of those.
 
-1. `preview_withdrawal` shows the owner what would be flagged and which sites would be notified.
-2. `withdraw` locks all families (`pool_server.registry.repository.hold_families`), so that nothing
+1. `preview_withdrawal` shows the owner the versions to be flagged and the sites to be notified.
+2. `withdraw` locks all families (`pool_server.registry.repository.lock_families`), so that nothing
    can be published or fetched between looking and writing. It records reason and effect here,
-   follows the file through all recipes (`flags.Reach`), flags every version below it
+   follows the file through all recipes (`flags.Impact`), flags every version below it
    (`flags.set_flags`), and writes an event for each site concerned: one transaction.
 3. From then on downloads are refused or come with a warning
-   (`pool_server.registry.withdrawal_status`); uploads of the same bytes are refused, and what
-   somebody publishes later is flagged when its recipe leads to the withdrawn file
-   (`flags.flag_published`).
+   (`pool_server.registry.withdrawal_status`); uploads of the same bytes are refused, and a later
+   publication is flagged if its recipe leads to the withdrawn file (`flags.flag_published`).
 4. Sites ask `check_files` about their own copies: `poolctl models check`, and the agent at every
    pass.
-5. Somebody makes the model again without the withdrawn input (`poolctl merge --replay --without`,
+5. A site makes the model again without the withdrawn input (`poolctl merge --replay --without`,
    or the pool: `pool_server.merges`). Publishing the result links it as the successor
    (`flags.link_published`); for a model of another site it is only offered.
 """
@@ -33,7 +32,7 @@ from pool_server.http.identity import Caller, SignedIn, Uploader, needs
 from pool_server.http.parameters import BeforeId, Limit, find_page
 from pool_server.http.session import ReadingSession, WritingSession
 from pool_server.lineage import repository
-from pool_server.lineage.flags import Reach, link_successor, set_flags
+from pool_server.lineage.flags import Impact, link_successor, set_flags
 from pool_server.registry import access, query, service, withdrawal_status
 from pool_server.registry import repository as registry
 from pool_server.wire import withdrawals as wire
@@ -52,20 +51,20 @@ _STRICTNESS: dict[str, int] = {"warn": 0, "refuse": 1}
 def preview_withdrawal(
     caller: Uploader, session: ReadingSession, version: service.VersionToName
 ) -> wire.WithdrawalPreview:
-    """Return what would be flagged and which sites would be notified, without changing anything.
+    """Return the versions to be flagged and the sites to be notified; change nothing.
 
-    For those who may withdraw the version. Sites are named even where their models are not for
-    the caller to see: who withdraws something has to know who has it.
+    For users with the right to withdraw the version. Sites are named even if the caller cannot see
+    their models, because the caller must know which sites have the withdrawn file.
     """
     _require_withdrawable(session, caller, version)
-    reach = Reach(session, version, own_only=_is_own_only(session, caller, version))
+    impact = Impact(session, version, own_only=_is_own_only(session, caller, version))
     return wire.WithdrawalPreview(
         address=withdrawal_status.address_of(version),
         digest=version.digest,
         withdrawn=version.state == access.WITHDRAWN,
-        versions=_describe_affected(session, caller, reach),
-        versions_total=len(reach.flagged),
-        sites=reach.sites(),
+        versions=_describe_affected(session, caller, impact),
+        versions_total=len(impact.flagged),
+        sites=impact.sites(),
     )
 
 
@@ -80,34 +79,35 @@ def withdraw(
     version: service.VersionToChange,
     request: wire.WithdrawalRequest,
 ) -> wire.WithdrawalResponse:
-    """Withdraw a version of one's own site, or, as a curator or admin of the pool, any.
+    """Withdraw a version of your own site or, as a curator or admin of the pool, of any site.
 
-    Of a file that several sites have, only the site that published it first can do so. Where
-    another site has made the same merge itself, of models in which the first owns nothing, the
-    withdrawal stays with the versions of its own site.
+    If several sites have published the file, only the first of them can withdraw it everywhere. If
+    another site made the same merge itself from models in which the first owns nothing, the
+    withdrawal affects only the versions of its own site.
 
-    It cannot be undone. Everything that was merged from it is flagged, through any number of
-    merges; owners, and sites that have fetched any of it, find an event. Downloads of the
-    withdrawn bytes are refused or carry a warning, as the reason demands; those of a version in
-    quarantine are always refused. A draft is not withdrawn but deleted.
+    It cannot be undone. Everything merged from the version is flagged, through any number of
+    merges; owners, and sites that have downloaded any of it, are notified by an event. Downloads of
+    the withdrawn bytes are refused or carry a warning, depending on the reason; those of a version
+    in quarantine are always refused. A draft must be deleted instead.
     """
     _require_withdrawable(session, caller, version)
-    registry.hold_families(session)
+    # Families before state, as in publishing: a different order could deadlock.
+    registry.lock_families(session)
     registry.lock_state(session, version)
     effect = choose_effect(request, version.state)
     withdrawal = repository.find_withdrawal(session, version.id)
     own_only = _is_own_only(session, caller, version)
-    reach = Reach(session, version, own_only=own_only)
+    impact = Impact(session, version, own_only=own_only)
     if withdrawal is None:
-        withdrawal = _begin(session, caller, version, request, effect)
+        withdrawal = _record_withdrawal(session, caller, version, request, effect)
         withdrawal.own_only = own_only
-        set_flags(session, caller, withdrawal, version, reach.flagged)
+        set_flags(session, caller, withdrawal, version, impact.flagged)
     else:
         _tighten(withdrawal, caller, request, effect, withdrawal_status.address_of(version))
     version.state_reason = request.explanation or request.reason
     if request.successor is not None:
         successor = _find_successor(session, caller, version, request.successor)
-        if successor.id in {each.id for each in reach.flagged}:
+        if successor.id in {affected.id for affected in impact.flagged}:
             raise _unfit(successor, version, "it was made from the withdrawn file")
         link_successor(session, caller, version, successor)
     record_act(
@@ -119,24 +119,26 @@ def withdraw(
         reason=request.reason,
         effect=effect,
         explanation=request.explanation,
-        flagged=[withdrawal_status.subject_of(each) for each in reach.flagged[: wire.MOST_NAMED]],
-        flagged_total=len(reach.flagged),
+        flagged=[
+            withdrawal_status.subject_of(affected) for affected in impact.flagged[: wire.MOST_NAMED]
+        ],
+        flagged_total=len(impact.flagged),
     )
-    write_events(session, reach.events(withdrawal))
+    write_events(session, impact.events(withdrawal))
     session.flush()
     session.expire(version)
     current = registry.get_version(session, version.id)
     return wire.WithdrawalResponse(
         withdrawal=withdrawal_status.describe_withdrawal(withdrawal, current),
-        versions=_describe_affected(session, caller, reach),
-        versions_total=len(reach.flagged),
-        sites=reach.sites(),
+        versions=_describe_affected(session, caller, impact),
+        versions_total=len(impact.flagged),
+        sites=impact.sites(),
     )
 
 
 @router.post(
     "/models/{site}/{name}/versions/{reference}/successors",
-    summary="Name what replaces a version",
+    summary="Name a version's successor",
     dependencies=[needs("withdrawals")],
 )
 def name_successor(
@@ -147,12 +149,12 @@ def name_successor(
 ) -> wire.SuccessorResponse:
     """Name a version, of any site, that replaces one of your own site.
 
-    What your own site publishes with a recipe that says so is linked without this. What another
-    site publishes is not: there is an event `version.successor-offered` then. Curators and admins
+    Your own publications with a recipe that names the replaced file are linked without this. Those
+    of another site are not: the event `version.successor-offered` notifies you. Curators and admins
     of the pool may name a successor of any version.
     """
     caller.require_role("contributor", version.model.site.name)
-    registry.hold_families(session)
+    registry.lock_families(session)
     registry.lock_state(session, version)
     successor = _find_successor(session, caller, version, request.successor)
     link_successor(session, caller, version, successor)
@@ -166,7 +168,7 @@ def name_successor(
     )
 
 
-@router.get("/withdrawals", summary="List what was withdrawn", dependencies=[needs("models:read")])
+@router.get("/withdrawals", summary="List withdrawals", dependencies=[needs("models:read")])
 def list_withdrawals(
     caller: SignedIn,
     session: ReadingSession,
@@ -176,11 +178,14 @@ def list_withdrawals(
     limit: Limit = 50,
     before_id: BeforeId = None,
 ) -> wire.WithdrawalPage:
-    """Return the withdrawals of models that one may see, newest first, a page at a time."""
-    found = repository.select_withdrawals(caller, site)
-    page, next_cursor = find_page(session, found, WithdrawalRecord.id, before_id, limit)
+    """Return the withdrawals of models that you may see, newest first, a page at a time."""
+    query = repository.select_withdrawals(caller, site)
+    page, next_cursor = find_page(session, query, WithdrawalRecord.id, before_id, limit)
     return wire.WithdrawalPage(
-        items=[withdrawal_status.describe_withdrawal(each, each.version) for each in page],
+        items=[
+            withdrawal_status.describe_withdrawal(withdrawal, withdrawal.version)
+            for withdrawal in page
+        ],
         next_cursor=next_cursor,
     )
 
@@ -193,17 +198,17 @@ def list_withdrawals(
 def check_files(
     caller: SignedIn, session: ReadingSession, request: wire.CheckRequest
 ) -> wire.CheckResponse:
-    """Return which of the files with these digests were withdrawn, or hold something that was.
+    """Return which of these files were withdrawn or contain a withdrawn file.
 
-    Meant for copies that were downloaded before, so it answers everybody; callers who may not see
-    a model get its withdrawal without names, explanation and successors. Files in good standing,
-    and files that the pool does not know, are both left out.
+    Meant for copies that were downloaded before, so every user gets an answer; users without access
+    to a model get its withdrawal without names, explanation and successors. Files in good standing
+    and files unknown to the pool are omitted.
     """
-    wanted = list(dict.fromkeys(request.digests))
+    digests = list(dict.fromkeys(request.digests))
     withdrawals: dict[str, list[wire.Withdrawal]] = defaultdict(list)
     flags: dict[str, dict[str, wire.WithdrawalFlag]] = defaultdict(dict)
     successors: dict[str, list[str]] = defaultdict(list)
-    for record, is_named in repository.withdrawals_of(session, caller, wanted):
+    for record, is_named in repository.withdrawals_of(session, caller, digests):
         described, others = (
             withdrawal_status.describe_withdrawal(record, record.version),
             withdrawals[record.digest],
@@ -213,7 +218,7 @@ def check_files(
             successors[record.digest] += withdrawal_status.successors_of(record.version)
         elif not others:
             others.append(withdrawal_status.hide_name(described))
-    for version, is_named in repository.flagged_versions(session, caller, wanted):
+    for version, is_named in repository.flagged_versions(session, caller, digests):
         for flag in withdrawal_status.flags_of(version, access.viewing_site(caller)):
             # The same bytes under another name count as withdrawn, not as holding it.
             if flag.digest != version.digest or not withdrawals[version.digest]:
@@ -229,7 +234,7 @@ def check_files(
                 flags=list(flags[digest].values()),
                 successors=list(dict.fromkeys(successors[digest])),
             )
-            for digest in wanted
+            for digest in digests
             if withdrawals[digest] or flags[digest]
         ]
     )
@@ -242,24 +247,21 @@ def _require_withdrawable(session: Session, caller: Caller, version: ModelVersio
 
 
 def choose_effect(request: wire.WithdrawalRequest, state: str) -> wire.WithdrawalEffect:
-    """Return the effect that is asked for, or that of the reason and of the version's state.
+    """Return the requested effect, or the default of the reason and of the version's state.
 
-    Whoever may withdraw need not be allowed to release: no withdrawal gives out what is in
-    quarantine.
+    The right to withdraw does not include the right to release, so no withdrawal makes quarantined
+    bytes available.
     """
     is_hidden = state == access.QUARANTINED
     least = "refuse" if is_hidden else wire.EFFECT_OF_REASON[request.reason]
     if request.effect is None or request.effect == least:
         return least
     if _STRICTNESS[request.effect] < _STRICTNESS[least]:
-        why = f"is {state}" if is_hidden else f"has the reason {request.reason!r}"
+        cause = f"of a {state} version" if is_hidden else f"with the reason {request.reason!r}"
         raise RefusedError(
-            f"a withdrawal of what {why} gives it to nobody any more: its effect is {least!r}, not "
-            f"{request.effect!r}",
+            f"a withdrawal {cause} must have the effect {least!r}; found {request.effect!r}",
             code="withdrawal_refused",
-            hint="Leave the effect out."
-            if is_hidden
-            else "Leave the effect out, or give another reason.",
+            hint="Omit the effect." if is_hidden else "Omit the effect, or give another reason.",
             details={"found": request.effect, "expected": least},
         )
     return request.effect
@@ -268,9 +270,9 @@ def choose_effect(request: wire.WithdrawalRequest, state: str) -> wire.Withdrawa
 def _require_first(session: Session, caller: Caller, version: ModelVersionRecord) -> None:
     """Raise unless the version's site published its bytes first.
 
-    A withdrawal follows the bytes to everybody who has them. Otherwise a site could copy another
-    site's file and, by withdrawing its copy, take the file and all that was made of it from
-    everybody. Copies that the site cannot know of do not count.
+    A withdrawal affects every copy of the bytes. Otherwise a site could copy another site's file
+    and, by withdrawing its copy, revoke the file and everything made from it. Copies that the site
+    cannot see do not count.
     """
     site_id = version.model.site_id
     first = registry.find_original(session, site_id, version.digest) or version
@@ -278,19 +280,19 @@ def _require_first(session: Session, caller: Caller, version: ModelVersionRecord
         return
     address = withdrawal_status.address_of(version)
     raise NotAllowedError(
-        f"the file of {address} was published by another site before, and a withdrawal would "
-        "reach that, too",
-        hint="Ask that site, or a curator of the pool, to withdraw it; your own copy you can "
-        f"delete: `poolctl models rm {address.removeprefix('pool://')}`.",
+        f"the file of {address} was first published by another site, and a withdrawal would "
+        "affect its version, too",
+        hint="Ask that site, or a curator of the pool, to withdraw it; you can delete your own "
+        f"copy: `poolctl models rm {address.removeprefix('pool://')}`.",
     )
 
 
 def _is_own_only(session: Session, caller: Caller, version: ModelVersionRecord) -> bool:
-    """Return whether a withdrawal by the caller concerns nobody but the version's own site."""
+    """Return whether a withdrawal by the caller affects only the version's own site."""
     return not caller.has_role("curator") and repository.is_made_elsewhere(session, version)
 
 
-def _begin(
+def _record_withdrawal(
     session: Session,
     caller: Caller,
     version: ModelVersionRecord,
@@ -344,7 +346,7 @@ def _find_successor(
         raise _unfit(successor, version, f"it is {successor.state}, expected available")
     if successor.flags:
         withdrawn = successor.flags[0].withdrawal.digest
-        raise _unfit(successor, version, f"it holds the withdrawn file with digest {withdrawn}")
+        raise _unfit(successor, version, f"it contains the withdrawn file with digest {withdrawn}")
     if successor.kind != version.kind:
         raise _unfit(successor, version, f"it is of kind {successor.kind}, not {version.kind}")
     if successor.id in repository.successor_pairs(session, version.id):
@@ -352,27 +354,29 @@ def _find_successor(
     return successor
 
 
-def _unfit(successor: ModelVersionRecord, version: ModelVersionRecord, why: str) -> RefusedError:
+def _unfit(
+    successor: ModelVersionRecord, version: ModelVersionRecord, problem: str
+) -> RefusedError:
     new, old = withdrawal_status.address_of(successor), withdrawal_status.address_of(version)
     return RefusedError(
-        f"{new} cannot replace {old}: {why}",
+        f"{new} cannot replace {old}: {problem}",
         code="withdrawal_refused",
-        hint="Name a version that holds nothing of what is withdrawn, or none.",
+        hint="Name a version that contains no withdrawn file, or none.",
     )
 
 
 def _describe_affected(
-    session: Session, caller: Caller, reach: Reach
+    session: Session, caller: Caller, impact: Impact
 ) -> list[wire.AffectedVersion]:
-    visible = repository.visible_ids(session, caller, reach.root.digest)
+    visible = repository.visible_ids(session, caller, impact.root.digest)
     return [
         wire.AffectedVersion(
             address=withdrawal_status.address_of(version),
             digest=version.digest,
             site=version.model.site.name,
-            same_bytes=version.digest == reach.root.digest,
+            same_bytes=version.digest == impact.root.digest,
             successors=withdrawal_status.successors_of(version),
         )
-        for version in reach.flagged
+        for version in impact.flagged
         if version.id in visible
     ][: wire.MOST_NAMED]

@@ -1,9 +1,9 @@
 """Model cards and privacy receipts of versions.
 
-A card that nobody wrote is made from what the pool knows. Its front matter has the keys and the
-nesting that Hugging Face's tools read (``modelcard.md`` in huggingface/hub-docs). A model that was
-evaluated has a ``model-index`` with one result for each evaluation; its data sets are named by what
-their site calls them and by their digests.
+If nobody wrote a card, the pool generates one. Its front matter has the keys and the nesting that
+Hugging Face's tools read (``modelcard.md`` in huggingface/hub-docs). The card of an evaluated model
+has a ``model-index`` with one result for each evaluation; its data sets appear under their site's
+names and their digests.
 """
 
 from collections.abc import Mapping, Sequence
@@ -48,8 +48,8 @@ def make_card(
 ) -> str:
     """Return the card of a version.
 
-    `parents` says what to call each parent, by digest: its address where the reader may see it.
-    `evaluations` has the newest of each site, data set and protocol, `merge` has `method`,
+    `parents` maps each parent's digest to a name: its address if the reader may see it.
+    `evaluations` has the newest of each site, data set and protocol. `merge` has `method`,
     `options`, and `inputs`, each with `model` and `weight`.
     """
     front = front_matter(version, parents, evaluations, merge)
@@ -62,15 +62,15 @@ def receipt_section(receipts: Sequence[PrivacyReceipt]) -> str:
         return ""
     columns = ["attack", "found (95 % interval)", "chance", "positive control"]
     lines = ["", "## Privacy receipt", ""]
-    for each in receipts:
-        sentences, rows = receipt_lines(each)
+    for receipt in receipts:
+        sentences, rows = receipt_lines(receipt)
         facts = (
-            f"{each.persons} persons ({each.samples} samples), {each.held_out_persons} held-out "
-            f"persons ({each.held_out_samples}); checked by nobody else; seed {each.seed}, "
-            f"{each.seconds:.0f} s, {each.compute}."
+            f"{receipt.persons} persons ({receipt.samples} samples), {receipt.held_out_persons} "
+            f"held-out persons ({receipt.held_out_samples}); checked by nobody else; seed "
+            f"{receipt.seed}, {receipt.seconds:.0f} s, {receipt.compute}."
         )
-        lines += [f"### {each.mode}", ""]
-        for text in (*sentences, each.what_left, facts, f"Attacker: {each.attacker}"):
+        lines += [f"### {receipt.mode}", ""]
+        for text in (*sentences, receipt.what_left, facts, f"Attacker: {receipt.attacker}"):
             lines += [_escape(text), ""]
         lines += _table("", columns, rows)[2:]
     return "\n".join(lines)
@@ -82,9 +82,9 @@ def front_matter(
     evaluations: Sequence[EvaluationResponse],
     merge: Mapping[str, Any] | None,
 ) -> dict[str, Any]:
-    """Return the front matter; keys that would be empty are left out."""
+    """Return the front matter, without empty keys."""
     task, _ = TASKS.get(version.kind, ("", ""))
-    names = list(dict.fromkeys(name for each in evaluations for name in each.scores))
+    names = list(dict.fromkeys(name for evaluation in evaluations for name in evaluation.scores))
     entries: dict[str, Any] = {
         **_licence(version),
         "library_name": "dlib" if version.format.startswith("dlib") else "poolctl",
@@ -100,7 +100,7 @@ def front_matter(
 
 
 def _licence(version: ModelVersionResponse) -> dict[str, str]:
-    """Terms of data use are no licence that the hub has a word for."""
+    """Return the hub's licence keys; the hub has no licence identifier for terms of data use."""
     if not version.terms:
         return {"license": "unknown"}
     return {"license": "other", "license_name": "data-use-terms"}
@@ -124,14 +124,14 @@ def _model_index(
             "results": [
                 {
                     "task": {"type": kind, "name": title},
-                    "dataset": _dataset(each),
+                    "dataset": _dataset(evaluation),
                     "metrics": [
                         {"type": name, "value": score.value, "name": name.replace("_", " ")}
-                        for name, score in each.scores.items()
+                        for name, score in evaluation.scores.items()
                     ],
-                    "source": {"name": f"site {each.site}"},
+                    "source": {"name": f"site {evaluation.site}"},
                 }
-                for each in evaluations
+                for evaluation in evaluations
             ],
         }
     ]
@@ -158,12 +158,12 @@ def _own_part(version: ModelVersionResponse) -> dict[str, Any]:
         "metrics": dict(sorted(version.metrics.items())),
         "terms": [
             {
-                "code": each.code,
-                "label": each.label,
-                **({"detail": each.detail} if each.detail else {}),
-                **({"inherited": True} if each.inherited else {}),
+                "code": term.code,
+                "label": term.label,
+                **({"detail": term.detail} if term.detail else {}),
+                **({"inherited": True} if term.inherited else {}),
             }
-            for each in version.terms
+            for term in version.terms
         ],
         "merges_by": version.mergeable_by,
     }
@@ -197,19 +197,19 @@ def _body(
     lines += _table(
         "Measured by the sites",
         ["site", "data", "images", "protocol", "scores"],
-        [_evaluation_row(each) for each in evaluations],
+        [_evaluation_row(evaluation) for evaluation in evaluations],
     )
-    lines += _list("Terms of use", [_term_line(each) for each in version.terms])
+    lines += _list("Terms of use", [_term_line(term) for term in version.terms])
     if merge is not None:
         options = ", ".join(f"{key}={value}" for key, value in merge["options"].items())
         method = f"by {merge['method']}{f' ({options})' if options else ''}"
-        rows = [[each["model"], f"{each['weight']:g}"] for each in merge["inputs"]]
+        rows = [[source["model"], f"{source['weight']:g}"] for source in merge["inputs"]]
         lines += _table(f"Merged {method} from", ["model", "weight"], rows)
     return "\n".join(lines)
 
 
 def _evaluation_row(evaluation: EvaluationResponse) -> list[str]:
-    scores = ", ".join(f"{name} {_score(each)}" for name, each in evaluation.scores.items())
+    scores = ", ".join(f"{name} {_score(score)}" for name, score in evaluation.scores.items())
     images = "" if evaluation.images is None else str(evaluation.images)
     return [evaluation.site, evaluation.dataset, images, evaluation.protocol, scores]
 
@@ -240,7 +240,7 @@ def _list(title: str, items: Sequence[str]) -> list[str]:
 
 
 def _escape(text: str) -> str:
-    """Return words of others such that Markdown takes them for words."""
+    """Escape text from other sites so that Markdown does not interpret it."""
     for sign in "\\`*_{}[]<>#|":
         text = text.replace(sign, f"\\{sign}")
     return " ".join(text.split())
@@ -255,9 +255,9 @@ MOST_EVALUATIONS = 100
 def show_card(
     caller: SignedIn, session: ReadingSession, version: VersionToName
 ) -> cards.CardResponse:
-    """Return what people should know of a version: Markdown with YAML in front.
+    """Return the card of a version: Markdown with YAML front matter.
 
-    Where nobody wrote one, the pool makes it of labels, metrics, terms, lineage and evaluations.
+    If nobody wrote one, the pool generates it from labels, metrics, terms, lineage and evaluations.
     The front matter has the layout of Hugging Face model cards.
     """
     return describe_card(session, caller, version)
@@ -267,7 +267,7 @@ def show_card(
 def replace_card(
     caller: Uploader, session: WritingSession, version: VersionToChange, request: cards.CardRequest
 ) -> cards.CardResponse:
-    """Replace the card. An empty one restores the card that the pool generates.
+    """Replace the card. An empty one restores the generated card.
 
     A signed version needs a new statement, because its signature covers the card.
     """
@@ -300,18 +300,18 @@ def replace_card(
     "/receipts", summary="Show privacy receipts of a version", dependencies=[needs("models:read")]
 )
 def show_receipts(version: VersionToName) -> cards.ReceiptPage:
-    """Return what attacks by the model's own site have found in what it sent."""
+    """Return the results of attacks by the model's own site on its artifacts."""
     return cards.ReceiptPage(items=read_receipts(version))
 
 
-@router.put("/receipts", summary="Keep a privacy receipt", dependencies=[needs("models:write")])
+@router.put("/receipts", summary="Store a privacy receipt", dependencies=[needs("models:write")])
 def write_receipt(
     caller: Uploader,
     session: WritingSession,
     version: VersionToChange,
     receipt: cards.PrivacyReceipt,
 ) -> cards.ReceiptPage:
-    """Keep a receipt with a version, in place of the one of the same mode.
+    """Store a receipt with a version, replacing that of the same mode.
 
     The pool shows it as measured by the site itself.
     """
@@ -322,8 +322,12 @@ def write_receipt(
             f"the version has sha256:{version.digest}",
             code="receipt_refused",
         )
-    kept = {each.mode: each for each in read_receipts(version)} | {receipt.mode: receipt}
-    version.receipts = {mode: each.model_dump(mode="json") for mode, each in kept.items()}
+    kept = {kept_receipt.mode: kept_receipt for kept_receipt in read_receipts(version)} | {
+        receipt.mode: receipt
+    }
+    version.receipts = {
+        mode: kept_receipt.model_dump(mode="json") for mode, kept_receipt in kept.items()
+    }
     subject = subject_of(version)
     record_act(session, caller, "receipt.write", subject, digest=version.digest, mode=receipt.mode)
     session.flush()
@@ -333,10 +337,10 @@ def write_receipt(
 def describe_card(
     session: Session, caller: Caller, version: ModelVersionRecord
 ) -> cards.CardResponse:
-    """Return a version's card: as it was written, or made of what the pool knows.
+    """Return a version's card as it was written, or else a generated one.
 
-    A card that was written without front matter gets that of the record, so that other tools
-    find what they look for in every card.
+    A card written without front matter gets the generated one, so that tools find the same keys in
+    every card.
     """
     described = describe_version(session, version.id, viewing_site(caller))
     source = text = read_text(session, version)
@@ -368,7 +372,7 @@ def read_receipts(version: ModelVersionRecord) -> list[cards.PrivacyReceipt]:
 
 
 def require_card(text: str) -> None:
-    """Raise `RefusedError` unless the front matter of a card can be read, if it has any."""
+    """Raise `RefusedError` if a card has front matter that cannot be parsed."""
     try:
         cards.read_card(text)
     except ValueError as error:
@@ -376,7 +380,7 @@ def require_card(text: str) -> None:
 
 
 def read_text(session: Session, version: ModelVersionRecord) -> str:
-    """Return the card as it was written; empty where none was."""
+    """Return the card as it was written; empty if nobody wrote one."""
     if not version.has_card:
         return ""
     text = session.scalar(
@@ -386,12 +390,12 @@ def read_text(session: Session, version: ModelVersionRecord) -> str:
 
 
 def _describe_merge(recipe: Mapping[str, Any], parents: Mapping[str, str]) -> dict[str, Any]:
-    """Return method, options and weighted inputs of a merge, named as the caller may know them."""
+    """Return method, options and weighted inputs of a merge, with names the caller may know."""
     options = {key: value for key, value in recipe["options"].items() if value is not None}
     inputs = [
-        {"model": parents[each["digest"]], "weight": each["weight"]}
-        for each in recipe["inputs"]
-        if each["digest"] in parents
+        {"model": parents[source["digest"]], "weight": source["weight"]}
+        for source in recipe["inputs"]
+        if source["digest"] in parents
     ]
     return {"method": recipe["method"]["name"], "options": options, "inputs": inputs}
 
@@ -399,6 +403,6 @@ def _describe_merge(recipe: Mapping[str, Any], parents: Mapping[str, str]) -> di
 def _name_parents(
     session: Session, caller: Caller, version: ModelVersionResponse
 ) -> dict[str, str]:
-    """Return what to call each parent: an address that the caller may see, else the digest."""
+    """Return a name for each parent: an address that the caller may see, else the digest."""
     addresses = registry.visible_addresses(session, caller, version.parent_digests)
     return {digest: addresses.get(digest, f"sha256:{digest}") for digest in version.parent_digests}

@@ -34,21 +34,25 @@ router = APIRouter(tags=["curation"])
 
 VERSION = "/models/{site}/{name}/versions/{reference}"
 Force = Annotated[
-    bool, Query(description="Also when something in the pool was made from it.", examples=[False])
+    bool,
+    Query(
+        description="Delete it even if other models in the pool were made from it.",
+        examples=[False],
+    ),
 ]
 
 OPEN_ROUNDS = ("open", "closed")
 
 
 @router.get(
-    "/queue", summary="List what waits for a curator", dependencies=[needs("models:curate")]
+    "/queue", summary="List versions that await a curator", dependencies=[needs("models:curate")]
 )
 def queue(
     caller: Curator, session: ReadingSession, limit: Limit = 50, before_id: BeforeId = None
 ) -> models.ModelPage:
     """Return drafts and quarantined versions, newest first, a page at a time.
 
-    Those of one's own site, or of all sites for curators of the whole pool.
+    Those of your own site; curators of the whole pool see those of all sites.
     """
     query = whole_versions().where(
         access.readable_by(caller), ModelVersionRecord.state.in_(access.HIDDEN)
@@ -66,15 +70,15 @@ def queue(
 def publish(
     caller: Uploader, parts: Parts, session: WritingSession, version: VersionToChange
 ) -> models.ModelVersionResponse:
-    """Show a draft to everybody who may see its model.
+    """Publish a draft to all sites that may see its model.
 
-    For curators of the pool where it is curated; elsewhere for contributors of the site.
-    Where the pool demands signatures, the site signs it first.
+    For curators of the pool if it is curated; otherwise for contributors of the site. If the pool
+    demands signatures, the site must sign it first.
     """
     if parts.settings.curated:
         caller.require_role("curator")
     caller.require_role("contributor", version.model.site.name)
-    _require_not_doubted(session, caller, version)
+    _require_not_quarantined(session, caller, version)
     require_signed(session, parts.settings, version)
     return _take_step(session, caller, version, access.PUBLISH, "version.publish")
 
@@ -88,7 +92,7 @@ def quarantine(
     version: VersionToChange,
     request: models.QuarantineRequest,
 ) -> models.ModelVersionResponse:
-    """Hide a published version from other sites until it has been looked into.
+    """Hide a published version from other sites until it has been investigated.
 
     Its site is notified of the reason.
     """
@@ -108,11 +112,12 @@ def release(
 ) -> models.ModelVersionResponse:
     """Show a quarantined version again.
 
-    A site releases what it quarantined itself; curators of the whole pool release anything.
+    A site can release versions that it quarantined itself; curators of the whole pool can release
+    any.
     """
     caller.require_role("curator", version.model.site.name)
     registry.lock_state(session, version)
-    _require_not_doubted(session, caller, version)
+    _require_not_quarantined(session, caller, version)
     return _take_step(session, caller, version, access.RELEASE, "version.release")
 
 
@@ -122,14 +127,14 @@ def delete_version(
 ) -> models.DeletionResponse:
     """Delete a version for good; for its own site, and admins.
 
-    Its number is never used again, its digest stays in family trees, its aliases are gone. The
-    file is removed by the next clean-up unless another version has the same bytes. Refused while
-    a round refines it or it is quarantined and, without `force`, when something in the pool was
+    Its number is never used again, its digest stays in family trees, its aliases are removed. The
+    file is removed by the next clean-up unless another version has the same bytes. Refused while a
+    round refines it or it is quarantined and, without `force`, if other models in the pool were
     made from it.
     """
     site = version.model.site.name
     caller.require_role("contributor", site)
-    # First the model, whose aliases go with the version.
+    # The model before the state: aliases, which go with the version, are locked with the model.
     registry.lock_model(session, version.model)
     registry.lock_state(session, version)
     heirs = find_descendants(session, version.digest)
@@ -154,7 +159,7 @@ def delete_model(
     model = get_model(session, caller, site, name)
     caller.require_role("contributor", model.site.name)
     registry.lock_model(session, model)
-    # Somebody else may have deleted it meanwhile; from now on nobody adds a version to it.
+    # Looked up again under the lock: another request may have deleted the model meanwhile.
     get_model(session, caller, site, name)
     versions = living_versions(session, model.id)
     for version in versions:
@@ -214,24 +219,24 @@ def _delete(session: Session, caller: Caller, version: ModelVersionRecord) -> No
     record_act(session, caller, "version.delete", subject_of(version), digest=version.digest)
 
 
-def _require_not_doubted(session: Session, caller: Caller, version: ModelVersionRecord) -> None:
-    """Raise if others than the site quarantined a version's file, under any name.
+def _require_not_quarantined(session: Session, caller: Caller, version: ModelVersionRecord) -> None:
+    """Raise if anyone but its site has quarantined the version's file, under any name.
 
-    Curators of the pool pass all the same.
+    Curators of the pool are exempt.
     """
-    own = f"{version.model.site.name}/"
+    prefix = f"{version.model.site.name}/"
     others = [
-        each
-        for each in registry.find_quarantining_actors(
+        actor
+        for actor in registry.find_quarantining_actors(
             session, version.model.site_id, version.digest
         )
-        if not each.startswith(own)
+        if not actor.startswith(prefix)
     ]
     if others and not access.curates_pool(caller):
         raise NotAllowedError(
-            f"the file of {subject_of(version)} is quarantined by others, under this name or "
-            "another, and cannot be shown",
-            hint="Ask a curator of the pool to look into it and to release it.",
+            f"the file of {subject_of(version)} was quarantined by others, under this name or "
+            "another, and cannot be published",
+            hint="Ask a curator of the pool to investigate and release it.",
         )
 
 
@@ -243,15 +248,16 @@ def _require_deletable(
         raise ConflictError(
             f"{subject} cannot be deleted: round {key} refines it",
             code="wrong_state",
-            hint=f"Finish the round, or call it off: `poolctl rounds cancel {key}`.",
+            hint=f"Finish the round, or cancel it: `poolctl rounds cancel {key}`.",
             details={"round": key},
         )
     if heirs and not force:
         raise ConflictError(
             f"{len(heirs)} files in the pool were made from {subject}",
             code="has_descendants",
-            hint="If it must not be used any more, withdraw it: then all of them are flagged and "
-            "their owners notified. To delete it all the same, give `force`.",
+            hint="To stop its use, withdraw it, which flags all of them and notifies "
+            "their "
+            "owners. To delete it nevertheless, give `force`.",
             details={"descendants": len(heirs)},
         )
 
@@ -304,7 +310,7 @@ def is_elsewhere(session: Session, caller: Caller, version: ModelVersionRecord) 
 
 
 def round_on(session: Session, version_ids: Sequence[int]) -> str | None:
-    """Return the key of a round that goes on and has one of these versions as its base."""
+    """Return the key of an unfinished round that has one of these versions as its base."""
     return session.scalar(
         select(RoundRecord.key)
         .where(RoundRecord.base_version_id.in_(version_ids), RoundRecord.state.in_(OPEN_ROUNDS))
@@ -313,18 +319,18 @@ def round_on(session: Session, version_ids: Sequence[int]) -> str | None:
 
 
 def drop_states(session: Session, version_id: int) -> None:
-    """Give up the optimiser's states of the rounds that made a version.
+    """Drop the optimiser states of the rounds that made a version.
 
-    Those of earlier rounds go with the last result of their series.
+    States of earlier rounds are dropped with the last result of their series.
     """
     later = aliased(RoundRecord)
     goes_on = exists().where(
         later.predecessor_id == RoundRecord.id, later.result_version_id.is_not(None)
     )
     ended = select(RoundRecord.id, RoundRecord.predecessor_id, goes_on.label("goes_on"))
-    for found in session.execute(ended.where(RoundRecord.result_version_id == version_id)).all():
-        series, earlier = [found.id], found.predecessor_id
-        while earlier is not None and not found.goes_on:
+    for finished in session.execute(ended.where(RoundRecord.result_version_id == version_id)).all():
+        series, earlier = [finished.id], finished.predecessor_id
+        while earlier is not None and not finished.goes_on:
             series.append(earlier)
             earlier = session.scalar(
                 select(RoundRecord.predecessor_id).where(RoundRecord.id == earlier)

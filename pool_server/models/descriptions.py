@@ -1,7 +1,7 @@
 """Descriptions of versions (text, labels, metrics), their correction, and the vocabulary of labels.
 
-The audit keeps what was there before. Aliases, which are names of versions that their site may
-move, are given here, too.
+The audit keeps earlier descriptions. Aliases, names of versions that their site may move, are set
+here, too.
 """
 
 import re
@@ -39,9 +39,9 @@ CHANGED_EVENT = "version.changed"
 
 @router.get("/vocabulary", dependencies=[needs()], summary="List the labels and terms")
 def vocabulary(caller: SignedIn, session: ReadingSession) -> VocabularyResponse:
-    """Return the labels that mean the same at every site, and the terms of use.
+    """Return the labels with a fixed meaning at every site, and the terms of use.
 
-    A label of the core vocabulary must have a value that it can have; any other key is free.
+    A label of the core vocabulary must have one of its permitted values; any other key is free.
     Terms are the codes of the Data Use Ontology of GA4GH.
     """
     return VOCABULARY.model_copy(update={"keys_in_use": registry.list_label_keys(session, caller)})
@@ -69,8 +69,8 @@ def change_description(
     require_resigned(version, request.statement)
     before = _list_fields(
         version.description,
-        {each.key: each.value for each in version.labels},
-        {each.name: each.value for each in version.metrics},
+        {label.key: label.value for label in version.labels},
+        {metric.name: metric.value for metric in version.metrics},
     )
     after = _list_fields(request.description, request.labels, request.metrics)
     changes = {
@@ -96,7 +96,7 @@ def change_description(
 
 
 def require_labels(labels: Mapping[str, str]) -> None:
-    """Raise `RefusedError` unless labels of the core vocabulary have values that they can have."""
+    """Raise `RefusedError` unless labels of the core vocabulary have permitted values."""
     if problems := VOCABULARY.problems_of(labels):
         raise RefusedError(
             "; ".join(problems),
@@ -132,7 +132,7 @@ def _replace(
 def _notify(
     session: Session, caller: Caller, version: ModelVersionRecord, changes: Mapping[str, Any]
 ) -> None:
-    """Notify the owner, if another did it, and sites that downloaded the version and see it."""
+    """Notify the owner, if the caller is not of its site, and downloaders that see the version."""
     owner = version.model.site_id
     site_ids = {
         site_id
@@ -167,7 +167,7 @@ AliasName = Annotated[
 _ALIAS = re.compile(models.ALIAS_PATTERN)
 
 
-@alias_router.put("/{alias}", summary="Let an alias mean a version")
+@alias_router.put("/{alias}", summary="Point an alias at a version")
 def set_alias(  # noqa: PLR0917 - FastAPI gives them by name
     caller: Uploader,
     session: WritingSession,
@@ -176,15 +176,15 @@ def set_alias(  # noqa: PLR0917 - FastAPI gives them by name
     alias: AliasName,
     request: models.AliasRequest,
 ) -> models.ModelVersionResponse:
-    """Let `site/name@alias` mean a version from now on, whatever it meant before.
+    """Point `site/name@alias` at a version, replacing its previous target.
 
-    An alias is moved when a better version comes; who wants the same bytes for ever takes the
-    number or the digest.
+    Move an alias when a better version arrives. To get the same bytes for ever, use the number or
+    the digest.
     """
     model = service.get_model(session, caller, site, name)
     caller.require_upload_to(model.site.name)
     require_alias_name(alias)
-    # The aliases of a model are changed one after another.
+    # Locking the model serialises changes of its aliases.
     registry.lock_model(session, model)
     version = service.resolve_version(session, caller, site, name, request.version)
     registry.lock_state(session, version)
@@ -192,7 +192,7 @@ def set_alias(  # noqa: PLR0917 - FastAPI gives them by name
         raise ConflictError(
             f"{site}/{name}@{version.number} is {version.state}; expected it to be available",
             code="wrong_state",
-            hint="An alias is for versions that others may take.",
+            hint="An alias must point at a version that others may download.",
             details={"found": version.state, "expected": [access.AVAILABLE]},
         )
     record = session.get(AliasRecord, (version.model_id, alias))
@@ -220,7 +220,7 @@ def set_alias(  # noqa: PLR0917 - FastAPI gives them by name
 def remove_alias(
     caller: Uploader, session: WritingSession, site: SiteName, name: ModelName, alias: AliasName
 ) -> None:
-    """Forget an alias. The version that it meant stays."""
+    """Remove an alias. Its version stays."""
     model = service.get_model(session, caller, site, name)
     caller.require_upload_to(model.site.name)
     registry.lock_model(session, model)
@@ -236,7 +236,7 @@ def remove_alias(
 
 
 def require_alias_name(alias: str) -> None:
-    """Raise unless a word can be an alias: it must not look like a number or a digest."""
+    """Raise unless text can be an alias: it must not look like a number or a digest."""
     if alias == models.LATEST:
         raise RefusedError(
             f"{models.LATEST!r} always means the newest version",

@@ -1,8 +1,8 @@
 """Exports: models that leave the pool in a bundle. The pool decides which, not the client.
 
-A version goes when its owner granted the rights ``download`` and ``redistribute``, its terms do
-not forbid it, it is in good standing, and its signature, if it has one, is worth something. One
-that may not go keeps all others back: a bundle is asked for as a whole.
+A version may leave if its owner granted the rights ``download`` and ``redistribute``, its terms do
+not forbid it, it is in good standing, and its signature, if any, is not by a compromised key. One
+forbidden version blocks the whole bundle, because a bundle is requested as a whole.
 """
 
 from collections import defaultdict
@@ -39,20 +39,20 @@ router = APIRouter(tags=["exports"], dependencies=[needs("models:read")])
 
 NEEDED: tuple[models.Right, ...] = ("download", "redistribute")
 _MOST_NAMED = 10
-_MOST_TOLD = 200
+_MOST_LISTED = 200
 
 
-@router.post("/exports", summary="Ask whether models may leave the pool")
+@router.post("/exports", summary="Request an export of models")
 def grant_export(
     caller: SignedIn, session: WritingSession, request: bundles.ExportRequest
 ) -> bundles.ExportResponse:
-    """Decide over all of them at once, and write down who takes which along.
+    """Decide on all requested models together, and record the export in the audit.
 
     Each must be in good standing; its owner must have granted `download` and `redistribute`, and
-    its terms must not forbid it. Ancestors that one may not see, or that the pool does not have,
-    stay known by their digest. The owners are notified.
+    its terms must not forbid it. Ancestors that you cannot see, or that the pool does not have,
+    remain known by digest only. The owners are notified.
     """
-    versions = _find_asked(session, caller, [_place_of(text) for text in request.addresses])
+    versions = _find_requested(session, caller, [_place_of(text) for text in request.addresses])
     if request.with_parents:
         versions = _with_ancestors(session, caller, versions)
     _require_exportable(caller, versions)
@@ -79,14 +79,14 @@ def grant_export(
 
 
 @router.get(
-    "/models/{site}/{name}/versions/{reference}/record", summary="Get all that goes with a version"
+    "/models/{site}/{name}/versions/{reference}/record", summary="Get a version's portable record"
 )
 def portable_record(
     caller: SignedIn,
     session: ReadingSession,
     version: service.VersionToRead,
     evaluations: Annotated[
-        bool, Query(description="With what sites measured of it.", examples=[True])
+        bool, Query(description="Include the sites' evaluations.", examples=[True])
     ] = False,
 ) -> bundles.PortableVersion:
     """Return labels, terms, card, recipe, signature and scores in a form for other pools."""
@@ -100,24 +100,26 @@ def portable_record(
         site=version.model.site.name,
         name=version.model.name,
         version=version.number,
-        labels={each.key: each.value for each in version.labels},
-        metrics={each.name: each.value for each in version.metrics},
-        terms=[describe(bundles.PortableTerm, each) for each in version.terms],
+        labels={label.key: label.value for label in version.labels},
+        metrics={metric.name: metric.value for metric in version.metrics},
+        terms=[describe(bundles.PortableTerm, term) for term in version.terms],
         recipe=_recipe_for(session, caller, version),
         parents=_parents_of(version),
         statement=_portable_statement(find_statement(session, version.id)),
-        evaluations=[describe(bundles.PortableEvaluation, each) for each in (scores or ())],
+        evaluations=[
+            describe(bundles.PortableEvaluation, evaluation) for evaluation in (scores or ())
+        ],
     )
 
 
 def in_family_order(versions: Iterable[ModelVersionRecord]) -> list[ModelVersionRecord]:
-    """Return versions so that parents stand before what was merged from them.
+    """Return versions ordered so that parents precede models merged from them.
 
-    Equal sets come in an equal order. Recipes that contradict each other may form a circle; that
-    is cut somewhere.
+    The order depends only on the set. Contradictory recipes may form a circle, which is cut
+    somewhere.
     """
     by_address = sorted(
-        versions, key=lambda each: (each.model.site.name, each.model.name, each.number)
+        versions, key=lambda version: (version.model.site.name, version.model.name, version.number)
     )
     homes: dict[str, list[ModelVersionRecord]] = defaultdict(list)
     for version in by_address:
@@ -125,7 +127,7 @@ def in_family_order(versions: Iterable[ModelVersionRecord]) -> list[ModelVersion
     ordered: list[str] = []
     begun: set[str] = set()
     for start in homes:
-        # Each step is a digest and what is left of its parents: a walk without recursion, for
+        # Each step is a digest and its remaining parents. The walk is iterative, because
         # families may be deep.
         steps: list[tuple[str, Iterator[str]]] = []
         if start not in begun:
@@ -133,7 +135,9 @@ def in_family_order(versions: Iterable[ModelVersionRecord]) -> list[ModelVersion
             steps.append((start, iter(_parents_of(homes[start][0]))))
         while steps:
             digest, parents = steps[-1]
-            following = next((each for each in parents if each in homes and each not in begun), "")
+            following = next(
+                (parent for parent in parents if parent in homes and parent not in begun), ""
+            )
             if following:
                 begun.add(following)
                 steps.append((following, iter(_parents_of(homes[following][0]))))
@@ -143,28 +147,28 @@ def in_family_order(versions: Iterable[ModelVersionRecord]) -> list[ModelVersion
     return [version for digest in ordered for version in homes[digest]]
 
 
-def _find_asked(
+def _find_requested(
     session: Session, caller: Caller, places: "Sequence[Place]"
 ) -> list[ModelVersionRecord]:
-    found = {
-        (each.model.site.name, each.model.name, each.number): each
-        for each in find_places(session, caller, places)
+    versions = {
+        (version.model.site.name, version.model.name, version.number): version
+        for version in find_places(session, caller, places)
     }
     for site, name, number in places:
-        if (site, name, number) not in found:
+        if (site, name, number) not in versions:
             raise MissingError(
                 f"the pool has no model {site}/{name}@{number}",
                 code="version_not_found",
-                hint="`poolctl models ls` lists what is there.",
+                hint="`poolctl models ls` lists the pool's models.",
             )
-    return list(found.values())
+    return list(versions.values())
 
 
 def _with_ancestors(
     session: Session, caller: Caller, versions: Sequence[ModelVersionRecord]
 ) -> list[ModelVersionRecord]:
     """Add one version of each ancestor that the caller may see."""
-    known = {each.digest for each in versions}
+    known = {version.digest for version in versions}
     digests = ancestor_digests(session, caller, known, bundles.MOST_VERSIONS)
     if len(digests) > bundles.MOST_VERSIONS:
         raise NotAllowedError(
@@ -177,8 +181,8 @@ def _with_ancestors(
         homes[version.digest].append(version)
     chosen = []
     for candidates in homes.values():
-        # One site may hand on what another keeps back.
-        free = [each for each in candidates if not _reasons_against(caller, each)]
+        # Another site's copy of the file may be free to leave.
+        free = [candidate for candidate in candidates if not _reasons_against(caller, candidate)]
         chosen.append((free or candidates)[0])
     return [*versions, *chosen]
 
@@ -196,7 +200,7 @@ def _require_exportable(caller: Caller, versions: Iterable[ModelVersionRecord]) 
     raise NotAllowedError(
         f"{len(problems)} of the models may not leave the pool: {'; '.join(named)}{more}",
         code="export_refused",
-        hint="Ask the sites whose models they are for the right `redistribute`, or leave them "
+        hint="Ask their sites for the right `redistribute`, or leave them "
         "out; models that were merged from them can go without them.",
         details={"problems": problems},
     )
@@ -207,7 +211,7 @@ def _reasons_against(caller: Caller, version: ModelVersionRecord) -> list[str]:
     if version.state != access.AVAILABLE:
         reasons.append(f"it is {version.state}")
     elif version.flags:
-        reasons.append("it holds something that was withdrawn")
+        reasons.append("it contains a withdrawn file")
     missing = [right for right in NEEDED if not access.may(caller, version.model, right)]
     if missing:
         reasons.append(f"{version.model.site.name} has not granted {' and '.join(missing)}")
@@ -221,15 +225,15 @@ def _reasons_against(caller: Caller, version: ModelVersionRecord) -> list[str]:
 
 
 def _parents_of(version: ModelVersionRecord) -> list[str]:
-    return list(dict.fromkeys(each.parent_digest for each in version.parents))
+    return list(dict.fromkeys(parent.parent_digest for parent in version.parents))
 
 
 def _recipe_for(
     session: Session, caller: Caller, version: ModelVersionRecord
 ) -> dict[str, Any] | None:
-    """Return a version's recipe as the caller may know it.
+    """Return a version's recipe without names that the caller must not see.
 
-    Of inputs that others do not share with the caller it has the digest only.
+    Inputs that others do not share with the caller are given by digest only.
     """
     if version.recipe is None:
         return None
@@ -240,15 +244,15 @@ def _recipe_for(
     return merges.strip_names(document, placed)
 
 
-def _portable_statement(found: StatementRecord | None) -> bundles.PortableStatement | None:
-    if found is None:
+def _portable_statement(statement: StatementRecord | None) -> bundles.PortableStatement | None:
+    if statement is None:
         return None
     return bundles.PortableStatement(
-        envelope=Envelope.model_validate(found.envelope),
-        public_key=found.key.public_key,
-        key_name=found.key.name,
-        origin=found.origin or None,
-        revoked_as=cast("Revocation | None", found.key.revocation or None),
+        envelope=Envelope.model_validate(statement.envelope),
+        public_key=statement.key.public_key,
+        key_name=statement.key.name,
+        origin=statement.origin or None,
+        revoked_as=cast("Revocation | None", statement.key.revocation or None),
     )
 
 
@@ -263,7 +267,7 @@ def _export_events(caller: Caller, versions: Sequence[ModelVersionRecord]) -> li
             "versions.exported",
             caller.site,
             {"by": caller.name, "count": len(addresses),
-             "addresses": addresses[:_MOST_TOLD]},
+             "addresses": addresses[:_MOST_LISTED]},
         )
         for site_id, addresses in by_site.items()
     ]  # fmt: skip
@@ -310,7 +314,7 @@ def ancestor_digests(
 ) -> set[str]:
     """Return `digests` and those of all ancestors in recipes that the caller may see.
 
-    At most one more than `most`.
+    The result is cut off at `most` + 1.
     """
     tree = (
         select(ModelVersionRecord.digest.label("digest"))

@@ -1,7 +1,7 @@
-"""Pictures of models, drawn from their files when somebody first looks.
+"""Pictures of models, drawn from their files on first request.
 
-A file never changes, so each is drawn once, in a limited child process as at its check, and the
-picture is kept by the file's digest. A backup leaves pictures out: they are drawn again.
+A file never changes, so each is drawn once, in a limited child process as for its check, and the
+picture is stored by the file's digest. Backups leave pictures out: they can be drawn again.
 """
 
 import base64
@@ -24,8 +24,8 @@ from pool_server.wire.names import Digest
 
 router = APIRouter(tags=["models"], dependencies=[needs("models:read")])
 Size = Literal["thumb", "large"]
-AT_ONCE = 2
-"""Pictures drawn at once by one process; the others wait without a thread."""
+CONCURRENT_DRAWINGS = 2
+"""Pictures drawn at once by one process; further requests wait without a thread."""
 HEADERS = {
     "cache-control": "private, max-age=31536000, immutable",
     "content-security-policy": "default-src 'none'; sandbox",
@@ -36,14 +36,14 @@ NO_PICTURE = (
     b'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 100 100"><path d="M25 25 75 75M75 25 25 '
     b'75" stroke="#808080" stroke-width="3"/></svg>'
 )
-"""Of a file that cannot be drawn."""
+"""The picture of a file that cannot be drawn."""
 
 _limiter: RunVar[anyio.CapacityLimiter] = RunVar("pool_picture_limiter")
 
 
 @router.get(
     "/pictures/{digest}/{size}",
-    summary="Show what a model looks like",
+    summary="Show a picture of a model",
     response_class=Response,
     responses={
         200: {"description": "SVG, or PNG of a detector.", "content": {"image/svg+xml": {}}}
@@ -59,23 +59,23 @@ async def picture(
 ) -> Response:
     """Return a drawing: filters of a detector, the mean shape of landmarks, layers of a network.
 
-    For those who may see a version of the file.
+    For users with access to a version of the file.
     """
-    found = await anyio.to_thread.run_sync(find_picture, parts, caller, digest, size)
-    if found is None:
-        found = await anyio.to_thread.run_sync(
+    drawing = await anyio.to_thread.run_sync(find_picture, parts, caller, digest, size)
+    if drawing is None:
+        drawing = await anyio.to_thread.run_sync(
             draw_picture, parts, digest, size, limiter=_draw_limiter()
         )
-    if found is None:
+    if drawing is None:
         return Response(NO_PICTURE, headers=HEADERS | TRY_AGAIN, media_type="image/svg+xml")
-    return Response(found.content, headers=HEADERS, media_type=found.media_type)
+    return Response(drawing.content, headers=HEADERS, media_type=drawing.media_type)
 
 
 def _draw_limiter() -> anyio.CapacityLimiter:
     try:
         return _limiter.get()
     except LookupError:
-        limiter = anyio.CapacityLimiter(AT_ONCE)
+        limiter = anyio.CapacityLimiter(CONCURRENT_DRAWINGS)
         _limiter.set(limiter)
         return limiter
 
@@ -83,7 +83,7 @@ def _draw_limiter() -> anyio.CapacityLimiter:
 def find_picture(
     parts: ServerParts, caller: Caller, digest: str, size: Size
 ) -> PictureRecord | None:
-    """Return a picture that was drawn before; None where it is still to be drawn."""
+    """Return a stored picture; None if it has not been drawn yet."""
     with parts.database.read() as session:
         if find_anywhere(session, caller, digest, bare_versions) is None:
             raise MissingError(
@@ -95,7 +95,7 @@ def find_picture(
 
 
 def draw_picture(parts: ServerParts, digest: str, size: Size) -> PictureRecord | None:
-    """Draw a file, and keep the picture; return None where it cannot be drawn."""
+    """Draw a file and store the picture; return None if it cannot be drawn."""
     with parts.database.read() as session:
         drawn = session.get(PictureRecord, (digest, size))
     if drawn is not None:

@@ -25,11 +25,11 @@ router = APIRouter(prefix="/models/{site}/{name}/sharing", tags=["models"])
 SHARED_EVENT = "model.shared"
 
 
-@router.get("", dependencies=[needs("models:read")], summary="Show who a model is shared with")
+@router.get("", dependencies=[needs("models:read")], summary="Show the sharing of a model")
 def show(
     caller: SignedIn, session: ReadingSession, site: SiteName, name: ModelName
 ) -> models.SharingResponse:
-    """Return who sees a model, what they may do with it, and what oneself may.
+    """Return a model's audience, its rights, and your own rights.
 
     Only the model's own site sees which other sites are listed.
     """
@@ -45,10 +45,10 @@ def share(  # noqa: PLR0917 - FastAPI gives them by name
     name: ModelName,
     request: models.SharingRequest,
 ) -> models.SharingResponse:
-    """Say who sees a model and what they may do with it. For contributors of its site.
+    """Set the audience of a model and its rights. For contributors of its site.
 
-    Files that were fetched before stay where they are; what is refused from now on is finding,
-    fetching, merging and handing on within the pool.
+    Files that were downloaded before stay with their sites; the change restricts further search,
+    download, merging and redistribution within the pool.
     """
     address = ModelAddress(site, name)
     model = get_model(session, caller, address.site, address.name)
@@ -58,7 +58,7 @@ def share(  # noqa: PLR0917 - FastAPI gives them by name
             f"are {caller.role_in_words}",
             hint=f"Ask {address.site} to share it.",
         )
-    # One after another, so that the lists of two do not mix.
+    # Locked, so that two concurrent requests cannot mix their lists.
     session.execute(select(ModelRecord.id).where(ModelRecord.id == model.id).with_for_update())
     session.refresh(model, ["visibility", "rights", "grants"])
     sites = {site.name: site for site in find_sites(session)}
@@ -75,7 +75,7 @@ def share(  # noqa: PLR0917 - FastAPI gives them by name
         f"{address.site}/{address.name}",
         visibility=model.visibility,
         rights=model.rights,
-        sites={each.site: each.rights for each in request.sites},
+        sites={listed_site.site: listed_site.rights for listed_site in request.sites},
     )
     _notify_of_gains(session, model, before, sites.values())
     return describe_sharing(session, caller, model)
@@ -84,13 +84,13 @@ def share(  # noqa: PLR0917 - FastAPI gives them by name
 def describe_sharing(
     session: Session, caller: Caller, model: ModelRecord
 ) -> models.SharingResponse:
-    """Return the sharing of a model, as far as the caller may know.
+    """Return the sharing of a model that the caller may know.
 
-    `model` was loaded with its site and grants.
+    `model` must be loaded with its site and grants.
     """
     listed_ids = [grant.site_id for grant in model.grants]
-    wanted = select(SiteRecord.id, SiteRecord.name).where(SiteRecord.id.in_(listed_ids))
-    names = {row.id: row.name for row in session.execute(wanted)} if listed_ids else {}
+    query = select(SiteRecord.id, SiteRecord.name).where(SiteRecord.id.in_(listed_ids))
+    names = {row.id: row.name for row in session.execute(query)} if listed_ids else {}
     knows_all = model.site_id == caller.site_id or curates_pool(caller)
     listed = [
         models.ListedSite(site=names[grant.site_id], rights=sort_rights({"see", *grant.rights}))
@@ -101,15 +101,15 @@ def describe_sharing(
         address=str(ModelAddress(model.site.name, model.name)),
         visibility=cast("models.Visibility", model.visibility),
         rights=sort_rights(set() if model.visibility == PRIVATE else {"see", *model.rights}),
-        sites=sorted(listed, key=lambda each: each.site),
+        sites=sorted(listed, key=lambda site: site.site),
         your_rights=sort_rights(rights_of(caller, model)),
     )
 
 
 def share_alike(model: ModelRecord, original: ModelRecord | None) -> None:
-    """List for a new model that only listed sites see those that another model lists.
+    """Share a new model for listed sites with the sites that may see another model.
 
-    The site of `original` is among them. Both were loaded with their grants.
+    The site of `original` is among them. Both must be loaded with their grants.
     """
     if model.visibility != SITES or original is None:
         return
@@ -126,7 +126,7 @@ def sort_rights(rights: Iterable[str]) -> list[models.Right]:
 
 
 def drop_see(rights: Iterable[str]) -> list[str]:
-    """Return rights as tables keep them: who has any sees the model."""
+    """Return rights in their stored form: any right implies the right to see the model."""
     return [right for right in sort_rights(rights) if right != "see"]
 
 
@@ -136,7 +136,7 @@ def _read_list(
     address: ModelAddress,
     sites: dict[str, SiteRecord],
 ) -> dict[int, list[str]]:
-    """Return the rights of the listed sites by their keys."""
+    """Return the rights of the listed sites by site id."""
     if request.sites and request.visibility != SITES:
         raise RefusedError(
             f"sites are listed, but visibility is {request.visibility!r}",
@@ -144,33 +144,35 @@ def _read_list(
             hint=f"Give visibility {SITES!r}, or list no sites.",
         )
     listed: dict[int, list[str]] = {}
-    for each in request.sites:
-        site = sites.get(each.site)
-        if site is None or each.site == address.site or site.id in listed:
+    for listed_site in request.sites:
+        site = sites.get(listed_site.site)
+        if site is None or listed_site.site == address.site or site.id in listed:
             problem = (
                 "the pool has no such site"
                 if site is None
                 else "it owns the model and has all rights"
-                if each.site == address.site
+                if listed_site.site == address.site
                 else "it is listed twice"
             )
             raise RefusedError(
-                f"{address.site}/{address.name} cannot be shared with site {each.site!r}: "
+                f"{address.site}/{address.name} cannot be shared with site {listed_site.site!r}: "
                 f"{problem}",
                 code="sharing_refused",
                 hint="`poolctl admin sites ls` lists the sites.",
-                details={"site": each.site},
+                details={"site": listed_site.site},
             )
-        listed[site.id] = drop_see(rights if each.rights is None else each.rights)
+        listed[site.id] = drop_see(rights if listed_site.rights is None else listed_site.rights)
     return listed
 
 
-def _replace_grants(session: Session, model: ModelRecord, wanted: dict[int, list[str]]) -> None:
-    kept = {grant.site_id: grant for grant in model.grants if grant.site_id in wanted}
+def _replace_grants(
+    session: Session, model: ModelRecord, rights_by_site: dict[int, list[str]]
+) -> None:
+    kept = {grant.site_id: grant for grant in model.grants if grant.site_id in rights_by_site}
     for grant in model.grants:
         if grant.site_id not in kept:
             session.delete(grant)
-    for site_id, rights in wanted.items():
+    for site_id, rights in rights_by_site.items():
         if site_id in kept:
             kept[site_id].rights = rights
         else:

@@ -191,7 +191,7 @@ def note_download(parts: ServerParts, caller: Caller, version: ModelVersionRecor
         return False
     try:
         with parts.database.write() as session:
-            repository.hold_families(session)
+            repository.lock_families(session)
             found = session.get(DownloadRecord, key)
             if found is None:
                 session.add(DownloadRecord(version_id=version.id, site_id=caller.site_id))

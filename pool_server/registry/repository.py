@@ -358,7 +358,7 @@ def lock_state(session: Session, version: ModelVersionRecord) -> None:
     session.refresh(version, ["state", "state_changed_by"], with_for_update=True)
 
 
-def hold_families(session: Session) -> None:
+def lock_families(session: Session) -> None:
     """Keep all other transactions from withdrawing or publishing until this one ends.
 
     A version published while one of its ancestors is withdrawn would be missed by both; so would

@@ -83,7 +83,7 @@ def add_version(
         # A key that is being revoked signs nothing any more.
         lock_keys(session, upload.site_id)
     # What it inherits and hands down is settled for one family at a time.
-    repository.hold_families(session)
+    repository.lock_families(session)
     _hold_back_copy(session, upload.site_id, version)
     recipe = None if upload.recipe is None else read_recipe(upload.recipe, upload.digest)
     inputs: set[str] = set()

@@ -26,7 +26,7 @@ from pool_server.merges import repository as merges
 from pool_server.models import curation, descriptions
 from pool_server.operations.maintenance import collect_garbage, open_pool_offline
 from pool_server.people import tokens
-from pool_server.registry.repository import hold_families, lock_model
+from pool_server.registry.repository import lock_families, lock_model
 from pool_server.registry.service import get_model, resolve_version, version_to_change
 from pool_server.signatures.keys import revoke_key
 from pool_server.wire.models import QuarantineRequest
@@ -176,7 +176,7 @@ def test_a_merge_and_the_input_that_comes_with_it(pool: PoolDriver) -> None:
 
     def hold(session: Session) -> None:
         session.execute(select(SiteRecord.id))
-        hold_families(session)
+        lock_families(session)
 
     overtaken(
         pool,

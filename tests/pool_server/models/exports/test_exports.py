@@ -235,7 +235,7 @@ def test_terms_and_standing_keep_models_back(pool: PoolDriver) -> None:
     why = reasons(ask(client, *asked))
     assert list(why) == asked
     assert "DUO:0000028" in why[asked[0]][0] or "institution" in why[asked[0]][0]
-    assert why[asked[1]] == ["it holds something that was withdrawn"]
+    assert why[asked[1]] == ["it contains a withdrawn file"]
     assert why[asked[2]] == ["it is draft"]
     assert why[asked[3]] == ["it is signed with a key that was declared compromised"]
     assert reasons(ask(client, withdrawn["address"])) == {withdrawn["address"]: ["it is withdrawn"]}
