@@ -1,7 +1,7 @@
-"""Sessions of browsers: a cookie in place of a token, for the pages and for nothing else.
+"""Browser sessions: a cookie replaces the token, for the pages only.
 
-A session may what its token may. It is looked up by the rule that holds for tokens, so that it
-ends with its token, and with the person and the site behind that.
+A session has the rights of its token. It is validated by the same rule as tokens, so it ends with
+its token, and with the token's user or site.
 """
 
 import hmac
@@ -26,10 +26,10 @@ from pool_server.http.audit import record_act
 
 IDLE = timedelta(minutes=60)
 LIFETIME = timedelta(hours=12)
-# Writing with every page would make every reader a writer.
+# Limits writes: renewing on every page would turn every read into a write.
 RENEWAL_STEP = timedelta(minutes=1)
 PROOF_LIFETIME = timedelta(minutes=15)
-"""So long after a log-in nobody is asked for the token again, whatever they do."""
+"""Time after a log-in, or a repeated proof, during which no page asks for the token again."""
 LINK_LIFETIME = timedelta(hours=24)
 LINK_PREFIX = "login_"
 MOST_BROWSER_CHARACTERS = 200
@@ -39,7 +39,7 @@ MOST_SESSIONS = 20
 
 @dataclass(frozen=True)
 class BrowserSession:
-    """A valid session, and who is behind it."""
+    """A valid session and its caller."""
 
     session_id: str
     caller: identity.Caller
@@ -50,19 +50,19 @@ class BrowserSession:
 
     @property
     def ends_at(self) -> datetime:
-        """When it ends unless it is used before, and at the latest."""
+        """The time at which an unused session ends."""
         return min(self.last_used_at + IDLE, self.created_at + LIFETIME)
 
     @property
     def is_proved(self) -> bool:
-        """Whether the token was seen so lately that it need not be asked for again."""
+        """Whether the token was sent recently enough that pages need not ask for it again."""
         return now_utc() - self.proved_at < PROOF_LIFETIME
 
 
 def begin_session(
     session: Session, token: TokenRecord, *, browser: str, address: str, request_id: str
 ) -> str:
-    """Begin a session of a valid token, and return its secret."""
+    """Begin a session of a valid token and return its secret."""
     if token.kind != "program":
         raise NotAllowedError(
             "this token only reads the feed of events",
@@ -99,9 +99,9 @@ def begin_session(
 def find_session(
     session: Session, secret: str, *, address: str = "", request_id: str = ""
 ) -> BrowserSession:
-    """Return the valid session that `secret` belongs to."""
-    wanted = identity.hash_secret(secret)
-    found = session.scalar(
+    """Return the valid session with this secret."""
+    secret_hash = identity.hash_secret(secret)
+    record = session.scalar(
         select(BrowserSessionRecord)
         .join(BrowserSessionRecord.token)
         .join(TokenRecord.site)
@@ -111,37 +111,37 @@ def find_session(
                 contains_eager(TokenRecord.site), contains_eager(TokenRecord.user)
             )
         )
-        .where(BrowserSessionRecord.secret_hash == wanted)
+        .where(BrowserSessionRecord.secret_hash == secret_hash)
     )
-    if found is None or not hmac.compare_digest(found.secret_hash, wanted):
+    if record is None or not hmac.compare_digest(record.secret_hash, secret_hash):
         raise NotAuthenticatedError("you are not logged in", hint="Log in with a token.")
     now = now_utc()
-    if now - found.last_used_at > IDLE or now - found.created_at > LIFETIME:
+    if now - record.last_used_at > IDLE or now - record.created_at > LIFETIME:
         raise NotAuthenticatedError("your session has ended", hint="Log in again.")
-    identity.require_valid(found.token)
+    identity.require_valid(record.token)
     return BrowserSession(
-        session_id=found.id,
-        caller=identity.caller_of(found.token, address=address, request_id=request_id),
-        created_at=found.created_at,
-        last_used_at=found.last_used_at,
-        proved_at=found.proved_at,
-        browser=found.browser,
+        session_id=record.id,
+        caller=identity.caller_of(record.token, address=address, request_id=request_id),
+        created_at=record.created_at,
+        last_used_at=record.last_used_at,
+        proved_at=record.proved_at,
+        browser=record.browser,
     )
 
 
 def renew_session(session: Session, session_id: str) -> None:
-    """Write down that a session is used now."""
+    """Record that a session is in use."""
     _change(session, session_id, last_used_at=now_utc())
 
 
-def prove_session(session: Session, found: BrowserSession, secret: str) -> None:
-    """Write down that the browser has sent the session's token again."""
-    if identity.find_token(session, secret).id != found.caller.token_id:
+def prove_session(session: Session, browser_session: BrowserSession, secret: str) -> None:
+    """Record that the browser has sent the session's token again."""
+    if identity.find_token(session, secret).id != browser_session.caller.token_id:
         raise NotAuthenticatedError(
             "this is the token of another log-in",
-            hint=f"Give the secret of {found.caller.name}, with which you logged in.",
+            hint=f"Enter the secret of {browser_session.caller.name}, with which you logged in.",
         )
-    _change(session, found.session_id, proved_at=now_utc())
+    _change(session, browser_session.session_id, proved_at=now_utc())
 
 
 def _change(session: Session, session_id: str, **values: datetime) -> None:
@@ -163,14 +163,18 @@ def list_sessions(session: Session, caller: identity.Caller) -> Sequence[Browser
 
 
 def end_sessions(session: Session, caller: identity.Caller, session_id: str | None = None) -> int:
-    """End one of the caller's sessions, or all of them, and return how many ended."""
-    own = (
+    """End one of the caller's sessions, or all of them, and return the number ended."""
+    callers_sessions = (
         select(BrowserSessionRecord.id)
         .join(BrowserSessionRecord.token)
         .outerjoin(TokenRecord.user)
         .where(_of(caller))
     )
-    chosen = own if session_id is None else own.where(BrowserSessionRecord.id == session_id)
+    chosen = (
+        callers_sessions
+        if session_id is None
+        else callers_sessions.where(BrowserSessionRecord.id == session_id)
+    )
     ended = session.scalars(chosen).all()
     session.execute(delete(BrowserSessionRecord).where(BrowserSessionRecord.id.in_(ended)))
     if ended:
@@ -198,7 +202,7 @@ def make_login_link(session: Session, token: TokenRecord) -> str:
 
 
 def use_login_link(session: Session, secret: str) -> TokenRecord:
-    """Return the valid token of a log-in link, which is worth nothing from now on."""
+    """Use up a log-in link and return its valid token."""
     token_id = session.scalar(
         delete(LoginLinkRecord)
         .where(

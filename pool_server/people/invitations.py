@@ -1,4 +1,4 @@
-"""Invitations: how people become users of a site."""
+"""Invitations, by which people become users of a site."""
 
 import secrets
 from datetime import datetime, timedelta
@@ -29,11 +29,14 @@ SECRET_PREFIX = "invite_"
 
 @router.get("", dependencies=[needs("admin")], summary="List the invitations")
 def list_invitations(caller: SiteAdmin, session: ReadingSession) -> people.InvitationList:
-    """Return invitations to one's own site, newest first; to all for the pool's admins."""
-    found = session.scalars(_looked_after_by(caller))
+    """Return the invitations to your own site, newest first; admins of the pool get all."""
+    invitations = session.scalars(_invitations_for(caller))
     creators = tokens.find_creators(session).invitations
     return people.InvitationList(
-        items=[describe_invitation(each, creators.get(each.id)) for each in found]
+        items=[
+            describe_invitation(invitation, creators.get(invitation.id))
+            for invitation in invitations
+        ]
     )
 
 
@@ -47,7 +50,7 @@ def list_invitations(caller: SiteAdmin, session: ReadingSession) -> people.Invit
 def invite(
     caller: SiteAdmin, session: WritingSession, limits: Limits, request: people.InvitationRequest
 ) -> people.InvitationCreatedResponse:
-    """Invite one person to a site. The answer holds the secret to pass on, this once.
+    """Invite one person to a site. Only this response contains the secret to pass on.
 
     For admins of the site.
     """
@@ -96,9 +99,9 @@ def accept(
     limits: Limits,
     request: people.AcceptanceRequest,
 ) -> people.TokenCreatedResponse:
-    """Become a user of the site that invited, and get a first token. Needs no token.
+    """Become a user of the inviting site and get a first token. Needs no token.
 
-    An invitation is used once.
+    An invitation can be used once.
     """
     address = client_address(http_request)
     limits.acceptances.take(rate_limit_key(address), "invitations from your address")
@@ -110,7 +113,7 @@ def accept(
         raise NotAllowedError(
             problem or "this invitation was used or revoked just now",
             code="invitation_refused",
-            hint="Ask whoever invited you for a new one.",
+            hint="Ask the site for a new one.",
         )
     site = invitation.site
     if has_user(session, site.id, request.name):
@@ -171,7 +174,7 @@ def revoke_invitation(
         ),
     ],
 ) -> None:
-    """Make an invitation worthless; one that was used or is over stays as it is."""
+    """Revoke an invitation; one that is used or expired stays unchanged."""
     limits.token_acts.take(caller.token_id, tokens.TOO_MANY)
     invitation = get_invitation(session, caller, invitation_id)
     site = invitation.site.name
@@ -183,7 +186,7 @@ def revoke_invitation(
 def describe_invitation(
     invitation: InvitationRecord, made_by: str | None = None
 ) -> people.InvitationResponse:
-    """Describe an invitation; `find_creators` finds who made it."""
+    """Describe an invitation; `find_creators` returns `made_by`."""
     return describe(
         people.InvitationResponse,
         invitation,
@@ -195,18 +198,18 @@ def describe_invitation(
 
 
 def _require_whole_token(caller: Caller) -> None:
-    """Raise for a narrowed token: who accepts an invitation gets a token that is not."""
+    """Raise if the caller's token has scopes: an invited user's token would exceed them."""
     if caller.scopes is not None:
         raise NotAllowedError(
-            f"your token is narrowed to {', '.join(sorted(caller.scopes))}, and whoever accepts an "
-            "invitation gets a token that may all that the role may",
-            hint="Invite with a token without scopes.",
+            f"your token is limited to {', '.join(sorted(caller.scopes))}, but an invitation "
+            "grants all rights of its role",
+            hint="Use a token without scopes to invite.",
             details={"scopes": sorted(caller.scopes)},
         )
 
 
 def _problem(session: Session, invitation: InvitationRecord | None) -> str:
-    """Return why an invitation cannot be accepted; empty where it can."""
+    """Return the reason why an invitation cannot be accepted; empty if it can."""
     if invitation is None:
         return "the pool does not know this invitation"
     if invitation.revoked_at is not None:
@@ -215,11 +218,11 @@ def _problem(session: Session, invitation: InvitationRecord | None) -> str:
         return f"this invitation was used on {invitation.used_at:%Y-%m-%d %H:%M} UTC"
     if invitation.expires_at <= now_utc():
         return f"this invitation expired on {invitation.expires_at:%Y-%m-%d %H:%M} UTC"
-    return _find_shut_out(session, invitation)
+    return _check_inviter(session, invitation)
 
 
-def _find_shut_out(session: Session, invitation: InvitationRecord) -> str:
-    """Return why nobody may join by an invitation any more; empty where somebody may."""
+def _check_inviter(session: Session, invitation: InvitationRecord) -> str:
+    """Return the reason why the inviting site or user cannot admit anyone; empty if they can."""
     if invitation.site.suspended_at is not None:
         return f"site {invitation.site.name!r} is suspended"
     maker = tokens.find_creators(session).invitations.get(invitation.id)
@@ -243,7 +246,7 @@ def whole_invitations() -> Select[InvitationRecord]:
 def get_invitation(session: Session, caller: Caller, invitation_id: str) -> InvitationRecord:
     """Return an invitation with its site."""
     invitation = session.scalar(
-        _looked_after_by(caller).where(InvitationRecord.id == invitation_id)
+        _invitations_for(caller).where(InvitationRecord.id == invitation_id)
     )
     if invitation is None:
         raise MissingError(
@@ -254,14 +257,14 @@ def get_invitation(session: Session, caller: Caller, invitation_id: str) -> Invi
     return invitation
 
 
-def _looked_after_by(caller: Caller) -> Select[InvitationRecord]:
-    """Select invitations to the caller's site, all for an admin of the pool."""
-    found = whole_invitations()
-    return found if caller.is_admin else found.where(InvitationRecord.site_id == caller.site_id)
+def _invitations_for(caller: Caller) -> Select[InvitationRecord]:
+    """Select invitations to the caller's site, or all for an admin of the pool."""
+    query = whole_invitations()
+    return query if caller.is_admin else query.where(InvitationRecord.site_id == caller.site_id)
 
 
 def _end(session: Session, invitation_id: str, **values: datetime) -> bool:
-    """Use an invitation up or revoke it; False when it is not valid any more."""
+    """Mark an invitation as used or revoked; return False if it is no longer valid."""
     changed = change_rows(
         session,
         update(InvitationRecord)

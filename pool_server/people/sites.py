@@ -1,6 +1,6 @@
 """Sites and their users, the identity behind a token, and the rule of the last admin.
 
-A pool never loses its last admin.
+A pool always keeps at least one admin.
 """
 
 from collections.abc import Iterator, Sequence
@@ -30,7 +30,7 @@ router = APIRouter(tags=["sites"])
 
 @cache
 def pool_version() -> str:
-    """Return the version of the installed program, as it was when first asked for."""
+    """Return the version of the installed program, cached at its first use."""
     try:
         return version("poolctl")
     except PackageNotFoundError:
@@ -52,7 +52,7 @@ def whoami(caller: SignedIn) -> people.IdentityResponse:
 @router.get("/sites", dependencies=[needs()], summary="List the sites")
 def list_sites(_caller: SignedIn, session: ReadingSession) -> people.SiteList:
     """Return all sites of the pool by name."""
-    return people.SiteList(items=[describe_site(each) for each in find_sites(session)])
+    return people.SiteList(items=[describe_site(site) for site in find_sites(session)])
 
 
 @router.post("/sites", status_code=201, dependencies=[needs("admin")], summary="Create a site")
@@ -64,7 +64,7 @@ def create_site(
     For admins of the whole pool.
     """
     if find_site(session, request.name) is not None:
-        raise ConflictError(f"site {request.name!r} is there already", code="site_exists")
+        raise ConflictError(f"site {request.name!r} already exists", code="site_exists")
     site = SiteRecord(**request.model_dump())
     session.add(site)
     session.flush()
@@ -76,33 +76,33 @@ def create_site(
 def change_site(
     caller: SiteAdmin, session: WritingSession, site: SiteName, request: people.SiteChangeRequest
 ) -> people.SiteResponse:
-    """Change what is given. Quota and suspension are for admins of the whole pool.
+    """Change the given fields. Only admins of the whole pool can change quota and suspension.
 
-    A suspended site is refused with all its tokens; its models stay, shared as they are.
+    All tokens of a suspended site are refused; its models stay shared as before.
     """
     caller.require_role("admin", site)
-    given = request.model_fields_set
-    if given & {"quota_bytes", "suspended"}:
+    fields = request.model_fields_set
+    if fields & {"quota_bytes", "suspended"}:
         caller.require_role("admin")
-    with keeping_an_admin(session):
-        found = get_site(session, site)
+    with require_remaining_admin(session):
+        record = get_site(session, site)
         if request.display_name is not None:
-            found.display_name = request.display_name
+            record.display_name = request.display_name
         if request.contact is not None:
-            found.contact = request.contact
-        if "quota_bytes" in given:
-            found.quota_bytes = request.quota_bytes
-        if request.suspended is not None and request.suspended != (found.suspended_at is not None):
-            found.suspended_at = now_utc() if request.suspended else None
+            record.contact = request.contact
+        if "quota_bytes" in fields:
+            record.quota_bytes = request.quota_bytes
+        if request.suspended is not None and request.suspended != (record.suspended_at is not None):
+            record.suspended_at = now_utc() if request.suspended else None
         session.flush()
-    changes = {field: getattr(request, field) for field in sorted(given)}
-    record_act(session, caller, "site.change", found.name, **changes)
-    return describe_site(found)
+    changes = {field: getattr(request, field) for field in sorted(fields)}
+    record_act(session, caller, "site.change", record.name, **changes)
+    return describe_site(record)
 
 
-@router.get("/usage", dependencies=[needs("admin")], summary="Show the storage that sites use")
+@router.get("/usage", dependencies=[needs("admin")], summary="Show the storage used by sites")
 def usage(caller: SiteAdmin, session: ReadingSession) -> people.UsageResponse:
-    """Return bytes, versions, users, tokens of one's own site; of all for admins of the pool."""
+    """Return bytes, versions, users, tokens of your own site; admins of the pool get all sites."""
     return describe_usage(session, caller)
 
 
@@ -131,13 +131,13 @@ def find_sites(session: Session) -> Sequence[SiteRecord]:
 
 
 @contextmanager
-def keeping_an_admin(session: Session) -> Iterator[None]:
-    """Let a block take rights away, unless nobody could look after the pool then.
+def require_remaining_admin(session: Session) -> Iterator[None]:
+    """Roll the block back if it would leave the pool without an admin.
 
-    Blocks that run at the same time run one after another.
+    Concurrent blocks run one after another.
     """
-    # Two admins who revoke each other's token at once would each still see the other's: the lock
-    # makes the second one look after the first has committed.
+    # Two admins revoking each other's token concurrently would each still see the other's: the lock
+    # makes the second one check after the first has committed.
     session.execute(
         select(TokenRecord.id)
         .where(TokenRecord.role == "admin", TokenRecord.pool_wide)
@@ -149,14 +149,14 @@ def keeping_an_admin(session: Session) -> Iterator[None]:
     session.flush()
     if had_one and not has_admin(session):
         raise ConflictError(
-            "this would leave the pool without a valid admin token; nobody could look after it",
+            "this would leave the pool without a valid admin token",
             code="last_admin",
             hint="Create another admin token first.",
         )
 
 
 def has_admin(session: Session) -> bool:
-    """Return whether anybody has a valid token that administers the whole pool."""
+    """Return whether a valid token exists that administers the whole pool."""
     tokens = session.execute(
         select(TokenRecord.scopes, UserRecord)
         .join(TokenRecord.site)
@@ -181,8 +181,8 @@ user_router = APIRouter(prefix="/users", tags=["users"], dependencies=[needs("ad
 
 @user_router.get("", summary="List the users")
 def list_users(caller: SiteAdmin, session: ReadingSession) -> UserList:
-    """Return one's own site's users, disabled ones too; all users for the pool's admins."""
-    return UserList(items=[describe_user(each) for each in session.scalars(whole_users(caller))])
+    """Return users of your own site, disabled ones included; admins of the pool get all users."""
+    return UserList(items=[describe_user(user) for user in session.scalars(whole_users(caller))])
 
 
 @user_router.patch("/{site}/{user}", summary="Change a user")
@@ -195,24 +195,24 @@ def change_user(
 ) -> UserResponse:
     """Change role, name or e-mail of a user, or disable and enable one. For the site's admins.
 
-    What the user's tokens may changes with the next request. Who is disabled is refused with all
-    tokens, and nobody can accept the user's invitations. Tokens for machines stay valid: those that
-    the user made have the user as `made_by` in the list of tokens.
+    The rights of the user's tokens change with the next request. All tokens of a disabled user are
+    refused, and the user's invitations can no longer be accepted. Tokens for machines stay valid:
+    in the list of tokens, `made_by` names their creator.
     """
-    with keeping_an_admin(session):
-        found = get_user(session, caller, site, user)
-        concerns_pool = found.pool_wide or request.pool_wide
+    with require_remaining_admin(session):
+        record = get_user(session, caller, site, user)
+        concerns_pool = record.pool_wide or request.pool_wide
         caller.require_role("admin", None if concerns_pool else site)
         for field in ("display_name", "email", "role", "pool_wide"):
             value = getattr(request, field)
             if value is not None:
-                setattr(found, field, value)
-        if request.disabled is not None and request.disabled != (found.disabled_at is not None):
-            found.disabled_at = now_utc() if request.disabled else None
+                setattr(record, field, value)
+        if request.disabled is not None and request.disabled != (record.disabled_at is not None):
+            record.disabled_at = now_utc() if request.disabled else None
         session.flush()
     changes = {field: getattr(request, field) for field in sorted(request.model_fields_set)}
     record_act(session, caller, "user.change", f"{site}/{user}", **changes)
-    return describe_user(found)
+    return describe_user(record)
 
 
 def describe_user(user: UserRecord) -> UserResponse:

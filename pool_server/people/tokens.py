@@ -1,6 +1,7 @@
-"""Tokens: programs show them to be let in.
+"""Tokens, which authenticate programs.
 
-The audit says who made a token or an invitation (`find_creators`), because nobody can change it.
+The creator of a token or invitation is read from the audit (`find_creators`), because it cannot be
+changed.
 """
 
 import secrets
@@ -19,7 +20,13 @@ from pool_server.errors import ConflictError, MissingError, NotAllowedError, Too
 from pool_server.http import audit, identity, parameters, rate_limits
 from pool_server.http.error_responses import document_errors
 from pool_server.http.session import ReadingSession, WritingSession
-from pool_server.people.sites import find_site, find_sites, get_site, get_user, keeping_an_admin
+from pool_server.people.sites import (
+    find_site,
+    find_sites,
+    get_site,
+    get_user,
+    require_remaining_admin,
+)
 from pool_server.wire import people
 from pool_server.wire.people import SCOPES
 
@@ -33,12 +40,14 @@ TOKEN_MADE, INVITATION_MADE = "token.create", "invitation.create"
 
 @router.get("", summary="List the tokens")
 def list_tokens(caller: identity.SiteAdmin, session: ReadingSession) -> people.TokenList:
-    """Return one's own site's tokens, newest first, revoked ones too; never a secret.
+    """Return your own site's tokens, newest first, revoked ones too; never a secret.
 
-    For admins of a site; those of the pool get the tokens of all sites.
+    For admins of a site; admins of the pool get the tokens of all sites.
     """
-    found, creators = session.scalars(whole_tokens(caller)), find_creators(session).tokens
-    return people.TokenList(items=[describe_token(each, creators.get(each.id)) for each in found])
+    tokens, creators = session.scalars(whole_tokens(caller)), find_creators(session).tokens
+    return people.TokenList(
+        items=[describe_token(token, creators.get(token.id)) for token in tokens]
+    )
 
 
 @router.post(
@@ -50,11 +59,11 @@ def create_token(
     limits: rate_limits.Limits,
     request: people.TokenRequest,
 ) -> people.TokenCreatedResponse:
-    """Create a token for a site, or for a user of it. The answer holds the secret, this once.
+    """Create a token for a site, or for a user of it. Only this response contains the secret.
 
-    For admins of the site. Nobody gives more than they have. What a user's token makes for the
-    user's own site is that user's too, and refused when the user is disabled, unless the request
-    names another `user`, or says `for_machine`.
+    For admins of the site. A token cannot have more rights than its creator. A token made with a
+    user's token for the user's own site belongs to that user, and is refused when the user is
+    disabled, unless the request names another `user` or sets `for_machine`.
     """
     limits.token_acts.take(caller.token_id, TOO_MANY)
     caller.require_role("admin", request.site)
@@ -102,11 +111,11 @@ def revoke_token(
         ),
     ],
 ) -> None:
-    """End a token's validity at once. The pool's last admin token stays. For the site's admins."""
+    """Revoke a token at once, unless it is the pool's last admin token. For the site's admins."""
     limits.token_acts.take(caller.token_id, TOO_MANY)
     if get_token(session, caller, token_id).revoked_at is not None:
         return
-    with keeping_an_admin(session):
+    with require_remaining_admin(session):
         token = get_token(session, caller, token_id)
         caller.require_role("admin", None if token.pool_wide else token.site.name)
         if not end_token(session, token.id, records.now_utc()):
@@ -117,8 +126,8 @@ def revoke_token(
 
 
 def describe_token(token: records.TokenRecord, made_by: str | None = None) -> people.TokenResponse:
-    """Describe a token; `find_creators` finds who made it."""
-    scopes = None if token.scopes is None else [each for each in SCOPES if each in token.scopes]
+    """Describe a token; `find_creators` returns `made_by`."""
+    scopes = None if token.scopes is None else [scope for scope in SCOPES if scope in token.scopes]
     return parameters.describe(
         people.TokenResponse,
         token,
@@ -142,7 +151,7 @@ def make_token(
     user: records.UserRecord | None = None,
     expires_in_days: int | None = None,
 ) -> tuple[records.TokenRecord, str]:
-    """Write a new token, and return it with its secret."""
+    """Create a token and return it with its secret."""
     if has_valid_token(session, site.id, name):
         raise ConflictError(
             f"site {site.name!r} has a valid token named {name!r}",
@@ -176,7 +185,7 @@ def with_secret(
 
 
 def details_of(token: records.TokenRecord) -> dict[str, Any]:
-    """Return what the audit keeps of a new token."""
+    """Return the audit's details of a new token."""
     return {
         "token_id": token.id,
         "kind": token.kind,
@@ -188,9 +197,9 @@ def details_of(token: records.TokenRecord) -> dict[str, Any]:
 
 
 def create_first_admin(session: Session) -> str | None:
-    """Give an empty pool its first site and admin token.
+    """Create an empty pool's first site and admin token, and return the token's secret.
 
-    The secret is returned, for the one time it is shown; None when the pool has a site already.
+    Return None if the pool has a site already. The secret is shown only once.
     """
     if find_sites(session):
         return None
@@ -218,10 +227,10 @@ def _add_first_site(session: Session) -> records.SiteRecord:
 
 
 def recover_admin(session: Session) -> tuple[records.TokenRecord, str]:
-    """Make a further admin token of the whole pool, for an operator who lost the others.
+    """Create another admin token of the whole pool, to replace lost ones.
 
-    The pool's first site gets it, and is no longer suspended: else the token would not be valid.
-    The secret is returned with it, for the one time it is shown.
+    It belongs to the pool's first site, and lifts its suspension, if any, so that the token is
+    valid. Return the token and its secret, which is shown only once.
     """
     site = find_site(session, records.FIRST_SITE) or _add_first_site(session)
     was_suspended, site.suspended_at = site.suspended_at is not None, None
@@ -238,7 +247,7 @@ def _require_own_scopes(caller: identity.Caller, request: people.TokenRequest) -
         return
     if request.scopes is None or not caller.scopes.issuperset(request.scopes):
         raise NotAllowedError(
-            f"your token is narrowed to {', '.join(sorted(caller.scopes))}, and cannot give more",
+            f"your token is limited to {', '.join(sorted(caller.scopes))} and cannot grant more",
             hint="Give the new token scopes among these, or use a token without scopes.",
             details={"scopes": sorted(caller.scopes)},
         )
@@ -248,9 +257,10 @@ def _require_within(request: people.TokenRequest, user: records.UserRecord) -> N
     if identity.rank(request.role) > identity.rank(user.role) or (
         request.pool_wide and not user.pool_wide
     ):
-        where = "of the whole pool" if user.pool_wide else f"at site {request.site!r}"
+        scope = "of the whole pool" if user.pool_wide else f"at site {request.site!r}"
         raise NotAllowedError(
-            f"user {user.name!r} is {user.role} {where}; a token never may more than its user",
+            f"user {user.name!r} is {user.role} {scope}; a token cannot have more rights than its "
+            f"user",
             hint="Give the token a lower role, or the user a higher one.",
         )
 
@@ -270,7 +280,7 @@ def whole_tokens(caller: identity.Caller) -> Select[records.TokenRecord]:
 
 
 def get_token(session: Session, caller: identity.Caller, token_id: str) -> records.TokenRecord:
-    """Return the token of that identifier, with its site and user."""
+    """Return the token with this identifier, with its site and user."""
     token = session.scalar(
         whole_tokens(caller)
         .where(records.TokenRecord.id == token_id)
@@ -286,7 +296,7 @@ def get_token(session: Session, caller: identity.Caller, token_id: str) -> recor
 
 
 def end_token(session: Session, token_id: str, now: datetime) -> bool:
-    """End a token's validity; False when that was done before."""
+    """Revoke a token; return False if it was revoked before."""
     is_valid = (records.TokenRecord.id == token_id, records.TokenRecord.revoked_at.is_(None))
     ended = update(records.TokenRecord).where(*is_valid).values(revoked_at=now)
     return change_rows(session, ended) == 1
@@ -302,8 +312,9 @@ def has_valid_token(session: Session, site_id: int, name: str) -> bool:
 class Creators:
     """The users behind tokens and invitations, as ``SITE/USER`` by identifier.
 
-    Whoever made something with a token for machines is the user who made that token. What no
-    user is behind (the pool's first token made it, for example) is not there.
+    Things made with a token for machines count as made by the token's creator. Tokens and
+    invitations without a user behind them (such as those made with the pool's first token) are
+    missing.
     """
 
     tokens: Mapping[str, str]
@@ -311,7 +322,7 @@ class Creators:
 
 
 def find_creators(session: Session) -> Creators:
-    """Return who made all tokens and invitations that there ever were."""
+    """Return the creators of all tokens and invitations ever made."""
     entries = session.execute(
         select(
             records.AuditRecord.action,
@@ -326,7 +337,7 @@ def find_creators(session: Session) -> Creators:
     tokens: dict[str, str] = {}
     invitations: dict[str, str] = {}
     for action, details, site, user, made_with in entries:
-        # Entries come in order, so the maker of the token that was used here is known by now.
+        # Entries come in order, so the maker of the token used here is already known.
         maker = f"{site}/{user}" if user else tokens.get(made_with)
         if maker is None:
             continue

@@ -1,8 +1,8 @@
 """Usage and quotas of sites.
 
-A file counts once for a site, under however many names the site has it, and whether or not
-another site has it, too. Messages and descriptors of secure sessions count as well. Uploads under
-way count from their announcement on. Usage takes a few queries, however many sites there are.
+A file counts once for a site, regardless of the number of names it has there and of other sites
+that have it. Messages and descriptors of secure sessions count as well. Uploads count from their
+announcement on. Usage takes a constant number of queries.
 """
 
 from typing import Any
@@ -114,7 +114,7 @@ def _sum_sizes(session: Session, files: Subquery, site_id: int | None) -> dict[i
 
 
 def files_of_sites() -> Subquery:
-    """Return (site_id, digest, size_bytes) of all that a site has in the pool, once."""
+    """Return (site_id, digest, size_bytes) of each file of a site in the pool, once."""
     published = (
         select(ModelRecord.site_id, ModelVersionRecord.digest, ModelVersionRecord.size_bytes)
         .join(ModelVersionRecord.model)
@@ -132,7 +132,7 @@ def files_of_sites() -> Subquery:
         .join(ModelVersionRecord.model)
         .where(RoundRecord.state_digest.is_not(None))
     )
-    # A session's key is the digest of its descriptor; a message has its number in place of one.
+    # A session's key is its descriptor's digest; a message's number replaces the digest.
     number = cast(SecurePostRecord.id, String)
     posts = select(SecurePostRecord.site_id, number, func.length(SecurePostRecord.envelope))
     described = func.length(SecureSessionRecord.descriptor)
@@ -157,16 +157,16 @@ def require_room(
     size_bytes: int,
     *,
     announced: bool,
-    what: str = "file",
+    noun: str = "file",
 ) -> None:
-    """Raise unless a site may have one more file; within the transaction that writes it.
+    """Raise unless a site's quota has room for one more file; call it in the writing transaction.
 
-    Of one that is only announced, what else is under way counts, too. Once it is here, the first
+    For an announced file, uploads under way count, too. For a received file they do not: the first
     upload to complete gets the room.
     """
     if session.scalar(select(SiteRecord.quota_bytes).where(SiteRecord.id == site_id)) is None:
         return
-    # Of several files that arrive at once, each counts those before it.
+    # Locked, so that of several files arriving at once each counts those before it.
     site = session.scalars(
         select(SiteRecord)
         .where(SiteRecord.id == site_id)
@@ -180,10 +180,11 @@ def require_room(
     if used + coming + size_bytes > site.quota_bytes:
         on_the_way = f" and {coming:,} on their way" if coming else ""
         raise ConflictError(
-            f"this {what} has {size_bytes:,} bytes; site {site.name!r} has {used:,}{on_the_way}, "
+            f"this {noun} has {size_bytes:,} bytes; site {site.name!r} has {used:,}{on_the_way}, "
             f"and may have {site.quota_bytes:,}",
             code="quota_exceeded",
-            hint="Delete versions that nobody needs, or ask the pool's admin for a larger quota.",
+            hint="Delete versions that are no longer needed, or ask the pool's admin for a larger "
+            "quota.",
             details={
                 "size_bytes": size_bytes,
                 "used_bytes": used,

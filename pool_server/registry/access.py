@@ -1,7 +1,7 @@
-"""The one rule of access: who sees a model or version in which state, and what they may do with it.
+"""The one rule of access: the visibility of models and versions, and the rights to use them.
 
 ==================  ==============================================================================
-right               what it allows
+right               it allows
 ==================  ==============================================================================
 ``see``             finding the model, its labels, metrics, lineage, evaluations
 ``download``        fetching its file, and publishing a copy without sending the bytes again
@@ -10,25 +10,25 @@ right               what it allows
                     file that several sites have, its first publisher grants this
 ==================  ==============================================================================
 
-The site of a model, and curators and admins of the whole pool, have all rights. To everybody else
-a model that is not shared with them does not exist: the answer is the same as for one that is not
-there. A refusal of, say, a download names the missing right and the site to ask for it.
+A model's site, and curators and admins of the whole pool, have all rights. To all others a model
+that is not shared with them does not exist: they get the same answer as for a missing one. The
+refusal of, for example, a download names the missing right and the site to ask for it.
 
 A version's state narrows this further:
 
 ==============  ==========================================  ====================================
-state           who sees it                                 how it comes about
+state           visible to                                  reached by
 ==============  ==========================================  ====================================
-``draft``       its own site, and curators of the pool      uploaded as one, or to a curated
+``draft``       its own site, and curators of the pool      an upload as draft, or to a curated
                                                             pool by others than its curators, or
                                                             while the same file is quarantined;
-                                                            or merged by a pool that demands
+                                                            or a merge by a pool that demands
                                                             signatures
-``available``   everybody who may see the model             uploaded, published, or released
-``quarantined`` its own site, and curators of the pool      a curator doubts what was available
-``withdrawn``   everybody who asks for it by number,        withdrawn with a reason, once it was
-                digest or state; no listing shows it        available; who has it is notified
-``deleted``     nobody; family trees keep its digest        deleted; number and name stay taken
+``available``   all sites that may see the model            upload, publication, or release
+``quarantined`` its own site, and curators of the pool      a curator's doubt in an available one
+``withdrawn``   all sites that ask for it by number,        withdrawal of an available version,
+                digest or state; no listing shows it        with a reason; downloaders are notified
+``deleted``     nobody; family trees keep its digest        deletion; number and name stay used
 ==============  ==========================================  ====================================
 
 Three forms of the same rule stand here side by side: conditions for queries (`visible_to`,
@@ -57,29 +57,29 @@ DELETED: VersionState = "deleted"
 
 ANY: StateChoice = "any"
 PUBLIC = (AVAILABLE, WITHDRAWN)
-"""States in which everybody who may see the model may ask for the version."""
+"""States in which all sites that may see the model may ask for the version."""
 HIDDEN = (DRAFT, QUARANTINED)
-"""States that only the own site and the pool's curators see; they wait for a curator."""
+"""States visible only to the own site and the pool's curators; they await a curator."""
 
-# Nearly every query has these conditions, and to build them takes as long as to run it.
-_KEPT = 1024
+# Nearly every query has these conditions, and building them takes as long as running it.
+_CACHED_CONDITIONS = 1024
 
 ALL_RIGHTS: frozenset[Right] = frozenset(RIGHTS)
 NO_RIGHTS: frozenset[Right] = frozenset()
 PRIVATE: Visibility = "private"
 SITES: Visibility = "sites"
 CONSORTIUM: Visibility = "consortium"
-_DONE: dict[Right, str] = {
+_PARTICIPLES: dict[Right, str] = {
     "see": "seen",
     "download": "downloaded",
     "merge": "merged with others",
-    "redistribute": "handed on",
+    "redistribute": "passed on",
 }
 
 
 @dataclass(frozen=True)
 class Step:
-    """A change of state, named by a word such as ``"published"``, and where it may start."""
+    """A change of state from one of `starts` to `end`, named by a participle (``"published"``)."""
 
     word: str
     starts: tuple[str, ...]
@@ -114,15 +114,15 @@ def curates_pool(caller: Caller) -> bool:
 
 
 def viewing_site(caller: Caller) -> int | None:
-    """Return the site as which the caller sees models; None for who sees all of them."""
+    """Return the site through which the caller sees models; None if the caller sees all of them."""
     return None if curates_pool(caller) else caller.site_id
 
 
 def visible_to(caller: Caller) -> ColumnElement[bool]:
     """Return a condition on `ModelRecord`: the models that the caller may see.
 
-    Other sites see a model only while it has a version that they may see; a model with nothing
-    but drafts looks to them as if it did not exist.
+    Other sites see a model only while it has a version that they may see; a model with only drafts
+    looks to them as if it did not exist.
     """
     if curates_pool(caller):
         return true()
@@ -137,14 +137,14 @@ def visible_to(caller: Caller) -> ColumnElement[bool]:
 
 
 def readable_by(caller: Caller) -> ColumnElement[bool]:
-    """Return a condition on `ModelRecord` and `ModelVersionRecord`: what the caller may ask for."""
+    """Return a condition on `ModelRecord` and `ModelVersionRecord`: versions the caller may see."""
     return readable(caller.site_id, curates=curates_pool(caller))
 
 
-@lru_cache(_KEPT)
+@lru_cache(_CACHED_CONDITIONS)
 def readable(site_id: Any, *, curates: bool) -> ColumnElement[bool]:
     """Return `readable_by` for statements that are built once: `site_id` may be a parameter."""
-    # An expression, so that no index of states is used: nearly all versions are available.
+    # An expression disables the index of states, useless because nearly all versions are available.
     state = func.coalesce(records.ModelVersionRecord.state, "")
     inside = true() if curates else records.ModelRecord.site_id == site_id
     shown = or_(state.in_(PUBLIC), and_(state.in_(HIDDEN), inside))
@@ -152,15 +152,18 @@ def readable(site_id: Any, *, curates: bool) -> ColumnElement[bool]:
 
 
 def shared_with(site_id: Any) -> ColumnElement[bool]:
-    """Return a condition on `ModelRecord`: what is a site's own or shared with it, in any state."""
+    """Return a condition on `ModelRecord`: the site's own models and those shared with it.
+
+    The states of versions do not matter.
+    """
     return _visible(site_id, curates=False)
 
 
 def known_to(site_id: Any) -> ColumnElement[bool]:
-    """Return a condition as `readable_by`: what a site may ask for now, or has fetched before.
+    """Return a condition as `readable_by`: versions that a site may see now or has downloaded.
 
-    What the pool has beyond that (private copies of the same file) neither binds a site nor shows
-    in what it is answered.
+    Other copies in the pool (private ones of the same file) neither bind the site nor influence its
+    answers.
     """
     fetched = select(records.DownloadRecord.version_id).where(
         records.DownloadRecord.site_id == site_id
@@ -171,7 +174,7 @@ def known_to(site_id: Any) -> ColumnElement[bool]:
 def listed_for(caller: Caller, state: StateChoice | None = None) -> ColumnElement[bool]:
     """Return a condition as `readable_by`: the versions that a listing shows to the caller.
 
-    Without `state`, all that are not withdrawn.
+    Without `state`, all except withdrawn ones.
     """
     if state is None:
         return and_(readable_by(caller), records.ModelVersionRecord.state != WITHDRAWN)
@@ -183,28 +186,30 @@ def listed_for(caller: Caller, state: StateChoice | None = None) -> ColumnElemen
 def access_terms(
     caller: Caller, state: StateChoice | None, *, latest: bool = False
 ) -> list[tuple[str, ...]]:
-    """Return groups of search terms of which a version that `listed_for` shows has one each.
+    """Return groups of search terms; versions shown by `listed_for` have a term of every group.
 
     The terms are those of `pool_server.registry.search`.
     """
     if state is None:
-        wanted: tuple[str, ...] = (AVAILABLE,) if latest else (AVAILABLE, *HIDDEN)
+        chosen_states: tuple[str, ...] = (AVAILABLE,) if latest else (AVAILABLE, *HIDDEN)
     else:
-        wanted = (*PUBLIC, *HIDDEN) if state == ANY else (state,)
+        chosen_states = (*PUBLIC, *HIDDEN) if state == ANY else (state,)
     if curates_pool(caller):
-        return [tuple(f"x{each}" for each in wanted)]
+        return [tuple(f"x{state_}" for state_ in chosen_states)]
     site = caller.site_id
-    states = tuple(f"y{site}{each}" if each in HIDDEN else f"x{each}" for each in wanted)
+    states = tuple(
+        f"y{site}{state_}" if state_ in HIDDEN else f"x{state_}" for state_ in chosen_states
+    )
     return [states, ("aall", f"a{site}")]
 
 
 def rights_of(caller: Caller, model: records.ModelRecord) -> frozenset[Right]:
-    """Return what the caller may do with a model, which was loaded with its grants."""
+    """Return the caller's rights to a model that was loaded with its grants."""
     return ALL_RIGHTS if curates_pool(caller) else rights_of_site(caller.site_id, model)
 
 
 def rights_of_site(site_id: int, model: records.ModelRecord) -> frozenset[Right]:
-    """Return what the people of a site may do with a model, which was loaded with its grants."""
+    """Return a site's rights to a model that was loaded with its grants."""
     if site_id == model.site_id:
         return ALL_RIGHTS
     if model.visibility == CONSORTIUM:
@@ -217,22 +222,22 @@ def rights_of_site(site_id: int, model: records.ModelRecord) -> frozenset[Right]
 
 
 def may(caller: Caller, model: records.ModelRecord, right: Right) -> bool:
-    """Return whether the caller has a right to a model, which was loaded with its grants."""
+    """Return whether the caller has a right to a model that was loaded with its grants."""
     return right in rights_of(caller, model)
 
 
 def require_right(caller: Caller, model: records.ModelRecord, right: Right) -> None:
-    """Raise unless the caller has a right to a model, which was loaded by `visible_to`."""
+    """Raise unless the caller has a right to a model that was loaded by `visible_to`."""
     if may(caller, model, right):
         return
     address = f"{model.site.name}/{model.name}"
     contact = f" ({model.site.contact})" if model.site.contact else ""
     raise NotAllowedError(
-        f"{address} may be seen by site {caller.site!r}, but not {_DONE[right]}: its owner has "
-        f"not granted the right {right!r}",
+        f"{address} can be seen by site {caller.site!r}, but not {_PARTICIPLES[right]}: "
+        f"its owner has not granted the right {right!r}",
         code="right_missing",
-        hint=f"Ask {model.site.name}{contact} for it; they grant it with "
-        f"`poolctl models share {address}`.",
+        hint=f"Ask {model.site.name}{contact} for it; they grant it with `poolctl models share "
+        f"{address}`.",
         details={"model": address, "right": right, "ask": model.site.name},
     )
 
@@ -241,7 +246,7 @@ def _add_see(rights: Iterable[str]) -> frozenset[Right]:
     return frozenset({"see", *cast("Iterable[Right]", rights)}) & ALL_RIGHTS
 
 
-@lru_cache(_KEPT)
+@lru_cache(_CACHED_CONDITIONS)
 def _visible(site_id: Any, *, curates: bool) -> ColumnElement[bool]:
     if curates:
         return true()

@@ -1,4 +1,4 @@
-"""Routes that list, describe and download models, and the record of who downloaded what."""
+"""Routes that list, describe and download models, and the record of downloads."""
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
@@ -27,14 +27,14 @@ router = APIRouter(tags=["models"], dependencies=[needs("models:read")])
 
 ListingCursor = Annotated[
     str | None,
-    Query(max_length=400, description="`next_cursor` of the page before.", examples=["WyJ2MiJd"]),
+    Query(max_length=400, description="`next_cursor` of the previous page.", examples=["WyJ2MiJd"]),
 ]
 DOWNLOADED_EVENT = "version.downloaded"
-# Writing at every download would make every reader a writer.
-REMEMBER_STEP = timedelta(days=1)
+# Limits writes: recording every download would turn every read into a write.
+DOWNLOAD_RECORD_STEP = timedelta(days=1)
 MOST_COUNTED = 1000
 MOST_VALUES = 20
-_FACET_KEYS = [each.key for each in labels.CORE_LABELS if each.type in {"choice", "text"}]
+_FACET_KEYS = [label.key for label in labels.CORE_LABELS if label.type in {"choice", "text"}]
 _LABEL_STARTS = tuple(text_term("l", f"{key}=") for key in _FACET_KEYS)
 
 
@@ -44,34 +44,33 @@ def list_models(
 ) -> models.ModelPage:
     """Return the versions that pass all filters, a page at a time.
 
-    Whether two models can be merged is known before anything is downloaded: with
-    `mergeable_with` or `mergeable_key`, `mergeable_by` names the methods that can merge each
-    version with the given model.
+    Mergeability is known before any download: with `mergeable_with` or `mergeable_key`,
+    `mergeable_by` names the methods that can merge each version with the given model.
     """
     groups, other_than = _merge_groups(session, caller, query)
     if any(not group for group in groups):
         return models.ModelPage(items=[])
     # One more than the page holds, to see whether another page follows.
     plan = plan_search(caller, query, groups, other_than=other_than, limit=query.limit + 1)
-    found = Finder(session).find(plan)
-    page = found[: query.limit]
+    hits = Finder(session).find(plan)
+    page = hits[: query.limit]
     return models.ModelPage(
         items=responses.describe_versions(
-            session, caller, [each.version_id for each in page], groups
+            session, caller, [hit.version_id for hit in page], groups
         ),
         next_cursor=plan.order.write_cursor(Position(page[-1].key, page[-1].version_id))
-        if len(found) > len(page)
+        if len(hits) > len(page)
         else None,
     )
 
 
-@router.get("/models/facets", summary="Count what models have in common")
+@router.get("/models/facets", summary="Count models by kind, site, state and label")
 def list_facets(
     caller: SignedIn, session: LookingSession, query: Annotated[models.ModelFilters, Query()]
 ) -> models.FacetsResponse:
     """Return kinds, sites, states and core labels of the versions that pass all filters.
 
-    Of large listings only the newest versions are counted; `complete` is false then.
+    Only the newest versions of large listings are counted; `complete` is false then.
     """
     groups, other_than = _merge_groups(session, caller, query)
     if any(not group for group in groups):
@@ -83,12 +82,12 @@ def list_facets(
         query,
         groups,
         other_than=other_than,
-        limit=MOST_COUNTED + 1,  # one more, to see whether those are all
+        limit=MOST_COUNTED + 1,  # one more, to detect further versions
         with_facets=True,
     )
-    found, is_all = Finder(session).find_sample(plan)
-    counted = found[:MOST_COUNTED]
-    facets = _by_facet(Counter(" ".join(each.facets for each in counted).split()))
+    hits, is_all = Finder(session).find_sample(plan)
+    counted = hits[:MOST_COUNTED]
+    facets = _by_facet(Counter(" ".join(hit.facets for hit in counted).split()))
     return models.FacetsResponse(
         counted=len(counted),
         complete=is_all,
@@ -110,23 +109,23 @@ def list_versions(  # noqa: PLR0917 - FastAPI gives them by name
 ) -> models.ModelPage:
     """Return the versions of one model, newest first, a page at a time."""
     query = models.ModelQuery(site=site, name=name, limit=limit, cursor=cursor)
-    found = list_models(caller, session, query)
-    if not found.items and repository.find_visible_model(session, caller, site, name) is None:
+    page = list_models(caller, session, query)
+    if not page.items and repository.find_visible_model(session, caller, site, name) is None:
         raise service.no_model(site, name)
-    return found
+    return page
 
 
 @router.get("/models/{site}/{name}/versions/{reference}", summary="Describe a version")
 def describe_version(
     caller: SignedIn, session: ReadingSession, version: service.VersionToName
 ) -> models.ModelVersionResponse:
-    """Return labels, metrics, fingerprint and all else that the pool knows of a version."""
+    """Return labels, metrics, fingerprint and all other data of a version."""
     return responses.describe_version(session, version.id, access.viewing_site(caller))
 
 
 @router.head(
     "/models/{site}/{name}/versions/{reference}/content",
-    summary="Ask about a model file",
+    summary="Get the headers of a model file",
     response_class=Response,
     responses=CONTENT_RESPONSES,
 )
@@ -146,12 +145,12 @@ def download(  # noqa: PLR0917 - FastAPI gives them by name
 ) -> Response:
     """Return the file's bytes.
 
-    `ETag` is the SHA-256 of the file. To go on with an interrupted download, send
-    `Range: bytes=N-` with `If-Range: "DIGEST"`. A version that was withdrawn is refused, or comes
-    with the header `X-Pool-Warning`, as the reason demands; so do those that hold one.
+    `ETag` is the SHA-256 of the file. To resume an interrupted download, send `Range: bytes=N-`
+    with `If-Range: "DIGEST"`. Withdrawn versions, and versions that contain one, are refused or
+    carry the header `X-Pool-Warning`, depending on the reason.
     """
     version = find_downloadable(parts, caller, (site, name, reference))
-    if request.method == "GET" and note_download(parts, caller, version):
+    if request.method == "GET" and record_download(parts, caller, version):
         version = find_downloadable(parts, caller, (site, name, str(version.number)))
     standing, reasons = warning_of(version)
     return send_content(
@@ -166,7 +165,7 @@ def download(  # noqa: PLR0917 - FastAPI gives them by name
 def find_downloadable(
     parts: ServerParts, caller: Caller, address: tuple[str, str, str]
 ) -> ModelVersionRecord:
-    """Return the version at site, name and reference, as far as it is given out."""
+    """Return the version at site, name and reference if its file may be downloaded."""
     with parts.database.read() as session:
         version = service.resolve_version(session, caller, *address)
     access.require_right(caller, version.model, "download")
@@ -174,12 +173,12 @@ def find_downloadable(
     return version
 
 
-def note_download(parts: ServerParts, caller: Caller, version: ModelVersionRecord) -> bool:
-    """Remember that the caller's site fetches a version; the owner hears of the first time.
+def record_download(parts: ServerParts, caller: Caller, version: ModelVersionRecord) -> bool:
+    """Record that the caller's site downloads a version; notify the owner of the first download.
 
-    A site's own models need no note, for it hears of them anyway. True when something was
-    written: a withdrawal that ended before then did not know of the site, so that the version has
-    to be looked at once more before it is given out.
+    Sites are notified about their own models anyway, so their own downloads are not recorded.
+    Return True if something was written: a withdrawal committed before the write did not know of
+    the site, so the caller must check the version again before sending it.
     """
     if caller.site_id == version.model.site_id:
         return False
@@ -187,27 +186,27 @@ def note_download(parts: ServerParts, caller: Caller, version: ModelVersionRecor
     key = (version.id, caller.site_id)
     with parts.database.read() as session:
         known = session.get(DownloadRecord, key)
-    if known is not None and now - known.last_at < REMEMBER_STEP:
+    if known is not None and now - known.last_at < DOWNLOAD_RECORD_STEP:
         return False
     try:
         with parts.database.write() as session:
             repository.lock_families(session)
-            found = session.get(DownloadRecord, key)
-            if found is None:
+            download_ = session.get(DownloadRecord, key)
+            if download_ is None:
                 session.add(DownloadRecord(version_id=version.id, site_id=caller.site_id))
                 session.flush()
                 owner = version.model.site_id
                 write_event(session, owner, DOWNLOADED_EVENT, address_of(version), by=caller.site)
             else:
-                found.last_at = now
+                download_.last_at = now
     except WriteConflictError:
-        # Another request of the same site has written it at this moment.
+        # A concurrent request of the same site has written it.
         pass
     return True
 
 
 def _by_facet(terms: Counter[str]) -> defaultdict[str, dict[str, int]]:
-    """Return the values of each facet, which is called by its letter, or by the label's key."""
+    """Return the values of each facet, keyed by its letter or by the label's key."""
     facets = defaultdict[str, dict[str, int]](dict)
     for term, count in terms.items():
         letter = term[0]
@@ -229,7 +228,7 @@ def _most_frequent(values: Mapping[str, int]) -> list[models.FacetCount]:
 def _merge_groups(
     session: Session, caller: Caller, query: models.ModelFilters
 ) -> tuple[list[Sequence[MergeKey]], str | None]:
-    """Return the keys of which a version must have one of each group, and a digest to leave out."""
+    """Return groups of merge keys, all of them to be matched, and a digest to exclude."""
     groups: list[Sequence[MergeKey]] = []
     partner: ModelVersionRecord | None = None
     if query.mergeable_with is not None:
@@ -240,8 +239,10 @@ def _merge_groups(
             hint="For a file that is not in the pool, send its keys as `mergeable_key`.",
             versions=repository.brief_versions,
         )
-        groups.append([MergeKey(each.method, each.key) for each in partner.merge_keys])
+        groups.append(
+            [MergeKey(merge_key.method, merge_key.key) for merge_key in partner.merge_keys]
+        )
     if keys := read_merge_keys(query):
         groups.append(keys)
-    # Nobody looks for a model to merge with itself.
+    # A model is not its own merge partner.
     return groups, None if partner is None else partner.digest

@@ -1,7 +1,7 @@
 """Reading the query of a listing: its filters and its order, and the cursors of its pages.
 
-A cursor holds the key of the last row, not its place: rows that are added meanwhile neither push
-others onto the next page again nor off it.
+A cursor holds the key of the last row, not its position: rows added meanwhile neither repeat nor
+skip others.
 """
 
 import json
@@ -26,21 +26,23 @@ T = TypeVar("T")
 
 
 def read_conditions(filters: ModelFilters) -> "list[str | Range]":
-    """Return what is asked of labels and metrics: ``KEY``, ``KEY=VALUE``, or a range."""
-    labels = [read_label(each) for each in _limited("label", filters.label)]
-    return [*labels, *(read_metric(each) for each in _limited("metric", filters.metric))]
+    """Return the conditions on labels and metrics: ``KEY``, ``KEY=VALUE``, or a range."""
+    labels = [read_label(label) for label in _limited("label", filters.label)]
+    return [*labels, *(read_metric(metric) for metric in _limited("metric", filters.metric))]
 
 
 def read_words(filters: ModelFilters) -> tuple[str, ...]:
     """Return the words that must all occur."""
-    words = tuple(filters.text.replace("\0", " ").split())
-    if len(words) > MOST_WORDS:
-        raise QueryError(f"`text` has {len(words)} words; at most {MOST_WORDS} are looked for")
-    return words
+    parts = tuple(filters.text.replace("\0", " ").split())
+    if len(parts) > MOST_WORDS:
+        raise QueryError(f"`text` has {len(parts)} words; at most {MOST_WORDS} are allowed")
+    return parts
 
 
 def read_merge_keys(filters: ModelFilters) -> "list[MergeKey]":
-    return [read_merge_key(each) for each in _limited("mergeable_key", filters.mergeable_key)]
+    return [
+        read_merge_key(merge_key) for merge_key in _limited("mergeable_key", filters.mergeable_key)
+    ]
 
 
 class Position(NamedTuple):
@@ -52,10 +54,10 @@ class Position(NamedTuple):
 
 @dataclass(frozen=True)
 class Order:
-    """By what versions are ordered.
+    """The order of a listing.
 
-    Versions without the metric are not in a listing that is ordered by it. Those with equal
-    metrics follow each other by age.
+    A listing ordered by a metric omits versions without it. Those with equal metrics are ordered by
+    age.
     """
 
     by: Literal["created", "name", "metric"] = "created"
@@ -64,7 +66,7 @@ class Order:
 
     @classmethod
     def parse(cls, text: str) -> "Order":
-        """Read ``created``, ``name`` or ``metric.NAME``, with a ``-`` before it for descending."""
+        """Read ``created``, ``name`` or ``metric.NAME``, with a ``-`` prefix for descending."""
         word = text.removeprefix("-")
         if word == "created":
             return cls("created", word != text)
@@ -75,7 +77,7 @@ class Order:
             return cls("metric", word != text, metric)
         raise QueryError(
             f"sort={text[:80]!r} is not an order; expected created, name or metric.NAME",
-            hint="A - before it turns it round: sort=-created has the newest first, "
+            hint="A - prefix reverses the order: sort=-created lists the newest first, "
             "sort=metric.mean_error the smallest error.",
         )
 
@@ -84,11 +86,11 @@ class Order:
         return f"-{word}" if self.descending else word
 
     def write_cursor(self, position: Position) -> str:
-        """Return an opaque cursor for what comes after `position`."""
+        """Return an opaque cursor for the rows after `position`."""
         return encode_cursor(json.dumps(["v2", str(self), *position], separators=(",", ":")))
 
     def read_cursor(self, cursor: str) -> Position:
-        """Return where the page before has ended, from a cursor of this order."""
+        """Return the end of the previous page, from a cursor of this order."""
         try:
             parts = json.loads(decode_cursor(cursor))
         except (ValueError, RecursionError):
@@ -99,8 +101,9 @@ class Order:
                 return Position(key, version_id)
         raise QueryError(
             "Invalid cursor: not issued by this pool for this order",
-            hint="Give back `next_cursor` of the page before as it was, with the same `sort`, "
-            "or leave it out.",
+            hint="Send `next_cursor` of the previous page unchanged, with the same `sort`, "
+            "or "
+            "omit it.",
         )
 
     def _is_key(self, key: object) -> bool:
@@ -116,7 +119,7 @@ def _is_identifier(key: object) -> bool:
 
 
 class Range(NamedTuple):
-    """The number called `name` in `table` stands in `relation` (``<=``) to `bound`."""
+    """A bound: the number called `name` in `table` must be in `relation` (``<=``) to `bound`."""
 
     table: Literal["labels", "metrics"]
     name: str
@@ -130,7 +133,7 @@ class Range(NamedTuple):
 
 
 class MergeKey(NamedTuple):
-    """The key of some model under one method."""
+    """The key of a model under one method."""
 
     method: str
     key: str
@@ -139,17 +142,17 @@ class MergeKey(NamedTuple):
 def read_label(text: str) -> str | Range:
     """Read ``KEY=VALUE``, ``KEY``, or a bound such as ``KEY<NUMBER``.
 
-    What comes first decides: ``note=a<b`` asks for a value.
+    The first sign decides: ``note=a<b`` asks for a value.
     """
     sign = _SIGN.search(text)
     if sign is not None and sign[0] != "=":
-        found = _read_range("labels", text)
-        if found is None or found.relation == "=":
+        range_ = _read_range("labels", text)
+        if range_ is None or range_.relation == "=":
             raise QueryError(
                 f"label={text!r} is not a filter; expected KEY>=NUMBER, or with >, < or <=",
                 hint="For example label=images>=500; encode > as %3E in an address.",
             )
-        return found
+        return range_
     key, equals, value = text.partition("=")
     if not _KEY.fullmatch(key) or (equals and not value):
         raise QueryError(
@@ -161,13 +164,13 @@ def read_label(text: str) -> str | Range:
 
 def read_metric(text: str) -> Range:
     """Read ``NAME<VALUE``, or with ``<=``, ``>``, ``>=``, ``=``."""
-    found = _read_range("metrics", text)
-    if found is None:
+    range_ = _read_range("metrics", text)
+    if range_ is None:
         raise QueryError(
             f"metric={text!r} is not a filter; expected NAME<VALUE, or with <=, >, >= or =",
             hint="For example metric=mean_error<0.08; encode < as %3C in an address.",
         )
-    return found
+    return range_
 
 
 def _read_range(table: Literal["labels", "metrics"], text: str) -> Range | None:
@@ -198,7 +201,7 @@ def read_address(text: str) -> ModelAddress:
 
 
 def read_digest(text: str) -> str:
-    """Return `text` if it is a SHA-256 in hexadecimal."""
+    """Return `text` if it is a hexadecimal SHA-256."""
     if not _DIGEST.fullmatch(text):
         raise QueryError(f"{text!r} is not a SHA-256 digest; expected 64 characters of 0-9, a-f")
     return text

@@ -33,14 +33,14 @@ from pool_server.wire.names import ModelAddress
 
 AnySelect = sa.Select[*tuple[Any, ...]]
 Versions = Callable[[], sa.Select[ModelVersionRecord]]
-"""A choice of what is loaded with versions: `whole_versions`, `brief_versions`, `bare_versions`."""
+"""A choice of loaded attributes: `whole_versions`, `brief_versions`, `bare_versions`."""
 
 
 @cache
 def whole_versions() -> sa.Select[ModelVersionRecord]:
-    """Select versions with all that a response needs, in a fixed number of queries."""
+    """Select versions with all attributes of a response, in a fixed number of queries."""
     return granted_versions().options(
-        # Recipes and signed statements can be long; a response only says that there is one.
+        # Recipes and signed statements can be long; a response only says whether one exists.
         joinedload(ModelVersionRecord.recipe).load_only(RecipeRecord.method),
         joinedload(ModelVersionRecord.statement).options(
             load_only(StatementRecord.key_id, StatementRecord.origin, StatementRecord.created_at),
@@ -60,7 +60,7 @@ def whole_versions() -> sa.Select[ModelVersionRecord]:
 
 @cache
 def bare_versions() -> sa.Select[ModelVersionRecord]:
-    """Select versions with nothing but their model and its site."""
+    """Select versions with only their model and its site."""
     return (
         sa.select(ModelVersionRecord)
         .join(ModelVersionRecord.model)
@@ -84,7 +84,7 @@ def brief_versions() -> sa.Select[ModelVersionRecord]:
 
 
 def find_model(session: Session, site: str, name: str) -> ModelRecord | None:
-    """Return a model with its site and grants, whoever asks."""
+    """Return a model with its site and grants, without checking rights."""
     return session.scalar(models_named(site, name))
 
 
@@ -114,16 +114,16 @@ def find_version(
     *conditions: sa.ColumnElement[bool],
     versions: Versions = whole_versions,
 ) -> ModelVersionRecord | None:
-    """Return a version of a model that the caller may ask for.
+    """Return the best version of a model that the caller may see.
 
-    Of several, the newest that is available and holds nothing that was withdrawn; where there is
-    none, the newest that is available, and then the newest.
+    Of several, the newest that is available and contains no withdrawn file; else the newest that is
+    available; else the newest.
     """
-    return session.scalar(_first_of(versions(), caller, Wanted(site, name, conditions)))
+    return session.scalar(_first_of(versions(), caller, VersionQuery(site, name, conditions)))
 
 
-class Wanted(NamedTuple):
-    """A version of the model `name` of `site`, for which all conditions hold."""
+class VersionQuery(NamedTuple):
+    """A query for one version of the model `name` of `site`, for which all conditions hold."""
 
     site: str
     name: str
@@ -131,35 +131,35 @@ class Wanted(NamedTuple):
 
 
 def find_versions(
-    session: Session, caller: Caller, wanted: Sequence[Wanted], versions: Versions
+    session: Session, caller: Caller, queries: Sequence[VersionQuery], versions: Versions
 ) -> list[ModelVersionRecord | None]:
-    """Return for each of these what `find_version` would, by one statement."""
+    """Return the result of `find_version` for each query, by one statement."""
     ids = [
         _first_of(
             sa.select(ModelVersionRecord.id, sa.literal(place).label("place"))
             .join(ModelVersionRecord.model)
             .join(ModelRecord.site),
             caller,
-            each,
+            version_query,
         ).subquery()
-        for place, each in enumerate(wanted)
+        for place, version_query in enumerate(queries)
     ]
-    chosen = sa.union_all(*(sa.select(each) for each in ids)).subquery()
+    chosen = sa.union_all(*(sa.select(version_ids) for version_ids in ids)).subquery()
     rows = session.execute(
         versions().join(chosen, chosen.c.id == ModelVersionRecord.id).add_columns(chosen.c.place)
     )
-    found = {place: version for version, place in rows}
-    return [found.get(place) for place in range(len(wanted))]
+    by_place = {place: version for version, place in rows}
+    return [by_place.get(place) for place in range(len(queries))]
 
 
-def _first_of(query: AnySelect, caller: Caller, wanted: Wanted) -> AnySelect:
+def _first_of(query: AnySelect, caller: Caller, version_query: VersionQuery) -> AnySelect:
     return (
         query.where(
-            SiteRecord.name == wanted.site,
-            ModelRecord.name == wanted.name,
+            SiteRecord.name == version_query.site,
+            ModelRecord.name == version_query.name,
             ModelRecord.deleted_at.is_(None),
             access.readable_by(caller),
-            *wanted.conditions,
+            *version_query.conditions,
         )
         .order_by(
             sa.case((ModelVersionRecord.state == access.AVAILABLE, 0), else_=1),
@@ -180,7 +180,7 @@ def has_alias(alias: str) -> sa.ColumnElement[bool]:
 
 
 def find_by_digest(session: Session, model_id: int, digest: str) -> ModelVersionRecord | None:
-    """Return a model's version of a file in any state, whoever asks."""
+    """Return a model's version of a file in any state, without checking rights."""
     return session.scalar(
         whole_versions().where(
             ModelVersionRecord.model_id == model_id, ModelVersionRecord.digest == digest
@@ -205,11 +205,11 @@ def find_original(
 ) -> ModelVersionRecord | None:
     """Return the oldest version of a file that a site knows and that is not deleted.
 
-    With its model, that with its site and grants. Its publisher says what others may do with
-    the file. `other_than` is the id of a version that does not count.
+    It is loaded with its model, site and grants. Its publisher decides on others' rights to the
+    file. `other_than` is the id of a version to ignore.
     """
-    wanted = {"digest": digest, "site_id": site_id, "other_than": other_than or 0}
-    return session.scalar(_original(), wanted)
+    values = {"digest": digest, "site_id": site_id, "other_than": other_than or 0}
+    return session.scalar(_original(), values)
 
 
 @cache
@@ -228,15 +228,15 @@ def _original() -> sa.Select[ModelVersionRecord]:
 
 
 def oldest_elsewhere(session: Session, site_id: int, digest: str) -> int | None:
-    """Return the id of the oldest version of a file at other sites, whoever may see it."""
+    """Return the id of the oldest version of a file at other sites, visible or not."""
     return session.scalar(_oldest(digest).where(ModelRecord.site_id != site_id))
 
 
 def oldest_of(session: Session, site_id: int, digest: str) -> int:
     """Return the id of the oldest version of a file at a site that has one."""
-    found = session.scalar(_oldest(digest).where(ModelRecord.site_id == site_id))
-    assert found is not None
-    return found
+    version_id = session.scalar(_oldest(digest).where(ModelRecord.site_id == site_id))
+    assert version_id is not None
+    return version_id
 
 
 def _oldest(digest: str) -> sa.Select[int]:
@@ -248,7 +248,7 @@ def _oldest(digest: str) -> sa.Select[int]:
 
 
 def followed_parents(session: Session, digest: str) -> set[str]:
-    """Return the digests of what a file was made from, as far as the pool believes recipes."""
+    """Return the digests of a file's parents in recipes that the pool trusts."""
     return set(
         session.scalars(
             sa.select(ParentRecord.parent_digest).where(
@@ -259,7 +259,7 @@ def followed_parents(session: Session, digest: str) -> set[str]:
 
 
 def are_older(session: Session, digests: Collection[str], version_id: int) -> bool:
-    """Return whether every one of these files that the pool has was here before a version."""
+    """Return whether all of these files that the pool has are older than a version."""
     oldest = (
         sa.select(sa.func.min(ModelVersionRecord.id).label("first_id"))
         .where(among(ModelVersionRecord.digest, "digests"))
@@ -271,9 +271,9 @@ def are_older(session: Session, digests: Collection[str], version_id: int) -> bo
 
 
 def find_quarantining_actors(session: Session, site_id: int, digest: str) -> Sequence[str]:
-    """Return who quarantined a file, under whatever name, as ``SITE/TOKEN``.
+    """Return the actors (``SITE/TOKEN``) of a file's quarantines under any name.
 
-    Not what a site quarantined of its own that `site_id` knows nothing of.
+    Omits sites' quarantines of their own versions that `site_id` does not know.
     """
     return session.scalars(_quarantining(), {"digest": digest, "site_id": site_id}).all()
 
@@ -281,7 +281,7 @@ def find_quarantining_actors(session: Session, site_id: int, digest: str) -> Seq
 @cache
 def _quarantining() -> sa.Select[str]:
     site_id: sa.BindParameter[int] = sa.bindparam("site_id")
-    own = ModelVersionRecord.state_changed_by.startswith(SiteRecord.name + "/")
+    by_owner = ModelVersionRecord.state_changed_by.startswith(SiteRecord.name + "/")
     shared = sa.or_(access.shared_with(site_id), access.known_to(site_id))
     return (
         sa.select(ModelVersionRecord.state_changed_by)
@@ -290,7 +290,7 @@ def _quarantining() -> sa.Select[str]:
         .where(
             ModelVersionRecord.digest == sa.bindparam("digest"),
             ModelVersionRecord.state == access.QUARANTINED,
-            sa.or_(sa.not_(own), shared),
+            sa.or_(sa.not_(by_owner), shared),
         )
     )
 
@@ -298,9 +298,9 @@ def _quarantining() -> sa.Select[str]:
 def visible_homes(
     session: Session, caller: Caller, digests: Collection[str]
 ) -> dict[str, list[ModelRecord]]:
-    """Return, for each digest, the models that the caller may see and that have a version of it.
+    """Return, for each digest, the visible models that have a version of it.
 
-    The models come with their sites and grants; digests of none are left out.
+    The models are loaded with their sites and grants; digests without a model are omitted.
     """
     homes: dict[str, list[ModelRecord]] = defaultdict(list)
     rows = session.execute(
@@ -318,7 +318,7 @@ def visible_homes(
 
 
 def visible_addresses(session: Session, caller: Caller, digests: Collection[str]) -> dict[str, str]:
-    """Return the address of the oldest version with each digest, of those the caller may see."""
+    """Return the address of the oldest visible version with each digest."""
     rows = session.execute(
         sa.select(
             ModelVersionRecord.digest, SiteRecord.name, ModelRecord.name, ModelVersionRecord.number
@@ -335,7 +335,7 @@ def visible_addresses(session: Session, caller: Caller, digests: Collection[str]
 
 
 def list_label_keys(session: Session, caller: Caller) -> list[str]:
-    """Return the keys of the labels of all versions that the caller may see."""
+    """Return the label keys of all versions that the caller may see."""
     keys = sa.select(LabelRecord.key).distinct().subquery()
     is_shown = (
         sa.select(LabelRecord.version_id)
@@ -354,23 +354,23 @@ def get_version(
 
 
 def lock_state(session: Session, version: ModelVersionRecord) -> None:
-    """Read a version's state anew and keep others from changing it until the transaction ends."""
+    """Reload a version's state and lock it until the transaction ends."""
     session.refresh(version, ["state", "state_changed_by"], with_for_update=True)
 
 
 def lock_families(session: Session) -> None:
-    """Keep all other transactions from withdrawing or publishing until this one ends.
+    """Lock out withdrawals and publications by other transactions until this one ends.
 
-    A version published while one of its ancestors is withdrawn would be missed by both; so would
-    a site that fetches something meanwhile.
+    Otherwise a version published while one of its ancestors is withdrawn would be missed by both;
+    so would a site that downloads something meanwhile.
     """
     wait_for_turn(session, "families")
 
 
 def lock_model(session: Session, model: ModelRecord) -> None:
-    """Read anew whether a model was deleted and who sees it, and let nobody else change that.
+    """Reload and lock a model's deletion and visibility until the transaction ends.
 
-    Nor add to it, until the transaction ends. Taken before the states of the model's versions.
+    The lock also blocks new versions. Take it before locking the states of the model's versions.
     """
     session.refresh(model, ["deleted_at", "visibility"], with_for_update={"key_share": True})
 
@@ -384,8 +384,8 @@ def next_number(session: Session, model_id: int) -> int:
     return (newest or 0) + 1
 
 
-# `IN` with a list makes a statement of its own for every number of values, which SQLAlchemy and the
-# database have to read anew each time. `among` is the same text for any number.
+# `IN` with a list makes a separate statement for each number of values, which SQLAlchemy and the
+# database must compile each time. `among` is the same text for any number.
 class _Values(TypeDecorator[Sequence[Any]]):
     """Any number of values as one value of a statement: a JSON list.
 
@@ -404,7 +404,7 @@ class _Values(TypeDecorator[Sequence[Any]]):
 
 
 class _Among(FunctionElement[bool]):
-    # To a Boolean SQLAlchemy adds ``= 1`` on SQLite, which then does not use an index.
+    # SQLAlchemy adds ``= 1`` to a Boolean on SQLite, which then uses no index.
     type: TypeEngine[Any] = NullType()
     inherit_cache = True
 
@@ -419,13 +419,13 @@ def among(column: Any, name: str) -> sa.ColumnElement[bool]:
 
 @compiles(_Among, "sqlite")
 def _among_on_sqlite(element: _Among, compiler: SQLCompiler, **options: Any) -> str:
-    column, values = (compiler.process(each, **options) for each in element.clauses)
+    column, values = (compiler.process(clause, **options) for clause in element.clauses)
     return f"{column} IN (SELECT value FROM json_each({values}))"
 
 
 @compiles(_Among, "postgresql")
 def _among_on_postgresql(element: _Among, compiler: SQLCompiler, **options: Any) -> str:
-    column, values = (compiler.process(each, **options) for each in element.clauses)
+    column, values = (compiler.process(clause, **options) for clause in element.clauses)
     kind = "bigint" if isinstance(next(iter(element.clauses)).type, sa.Integer) else "text"
     elements = f"json_array_elements_text(CAST({values} AS json))"
     return f"{column} = ANY (ARRAY(SELECT CAST({elements} AS {kind})))"

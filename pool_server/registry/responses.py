@@ -34,9 +34,10 @@ class ListEntry(NamedTuple):
 def describe_versions(
     session: Session, caller: Caller, version_ids: Sequence[int], merge_groups: MergeGroups = ()
 ) -> list[ModelVersionResponse]:
-    """Return the versions with these ids, in this order, that the caller may ask for.
+    """Return the versions with these ids, in this order, that the caller may see.
 
-    `mergeable_by` has only methods of which a version has a key in every one of `merge_groups`.
+    `mergeable_by` has only the methods for which a version has a key in every one of
+    `merge_groups`.
     """
     if not version_ids:
         return []
@@ -46,7 +47,7 @@ def describe_versions(
 
 
 def describe_version(session: Session, version_id: int, viewer: int | None) -> ModelVersionResponse:
-    """Return a version that the site `viewer` may see, as it sees it; None sees everything."""
+    """Return a version as the site `viewer` sees it; None sees everything."""
     rows = session.execute(
         _rows().add_columns(records.ModelVersionRecord.fingerprint_lists),
         {"versions": [version_id]},
@@ -59,9 +60,9 @@ def describe_version(session: Session, version_id: int, viewer: int | None) -> M
 def describe_page(
     session: Session, version_ids: Sequence[int], viewer: int | None
 ) -> list[ModelVersionResponse]:
-    """Return the versions with these ids, in this order; as `describe_version`.
+    """Return the versions with these ids, in this order, as `describe_version` does.
 
-    As in every listing, their fingerprints are without lists.
+    As in every listing, fingerprints come without lists.
     """
     rows = session.execute(_rows(), {"versions": list(version_ids)}).all()
     return _describe(session, rows, version_ids, viewer)
@@ -74,7 +75,7 @@ def _describe(
     viewer: int | None,
     merge_groups: MergeGroups = (),
 ) -> list[ModelVersionResponse]:
-    """Describe versions by one query of all their lists; records of the ORM would take longer."""
+    """Describe versions by one query of all their lists; ORM records would take longer."""
     lists = _read_lists(session, [row.id for row in rows])
     marked = [row.id for row in rows if row.is_marked]
     standings = (
@@ -124,8 +125,8 @@ def _describe(
             for row in rows
         ]
     )
-    found = {row.id: response for row, response in zip(rows, responses, strict=True)}
-    return [found[each] for each in version_ids if each in found]
+    by_id = {row.id: response for row, response in zip(rows, responses, strict=True)}
+    return [by_id[version_id] for version_id in version_ids if version_id in by_id]
 
 
 def _read_lists(
@@ -140,17 +141,17 @@ def _read_lists(
 
 
 def _place_in_list(row: sa.Row[*tuple[Any, ...]]) -> tuple[Any, ...]:
-    # Parents have places of their own; all others go by their names.
+    # Parents are ordered by position, all others by name.
     return (row.number,) if row.list == "parents" else (0, row.key, row.value)
 
 
 def _methods(keys: Sequence[ListEntry], groups: MergeGroups) -> list[str]:
     """Return the methods of `keys`; with groups, those that have a key in every group."""
-    own = {MergeKey(method, key) for method, key, _ in keys}
+    version_keys = {MergeKey(method, key) for method, key, _ in keys}
     return [
         method
         for method, *_ in keys
-        if all(method in {each.method for each in own & set(group)} for group in groups)
+        if all(method in {key.method for key in version_keys & set(group)} for group in groups)
     ]
 
 
@@ -190,7 +191,7 @@ def _rows() -> sa.Select[*tuple[Any, ...]]:
             version.has_card.label("has_card"),
             version.created_at,
             version.created_by,
-            # Of a recipe only that there is one; its document can be long.
+            # Only the method, which shows that a recipe exists; its document can be long.
             records.RecipeRecord.method,
             signature.key_id,
             signature.origin,
@@ -215,7 +216,7 @@ def _readable_rows(*, curates: bool) -> sa.Select[*tuple[Any, ...]]:
 
 @cache
 def _list_statement() -> sa.CompoundSelect[*tuple[Any, ...]]:
-    """Select the entries of all lists of versions in columns that every list can do with."""
+    """Select the entries of all lists of versions in columns common to all lists."""
     no_text, no_number = sa.literal("", sa.Text), sa.literal(0.0, sa.Double)
     label, metric, term = records.LabelRecord, records.MetricRecord, records.TermRecord
     merge_key, alias, parent = records.MergeKeyRecord, records.AliasRecord, records.ParentRecord
@@ -247,7 +248,7 @@ def _list_statement() -> sa.CompoundSelect[*tuple[Any, ...]]:
 
 @cache
 def _standings() -> sa.Select[records.ModelVersionRecord]:
-    """Select versions with how they stand."""
+    """Select versions with their standing."""
     return (
         sa.select(records.ModelVersionRecord)
         .join(records.ModelVersionRecord.model)

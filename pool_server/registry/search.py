@@ -9,16 +9,16 @@ digits only.
 ``s`` SITE, ``n`` NAME        its model is of that site, has that name
 ``x`` state                   it is in that state
 ``y`` site number, state      it is in that state and of that site
-``newest``                    no version of its model and state has a higher number, of those that
-                              hold nothing withdrawn where there are any
+``newest``                    no version of its model and state has a higher number; versions that
+                              contain a withdrawn file count only if all do
 ``a`` site number             that site may see its model; ``aall``: every site may
 ``l`` KEY, ``l`` KEY=VALUE    it has that label, with that value
 ``m`` METHOD:KEY              it has that merge key
 ``w`` WORD                    its text has that word, of one or two letters or digits
 ============================  =======================================================
 
-`plan_search` turns a listing's filters into groups of terms, of each of which a version must have
-at least one, and into ranges; `pool_server.registry.finder` runs the plan on either database.
+`plan_search` turns a listing's filters into ranges and groups of terms; a version must have at
+least one term from each group. `pool_server.registry.finder` runs the plan on either database.
 """
 
 import hashlib
@@ -37,31 +37,31 @@ from pool_server.wire.models import ModelFilters, ModelQuery
 
 NEWEST = "newest"
 _SHORT_WORD = re.compile(r"^[a-z0-9\x80-\U0010FFFF]{1,2}$")
-# Tables whose changes the triggers of the baseline migration follow.
+# Tables with triggers (of the baseline migration) that update the index.
 FOLLOWED = ("labels", "merge_keys", "grants", "models", "sites", "model_versions")
 
 
 @dataclass(frozen=True)
 class SearchPlan:
-    """One search: every condition holds for each version that is found.
-
-    Of each group it has one of the terms; its words contain all `parts`, in upper or lower case. It
-    comes `after` where the page before ended, and has another digest than `other_than`.
-    """
+    """One search; all its conditions must hold for a version."""
 
     groups: "TermGroups"
+    """A version must have at least one term of each group."""
     parts: tuple[str, ...]
+    """A version's text must contain all of them, ignoring case."""
     ranges: tuple[query.Range, ...]
     order: query.Order
     limit: int
     after: query.Position | None = None
+    """The end of the previous page."""
     other_than: str | None = None
+    """Digest to exclude."""
     with_facets: bool = False
     names_model: bool = False
 
 
-class Found(NamedTuple):
-    """One version that was found; `key` is what it was ordered by."""
+class Hit(NamedTuple):
+    """A version that matches a search; `key` is its sort key."""
 
     version_id: int
     key: int | float | str
@@ -70,92 +70,102 @@ class Found(NamedTuple):
 
 def plan_search(
     caller: Caller,
-    wanted: ModelFilters,
+    filters: ModelFilters,
     merge_groups: Sequence[Sequence[query.MergeKey]] = (),
     *,
     other_than: str | None = None,
     limit: int,
     with_facets: bool = False,
 ) -> SearchPlan:
-    """Return what finds the versions that pass every filter and that the caller may see.
+    """Return the plan that finds the visible versions that pass every filter.
 
     A version must have at least one key of each of `merge_groups`.
     """
     sort, cursor = "-created", None
-    if isinstance(wanted, ModelQuery):
-        sort, cursor = wanted.sort, wanted.cursor
+    if isinstance(filters, ModelQuery):
+        sort, cursor = filters.sort, filters.cursor
     order = query.Order.parse(sort)
     return SearchPlan(
-        groups=terms_of(caller, wanted, merge_groups),
-        parts=tuple(word for word in query.read_words(wanted) if not is_short(word)),
+        groups=terms_of(caller, filters, merge_groups),
+        parts=tuple(word for word in query.read_words(filters) if not is_short(word)),
         ranges=tuple(
-            each for each in query.read_conditions(wanted) if isinstance(each, query.Range)
+            condition
+            for condition in query.read_conditions(filters)
+            if isinstance(condition, query.Range)
         ),
         order=order,
         after=None if cursor is None else order.read_cursor(cursor),
         other_than=other_than,
         limit=limit,
         with_facets=with_facets,
-        names_model=wanted.name is not None,
+        names_model=filters.name is not None,
     )
 
 
 TermGroups = tuple[tuple[str, ...], ...]
 
 
-def text_term(letter: str, words: str) -> str:
+def text_term(letter: str, value: str) -> str:
     """Return the term of a text."""
-    return letter + words.encode("utf-8").hex()
+    return letter + value.encode("utf-8").hex()
 
 
 def text_of(term: str) -> str:
-    """Return the text in a term that `text_term` made."""
+    """Return the text of a term made by `text_term`."""
     return bytes.fromhex(term[1:]).decode("utf-8")
 
 
 def number_of(term: str) -> int:
-    """Return the number that stands for a term in PostgreSQL: 64 bits of its MD5, signed."""
+    """Return the number of a term in PostgreSQL: 64 bits of its MD5, signed."""
     digest = hashlib.md5(term.encode("ascii"), usedforsecurity=False).digest()
     return int.from_bytes(digest[:8], "big", signed=True)
 
 
 def terms_of(
-    caller: Caller, wanted: ModelFilters, merge_groups: Sequence[Sequence[query.MergeKey]] = ()
+    caller: Caller, filters: ModelFilters, merge_groups: Sequence[Sequence[query.MergeKey]] = ()
 ) -> TermGroups:
-    """Return what a query asks of a version's terms, and who asks."""
-    groups = access_terms(caller, wanted.state, latest=wanted.latest)
-    if wanted.latest:
+    """Return groups of search terms for a query's filters and its caller."""
+    groups = access_terms(caller, filters.state, latest=filters.latest)
+    if filters.latest:
         groups.append((NEWEST,))
-    for letter, name in (("k", wanted.kind), ("s", wanted.site), ("n", wanted.name)):
+    for letter, name in (("k", filters.kind), ("s", filters.site), ("n", filters.name)):
         if name is not None:
             groups.append((text_term(letter, name),))
     groups += [
-        (text_term("l", each),) for each in query.read_conditions(wanted) if isinstance(each, str)
+        (text_term("l", condition),)
+        for condition in query.read_conditions(filters)
+        if isinstance(condition, str)
     ]
     groups += [
-        tuple(dict.fromkeys(text_term("m", f"{each.method}:{each.key}") for each in group))
+        tuple(
+            dict.fromkeys(
+                text_term("m", f"{merge_key.method}:{merge_key.key}") for merge_key in group
+            )
+        )
         for group in merge_groups
     ]
-    groups += [short_word_terms(word) for word in query.read_words(wanted) if is_short(word)]
+    groups += [short_word_terms(word) for word in query.read_words(filters) if is_short(word)]
     return tuple(dict.fromkeys(groups))
 
 
 def is_short(word: str) -> bool:
-    """Return whether a word is looked for as a whole, by its term, not within other words."""
+    """Return whether a word must match a whole word, by its term, and not a part of one."""
     return _SHORT_WORD.fullmatch(word.lower()) is not None
 
 
 def short_word_terms(word: str) -> tuple[str, ...]:
-    """Return the terms of a short word: SQLite knows upper and lower case of ASCII only."""
-    ascii_lower = "".join(each.lower() if each.isascii() else each for each in word)
-    return tuple(dict.fromkeys(text_term("w", each) for each in (word.lower(), ascii_lower)))
+    """Return the terms of a short word, also as lowered by SQLite, which knows ASCII only."""
+    ascii_lower = "".join(letter.lower() if letter.isascii() else letter for letter in word)
+    return tuple(
+        dict.fromkeys(text_term("w", spelling) for spelling in (word.lower(), ascii_lower))
+    )
 
 
 def rebuild_search(connection: Connection) -> None:
     """Rewrite the entries of all versions; part of the caller's transaction."""
     if connection.dialect.name == "postgresql":
         _without_limits(connection)
-        # Just filled, the tables look empty to the planner.
+        # The planner still takes tables that were just filled for empty ones.
         for table in FOLLOWED:
             connection.execute(text(f"ANALYZE {table}"))
     connection.execute(text("DELETE FROM search_entries"))
@@ -169,10 +179,10 @@ def rebuild_search(connection: Connection) -> None:
 
 @contextmanager
 def loading_in_bulk(connection: Connection) -> Iterator[None]:
-    """Fill tables in the block without following each row; the entries are written at its end.
+    """Fill tables in the block without updating the index for each row; rebuild it at the end.
 
-    Part of the caller's transaction: where the block raises, that must be rolled back. A schema
-    from before there were entries is filled like any other.
+    Part of the caller's transaction, which must be rolled back if the block raises. A schema
+    without entries is filled like any other.
     """
     if not inspect(connection).has_table("search_entries"):
         yield

@@ -1,4 +1,4 @@
-"""Models and versions: look them up, list them, count what they have in common."""
+"""Models and versions: looking them up by name, reference or digest."""
 
 import re
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ from pool_server.wire.models import ALIAS_PATTERN, LATEST
 from pool_server.wire.names import ModelAddress
 
 NAMED = "pool_named"
-"""Key in the scope of the requests that one page makes: the versions that they have named."""
+"""Key in the ASGI scope shared by one page's requests: the versions they have named."""
 _NUMBER = re.compile(r"^[0-9]{1,9}$")
 _ALIAS = re.compile(ALIAS_PATTERN)
 
@@ -37,7 +37,7 @@ def no_model(site: str, name: str) -> MissingError:
     return MissingError(
         f"the pool has no model {site}/{name}",
         code="model_not_found",
-        hint="`poolctl models ls` lists what is there.",
+        hint="`poolctl models ls` lists the pool's models.",
     )
 
 
@@ -50,12 +50,12 @@ def resolve_version(
     *,
     versions: repository.Versions = repository.whole_versions,
 ) -> ModelVersionRecord:
-    """Return the version that a reference means.
+    """Return the version with this reference.
 
-    A number, ``latest`` or nothing (the newest that is available), ``sha256:DIGEST``, or an
-    alias. What is deleted, or not for the caller to see, is answered for as if it were not there.
+    A reference is a number, ``latest`` or empty (the newest available version), ``sha256:DIGEST``,
+    or an alias. Deleted and hidden versions are reported as missing.
     """
-    conditions = _meant_by(reference)
+    conditions = _reference_conditions(reference)
     version = repository.find_version(session, caller, site, name, *conditions, versions=versions)
     return version or _refuse(session, caller, ModelAddress(site, name, reference))
 
@@ -67,19 +67,22 @@ def resolve_versions(
     *,
     versions: repository.Versions = repository.whole_versions,
 ) -> list[ModelVersionRecord]:
-    """Return the versions that these addresses mean, as `resolve_version`, by one statement."""
-    wanted = [
-        repository.Wanted(each.site, each.name, _meant_by(each.reference)) for each in addresses
+    """Return the versions at these addresses as `resolve_version` does, by one statement."""
+    version_queries = [
+        repository.VersionQuery(
+            address.site, address.name, _reference_conditions(address.reference)
+        )
+        for address in addresses
     ]
-    found = repository.find_versions(session, caller, wanted, versions)
+    resolved = repository.find_versions(session, caller, version_queries, versions)
     return [
         version or _refuse(session, caller, address)
-        for version, address in zip(found, addresses, strict=True)
+        for version, address in zip(resolved, addresses, strict=True)
     ]
 
 
-def _meant_by(reference: str) -> list[ColumnElement[bool]]:
-    """Return the conditions that a reference stands for."""
+def _reference_conditions(reference: str) -> list[ColumnElement[bool]]:
+    """Return the conditions on a version with this reference."""
     if reference.startswith("sha256:"):
         digest = queries.read_digest(reference.removeprefix("sha256:"))
         return [ModelVersionRecord.digest == digest]
@@ -102,7 +105,7 @@ def _refuse(session: Session, caller: Caller, address: ModelAddress) -> NoReturn
     raise MissingError(
         f"{site}/{name} has no version {address.reference or LATEST}",
         code="version_not_found",
-        hint=f"`poolctl models ls --name {name}` lists the versions there are.",
+        hint=f"`poolctl models ls --name {name}` lists its versions.",
     )
 
 
@@ -136,12 +139,12 @@ def version_to_change(
     return resolve_version(session, caller, site, name, reference)
 
 
-def lock_to_correct(session: Session, version: ModelVersionRecord, what: str) -> None:
-    """Lock a version's state; `ConflictError` where it is withdrawn, so that `what` stays."""
+def lock_to_correct(session: Session, version: ModelVersionRecord, field: str) -> None:
+    """Lock a version's state; raise `ConflictError`, naming `field`, if it is withdrawn."""
     repository.lock_state(session, version)
     if version.state == WITHDRAWN:
         raise ConflictError(
-            f"the version is withdrawn; its {what} stays as it is",
+            f"the version is withdrawn; its {field} cannot be changed",
             code="wrong_state",
             details={"found": WITHDRAWN},
         )
@@ -150,7 +153,7 @@ def lock_to_correct(session: Session, version: ModelVersionRecord, what: str) ->
 VersionToRead = Annotated[ModelVersionRecord, Depends(version_to_read)]
 VersionToName = Annotated[ModelVersionRecord, Depends(version_to_name)]
 VersionToChange = Annotated[ModelVersionRecord, Depends(version_to_change)]
-"""The version that the address of a request names, loaded by the session of the request."""
+"""The version named by the address of a request, loaded by the request's session."""
 
 
 def find_named(

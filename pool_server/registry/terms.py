@@ -1,11 +1,11 @@
-"""Terms of versions: what a merge inherits, and what the pool refuses because of them.
+"""Terms of versions: inheritance in merges, and refusals because of terms.
 
-The rules stand in `pool_server.wire.data_use_rules`. The terms of a version count for a site
-that may see it, or has fetched it: an input that a site does not know of is as one that the pool
-does not have, and reveals nothing.
+The rules stand in `pool_server.wire.data_use_rules`. The terms of a version count for a site that
+may see it, or has downloaded it: an input unknown to the site is treated as missing from the pool,
+and reveals nothing.
 
-The same file may stand in the pool at several sites. The terms count that the site gave it which
-published it first, of those that are known; what others lay on their copies binds themselves alone.
+Several sites may have published the same file. The terms of the first of them that is known to the
+site count; terms that others give their copies bind only those sites.
 """
 
 from collections import defaultdict
@@ -47,25 +47,24 @@ def today_utc() -> date:
 
 
 def known_terms(session: Session, digests: Collection[str], site_id: int) -> dict[str, set[Term]]:
-    """Return the terms that files have for a site, by digest.
+    """Return the terms of files that count for a site, by digest.
 
-    Digests that the pool does not have are left out; one whose versions have no terms has an
-    empty set.
+    Digests missing from the pool are omitted; a file without terms has an empty set.
     """
-    found: dict[str, set[Term]] = {}
+    terms_by_digest: dict[str, set[Term]] = {}
     if not digests:
-        return found
+        return terms_by_digest
     rows = session.execute(_terms_that_count(), {"digests": list(digests), "site_id": site_id})
     for digest, code, detail in rows:
-        terms = found.setdefault(digest, set())
+        terms = terms_by_digest.setdefault(digest, set())
         if code is not None:
             terms.add(Term(code=code, detail=detail or ""))
-    return found
+    return terms_by_digest
 
 
 def require_terms(
     session: Session,
-    own: Sequence[Term],
+    declared: Sequence[Term],
     parents: Mapping[str, str],
     *,
     site: SiteRecord,
@@ -73,52 +72,55 @@ def require_terms(
 ) -> None:
     """Raise unless a file with these terms and parents may be announced, as a model of `site`.
 
-    `own` is what its uploader declares; `parents` has the digests of a merged model's inputs, and
-    what to call each.
+    `declared` are the uploader's terms; `parents` maps the digests of a merged model's inputs to
+    names for messages.
     """
-    if problems := data_use_rules.contradictions(own, "the declared terms"):
+    if problems := data_use_rules.contradictions(declared, "the declared terms"):
         raise RefusedError(
-            "; ".join(each.message for each in problems),
+            "; ".join(problem.message for problem in problems),
             code="terms_refused",
-            hint="Alternatives stand in one term, separated by commas: DUO:0000028=site-a,site-b.",
+            hint="Write alternatives in one term, separated by commas: DUO:0000028=site-a,site-b.",
         )
     known = known_terms(session, parents, site.id)
     inputs = [
         data_use_rules.TermsOf(parents[digest], data_use_rules.sort_terms(known[digest]))
         for digest in sorted(known)
     ]
-    if any(each.code == CLINICAL_CARE for each in own):
+    if any(term.code == CLINICAL_CARE for term in declared):
         use = (use or data_use_rules.IntendedUse()).including("clinical")
     names = (site.name, site.display_name)
     problems = data_use_rules.check_merge(inputs, use, today=today_utc(), institution=names)
-    # What the uploader declares must not contradict what it inherits, either.
-    inherited = data_use_rules.inherited_terms(each.terms for each in inputs)
-    problems += data_use_rules.contradictions([*inherited, *own], "what is declared and inherited")
+    # Declared terms must not contradict inherited ones, either.
+    inherited = data_use_rules.inherited_terms(parent.terms for parent in inputs)
+    problems += data_use_rules.contradictions(
+        [*inherited, *declared], "the declared and inherited terms"
+    )
     _raise_if_forbidden(problems, "the terms of the inputs forbid this merge")
 
 
 def require_redistributable(version: ModelVersionRecord) -> None:
-    """Raise unless the terms of a version allow that its file is handed on outside the pool.
+    """Raise unless the terms of a version allow redistribution of its file outside the pool.
 
     A moratorium that has not ended, a time limit that has passed, and terms that name users,
-    institutions or projects forbid it (`check_redistribution`). The owner's right to hand the
-    file on is another matter: `pool_server.registry.access`.
+    institutions or projects forbid it (`check_redistribution`). The owner's right to redistribute
+    the file is another matter: `pool_server.registry.access`.
     """
     name = f"{version.model.site.name}/{version.model.name}@{version.number}"
-    terms = [Term(code=each.code, detail=each.detail) for each in version.terms]
+    terms = [Term(code=term.code, detail=term.detail) for term in version.terms]
     problems = data_use_rules.check_redistribution(terms, today=today_utc(), name=name)
-    _raise_if_forbidden(problems, f"{name} cannot be handed on")
+    _raise_if_forbidden(problems, f"{name} cannot be passed on")
 
 
-def _raise_if_forbidden(problems: Iterable[data_use_rules.TermProblem], what: str) -> None:
-    forbidding = list(dict.fromkeys(each for each in problems if each.forbids))
+def _raise_if_forbidden(problems: Iterable[data_use_rules.TermProblem], refusal: str) -> None:
+    forbidding = list(dict.fromkeys(problem for problem in problems if problem.forbids))
     if forbidding:
         raise TermsForbidError(
-            f"{what}: " + "; ".join(each.message for each in forbidding),
-            hint="Ask the sites whose terms they are; `poolctl models info` shows them.",
+            f"{refusal}: " + "; ".join(problem.message for problem in forbidding),
+            hint="Ask the sites that set the terms; `poolctl models info` shows them.",
             details={
                 "problems": [
-                    {"message": each.message, "codes": list(each.codes)} for each in forbidding
+                    {"message": problem.message, "codes": list(problem.codes)}
+                    for problem in forbidding
                 ]
             },
         )
@@ -128,33 +130,33 @@ def add_terms(
     session: Session,
     site_id: int,
     version: ModelVersionRecord,
-    own: Sequence[Term],
+    declared: Sequence[Term],
     parents: Collection[str],
     *,
     is_proven: bool,
 ) -> None:
-    """Give a new version its terms: its own, and what it inherits.
+    """Give a new version its declared terms and those that it inherits.
 
-    It inherits from every input that the site knows, and from the same file elsewhere in the
-    pool. Versions made from it that were there before inherit from it now; so do copies of the
-    file when the pool has made it again from these parents.
+    It inherits from every input that the site knows, and from the same file elsewhere in the pool.
+    Versions made from it that were published before inherit from it now; so do copies of the file
+    if the pool has made it again from these parents.
     """
     inputs = set(parents) - {version.digest}
     known = known_terms(session, inputs, site_id)
-    # Inputs that the pool does not know allow nothing beyond what the others do.
+    # Inputs unknown to the pool cannot add permissions to those of the others.
     inherited = set(data_use_rules.inherited_terms(known.get(digest, set()) for digest in inputs))
     copied = _terms_of_copies(session, site_id, version)
-    inherited |= {each for each in copied or () if each.code not in data_use_rules.PERMISSIVE}
-    # What would allow more than the inputs do is not taken from whoever made the merge.
+    inherited |= {term for term in copied or () if term.code not in data_use_rules.PERMISSIVE}
+    # The maker of a merge cannot declare permissions that its inputs do not give.
     kept = {
-        each
-        for each in own
-        if not inherited or each in inherited or each.code not in data_use_rules.PERMISSIVE
+        term
+        for term in declared
+        if not inherited or term in inherited or term.code not in data_use_rules.PERMISSIVE
     }
     session.add_all(
         [
-            *(_record(version.id, each, inherited=True) for each in inherited - kept),
-            *(_record(version.id, each, inherited=False) for each in kept),
+            *(_record(version.id, term, inherited=True) for term in inherited - kept),
+            *(_record(version.id, term, inherited=False) for term in kept),
         ]
     )
     session.flush()
@@ -162,10 +164,10 @@ def add_terms(
         _pass_on(
             session,
             version,
-            [each for each in kept | inherited if each.code not in data_use_rules.PERMISSIVE],
+            [term for term in kept | inherited if term.code not in data_use_rules.PERMISSIVE],
         )
     elif is_proven:
-        bound = [each for each in inherited if each.code not in data_use_rules.PERMISSIVE]
+        bound = [term for term in inherited if term.code not in data_use_rules.PERMISSIVE]
         _pass_on(session, version, bound, to_copies=True)
 
 
@@ -178,7 +180,7 @@ def _record(version_id: int, term: Term, *, inherited: bool) -> TermRecord:
 def _terms_of_copies(
     session: Session, site_id: int, version: ModelVersionRecord
 ) -> set[Term] | None:
-    """Return the terms of the same file elsewhere in the pool; None where it is nowhere else."""
+    """Return the terms of the same file elsewhere in the pool; None if it has no copy."""
     rows = session.execute(
         _terms_that_count().where(ModelVersionRecord.id != version.id),
         {"digests": [version.digest], "site_id": site_id},
@@ -192,7 +194,7 @@ def _terms_of_copies(
 
 @cache
 def _terms_that_count() -> Select[str, str | None, str | None]:
-    """Select (digest, code, detail): what the first site said of files, and what a site itself.
+    """Select (digest, code, detail) of the terms by each file's first site and by the asking site.
 
     The files are those of the parameter ``digests``, the site that of ``site_id``. A version
     without terms has one row without a code.
@@ -222,23 +224,23 @@ def _terms_that_count() -> Select[str, str | None, str | None]:
 
 
 def _sites_that_see(session: Session, version: ModelVersionRecord) -> ColumnElement[bool]:
-    """Return a condition on `ModelRecord`: it is of a site that may see a new version."""
+    """Return a condition on `ModelRecord`: models of sites that may see a new version."""
     home = session.get_one(ModelRecord, version.model_id)
-    own = ModelRecord.site_id == home.site_id
+    is_home = ModelRecord.site_id == home.site_id
     if version.state != AVAILABLE:
-        return own
+        return is_home
     if home.visibility == CONSORTIUM:
         return true()
     granted = select(GrantRecord.site_id).where(GrantRecord.model_id == home.id)
-    return or_(own, ModelRecord.site_id.in_(granted))
+    return or_(is_home, ModelRecord.site_id.in_(granted))
 
 
 def _pass_on(
     session: Session, version: ModelVersionRecord, terms: Sequence[Term], *, to_copies: bool = False
 ) -> None:
-    """Give the descendants of a file that came after them what they inherit from it.
+    """Give a file's descendants published before it the terms that they inherit from it.
 
-    Those of sites that may see it; with `to_copies` all, and the same file at other sites.
+    Only at sites that may see it; with `to_copies` everywhere, and to the same file at other sites.
     """
     if not terms:
         return

@@ -1,16 +1,16 @@
-"""The standing of a version: withdrawn, flagged because of what it holds, replaced.
+"""The standing of a version: withdrawn, flagged because of its inputs, replaced.
 
 ========================  ======================================================================
-standing                  what becomes of its downloads
+standing                  downloads
 ========================  ======================================================================
-withdrawn, ``refuse``     none any more; nor of the same bytes under other names
-                          (always of what was in quarantine)
-withdrawn, ``warn``       they work, with a warning
-flagged                   they work, with a warning: the version holds, directly or through
-                          other merges, something that was withdrawn
+withdrawn, ``refuse``     refused; so are those of the same bytes under other names
+                          (always for versions that were in quarantine)
+withdrawn, ``warn``       allowed, with a warning
+flagged                   allowed, with a warning: the version contains, directly or through
+                          other merges, a withdrawn file
 ========================  ======================================================================
 
-All of it is read from what `pool_server.registry.repository.whole_versions` has loaded.
+All of it is read from attributes that `pool_server.registry.repository.whole_versions` loads.
 """
 
 from typing import Any
@@ -26,7 +26,7 @@ from pool_server.wire.withdrawals import Withdrawal, WithdrawalFlag
 
 
 def standing_options() -> tuple[Any, ...]:
-    """Return what a query of versions has to load; costs nothing for versions in good standing."""
+    """Return the loader options for standings; they cost nothing for versions in good standing."""
     flag = records.ModelVersionRecord.flags
     return (
         selectinload(records.ModelVersionRecord.withdrawal),
@@ -40,7 +40,7 @@ def standing_options() -> tuple[Any, ...]:
 
 
 def successor_options() -> tuple[Any, ...]:
-    """Return what a query of versions has to load for `successors_of`."""
+    """Return the loader options for `successors_of`."""
     return (
         selectinload(records.ModelVersionRecord.successors)
         .joinedload(records.SuccessorRecord.successor)
@@ -56,15 +56,15 @@ def address_of(version: records.ModelVersionRecord) -> str:
 
 
 def subject_of(version: records.ModelVersionRecord) -> str:
-    """Return what the audit calls a version."""
+    """Return a version's name in the audit."""
     return address_of(version).removeprefix("pool://")
 
 
 def name_for_site(site_id: int, version: records.ModelVersionRecord) -> str:
     """Return the name of a version for a site: its address, or a digest if it may not see it.
 
-    Who names a file by its digest need not know whose it is. The version's model was loaded with
-    its site and grants.
+    A site that names a file by its digest need not know its owner. The version's model must be
+    loaded with its site and grants.
     """
     is_own = version.model.site_id == site_id
     is_shown = version.state in PUBLIC and "see" in rights_of_site(site_id, version.model)
@@ -72,7 +72,7 @@ def name_for_site(site_id: int, version: records.ModelVersionRecord) -> str:
 
 
 def withdrawal_of(version: records.ModelVersionRecord) -> Withdrawal | None:
-    """Return how a version was withdrawn; None if it was not."""
+    """Return a version's withdrawal; None if it was not withdrawn."""
     if version.withdrawal is None:
         return None
     return describe_withdrawal(version.withdrawal, version)
@@ -93,20 +93,20 @@ def describe_withdrawal(
 
 
 def hide_name(withdrawal: Withdrawal) -> Withdrawal:
-    """Return a withdrawal for who has the file and may not see what it is called in the pool."""
+    """Return a withdrawal for callers with the file but without access to the model."""
     hidden = {"explanation": "", "withdrawn_by": "", "successors": []}
     return withdrawal.model_copy(update={"address": f"sha256:{withdrawal.digest}", **hidden})
 
 
 def hide_flag_name(flag: WithdrawalFlag) -> WithdrawalFlag:
-    """Return a flag for who has the file and may not see what it is called in the pool."""
+    """Return a flag for callers with the file but without access to the model."""
     return flag.model_copy(update={"address": f"sha256:{flag.digest}"})
 
 
 def flags_of(version: records.ModelVersionRecord, viewer: int | None) -> list[WithdrawalFlag]:
-    """Return what was withdrawn of the things that a version holds.
+    """Return the withdrawals of files that a version contains.
 
-    What the site `viewer` may not see is named by its digest; None sees all.
+    A withdrawn version that the site `viewer` may not see is named by its digest; None sees all.
     """
     return [_describe_flag(flag, viewer) for flag in version.flags]
 
@@ -118,10 +118,10 @@ def _describe_flag(flag: records.WithdrawalFlagRecord, viewer: int | None) -> Wi
 
 
 def successors_of(version: records.ModelVersionRecord) -> list[str]:
-    """Return the addresses of what replaces a version, newest first.
+    """Return the addresses of a version's successors, newest first.
 
-    Only successors that are themselves in good standing, and that everybody who sees the version
-    sees, too: those of the same model, and those shared with the whole consortium.
+    Only successors in good standing that every site with access to the version can see: those of
+    the same model, and those shared with the whole consortium.
     """
     return [
         address_of(link.successor)
@@ -136,30 +136,30 @@ def successors_of(version: records.ModelVersionRecord) -> list[str]:
 
 
 def refusal_of(version: records.ModelVersionRecord) -> records.WithdrawalRecord | None:
-    """Return the withdrawal because of which the version's bytes are not given out, if any.
+    """Return the withdrawal that forbids downloads of the version's bytes, if any.
 
-    The same bytes may have been withdrawn under another name; they are refused here, too.
+    The same bytes may have been withdrawn under another name, which forbids them here, too.
     """
-    own = [] if version.withdrawal is None else [version.withdrawal]
-    same_bytes = [each.withdrawal for each in version.flags]
-    for withdrawal in [*own, *same_bytes]:
+    withdrawals = [] if version.withdrawal is None else [version.withdrawal]
+    same_bytes = [flag.withdrawal for flag in version.flags]
+    for withdrawal in [*withdrawals, *same_bytes]:
         if withdrawal.effect == "refuse" and withdrawal.digest == version.digest:
             return withdrawal
     return None
 
 
 def require_not_withdrawn(version: records.ModelVersionRecord) -> None:
-    """Raise if the version's bytes are not given out any more."""
+    """Raise if a withdrawal forbids downloads of the version's bytes."""
     withdrawal = refusal_of(version)
     if withdrawal is None:
         return
     address, successors = address_of(version), successors_of(version)
     explanation = f": {withdrawal.explanation}" if withdrawal.explanation else ""
-    hint = "Delete the copies that you have; `poolctl models check FILES` finds what holds it."
+    hint = "Delete your copies; `poolctl models check FILES` lists your files that contain it."
     if successors:
-        hint = f"Use {successors[0]} instead, and delete the copies that you have."
+        hint = f"Use {successors[0]} instead, and delete your copies."
     raise VersionWithdrawnError(
-        f"{address} was withdrawn ({withdrawal.reason}) and cannot be used any more{explanation}",
+        f"{address} was withdrawn ({withdrawal.reason}) and can no longer be used{explanation}",
         hint=hint,
         details={
             "address": address,
@@ -172,7 +172,7 @@ def require_not_withdrawn(version: records.ModelVersionRecord) -> None:
 
 
 def warning_of(version: records.ModelVersionRecord) -> tuple[str, str]:
-    """Return ``withdrawn`` or ``flagged``, and the reasons with commas between them.
+    """Return ``withdrawn`` or ``flagged``, and the reasons separated by commas.
 
     Both are empty for a version in good standing.
     """

@@ -97,7 +97,7 @@ def open_session(
             hint="Open the next one tomorrow.",
         )
     size_bytes = len(request.descriptor.encode())
-    require_room(session, caller.site_id, "", size_bytes, announced=True, what="descriptor")
+    require_room(session, caller.site_id, "", size_bytes, announced=True, noun="descriptor")
     held = None if request.round_id is None else rounds.get_round(session, caller, request.round_id)
     opened = SecureSessionRecord(
         key=key,
@@ -142,7 +142,7 @@ def post(
             code="too_many_posts",
         )
     size_bytes = len(request.envelope.encode())
-    require_room(session, site.id, "", size_bytes, announced=True, what="message")
+    require_room(session, site.id, "", size_bytes, announced=True, noun="message")
     added = SecurePostRecord(
         session_id=found.id,
         phase=request.phase,

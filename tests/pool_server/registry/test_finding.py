@@ -25,7 +25,7 @@ from pool_server.http.identity import Caller
 from pool_server.registry.access import listed_for
 from pool_server.registry.finder import Finder
 from pool_server.registry.query import MergeKey, Order, Position, Range, read_conditions, read_words
-from pool_server.registry.search import Found, plan_search
+from pool_server.registry.search import Hit, plan_search
 from pool_server.settings import PoolSettings
 from pool_server.wire.models import ModelQuery
 from tests.benchmarks.large_pool import fill_pool
@@ -239,11 +239,11 @@ def random_query(chance: random.Random) -> tuple[ModelQuery, list[list[MergeKey]
     return query, [group for group in groups if sometimes(6, group)]
 
 
-def first_of(session: Session, caller: Caller, query: ModelQuery) -> list[Found]:
+def first_of(session: Session, caller: Caller, query: ModelQuery) -> list[Hit]:
     return Finder(session).find(plan_search(caller, query, limit=query.limit))
 
 
-def go_on(query: ModelQuery, page: list[Found]) -> ModelQuery:
+def go_on(query: ModelQuery, page: list[Hit]) -> ModelQuery:
     """Return the query for the next page, with a cursor as clients send it."""
     end = Position(page[-1].key, page[-1].version_id)
     return query.model_copy(update={"cursor": Order.parse(query.sort).write_cursor(end)})

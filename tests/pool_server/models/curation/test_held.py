@@ -32,7 +32,7 @@ def test_a_copy_stays_a_draft_meanwhile(pool: PoolDriver, by: str) -> None:
     path = at(by, f"{name}-copy")
     refused = pool.member(by, "curator").post(f"{path}/publish")
     assert error_of(refused) == REFUSED
-    assert "is quarantined by others" in refused.json()["error"]["message"]
+    assert "was quarantined by others" in refused.json()["error"]["message"]
     assert pool.member("held-c").get(f"{path}/content").status_code == 404
     assert pool.admin.post(f"{at('held-a', name)}/release").status_code == 200
     assert pool.member(by).post(f"{path}/publish").json()["state"] == "available"
