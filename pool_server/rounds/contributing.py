@@ -24,7 +24,7 @@ from pool_server.wire.rounds import DEFAULT_LEAST_OTHERS, ContributionRequest
 
 @dataclass(frozen=True)
 class CheckedSum:
-    """The sum of a secure round that the pool has already, and what the check read from it."""
+    """The sum of a secure round that the pool has already, and its checked summary."""
 
     size_bytes: int
     summary: dict[str, Any]
@@ -32,16 +32,14 @@ class CheckedSum:
 
 @dataclass(frozen=True)
 class Contributions(Destination[ContributionRequest, dict[str, Any]]):
-    """The contributions to one round.
-
-    `sum_of_servers` is the announced file, where the servers of a secure round have sent it.
-    """
+    """The contributions to one round."""
 
     purpose: ClassVar[str] = "contribution"
     action: ClassVar[str] = "round.contribute"
 
     round: records.RoundRecord
     sum_of_servers: CheckedSum | None = None
+    """The announced file, if the servers of a secure round have sent it."""
 
     def fill_in(self, announced: Announcement[ContributionRequest]) -> None:
         upload = announced.upload
@@ -51,18 +49,18 @@ class Contributions(Destination[ContributionRequest, dict[str, Any]]):
     def admit(self, session: Session, announced: Announcement[ContributionRequest]) -> bool:
         upload, offer = announced.upload, announced.offer
         current = repository.lock_round(session, self.round.id)
-        own = find_own(current, upload.site_id, upload.digest)
-        if own is not None:
-            # A file that the storage has lost since then comes back when it is sent again.
-            return self.parts.storage.has_content(own.digest)
-        service.require_contributions_taken(current)
+        known = find_own(current, upload.site_id, upload.digest)
+        if known is not None:
+            # Sending the file again restores it if the storage has lost it.
+            return self.parts.storage.has_content(known.digest)
+        service.require_open(current)
         service.require_usable_base(current, despite_withdrawal=offer.despite_withdrawal)
         require_same_sum(current, upload.digest)
         _require_enough_others(current, upload.site.name, offer.least_others)
         return False
 
     def accept_copy(self, session: Session, announced: Announcement[ContributionRequest]) -> bool:
-        """Make the sum of a secure round count that the servers, or another site, have sent."""
+        """Count the sum of a secure round that the servers, or another site, have sent."""
         upload = announced.upload
         current = repository.lock_round(session, self.round.id)
         known = self.sum_of_servers
@@ -87,13 +85,13 @@ class Contributions(Destination[ContributionRequest, dict[str, Any]]):
         return check_contribution(self.parts, self.round, upload.file_name, path)
 
     def accept(self, session: Session, arrived: Arrival[dict[str, Any]]) -> None:
-        """Make a checked contribution count, if it is still in time and the site's first."""
+        """Count a checked contribution, if it is in time and the site's first."""
         caller, upload = arrived.caller, arrived.upload
         current = repository.lock_round(session, self.round.id)
         if find_own(current, upload.site_id, upload.digest) is not None:
             return
         require_same_sum(current, upload.digest)
-        service.require_contributions_taken(current)
+        service.require_open(current)
         require_room(session, upload.site_id, upload.digest, upload.size_bytes, announced=False)
         session.add(
             records.RoundContributionRecord(
@@ -121,44 +119,45 @@ class Contributions(Destination[ContributionRequest, dict[str, Any]]):
 
 
 def check_sum_of_servers(
-    parts: ServerParts, found: records.RoundRecord, request: ContributionRequest
+    parts: ServerParts, round_: records.RoundRecord, request: ContributionRequest
 ) -> CheckedSum | None:
-    """Look at the sum that the servers of a secure round sent; None where they did not.
+    """Check the sum sent by the servers of a secure round, so that no lab has to send it.
 
-    So no lab has to send it.
+    Return None if the servers have not sent it.
     """
-    if found.secure is None or found.contributions:
+    if round_.secure is None or round_.contributions:
         return None
     with parts.database.read() as session:
-        size_bytes = repository.size_of_session_file(session, found.id, request.digest)
+        size_bytes = repository.size_of_session_file(session, round_.id, request.digest)
     if size_bytes is None or not parts.storage.has_content(request.digest):
         return None
     with parts.storage.content_file(request.digest) as path:
-        return CheckedSum(size_bytes, check_contribution(parts, found, request.file_name, path))
+        return CheckedSum(size_bytes, check_contribution(parts, round_, request.file_name, path))
 
 
-def require_same_sum(found: records.RoundRecord, digest: str) -> None:
+def require_same_sum(round_: records.RoundRecord, digest: str) -> None:
     """Raise `ConflictError` if another site sent a sum of a secure round with another digest."""
-    if found.secure is None or not found.contributions:
+    if round_.secure is None or not round_.contributions:
         return
-    first = found.contributions[0]
+    first = round_.contributions[0]
     if first.digest != digest:
         raise ConflictError(
-            f"the sum of round {found.key} that site {first.site.name!r} sent has other bytes "
+            f"the sum of round {round_.key} that site {first.site.name!r} sent has other bytes "
             f"(SHA-256 {first.digest}, expected {digest})",
             code="sums_differ",
-            hint="One of you did not send the sum that the servers signed: compare the digests.",
+            hint="One of the two is not the sum that the servers signed: compare the digests.",
             details={"found": first.digest, "expected": digest},
         )
 
 
-def _require_enough_others(found: records.RoundRecord, site: str, least_others: int) -> None:
-    """Raise `RefusedError` where the round has too few sites for what this one asks."""
-    others = sum(each.site.name != site for each in found.participants)
+def _require_enough_others(round_: records.RoundRecord, site: str, least_others: int) -> None:
+    """Raise `RefusedError` if the round has fewer other sites than this site demands."""
+    others = sum(participant.site.name != site for participant in round_.participants)
     if others < least_others:
         raise RefusedError(
-            f"round {found.key} has {others} other sites, and {site!r} asks for contributions of "
-            f"at least {least_others}",
+            f"round {round_.key} has {others} other sites, and {site!r} demands contributions of "
+            f"at least "
+            f"{least_others}",
             code="too_few_others",
             hint="--least-others lowers it; with one other site, that site can compute your "
             "contribution from the result.",
@@ -166,33 +165,33 @@ def _require_enough_others(found: records.RoundRecord, site: str, least_others: 
 
 
 def find_own(
-    found: records.RoundRecord, site_id: int, digest: str
+    round_: records.RoundRecord, site_id: int, digest: str
 ) -> records.RoundContributionRecord | None:
     """Return the site's contribution if it has this digest, or None."""
-    for contribution in found.contributions:
+    for contribution in round_.contributions:
         if contribution.site_id != site_id:
             continue
         if contribution.digest == digest:
             return contribution
         raise ConflictError(
-            f"site {contribution.site.name!r} has contributed to round {found.key} on "
+            f"site {contribution.site.name!r} has contributed to round {round_.key} on "
             f"{contribution.created_at:%Y-%m-%d %H:%M} UTC, with other bytes "
             f"(SHA-256 {contribution.digest})",
             code="contribution_exists",
-            hint=f"Take it back to send another: `poolctl rounds take-back {found.key}`",
+            hint=f"Take it back to send another: `poolctl rounds take-back {round_.key}`",
             details={"found": digest, "expected": contribution.digest},
         )
     return None
 
 
 def check_contribution(
-    parts: ServerParts, found: records.RoundRecord, file_name: str, path: Path
+    parts: ServerParts, round_: records.RoundRecord, file_name: str, path: Path
 ) -> dict[str, Any]:
-    """Compare a contribution with the base that it should fit; return what was read from it.
+    """Compare a contribution with the round's base, and return its summary.
 
-    In another process, for its bytes come from outside.
+    Runs in another process, because its bytes come from outside.
     """
-    base, method = found.base_version, find_round_method(found.method)
+    base, method = round_.base_version, find_round_method(round_.method)
     with parts.storage.content_file(base.digest) as base_path:
         answer = run_limited(
             "pool_server.rounds.methods",
@@ -202,7 +201,7 @@ def check_contribution(
                 "method": method.name,
                 "base": str(base_path),
                 "base_digest": base.digest,
-                "options": found.options,
+                "options": round_.options,
             },
             check_limits(parts.settings, path.stat().st_size + base.size_bytes),
             activity=f"{file_name}: reading the file",
@@ -211,7 +210,7 @@ def check_contribution(
         raise RefusedError(
             str(answer["message"]),
             code="contribution_refused",
-            hint=f"`poolctl rounds contribute {found.key} --data {method.data}` makes one that "
+            hint=f"`poolctl rounds contribute {round_.key} --data {method.data}` makes one that "
             "fits.",
         )
     summary: dict[str, Any] = answer["summary"]
@@ -219,12 +218,12 @@ def check_contribution(
 
 
 @contextmanager
-def note_lateness(parts: ServerParts, found: records.RoundRecord, site: str) -> Iterator[None]:
-    """Record that a site came after the round had ended."""
+def note_lateness(parts: ServerParts, round_: records.RoundRecord, site: str) -> Iterator[None]:
+    """Record that a site's contribution came after the end of the round."""
     try:
         yield
     except RoundClosedError:
         with parts.database.write() as session:
             lagging: records.SiteRecord = get_site(session, site)
-            repository.mark_late(session, found.id, lagging.id)
+            repository.mark_late(session, round_.id, lagging.id)
         raise

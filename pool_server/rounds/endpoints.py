@@ -43,7 +43,7 @@ RoundId = Annotated[
     ),
 ]
 _UNDER_WAY: dict[int | str, dict[str, Any]] = {
-    200: {"model": UploadResponse, "description": "It is under way, or nothing need be sent."}
+    200: {"model": UploadResponse, "description": "It is under way, or the file need not be sent."}
 }
 
 
@@ -51,20 +51,20 @@ _UNDER_WAY: dict[int | str, dict[str, Any]] = {
 def start(
     caller: Uploader, session: WritingSession, request: rounds.RoundRequest
 ) -> rounds.RoundResponse:
-    """Ask sites to train a model together. One's own site must be among them, save for admins."""
+    """Invite sites to train a model together, your own among them unless you are an admin."""
     names = sorted(set(request.sites))
     service.require_own_site_among(caller, names)
     method = find_round_method(request.method)
     if len(names) < repository.FEWEST_CONTRIBUTIONS:
         raise errors.RoundRefusedError(
             f"a round needs at least {repository.FEWEST_CONTRIBUTIONS} sites: the result of one "
-            "contribution would show it",
+            "contribution would reveal it",
             hint=f"`{method.alone}` does the same with data sets on one machine.",
         )
     if len(names) <= request.least_others:
         raise errors.RoundRefusedError(
-            f"each contribution is to be combined with {request.least_others} others, and the "
-            f"round has {len(names)} sites; expected {request.least_others + 1} or more"
+            f"each contribution must be combined with {request.least_others} others, but the "
+            f"round has {len(names)} sites; expected at least {request.least_others + 1}"
         )
     base = service.find_base(session, caller, request.base)
     if request.secure is not None:
@@ -115,21 +115,23 @@ def list_rounds(
     limit: Limit = 50,
     before_id: BeforeId = None,
 ) -> rounds.RoundPage:
-    """Return the rounds that one's own site takes part in, newest first; all for admins."""
+    """Return the rounds of your own site, newest first; admins get all rounds."""
     query = repository.select_rounds(None if caller.is_admin else caller.site_id, state)
     page, next_cursor = find_page(session, query, RoundRecord.id, before_id, limit)
-    return rounds.RoundPage(items=[describe_round(each) for each in page], next_cursor=next_cursor)
+    return rounds.RoundPage(
+        items=[describe_round(round_) for round_ in page], next_cursor=next_cursor
+    )
 
 
-@router.get("/waiting", summary="Count the rounds that wait for one's site")
+@router.get("/waiting", summary="Count the rounds that await your site")
 def count_waiting(caller: SignedIn, session: ReadingSession) -> rounds.WaitingRounds:
-    """Return how many open rounds one's own site has not contributed to yet."""
+    """Return the number of open rounds to which your own site has not contributed yet."""
     return rounds.WaitingRounds(count=repository.count_waiting(session, caller.site_id))
 
 
 @router.get("/{round_id}", summary="Describe a round")
 def describe(caller: SignedIn, session: ReadingSession, round_id: RoundId) -> rounds.RoundResponse:
-    """Return who takes part, who has contributed, who is missing, and the result."""
+    """Return the round with its sites, contributions, missing sites, and result."""
     return describe_round(service.get_round(session, caller, round_id))
 
 
@@ -137,46 +139,46 @@ def describe(caller: SignedIn, session: ReadingSession, round_id: RoundId) -> ro
 def sign(
     caller: Uploader, session: WritingSession, round_id: RoundId, terms: Envelope
 ) -> rounds.RoundResponse:
-    """Keep what the site that started a round has signed: its base, method, options and sites.
+    """Store the signed terms of a round: its base, method, options and sites.
 
-    The pool compares it with the round, and each site checks the signature before it contributes.
-    The rounds that follow have the same terms.
+    The pool compares them with the round, and each site checks the signature of the starting site
+    before it contributes. The following rounds of the series have the same terms.
     """
-    found = repository.lock_round(session, service.get_round(session, caller, round_id).id)
-    service.require_starter(caller, found, "sign its terms")
-    service.require_contributions_taken(found)
-    expected = rounds.RoundTerms.of(describe_round(found))
+    round_ = repository.lock_round(session, service.get_round(session, caller, round_id).id)
+    service.require_starter(caller, round_, "sign its terms")
+    service.require_open(round_)
+    expected = rounds.RoundTerms.of(describe_round(round_))
     try:
         signed = rounds.RoundTerms.from_envelope(terms)
     except ValueError as error:
         raise errors.RefusedError(str(error), code="terms_refused") from error
-    if found.number > 1 or terms.body() != expected.to_bytes():
+    if round_.number > 1 or terms.body() != expected.to_bytes():
         raise errors.RefusedError(
-            f"signed were not the terms of round {round_id}", code="terms_refused"
+            f"the signed terms are not those of round {round_id}", code="terms_refused"
         )
-    found.terms = terms.model_dump(mode="json")
+    round_.terms = terms.model_dump(mode="json")
     record_act(session, caller, "round.sign", round_id, digest=signed.digest)
     session.flush()
-    return describe_round(found)
+    return describe_round(round_)
 
 
-@router.post("/{round_id}/close", summary="Stop waiting")
+@router.post("/{round_id}/close", summary="Close a round early")
 def close(caller: Uploader, session: WritingSession, round_id: RoundId) -> rounds.RoundResponse:
-    """Move the deadline to this moment. For the site that started the round, and admins."""
-    found = repository.lock_round(session, service.get_round(session, caller, round_id).id)
-    service.require_starter(caller, found, "close it early")
-    if state_of(found) == "open":
-        if not has_enough(found):
+    """Move the deadline to the present. For the site that started the round, and admins."""
+    round_ = repository.lock_round(session, service.get_round(session, caller, round_id).id)
+    service.require_starter(caller, round_, "close it early")
+    if state_of(round_) == "open":
+        if not has_enough(round_):
             raise errors.ConflictError(
-                f"round {round_id} has {len(found.contributions)} contributions, expected at "
-                f"least {service.describe_floor(found)}",
+                f"round {round_id} has {len(round_.contributions)} contributions, expected at "
+                f"least {service.describe_floor(round_)}",
                 code="round_open",
                 hint=f"Wait for another, or end it: `poolctl rounds cancel {round_id}`",
             )
-        found.deadline = now_utc()
-        record_act(session, caller, "round.close", round_id, missing=sorted(missing_sites(found)))
+        round_.deadline = now_utc()
+        record_act(session, caller, "round.close", round_id, missing=sorted(missing_sites(round_)))
         session.flush()
-    return describe_round(found)
+    return describe_round(round_)
 
 
 @router.post("/{round_id}/cancel", summary="Cancel a round")
@@ -185,14 +187,14 @@ def cancel(caller: Uploader, session: WritingSession, round_id: RoundId) -> roun
 
     Its contributions are kept.
     """
-    found = service.get_round(session, caller, round_id)
-    service.require_starter(caller, found, "cancel it")
-    if repository.end_round(session, found.id, repository.CANCELLED, caller.name):
+    round_ = service.get_round(session, caller, round_id)
+    service.require_starter(caller, round_, "cancel it")
+    if repository.end_round(session, round_.id, repository.CANCELLED, caller.name):
         record_act(session, caller, "round.cancel", round_id)
-    found = repository.lock_round(session, found.id)
-    if found.state == repository.FINISHED:
+    round_ = repository.lock_round(session, round_.id)
+    if round_.state == repository.FINISHED:
         raise errors.RoundClosedError(f"round {round_id} is finished and cannot be cancelled")
-    return describe_round(found)
+    return describe_round(round_)
 
 
 @router.post(
@@ -208,20 +210,20 @@ def contribute(
     request: rounds.ContributionRequest,
     response: Response,
 ) -> UploadResponse:
-    """Begin to send a contribution; its parts go where those of any upload go.
+    """Begin to send a contribution; its parts go to the addresses of any upload's parts.
 
-    A site has one contribution, and may take it back to send another. The same file announced
-    again gives the upload that is under way, or is complete at once. Nobody can download it.
+    A site has one contribution, and may take it back to send another. Announcing the same file
+    again returns the upload under way, or completes at once. Nobody can download it.
     """
     with parts.database.read() as session:
-        found = service.get_round(session, caller, round_id)
+        round_ = service.get_round(session, caller, round_id)
     caller.require_upload_to(request.site)
-    if not service.takes_part(found, request.site):
+    if not service.takes_part(round_, request.site):
         raise errors.NotAllowedError(
-            f"site {request.site!r} was not asked to take part in round {found.key}"
+            f"site {request.site!r} was not asked to take part in round {round_.key}"
         )
-    destination = Contributions(parts, found, check_sum_of_servers(parts, found, request))
-    with note_lateness(parts, found, request.site):
+    destination = Contributions(parts, round_, check_sum_of_servers(parts, round_, request))
+    with note_lateness(parts, round_, request.site):
         upload, is_new = announce_upload(destination, caller, request)
     if not is_new:
         response.status_code = 200
@@ -241,10 +243,10 @@ async def complete_sent_contribution(
 
     def act() -> UploadResponse:
         with parts.database.read() as session:
-            found = service.get_round(session, caller, round_id)
+            round_ = service.get_round(session, caller, round_id)
             site = get_upload(session, caller, upload_id).site.name
-        with note_lateness(parts, found, site):
-            upload = complete_upload(Contributions(parts, found), caller, upload_id)
+        with note_lateness(parts, round_, site):
+            upload = complete_upload(Contributions(parts, round_), caller, upload_id)
         return describe_upload(parts, upload)
 
     return await checks.run(caller.site, act)
@@ -254,25 +256,26 @@ async def complete_sent_contribution(
 def take_back(
     caller: Uploader, parts: Parts, round_id: RoundId, site: SiteName
 ) -> rounds.RoundResponse:
-    """Remove a contribution of one's own site, as long as the round is not finished.
+    """Remove a contribution of your own site, unless the round is finished.
 
     While the round is open, the site may contribute again.
     """
     with parts.database.write() as session:
-        found = service.get_round(session, caller, round_id)
+        round_ = service.get_round(session, caller, round_id)
         caller.require_upload_to(site)
-        current = repository.lock_round(session, found.id)
+        current = repository.lock_round(session, round_.id)
         if current.state == repository.FINISHED:
             raise errors.RoundClosedError(
-                f"round {round_id} is finished, and its result holds the contribution of {site!r}",
-                hint="Who has the result may withdraw it: `poolctl models withdraw`.",
+                f"round {round_id} is finished, and its result contains the contribution of "
+                f"{site!r}",
+                hint="The result's site may withdraw it: `poolctl models withdraw`.",
             )
         contribution = next((e for e in current.contributions if e.site.name == site), None)
         if contribution is None:
             raise errors.MissingError(
                 f"site {site!r} has not contributed to round {round_id}",
                 code="contribution_not_found",
-                hint=f"`poolctl rounds info {round_id}` shows who has.",
+                hint=f"`poolctl rounds info {round_id}` lists the contributions.",
             )
         digest = contribution.digest
         session.delete(contribution)
@@ -287,7 +290,7 @@ def take_back(
 
 @router.get(
     "/{round_id}/reply",
-    summary="Get the reply to one's own contribution",
+    summary="Get the reply to your own contribution",
     response_class=Response,
     responses=document_errors(errors.VersionWithdrawnError)
     | {
@@ -300,26 +303,32 @@ def take_back(
     },
 )
 def reply(caller: Uploader, parts: Parts, round_id: RoundId) -> Response:
-    """Return what a finished round has made for one's own site, as the method fedpac does.
+    """Return the file that a finished round made for your own site, as the method fedpac does.
 
-    No other site gets it, and no admin. It lies in the state of the round, and goes with it: when
-    the result is withdrawn or deleted, there is no reply any more.
+    No other site gets it, and no admin. It is part of the round's state: if the result is withdrawn
+    or deleted, the reply is gone, too.
     """
     with parts.database.read() as session:
-        found = service.get_round(session, caller, round_id)
-        own = next((each for each in found.contributions if each.site_id == caller.site_id), None)
-        state, result = found.state_digest, found.result_version_id
-        replies = find_round_method(found.method).aggregation.replies
-        if own is None or state is None or result is None or not replies:
+        round_ = service.get_round(session, caller, round_id)
+        contribution = next(
+            (
+                candidate
+                for candidate in round_.contributions
+                if candidate.site_id == caller.site_id
+            ),
+            None,
+        )
+        state, result = round_.state_digest, round_.result_version_id
+        replies = find_round_method(round_.method).aggregation.replies
+        if contribution is None or state is None or result is None or not replies:
             raise errors.MissingError(
                 f"round {round_id} has no reply to site {caller.site!r}",
                 code="reply_not_found",
-                hint=f"`poolctl rounds info {round_id}` shows who has contributed and how it "
-                "ended.",
+                hint=f"`poolctl rounds info {round_id}` shows its contributions and how it ended.",
             )
         require_not_withdrawn(get_version(session, result))
     with parts.storage.content_file(state) as path:
-        content = encode_reply(decode_optimiser_state(path.read_bytes()), own.digest)
+        content = encode_reply(decode_optimiser_state(path.read_bytes()), contribution.digest)
     assert content is not None, f"the state of round {round_id} has a reply to each contribution"
     headers = {"Cache-Control": "no-store"}
     return Response(content, media_type="application/octet-stream", headers=headers)
@@ -331,10 +340,9 @@ def finish(
 ) -> MergeJobResponse:
     """Combine the contributions and publish the result with its lineage; the next round opens.
 
-    Any site of the round may ask for it. The answer is a merge in the background
-    (`GET /merges/{merge_id}`); asking again, from any site of the round, returns the same one.
-    The pool combines, so no site needs to read the contributions of others. It cannot sign for the
-    site: the result is published unsigned, even where signatures are required
-    (`PUT .../statement`).
+    Any site of the round may request it. The answer is a merge in the background (`GET
+    /merges/{merge_id}`); asking again, from any site of the round, returns the same one. The pool
+    combines, so no site needs to read the contributions of others. It cannot sign for the site: the
+    result is published unsigned, even if signatures are required (`PUT .../statement`).
     """
     return request_finish(parts, caller, round_id, request)

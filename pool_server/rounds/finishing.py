@@ -1,14 +1,14 @@
 """The end of a round: the pool combines it, publishes the result, and opens the next round.
 
-How a round ends: any site of it asks (`request_finish`), and all that can be known at once is
-checked. That writes a merge job with the recipe of what is there: the base, the state of the
+Any site of the round may ask for it (`request_finish`), which checks all conditions known at once
+and writes a merge job with the recipe of the present contributions: the base, the state of the
 predecessor's optimiser, the contributions. Sites that ask while it waits or runs get the same job.
-A worker (`merges.running`) carries it out with `finish_round`: the child process merges, the new
-state is kept (`States`), and the result is published (`Results`), each received as every file is.
+A worker (`merges.running`) executes it with `finish_round`: the child process merges, the new state
+is stored (`States`), and the result is published (`Results`), each received as every file is.
 
-Of several processes that finish a round at once, the first transaction of `Results.accept` ends it
-and its job, and opens the next round; the others find its result. So a server killed at any moment
-leaves a round that is open as before, or finished as a whole.
+If several processes finish a round concurrently, the first transaction of `Results.accept` ends it
+and its job, and opens the next round; the others return its result. So a server killed at any
+moment leaves a round that is open as before, or finished as a whole.
 """
 
 from collections import Counter
@@ -56,20 +56,21 @@ from pool_server.wire.uploads import UploadRequest
 def request_finish(
     parts: ServerParts, caller: Caller, key: str, request: FinishRequest
 ) -> MergeJobResponse:
-    """Write down the merge that finishes a round, or find the one that does or did."""
+    """Return the merge job that finishes a round, creating it if there is none."""
     caller.require_upload_to(caller.site)
 
     def ask(session: Session) -> MergeJobResponse:
-        found = repository.lock_round(session, service.get_round(session, caller, key).id)
-        # Whoever starts a round lets all its sites publish the result there, and nowhere else.
-        if ModelAddress(request.site, request.name) != repository.result_address(found):
+        round_ = repository.lock_round(session, service.get_round(session, caller, key).id)
+        # Starting a round grants all its sites the right to publish the result at its own address
+        # only.
+        if ModelAddress(request.site, request.name) != repository.result_address(round_):
             caller.require_upload_to(request.site)
-        job = merges.find_job_of_round(session, found)
+        job = merges.find_job_of_round(session, round_)
         if job is None:
-            service.require_finishable(found)
-            service.require_usable_base(found, despite_withdrawal=request.despite_withdrawal)
+            service.require_finishable(round_)
+            service.require_usable_base(round_, despite_withdrawal=request.despite_withdrawal)
             site = get_site(session, request.site)
-            job = add_job(session, caller, site, recipe_of(found), request, finishes=found)
+            job = add_job(session, caller, site, recipe_of(round_), request, finishes=round_)
         return describe_job(session, job)
 
     described = write_with_retry(parts.database, ask)
@@ -77,39 +78,39 @@ def request_finish(
     return described
 
 
-def recipe_of(found: RoundRecord) -> Recipe:
-    """Return the recipe by which the contributions to a round are combined with its base."""
-    aggregation = find_round_method(found.method).aggregation
-    base, before = found.base_version, found.predecessor
+def recipe_of(round_: RoundRecord) -> Recipe:
+    """Return the recipe that combines the contributions to a round with its base."""
+    aggregation = find_round_method(round_.method).aggregation
+    base, before = round_.base_version, round_.predecessor
     inputs = [RecipeInput(digest=base.digest, address=address_of(base), file_name=base.file_name)]
     if before is not None and before.state_digest is not None:
         inputs.append(RecipeInput(digest=before.state_digest, file_name=f"{before.key}.state"))
     inputs += [
-        RecipeInput(digest=each.digest, file_name=each.file_name)
-        for each in files_to_combine(found)
+        RecipeInput(digest=contribution.digest, file_name=contribution.file_name)
+        for contribution in files_to_combine(round_)
     ]
     return Recipe(
         method=RecipeMethod(name=aggregation.name, version=aggregation.version),
-        options=aggregation.take_own(found.options),
+        options=aggregation.take_own(round_.options),
         inputs=tuple(inputs),
     )
 
 
 def finish_round(run: MergeRun) -> UploadRecord:
-    """Combine what has been contributed, publish the result, and end the round."""
+    """Combine the contributions of a job's recipe, publish the result, and end the round."""
     parts, job = run.parts, run.job
     asked = dict(job.request)
     recipe = Recipe.model_validate(asked.pop("recipe"))
     request = FinishRequest.model_validate(asked)
     run.refresh_caller()
     with parts.database.read() as session:
-        found = repository.get_round(session, job.round_id or 0)
-    # The job combines what was there when it was asked for, or nothing: whoever asked has seen it.
-    _require_same_inputs(found, recipe)
-    base = found.base_version
-    possible = find_round_method(found.method).aggregation.output_formats
+        round_ = repository.get_round(session, job.round_id or 0)
+    # The job combines the contributions that its requester saw, or none.
+    _require_same_inputs(round_, recipe)
+    base = round_.base_version
+    possible = find_round_method(round_.method).aggregation.output_formats
     output_format = base.format if base.format in possible else possible[0]
-    names = {each.digest: each.file_name or each.digest for each in recipe.inputs}
+    names = {source.digest: source.file_name or source.digest for source in recipe.inputs}
     with ScratchFolder(parts.settings.scratch_folder).room() as folder, ExitStack() as stack:
         result = folder / "result"
         try:
@@ -117,30 +118,30 @@ def finish_round(run: MergeRun) -> UploadRecord:
             made = run.merge(recipe, paths, result, output_format)
         except MergeRefusedError as error:
             raise MergeRefusedError(
-                f"the contributions of round {found.key} cannot be combined: {error.message}"
+                f"the contributions of round {round_.key} cannot be combined: {error.message}"
             ) from error
         if (state := made["recipe"]["output"].get("state")) is not None:
             path = state_path(result)
             kept = StateOffer(request.site, state, path.stat().st_size)
-            # Before the result, so that a round that has ended has its state.
-            receive(States(parts, found), run.look_again_to_publish, kept, path)
+            # Before the result, so that every finished round has its state.
+            receive(States(parts, round_), run.look_again_to_publish, kept, path)
         announced = UploadRequest(
             site=request.site,
             name=request.name,
             size_bytes=result.stat().st_size,
             digest=made["digest"],
             file_name=base.file_name,
-            description=f"Round {found.number} of {found.rounds_total} ({found.key}), combined by "
-            f"the pool; {protection_of(found.method, found.options)}",
+            description=f"Round {round_.number} of {round_.rounds_total} ({round_.key}), combined "
+            f"by the pool; {protection_of(round_.method, round_.options)}",
             recipe=made["recipe"],
             despite_withdrawal=request.despite_withdrawal,
         )
-        return receive(Results(parts, found, job.id), run.look_again_to_publish, announced, result)
+        return receive(Results(parts, round_, job.id), run.look_again_to_publish, announced, result)
 
 
 @dataclass(frozen=True)
 class StateOffer:
-    """The state of a server optimiser, made with the result of a round; it counts for that site."""
+    """The state of a server optimiser, charged to the site of the round's result."""
 
     site: str
     digest: str
@@ -149,9 +150,9 @@ class StateOffer:
 
 @dataclass(frozen=True)
 class States(Destination[StateOffer, None]):
-    """The state of a server optimiser, which the next round is combined with.
+    """The state of a server optimiser, an input of the next round.
 
-    If the round does not end after all, the next attempt keeps it again, or replaces it.
+    If the round does not end, the next attempt stores the state again, or replaces it.
     """
 
     purpose: ClassVar[str] = "state"
@@ -170,10 +171,10 @@ class States(Destination[StateOffer, None]):
         return is_kept or current.state != repository.OPEN
 
     def check(self, upload: UploadRecord, path: Path) -> None:
-        """Accept it: the pool has made the file itself, and the storage compares its digest."""
+        """Accept it: the pool made the file itself, and the storage compares its digest."""
 
     def accept(self, session: Session, arrived: Arrival[None]) -> None:
-        """Note a state with its round, unless the round has ended meanwhile."""
+        """Record a state with its round, unless the round has ended meanwhile."""
         upload = arrived.upload
         current = repository.lock_round(session, self.round.id)
         if current.state == repository.OPEN:
@@ -208,9 +209,9 @@ class Results(Destination[UploadRequest, CheckedModel]):
         service.require_usable_base(current, despite_withdrawal=offer.despite_withdrawal)
         require_description(session, upload.site, offer)
         base = registry.get_version(session, current.base_version_id)
-        upload.labels = shared_labels([{each.key: each.value for each in base.labels}])
+        upload.labels = shared_labels([{label.key: label.value for label in base.labels}])
         if base.model.visibility != CONSORTIUM:
-            # The result is shown only to those who may see the base.
+            # The result must not be visible to sites that cannot see the base.
             upload.visibility = base.model.visibility
         return False
 
@@ -224,7 +225,7 @@ class Results(Destination[UploadRequest, CheckedModel]):
         return check_merged(self, upload, path)
 
     def accept(self, session: Session, arrived: Arrival[CheckedModel]) -> ModelVersionRecord:
-        """Publish the result, end its round and open the next; or find that another was first."""
+        """Publish the result, end its round and open the next, unless another process was first."""
         caller, upload = arrived.caller, arrived.upload
         current = repository.lock_round(session, self.round.id)
         if current.state == repository.FINISHED:
@@ -259,60 +260,60 @@ class Results(Destination[UploadRequest, CheckedModel]):
         return self._record_result(session, ended)
 
     def _record_result(self, session: Session, finished: RoundRecord) -> ModelVersionRecord:
-        """Return the result of a round that has ended, and end the job that asked for it."""
+        """Return the result of an ended round, and end the job that requested it."""
         assert finished.result_version_id is not None, f"round {finished.key} has no result"
         merges.record_result(session, self.job_id, finished.result_version_id)
         version = registry.get_version(session, finished.result_version_id)
-        # The round has loaded of it only what it needs itself.
+        # The round has loaded only some of its attributes.
         session.expire(version)
         return registry.get_version(session, finished.result_version_id)
 
 
-def _require_same_inputs(found: RoundRecord, recipe: Recipe) -> None:
+def _require_same_inputs(round_: RoundRecord, recipe: Recipe) -> None:
     """Raise `ConflictError` if a contribution came or went since a recipe was written."""
-    # Counted, for two sites may contribute the same bytes, and both count.
-    there = Counter(each.digest for each in recipe_of(found).inputs)
-    if there != Counter(each.digest for each in recipe.inputs):
-        raise _round_changed(found)
+    # Counted, because two sites may contribute the same bytes, and both count.
+    current = Counter(source.digest for source in recipe_of(round_).inputs)
+    if current != Counter(source.digest for source in recipe.inputs):
+        raise _round_changed(round_)
 
 
-def _require_unchanged(found: RoundRecord, recipe: dict[str, Any]) -> None:
-    """Raise `ConflictError` if a round is not any more as it was combined."""
-    _require_same_inputs(found, Recipe.model_validate(recipe))
+def _require_unchanged(round_: RoundRecord, recipe: dict[str, Any]) -> None:
+    """Raise `ConflictError` if a round has changed since it was combined."""
+    _require_same_inputs(round_, Recipe.model_validate(recipe))
     # Another process may have kept the state of other contributions meanwhile.
-    if recipe["output"].get("state") != found.state_digest:
-        raise _round_changed(found)
+    if recipe["output"].get("state") != round_.state_digest:
+        raise _round_changed(round_)
 
 
-def _round_changed(found: RoundRecord) -> ConflictError:
+def _round_changed(round_: RoundRecord) -> ConflictError:
     return ConflictError(
-        f"a contribution to round {found.key} was taken back or sent while the pool combined",
+        f"a contribution to round {round_.key} was taken back or sent while the pool combined",
         code="round_changed",
-        hint=f"Combine what is there now: `poolctl rounds finish {found.key}`",
+        hint=f"Combine the present contributions: `poolctl rounds finish {round_.key}`",
     )
 
 
-# What the rounds of a series have in common.
-_OF_EVERY_ROUND = (
+_SERIES_FIELDS = (
     "site_id", "token_id", "created_by", "method", "method_version", "mode", "description",
     "rounds_total", "duration_s", "least_others", "secure", "terms",
 )  # fmt: skip
+"""Fields of a round that all rounds of its series share."""
 
 
 def _open_successor(
     session: Session, caller: Caller, ended: RoundRecord, base: ModelVersionRecord
 ) -> None:
-    """Open the next round on the result: same starter and sites, as long as the last was."""
+    """Open the next round on the result, with the same starter, sites and duration."""
     now = now_utc()
     service.open_round(
         session,
         caller,
         base,
-        [each.site for each in ended.participants],
+        [participant.site for participant in ended.participants],
         options=find_round_method(ended.method).options_of_next(ended.options, base),
         number=ended.number + 1,
         predecessor_id=ended.id,
         created_at=now,
         deadline=now + timedelta(seconds=ended.duration_s),
-        **{name: getattr(ended, name) for name in _OF_EVERY_ROUND},
+        **{name: getattr(ended, name) for name in _SERIES_FIELDS},
     )

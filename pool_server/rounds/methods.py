@@ -1,9 +1,9 @@
 """The server's side of the rounds of each method: options, bases, and checking contributions.
 
 `aggregators.methods.registry` lists the methods. Each declares a kind of contribution, and the
-server has one class for each kind (`find_round_method`), so a new method needs nothing here.
+server has one class for each kind (`find_round_method`), so a new method needs no change here.
 
-`run` is the program by which a limited child process compares a contribution with its round.
+In a limited child process, `run` compares a contribution with its round.
 """
 
 from collections.abc import Mapping
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from aggregators.methods.contract import AggregationMethod
     from aggregators.methods.round_options import RoundOptions
 
-    # Not at run time: the child process that checks contributions does without a database.
+    # Not at run time: the child process that checks contributions must not load the database.
     from pool_server.database.records import ModelVersionRecord
 
 
@@ -40,24 +40,23 @@ ONE_SHOT = "one-shot"
 
 @dataclass(frozen=True)
 class RoundMethod:
-    """The rounds of one aggregation method; subclasses serve one kind of contribution each.
-
-    `aggregation`: Combines the contributions with the base, by `aggregators.merge`. `modes`: Ways
-    to hold a round of it through a pool. `data`: The data that sites contribute with, in examples
-    of commands. `alone`: The command that does the same on one machine.
-    """
+    """The rounds of one aggregation method; subclasses serve one kind of contribution each."""
 
     aggregation: "AggregationMethod[Any]"
+    """Combines the contributions with the base, by `aggregators.merge`."""
     modes: ClassVar[tuple[str, ...]] = (ONE_SHOT,)
+    """Ways to hold a round of it through a pool."""
     data: ClassVar[str]
+    """The sites' data, in examples of commands."""
     alone: ClassVar[str]
+    """The command that does the same on one machine."""
 
     @property
     def name(self) -> str:
         return self.aggregation.name
 
     def check_options(self, mode: str, options: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the options in full, as all sites are to use them."""
+        """Return the complete options, shared by all sites."""
         if mode not in self.modes:
             raise RoundRefusedError(
                 f"a round of {self.name} cannot be held {mode}; through a pool it can be: "
@@ -66,24 +65,24 @@ class RoundMethod:
         return self.full_options(mode, options)
 
     def full_options(self, mode: str, options: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the options in full; raise `RoundRefusedError` for one that is unknown or bad."""
+        """Return the complete options; raise `RoundRefusedError` for an unknown or invalid one."""
         raise NotImplementedError
 
     def require_sites(self, sites: int, options: Mapping[str, Any]) -> None:
-        """Raise `RoundRefusedError` if so few sites cannot be combined with these options."""
+        """Raise `RoundRefusedError` if the options do not allow this number of sites."""
         method = self.aggregation
-        own = check_options(method.options_type, method.take_own(options), self.name)
+        method_options = check_options(method.options_type, method.take_own(options), self.name)
         try:
-            method.require_sites(sites, own)
+            method.require_sites(sites, method_options)
         except OptionError as error:
             raise RoundRefusedError(str(error)) from error
 
     def require_base(self, base: "ModelVersionRecord") -> None:
-        """Raise `RoundRefusedError` unless rounds can be held with this base."""
+        """Raise `RoundRefusedError` if the method cannot hold rounds with this base."""
         raise NotImplementedError
 
     def cover_rounds(self, options: Mapping[str, Any], rounds: int) -> dict[str, Any]:
-        """Return the options of a series of so many rounds, over which epsilon is counted."""
+        """Return the options of a series of `rounds` rounds, over which epsilon is counted."""
         if options.get("dp_epsilon") is None:
             return dict(options)
         return {**options, "dp_rounds": rounds}
@@ -94,7 +93,7 @@ class RoundMethod:
         rounds: int,
         base: "ModelVersionRecord",  # noqa: ARG002
     ) -> int:
-        """Return how many rounds in the pool those that were asked for make."""
+        """Return the number of the pool's rounds that make up the requested ones."""
         return rounds
 
     def options_of_next(
@@ -102,15 +101,15 @@ class RoundMethod:
         options: Mapping[str, Any],
         base: "ModelVersionRecord",  # noqa: ARG002
     ) -> dict[str, Any]:
-        """Return the options of the round that goes on with a result."""
+        """Return the options of the round that follows on a result."""
         return dict(options)
 
     def examine(
         self, path: Path, base: Path, base_digest: str, options: Mapping[str, Any]
     ) -> dict[str, Any]:
-        """Compare a contribution with its round, and return what its participants may see of it.
+        """Compare a contribution with its round, and return a summary for its participants.
 
-        Raises `RefusedError` or `AggregatorError` where it does not fit.
+        Raises `RefusedError` or `AggregatorError` if it does not fit.
         """
         raise NotImplementedError
 
@@ -120,7 +119,7 @@ LEVEL_BY_LEVEL = "level-by-level"
 
 @dataclass(frozen=True)
 class LeafRefitRounds(RoundMethod):
-    """Sites fit the leaves of a landmark model to their faces, and send how these change."""
+    """Sites fit the leaves of a landmark model to their faces, and send the leaves' changes."""
 
     modes: ClassVar[tuple[str, ...]] = (ONE_SHOT, LEVEL_BY_LEVEL)
     data: ClassVar[str] = "FACES.XML"
@@ -129,32 +128,36 @@ class LeafRefitRounds(RoundMethod):
     def full_options(self, mode: str, options: Mapping[str, Any]) -> dict[str, Any]:
         if "seed" in options:
             raise RoundRefusedError(
-                "option seed: every site draws its own starting shapes, so it stays at the site"
+                "option seed: every site draws its own starting shapes, so the seed stays at the "
+                "site"
             )
         if "level" in options:
             raise RoundRefusedError(
-                "option level: the pool counts the levels itself, from the first",
-                hint="Leave it out; --mode level-by-level holds one round for each level.",
+                "option level: the pool counts the levels itself, from the first one",
+                hint="Omit it; --mode level-by-level holds one round for each level.",
             )
         first = {"level": 1} if mode == LEVEL_BY_LEVEL else {}
         try:
-            own = check_options(CappedOptions, self.aggregation.take_own(options), self.name)
+            method_options = check_options(
+                CappedOptions, self.aggregation.take_own(options), self.name
+            )
             fit = {**self._fit(options), **first, "mode": mode}
-            return refit_settings(**fit).shared() | own.model_dump()
+            return refit_settings(**fit).shared() | method_options.model_dump()
         except OptionError as error:
             raise RoundRefusedError(str(error)) from error
 
     def _fit(self, options: Mapping[str, Any]) -> dict[str, Any]:
         """Return the options of the sites' fit."""
-        own = self.aggregation.take_own(options)
-        return {name: value for name, value in options.items() if name not in own}
+        method_options = self.aggregation.take_own(options)
+        return {name: value for name, value in options.items() if name not in method_options}
 
     def require_base(self, base: "ModelVersionRecord") -> None:
         members = base.fingerprint.get("members", 1)
         if base.kind != "ert" or members != 1:
-            found = f"a WBA ensemble of {members}" if base.kind == "ert" else f"of kind {base.kind}"
+            ensemble = f"a WBA ensemble of {members}"
+            actual = ensemble if base.kind == "ert" else f"of kind {base.kind}"
             raise RoundRefusedError(
-                f"{self.name} refines one landmark model; the base is {found}",
+                f"{self.name} refines one landmark model; the base is {actual}",
                 hint="Merge the sub-models with wba-cascade first.",
             )
 
@@ -165,7 +168,7 @@ class LeafRefitRounds(RoundMethod):
     def options_of_next(
         self, options: Mapping[str, Any], base: "ModelVersionRecord"
     ) -> dict[str, Any]:
-        # The first round has thinned the model; its result has no trees to spare.
+        # The first round has thinned the model; its result must not be thinned again.
         following = {**options, "thin": None}
         if options["level"] is not None:
             following["level"] = options["level"] % _levels_of(base) + 1
@@ -189,12 +192,12 @@ class LeafRefitRounds(RoundMethod):
             (settings.resolved(forest).shared(), contribution.settings),
         )
         if not contribution.counts.any() or not contribution.changes.any():
-            # Whoever sends nothing takes no part, but makes the sum that of one site fewer.
+            # An empty contribution would silently reduce the number of sites behind the sum.
             raise RefusedError("changes no leaf: too few faces reach any of them")
         if contribution.changes.shape != forest.leaves.shape:
             raise RefusedError(
-                f"changes leaves of shape {contribution.changes.shape}, "
-                f"the base has {forest.leaves.shape} (leaves, landmarks, 2)"
+                f"changes leaves of shape {contribution.changes.shape}, the base has "
+                f"{forest.leaves.shape} (leaves, landmarks, 2)"
             )
         return {
             "leaves": int(contribution.changes.shape[0]),
@@ -216,8 +219,8 @@ _FORMAT = "safetensors"
 class NetworkRounds(RoundMethod):
     """Sites train a network on their data, and send the differences from the base with samples.
 
-    Options of the method, such as ``eta``, and settings of the sites' training, such as
-    ``epochs``, are given together.
+    Options of the method, such as ``eta``, and settings of the sites' training, such as ``epochs``,
+    are given together.
     """
 
     data: ClassVar[str] = "GAZE"
@@ -243,7 +246,7 @@ class NetworkRounds(RoundMethod):
         contribution = read_network_contribution(path)
         settings = self._split(options).training.shared()
         network = read_model(base, max_bytes=base.stat().st_size)
-        assert isinstance(network, StateDict), "require_base() lets networks through alone"
+        assert isinstance(network, StateDict), "require_base() admits only networks"
         check_network_contribution(
             contribution,
             network,
@@ -286,7 +289,7 @@ def run(plan: Mapping[str, Any]) -> dict[str, Any]:
     Messages call the file `name`; its path means nothing to the uploader. The answer is one of::
 
         {"accepted": true, "summary": {"samples": ..., ...}}
-        {"accepted": false, "message": "what was found and what was expected"}
+        {"accepted": false, "message": "the contribution's value and the expected one"}
     """
     name = plan["name"]
     try:

@@ -27,12 +27,12 @@ from pool_server.wire.names import ModelAddress
 
 OPEN, FINISHED, CANCELLED = "open", "finished", "cancelled"
 FEWEST_CONTRIBUTIONS = 2
-"""The result of one contribution would show that contribution, whatever its site asks."""
+"""With one contribution, the result would reveal it, regardless of its site's demand."""
 
 
 @cache
 def whole_rounds() -> sa.Select[RoundRecord]:
-    """Select rounds with all that a response needs, in a fixed number of queries."""
+    """Select rounds with all attributes of a response, in a fixed number of queries."""
     to_site = joinedload(ModelVersionRecord.model).joinedload(ModelRecord.site)
     return sa.select(RoundRecord).options(
         joinedload(RoundRecord.site),
@@ -50,12 +50,12 @@ def find_round(session: Session, key: str) -> RoundRecord | None:
 
 
 def get_round(session: Session, round_id: int) -> RoundRecord:
-    """Return a round that is known to be there."""
+    """Return an existing round by its id."""
     return session.scalars(whole_rounds().where(RoundRecord.id == round_id)).one()
 
 
 def lock_round(session: Session, round_id: int) -> RoundRecord:
-    """Return a round as it is now, and keep others from changing it until the transaction ends.
+    """Lock a round until the transaction ends, and return its current state.
 
     SQLite lets one transaction write at a time anyway.
     """
@@ -66,7 +66,7 @@ def lock_round(session: Session, round_id: int) -> RoundRecord:
 
 
 def select_rounds(site_id: int | None, state: str | None) -> sa.Select[RoundRecord]:
-    """Select the rounds that a site takes part in, in a state as clients see it; None: all."""
+    """Select the rounds of a site in a state as clients see it; None selects all."""
     query = whole_rounds()
     if site_id is not None:
         taken_part = sa.select(RoundParticipantRecord.round_id).where(
@@ -77,7 +77,7 @@ def select_rounds(site_id: int | None, state: str | None) -> sa.Select[RoundReco
 
 
 def count_waiting(session: Session, site_id: int) -> int:
-    """Return the number of open rounds that a site takes part in and has sent nothing to."""
+    """Return the number of open rounds of a site to which it has not contributed."""
     has_sent = sa.exists().where(
         RoundContributionRecord.round_id == RoundParticipantRecord.round_id,
         RoundContributionRecord.site_id == site_id,
@@ -97,7 +97,7 @@ def is_in_state(state: str, now: datetime) -> sa.ColumnElement[bool]:
         return RoundRecord.state == state
     if state == OPEN:
         return sa.and_(RoundRecord.state == OPEN, RoundRecord.deadline > now)
-    # As `has_enough`; that more than one other is needed makes FEWEST_CONTRIBUTIONS of it.
+    # As `has_enough`: a demand of at least one other site implies FEWEST_CONTRIBUTIONS.
     asked = sa.func.max(RoundContributionRecord.least_others)
     is_enough = sa.func.coalesce(
         sa.select(sa.func.count() > asked)
@@ -113,10 +113,10 @@ def is_in_state(state: str, now: datetime) -> sa.ColumnElement[bool]:
 
 
 def end_round(session: Session, round_id: int, state: str, by: str) -> bool:
-    """Take an open round to its end; False when another process was first."""
+    """End an open round; return False if another process was first."""
     values: dict[str, Any] = {"state": state, "ended_at": now_utc(), "ended_by": by}
     if state == CANCELLED:
-        # Of an attempt to finish the round that did not come to its end.
+        # Left by an attempt to finish the round that was interrupted.
         values |= {"state_digest": None, "state_size_bytes": None}
     result = session.execute(
         sa.update(RoundRecord)
@@ -159,7 +159,7 @@ def size_of_session_file(session: Session, round_id: int, digest: str) -> int | 
 
 
 def mark_late(session: Session, round_id: int, site_id: int) -> None:
-    """Note that a site came too late; the first time counts."""
+    """Record that a site came too late; only the first time is kept."""
     session.execute(
         sa.update(RoundParticipantRecord)
         .where(
@@ -177,64 +177,66 @@ def base_warning(base: ModelVersionRecord) -> str:
     return f"{standing} ({reasons})" if standing else ""
 
 
-def is_ready(found: RoundRecord) -> bool:
+def is_ready(round_: RoundRecord) -> bool:
     """Return whether the round can end: no site is awaited, and enough have contributed."""
-    if found.state != OPEN or not has_enough(found):
+    if round_.state != OPEN or not has_enough(round_):
         return False
-    return not missing_sites(found) or now_utc() >= found.deadline
+    return not missing_sites(round_) or now_utc() >= round_.deadline
 
 
-def has_enough(found: RoundRecord) -> bool:
-    """Return whether no contributing site asks for more others than have contributed."""
-    return len(found.contributions) >= fewest_sites(found)
+def has_enough(round_: RoundRecord) -> bool:
+    """Return whether every contributing site's demand for other contributions is met."""
+    return len(round_.contributions) >= fewest_sites(round_)
 
 
-def fewest_sites(found: RoundRecord) -> int:
-    """Return the number of contributions below which a round has no result."""
-    return 1 + max((found.least_others, *(each.least_others for each in found.contributions)))
+def fewest_sites(round_: RoundRecord) -> int:
+    """Return the minimum number of contributions for a result."""
+    return 1 + max(
+        (round_.least_others, *(contribution.least_others for contribution in round_.contributions))
+    )
 
 
-def missing_sites(found: RoundRecord) -> set[str]:
-    return {each.site.name for each in found.participants} - {
-        each.site.name for each in found.contributions
+def missing_sites(round_: RoundRecord) -> set[str]:
+    return {participant.site.name for participant in round_.participants} - {
+        contribution.site.name for contribution in round_.contributions
     }
 
 
-def state_of(found: RoundRecord) -> rounds.RoundState:
-    """Return the state as clients see it, in which the deadline counts."""
-    if found.state != OPEN:
-        return cast("rounds.RoundState", found.state)
-    if now_utc() < found.deadline:
+def state_of(round_: RoundRecord) -> rounds.RoundState:
+    """Return the state as clients see it, including an expired deadline."""
+    if round_.state != OPEN:
+        return cast("rounds.RoundState", round_.state)
+    if now_utc() < round_.deadline:
         return "open"
-    return "closed" if has_enough(found) else "expired"
+    return "closed" if has_enough(round_) else "expired"
 
 
-def describe_round(found: RoundRecord) -> rounds.RoundResponse:
-    result, base = found.result_version, found.base_version
+def describe_round(round_: RoundRecord) -> rounds.RoundResponse:
+    result, base = round_.result_version, round_.base_version
     return describe(
         rounds.RoundResponse,
-        found,
-        round_id=found.key,
-        state=state_of(found),
-        ready=is_ready(found),
-        fewest_sites=fewest_sites(found),
+        round_,
+        round_id=round_.key,
+        state=state_of(round_),
+        ready=is_ready(round_),
+        fewest_sites=fewest_sites(round_),
         base=address_of(base),
         base_digest=base.digest,
         base_size_bytes=base.size_bytes,
         base_warning=base_warning(base),
-        predecessor=None if found.predecessor is None else found.predecessor.key,
-        successor=None if found.successor is None else found.successor.key,
-        participants=_describe_participants(found),
-        result_address=str(result_address(found)),
+        predecessor=None if round_.predecessor is None else round_.predecessor.key,
+        successor=None if round_.successor is None else round_.successor.key,
+        participants=_describe_participants(round_),
+        result_address=str(result_address(round_)),
         result=None if result is None else address_of(result),
         result_digest=None if result is None else result.digest,
-        state_digest=None if result is None else found.state_digest,
+        state_digest=None if result is None else round_.state_digest,
     )
 
 
-def _describe_participants(found: RoundRecord) -> list[rounds.RoundParticipant]:
-    contributions = {each.site_id: each for each in found.contributions}
-    is_open = state_of(found) == "open"
+def _describe_participants(round_: RoundRecord) -> list[rounds.RoundParticipant]:
+    contributions = {contribution.site_id: contribution for contribution in round_.contributions}
+    is_open = state_of(round_) == "open"
 
     def describe_one(participant: RoundParticipantRecord) -> rounds.RoundParticipant:
         contribution = contributions.get(participant.site_id)
@@ -253,14 +255,14 @@ def _describe_participants(found: RoundRecord) -> list[rounds.RoundParticipant]:
             else describe(rounds.RoundContribution, contribution),
         )
 
-    return sorted(map(describe_one, found.participants), key=lambda each: each.site)
+    return sorted(map(describe_one, round_.participants), key=lambda participant: participant.site)
 
 
-def result_address(found: RoundRecord) -> ModelAddress:
-    """Return where the result goes by default: one address for all rounds of a series."""
-    return ModelAddress(found.site.name, found.base_version.model.name)
+def result_address(round_: RoundRecord) -> ModelAddress:
+    """Return the default address of the result, the same for all rounds of a series."""
+    return ModelAddress(round_.site.name, round_.base_version.model.name)
 
 
-def files_to_combine(found: RoundRecord) -> list[RoundContributionRecord]:
-    """Return the contributions to combine; of a secure round, the sum that all sites sent."""
-    return found.contributions if found.secure is None else found.contributions[:1]
+def files_to_combine(round_: RoundRecord) -> list[RoundContributionRecord]:
+    """Return the contributions to combine; for a secure round, the sum that all sites sent."""
+    return round_.contributions if round_.secure is None else round_.contributions[:1]

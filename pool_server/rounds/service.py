@@ -1,13 +1,13 @@
-"""The rules of rounds: who may start one, contribute to it, and finish it.
+"""The rules of rounds: starting them, contributing to them, finishing them.
 
 How a round works:
 
 1. A site starts it (`endpoints.start`): a base, a method, the sites, a deadline. They get an event.
 2. Each site trains on its own data and sends a contribution (`rounds.contributing`), which is
    received as every file is and compared with the base in a limited child process.
-3. Once all have contributed, or the deadline has passed, any of them has the pool combine what is
-   there (`rounds.finishing`): a merge in the background, whose result is published with its
-   lineage. If more rounds were asked for, the next one opens on the result.
+3. Once all have contributed, or the deadline has passed, any of them has the pool combine the
+   contributions (`rounds.finishing`): a merge in the background publishes the result with its
+   lineage. If more rounds were requested, the next one opens on the result.
 
 How a secure round differs: the sites send encrypted shares to aggregation servers over the board
 (`pool_server.secure`), which the pool can neither read nor check. Every site then announces the
@@ -42,19 +42,19 @@ FEWEST_SUMMED = 3
 
 
 def get_round(session: Session, caller: Caller, key: str) -> records.RoundRecord:
-    """Return a round that the caller's site takes part in, or any for an admin."""
-    found = repository.find_round(session, key)
-    if found is None or not (caller.is_admin or takes_part(found, caller.site)):
+    """Return a round in which the caller's site takes part, or any for an admin."""
+    round_ = repository.find_round(session, key)
+    if round_ is None or not (caller.is_admin or takes_part(round_, caller.site)):
         raise errors.MissingError(
             f"the pool has no round {key} that site {caller.site!r} takes part in",
             code="round_not_found",
             hint="`poolctl rounds ls` lists your rounds.",
         )
-    return found
+    return round_
 
 
-def takes_part(found: records.RoundRecord, site: str) -> bool:
-    return any(each.site.name == site for each in found.participants)
+def takes_part(round_: records.RoundRecord, site: str) -> bool:
+    return any(participant.site.name == site for participant in round_.participants)
 
 
 def open_round(
@@ -64,7 +64,7 @@ def open_round(
     sites: list[records.SiteRecord],
     **fields: Any,
 ) -> records.RoundRecord:
-    """Write a new round with its participants; `fields` name who started it."""
+    """Create a round with its participants; `fields` name its starter."""
     started = records.RoundRecord(
         key=secrets.token_hex(8),
         base_version_id=base.id,
@@ -98,81 +98,87 @@ def open_round(
     return repository.lock_round(session, started.id)
 
 
-def require_starter(caller: Caller, found: records.RoundRecord, act: str) -> None:
+def require_starter(caller: Caller, round_: records.RoundRecord, act: str) -> None:
     """Raise `NotAllowedError` unless the caller's site started the round, or it is an admin."""
     caller.require_upload_to(caller.site)
-    if not caller.is_admin and caller.site_id != found.site_id:
+    if not caller.is_admin and caller.site_id != round_.site_id:
         raise errors.NotAllowedError(
-            f"round {found.key} was started by {found.site.name!r}; only they or an admin can {act}"
+            f"round {round_.key} was started by {round_.site.name!r}; only they or an admin can "
+            f"{act}"
         )
 
 
-def require_contributions_taken(found: records.RoundRecord) -> None:
-    """Raise `RoundClosedError` when it is too late to contribute."""
-    state = state_of(found)
+def require_open(round_: records.RoundRecord) -> None:
+    """Raise `RoundClosedError` if it is too late to contribute."""
+    state = state_of(round_)
     if state == "open":
         return
     reasons: dict[RoundState, str] = {
-        "closed": f"its deadline {found.deadline:%Y-%m-%d %H:%M} UTC has passed",
-        "expired": f"its deadline {found.deadline:%Y-%m-%d %H:%M} UTC has passed",
+        "closed": f"its deadline {round_.deadline:%Y-%m-%d %H:%M} UTC has passed",
+        "expired": f"its deadline {round_.deadline:%Y-%m-%d %H:%M} UTC has passed",
         "finished": "it is finished",
         "cancelled": "it was cancelled",
     }
-    following = f"`poolctl rounds info {found.successor.key}`" if found.successor else ""
+    following = f"`poolctl rounds info {round_.successor.key}`" if round_.successor else ""
     raise errors.RoundClosedError(
-        f"round {found.key} takes no contributions any more: {reasons[state]}",
+        f"round {round_.key} no longer accepts contributions: {reasons[state]}",
         hint=f"The next round is {following}." if following else "",
         details={"state": state},
     )
 
 
-def require_finishable(found: records.RoundRecord) -> None:
-    """Raise unless the contributions that are there may be combined now."""
-    state = state_of(found)
+def require_finishable(round_: records.RoundRecord) -> None:
+    """Raise unless the present contributions may be combined now."""
+    state = state_of(round_)
     if state == "cancelled":
-        raise errors.RoundClosedError(f"round {found.key} was cancelled")
+        raise errors.RoundClosedError(f"round {round_.key} was cancelled")
     if state == "expired":
         raise errors.RoundClosedError(
-            f"round {found.key} expired: {len(found.contributions)} sites contributed before its "
-            f"end, expected at least {describe_floor(found)}"
+            f"round {round_.key} expired: {len(round_.contributions)} sites contributed before its "
+            f"end, expected at least {describe_floor(round_)}"
         )
-    waiting = sorted(missing_sites(found))
+    waiting = sorted(missing_sites(round_))
     if state == "open" and waiting:
         raise errors.ConflictError(
-            f"round {found.key} waits for {', '.join(waiting)} until "
-            f"{found.deadline:%Y-%m-%d %H:%M} UTC",
+            f"round {round_.key} awaits {', '.join(waiting)} until "
+            f"{round_.deadline:%Y-%m-%d %H:%M} UTC",
             code="round_open",
-            hint=f"Its starter may go on without them: `poolctl rounds finish {found.key} --early`",
+            hint=f"Its starter may finish it without them: `poolctl rounds finish {round_.key} "
+            f"--early`",
             details={"waiting": waiting},
         )
 
 
-def describe_floor(found: records.RoundRecord) -> str:
-    """Return how many contributions a round needs, and who asks for so many."""
-    needed = repository.fewest_sites(found)
+def describe_floor(round_: records.RoundRecord) -> str:
+    """Return the minimum number of contributions of a round, with the reason for it."""
+    needed = repository.fewest_sites(round_)
     if needed == repository.FEWEST_CONTRIBUTIONS:
-        return f"{needed}: the result of one would show it"
-    asking = [each.site.name for each in found.contributions if each.least_others == needed - 1]
-    verb = "asks" if len(asking) == 1 else "ask"
-    return f"{needed}, as {', '.join(asking)} {verb} for those of {needed - 1} other sites"
+        return f"{needed}: the result of one would reveal it"
+    demanding = [
+        contribution.site.name
+        for contribution in round_.contributions
+        if contribution.least_others == needed - 1
+    ]
+    verb = "demands" if len(demanding) == 1 else "demand"
+    return f"{needed}, as {', '.join(demanding)} {verb} those of {needed - 1} other sites"
 
 
-def require_usable_base(found: records.RoundRecord, *, despite_withdrawal: bool) -> None:
-    """Raise `ConflictError` if the base was withdrawn, or holds something that was.
+def require_usable_base(round_: records.RoundRecord, *, despite_withdrawal: bool) -> None:
+    """Raise `ConflictError` if the base was withdrawn or contains a withdrawn file.
 
-    Unless the caller goes on nevertheless, and the base is still given out.
+    `despite_withdrawal` accepts such a base if its file may still be downloaded.
     """
-    warning = base_warning(found.base_version)
-    is_refused = refusal_of(found.base_version) is not None
+    warning = base_warning(round_.base_version)
+    is_refused = refusal_of(round_.base_version) is not None
     if not warning or (despite_withdrawal and not is_refused):
         return
-    hints = [f"`poolctl rounds cancel {found.key}` ends the round."]
-    if successors := successors_of(found.base_version):
-        hints.insert(0, f"Start a round on {successors[0]}, which replaces it.")
+    hints = [f"`poolctl rounds cancel {round_.key}` ends the round."]
+    if successors := successors_of(round_.base_version):
+        hints.insert(0, f"Start a round on {successors[0]}, its successor.")
     if not is_refused:
-        hints.append("With --despite-withdrawal the round goes on, and its result is flagged.")
+        hints.append("--despite-withdrawal continues the round and flags its result.")
     raise errors.ConflictError(
-        f"the base {address_of(found.base_version)} of round {found.key} is {warning}",
+        f"the base {address_of(round_.base_version)} of round {round_.key} is {warning}",
         code="base_withdrawn",
         hint=" ".join(hints),
     )
@@ -199,7 +205,7 @@ def require_summable(
     if len(names) < FEWEST_SUMMED:
         raise errors.RoundRefusedError(
             f"a secure round needs at least {FEWEST_SUMMED} sites, found {len(names)}: of two, "
-            "each could subtract its own part"
+            "each could subtract its own contribution"
         )
     for server in secure.servers:
         get_site(session, server)
@@ -214,14 +220,14 @@ def find_base(session: Session, caller: Caller, text: str) -> records.ModelVersi
     address = read_address(text)
     base = resolve_version(session, caller, address.site, address.name, address.reference)
     require_right(caller, base.model, "merge")
-    # A deletion looks for rounds that go on: it waits for this one, or was first.
+    # Deletions check for unfinished rounds: they wait for this lock, or came first.
     lock_state(session, base)
     if base.state == DELETED:
         raise errors.RoundRefusedError(f"the base {address_of(base)} was deleted just now")
     if warning := base_warning(base):
         raise errors.RoundRefusedError(
             f"the base {address_of(base)} is {warning}",
-            hint="`poolctl models info` names what replaces it, if anything does.",
+            hint="`poolctl models info` names its successor, if it has one.",
         )
     return base
 

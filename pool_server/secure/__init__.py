@@ -1,1 +1,1 @@
-"""The board of the secure sum: the pool stores and passes on what it can neither read nor check."""
+"""The board of the secure sum: the pool relays messages that it can neither read nor check."""

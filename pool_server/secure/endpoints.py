@@ -29,9 +29,9 @@ from pool_server.wire.names import DIGEST_PATTERN
 from pool_server.wire.uploads import UploadResponse
 
 MOST_FILES = 64
-"""Files of one site in one session; the protocol has one or two."""
-KEPT = timedelta(days=30)
-"""Sessions are kept for so long after their end."""
+"""Maximum number of files of one site in one session; the protocol has one or two."""
+RETENTION = timedelta(days=30)
+"""Time for which sessions are kept after their end."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ class SessionFiles(receiving.Destination[secure.SecureFileRequest, None]):
         """Accept any bytes with the announced digest: only the receivers can read them."""
 
     def accept(self, session: Session, arrived: receiving.Arrival[None]) -> None:
-        """Give a received file to the session."""
+        """Add a received file to the session."""
         caller, upload = arrived.caller, arrived.upload
         if upload.secure_session_id is None:
             raise ConflictError("the session of this file was deleted", code="session_not_found")
@@ -110,14 +110,14 @@ def files_of(parts: ServerParts, caller: Caller, key: str) -> SessionFiles:
 
 
 def delete_ended_sessions(parts: ServerParts) -> int:
-    """Delete sessions that ended long ago, and their files; return how many files were removed."""
+    """Delete sessions that ended long ago, and their files; return the number of removed files."""
     with parts.database.alone("secure sessions") as is_first:
         if not is_first:
             return 0
         with parts.database.write() as session:
-            digests = service.delete_ended(session, records.now_utc() - KEPT)
+            digests = service.delete_ended(session, records.now_utc() - RETENTION)
         with parts.database.read() as session:
-            unneeded = [each for each in sorted(digests) if not is_needed(session, each)]
+            unneeded = [digest for digest in sorted(digests) if not is_needed(session, digest)]
         for digest in unneeded:
             parts.storage.remove_content(digest)
     return len(unneeded)
@@ -135,7 +135,7 @@ FileDigest = Annotated[
 
 
 def _known(model: type[Any]) -> dict[int | str, dict[str, Any]]:
-    return {200: {"model": model, "description": "It was there already."}}
+    return {200: {"model": model, "description": "It existed already."}}
 
 
 @router.post(
@@ -144,7 +144,7 @@ def _known(model: type[Any]) -> dict[int | str, dict[str, Any]]:
 def open_session(
     caller: Uploader, parts: Parts, request: secure.SecureSessionRequest, response: Response
 ) -> secure.SecureSessionResponse:
-    """Open a session among sites that the caller's own is one of."""
+    """Open a session among sites that include the caller's own."""
     answer, is_new = write_with_retry(
         parts.database, lambda session: service.open_session(session, caller, request)
     )
@@ -164,10 +164,10 @@ def list_sessions(
     limit: Limit = 50,
     before_id: BeforeId = None,
 ) -> secure.SecureSessionPage:
-    """Return the sessions that one's own site takes part in, newest first; all for admins."""
+    """Return the sessions of your own site, newest first; admins get all sessions."""
     query = service.select_sessions(None if caller.is_admin else caller.site_id, round_id)
     page, next_cursor = find_page(session, query, records.SecureSessionRecord.id, before_id, limit)
-    items = [service.summarise_session(each) for each in page]
+    items = [service.summarise_session(row) for row in page]
     return secure.SecureSessionPage(items=items, next_cursor=next_cursor)
 
 
@@ -192,7 +192,7 @@ def post(
     request: secure.SecurePostRequest,
     response: Response,
 ) -> secure.SecurePostResponse:
-    """Add a signed message of one's own site; it cannot be changed or taken back."""
+    """Add a signed message of your own site; it cannot be changed or taken back."""
     answer, is_new = write_with_retry(
         parts.database, lambda session: service.post(session, caller, session_id, request)
     )
@@ -211,10 +211,10 @@ def list_posts(
     ] = 0,
 ) -> secure.SecurePostList:
     """Return up to 20 messages in the order of their arrival."""
-    found = service.get_session(session, caller, session_id)
-    numbers, more = service.find_page(session, found.id, after)
+    board_session = service.get_session(session, caller, session_id)
+    numbers, more = service.find_page(session, board_session.id, after)
     posts = service.find_posts(session, numbers)
-    return secure.SecurePostList(items=[service.describe_post(each) for each in posts], more=more)
+    return secure.SecurePostList(items=[service.describe_post(post) for post in posts], more=more)
 
 
 @router.post(
@@ -230,7 +230,7 @@ def announce(
     request: secure.SecureFileRequest,
     response: Response,
 ) -> UploadResponse:
-    """Begin to send a file; its parts go where those of any upload go."""
+    """Begin to send a file; its parts go to the addresses of any upload's parts."""
     destination = files_of(parts, caller, session_id)
     upload, is_new = receiving.announce_upload(destination, caller, request)
     if not is_new:
@@ -258,7 +258,7 @@ async def complete(
 
 @router.head(
     "/{session_id}/files/{digest}",
-    summary="Ask about a file",
+    summary="Get the headers of a file",
     response_class=Response,
     responses=CONTENT_RESPONSES,
 )
@@ -269,10 +269,10 @@ async def complete(
     responses=CONTENT_RESPONSES,
 )
 def download(caller: SignedIn, parts: Parts, session_id: SessionId, digest: FileDigest) -> Response:
-    """Return the file's bytes, or the range asked for."""
+    """Return the file's bytes, or the requested range."""
     with parts.database.read() as session:
-        found = service.get_session(session, caller, session_id)
-        file = service.find_file(session, found.id, digest)
+        board_session = service.get_session(session, caller, session_id)
+        file = service.find_file(session, board_session.id, digest)
     if file is None:
         raise MissingError(f"session {session_id} has no file {digest}", code="file_not_found")
     return send_content(parts, digest, file.size_bytes, f"{digest[:16]}.bin")

@@ -1,10 +1,9 @@
 """The board of the secure sum: sessions of labs and aggregation servers, and their messages.
 
-How a session works on the pool: a lab opens it with the descriptor that all agreed on; each party
-posts signed messages, which are kept as they are and never changed; encrypted shares and sums are
-files of the session (`endpoints.SessionFiles`). The parties check signatures and keys
-themselves: the pool only sees to it that a site posts in its own name, once in each phase, and not
-without end.
+How a session works on the pool: a lab opens it with the agreed descriptor; each party posts signed
+messages, which are stored unchanged; encrypted shares and sums are files of the session
+(`endpoints.SessionFiles`). The parties check signatures and keys themselves: the pool only ensures
+that a site posts in its own name, once in each phase, and within limits.
 """
 
 import hashlib
@@ -38,32 +37,32 @@ SummaryT = TypeVar("SummaryT", bound=secure.SecureSessionSummary)
 
 LONGEST = timedelta(days=366)
 MOST_SESSIONS = 100
-"""Sessions that one site may have opened and that are not over."""
+"""Maximum number of unended sessions opened by one site."""
 MOST_SESSIONS_A_DAY = 200
-"""Sessions that one site may open within 24 hours, over or not."""
+"""Maximum number of sessions that one site opens within 24 hours, ended or not."""
 MOST_POSTS = 32
-"""Messages of one site in one session; the protocol has about ten phases."""
-POSTS_AT_ONCE = 20
-CHARACTERS_AT_ONCE = 2 * secure.MOST_ENVELOPE_CHARACTERS
-"""Messages of one answer; it has at least one."""
+"""Maximum number of messages of one site in one session; the protocol has about ten phases."""
+POSTS_PER_PAGE = 20
+CHARACTERS_PER_PAGE = 2 * secure.MOST_ENVELOPE_CHARACTERS
+"""Maximum length of one answer's messages; it always has at least one."""
 
 
 def get_session(session: Session, caller: Caller, key: str) -> SecureSessionRecord:
-    """Return a session that the caller's site takes part in, or any for an admin."""
-    found = find_session(session, key)
-    if found is None or not (caller.is_admin or caller.site in sites_of(found)):
+    """Return a session in which the caller's site takes part, or any for an admin."""
+    record = find_session(session, key)
+    if record is None or not (caller.is_admin or caller.site in sites_of(record)):
         raise MissingError(
             f"the pool has no session {key} that site {caller.site!r} takes part in",
             code="session_not_found",
             hint="`poolctl secure status` lists your sessions.",
         )
-    return found
+    return record
 
 
 def open_session(
     session: Session, caller: Caller, request: secure.SecureSessionRequest
 ) -> tuple[secure.SecureSessionResponse, bool]:
-    """Open a session, or find the one with this descriptor; True when it is new."""
+    """Open a session, or return the one with this descriptor; the flag says whether it is new."""
     names = sorted(set(request.sites))
     caller.require_upload_to(caller.site)
     if not caller.is_admin and caller.site not in names:
@@ -73,7 +72,7 @@ def open_session(
     if known is not None:
         if sites_of(known) != names or _round_key(known) != request.round_id:
             raise ConflictError(
-                f"session {key} is there already, with other sites or for another round",
+                f"session {key} already exists, with other sites or for another round",
                 code="session_exists",
             )
         return describe_session(known), False
@@ -121,12 +120,12 @@ def open_session(
 def post(
     session: Session, caller: Caller, key: str, request: secure.SecurePostRequest
 ) -> tuple[secure.SecurePostResponse, bool]:
-    """Add a message; the same one again is no error. True when it is new."""
-    found = get_session(session, caller, key)
-    require_participant(caller, found, request.sender)
-    lock_session(session, found.id)
+    """Add a message unless it is already there; the flag says whether it is new."""
+    record = get_session(session, caller, key)
+    require_participant(caller, record, request.sender)
+    lock_session(session, record.id)
     site = get_site(session, request.sender)
-    known = find_post(session, found.id, request.phase, site.id)
+    known = find_post(session, record.id, request.phase, site.id)
     if known is not None:
         if known.envelope == request.envelope:
             return describe_post(known), False
@@ -135,7 +134,7 @@ def post(
             f"{key}",
             code="post_exists",
         )
-    if count_posts(session, found.id, site.id) >= MOST_POSTS:
+    if count_posts(session, record.id, site.id) >= MOST_POSTS:
         raise ConflictError(
             f"site {site.name!r} has posted {MOST_POSTS} messages in session {key}, which is the "
             "most allowed",
@@ -144,7 +143,7 @@ def post(
     size_bytes = len(request.envelope.encode())
     require_room(session, site.id, "", size_bytes, announced=True, noun="message")
     added = SecurePostRecord(
-        session_id=found.id,
+        session_id=record.id,
         phase=request.phase,
         site_id=site.id,
         site=site,
@@ -158,42 +157,44 @@ def post(
     return describe_post(added), True
 
 
-def require_participant(caller: Caller, found: SecureSessionRecord, site: str) -> None:
+def require_participant(caller: Caller, record: SecureSessionRecord, site: str) -> None:
     """Raise `NotAllowedError` unless the caller may act for a site that takes part."""
     caller.require_upload_to(site)
-    if site not in sites_of(found):
-        raise NotAllowedError(f"site {site!r} takes no part in session {found.key}")
+    if site not in sites_of(record):
+        raise NotAllowedError(f"site {site!r} takes no part in session {record.key}")
 
 
-def describe_session(found: SecureSessionRecord) -> secure.SecureSessionResponse:
-    return _describe(secure.SecureSessionResponse, found)
+def describe_session(record: SecureSessionRecord) -> secure.SecureSessionResponse:
+    return _describe(secure.SecureSessionResponse, record)
 
 
-def summarise_session(found: SecureSessionRecord) -> secure.SecureSessionSummary:
-    return _describe(secure.SecureSessionSummary, found)
+def summarise_session(record: SecureSessionRecord) -> secure.SecureSessionSummary:
+    return _describe(secure.SecureSessionSummary, record)
 
 
-def _describe(kind: type[SummaryT], found: SecureSessionRecord) -> SummaryT:
-    own = {"session_id": found.key, "sites": sites_of(found), "round_id": _round_key(found)}
-    return describe(kind, found, **own)
+def _describe(kind: type[SummaryT], record: SecureSessionRecord) -> SummaryT:
+    fields = {"session_id": record.key, "sites": sites_of(record), "round_id": _round_key(record)}
+    return describe(kind, record, **fields)
 
 
-def describe_post(found: SecurePostRecord) -> secure.SecurePostResponse:
-    sender, at = found.site.name, found.created_at
-    return describe(secure.SecurePostResponse, found, number=found.id, sender=sender, posted_at=at)
+def describe_post(record: SecurePostRecord) -> secure.SecurePostResponse:
+    sender, at = record.site.name, record.created_at
+    return describe(
+        secure.SecurePostResponse, record, number=record.id, sender=sender, posted_at=at
+    )
 
 
-def sites_of(found: SecureSessionRecord) -> list[str]:
-    return sorted(each.site.name for each in found.participants)
+def sites_of(record: SecureSessionRecord) -> list[str]:
+    return sorted(participant.site.name for participant in record.participants)
 
 
-def _round_key(found: SecureSessionRecord) -> str | None:
-    return None if found.round is None else found.round.key
+def _round_key(record: SecureSessionRecord) -> str | None:
+    return None if record.round is None else record.round.key
 
 
 @cache
 def whole_sessions() -> Select[SecureSessionRecord]:
-    """Select sessions with all that a response needs."""
+    """Select sessions with all attributes of a response."""
     return select(SecureSessionRecord).options(
         joinedload(SecureSessionRecord.round),
         selectinload(SecureSessionRecord.participants).joinedload(SecureParticipantRecord.site),
@@ -205,10 +206,10 @@ def find_session(session: Session, key: str) -> SecureSessionRecord | None:
 
 
 def lock_session(session: Session, session_id: int) -> None:
-    """Keep others from adding to a session until the transaction ends.
+    """Lock out additions to a session by others until the transaction ends.
 
-    So messages become visible in the order of their numbers: a reader who asks for those after
-    the last one it knows misses none.
+    So messages become visible in the order of their numbers, and a reader continuing after the
+    last known one misses none.
     """
     session.execute(
         select(SecureSessionRecord.id).where(SecureSessionRecord.id == session_id).with_for_update()
@@ -216,7 +217,7 @@ def lock_session(session: Session, session_id: int) -> None:
 
 
 def select_sessions(site_id: int | None, round_key: str | None) -> Select[SecureSessionRecord]:
-    """Select the sessions that a site takes part in, of one round; None: all."""
+    """Select the sessions of a site and of a round; None selects all."""
     query = whole_sessions()
     if site_id is not None:
         taken_part = select(SecureParticipantRecord.session_id).where(
@@ -230,7 +231,7 @@ def select_sessions(site_id: int | None, round_key: str | None) -> Select[Secure
 
 
 def count_unended(session: Session, site_id: int, now: datetime) -> int:
-    """Count the sessions that a site opened and that are not over."""
+    """Return the number of unended sessions opened by a site."""
     query = select(func.count()).where(
         SecureSessionRecord.site_id == site_id, SecureSessionRecord.ends_at > now
     )
@@ -267,18 +268,18 @@ def count_posts(session: Session, session_id: int, site_id: int) -> int:
 
 
 def find_page(session: Session, session_id: int, after_id: int) -> tuple[list[int], bool]:
-    """Return the ids of the next messages that make one answer, and whether there are more."""
+    """Return the ids of the next page of messages, and whether there are more."""
     rows = session.execute(
         select(SecurePostRecord.id, func.length(SecurePostRecord.envelope))
         .where(SecurePostRecord.session_id == session_id, SecurePostRecord.id > after_id)
         .order_by(SecurePostRecord.id)
-        .limit(POSTS_AT_ONCE + 1)
+        .limit(POSTS_PER_PAGE + 1)
     ).all()
     page: list[int] = []
     characters = 0
-    for number, length in rows[:POSTS_AT_ONCE]:
+    for number, length in rows[:POSTS_PER_PAGE]:
         characters += length
-        if page and characters > CHARACTERS_AT_ONCE:
+        if page and characters > CHARACTERS_PER_PAGE:
             break
         page.append(number)
     return page, len(rows) > len(page)

@@ -1,8 +1,8 @@
-"""Keys of sites, and their addresses: registered with a proof, imported with models, revoked.
+"""Keys of sites, and their routes: registered with a proof, imported with models, revoked.
 
-Who registers a key proves to hold its private half by signing a challenge. A challenge is kept
-nowhere: it carries a code made with the hash of the caller's own token, so that any process of
-the pool can verify that the pool issued it to this caller, for this site and key.
+Registration requires proof of the private half: the caller signs a challenge. Challenges are not
+stored: each carries a code made with the hash of the caller's own token, so that any process of the
+pool can verify that the pool issued it to this caller, for this site and key.
 """
 
 import base64
@@ -61,11 +61,11 @@ def describe_key(key: records.SiteKeyRecord) -> signatures.KeyResponse:
 @router.get("", dependencies=[needs()], summary="List a site's keys")
 def show_keys(_caller: SignedIn, session: ReadingSession, site: SiteName) -> signatures.KeyList:
     """Return all keys of a site, revoked and imported ones too, oldest first."""
-    found = list_keys(session, get_site(session, site).id)
-    return signatures.KeyList(items=[describe_key(each) for each in found])
+    site_keys = list_keys(session, get_site(session, site).id)
+    return signatures.KeyList(items=[describe_key(key) for key in site_keys])
 
 
-@router.post("/challenge", dependencies=[needs("keys")], summary="Ask for something to sign")
+@router.post("/challenge", dependencies=[needs("keys")], summary="Request a challenge")
 def challenge(
     caller: Uploader,
     parts: Parts,
@@ -73,7 +73,7 @@ def challenge(
     site: SiteName,
     request: signatures.ChallengeRequest,
 ) -> signatures.ChallengeResponse:
-    """Return a challenge: a signature of it with the key proves that the caller holds the key."""
+    """Return a challenge; its signature proves that the caller holds the private key."""
     caller.require_role(parts.settings.key_role, site)
     get_site(session, site)
     key = read_key(request.public_key)
@@ -101,7 +101,7 @@ def register_key(  # noqa: PLR0917 - FastAPI gives them by name
     request: signatures.KeyRequest,
     response: Response,
 ) -> signatures.KeyResponse:
-    """Register a key with which the site signs from now on; its other keys stay valid."""
+    """Register a signing key of the site; its other keys stay valid."""
     caller.require_role(parts.settings.key_role, site)
     home = get_site(session, site)
     key = read_key(request.public_key)
@@ -111,7 +111,7 @@ def register_key(  # noqa: PLR0917 - FastAPI gives them by name
     if known is not None and known.revoked_at is not None:
         raise KeyRefusedError(
             f"key {key.key_id[:16]}... was revoked on {known.revoked_at:%Y-%m-%d}",
-            hint="Make a new one: `poolctl keys create --replace`.",
+            hint="Create a new one: `poolctl keys create --replace`.",
         )
     if known is not None and not known.origin:
         response.status_code = 200
@@ -133,7 +133,7 @@ def import_key(
     foreign: signatures.ForeignKey,
     key: PublicKey,
 ) -> records.SiteKeyRecord:
-    """Keep the key of a statement that was signed for another pool."""
+    """Store the key of a statement that was signed for another pool."""
     lock_keys(session, site.id)
     known = find_key(session, site.id, key.key_id)
     if known is not None:
@@ -155,7 +155,7 @@ def revoke_key(
     key_id: KeyId,
     request: signatures.KeyRevocationRequest,
 ) -> signatures.KeyResponse:
-    """End a key. A superseded key may still be called compromised; nothing makes it valid again."""
+    """Revoke a key for ever. A superseded key may later be declared compromised."""
     caller.require_role("contributor", site)
     home = get_site(session, site)
     lock_keys(session, home.id)
@@ -188,9 +188,7 @@ def _add_key(
     session: Session, caller: Caller, site: records.SiteRecord, name: str, key: PublicKey
 ) -> records.SiteKeyRecord:
     if engine.count_rows(session, records.SiteKeyRecord.site_id == site.id) >= MOST_KEYS_PER_SITE:
-        raise KeyRefusedError(
-            f"site {site.name!r} has {MOST_KEYS_PER_SITE} keys, which is the most a site may have"
-        )
+        raise KeyRefusedError(f"site {site.name!r} has {MOST_KEYS_PER_SITE} keys, the maximum")
     record = records.SiteKeyRecord(
         site_id=site.id,
         site=site,
@@ -210,11 +208,11 @@ def _require_proof(
     session: Session, caller: Caller, site: str, key: PublicKey, request: signatures.KeyRequest
 ) -> None:
     start, _, code = request.challenge.rpartition(" ")
-    hint = "Ask for a new one: `poolctl keys register` does all of it."
+    hint = "Request a new one: `poolctl keys register` does all of it."
     expected = _code_of(session, caller, start)
     if not hmac.compare_digest(code.encode(), expected.encode()):
         raise KeyRefusedError("Invalid challenge: not issued by this pool to this token", hint=hint)
-    # The code is ours, and so the words are whole.
+    # The code matches, so the pool wrote the text and it has four parts.
     _, for_site, for_key, expires = start.split(" ")
     if (for_site, for_key) != (site, key.key_id):
         raise KeyRefusedError("the challenge is for another site or key", hint=hint)
@@ -231,13 +229,15 @@ def _require_proof(
         )
 
 
-def _code_of(session: Session, caller: Caller, words: str) -> str:
+def _code_of(session: Session, caller: Caller, challenge_text: str) -> str:
     token = session.get_one(records.TokenRecord, caller.token_id)
-    return hmac.new(bytes.fromhex(token.secret_hash), words.encode(), hashlib.sha256).hexdigest()
+    return hmac.new(
+        bytes.fromhex(token.secret_hash), challenge_text.encode(), hashlib.sha256
+    ).hexdigest()
 
 
 def list_keys(session: Session, site_id: int) -> Sequence[records.SiteKeyRecord]:
-    """Return all keys of a site as they are now, its own and imported ones, oldest first."""
+    """Return the current keys of a site, its own and imported ones, oldest first."""
     return session.scalars(
         select(records.SiteKeyRecord)
         .join(records.SiteKeyRecord.site)
@@ -258,7 +258,7 @@ def find_key(session: Session, site_id: int, key_id: str) -> records.SiteKeyReco
 
 
 def lock_keys(session: Session, site_id: int) -> None:
-    """Let the keys of a site be changed, and relied on, by one transaction at a time."""
+    """Lock a site's keys, so that one transaction at a time changes or relies on them."""
     session.execute(
         select(records.SiteRecord.id)
         .where(records.SiteRecord.id == site_id)

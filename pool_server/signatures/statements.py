@@ -1,9 +1,9 @@
-"""Statements of versions, and their addresses: the pool takes only those that hold.
+"""Statements of versions, and their routes: the pool accepts only valid ones.
 
-A statement is checked twice: when the file is announced, so that nobody sends a gigabyte for
-nothing, and in the transaction that makes the file a version, for the key may have been revoked
-meanwhile. It must be signed with a key of the site and say what the upload says; what is compared,
-and why, stands in `pool_server.wire.signatures.statements`.
+A statement is checked twice: when the file is announced, to save sending a gigabyte for nothing,
+and in the transaction that publishes the file, because the key may have been revoked meanwhile. It
+must be signed with a key of the site and match the upload; `pool_server.wire.signatures.statements`
+explains the compared fields.
 """
 
 from collections.abc import Mapping
@@ -47,33 +47,33 @@ router = APIRouter(
     "", dependencies=[needs("models:read")], summary="Get the signed statement of a version"
 )
 def get_statement(session: ReadingSession, version: VersionToRead) -> StatementResponse:
-    """Return what the site signed of a version, and the key to check it with.
+    """Return the site's signed statement about a version, and the key to verify it.
 
-    Whether the key is to be trusted, the reader decides: `poolctl` remembers the keys that it met
-    first, and refuses others.
+    The reader decides whether to trust the key: `poolctl` remembers a site's first key and refuses
+    others.
     """
-    found = keys.find_statement(session, version.id)
-    if found is None:
+    statement = keys.find_statement(session, version.id)
+    if statement is None:
         raise MissingError(
             f"{subject_of(version)} is not signed",
             code="statement_not_found",
-            hint=f"{version.model.site.name} can still do so: "
-            f"`poolctl keys sign {subject_of(version)}`.",
+            hint=f"{version.model.site.name} can still do so: `poolctl keys sign "
+            f"{subject_of(version)}`.",
         )
-    return describe_statement(version, found)
+    return describe_statement(version, statement)
 
 
-@router.put("", dependencies=[needs("models:write")], summary="Sign a version that is there")
+@router.put("", dependencies=[needs("models:write")], summary="Sign a published version")
 def add_statement(
     caller: Uploader, session: WritingSession, version: VersionToChange, request: SignedStatement
 ) -> StatementResponse:
-    """Add a statement to a version without one, or with one that no longer holds.
+    """Add a statement to a version that has none or only an invalid one.
 
-    For versions from before the site had a key, those that the pool made itself, and those whose
-    key was revoked or that were changed.
+    For versions older than the site's key, those made by the pool itself, and those that were
+    changed or signed with a revoked key.
     """
     caller.require_upload_to(version.model.site.name)
-    # One after the other, for the same reason as changes of the keys.
+    # Locked, so that the key cannot be revoked meanwhile.
     keys.lock_keys(session, version.model.site_id)
     known = keys.find_statement(session, version.id)
     if known is not None:
@@ -84,9 +84,9 @@ def add_statement(
             raise ConflictError(
                 f"the version was signed on {known.created_at:%Y-%m-%d} with key {known.key_id}",
                 code="statement_exists",
-                hint="Revoke that key first, if it is not to count any more.",
+                hint="Revoke that key first, if its signature must no longer count.",
             )
-        # Flushed, because a version has one statement at a time.
+        # Flushed before the insertion, because a version has one statement at a time.
         session.delete(known)
         session.flush()
     _attach(session, caller, version, request, facts_of_version(version, request.origin))
@@ -96,12 +96,12 @@ def add_statement(
 
 
 def facts_of_upload(upload: UploadRecord, kind: str = "") -> VersionFacts:
-    """Return what an uploader says of a file, and of which kind it was found to be."""
+    """Return the uploader's description of a file, with the kind that the check found."""
     origin = None
     if upload.statement is not None:
         origin = SignedStatement.model_validate(upload.statement).origin
     recipe: Mapping[str, Any] | None = upload.recipe
-    inputs = [] if recipe is None else [str(each["digest"]) for each in recipe["inputs"]]
+    inputs = [] if recipe is None else [str(source["digest"]) for source in recipe["inputs"]]
     return VersionFacts(
         site=_signing_site(upload.site.name, origin),
         name=upload.model_name,
@@ -112,20 +112,20 @@ def facts_of_upload(upload: UploadRecord, kind: str = "") -> VersionFacts:
         description=upload.description,
         labels=dict(upload.labels),
         metrics=dict(upload.metrics),
-        own_terms=frozenset((each["code"], each.get("detail", "")) for each in upload.terms or ()),
+        own_terms=frozenset((term["code"], term.get("detail", "")) for term in upload.terms or ()),
         inherited_terms=frozenset(),
         card_digest=text_digest(upload.card),
         recipe_digest=None if recipe is None else recipe_digest(recipe),
-        parents=tuple(dict.fromkeys(each for each in inputs if each != upload.digest)),
+        parents=tuple(dict.fromkeys(digest for digest in inputs if digest != upload.digest)),
         terms_are_settled=origin is not None,
         is_import=origin is not None,
     )
 
 
 def facts_of_version(version: ModelVersionRecord, origin: str | None = None) -> VersionFacts:
-    """Return what the pool has of a version, which was loaded as a whole.
+    """Return the pool's description of a version, which must be loaded as a whole.
 
-    `origin` is ``SITE@POOL`` where an imported version was signed.
+    `origin` is ``SITE@POOL``, the place where an imported version was signed.
     """
     recipe = version.recipe
     return VersionFacts(
@@ -136,55 +136,55 @@ def facts_of_version(version: ModelVersionRecord, origin: str | None = None) -> 
         size_bytes=version.size_bytes,
         kind=version.kind,
         description=version.description,
-        labels={each.key: each.value for each in version.labels},
-        metrics={each.name: each.value for each in version.metrics},
+        labels={label.key: label.value for label in version.labels},
+        metrics={metric.name: metric.value for metric in version.metrics},
         own_terms=frozenset((t.code, t.detail) for t in version.terms if not t.inherited),
         inherited_terms=frozenset((t.code, t.detail) for t in version.terms if t.inherited),
         card_digest=text_digest(version.card),
         recipe_digest=None if recipe is None else recipe_digest(recipe.document),
-        parents=tuple(dict.fromkeys(each.parent_digest for each in version.parents)),
+        parents=tuple(dict.fromkeys(parent.parent_digest for parent in version.parents)),
         is_import=origin is not None,
     )
 
 
 def require_signature(settings: PoolSettings, upload: UploadRecord) -> None:
-    """Raise `RefusedError` for an upload without one, at a pool that demands it."""
+    """Raise `RefusedError` for an unsigned upload if the pool demands signatures."""
     if settings.require_signatures and upload.statement is None:
         raise RefusedError(
-            f"this pool takes only signed versions; {upload.file_name} comes without a signature",
+            f"this pool accepts only signed versions; {upload.file_name} has no signature",
             code="signature_required",
-            hint="Make and register a key (`poolctl keys create`, `poolctl keys register`); "
-            "uploads are then signed by themselves.",
+            hint="Create and register a key (`poolctl keys create`, `poolctl keys register`); "
+            "uploads are then signed automatically.",
         )
 
 
 def require_signed(session: Session, settings: PoolSettings, version: ModelVersionRecord) -> None:
-    """Raise unless a version may be shown to other sites as far as its signature goes."""
+    """Raise if the pool demands signatures and a version to publish has none."""
     if settings.require_signatures and keys.find_statement(session, version.id) is None:
         site = version.model.site.name
         address = f"{site}/{version.model.name}@{version.number}"
         raise RefusedError(
-            f"this pool shows others only signed versions; {address} is not signed",
+            f"this pool publishes only signed versions; {address} is not signed",
             code="signature_required",
             hint=f"{site} signs it with `poolctl keys sign {address}`; publish it then.",
         )
 
 
 def require_resigned(version: ModelVersionRecord, signed: SignedStatement | None) -> None:
-    """Raise `RefusedError` where a signed version is to be changed and comes without a signature.
+    """Raise `RefusedError` if a change of a signed version comes without a new signature.
 
-    Readers would find that it is not what its site signed, and refuse it.
+    Otherwise readers would find that the version no longer matches its statement, and refuse it.
     """
     if version.statement is not None and signed is None:
         raise RefusedError(
-            "the version is signed, and the signature covers what is to be changed",
+            "the version is signed, and the signature covers this change",
             code="signature_required",
             hint="`poolctl models` signs it again, on the machine that has the site's key.",
         )
 
 
 def check_upload(session: Session, upload: UploadRecord) -> None:
-    """Raise unless the statement that an upload brings, if it brings one, holds."""
+    """Raise if an upload has an invalid statement."""
     if upload.statement is not None:
         signed = SignedStatement.model_validate(upload.statement)
         _check(session, upload.site, signed, facts_of_upload(upload))
@@ -193,7 +193,7 @@ def check_upload(session: Session, upload: UploadRecord) -> None:
 def attach_upload(
     session: Session, caller: Caller, version: ModelVersionRecord, upload: UploadRecord
 ) -> None:
-    """Give a new version the statement that its upload brought."""
+    """Add the upload's statement to a new version."""
     if upload.statement is None:
         return
     signed = SignedStatement.model_validate(upload.statement)
@@ -203,10 +203,10 @@ def attach_upload(
 def attach_if_fitting(
     session: Session, caller: Caller, version: ModelVersionRecord, upload: UploadRecord
 ) -> bool:
-    """Give a known version without a statement the one of an upload of the same file.
+    """Add an upload's statement to an unsigned version of the same file, if they match.
 
-    Nothing happens, and False is returned, when the statement says other things than the version
-    does: sending a file again is allowed, and changes nothing of the version.
+    Return False, changing nothing, if they do not: sending a file again is allowed, and does not
+    change the version.
     """
     if upload.statement is None or keys.find_statement(session, version.id) is not None:
         return False
@@ -219,19 +219,21 @@ def attach_if_fitting(
     return True
 
 
-def describe_statement(version: ModelVersionRecord, found: StatementRecord) -> StatementResponse:
+def describe_statement(
+    version: ModelVersionRecord, statement: StatementRecord
+) -> StatementResponse:
     return StatementResponse(
         address=f"pool://{version.model.site.name}/{version.model.name}@{version.number}",
         digest=version.digest,
-        envelope=Envelope.model_validate(found.envelope),
-        key=keys.describe_key(found.key),
-        origin=found.origin or None,
-        accepted_at=found.created_at,
+        envelope=Envelope.model_validate(statement.envelope),
+        key=keys.describe_key(statement.key),
+        origin=statement.origin or None,
+        accepted_at=statement.created_at,
     )
 
 
 def _describes(known: StatementRecord, version: ModelVersionRecord) -> bool:
-    """Return whether a statement still says what is so: a version may be corrected."""
+    """Return whether a statement still matches its version, which may have been corrected."""
     key = PublicKey.from_text(known.key.public_key)
     try:
         statement = open_statement(Envelope.model_validate(known.envelope), key)
@@ -273,7 +275,7 @@ def _attach(
 def _check(
     session: Session, site: SiteRecord, signed: SignedStatement, facts: VersionFacts
 ) -> PublicKey:
-    """Return the key that made a statement which holds."""
+    """Return the key of a valid statement."""
     if signed.foreign_key is None:
         key = _own_key(session, signed.envelope, site)
     else:
@@ -288,35 +290,35 @@ def _check(
     if problems := differences(statement, facts):
         raise StatementRefusedError(
             f"the signed statement is about something else: {'; '.join(problems)}",
-            hint="Sign what is uploaded; `poolctl upload` does so by itself.",
+            hint="Sign the uploaded file; `poolctl upload` does so automatically.",
         )
     return key
 
 
 def _signing_site(site: str, origin: str | None) -> str:
-    """Return who must have signed: an imported version was signed by its site elsewhere."""
+    """Return the site that must have signed: for an imported version, its site elsewhere."""
     return origin.partition("@")[0] if origin else site
 
 
-_HINT = "Sign again with a key of the site; `poolctl keys ls` shows which those are."
+_HINT = "Sign again with a key of the site; `poolctl keys ls` lists them."
 
 
 def _own_key(session: Session, envelope: Envelope, site: SiteRecord) -> PublicKey:
     """Return the registered key that an envelope names."""
     # The identifier in an envelope is not signed: it only narrows the search.
     named = envelope.key_ids()
-    own = [each for each in keys.list_keys(session, site.id) if not each.origin]
-    fitting = [each for each in own if each.id in named or not named]
-    valid = [each for each in fitting if each.revoked_at is None]
+    site_keys = [key for key in keys.list_keys(session, site.id) if not key.origin]
+    fitting = [record for record in site_keys if record.id in named or not named]
+    valid = [record for record in fitting if record.revoked_at is None]
     if fitting and not valid:
         raise _revoked(fitting[0])
-    for each in valid:
-        key = PublicKey.from_text(each.public_key)
+    for record in valid:
+        key = PublicKey.from_text(record.public_key)
         if len(valid) == 1 or _signed_with(envelope, key):
             return key
     raise StatementRefusedError(
         f"site {site.name!r} has not registered the key {(named or ('?',))[0][:16]}... "
-        "that this was signed with",
+        "of this signature",
         hint="Register it with `poolctl keys register`, or upload with --no-sign.",
     )
 
@@ -332,6 +334,6 @@ def _revoked(key: SiteKeyRecord) -> StatementRefusedError:
     return StatementRefusedError(
         f"key {key.id[:16]}... of site {key.site.name!r} was revoked on "
         f"{key.revoked_at:%Y-%m-%d} as {key.revocation}",
-        hint="Make and register a new one: `poolctl keys create --replace`, "
+        hint="Create and register a new one: `poolctl keys create --replace`, "
         "`poolctl keys register`.",
     )

@@ -193,7 +193,7 @@ def test_a_site_takes_its_contribution_back(site: Site, faces: dict[str, Path]) 
     assert site.be("site-b")("rounds", "finish", key, "--early", "--json").code == 3
     alone = site.be("site-a")("rounds", "finish", key, "--early", "--json")
     assert (alone.code, alone.error["code"]) == (7, "conflict")
-    assert "the result of one would show it" in alone.error["message"]
+    assert "the result of one would reveal it" in alone.error["message"]
 
 
 def test_a_person_at_a_terminal_sees_what_is_sent_and_is_asked(

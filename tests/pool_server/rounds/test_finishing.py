@@ -126,7 +126,7 @@ def test_a_round_needs_as_many_others_as_any_contributor_asks_for(
     assert show(victim, key)["fewest_sites"] == 3
     early = starter.post(f"/api/v1/rounds/{key}/close")
     assert error_of(early) == (409, "round_open")
-    assert "round-b asks for those of 2 other sites" in early.json()["error"]["message"]
+    assert "round-b demands those of 2 other sites" in early.json()["error"]["message"]
     pass_deadline(pool.settings, key)
     assert show(victim, key)["state"] == "expired"
     found = {
@@ -137,7 +137,7 @@ def test_a_round_needs_as_many_others_as_any_contributor_asks_for(
     assert key not in [each["round_id"] for each in found["closed"]]
     over = finish(starter, key, "round-a/of-one-victim")
     assert error_of(over) == (409, "round_closed")
-    assert "round-b asks for those of 2 other sites" in over.json()["error"]["message"]
+    assert "round-b demands those of 2 other sites" in over.json()["error"]["message"]
 
 
 def test_more_others_than_the_round_has_are_refused_at_once(
@@ -162,7 +162,7 @@ def test_a_round_may_ask_for_others_on_behalf_of_all_its_sites(
     request = {"base": base[1], "sites": [*SITES], "least_others": 3}
     request["deadline"] = (datetime.now(UTC) + timedelta(hours=1)).isoformat()
     refused = client.post("/api/v1/rounds", json=request)
-    assert "combined with 3 others, and the round has 3 sites" in refused.text
+    assert "combined with 3 others, but the round has 3 sites" in refused.text
 
 
 @pytest.mark.parametrize("emptied", ["counts", "changes"])
@@ -187,7 +187,7 @@ def test_who_does_not_answer_is_left_out(
     starter, client = pool.member(SITES[0]), pool.member(SITES[1])
     for site, seed in zip(SITES[:2], (20, 21), strict=True):
         early = starter.post(f"/api/v1/rounds/{key}/close")
-        assert error_of(early) == (409, "round_open"), "the result of one would show it"
+        assert error_of(early) == (409, "round_open"), "the result of one would reveal it"
         contribution = contribution_bytes(base[0], seed)
         assert contribute(pool.member(site), key, site, contribution).status_code == 201
     waiting = finish(client, key, "round-b/without-c")

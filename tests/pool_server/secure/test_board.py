@@ -164,7 +164,7 @@ def test_messages_and_sessions_count_for_the_quota(pool: PoolDriver) -> None:
 def test_an_answer_has_only_so_many_characters_of_messages(
     pool: PoolDriver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(service, "CHARACTERS_AT_ONCE", 1000)
+    monkeypatch.setattr(service, "CHARACTERS_PER_PAGE", 1000)
     lab = pool.member(SITES[0])
     key = start_session(lab, SITES, "long messages")
     for phase in ("one", "two", "three"):
@@ -197,7 +197,7 @@ def test_an_ended_session_is_deleted_with_its_files(tmp_path: Path) -> None:
             session.execute(
                 update(SecureSessionRecord)
                 .where(SecureSessionRecord.key == ended)
-                .values(ends_at=now_utc() - endpoints.KEPT - timedelta(seconds=1))
+                .values(ends_at=now_utc() - endpoints.RETENTION - timedelta(seconds=1))
             )
         database.close()
         parts = open_parts(pool.settings)

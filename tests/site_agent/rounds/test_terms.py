@@ -157,6 +157,6 @@ def test_the_pool_keeps_the_terms_of_the_round_and_of_its_starter_alone(
     other = RoundTerms.of(signed).model_copy(update={"rounds": 9})
     with (
         PoolClient(pool.url, pool.secret(STARTER, "contributor")) as starter,
-        pytest.raises(PoolRefusedRequestError, match="not the terms of round"),
+        pytest.raises(PoolRefusedRequestError, match="are not those of round"),
     ):
         starter.rounds.sign(signed.round_id, seal(TERMS_TYPE, other.to_bytes(), key))
