@@ -233,11 +233,11 @@ def _read_data(
 def _describe_sending(done: "Contributed", endpoint: str, least_others: int) -> list[str]:
     if done.round.secure is not None:
         servers = ", ".join(done.round.secure.servers)
-        return [f"would share among {servers}: {done.words}", "nobody sees them but in the sum"]
+        return [f"would share among {servers}: {done.summary}", "nobody sees them but in the sum"]
     fewest = max(least_others, done.round.least_others)
     rule = "your own rule" if least_others > done.round.least_others else "the round's rule"
     return [
-        f"would send {size_words(done.size_bytes)} to the pool {endpoint}: {done.words}",
+        f"would send {size_words(done.size_bytes)} to the pool {endpoint}: {done.summary}",
         "the pool reads them and combines those of all sites; the other sites get the result",
         f"it is combined only with those of {count_words(fewest, 'other site')} or more ({rule})",
     ]
@@ -261,6 +261,6 @@ def _describe_result(done: "Contributed") -> list[str]:
     return [
         f"{done.site} has contributed {size} "
         f"({size_words(done.sent_bytes) + ' sent' if done.sent_bytes else 'the pool had it'})",
-        *([done.words] if done.words else []),
+        *([done.summary] if done.summary else []),
         next_step,
     ]

@@ -139,8 +139,8 @@ def sum_in_memory(
     layout = sum_layout.network_layout(base, first.base_digest, first.settings)
     totals = [np.zeros(layout.size + _CHALLENGES, dtype=np.uint64) for _ in _SERVERS]
     vectors = {}
-    for lab, given in contributions.items():
-        weighted = replace(given, samples=1) if mean == "sites" else given
+    for lab, update in contributions.items():
+        weighted = replace(update, samples=1) if mean == "sites" else update
         masks = sharing.random_numbers(os.urandom(sharing.SEED_BYTES), _CHALLENGES)
         encoded = sum_layout.encode_network(layout, weighted, base, budget)
         vectors[lab] = np.concatenate([encoded, masks])

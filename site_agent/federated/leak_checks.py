@@ -85,10 +85,10 @@ def objections_to_training(settings: "LocalTraining") -> list[str]:
         ("momentum", settings.momentum, 0, MOST_MOMENTUM),
     )
     return [
-        f"the round asks for {name} {found:g}, and sites train with "
-        + (f"at most {most:g}" if most is not None and found > most else f"at least {least:g}")
-        for name, found, least, most in bounds
-        if found < least or (most is not None and found > most)
+        f"the round asks for {name} {value:g}, and sites train with "
+        + (f"at most {most:g}" if most is not None and value > most else f"at least {least:g}")
+        for name, value, least, most in bounds
+        if value < least or (most is not None and value > most)
     ]
 
 
@@ -129,7 +129,7 @@ def require_safe(
     makes; with each finding.
     """
     reasons = objections_to_training(settings)
-    reasons += [f"the base is not a trained network: {each}" for each in audit_base(base, samples)]
+    reasons += [f"the base is not a trained network: {item}" for item in audit_base(base, samples)]
     if reasons:
         raise ContributionWithheldError(
             round_name, reasons, hint="ask whoever started the round how the base was made"
@@ -143,13 +143,15 @@ def audit_base(base: "StateDict", samples: Any) -> list[str]:
     """
     task = task_of_network(base)
     module = to_module(base, "the base").eval()
-    inputs, found = _LayerInputs(module), []
+    inputs, objections = _LayerInputs(module), []
     with torch.no_grad():
         output = inputs.run(module, _some(task.to_tensors(samples)))
         largest = float(output.abs().max())
         if not bool(torch.isfinite(output).all()) or largest > task.most_output:
-            found.append(f"it answers with {largest:.3g}, expected at most {task.most_output:g}")
-    return found + _objections_to_layers(inputs, len(output), task.drawing_layers)
+            objections.append(
+                f"it answers with {largest:.3g}, expected at most {task.most_output:g}"
+            )
+    return objections + _objections_to_layers(inputs, len(output), task.drawing_layers)
 
 
 def audit_dense_layers(
@@ -172,25 +174,25 @@ def _objections_to_layers(
     inputs: "_LayerInputs", count: int, drawing_layers: Collection[str]
 ) -> list[str]:
     """Return what training does not make, judged by what the layers get from `count` samples."""
-    found = []
+    objections = []
     with torch.no_grad():
         for name, layer in inputs.layers:
             most = _most_cosine(layer.in_features)
             if name in drawing_layers:
                 most = max(most, MOST_COSINE_DRAWING)
             if parallel := _parallel_rows(layer.weight, most):
-                found.append(
+                objections.append(
                     f"{parallel} of the {layer.out_features} units of {name} measure the same: "
                     f"their weights have cosines above {most:.2g}; "
                     "trained networks do not"
                 )
             share = _median_share(layer(inputs.of[name]))
             if share < max(LEAST_SHARE, (FEWEST_ANSWERED - 0.5) / count):
-                found.append(
+                objections.append(
                     f"half of the units of {name} answer to at most {share:.1%} of your samples: "
                     "each would show one of them"
                 )
-    return found
+    return objections
 
 
 class DenseRows:

@@ -258,7 +258,7 @@ def _pull_to_start(
 
     if mu == 0:
         return None
-    start = [each.detach().clone() for each in module.parameters()]
+    start = [parameter.detach().clone() for parameter in module.parameters()]
 
     def term(_batch: torch.Tensor) -> torch.Tensor:
         pairs = zip(module.parameters(), start, strict=True)
@@ -272,8 +272,8 @@ def _hold_frozen(module: "nn.Module", masks: "Mapping[str, Bits]") -> Callable[[
     import torch
 
     held = [
-        (each, torch.from_numpy(masks[name]), each.detach().clone())
-        for name, each in module.named_parameters()
+        (parameter, torch.from_numpy(masks[name]), parameter.detach().clone())
+        for name, parameter in module.named_parameters()
         if name in masks and masks[name].any()
     ]
     if not held:
@@ -281,8 +281,8 @@ def _hold_frozen(module: "nn.Module", masks: "Mapping[str, Bits]") -> Callable[[
 
     def hold() -> None:
         with torch.no_grad():
-            for each, mask, value in held:
-                each.copy_(torch.where(mask, value, each))
+            for round_, mask, value in held:
+                round_.copy_(torch.where(mask, value, round_))
 
     return hold
 
@@ -353,7 +353,7 @@ def _train_private_contribution(
             seed=seed,
         )
     differences = subtract_network(from_module(module, architecture), base)
-    if not all(np.isfinite(each).all() for each in differences.values()):
+    if not all(np.isfinite(difference).all() for difference in differences.values()):
         raise errors.TrainingFailedError(
             f"the noise of epsilon {settings.dp_epsilon:g} has driven the network apart in round "
             f"{round_number}: lower the learning rate ({settings.learning_rate:g})"
@@ -408,13 +408,13 @@ def clip_update(contribution: NetworkContribution, norm: float) -> NetworkContri
     """Return an update whose Euclidean norm over all trained numbers is at most `norm`."""
     network = contribution.network
     names = [name for name, info in network.infos.items() if info.dtype.startswith("F")]
-    found = float(
+    length = float(
         np.sqrt(sum(np.square(network.tensors[name].astype(np.float64)).sum() for name in names))
     )
-    if found <= norm:
+    if length <= norm:
         return contribution
     tensors = dict(network.tensors)
     for name in names:
-        values = tensors[name].astype(np.float64) * (norm / found)
+        values = tensors[name].astype(np.float64) * (norm / length)
         tensors[name] = values.astype(tensors[name].dtype)
     return replace(contribution, network=StateDict(tensors, dict(network.infos), network.metadata))

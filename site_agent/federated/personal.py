@@ -81,11 +81,11 @@ class PersonalStore:
 
 def newest_parts(folder: Path) -> dict[str, list[Path]]:
     """Return the newest part of each site, by series."""
-    found: dict[str, list[Path]] = {}
+    paths: dict[str, list[Path]] = {}
     for site in sorted(folder.glob("*/*")):
         if files := sorted(site.glob("*.safetensors")):
-            found.setdefault(site.parent.name, []).append(files[-1])
-    return found
+            paths.setdefault(site.parent.name, []).append(files[-1])
+    return paths
 
 
 PERSONAL_PART = "poolctl-personal-part"
@@ -165,8 +165,8 @@ def assemble(network: StateDict, part: PersonalPart | None) -> StateDict:
                 f"the personal part of {part.site!r} has {name!r} of shape {list(mask.shape)}, the "
                 f"network {'none' if info is None else list(info.shape)}"
             )
-        own = part.values[name].astype(tensors[name].dtype)
-        tensors[name] = np.where(mask, own, tensors[name])
+        kept_values = part.values[name].astype(tensors[name].dtype)
+        tensors[name] = np.where(mask, kept_values, tensors[name])
     return StateDict(tensors, dict(network.infos), dict(network.metadata))
 
 
@@ -346,12 +346,12 @@ def with_reply(part: PersonalPart, reply: bytes) -> PersonalPart:
     """Return what a site keeps once it has the reply to its contribution: the mixed head."""
     infos = {name: TensorInfo("F32", mask.shape) for name, mask in part.personal.items()}
     try:
-        found = decode_reply(reply, infos)
+        tensors = decode_reply(reply, infos)
     except AggregatorError as error:
         raise InvalidInputError(
             f"the reply to {part.site!r} in round {part.round_number} cannot be used: {error}"
         ) from error
-    return replace(part, values={**part.values, **found.head}, prototypes=found.prototypes)
+    return replace(part, values={**part.values, **tensors.head}, prototypes=tensors.prototypes)
 
 
 _PROTOTYPES = "prototypes"
@@ -399,8 +399,8 @@ def read_part(path: Path) -> PersonalPart:
             content = TensorsFormat().decode(load_bytes(file))
     except (OSError, FormatError) as error:
         raise InvalidInputError(f"{path}: cannot be read as a personal part: {error}") from error
-    found = content.metadata
-    if found.get("format") != PERSONAL_PART:
+    metadata = content.metadata
+    if metadata.get("format") != PERSONAL_PART:
         raise InvalidInputError(
             f"{path}: is no personal part of a network; 'poolctl personal ls' lists them"
         )
@@ -414,16 +414,16 @@ def read_part(path: Path) -> PersonalPart:
 
     try:
         return PersonalPart(
-            method=found["method"],
-            site=found["site"],
-            base_digest=found["base"],
-            round_number=int(found["round"]),
+            method=metadata["method"],
+            site=metadata["site"],
+            base_digest=metadata["base"],
+            round_number=int(metadata["round"]),
             values=entries("value/"),
             personal={name: bits.astype(np.bool_) for name, bits in entries("personal/").items()},
             chosen={name: bits.astype(np.bool_) for name, bits in entries("chosen/").items()},
             changes=entries("change/"),
-            step=int(found["step"]),
-            score=float(found["score"]),
+            step=int(metadata["step"]),
+            score=float(metadata["score"]),
             prototypes=entries(_PROTOTYPES).get(""),
         )
     except (KeyError, ValueError) as error:

@@ -180,17 +180,17 @@ def noise_words(
 ) -> str:
     """Say what `noise_ratio` means, so that nobody trains for nothing; parameters as there."""
     ratio = noise_ratio(settings, units, numbers, sites, honest_labs)
-    found = (
+    state = (
         f"with {units} {settings.dp_unit}{'s' if units > 1 else ''} at each of {sites} sites and "
         f"epsilon {settings.dp_epsilon:g}, the noise in the result is {ratio:.2g} times the "
         "largest change that all of them together can make"
     )
     if ratio <= MOST_NOISE:
-        return found
+        return state
     layers = "dp_layers=last, " if settings.dp_layers == "all" else ""
     unit = "dp_unit=sample, " if settings.dp_unit == "person" else ""
     return (
-        f"expect nothing to be learned: {found} (up to {MOST_NOISE:g} some was); take {layers}"
+        f"expect nothing to be learned: {state} (up to {MOST_NOISE:g} some was); take {layers}"
         f"{unit}a larger epsilon or more {settings.dp_unit}s"
     )
 
@@ -252,20 +252,22 @@ class PrivacyLedger:
 
     def _history(self, persons: Sequence[str], unit: str) -> History:
         # A release with any of the persons counts as one with all of them.
-        wanted = set(persons)
+        chosen = set(persons)
         return tuple(
             (float(noise), float(rate), int(steps))
             for noise, rate, steps in (
                 entry["release"]
                 for entry in self._ledger.find("release", unit=unit)
-                if wanted & set(entry["persons"])
+                if chosen & set(entry["persons"])
             )
         )
 
 
 def require_private_network(module: nn.Module, name: str) -> None:
     """Raise `InvalidInputError` for a network whose samples are not independent of each other."""
-    mixing = next((each for each in module.modules() if isinstance(each, nn.BatchNorm2d)), None)
+    mixing = next(
+        (module for module in module.modules() if isinstance(module, nn.BatchNorm2d)), None
+    )
     if mixing is not None:
         raise InvalidInputError(
             f"{name} has BatchNorm, whose statistics mix samples and are not covered by "
@@ -290,8 +292,8 @@ def train_privately(
     generator = torch.Generator().manual_seed(seed)
     rate = settings.learning_rate_in(round_number)
     trained = trained_parameters(module, settings)
-    for name, each in module.named_parameters():
-        each.requires_grad_(name in trained)
+    for name, parameter in module.named_parameters():
+        parameter.requires_grad_(name in trained)
     if settings.dp_unit == "person":
         persons = [np.flatnonzero(samples.person == name) for name in np.unique(samples.person)]
         _sum_persons(
@@ -322,18 +324,18 @@ def _train_by_samples(
 ) -> None:
     optimiser = sgd(module, rate, settings.momentum, settings.weight_decay)
     sampled = watch_samples(module)
-    parameters = [each for each in module.parameters() if each.requires_grad]
+    parameters = [parameter for parameter in module.parameters() if parameter.requires_grad]
     expected = plan.sample_rate * len(data)
     module.train()
     for _ in range(plan.steps):
         drawn = torch.rand(len(data), generator=generator) < plan.sample_rate
-        totals = [torch.zeros_like(each) for each in parameters]
+        totals = [torch.zeros_like(parameter) for parameter in parameters]
         for part in torch.split(drawn.nonzero().flatten(), _AT_ONCE):
             if not len(part):
                 continue
-            found = sampled(data.patches[part], data.head[part])
+            answers = sampled(data.patches[part], data.head[part])
             # Each sample's loss is the mean over yaw and pitch, as without privacy.
-            loss = functional.l1_loss(found, data.gaze[part], reduction="sum") / 2
+            loss = functional.l1_loss(answers, data.gaze[part], reduction="sum") / 2
             loss.backward()  # type: ignore[no-untyped-call]
             add_clipped(totals, parameters, settings.clip)
             sampled.zero_grad(set_to_none=True)
@@ -363,8 +365,10 @@ def add_clipped(
 
     `totals`: In the shapes of the parameters; changed in place.
     """
-    gradients: list[torch.Tensor] = [getattr(each, _OF_SAMPLES).flatten(1) for each in parameters]
-    norms = torch.stack([each.norm(dim=1) for each in gradients]).norm(dim=0)
+    gradients: list[torch.Tensor] = [
+        getattr(parameter, _OF_SAMPLES).flatten(1) for parameter in parameters
+    ]
+    norms = torch.stack([gradient.norm(dim=1) for gradient in gradients]).norm(dim=0)
     factors = (clip / norms.clamp(min=1e-12)).clamp(max=1.0)
     # A gradient beyond all numbers counts as none: it may not get past the bound.
     good = norms.isfinite()
@@ -399,22 +403,22 @@ def _sum_persons(
     rate: float,
     generator: torch.Generator,
 ) -> None:
-    base = {name: each.detach().clone() for name, each in module.state_dict().items()}
+    base = {name: item.detach().clone() for name, item in module.state_dict().items()}
     trained = trained_parameters(module, settings)
     totals = {name: torch.zeros_like(base[name]) for name in trained}
-    for own in persons:
+    for rows in persons:
         module.load_state_dict(base)
-        part = GazeTensors(data.patches[own], data.head[own], data.gaze[own])
+        part = GazeTensors(data.patches[rows], data.head[rows], data.gaze[rows])
         optimiser = sgd(module, rate, settings.momentum, settings.weight_decay)
         for _ in range(settings.epochs):
-            train_epoch(module, optimiser, part, batch_size_for(settings, len(own)), generator)
+            train_epoch(module, optimiser, part, batch_size_for(settings, len(rows)), generator)
         change = {name: module.state_dict()[name] - base[name] for name in trained}
-        norm = torch.stack([each.norm() for each in change.values()]).norm()
+        norm = torch.stack([item.norm() for item in change.values()]).norm()
         if not norm.isfinite():
             continue  # it counts as no change: it may not get past the bound
         factor = (settings.clip / norm.clamp(min=1e-12)).clamp(max=1.0)
-        for name, each in change.items():
-            totals[name] += factor * each
+        for name, item in change.items():
+            totals[name] += factor * item
     deviation = plan.noise_multiplier * settings.clip * plan.noise_share
     with torch.no_grad():
         for name, total in totals.items():

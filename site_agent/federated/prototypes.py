@@ -56,8 +56,8 @@ class HeadAndBody:
     def begin(self, number: int) -> None:
         """Let the head alone change in the first pass (0), and the body alone in the others."""
         self._of_head = number == 0
-        for name, each in self._module.named_parameters():
-            each.requires_grad_((name in self._head) == self._of_head)
+        for name, parameter in self._module.named_parameters():
+            parameter.requires_grad_((name in self._head) == self._of_head)
 
     def pull(
         self, prototypes: NDArray[np.float32] | None, strength: float
@@ -74,15 +74,15 @@ class HeadAndBody:
         # More classes than there are may come from another site; fewer, from a false reply.
         if prototypes is None or len(prototypes) < self._task.class_count:
             return None
-        wanted, classes = torch.from_numpy(prototypes), torch.from_numpy(self._classes)
+        targets, classes = torch.from_numpy(prototypes), torch.from_numpy(self._classes)
 
         def term(batch: torch.Tensor) -> torch.Tensor:
             of = classes[batch].flatten()
-            known = (of >= 0) & ~wanted[of].isnan().any(dim=1)
+            known = (of >= 0) & ~targets[of].isnan().any(dim=1)
             if self._of_head or not known.any():
                 return torch.zeros(())
             features = self._task.features(self._taken)
-            return strength * functional.mse_loss(features[known], wanted[of[known]])
+            return strength * functional.mse_loss(features[known], targets[of[known]])
 
         return term
 
@@ -105,9 +105,9 @@ def class_statistics(
         # Of clips, whole clips count: their frames are much alike.
         if (by_sample == label).any(axis=1).sum() < FEWEST_SAMPLES:
             continue
-        own = features[flat == label]
-        counts[label], means[label] = len(own), own.mean(axis=0)
-        total += float(np.square(own).sum())
+        members = features[flat == label]
+        counts[label], means[label] = len(members), members.mean(axis=0)
+        total += float(np.square(members).sum())
     number = int(counts.sum())
     if not number:
         raise TrainingDataError(

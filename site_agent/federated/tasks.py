@@ -142,7 +142,7 @@ class Task(Protocol):
         Shape (n,); of clips, (n, frames).
         """
 
-    def features(self, taken: torch.Tensor) -> torch.Tensor:
+    def features(self, outputs: torch.Tensor) -> torch.Tensor:
         """Return the features of each sample, of clips of each frame, from the last layer's input.
 
         Shape (n, numbers), of clips (n * frames, numbers).
@@ -246,17 +246,17 @@ class GazeTask:
         return bins
 
     @staticmethod
-    def features(taken: torch.Tensor) -> torch.Tensor:
+    def features(outputs: torch.Tensor) -> torch.Tensor:
         """Return what the last layer takes."""
-        return taken
+        return outputs
 
     @staticmethod
     def split_home(samples: records.GazeSamples) -> tuple[records.GazeSamples, records.GazeSamples]:
         """Hold back the last fifth of each person's samples; neighbours in time stay together."""
         is_home = np.zeros(len(samples), dtype=np.bool_)
         for person in np.unique(samples.person):
-            own = np.flatnonzero(samples.person == person)
-            is_home[own[len(own) - int(HOME_SHARE * len(own)) :]] = True
+            rows = np.flatnonzero(samples.person == person)
+            is_home[rows[len(rows) - int(HOME_SHARE * len(rows)) :]] = True
         return samples[~is_home], samples[is_home]
 
     @staticmethod
@@ -264,9 +264,9 @@ class GazeTask:
         module: nn.Module, home: records.GazeSamples, trained: records.GazeSamples
     ) -> float:
         """Return by how much the angular error is smaller than that of the mean gaze."""
-        found = predict_gaze(module, home.patches, home.head)
+        gaze = predict_gaze(module, home.patches, home.head)
         constant = np.tile(trained.gaze.mean(axis=0), (len(home), 1))
-        error = float(records.angular_errors_deg(found, home.gaze).mean())
+        error = float(records.angular_errors_deg(gaze, home.gaze).mean())
         bar = float(records.angular_errors_deg(constant, home.gaze).mean())
         return max(0.0, 1.0 - error / bar) if bar > 0 else 0.0
 
@@ -276,8 +276,8 @@ class GazeTask:
         return cls._by_person(predict_gaze(module, samples.patches, samples.head), samples)
 
     @staticmethod
-    def _by_person(found: NDArray[np.float64], samples: records.GazeSamples) -> dict[str, float]:
-        errors = records.angular_errors_deg(found, samples.gaze)
+    def _by_person(errors_: NDArray[np.float64], samples: records.GazeSamples) -> dict[str, float]:
+        errors = records.angular_errors_deg(errors_, samples.gaze)
         names = sorted({str(person) for person in samples.person})
         return {name: float(errors[samples.person == name].mean()) for name in names}
 
@@ -301,9 +301,9 @@ class RepresentationTask(GazeTask):
     drawing_layers: ClassVar[tuple[str, ...]] = ("decoder.fc",)
     to_tensors = staticmethod(pairs_loop.to_tensors)  # type: ignore[assignment]
 
-    def train_epoch(self, *given: Any, **options: Any) -> float:
+    def train_epoch(self, *args: Any, **options: Any) -> float:
         """Train once on all frames; see `site_agent.training.cross_encoder.loop.train_epoch`."""
-        return pairs_loop.train_epoch(*given, crossed=self.crossed, **options)
+        return pairs_loop.train_epoch(*args, crossed=self.crossed, **options)
 
     @staticmethod
     def classes(_samples: records.GazeSamples) -> NDArray[np.int64]:
@@ -332,8 +332,8 @@ class RepresentationTask(GazeTask):
         pairs = records.both_eyes(samples)
         is_home = np.zeros(len(pairs), dtype=np.bool_)
         for person in np.unique(pairs.person):
-            own = np.flatnonzero(pairs.person == person)
-            is_home[own[len(own) - 2 * int(HOME_SHARE * len(own) / 2) :]] = True
+            rows = np.flatnonzero(pairs.person == person)
+            is_home[rows[len(rows) - 2 * int(HOME_SHARE * len(rows) / 2) :]] = True
         return pairs[~is_home], pairs[is_home]
 
     @classmethod
@@ -356,14 +356,14 @@ class RepresentationTask(GazeTask):
     def _score_features(
         features: NDArray[np.float64], samples: records.GazeSamples
     ) -> dict[str, float]:
-        found = {}
+        scores = {}
         for name in sorted({str(person) for person in samples.person}):
-            own = np.flatnonzero(samples.person == name)
-            shots, test = (own[part] for part in split_shots(len(own), SHOTS))
-            found[name] = few_shot_error(
+            is_person = np.flatnonzero(samples.person == name)
+            shots, test = (is_person[part] for part in split_shots(len(is_person), SHOTS))
+            scores[name] = few_shot_error(
                 features[shots], samples.gaze[shots], features[test], samples.gaze[test]
             )
-        return found
+        return scores
 
 
 @dataclass(frozen=True)
@@ -397,14 +397,14 @@ class SaliencyTask:
     @staticmethod
     def digests(samples: ClipSamples) -> dict[str, str]:
         """Hash pictures and gaze of each person."""
-        found = {}
+        scores = {}
         for name in sorted(set(samples.person.tolist())):
-            own = samples[samples.person == name]
+            person_samples = samples[samples.person == name]
             digest = hashlib.sha256(b"poolctl-clips/1")
-            for part in (own.frames, own.gaze, own.kind):
+            for part in (person_samples.frames, person_samples.gaze, person_samples.kind):
                 digest.update(np.ascontiguousarray(part).tobytes())
-            found[name] = digest.hexdigest()
-        return found
+            scores[name] = digest.hexdigest()
+        return scores
 
     def divide(self, path: Path, holdout: Holdout, seed: int, progress: Progress) -> Division:
         """Hold out the test clips, or all clips of drawn persons."""
@@ -447,19 +447,19 @@ class SaliencyTask:
         return np.where(samples.kind == UNTRACKED, -1, _CELLS * cells[..., 1] + cells[..., 0])
 
     @staticmethod
-    def features(taken: torch.Tensor) -> torch.Tensor:
+    def features(outputs: torch.Tensor) -> torch.Tensor:
         """Return means over each frame, from shape (n, numbers, frames, rows, columns)."""
-        return taken.mean((3, 4)).transpose(1, 2).flatten(0, 1)
+        return outputs.mean((3, 4)).transpose(1, 2).flatten(0, 1)
 
     @staticmethod
     def split_home(samples: ClipSamples) -> tuple[ClipSamples, ClipSamples]:
         """Hold back the last fifth of each person's videos, as far as she has two."""
         is_home = np.zeros(len(samples), dtype=np.bool_)
         for person in np.unique(samples.person):
-            own = samples.person == person
-            videos = list(dict.fromkeys(samples.video[own].tolist()))
+            is_person = samples.person == person
+            videos = list(dict.fromkeys(samples.video[is_person].tolist()))
             count = max(1, int(HOME_SHARE * len(videos))) if len(videos) > 1 else 0
-            is_home |= own & np.isin(samples.video, videos[len(videos) - count :])
+            is_home |= is_person & np.isin(samples.video, videos[len(videos) - count :])
         return samples[~is_home], samples[is_home]
 
     @classmethod
@@ -488,16 +488,18 @@ class SaliencyTask:
 
     @classmethod
     def _by_person(cls, maps: NDArray[np.float32], samples: ClipSamples) -> dict[str, float]:
-        return {name: each.f1 for name, each in cls._summaries(maps, samples).items()}
+        return {name: summary.f1 for name, summary in cls._summaries(maps, samples).items()}
 
     @staticmethod
     def _summaries(maps: NDArray[np.float32], samples: ClipSamples) -> dict[str, SaliencyScores]:
-        found = {}
+        scores = {}
         for name in sorted(set(samples.person.tolist())):
-            own = (samples.person == name)[:, None] & (samples.kind == FIXATION)
-            if own.any():
-                found[name] = summarise_frames(score_maps(maps[own], samples.gaze[own]))
-        return found
+            is_person = (samples.person == name)[:, None] & (samples.kind == FIXATION)
+            if is_person.any():
+                scores[name] = summarise_frames(
+                    score_maps(maps[is_person], samples.gaze[is_person])
+                )
+        return scores
 
 
 def draw_persons(persons: Sequence[str], seed: int) -> frozenset[str]:

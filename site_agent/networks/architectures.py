@@ -84,8 +84,8 @@ def _cross_encoder(*, small: bool) -> "Callable[[], nn.Module]":
 
 
 GAZE_ARCHITECTURES: Mapping[str, Architecture] = {
-    each.name: each
-    for each in (
+    architecture.name: architecture
+    for architecture in (
         Architecture("gaze-lenet", 1, 1_827_076, _lenet),
         Architecture("gaze-lenet-wide", 1, 2_922_106, _wide_lenet),
         Architecture("gaze-resnet18", 1, 11_171_270, _resnet18),
@@ -116,9 +116,9 @@ SALIENCY_ARCHITECTURES: Mapping[str, Architecture] = {
 
 # An auto-encoder has the layers of a cross-encoder; it differs in what it is trained to do.
 REPRESENTATION_ARCHITECTURES: Mapping[str, Architecture] = {
-    each.name: each
+    architecture.name: architecture
     for name in ("cross-encoder", "auto-encoder")
-    for each in (
+    for architecture in (
         Architecture(name, 1, 11_817_488, _cross_encoder(small=False), "representation"),
         Architecture(f"{name}-small", 1, 242_992, _cross_encoder(small=True), "representation"),
     )
@@ -133,11 +133,12 @@ def is_crossed(name: str) -> bool:
 
 def require_kind(name: str, kind: str, where: str) -> None:
     """Raise `InvalidInputError` unless an architecture is of a kind; `where` names the network."""
-    found = find_architecture(name)
-    if found.kind != kind:
-        fitting = [each.name for each in _ARCHITECTURES.values() if each.kind == kind]
+    architecture = find_architecture(name)
+    if architecture.kind != kind:
+        fitting = [item.name for item in _ARCHITECTURES.values() if item.kind == kind]
         raise InvalidInputError(
-            f"{where}: {name} is a {found.kind} network; expected one of {', '.join(fitting)}"
+            f"{where}: {name} is a {architecture.kind} network; "
+            f"expected one of {', '.join(fitting)}"
         )
 
 
@@ -147,9 +148,10 @@ def find_architecture(name: str, version: str | int | None = None) -> Architectu
         raise InvalidInputError(
             f"unknown architecture {name!r}; expected one of {', '.join(_ARCHITECTURES)}"
         )
-    found = _ARCHITECTURES[name]
-    if version is not None and str(version) != str(found.version):
+    architecture = _ARCHITECTURES[name]
+    if version is not None and str(version) != str(architecture.version):
         raise InvalidInputError(
-            f"architecture {name} has version {version}; this program runs version {found.version}"
+            f"architecture {name} has version {version}; "
+            f"this program runs version {architecture.version}"
         )
-    return found
+    return architecture

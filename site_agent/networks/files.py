@@ -24,17 +24,17 @@ def new_network(architecture: str, seed: int = 0) -> StateDict:
     """Return a network with random initial parameters; equal seeds give equal parameters."""
     import torch
 
-    found = find_architecture(architecture)
+    described = find_architecture(architecture)
     # The caller's own random numbers go on as if nothing had been drawn.
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        module = found.build()
+        module = described.build()
     return from_module(module, architecture)
 
 
 def from_module(module: "nn.Module", architecture: str) -> StateDict:
     """Return a module's parameters and buffers, with its architecture in the metadata."""
-    found = find_architecture(architecture)
+    described = find_architecture(architecture)
     tensors = {
         name: np.array(value.detach().cpu().numpy(), order="C")
         for name, value in module.state_dict().items()
@@ -42,7 +42,7 @@ def from_module(module: "nn.Module", architecture: str) -> StateDict:
     infos = {
         name: TensorInfo(_DTYPES[str(value.dtype)], value.shape) for name, value in tensors.items()
     }
-    texts = {"architecture": found.name, "architecture_version": str(found.version)}
+    texts = {"architecture": described.name, "architecture_version": str(described.version)}
     return StateDict(tensors, infos, texts)
 
 
@@ -59,24 +59,24 @@ def to_module(network: StateDict, name: str = "the network") -> "nn.Module":
             "networks that poolctl trains have the entry `architecture`"
         )
     try:
-        found = find_architecture(
+        architecture = find_architecture(
             network.metadata["architecture"], network.metadata.get("architecture_version")
         )
     except InvalidInputError as error:
         raise InvalidInputError(f"{name}: {error}") from error
-    module = found.build_empty()
-    wanted = module.state_dict()
-    for key, expected in wanted.items():
-        given = network.infos.get(key)
-        if given is None or tuple(given.shape) != tuple(expected.shape):
+    module = architecture.build_empty()
+    shapes = module.state_dict()
+    for key, expected in shapes.items():
+        info = network.infos.get(key)
+        if info is None or tuple(info.shape) != tuple(expected.shape):
             raise InvalidInputError(
-                f"{name}: entry {key!r} of {found.name}: found "
-                f"{'none' if given is None else list(given.shape)}, expected {list(expected.shape)}"
+                f"{name}: entry {key!r} of {architecture.name}: found "
+                f"{'none' if info is None else list(info.shape)}, expected {list(expected.shape)}"
             )
-    if extra := sorted(set(network.infos) - set(wanted)):
-        raise InvalidInputError(f"{name}: {found.name} has no entry {extra[0]!r}")
+    if extra := sorted(set(network.infos) - set(shapes)):
+        raise InvalidInputError(f"{name}: {architecture.name} has no entry {extra[0]!r}")
     fill_empty(module, network)
-    if found.kind in ("gaze", "representation"):
+    if architecture.kind in ("gaze", "representation"):
         # Convolutions and pooling are a third faster with the channels last.
         module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     return module.eval()
@@ -86,9 +86,9 @@ def fill_empty(module: "nn.Module", network: StateDict) -> None:
     """Give a module of `Architecture.build_empty` a network's entries, in the module's types."""
     import torch
 
-    wanted = module.state_dict()
+    entries = module.state_dict()
     values = {
-        key: torch.from_numpy(np.array(network.tensors[key])).to(wanted[key].dtype)
+        key: torch.from_numpy(np.array(network.tensors[key])).to(entries[key].dtype)
         for key in network.infos
     }
     module.load_state_dict(values, assign=True)
@@ -96,8 +96,10 @@ def fill_empty(module: "nn.Module", network: StateDict) -> None:
 
 def last_layer(module: "nn.Module") -> frozenset[str]:
     """Return the names of the parameters of a network's last layer."""
-    name = [each.rpartition(".")[0] for each, _ in module.named_parameters()][-1]
-    return frozenset(each for each, _ in module.named_parameters() if each.startswith(f"{name}."))
+    name = [parameter.rpartition(".")[0] for parameter, _ in module.named_parameters()][-1]
+    return frozenset(
+        parameter for parameter, _ in module.named_parameters() if parameter.startswith(f"{name}.")
+    )
 
 
 def personal_head(module: "nn.Module") -> frozenset[str]:
@@ -158,14 +160,14 @@ def predict_gaze(
     import torch
 
     module.to(device).eval()
-    found = np.empty((len(patches), 2))
+    gaze_ = np.empty((len(patches), 2))
     with torch.inference_mode():
         for first in range(0, len(patches), _BATCH):
             part = slice(first, first + _BATCH)
             angles = torch.from_numpy(np.asarray(head[part], dtype=np.float32)).to(device)
             gaze = module(to_inputs(patches[part]).to(device), angles)
-            found[part] = gaze.cpu().numpy()
-    return found
+            gaze_[part] = gaze.cpu().numpy()
+    return gaze_
 
 
 def encode_gaze(module: "nn.Module", patches: NDArray[np.uint8]) -> NDArray[np.float64]:
@@ -182,12 +184,12 @@ def encode_gaze(module: "nn.Module", patches: NDArray[np.uint8]) -> NDArray[np.f
 
     assert isinstance(module, CrossEncoder)
     module.eval()
-    found = np.empty((len(patches), GAZE_SIZE))
+    gaze = np.empty((len(patches), GAZE_SIZE))
     with torch.inference_mode():
         for first in range(0, len(patches), _BATCH):
             part = slice(first, first + _BATCH)
-            found[part] = module.encode(to_inputs(patches[part]))[0].numpy()
-    return found
+            gaze[part] = module.encode(to_inputs(patches[part]))[0].numpy()
+    return gaze
 
 
 MAP_PX = 64
@@ -214,8 +216,8 @@ def predict_maps(module: "nn.Module", frames: NDArray[np.uint8]) -> NDArray[np.f
     parts = []
     with torch.inference_mode():
         for first in range(0, len(frames), _CLIPS_IN_A_BATCH):
-            given = np.ascontiguousarray(frames[first : first + _CLIPS_IN_A_BATCH])
-            logits = module(clip_inputs(torch.from_numpy(given)))[:, 0]
+            batch = np.ascontiguousarray(frames[first : first + _CLIPS_IN_A_BATCH])
+            logits = module(clip_inputs(torch.from_numpy(batch)))[:, 0]
             larger = functional.interpolate(logits, size=(MAP_PX, MAP_PX), mode="bilinear")
             maps = torch.softmax(larger.flatten(2), dim=2).reshape(larger.shape)
             parts.append(maps.numpy())

@@ -164,7 +164,8 @@ class SmallEncoder(nn.Module):
         super().__init__()
         widths = (1, 16, 32, 64)
         self.convolutions = nn.ModuleList(
-            nn.Conv2d(given, made, 5, 2, padding=2, bias=False) for given, made in pairwise(widths)
+            nn.Conv2d(width_in, made, 5, 2, padding=2, bias=False)
+            for width_in, made in pairwise(widths)
         )
         # Means over groups of channels, not over the batch: sites have few samples, and averaged
         # statistics of batches would fit none of them.
@@ -222,10 +223,10 @@ class Decoder(nn.Module):
         super().__init__()
         height, width = _SIZES[0]
         self.fc = nn.Linear(GAZE_SIZE + EYE_SIZE, widths[0] * height * width)
-        grown = [each + layers * growth for each in widths]
-        self.blocks = nn.ModuleList(_DenseBlock(each, growth, layers) for each in widths)
+        grown = [width + layers * growth for width in widths]
+        self.blocks = nn.ModuleList(_DenseBlock(width, growth, layers) for width in widths)
         self.reductions = nn.ModuleList(
-            nn.Conv2d(given, made, 1) for given, made in zip(grown, widths[1:], strict=False)
+            nn.Conv2d(width_in, made, 1) for width_in, made in zip(grown, widths[1:], strict=False)
         )
         self.last = nn.Conv2d(grown[-1], 4, 3, padding=1)
 

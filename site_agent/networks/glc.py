@@ -220,16 +220,16 @@ class _PooledAttention(nn.Module):
     ) -> None:
         super().__init__()
         self.heads, self.up = heads, up
-        each = dim // heads
+        head_dim = dim // heads
         self.qkv = nn.Linear(dim, 3 * dim)
         self.proj = nn.Linear(dim, dim)
         if queries is not None:
             setattr(self, "upsample_q" if up else "pool_q", queries)
-            self.norm_q = nn.LayerNorm(each)
-        self.pool_k = _depthwise(each, keys)
-        self.norm_k = nn.LayerNorm(each)
-        self.pool_v = _depthwise(each, keys)
-        self.norm_v = nn.LayerNorm(each)
+            self.norm_q = nn.LayerNorm(head_dim)
+        self.pool_k = _depthwise(head_dim, keys)
+        self.norm_k = nn.LayerNorm(head_dim)
+        self.pool_v = _depthwise(head_dim, keys)
+        self.norm_v = nn.LayerNorm(head_dim)
 
     def project(
         self, x: torch.Tensor, grid: Grid
@@ -251,8 +251,8 @@ class _PooledAttention(nn.Module):
 
     def forward(self, x: torch.Tensor, grid: Grid) -> tuple[torch.Tensor, Grid]:
         q, k, v, grid = self.project(x, grid)
-        found = self.attend(q, k, v)
-        joined = found.transpose(1, 2).reshape(len(x), q.shape[2], -1)
+        attended = self.attend(q, k, v)
+        joined = attended.transpose(1, 2).reshape(len(x), q.shape[2], -1)
         return self.proj(joined), grid
 
 
@@ -290,8 +290,8 @@ class _Block(nn.Module):
     def finish(self, x: torch.Tensor) -> torch.Tensor:
         """Return the tokens after the MLP."""
         normed = self.norm2(x)
-        found: torch.Tensor = self.drop_path(self.mlp(normed))
-        return found + (x if self.proj is None else self.proj(normed))
+        output: torch.Tensor = self.drop_path(self.mlp(normed))
+        return output + (x if self.proj is None else self.proj(normed))
 
 
 class _EncoderBlock(_Block):
@@ -309,11 +309,11 @@ class _EncoderBlock(_Block):
         self.pool_skip = nn.MaxPool3d((1, 3, 3), (1, 2, 2), (0, 1, 1)) if halves else None
 
     def forward(self, x: torch.Tensor, grid: Grid) -> tuple[torch.Tensor, Grid]:
-        found, pooled = self.attn(self.norm1(x), grid)
+        attended, pooled = self.attn(self.norm1(x), grid)
         if self.pool_skip is not None:
             x, _ = _pool(x.unsqueeze(1), grid, self.pool_skip)
             x = x.squeeze(1)
-        return self.finish(x + self.drop_path(found)), pooled
+        return self.finish(x + self.drop_path(attended)), pooled
 
 
 class GlobalLocalBlock(_Block):
@@ -322,8 +322,8 @@ class GlobalLocalBlock(_Block):
     def __init__(self, dim: int, heads: int, drop_path: float) -> None:
         super().__init__()
         self.norm1 = nn.LayerNorm(dim, eps=_BLOCK_EPSILON)
-        each = _depthwise(dim // heads, (1, 1, 1))
-        self.attn = _GlobalLocalAttention(dim, heads, each, (1, 1, 1))
+        head_dim = _depthwise(dim // heads, (1, 1, 1))
+        self.attn = _GlobalLocalAttention(dim, heads, head_dim, (1, 1, 1))
         self.drop_path = _DropPath(drop_path)
         self.norm2 = nn.LayerNorm(dim, eps=_BLOCK_EPSILON)
         self.mlp = _Mlp(dim, 4 * dim, dim)
@@ -331,18 +331,20 @@ class GlobalLocalBlock(_Block):
 
     def forward(self, x: torch.Tensor, grid: Grid) -> torch.Tensor:
         """Return tokens of the same shape as `x`, (n, tokens, dim)."""
-        found, _ = self.attn(self.norm1(x), grid)
-        return self.finish(x + self.drop_path(found))
+        attended, _ = self.attn(self.norm1(x), grid)
+        return self.finish(x + self.drop_path(attended))
 
 
 class _DecoderBlock(_Block):
     def __init__(self, dim: int, output: int, heads: int, stride: Grid, keys: Grid) -> None:
         super().__init__()
         self.norm1 = nn.LayerNorm(dim, eps=_BLOCK_EPSILON)
-        each = dim // heads
+        head_dim = dim // heads
         time, height, width = stride
         padding = (time - 1, height - 1, width - 1)
-        queries = nn.ConvTranspose3d(each, each, 3, stride, 1, padding, groups=each, bias=False)
+        queries = nn.ConvTranspose3d(
+            head_dim, head_dim, 3, stride, 1, padding, groups=head_dim, bias=False
+        )
         self.attn = _PooledAttention(dim, heads, queries, keys, up=True)
         self.drop_path = _DropPath(0.0)
         self.norm2 = nn.LayerNorm(dim, eps=_BLOCK_EPSILON)
@@ -351,9 +353,9 @@ class _DecoderBlock(_Block):
         self.upsample_skip = nn.Upsample(scale_factor=stride, mode="trilinear")
 
     def forward(self, x: torch.Tensor, grid: Grid) -> tuple[torch.Tensor, Grid]:
-        found, larger = self.attn(self.norm1(x), grid)
+        attended, larger = self.attn(self.norm1(x), grid)
         x, _ = _pool(x.unsqueeze(1), grid, self.upsample_skip)
-        return self.finish(x.squeeze(1) + found), larger
+        return self.finish(x.squeeze(1) + attended), larger
 
 
 def _depthwise(dim: int, stride: Grid) -> nn.Conv3d:

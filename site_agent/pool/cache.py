@@ -95,11 +95,11 @@ class ModelCache:
             while chunk := source.read(_CHUNK_BYTES):
                 hasher.update(chunk)
                 target.write(chunk)
-            found = hasher.hexdigest()
-            if found != digest:
+            digest_ = hasher.hexdigest()
+            if digest_ != digest:
                 self.remove(digest)
                 raise DigestMismatchError(
-                    f"{self._blob(digest)}: expected the digest {digest}, found {found}; "
+                    f"{self._blob(digest)}: expected the digest {digest}, found {digest_}; "
                     "the damaged file was removed",
                     hint="run the same command again to fetch it anew",
                 )
@@ -200,8 +200,8 @@ class ModelCache:
 
     def _make(self, folder: Path) -> None:
         """Make one of the cache's own folders; one that is there stays as it is."""
-        for each in (self.folder, folder):
-            each.mkdir(mode=_FOLDER_MODE, parents=True, exist_ok=True)
+        for directory in (self.folder, folder):
+            directory.mkdir(mode=_FOLDER_MODE, parents=True, exist_ok=True)
 
     def _references(self) -> Iterator[tuple[Path, dict[str, Any]]]:
         for path in self._refs.glob("*/*/*/*.json") if self._refs.is_dir() else ():

@@ -139,13 +139,13 @@ class PoolConnection:
         self, path: str, page: type[Page[Item]], params: Mapping[str, Any] | None = None
     ) -> Iterator[Item]:
         """Yield the items of a list that the pool gives page by page."""
-        words: dict[str, Any] = {"limit": PAGE_SIZE} | dict(params or {})
+        query: dict[str, Any] = {"limit": PAGE_SIZE} | dict(params or {})
         while True:
-            found: Any = self.get(path, cast("type[BaseModel]", page), words)
-            yield from found.items
-            if not found.next_cursor:
+            answer: Any = self.get(path, cast("type[BaseModel]", page), query)
+            yield from answer.items
+            if not answer.next_cursor:
                 return
-            words["cursor"] = found.next_cursor
+            query["cursor"] = answer.next_cursor
 
     def post(
         self,
@@ -204,17 +204,17 @@ class PoolConnection:
 
         Of `params`, what is None, empty or False is left out.
         """
-        given = {
-            name: each
-            for name, each in (params or {}).items()
-            if each not in (None, "") and each is not False
+        query = {
+            name: item
+            for name, item in (params or {}).items()
+            if item not in (None, "") and item is not False
         }
         patience = self.patience() if repeatable else Patience(1, 0.0)
         while True:
             request = self._client.build_request(
                 method,
                 url,
-                params=given or None,
+                params=query or None,
                 content=content if isinstance(content, bytes) else content(),
                 headers=headers,
                 timeout=httpx.USE_CLIENT_DEFAULT if timeout_s is None else timeout_s,
@@ -253,22 +253,22 @@ class PoolConnection:
 
     def _guard_token(self, request: httpx.Request) -> None:
         """Keep the token from other hosts: a pool may send us to its storage."""
-        own = httpx.URL(self.endpoint)
-        if (request.url.scheme, request.url.netloc) != (own.scheme, own.netloc):
+        base_url = httpx.URL(self.endpoint)
+        if (request.url.scheme, request.url.netloc) != (base_url.scheme, base_url.netloc):
             request.headers.pop("Authorization", None)
 
     def read(self, response: httpx.Response, answer: type[Answer]) -> Answer:
         """Return an answer as its type says, which is about what was asked for."""
         try:
-            found = answer.model_validate_json(response.content)
+            content = answer.model_validate_json(response.content)
         except ValidationError as error:
             raise errors.PoolAnswerError(
                 f"{self.endpoint} answered with something that is not a {answer.__name__}: "
                 f"{first_problem(error)}",
                 hint="is this the address of a pool, and of one that this version can talk to?",
             ) from error
-        require_subject(response.request.url.path, found)
-        return found
+        require_subject(response.request.url.path, content)
+        return content
 
     def _unreachable(self, error: Exception) -> errors.PoolUnreachableError:
         why = str(error).strip() or type(error).__name__

@@ -108,18 +108,20 @@ def normalise_endpoint(text: str) -> str:
     ``localhost:8000`` becomes ``http://localhost:8000``; for other hosts without a scheme,
     ``https`` is assumed.
     """
-    words = text.strip()
-    words = words if words.endswith("://") else words.rstrip("/")
-    if "://" not in words:
-        host = words.split("/")[0].rsplit(":", 1)[0]
-        words = f"{'http' if host in {'localhost', '127.0.0.1', '[::1]'} else 'https'}://{words}"
-    parts = urlsplit(words)
+    address = text.strip()
+    address = address if address.endswith("://") else address.rstrip("/")
+    if "://" not in address:
+        host = address.split("/")[0].rsplit(":", 1)[0]
+        address = (
+            f"{'http' if host in {'localhost', '127.0.0.1', '[::1]'} else 'https'}://{address}"
+        )
+    parts = urlsplit(address)
     if parts.scheme not in {"http", "https"} or not parts.hostname or parts.query or parts.username:
         raise InvalidInputError(
             f"{text!r} is not the address of a pool; expected for example "
             "https://pool.example.org or http://127.0.0.1:8710"
         )
-    return words
+    return address
 
 
 def host_of(endpoint: str) -> str:
@@ -142,10 +144,10 @@ def load_profile(name: str | None = None) -> Profile:
     if name is not None:
         return Profile(chosen, endpoint, _stored_token(chosen, endpoint))
     if os.environ.get("POOL_ENDPOINT"):
-        wanted = normalise_endpoint(os.environ["POOL_ENDPOINT"])
-        if wanted != endpoint:  # perhaps the pool of a login that is not active
-            chosen = next((n for n in sorted(stored) if _stored_token(n, wanted)), chosen)
-        endpoint = wanted
+        endpoint_ = normalise_endpoint(os.environ["POOL_ENDPOINT"])
+        if endpoint_ != endpoint:  # perhaps the pool of a login that is not active
+            chosen = next((n for n in sorted(stored) if _stored_token(n, endpoint_)), chosen)
+        endpoint = endpoint_
     token = os.environ.get("POOL_TOKEN", "").strip()
     return Profile(chosen, endpoint, token or _stored_token(chosen, endpoint))
 

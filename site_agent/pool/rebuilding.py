@@ -93,15 +93,15 @@ class RecipeSources:
 
     def holdings(self, digest: str) -> dict[str, str]:
         """Return the digests of all that a file was merged from, and what to call each."""
-        found: dict[str, str] = {}
+        names: dict[str, str] = {}
         waiting = [digest]
         while waiting:
             recipe = self.recipe_of(waiting.pop())
             for entry in recipe.inputs if recipe is not None else ():
-                if entry.digest not in found and entry.digest != digest:
-                    found[entry.digest] = entry.address or entry.file_name or entry.digest[:12]
+                if entry.digest not in names and entry.digest != digest:
+                    names[entry.digest] = entry.address or entry.file_name or entry.digest[:12]
                     waiting.append(entry.digest)
-        return found
+        return names
 
 
 def _recipes_in(folder: Path) -> Iterator[methods.Recipe]:
@@ -132,7 +132,7 @@ class Step:
     def kept(self) -> tuple[str, ...]:
         """The inputs that stay as they are."""
         changed = {*self.dropped, *self.rebuilt}
-        return tuple(each for each in self.recipe.input_digests if each not in changed)
+        return tuple(digest for digest in self.recipe.input_digests if digest not in changed)
 
 
 @dataclass(frozen=True)
@@ -186,30 +186,30 @@ class Family:
             if recipe is None:
                 continue
             family.recipes[digest] = recipe
-            waiting += [each for each in recipe.input_digests if each not in seen]
+            waiting += [digest for digest in recipe.input_digests if digest not in seen]
             seen.update(recipe.input_digests)
         return family
 
     def entries(self) -> dict[str, list[methods.RecipeInput]]:
         """Return every mention of a file in any of the recipes, by digest."""
-        found: dict[str, list[methods.RecipeInput]] = {}
+        heirs: dict[str, list[methods.RecipeInput]] = {}
         for recipe in (self.root, *self.recipes.values()):
             for entry in recipe.inputs:
-                found.setdefault(entry.digest, []).append(entry)
-        return found
+                heirs.setdefault(entry.digest, []).append(entry)
+        return heirs
 
     def holders(self, digests: Collection[str]) -> set[str]:
         """Return all files that hold one of these, themselves among them."""
         heirs: dict[str, list[str]] = {}
         for digest, recipe in self.recipes.items():
-            for each in recipe.input_digests:
-                heirs.setdefault(each, []).append(digest)
-        found, waiting = set(digests), list(digests)
+            for entry in recipe.input_digests:
+                heirs.setdefault(entry, []).append(digest)
+        reached, waiting = set(digests), list(digests)
         while waiting:
-            fresh = [each for each in heirs.get(waiting.pop(), []) if each not in found]
-            found.update(fresh)
+            fresh = [item for item in heirs.get(waiting.pop(), []) if item not in reached]
+            reached.update(fresh)
             waiting += fresh
-        return found
+        return reached
 
 
 def plan_rebuild(family: Family, without: Collection[str]) -> RebuildPlan:
@@ -323,7 +323,7 @@ def _without_rounds(
 ) -> methods.Recipe:
     """Return the recipe of the base in place of that of a round's result whose base changes."""
     while _is_of_round(family, recipe):
-        bases = [each for each in recipe.input_digests if each in changed]
+        bases = [digest for digest in recipe.input_digests if digest in changed]
         if not bases:
             break
         recipe = family.recipes[bases[0]].model_copy(update={"output": recipe.output})
@@ -344,16 +344,16 @@ def _step(
     return Step(
         old=digest,
         recipe=recipe,
-        dropped=tuple(each for each in recipe.input_digests if each in gone),
+        dropped=tuple(digest for digest in recipe.input_digests if digest in gone),
         rebuilt=tuple(
-            each for each in recipe.input_digests if each in touched and each not in gone
+            digest for digest in recipe.input_digests if digest in touched and digest not in gone
         ),
     )
 
 
 def _inputs_first(family: Family, touched: Collection[str]) -> list[str]:
     waiting = {
-        digest: {each for each in family.recipes[digest].input_digests if each in touched}
+        digest: {digest for digest in family.recipes[digest].input_digests if digest in touched}
         for digest in touched
         if digest in family.recipes
     }
@@ -371,12 +371,12 @@ def _inputs_first(family: Family, touched: Collection[str]) -> list[str]:
 
 
 def _find_needed(steps: Sequence[Step], last: Step) -> list[Step]:
-    wanted = set(last.rebuilt)
+    expected = set(last.rebuilt)
     needed = []
     for step in reversed(steps):
-        if step.old in wanted:
+        if step.old in expected:
             needed.append(step)
-            wanted.update(step.rebuilt)
+            expected.update(step.rebuilt)
     return needed[::-1]
 
 

@@ -130,12 +130,12 @@ class ContentReceiver:
         self._hasher = hashlib.sha256()
         self._position = 0
 
-    def _report(self, words: str) -> None:
+    def _report(self, text_: str) -> None:
         total = self._remote.size_bytes
         if abs(self._position - self._reported_bytes) < CHUNK_BYTES and self._position < total:
             return  # a progress bar for each network packet would cost more than the packet
         self._reported_bytes = self._position
-        text = f"{words} {megabytes(self._position)} of {megabytes(total)}"
+        text = f"{text_} {megabytes(self._position)} of {megabytes(total)}"
         self._progress(self._position / max(total, 1), text)
 
 
@@ -254,10 +254,10 @@ def receive_file(
     except OSError as error:
         name_full_disk(error, path, f"{remote.label} has {remote.size_bytes:,} bytes")
         raise
-    if (found := receiver.digest) != remote.digest:
+    if (digest := receiver.digest) != remote.digest:
         path.unlink()
         raise DigestMismatchError(
-            f"{remote.label}: received bytes with SHA-256 {found}, expected {remote.digest}; "
+            f"{remote.label}: received bytes with SHA-256 {digest}, expected {remote.digest}; "
             "nothing was kept",
             hint="run the same command again; if it happens again, notify the pool's admin",
         )

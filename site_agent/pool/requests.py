@@ -88,10 +88,10 @@ def require_field(answer: BaseModel, field: str, asked: str) -> None:
     require_same(asked, getattr(answer, field, asked))
 
 
-def require_same(asked: object, found: object) -> None:
+def require_same(asked: object, answered: object) -> None:
     """Raise `PoolAnswerError` if `found` is not what was asked for."""
-    if asked != found:
+    if asked != answered:
         raise PoolAnswerError(
-            f"the pool was asked for {asked} and answered with {str(found)[:200]}",
+            f"the pool was asked for {asked} and answered with {str(answered)[:200]}",
             hint="do not use what it gave; notify the pool's admin",
         )

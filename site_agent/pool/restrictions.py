@@ -59,12 +59,12 @@ def terms_of_version(version: ModelVersionResponse) -> list[Term]:
     where it cannot be checked.
     """
     terms = []
-    for each in version.terms:
+    for term in version.terms:
         try:
-            terms.append(each.term())
+            terms.append(term.term())
         except ValueError:
-            words = f"{each.label} ({each.code}) {each.detail}".strip()
-            terms.append(Term(code="text", detail=words.replace(",", ";")[:256]))
+            sentence = f"{term.label} ({term.code}) {term.detail}".strip()
+            terms.append(Term(code="text", detail=sentence.replace(",", ";")[:256]))
     return terms
 
 
@@ -73,17 +73,17 @@ def require_mergeable(
 ) -> list[str]:
     """Raise where terms forbid a merge or its declared use; return what only people can judge."""
     problems = check_merge(inputs, use, today=today_utc(), institution=institution)
-    forbidding = dict.fromkeys(each.message for each in problems if each.forbids)
+    forbidding = dict.fromkeys(problem.message for problem in problems if problem.forbids)
     if forbidding:
         raise TermsForbidError("these models must not be merged", forbidding)
-    return list(dict.fromkeys(each.message for each in problems))
+    return list(dict.fromkeys(problem.message for problem in problems))
 
 
 def refusal_of(version: ModelVersionResponse) -> str:
     """Return why a version can no longer be downloaded; ``""`` if it can."""
-    own = version.withdrawal
-    if own is not None and own.effect == "refuse":
-        return _withdrawn_words(own)
+    withdrawal = version.withdrawal
+    if withdrawal is not None and withdrawal.effect == "refuse":
+        return _withdrawn_words(withdrawal)
     for flag in version.flags:
         if flag.digest == version.digest and flag.effect == "refuse":
             return f"{version.address} is {flag.address}, which was withdrawn ({flag.reason})"
@@ -118,12 +118,12 @@ def warning_of(version: ModelVersionResponse) -> str:
 def withdrawal_summary(version: ModelVersionResponse) -> str:
     """Return in a few words that a version is withdrawn or flagged; ``""`` if it is not."""
     if version.withdrawal is not None:
-        words = f"withdrawn ({version.withdrawal.reason})"
+        sentence = f"withdrawn ({version.withdrawal.reason})"
     elif version.flags:
-        words = "flagged (" + ", ".join(sorted({flag.reason for flag in version.flags})) + ")"
+        sentence = "flagged (" + ", ".join(sorted({flag.reason for flag in version.flags})) + ")"
     else:
         return ""
-    return f"{words}, replaced" if version.successors else words
+    return f"{sentence}, replaced" if version.successors else sentence
 
 
 @dataclass(frozen=True)
@@ -139,7 +139,7 @@ class WithdrawnFile:
     @property
     def words(self) -> str:
         """The problems, in words."""
-        problems = [_withdrawn_words(each) for each in self.withdrawn]
+        problems = [_withdrawn_words(item) for item in self.withdrawn]
         if self.holds:
             problems.append(f"holds {', '.join(self.holds)}, withdrawn")
         replaced = f"replaced by {', '.join(self.successors)}" if self.successors else ""
@@ -165,28 +165,28 @@ def check_files(withdrawals: "Withdrawals", files: Sequence[LocalFile]) -> list[
     known: dict[str, CheckedFile] = {}
     for start in range(0, len(digests), MOST_CHECKED):
         checked = withdrawals.check_digests(digests[start : start + MOST_CHECKED])
-        known |= {each.digest: each for each in checked}
-    found = []
+        known |= {item.digest: item for item in checked}
+    withdrawn = []
     for file in files:
-        own = known.get(file.digest)
-        holds = [flag.address for flag in own.flags] if own else []
+        checked_file = known.get(file.digest)
+        holds = [flag.address for flag in checked_file.flags] if checked_file else []
         for digest in file.holds:
             if (inside := known.get(digest)) is not None:
-                holds += [each.address for each in inside.withdrawals]
+                holds += [withdrawal.address for withdrawal in inside.withdrawals]
                 holds += [flag.address for flag in inside.flags]
-        if own is not None or holds:
-            found.append(
+        if checked_file is not None or holds:
+            withdrawn.append(
                 WithdrawnFile(
                     path=file.path,
                     digest=file.digest,
-                    withdrawn=tuple(own.withdrawals) if own else (),
+                    withdrawn=tuple(checked_file.withdrawals) if checked_file else (),
                     holds=tuple(dict.fromkeys(holds)),
-                    successors=tuple(own.successors) if own else (),
+                    successors=tuple(checked_file.successors) if checked_file else (),
                 )
             )
-    return found
+    return withdrawn
 
 
 def _withdrawn_words(withdrawal: Withdrawal) -> str:
-    words = f"{withdrawal.address} was withdrawn ({withdrawal.reason})"
-    return f"{words}: {withdrawal.explanation}" if withdrawal.explanation else words
+    sentence = f"{withdrawal.address} was withdrawn ({withdrawal.reason})"
+    return f"{sentence}: {withdrawal.explanation}" if withdrawal.explanation else sentence

@@ -150,9 +150,9 @@ class PartSender:
 
     def _report(self) -> None:
         total = self.upload.size_bytes
-        done = min(self._there_bytes + self.sent_bytes, total)
-        fraction = HASHING_SHARE + (1 - HASHING_SHARE) * (done / total)
-        self.progress(fraction, f"sent {megabytes(done)} of {megabytes(total)}")
+        sent = min(self._there_bytes + self.sent_bytes, total)
+        fraction = HASHING_SHARE + (1 - HASHING_SHARE) * (sent / total)
+        self.progress(fraction, f"sent {megabytes(sent)} of {megabytes(total)}")
 
 
 class _StoppedError(Exception):
@@ -195,8 +195,8 @@ def send_version(
     if upload.version is None:
         raise errors.PoolAnswerError(f"{connection.endpoint} completed an upload without a version")
     # A pool that answers with another version would have the caller cite that one.
-    for each in ("site", "name", "digest"):
-        require_field(upload.version, each, getattr(request, each))
+    for name in ("site", "name", "digest"):
+        require_field(upload.version, name, getattr(request, name))
     return Uploaded(upload.version, sent_bytes)
 
 

@@ -100,16 +100,16 @@ def load_key(folder: Path, site: str) -> SigningKey | None:
 def facts_of_request(request: UploadRequest, path: Path) -> statements.VersionFacts:
     """Return what an upload request says of the file at `path`; its recipe has to be canonical."""
     recipe = request.recipe
-    inputs = [] if recipe is None else [str(each["digest"]) for each in recipe["inputs"]]
+    inputs = [] if recipe is None else [str(entry["digest"]) for entry in recipe["inputs"]]
     return statements.VersionFacts(
         **_said_of(request),
         site=request.site,
         kind=kind_of(path),
-        own_terms=frozenset((each.code, each.detail) for each in request.terms),
+        own_terms=frozenset((term.code, term.detail) for term in request.terms),
         inherited_terms=frozenset(),
         card_digest=statements.text_digest(request.card),
         recipe_digest=None if recipe is None else recipe_digest(recipe),
-        parents=tuple(dict.fromkeys(each for each in inputs if each != request.digest)),
+        parents=tuple(dict.fromkeys(entry for entry in inputs if entry != request.digest)),
         terms_are_settled=False,
     )
 

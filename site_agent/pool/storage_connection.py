@@ -112,8 +112,8 @@ def _failure(
     response: httpx.Response,
 ) -> errors.PoolUnreachableError | errors.PoolRefusedRequestError:
     status = response.status_code
-    found = re.search(r"<Code>([A-Za-z0-9]{1,64})</Code>", response.text[:4000])
-    code = found[1] if found else ""
+    match = re.search(r"<Code>([A-Za-z0-9]{1,64})</Code>", response.text[:4000])
+    code = match[1] if match else ""
     said = f"{_host(str(response.url))}, the pool's storage, answered {status} {code}".rstrip()
     if code in _DAMAGED_CODES:
         return errors.PoolUnreachableError(f"{said}: the bytes were damaged on the way")

@@ -117,13 +117,13 @@ def _changing(file: Path) -> Iterator[dict[str, Any]]:
 
 
 def _keys_in(content: dict[str, Any], pool: str, site: str) -> dict[str, TrustedKey]:
-    found, pinned = {}, profiles.table(content, pool, trust_file())
+    keys, pinned = {}, profiles.table(content, pool, trust_file())
     for key_id, fields in profiles.table(pinned, site, trust_file()).items():
         try:
-            found[key_id] = TrustedKey(key_id=key_id, **fields)
+            keys[key_id] = TrustedKey(key_id=key_id, **fields)
         except TypeError as error:
             raise InvalidInputError(f"{trust_file()}: key {key_id} of {site}: {error}") from error
-    return found
+    return keys
 
 
 def trusted_sites(pool: str) -> frozenset[str]:

@@ -171,9 +171,9 @@ class Verifier:
     def _judge_unsigned(
         self, version: ModelVersionResponse, pinned: dict[str, trust.TrustedKey]
     ) -> Verification:
-        own = [each for each in pinned.values() if not each.origin]
+        direct_keys = [item for item in pinned.values() if not item.origin]
         signs_since = min(
-            (datetime.fromisoformat(each.registered_at) for each in own), default=None
+            (datetime.fromisoformat(item.registered_at) for item in direct_keys), default=None
         )
         hint = (
             f"the site can still sign it (poolctl keys sign {version.site}/{version.name}"
@@ -260,15 +260,15 @@ class Verifier:
         keys = [key]
         if self.source is not None:
             keys += [
-                each
-                for each in self.source.keys(version.site)
-                if not each.origin and each.revoked_as != "compromised"
+                key
+                for key in self.source.keys(version.site)
+                if not key.origin and key.revoked_as != "compromised"
             ]
         trust.trust_keys(self.pool, version.site, keys, "first use")
         elsewhere = [
             f"{site} at {pool}"
-            for pool, site, each in trust.all_trusted_keys()
-            if each.key_id == key.key_id and (pool, site) != (self.pool, version.site)
+            for pool, site, entry in trust.all_trusted_keys()
+            if entry.key_id == key.key_id and (pool, site) != (self.pool, version.site)
         ]
         where = f" (imported from {key.origin})" if key.origin else ""
         again = f"; it is also the key of {elsewhere[0]}" if elsewhere else ""

@@ -1,1 +1,1 @@
-"""Rounds: what a site computes at home, what it sends, and on which terms."""
+"""Rounds: the computation at home, the file that is sent, and the terms."""

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from pool_server.wire.models import ModelVersionResponse
 from pool_server.wire.rounds import DEFAULT_LEAST_OTHERS, RoundResponse
 from site_agent.errors import ConflictError, InvalidInputError
-from site_agent.pool import profiles
 from site_agent.runs import Progress
 
 if TYPE_CHECKING:
@@ -30,85 +29,67 @@ DataKind = Literal["faces", "gaze"]
 
 @dataclass(frozen=True)
 class DataChoice:
-    """The choice of a site's data for a round, and of how they are used.
-
-    `parts`: Of faces: the model's landmarks, where the faces have more: names, ranges (36-47) and
-    groups (eyes). A group is known by the model's mean shape, too. `persons`: Of gaze data; all
-    where empty. `seed`: Of the starting shapes of leaf refinement; each round of a series adds its
-    number; level by level, each time through all levels. `threads`: Of leaf refinement. 0: as many
-    as the machine has processors.
-    """
+    """The choice of a site's data for a round, and how they are used."""
 
     parts: tuple[str, ...] = ()
+    """Of faces: the model's landmarks, if the faces have more: names, ranges (36-47) and groups
+    (eyes). A group is recognised by the model's mean shape, too."""
     persons: tuple[str, ...] = ()
+    """Of gaze data; all if empty."""
     seed: int = 0
+    """For the starting shapes of leaf refinement. Each round of a series adds its number; level by
+    level, each pass through all levels."""
     threads: int = 0
+    """For leaf refinement. 0: one for each processor."""
 
 
 @dataclass(frozen=True)
 class ContributionFacts:
-    """Facts about a contribution file, for the person who sends it.
+    """Facts about a contribution file, for the person who sends it."""
 
-    `words`: What the file holds, in one line. `leaves`, `leaves_sent`, `fewest_samples`: Of leaf
-    refinement: leaves of the base, those of which a change is sent, and the fewest samples that one
-    rests on. `samples`: Of networks: training samples.
-    """
-
-    words: str
+    summary: str
+    """The file's contents, in one line."""
     leaves: int = 0
+    """Leaves of the base."""
     leaves_sent: int = 0
+    """Leaves with a change that is sent."""
     fewest_samples: int = 0
+    """Samples in the smallest sum of a leaf that is sent."""
     samples: int = 0
+    """Training samples of a network."""
 
 
 @dataclass(frozen=True)
 class ContributionRules:
-    """The rules of the contributing site; who starts a round cannot change them.
-
-    Attributes
-    ----------
-    trusted : frozenset of str
-        Sites whose trained models may be in the base, besides the site itself.
-    approved : str
-        Address (SITE/NAME@NUMBER) or SHA-256 of a base that is accepted wherever it comes from.
-    min_starts : int
-        Fewest starting shapes for each face. A face's first sample starts at the mean landmarks,
-        from which the pixels that a level reads follow; the others start at landmarks that
-        nobody else knows.
-    min_faces : int
-        Fewest faces in a sum that is sent, and in what a tree keeps back.
-    faces_per_leaf : float
-        Fewest faces of the site for each leaf that an average tree sends. Below 1 a tree would
-        send more sums than there are faces, which could be solved for single ones.
-    secure_only : bool
-        Contribute to secure rounds alone, in which nobody reads a single contribution.
-    least_others : int
-        Fewest other sites with whose contributions this one's may be combined. Those who know
-        all others can subtract them: with one other site, that site.
-    max_hours : float
-        How long the training of a network may take.
-    insists_on : frozenset of str
-        Labs that a secure sum must be over, too, because this site knows that they are honest.
-    full : bool
-        Add a secure sum up again here, instead of believing what all its servers signed.
-    clip_norm : float or None
-        Largest Euclidean norm of a network's update; a longer one is shortened to it.
-    most_epsilon : float or None
-        Budget of differential privacy: what the persons' data may spend in all rounds together.
-    """
+    """The rules of the contributing site; the starter of a round cannot change them."""
 
     trusted: frozenset[str] = frozenset()
+    """Sites whose trained models may be in the base, besides the site itself."""
     approved: str = ""
+    """Address (SITE/NAME@NUMBER) or SHA-256 of a base that is accepted whatever its origin."""
     min_starts: int = 5
+    """Fewest starting shapes for each face. A face's first sample starts at the mean landmarks,
+    which determine the pixels that a level reads; the others start at secret landmarks."""
     min_faces: int = 5
+    """Fewest faces in a sum that is sent, and in the part that a tree keeps back."""
     faces_per_leaf: float = 2.0
+    """Fewest faces of the site for each leaf that an average tree sends. Below 1 a tree would send
+    more sums than there are faces, and the sums could be solved for single faces."""
     secure_only: bool = False
+    """Contribute to secure rounds alone, in which nobody reads a single contribution."""
     least_others: int = DEFAULT_LEAST_OTHERS
+    """Fewest other sites that this site's contribution may be combined with. All others together
+    can subtract theirs: with one other site, that site alone can."""
     max_hours: float = 4.0
+    """Longest training of a network."""
     insists_on: frozenset[str] = frozenset()
+    """Labs that must be in a secure sum, because this site knows that they are honest."""
     full: bool = False
+    """Add a secure sum up again here instead of trusting the servers' signatures."""
     clip_norm: float | None = None
+    """Largest Euclidean norm of a network's update; a longer one is shortened to it."""
     most_epsilon: float | None = None
+    """Budget of differential privacy for the persons' data in all rounds together."""
 
     def including(self, site: str) -> "ContributionRules":
         """Return the rules of a site, which trusts itself."""
@@ -127,18 +108,18 @@ class ContributionRules:
 
     def objections_to_options(self, settings: "RefitSettings") -> list[str]:
         """Return why the site refuses the options of a round of ``leaf-refit``."""
-        found = []
+        objections = []
         if settings.starts < self.min_starts:
-            found.append(
+            objections.append(
                 f"the round asks for {settings.starts} starting shapes for each face, and this "
                 f"site for at least {self.min_starts} (--min-starts)"
             )
         if settings.min_faces < self.min_faces:
-            found.append(
+            objections.append(
                 f"the round sends sums over {settings.min_faces} faces and more, and this site "
                 f"over at least {self.min_faces} (--min-faces)"
             )
-        return found
+        return objections
 
     def objections_to_sums(
         self, contribution: "LeafContribution", base: "ShapePredictor", faces: int
@@ -148,7 +129,7 @@ class ContributionRules:
         trees = base.trees_per_level
         if settings["level"] is not None:
             trees = trees[settings["level"] - 1 : settings["level"]]
-        fitted = sum(min(int(each), settings["thin"] or int(each)) for each in trees)
+        fitted = sum(min(int(tree), settings["thin"] or int(tree)) for tree in trees)
         ratio = faces * fitted / max(1, int((contribution.counts > 0).sum()))
         if ratio >= self.faces_per_leaf:
             return []
@@ -159,19 +140,14 @@ class ContributionRules:
         ]
 
 
-def require_sound_base(found: RoundResponse, *, despite_withdrawal: bool) -> None:
+def require_sound_base(round_: RoundResponse, *, despite_withdrawal: bool) -> None:
     """Raise `ConflictError` if the base was withdrawn, or holds something that was."""
-    if found.base_warning and not despite_withdrawal:
+    if round_.base_warning and not despite_withdrawal:
         raise ConflictError(
-            f"the base {found.base} of round {found.round_id} is {found.base_warning}",
+            f"the base {round_.base} of round {round_.round_id} is {round_.base_warning}",
             hint="--despite-withdrawal goes on; the result is then flagged",
             code="base_withdrawn",
         )
-
-
-def round_folder(pool: "PoolClient", round_id: str) -> Path:
-    """Return the folder of a round in the workspace; it may not exist yet."""
-    return pool.cache.folder / "rounds" / profiles.host_of(pool.endpoint) / round_id
 
 
 class SitePart(ABC):
@@ -190,7 +166,7 @@ class SitePart(ABC):
     def prepare(
         cls,
         pool: "PoolClient",
-        found: RoundResponse,
+        round_: RoundResponse,
         site: str,
         data: "SiteData",
         choice: DataChoice,

@@ -35,7 +35,7 @@ from pool_server.wire.rounds import RoundResponse, RoundTerms
 from site_agent.errors import ConflictError
 from site_agent.pool.requests import require_field, require_same
 from site_agent.rounds import contract, kinds, provenance
-from site_agent.rounds.secure import require_own_result, visit_sums
+from site_agent.rounds.secure import require_own_result, round_folder, visit_sums
 from site_agent.rounds.terms import check_terms, pin_terms
 from site_agent.runs import Progress, no_progress, part_of
 from site_agent.training_record import remember_learned
@@ -50,30 +50,29 @@ _FETCHED, _COMPUTED, _SUMMED = 0.1, 0.8, 0.9
 
 @dataclass(frozen=True)
 class Contributed:
-    """A site's contribution to a round, after a call.
-
-    `sent_bytes`: What this call sent; 0 where the pool had it, or nothing was to be sent.
-    `computed`: False where an earlier call had computed it. `session`, `phase`, `waiting`: Of a
-    secure round, as `site_agent.rounds.secure.SumVisit`. Until the phase is ``complete`` the site
-    has not contributed: the same call goes on. `words`, `leaves`, `leaves_sent`, `fewest_samples`,
-    `samples`: As `site_agent.rounds.contract.ContributionFacts`; empty and 0 where the pool had
-    taken it before. `left_out`: Faces that lack landmarks, by their lines in the annotation file.
-    """
+    """A site's contribution to a round, after a call."""
 
     round: RoundResponse
     site: str
     digest: str
     size_bytes: int
     sent_bytes: int
+    """By this call; 0 if the pool already had the file, or nothing had to be sent."""
     computed: bool
-    words: str = ""
+    """False if an earlier call computed it."""
+    summary: str = ""
+    """As the next four, of `site_agent.rounds.contract.ContributionFacts`; empty and 0 if the pool
+    already had the contribution."""
     leaves: int = 0
     leaves_sent: int = 0
     fewest_samples: int = 0
     samples: int = 0
     left_out: tuple[tuple[int, str], ...] = ()
+    """Faces that lack landmarks, by their lines in the annotation file."""
     session: str = ""
+    """As the next two, of `site_agent.rounds.secure.SumVisit`, in secure rounds."""
     phase: str = ""
+    """Until it is ``complete`` the site has not contributed: repeat the call."""
     waiting: tuple[str, ...] = ()
 
 
@@ -83,7 +82,7 @@ class _Files:
 
     contribution: Path
     sent: Path
-    taken: Path
+    receipt: Path
 
 
 def contribute_to_round(
@@ -137,150 +136,154 @@ def contribute_to_round(
         After `PoolUnreachableError` the same call goes on.
     """
     report = progress or no_progress
-    found = pool.rounds.get(round_id)
+    round_ = pool.rounds.get(round_id)
     site = site or pool.whoami().site
-    if site not in found.contributions() and found.state in {"finished", "cancelled"}:
-        _require_open(found, site)
-    part = kinds.find_site_part(found.method).prepare(
-        pool, found, site, data, choice or contract.DataChoice()
+    if site not in round_.contributions() and round_.state in {"finished", "cancelled"}:
+        _require_open(round_, site)
+    part = kinds.find_site_part(round_.method).prepare(
+        pool, round_, site, data, choice or contract.DataChoice()
     )
     rules = (rules or contract.ContributionRules()).including(site)
-    files = _name_files(pool, found, site, part.inputs(rules))
-    terms = check_terms(pool, found)
-    pin_terms(found, terms, files.contribution.with_name("terms.json"))
+    files = _name_files(pool, round_, site, part.inputs(rules))
+    terms = check_terms(pool, round_)
+    pin_terms(round_, terms, files.contribution.with_name("terms.json"))
     rules = replace(rules, least_others=max(rules.least_others, terms.least_others))
-    if (taken := _find_taken(found, site, files)) is not None:
-        return _restore(pool, files, taken, rules)
+    if (earlier := _find_taken(round_, site, files)) is not None:
+        return _restore(pool, files, earlier, rules)
     is_new = not files.contribution.is_file()
     if is_new:
-        _require_open(found, site)
-        contract.require_sound_base(found, despite_withdrawal=despite_withdrawal)
+        _require_open(round_, site)
+        contract.require_sound_base(round_, despite_withdrawal=despite_withdrawal)
     # Also of what an earlier call has computed: the trust in a site may have ended since then.
-    provenance.require_allowed(pool, found, part, rules, report)
-    _require_verified_base(pool, found, site, rules)
+    provenance.require_allowed(pool, round_, part, rules, report)
+    _require_verified_base(pool, round_, site, rules)
     left_out: tuple[tuple[int, str], ...] = ()
     if is_new:
-        base = _fetch_base(pool, found, part_of(report, 0.0, _FETCHED))
+        base = _fetch_base(pool, round_, part_of(report, 0.0, _FETCHED))
         files.contribution.parent.mkdir(parents=True, exist_ok=True)
         computing = part_of(report, _FETCHED, _COMPUTED)
         left_out = part.compute(base, files.contribution, rules, computing)
-    done = replace(_describe(found, site, part, files), computed=is_new, left_out=left_out)
+    contributed = replace(_describe(round_, site, part, files), computed=is_new, left_out=left_out)
     if not send:
-        return done
-    if found.secure is not None:
-        done = _sum(pool, done, part, files, rules, terms=terms, wait=wait, progress=report)
-        if done.phase != "complete":
-            return done
+        return contributed
+    if round_.secure is not None:
+        contributed = _sum(
+            pool, contributed, part, files, rules, terms=terms, wait=wait, progress=report
+        )
+        if contributed.phase != "complete":
+            return contributed
     # `evaluate` knows them by this in the round's result.
-    name = f"your contribution to round {found.round_id}"
-    remember_learned(done.digest, {"name": name, **part.learned()})
-    return _send(pool, done, files, rules, despite_withdrawal=despite_withdrawal, progress=report)
+    name = f"your contribution to round {round_.round_id}"
+    remember_learned(contributed.digest, {"name": name, **part.learned()})
+    return _send(
+        pool, contributed, files, rules, despite_withdrawal=despite_withdrawal, progress=report
+    )
 
 
 def _name_files(
-    pool: "PoolClient", found: RoundResponse, site: str, inputs: Sequence[Any]
+    pool: "PoolClient", round_: RoundResponse, site: str, inputs: Sequence[Any]
 ) -> _Files:
-    words = json.dumps([found.base_digest, *inputs], sort_keys=True)
-    name = f"{site}-{hashlib.sha256(words.encode()).hexdigest()[:16]}"
-    folder = contract.round_folder(pool, found.round_id)
+    content = json.dumps([round_.base_digest, *inputs], sort_keys=True)
+    name = f"{site}-{hashlib.sha256(content.encode()).hexdigest()[:16]}"
+    folder = round_folder(pool, round_.round_id)
     contribution = folder / f"{name}.contribution"
-    sent = contribution if found.secure is None else folder / f"{name}.sum"
+    sent = contribution if round_.secure is None else folder / f"{name}.sum"
     return _Files(contribution, sent, folder / f"{name}.taken")
 
 
-def _find_taken(found: RoundResponse, site: str, files: _Files) -> Contributed | None:
+def _find_taken(round_: RoundResponse, site: str, files: _Files) -> Contributed | None:
     """Return the contribution of the same data and settings that the pool has taken already."""
-    there = found.contributions().get(site)
+    there = round_.contributions().get(site)
     if there is None:
         return None
-    known = files.taken.read_text(encoding="ascii") if files.taken.is_file() else ""
+    known = files.receipt.read_text(encoding="ascii") if files.receipt.is_file() else ""
     if not known and files.sent.is_file():
         # Killed between the pool's answer and the note of it.
         known = file_digest(files.sent)
     if known != there.digest:
-        again = f"to send another, take it back: poolctl rounds take-back {found.round_id}"
+        again = f"to send another, take it back: poolctl rounds take-back {round_.round_id}"
         raise ConflictError(
-            f"site {site!r} has contributed to round {found.round_id} on "
+            f"site {site!r} has contributed to round {round_.round_id} on "
             f"{there.created_at:%Y-%m-%d %H:%M} UTC (by {there.created_by}), not from these data "
-            "and settings" + (f"; the round is {found.state}" if found.state != "open" else ""),
-            hint=again if found.state == "open" else "",
+            "and settings" + (f"; the round is {round_.state}" if round_.state != "open" else ""),
+            hint=again if round_.state == "open" else "",
             code="contribution_exists",
         )
-    return Contributed(found, site, there.digest, there.size_bytes, 0, computed=False)
+    return Contributed(round_, site, there.digest, there.size_bytes, 0, computed=False)
 
 
 def _restore(
-    pool: "PoolClient", files: _Files, done: Contributed, rules: contract.ContributionRules
+    pool: "PoolClient", files: _Files, contributed: Contributed, rules: contract.ContributionRules
 ) -> Contributed:
     """Send a contribution that the pool has taken again; its storage may have lost it since."""
     if not files.sent.is_file():
-        return done
-    if done.round.state in {"finished", "cancelled"}:
+        return contributed
+    if contributed.round.state in {"finished", "cancelled"}:
         files.contribution.unlink(missing_ok=True)
         files.sent.unlink(missing_ok=True)
-        return done
+        return contributed
     sent_bytes = pool.rounds.send_contribution(
-        done.round.round_id, files.sent, done.site, least_others=rules.least_others
+        contributed.round.round_id, files.sent, contributed.site, least_others=rules.least_others
     )
-    return replace(done, sent_bytes=sent_bytes)
+    return replace(contributed, sent_bytes=sent_bytes)
 
 
-def _require_open(found: RoundResponse, site: str) -> None:
+def _require_open(round_: RoundResponse, site: str) -> None:
     """Refuse before minutes of computing what the pool would refuse afterwards."""
-    if site not in [each.site for each in found.participants]:
+    if site not in [participant.site for participant in round_.participants]:
         raise ConflictError(
-            f"site {site!r} was not asked to take part in round {found.round_id}",
+            f"site {site!r} was not asked to take part in round {round_.round_id}",
             hint="poolctl rounds ls lists your rounds",
         )
-    if found.state in {"finished", "cancelled"}:
-        following = f"poolctl rounds contribute {found.successor}" if found.successor else ""
+    if round_.state in {"finished", "cancelled"}:
+        following = f"poolctl rounds contribute {round_.successor}" if round_.successor else ""
         raise ConflictError(
-            f"round {found.round_id} is {found.state}, and takes no contributions any more",
+            f"round {round_.round_id} is {round_.state}, and takes no contributions any more",
             hint=f"the next round of the series is open: {following}" if following else "",
             code="round_closed",
         )
-    if found.state != "open":
+    if round_.state != "open":
         raise ConflictError(
-            f"round {found.round_id} takes no contributions any more: its deadline "
-            f"{found.deadline:%Y-%m-%d %H:%M} UTC has passed",
+            f"round {round_.round_id} takes no contributions any more: its deadline "
+            f"{round_.deadline:%Y-%m-%d %H:%M} UTC has passed",
             code="round_closed",
         )
 
 
 def _require_verified_base(
-    pool: "PoolClient", found: RoundResponse, site: str, rules: contract.ContributionRules
+    pool: "PoolClient", round_: RoundResponse, site: str, rules: contract.ContributionRules
 ) -> None:
     """Refuse the result of a secure round as a base, unless it is what this lab's sum makes."""
-    if found.secure is None or found.predecessor is None or rules.approved == found.base_digest:
+    if round_.secure is None or round_.predecessor is None or rules.approved == round_.base_digest:
         return
-    before = pool.rounds.get(found.predecessor)
-    require_same(before.result_digest, found.base_digest)
+    before = pool.rounds.get(round_.predecessor)
+    require_same(before.result_digest, round_.base_digest)
     require_own_result(pool, before, site)
 
 
-def _fetch_base(pool: "PoolClient", found: RoundResponse, progress: Progress) -> Path:
+def _fetch_base(pool: "PoolClient", round_: RoundResponse, progress: Progress) -> Path:
     # A pool could answer with another version; what is trained must be what was announced.
-    base = pool.version(found.base)
-    require_field(base, "digest", found.base_digest)
+    base = pool.version(round_.base)
+    require_field(base, "digest", round_.base_digest)
     # The starter signs results that other sites have published for it, but perhaps later. Of all
     # rounds but the first, the pool is believed in the base anyway, signed or not.
-    is_result = found.predecessor is not None
+    is_result = round_.predecessor is not None
     return pool.fetch(base, may_be_unsigned=is_result, progress=progress).path
 
 
 def _describe(
-    found: RoundResponse, site: str, part: contract.SitePart, files: _Files
+    round_: RoundResponse, site: str, part: contract.SitePart, files: _Files
 ) -> Contributed:
     path = files.contribution
     facts = vars(part.describe(path))
     return Contributed(
-        found, site, file_digest(path), path.stat().st_size, sent_bytes=0, computed=False, **facts
+        round_, site, file_digest(path), path.stat().st_size, sent_bytes=0, computed=False, **facts
     )
 
 
 def _sum(
     pool: "PoolClient",
-    done: Contributed,
+    contributed: Contributed,
     part: contract.SitePart,
     files: _Files,
     rules: contract.ContributionRules,
@@ -293,11 +296,11 @@ def _sum(
     from site_agent.secure.lab import RosterPolicy
 
     progress = part_of(progress, _COMPUTED, _SUMMED)
-    base = _fetch_base(pool, done.round, part_of(progress, 0.0, _FETCHED))
+    base = _fetch_base(pool, contributed.round, part_of(progress, 0.0, _FETCHED))
     visit = visit_sums(
         pool,
-        done.round,
-        done.site,
+        contributed.round,
+        contributed.site,
         lambda sums: part.take_part(sums, files.contribution, base, files.sent),
         policy=RosterPolicy(rules.least_others, rules.insists_on),
         mode="full" if rules.full else "servers",
@@ -305,16 +308,18 @@ def _sum(
         wait=wait,
         progress=progress,
     )
-    done = replace(done, session=visit.session, phase=visit.phase, waiting=visit.waiting)
+    contributed = replace(
+        contributed, session=visit.session, phase=visit.phase, waiting=visit.waiting
+    )
     if visit.total is None:
-        return done
+        return contributed
     size_bytes = visit.total.stat().st_size
-    return replace(done, digest=file_digest(visit.total), size_bytes=size_bytes)
+    return replace(contributed, digest=file_digest(visit.total), size_bytes=size_bytes)
 
 
 def _send(
     pool: "PoolClient",
-    done: Contributed,
+    contributed: Contributed,
     files: _Files,
     rules: contract.ContributionRules,
     *,
@@ -322,14 +327,14 @@ def _send(
     progress: Progress,
 ) -> Contributed:
     """Send the file, and record that the pool has taken it."""
-    round_id = done.round.round_id
+    round_id = contributed.round.round_id
     sent_bytes = pool.rounds.send_contribution(
         round_id,
         files.sent,
-        done.site,
+        contributed.site,
         least_others=rules.least_others,
         despite_withdrawal=despite_withdrawal,
         progress=part_of(progress, _SUMMED, 1.0),
     )
-    write_whole(files.taken, done.digest)
-    return replace(done, round=pool.rounds.get(round_id), sent_bytes=sent_bytes)
+    write_whole(files.receipt, contributed.digest)
+    return replace(contributed, round=pool.rounds.get(round_id), sent_bytes=sent_bytes)

@@ -18,14 +18,14 @@ from site_agent.rounds.secure import require_own_result
 from site_agent.runs import Progress
 
 
-def first_round(pool: PoolClient, found: RoundResponse) -> str:
+def first_round(pool: PoolClient, round_: RoundResponse) -> str:
     """Return the identifier of the first round of a series."""
-    while found.predecessor is not None:
-        found = pool.rounds.get(found.predecessor)
-    return found.round_id
+    while round_.predecessor is not None:
+        round_ = pool.rounds.get(round_.predecessor)
+    return round_.round_id
 
 
-def take_reply(pool: PoolClient, found: RoundResponse, site: str) -> None:
+def take_reply(pool: PoolClient, round_: RoundResponse, site: str) -> None:
     """Put the reply to this site's contribution in what it has kept of a round.
 
     A site does it before it contributes to the next round, and when it finishes a round or looks
@@ -37,12 +37,12 @@ def take_reply(pool: PoolClient, found: RoundResponse, site: str) -> None:
     """
     from site_agent.federated.personal import PersonalStore
 
-    method = METHODS.get(found.method)
-    if found.state != "finished" or method is None or not method.replies:
+    method = METHODS.get(round_.method)
+    if round_.state != "finished" or method is None or not method.replies:
         return
-    store = PersonalStore(personal_folder() / first_round(pool, found))
-    if site in found.contributions() and store.path(site, found.number).is_file():
-        store.take_reply(site, found.number, pool.rounds.reply(found.round_id))
+    store = PersonalStore(personal_folder() / first_round(pool, round_))
+    if site in round_.contributions() and store.path(site, round_.number).is_file():
+        store.take_reply(site, round_.number, pool.rounds.reply(round_.round_id))
 
 
 @dataclass(frozen=True)
@@ -84,35 +84,35 @@ def finish_round(
     was withdrawn; or the pool could not combine the contributions, and `ContributionWithheldError`
     if the result of a secure round is not the base and the sum that this site verified.
     """
-    found, ended_here = pool.rounds.get(round_id), False
-    if found.state != "finished":
-        require_sound_base(found, despite_withdrawal=despite_withdrawal)
-        if early and found.state == "open" and not found.ready:
-            found = pool.rounds.close(round_id)
-        _require_ready(found)
-        address = parse_address(str(upload_to or found.result_address))
+    round_, ended_here = pool.rounds.get(round_id), False
+    if round_.state != "finished":
+        require_sound_base(round_, despite_withdrawal=despite_withdrawal)
+        if early and round_.state == "open" and not round_.ready:
+            round_ = pool.rounds.close(round_id)
+        _require_ready(round_)
+        address = parse_address(str(upload_to or round_.result_address))
         job = pool.rounds.finish(round_id, address, despite_withdrawal=despite_withdrawal)
-        found = _wait_for_end(pool, round_id, job.merge_id, progress)
+        round_ = _wait_for_end(pool, round_id, job.merge_id, progress)
         who = pool.whoami()
-        ended_here = found.ended_by == f"{who.site}/{who.token_name}"
-    if found.result is None:
-        raise PoolAnswerError(f"round {round_id} has no result, though it is {found.state}")
-    version = _sign_result(pool, found, found.result, ended_here=ended_here)
-    take_reply(pool, found, pool.whoami().site)
-    left_out = tuple(found.sites("late", "missing", "waiting"))
-    return FinishedRound(found, version, left_out, ended_here)
+        ended_here = round_.ended_by == f"{who.site}/{who.token_name}"
+    if round_.result is None:
+        raise PoolAnswerError(f"round {round_id} has no result, though it is {round_.state}")
+    version = _sign_result(pool, round_, round_.result, ended_here=ended_here)
+    take_reply(pool, round_, pool.whoami().site)
+    left_out = tuple(round_.sites("late", "missing", "waiting"))
+    return FinishedRound(round_, version, left_out, ended_here)
 
 
 def _sign_result(
-    pool: PoolClient, found: RoundResponse, address: str, *, ended_here: bool
+    pool: PoolClient, round_: RoundResponse, address: str, *, ended_here: bool
 ) -> ModelVersionResponse:
     """Sign a result where this site is to, and return its version."""
-    version, own = pool.version(address), pool.whoami().site
+    version, own_site = pool.version(address), pool.whoami().site
     # Whoever had it combined signs, and the starter, for it may be published at its address.
-    if not ended_here and own != found.created_by.partition("/")[0]:
+    if not ended_here and own_site != round_.created_by.partition("/")[0]:
         return version
-    if found.secure is not None:
-        require_own_result(pool, found, own)
+    if round_.secure is not None:
+        require_own_result(pool, round_, own_site)
     if version.signed_by is not None or not pool.signatures.signing_key(version.site):
         return version
     pool.signatures.sign(version.address)
@@ -127,31 +127,31 @@ def _wait_for_end(
     All sites that finish a round at the same time wait for the same merge.
     """
     job = pool.merges.wait(merge_id, progress=progress)
-    found = pool.rounds.get(round_id)
-    if found.state != "finished":
+    round_ = pool.rounds.get(round_id)
+    if round_.state != "finished":
         refusal = job.refusal
         raise ConflictError(
             f"merge {merge_id} of round {round_id} "
             + (f"failed: {refusal.message}" if refusal else f"is {job.state}"),
             code="" if refusal is None else refusal.code,
         )
-    return found
+    return round_
 
 
-def _require_ready(found: RoundResponse) -> None:
-    if found.ready:
+def _require_ready(round_: RoundResponse) -> None:
+    if round_.ready:
         return
-    if found.state in {"expired", "cancelled"}:
-        raise ConflictError(f"round {found.round_id} is {found.state}; it has no result")
-    waiting = ", ".join(found.sites("waiting"))
-    hint = f"who started it may go on without them: poolctl rounds finish {found.round_id} --early"
-    if found.secure:
+    if round_.state in {"expired", "cancelled"}:
+        raise ConflictError(f"round {round_.round_id} is {round_.state}; it has no result")
+    waiting = ", ".join(round_.sites("waiting"))
+    hint = f"who started it may go on without them: poolctl rounds finish {round_.round_id} --early"
+    if round_.secure:
         hint = (
             "each site runs 'poolctl rounds contribute' until it has contributed; "
             "'poolctl secure status' shows who is waited for"
         )
     raise ConflictError(
-        f"round {found.round_id} waits for {waiting} until {found.deadline:%Y-%m-%d %H:%M} UTC",
+        f"round {round_.round_id} waits for {waiting} until {round_.deadline:%Y-%m-%d %H:%M} UTC",
         hint=hint,
         code="round_open",
     )

@@ -41,7 +41,7 @@ class LeafRefitPart(SitePart):
     data: ClassVar[DataKind] = "faces"
     shows_origin: ClassVar[bool] = True
 
-    found: "RoundResponse"
+    round_: "RoundResponse"
     faces: "FaceDataset"
     settings: "RefitSettings"
     choice: DataChoice
@@ -50,7 +50,7 @@ class LeafRefitPart(SitePart):
     def prepare(
         cls,
         pool: "PoolClient",
-        found: "RoundResponse",
+        round_: "RoundResponse",
         _site: str,
         data: "SiteData",
         choice: DataChoice,
@@ -59,10 +59,10 @@ class LeafRefitPart(SitePart):
         from site_agent.datasets.conversion import read_faces
 
         faces = read_faces(data) if isinstance(data, Path) else cast("FaceDataset", data)
-        seed = choice.seed + _times_through(pool, found)
-        own = METHODS[found.method].take_own(found.options)
-        fit = {name: value for name, value in found.options.items() if name not in own}
-        return cls(found, faces, refit_settings(**{**fit, "seed": seed}), choice)
+        seed = choice.seed + _times_through(pool, round_)
+        method_options = METHODS[round_.method].take_own(round_.options)
+        fit = {name: value for name, value in round_.options.items() if name not in method_options}
+        return cls(round_, faces, refit_settings(**{**fit, "seed": seed}), choice)
 
     @staticmethod
     def same_origin(base: Path, result: Path) -> bool:
@@ -100,8 +100,8 @@ class LeafRefitPart(SitePart):
 
         model = read_base(base)
         if oddities := find_untrained_features(model):
-            reasons = [f"the base is not as training makes models: {each}" for each in oddities]
-            raise ContributionWithheldError(self.found.round_id, reasons)
+            reasons = [f"the base is not as training makes models: {oddity}" for oddity in oddities]
+            raise ContributionWithheldError(self.round_.round_id, reasons)
         site = load_site(
             self.faces,
             model.part_count,
@@ -119,7 +119,7 @@ class LeafRefitPart(SitePart):
         )
         if not contribution.counts.any():
             raise ContributionWithheldError(
-                self.found.round_id,
+                self.round_.round_id,
                 [
                     f"none of the {len(contribution.counts)} leaves of the base is reached by "
                     f"{self.settings.min_faces} of your faces: there is nothing to send"
@@ -127,7 +127,7 @@ class LeafRefitPart(SitePart):
             )
         # After the fit, as the number of leaves that are sent is known only then.
         if objections := rules.objections_to_sums(contribution, model, site.faces.face_count):
-            raise ContributionWithheldError(self.found.round_id, objections)
+            raise ContributionWithheldError(self.round_.round_id, objections)
         write_contribution(contribution, output)
         return site.left_out
 
@@ -161,24 +161,24 @@ class LeafRefitPart(SitePart):
         counts = read_contribution(path).counts
         sent = counts[counts > 0]
         if not len(sent):
-            words = f"of {len(counts)} leaves none is reached by enough of your faces"
-            return ContributionFacts(words, leaves=len(counts))
-        words = (
+            text = f"of {len(counts)} leaves none is reached by enough of your faces"
+            return ContributionFacts(text, leaves=len(counts))
+        text = (
             f"changes of {len(sent)} of {len(counts)} leaves, each a sum over at least "
-            f"{self.found.options['min_faces']} faces"
+            f"{self.round_.options['min_faces']} faces"
         )
-        return ContributionFacts(words, len(counts), len(sent), int(sent.min()))
+        return ContributionFacts(text, len(counts), len(sent), int(sent.min()))
 
 
-def _times_through(pool: "PoolClient", found: "RoundResponse") -> int:
+def _times_through(pool: "PoolClient", round_: "RoundResponse") -> int:
     """Return how often the series of a round has been through all levels before it.
 
     Sites that go level by level draw their samples once for all levels.
     """
-    if found.options.get("level") is None:
-        return found.number - 1
-    levels = int(pool.version(found.base).fingerprint["levels"])
-    return (found.number - 1) // levels
+    if round_.options.get("level") is None:
+        return round_.number - 1
+    levels = int(pool.version(round_.base).fingerprint["levels"])
+    return (round_.number - 1) // levels
 
 
 @dataclass(frozen=True, eq=False)
@@ -187,7 +187,7 @@ class NetworkPart(SitePart):
 
     data: ClassVar[DataKind] = "gaze"
 
-    found: "RoundResponse"
+    round_: "RoundResponse"
     site: str
     dataset: "NetworkData"
     persons: tuple[str, ...]
@@ -198,7 +198,7 @@ class NetworkPart(SitePart):
     def prepare(
         cls,
         pool: "PoolClient",
-        found: "RoundResponse",
+        round_: "RoundResponse",
         site: str,
         data: "SiteData",
         choice: DataChoice,
@@ -207,19 +207,19 @@ class NetworkPart(SitePart):
         from site_agent.datasets.network_data import open_network_data
 
         dataset = open_network_data(data) if isinstance(data, Path) else cast("NetworkData", data)
-        settings = split_options(found.method, found.options).training
-        series = first_round(pool, found) if METHODS[found.method].personal else ""
-        if METHODS[found.method].replies:
-            take_reply(pool, found, site)
-            if found.predecessor is not None:
-                take_reply(pool, pool.rounds.get(found.predecessor), site)
-        return cls(found, site, dataset, tuple(choice.persons), settings, series)
+        settings = split_options(round_.method, round_.options).training
+        series = first_round(pool, round_) if METHODS[round_.method].personal else ""
+        if METHODS[round_.method].replies:
+            take_reply(pool, round_, site)
+            if round_.predecessor is not None:
+                take_reply(pool, pool.rounds.get(round_.predecessor), site)
+        return cls(round_, site, dataset, tuple(choice.persons), settings, series)
 
     @property
     def _honest_labs(self) -> int:
         from site_agent.federated.local_training import count_honest
 
-        return 1 if self.found.secure is None else count_honest(self.found.participants)
+        return 1 if self.round_.secure is None else count_honest(self.round_.participants)
 
     def inputs(self, rules: "ContributionRules") -> list[Any]:
         from site_agent.datasets.network_data import digest_data
@@ -240,27 +240,27 @@ class NetworkPart(SitePart):
 
         network = cast("StateDict", read_model(base))
         samples = task_of_network(network).read(self.dataset, self.persons)
-        store, number = PersonalStore(personal_folder() / self.series), self.found.number
+        store, number = PersonalStore(personal_folder() / self.series), self.round_.number
         before = store.before(self.site, number) if self.series else None
         # What is trained, with a head that may come from the pool as well.
-        require_safe(self.found.round_id, assemble(network, before), samples, self.settings)
+        require_safe(self.round_.round_id, assemble(network, before), samples, self.settings)
         progress(None, f"training on {len(samples)} samples")
-        done = train_at_site(
+        update = train_at_site(
             network,
-            self.found.base_digest,
+            self.round_.base_digest,
             samples,
             self.settings,
             site=self.site,
             round_number=number,
-            method=self.found.method,
-            options=split_options(self.found.method, self.found.options).merging,
+            method=self.round_.method,
+            options=split_options(self.round_.method, self.round_.options).merging,
             before=before,
             max_hours=rules.max_hours,
             privacy=Privacy(privacy_folder(), rules.most_epsilon, self._honest_labs),
         )
-        contribution = done.contribution
-        if done.part is not None:
-            store.keep(done.part)
+        contribution = update.contribution
+        if update.part is not None:
+            store.keep(update.part)
         if rules.clip_norm is not None:
             contribution = clip_update(contribution, rules.clip_norm)
         write_network_contribution(contribution, output)
@@ -285,7 +285,7 @@ class NetworkPart(SitePart):
     def take_part(sums: "RoundSums", contribution: Path, base: Path, target: Path) -> "SumVisit":
         from site_agent.secure.contributions import encode_network_file
 
-        mean = sums.found.options.get("mean", "samples")
+        mean = sums.round_.options.get("mean", "samples")
         return sums.take_part(
             encode_network_file(contribution, base, sums.budget, mean=mean), target
         )
@@ -296,7 +296,7 @@ class NetworkPart(SitePart):
 
         made = read_network_contribution(path)
         samples = made.samples
-        words = (
+        text = (
             f"differences of the network after training on {samples} samples, and this number; "
             "rows that would show single samples are kept back; no differential privacy"
         )
@@ -305,32 +305,32 @@ class NetworkPart(SitePart):
 
             from site_agent.federated.private_training import noise_words
 
-            numbers = sum(int(np.count_nonzero(each)) for each in made.network.tensors.values())
+            numbers = sum(int(np.count_nonzero(tensor)) for tensor in made.network.tensors.values())
             noise = noise_words(
-                self.settings, samples, numbers, len(self.found.participants), self._honest_labs
+                self.settings, samples, numbers, len(self.round_.participants), self._honest_labs
             )
-            words = (
+            text = (
                 f"differences of the network with noise, and their weight {samples}; "
                 f"{self.settings.protection}; {noise}"
             )
         elif warning := warn_of_few(self.settings, samples):
-            words += f". Warning: {warning}"
+            text += f". Warning: {warning}"
         if made.shared:
             kept = sum(int((~mask).sum()) for mask in made.shared.values())
             total = sum(_sizes(made))
-            words += (
+            text += (
                 f"; {kept / total:.0%} of the numbers stay here ('poolctl personal ls'), and the "
                 "round sees which ones"
             )
         if made.statistics is not None:
             counts = made.statistics.counts
-            words += (
+            text += (
                 f"; how many look in each of {len(counts)} directions ({int(counts.sum())} in "
                 f"{int((counts > 0).sum())}, a histogram of your labels) with their mean features. "
                 "The pool reads all this; other sites get means of it, and last layers that yours "
                 "is mixed into: with few sites, nearly yours"
             )
-        return ContributionFacts(words, samples=samples)
+        return ContributionFacts(text, samples=samples)
 
 
 def _sizes(contribution: "NetworkContribution") -> list[int]:

@@ -41,20 +41,20 @@ _UNAVAILABLE = (errors.NotFoundError, errors.ForbiddenError, errors.WithdrawnErr
 
 def require_allowed(
     pool: PoolClient,
-    found: RoundResponse,
+    round_: RoundResponse,
     part: SitePart,
     rules: ContributionRules,
     progress: Progress = no_progress,
 ) -> None:
     """Raise `ContributionWithheldError` if this site's rules forbid a round's options or base."""
-    first = found if part.shows_origin else find_first(pool, found)
+    first = round_ if part.shows_origin else find_first(pool, round_)
     version = pool.version(first.base)
     require_field(version, "digest", first.base_digest)
     address = version.address.removeprefix("pool://")
     reasons, hint = part.objections(rules), ""
-    if rules.secure_only and found.secure is None:
+    if rules.secure_only and round_.secure is None:
         reasons.append("the round is not summed securely, and this site sends nothing else")
-    others = len(found.participants) - 1
+    others = len(round_.participants) - 1
     if others < rules.least_others:
         reasons.append(
             f"the round has {count_words(others, 'other site')}, and this site asks for at least "
@@ -63,11 +63,11 @@ def require_allowed(
         )
     if not rules.approves(version):
         problems, hint = find_base_problems(pool, version, rules, progress)
-        reasons += [f"the base cannot be accounted for: {each}" for each in problems]
+        reasons += [f"the base cannot be accounted for: {problem}" for problem in problems]
         if problems:
             hint += f"if you know how the base was made, approve it: --approve-base {address}"
     if reasons:
-        raise errors.ContributionWithheldError(found.round_id, reasons, hint=hint)
+        raise errors.ContributionWithheldError(round_.round_id, reasons, hint=hint)
 
 
 def find_base_problems(
@@ -122,13 +122,15 @@ class Provenance:
     def _check(self, digest: str, name: str) -> list[str]:
         recipe = self._sources.recipe_of(digest)
         addresses = self._sources.addresses_of(digest)
-        vouching = [each for each in addresses if parse_address(each).site in self._trusted]
+        vouching = [
+            address for address in addresses if parse_address(address).site in self._trusted
+        ]
         signed = bool(vouching) and self._is_signed(vouching[0], digest, recipe)
         if recipe is None:
             return [] if vouching else [self._distrust(name, addresses)]
-        known = [each for each in recipe.inputs if self._knows(each.digest)]
-        found = [self._problems(entry.digest, self._name_of(entry)) for entry in known]
-        if problems := list(dict.fromkeys(chain.from_iterable(found))):
+        known = [entry for entry in recipe.inputs if self._knows(entry.digest)]
+        problems_by_input = [self._problems(entry.digest, self._name_of(entry)) for entry in known]
+        if problems := list(dict.fromkeys(chain.from_iterable(problems_by_input))):
             return problems
         of_round = bool(known) and _shows_origin(recipe)
         complete = len(known) == len(recipe.inputs)
@@ -147,8 +149,8 @@ class Provenance:
         require_same(set(version.parent_digests), inputs - {digest})
         # Of a result, which another site may have published for it, the trees are compared.
         is_result = recipe is not None and _shows_origin(recipe)
-        found = self._pool.signatures.verify(version, may_be_unsigned=is_result)
-        return found.status == "verified"
+        signature = self._pool.signatures.verify(version, may_be_unsigned=is_result)
+        return signature.status == "verified"
 
     def _examine(
         self,
@@ -162,7 +164,7 @@ class Provenance:
         """Compare a round's result with its base, or make a merge again, unless that was done."""
         # What was found once stays true; only the trust in the inputs may change.
         note = self._pool.cache.folder / "rounds" / "accounted" / digest
-        facts = recipe.to_json() + "".join(each.digest for each in known).encode()
+        facts = recipe.to_json() + "".join(item.digest for item in known).encode()
         if note.is_file() and note.read_bytes() == facts:
             return []
         note.parent.mkdir(parents=True, exist_ok=True)
@@ -180,7 +182,7 @@ class Provenance:
         return name.removeprefix("pool://") if name else f"sha256:{entry.digest[:12]}..."
 
     def _distrust(self, name: str, addresses: Collection[str]) -> str:
-        sites = list(dict.fromkeys(parse_address(each).site for each in addresses))
+        sites = list(dict.fromkeys(parse_address(address).site for address in addresses))
         self.distrusted += [site for site in sites[:1] if site not in self.distrusted]
         if not sites:
             return f"nothing is known of {name}"

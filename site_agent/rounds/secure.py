@@ -22,7 +22,6 @@ from pool_server.wire.rounds import RoundResponse, RoundTerms, SecureTerms
 from site_agent.errors import ContributionWithheldError, InvalidInputError, SecureSumError
 from site_agent.pool import profiles
 from site_agent.pool.requests import require_field
-from site_agent.rounds.contract import round_folder
 from site_agent.runs import Progress, no_progress
 
 if TYPE_CHECKING:
@@ -60,7 +59,7 @@ class RoundSums:
     session of other terms is another session, in which this lab takes no part.
     """
 
-    found: RoundResponse
+    round_: RoundResponse
     lab: "Lab"
     purpose: str
     policy: "RosterPolicy"
@@ -70,7 +69,7 @@ class RoundSums:
     @property
     def labs(self) -> list[str]:
         """The labs that each session of the round has to invite."""
-        return sorted(each.site for each in self.found.participants)
+        return sorted(participant.site for participant in self.round_.participants)
 
     @property
     def budget(self) -> "BitBudget":
@@ -137,9 +136,14 @@ class RoundSums:
                 yield name, view
 
 
+def round_folder(pool: "PoolClient", round_id: str) -> Path:
+    """Return the folder of a round in the workspace; it may not exist yet."""
+    return pool.cache.folder / "rounds" / profiles.host_of(pool.endpoint) / round_id
+
+
 def visit_sums(
     pool: "PoolClient",
-    found: RoundResponse,
+    round_: RoundResponse,
     site: str,
     step: Callable[[RoundSums], SumVisit],
     *,
@@ -169,14 +173,14 @@ def visit_sums(
     from site_agent.secure.charter import require_accepted
     from site_agent.secure.lab import Lab, RosterPolicy
 
-    assert found.secure is not None, f"round {found.round_id} has no secure sum"
+    assert round_.secure is not None, f"round {round_.round_id} has no secure sum"
     folder = profiles.secure_folder()
-    charter = require_accepted(folder, found.secure.charter)
-    _require_members(found, found.secure, charter)
-    board = Board(pool.secure, charter=charter, round_id=found.round_id)
+    charter = require_accepted(folder, round_.secure.charter)
+    _require_members(round_, round_.secure, charter)
+    board = Board(pool.secure, charter=charter, round_id=round_.round_id)
     lab = Lab(folder, site, charter.digest, board)
-    purpose = f"round {found.round_id} with the terms {terms.digest}"
-    sums = RoundSums(found, lab, purpose, policy or RosterPolicy(), mode, progress)
+    purpose = f"round {round_.round_id} with the terms {terms.digest}"
+    sums = RoundSums(round_, lab, purpose, policy or RosterPolicy(), mode, progress)
     while True:
         visit = step(sums)
         if visit.total is not None or not wait:
@@ -185,7 +189,7 @@ def visit_sums(
         time.sleep(_POLL_S)
 
 
-def require_own_result(pool: "PoolClient", found: RoundResponse, site: str) -> None:
+def require_own_result(pool: "PoolClient", round_: RoundResponse, site: str) -> None:
     """Raise `ContributionWithheldError` unless a finished round's result is base and verified sum.
 
     Rounds before it in the series are made again, too, where their optimiser's state is needed.
@@ -194,66 +198,66 @@ def require_own_result(pool: "PoolClient", found: RoundResponse, site: str) -> N
     """
     reasons = []
     try:
-        made = file_digest(_make_result(pool, found, site))
-        if made != found.result_digest:
+        made = file_digest(_make_result(pool, round_, site))
+        if made != round_.result_digest:
             reasons = [
-                f"the pool's result of secure round {found.round_id} is sha256 "
-                f"{found.result_digest}, but its base and the sum that {site} verified make {made}"
+                f"the pool's result of secure round {round_.round_id} is sha256 "
+                f"{round_.result_digest}, but its base and the sum that {site} verified make {made}"
             ]
     except InvalidInputError as error:
         reasons = [str(error)]
     if reasons:
         hint = (
             "do not use this result, and ask the pool's admin how it was made; if you know how, "
-            f"--approve-base {found.result_digest} accepts it"
+            f"--approve-base {round_.result_digest} accepts it"
         )
-        raise ContributionWithheldError(found.round_id, reasons, hint=hint)
+        raise ContributionWithheldError(round_.round_id, reasons, hint=hint)
 
 
-def _make_result(pool: "PoolClient", found: RoundResponse, site: str) -> Path:
+def _make_result(pool: "PoolClient", round_: RoundResponse, site: str) -> Path:
     """Combine a round's base with the verified sum, as the pool has to; keep the file."""
     from aggregators.methods import merge
 
-    folder = round_folder(pool, found.round_id)
+    folder = round_folder(pool, round_.round_id)
     result = folder / "result"
     if result.is_file():
         return result
-    base = pool.version(found.base)
-    require_field(base, "digest", found.base_digest)
+    base = pool.version(round_.base)
+    require_field(base, "digest", round_.base_digest)
     inputs = [pool.fetch(base).path]
-    if found.predecessor is not None:
-        before = _make_result(pool, pool.rounds.get(found.predecessor), site)
-        if file_digest(before) != found.base_digest:
+    if round_.predecessor is not None:
+        before = _make_result(pool, pool.rounds.get(round_.predecessor), site)
+        if file_digest(before) != round_.base_digest:
             raise InvalidInputError(
-                f"the base of secure round {found.round_id} is not what the rounds before it make"
+                f"the base of secure round {round_.round_id} is not what the rounds before it make"
             )
         if state_path(before).is_file():
             inputs.append(state_path(before))
     sums = (path for path in folder.glob("*.sum") if path.is_file())
-    known = found.contributions().get(site)
+    known = round_.contributions().get(site)
     digest = "" if known is None else known.digest
     total = next((path for path in sums if file_digest(path) == digest), None)
     if total is None:
         raise InvalidInputError(
-            f"{site} has not verified the sum of secure round {found.round_id} on this machine, so "
-            "its result cannot be made again here"
+            f"{site} has not verified the sum of secure round {round_.round_id} on this machine, "
+            "so its result cannot be made again here"
         )
-    formats = METHODS[found.method].output_formats
+    formats = METHODS[round_.method].output_formats
     merge(
-        found.method,
+        round_.method,
         [*inputs, total],
-        options=METHODS[found.method].take_own(found.options),
+        options=METHODS[round_.method].take_own(round_.options),
         output=result,
         output_format=base.format if base.format in formats else formats[0],
     )
     return result
 
 
-def _require_members(found: RoundResponse, terms: SecureTerms, charter: "Charter") -> None:
-    sites = {each.site for each in found.participants}
+def _require_members(round_: RoundResponse, terms: SecureTerms, charter: "Charter") -> None:
+    sites = {participant.site for participant in round_.participants}
     if not sites <= set(charter.labs) or set(terms.servers) != set(charter.servers):
         raise InvalidInputError(
-            f"round {found.round_id} has other sites or servers than the charter "
+            f"round {round_.round_id} has other sites or servers than the charter "
             f"{charter.terms.name} names"
         )
 
@@ -261,5 +265,5 @@ def _require_members(found: RoundResponse, terms: SecureTerms, charter: "Charter
 def _waiting_for(view: "Session") -> tuple[str, ...]:
     """Return who has to act next; before the receipts, the labs that have not shared."""
     if view.phase == "receipt" and len(view.shares) < len(view.descriptor.labs):
-        return tuple(each for each in view.descriptor.labs if each not in view.shares)
+        return tuple(lab for lab in view.descriptor.labs if lab not in view.shares)
     return view.waiting

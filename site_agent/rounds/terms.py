@@ -62,8 +62,8 @@ def start_round(
     if secure is not None and chosen is not None and "mean" in chosen.options_type.model_fields:
         options = {"mean": "sites", **(options or {})}
     fields |= {"options": dict(options or {}), "secure": secure}
-    found = pool.rounds.start(base, sites, deadline, **fields)
-    terms = RoundTerms.of(found)
+    round_ = pool.rounds.start(base, sites, deadline, **fields)
+    terms = RoundTerms.of(round_)
     asked: dict[str, Any] = {
         "base": version.digest,
         "sites": tuple(sorted({*sites})),
@@ -74,68 +74,68 @@ def start_round(
     for name, value in asked.items():
         if getattr(terms, name) != value:
             raise PoolAnswerError(
-                f"round {found.round_id} has another {name}: asked for {value}, found "
+                f"round {round_.round_id} has another {name}: asked for {value}, found "
                 f"{getattr(terms, name)}"
             )
     for name, value in (options or {}).items():
         if name not in terms.options or not _equal(terms.options[name], value):
             raise PoolAnswerError(
-                f"round {found.round_id} has another option {name}: asked for {value}, found "
+                f"round {round_.round_id} has another option {name}: asked for {value}, found "
                 f"{terms.options.get(name)}"
             )
     keys = [pool.signatures.signing_key(terms.started_by)]
     keys.append(load_key(profiles.secure_folder(), terms.started_by))
-    own = {each.key.seed: each.key for each in keys if each is not None}
-    if not own:
-        return found
-    return pool.rounds.sign(found.round_id, seal(TERMS_TYPE, terms.to_bytes(), *own.values()))
+    own_keys = {key.key.seed: key.key for key in keys if key is not None}
+    if not own_keys:
+        return round_
+    return pool.rounds.sign(round_.round_id, seal(TERMS_TYPE, terms.to_bytes(), *own_keys.values()))
 
 
-def check_terms(pool: "PoolClient", found: RoundResponse) -> RoundTerms:
+def check_terms(pool: "PoolClient", round_: RoundResponse) -> RoundTerms:
     """Return the terms of a round, if its starter has signed them, or need not.
 
     Raises `ConflictError` if the round is not as its starter signed it; names the first term that
     differs, and `SignatureError` if the signature is missing, or is not that of a key known as the
     starter's.
     """
-    first = find_first(pool, found)
-    shown = RoundTerms.of(found, first)
-    if found.terms is None:
-        _require_unknown_starter(pool, found, shown)
+    first = find_first(pool, round_)
+    shown = RoundTerms.of(round_, first)
+    if round_.terms is None:
+        _require_unknown_starter(pool, round_, shown)
         return shown
     try:
-        signed = RoundTerms.from_envelope(found.terms)
+        signed = RoundTerms.from_envelope(round_.terms)
     except ValueError as error:
-        raise SignatureError(f"round {found.round_id}: its signed terms: {error}") from error
+        raise SignatureError(f"round {round_.round_id}: its signed terms: {error}") from error
     for name in RoundTerms.model_fields:
         was, now = getattr(signed, name), getattr(shown, name)
-        if name == "options" and found.number > 1:
+        if name == "options" and round_.number > 1:
             was, now = _lasting(was), _lasting(now)
         # Whoever started a round may end it early, and then it takes nothing more.
         agrees = now <= was if name == "deadline" else now == was
         if not agrees:
             raise ConflictError(
-                f"round {found.round_id} is not as {signed.started_by} signed it: {name} was "
+                f"round {round_.round_id} is not as {signed.started_by} signed it: {name} was "
                 f"{_in_words(was)}, and is {_in_words(now)} now",
                 hint="nothing was sent; ask whoever started the round, and do not trust this pool "
                 "before you know why",
                 code="round_changed",
             )
     if pool.signatures.policy != "ignore":
-        _require_signature(pool, found, signed)
+        _require_signature(pool, round_, signed)
     return signed
 
 
-def find_first(pool: "PoolClient", found: RoundResponse) -> RoundResponse:
+def find_first(pool: "PoolClient", round_: RoundResponse) -> RoundResponse:
     """Return the first round of a series; each has to begin with the result of the one before."""
-    while found.predecessor is not None:
-        before = pool.rounds.get(found.predecessor)
-        require_same(before.result_digest, found.base_digest)
-        found = before
-    return found
+    while round_.predecessor is not None:
+        before = pool.rounds.get(round_.predecessor)
+        require_same(before.result_digest, round_.base_digest)
+        round_ = before
+    return round_
 
 
-def pin_terms(found: RoundResponse, terms: RoundTerms, place: Path) -> None:
+def pin_terms(round_: RoundResponse, terms: RoundTerms, place: Path) -> None:
     """Keep the terms of a round as this site saw them first, and refuse others afterwards.
 
     Else the pool could show a secure round to whoever tries it by --dry-run, and take plain
@@ -144,13 +144,13 @@ def pin_terms(found: RoundResponse, terms: RoundTerms, place: Path) -> None:
     Raises `ConflictError`: names the first term that differs.
     """
     content = terms.model_dump(mode="json", exclude={"deadline"})
-    content["this_base"] = found.base_digest
-    content["signed"] = found.terms is not None
+    content["this_base"] = round_.base_digest
+    content["signed"] = round_.terms is not None
     known = json.loads(place.read_bytes()) if place.is_file() else content
     for name, value in content.items():
         if known.get(name) != value and (name != "signed" or known.get(name)):
             raise ConflictError(
-                f"round {found.round_id} has other terms than when this site saw it first: {name} "
+                f"round {round_.round_id} has other terms than when this site saw it first: {name} "
                 f"was {_in_words(known.get(name))}, and is {_in_words(value)} now",
                 hint="nothing was sent; ask whoever started the round, and do not trust this pool "
                 "before you know why",
@@ -160,25 +160,25 @@ def pin_terms(found: RoundResponse, terms: RoundTerms, place: Path) -> None:
     write_whole(place, json.dumps(content, indent=1, sort_keys=True) + "\n")
 
 
-def _require_signature(pool: "PoolClient", found: RoundResponse, signed: RoundTerms) -> None:
+def _require_signature(pool: "PoolClient", round_: RoundResponse, signed: RoundTerms) -> None:
     """Raise `SignatureError` unless a key that this site knows as the starter's has signed."""
-    assert found.terms is not None
+    assert round_.terms is not None
     site = signed.started_by
     known = _keys_of_charters(site) + _trusted_keys(pool, site)
     offered = [] if known else pool.signatures.keys(site)
-    offered = [each for each in offered if each.revoked_at is None and not each.origin]
+    offered = [item for item in offered if item.revoked_at is None and not item.origin]
     try:
-        keys = known or [PublicKey.from_text(each.public_key) for each in offered]
-        signer = found.terms.signed_by(keys)
+        keys = known or [PublicKey.from_text(item.public_key) for item in offered]
+        signer = round_.terms.signed_by(keys)
     except ValueError as error:
-        raise SignatureError(f"round {found.round_id}: its signature: {error}") from error
+        raise SignatureError(f"round {round_.round_id}: its signature: {error}") from error
     if signer is not None:
         if not known:
             trust.trust_keys(profiles.host_of(pool.endpoint), site, offered, "first use")
         return
-    if keys or found.secure is not None or pool.signatures.policy == "require":
+    if keys or round_.secure is not None or pool.signatures.policy == "require":
         raise SignatureError(
-            f"round {found.round_id}: its terms are signed with a key that is not a known key of "
+            f"round {round_.round_id}: its terms are signed with a key that is not a known key of "
             f"{site}",
             hint=f"ask {site} for the fingerprint of its key; if it has a new one: "
             f"poolctl keys trust {site} KEY",
@@ -186,20 +186,20 @@ def _require_signature(pool: "PoolClient", found: RoundResponse, signed: RoundTe
         )
 
 
-def _require_unknown_starter(pool: "PoolClient", found: RoundResponse, shown: RoundTerms) -> None:
+def _require_unknown_starter(pool: "PoolClient", round_: RoundResponse, shown: RoundTerms) -> None:
     """Raise `SignatureError` where the terms should have been signed, and are not."""
     if pool.signatures.policy == "ignore":
         return
     site, reason = shown.started_by, ""
     if pool.signatures.policy == "require":
         reason = "POOL_SIGNATURES asks for signatures"
-    elif found.secure is not None:
+    elif round_.secure is not None:
         reason = "the pool could show each lab another secure round"
     elif _keys_of_charters(site) or _trusted_keys(pool, site):
         reason = f"{site} has a key, so the pool may show another round than {site} started"
     if reason:
         raise SignatureError(
-            f"round {found.round_id}: its terms are not signed: {reason}",
+            f"round {round_.round_id}: its terms are not signed: {reason}",
             hint=f"nothing was sent; {site} starts a round where it has its key, and 'poolctl "
             "rounds start' signs it",
             code="signature_missing",
@@ -210,25 +210,25 @@ def _keys_of_charters(site: str) -> list[PublicKey]:
     """Return the keys that accepted charters name for a site, as a lab."""
     folder = profiles.secure_folder()
     files = sorted((folder / "charters").glob("*.toml"))
-    charters = [require_accepted(folder, each.stem) for each in files]
+    charters = [require_accepted(folder, file.stem) for file in files]
     return [charter.labs[site] for charter in charters if site in charter.labs]
 
 
 def _trusted_keys(pool: "PoolClient", site: str) -> list[PublicKey]:
-    found = trust.trusted_keys(profiles.host_of(pool.endpoint), site)
-    return [each.public for each in found.values() if not each.origin]
+    keys = trust.trusted_keys(profiles.host_of(pool.endpoint), site)
+    return [item.public for item in keys.values() if not item.origin]
 
 
 def _lasting(options: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in options.items() if name not in _CHANGE_LATER}
 
 
-def _equal(found: Any, asked: Any) -> bool:
+def _equal(option: Any, asked: Any) -> bool:
     """Compare an option with what was asked for, which may be its text."""
     try:
-        return found == asked or float(found) == float(asked)
+        return option == asked or float(option) == float(asked)
     except (TypeError, ValueError):
-        return str(found) == str(asked)
+        return str(option) == str(asked)
 
 
 def _in_words(value: Any) -> str:

@@ -45,16 +45,16 @@ class Board:
         """Keep a descriptor and return its SHA-256, the session."""
         if self._charter is None:
             raise InvalidInputError("a session can be opened only under a charter")
-        found = parse_descriptor(descriptor, self._charter)
-        sites = [*found.labs, *self._charter.servers]
-        ends_at = datetime.fromtimestamp(found.deadlines.answer, UTC)
+        session = parse_descriptor(descriptor, self._charter)
+        sites = [*session.labs, *self._charter.servers]
+        ends_at = datetime.fromtimestamp(session.deadlines.answer, UTC)
         opened = self._sessions.open(descriptor.decode(), sites, ends_at, self._round_id)
         return _require_session(opened.session_id, descriptor)
 
     def sessions(self) -> list[str]:
         """Return all sessions, in the order in which they were opened."""
-        found = self._sessions.list(self._round_id or "")
-        return [each.session_id for each in found][::-1]
+        sessions = self._sessions.list(self._round_id or "")
+        return [item.session_id for item in sessions][::-1]
 
     def descriptor(self, session: str) -> bytes:
         """Return a session's descriptor, or raise `NotFoundError`."""
@@ -71,9 +71,9 @@ class Board:
     def posts(self, session: str) -> list[Post]:
         """Return all messages of a session, in order of arrival."""
         known = self._known.setdefault(session, [])
-        for each in self._sessions.posts(session, self._last.get(session, 0)):
-            known.append(Post(session, each.phase, each.sender, each.envelope.encode()))
-            self._last[session] = each.number
+        for post in self._sessions.posts(session, self._last.get(session, 0)):
+            known.append(Post(session, post.phase, post.sender, post.envelope.encode()))
+            self._last[session] = post.number
         return [*known]
 
     def put_blob(self, session: str, sender: str, path: Path) -> str:

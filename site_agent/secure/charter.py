@@ -73,7 +73,7 @@ class CharterTerms(BaseModel):
     @model_validator(mode="after")
     def _check_members(self) -> "CharterTerms":
         members = [*self.servers, *self.labs]
-        for values in ([each.name for each in members], [each.key for each in members]):
+        for values in ([member.name for member in members], [member.key for member in members]):
             if len(set(values)) != len(values):
                 raise ValueError("two members share a name or a key")
         if len(self.labs) > 2**self.lab_bits:
@@ -100,9 +100,9 @@ class Charter:
         Raises `InvalidInputError`: it is not a charter; names the first wrong key.
         """
         if len(content) > MOST_BYTES:
-            found = f"{len(content):,} bytes"
+            size = f"{len(content):,} bytes"
             raise InvalidInputError(
-                f"{source} is not a charter: {found}, expected at most {MOST_BYTES:,}"
+                f"{source} is not a charter: {size}, expected at most {MOST_BYTES:,}"
             )
         try:
             terms = CharterTerms.model_validate(tomllib.loads(content.decode()))
@@ -141,12 +141,12 @@ class Charter:
     @cached_property
     def servers(self) -> Mapping[str, PublicKey]:
         """The servers' keys, by name in the order of the file."""
-        return {each.name: each.public for each in self.terms.servers}
+        return {server.name: server.public for server in self.terms.servers}
 
     @cached_property
     def labs(self) -> Mapping[str, PublicKey]:
         """The labs' keys, by name in the order of the file."""
-        return {each.name: each.public for each in self.terms.labs}
+        return {lab.name: lab.public for lab in self.terms.labs}
 
 
 def read_charter(path: Path) -> Charter:
@@ -171,8 +171,8 @@ def create_charter(
         # Fewer could leave one lab alone with others that work together.
         "least_labs": max(3, -(-2 * len(labs) // 3)),
         **rules,
-        "servers": [{"name": each, "key": key} for each, key in servers.items()],
-        "labs": [{"name": each, "key": key} for each, key in labs.items()],
+        "servers": [{"name": server, "key": key} for server, key in servers.items()],
+        "labs": [{"name": lab, "key": key} for lab, key in labs.items()],
     }
     return Charter.parse(tomli_w.dumps(content).encode())
 
@@ -185,15 +185,15 @@ def accept_charter(folder: Path, charter: Charter, digest: str) -> None:
 
     Raises `InvalidInputError` if the charter has another digest, or names no key of this folder.
     """
-    given = "".join(digest.lower().split())
-    if given not in (charter.digest, "".join(charter.words.split())):
+    digits = "".join(digest.lower().split())
+    if digits not in (charter.digest, "".join(charter.words.split())):
         raise InvalidInputError(
             f"the charter's digest is {charter.groups} ({charter.words}), not {digest!r}; do not "
             "accept it before all parties see the same one, in all its digits or words"
         )
     keys = (load_key(folder, path.stem) for path in folder.glob("*.pem"))
-    own = {key.key.public.text for key in keys if key is not None}
-    if not own & {each.key for each in (*charter.terms.servers, *charter.terms.labs)}:
+    own_keys = {key.key.public.text for key in keys if key is not None}
+    if not own_keys & {item.key for item in (*charter.terms.servers, *charter.terms.labs)}:
         raise InvalidInputError(
             f"the charter {charter.terms.name} names no key in {folder}",
             hint="whoever makes the charter needs the key that 'poolctl secure keygen' prints here",

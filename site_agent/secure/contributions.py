@@ -44,19 +44,19 @@ def encode_network_file(
         A number is out of the charter's range; names the entry.
     """
     network = _read_network(base)
-    found = read_network_contribution(contribution)
+    update = read_network_contribution(contribution)
     if mean == "sites":
-        found = replace(found, samples=1)
-    layout = sum_layout.network_layout(network, file_digest(base), found.settings)
-    numbers = sum_layout.encode_network(layout, found, network, budget)
+        update = replace(update, samples=1)
+    layout = sum_layout.network_layout(network, file_digest(base), update.settings)
+    numbers = sum_layout.encode_network(layout, update, network, budget)
     return EncodedContribution(layout, numbers)
 
 
 def encode_leaf_presence(contribution: Path, budget: sum_layout.BitBudget) -> EncodedContribution:
     """Return which leaves a lab reaches, for the first of the two sessions of a leaf refinement."""
-    found = read_contribution(contribution)
-    layout = sum_layout.leaf_presence_layout(found)
-    return EncodedContribution(layout, sum_layout.encode_leaves(layout, found, budget))
+    changes = read_contribution(contribution)
+    layout = sum_layout.leaf_presence_layout(changes)
+    return EncodedContribution(layout, sum_layout.encode_leaves(layout, changes, budget))
 
 
 def encode_leaf_sums(
@@ -71,11 +71,11 @@ def encode_leaf_sums(
     least : int
         The charter's `least_labs`.
     """
-    found: LeafContribution = read_contribution(contribution)
+    changes: LeafContribution = read_contribution(contribution)
     layout = sum_layout.leaf_sums_layout(
-        sum_layout.leaf_presence_layout(found), labs_per_leaf, least
+        sum_layout.leaf_presence_layout(changes), labs_per_leaf, least
     )
-    return EncodedContribution(layout, sum_layout.encode_leaves(layout, found, budget))
+    return EncodedContribution(layout, sum_layout.encode_leaves(layout, changes, budget))
 
 
 def read_presence(path: Path) -> Int64:
@@ -87,7 +87,7 @@ def read_presence(path: Path) -> Int64:
 
 
 def _read_network(path: Path) -> StateDict:
-    found = read_model(path)
-    if not isinstance(found, StateDict):
+    model = read_model(path)
+    if not isinstance(model, StateDict):
         raise FormatError("base", 0, "another model", "a network").about(str(path))
-    return found
+    return model

@@ -39,16 +39,17 @@ class RosterPolicy:
 
     def require(self, view: Session) -> None:
         """Raise `ConflictError` unless the roster of a session is as this lab asks."""
-        found = sorted(view.roster)
-        lacking = sorted(self.insists_on - set(found))
-        if lacking or len(found) - 1 < self.least_others:
-            wanted = (
+        roster = sorted(view.roster)
+        lacking = sorted(self.insists_on - set(roster))
+        if lacking or len(roster) - 1 < self.least_others:
+            expected = (
                 f"insists on {', '.join(lacking)}"
                 if lacking
                 else (f"asks for {self.least_others} others")
             )
             raise ConflictError(
-                f"session {view.session[:16]} would sum {', '.join(found)}, and this lab {wanted}",
+                f"session {view.session[:16]} would sum {', '.join(roster)}, "
+                f"and this lab {expected}",
                 hint="nothing was tagged, so no sum with this lab's numbers can be opened",
                 code="roster_refused",
             )
@@ -166,11 +167,11 @@ class Lab(Party):
             return written
 
     def _require_wanted(self, view: Session, layout: SumLayout, labs: Collection[str]) -> None:
-        found = view.descriptor.layout
-        if found.digest != layout.digest:
+        layout_ = view.descriptor.layout
+        if layout_.digest != layout.digest:
             raise InvalidInputError(
                 f"session {view.session[:16]} sums something else than this lab gives: "
-                f"layout {found.digest[:16]}, expected {layout.digest[:16]}"
+                f"layout {layout_.digest[:16]}, expected {layout.digest[:16]}"
             )
         if not self.ledger.find("base", digest=layout.base_digest):
             raise InvalidInputError(
@@ -287,7 +288,7 @@ class Lab(Party):
             if not self._is_void(entry["session"])
         ]
         if roster not in counted:
-            were = "; ".join(", ".join(each) for each in counted) or "none"
+            were = "; ".join(", ".join(item) for item in counted) or "none"
             raise ConflictError(
                 f"session {view.session[:16]} sums leaves of {', '.join(roster)}, and the labs "
                 f"that reach them were counted among {were}",

@@ -236,7 +236,7 @@ def serve(
 
     while not stop():
         try:
-            for session in [each for each in server.board.sessions() if each not in ended]:
+            for session in [session for session in server.board.sessions() if session not in ended]:
                 try:
                     view = server.act(session)
                 except errors.InvalidInputError as error:

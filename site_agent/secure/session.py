@@ -164,7 +164,7 @@ class Session:
 
     def bodies(self, phase: str) -> dict[str, Any]:
         """Return the bodies of a complete phase, by sender."""
-        return {sender: each.body for sender, each in self._complete[phase].items()}
+        return {sender: item.body for sender, item in self._complete[phase].items()}
 
     def has(self, phase: str) -> bool:
         """Return whether a phase is complete."""
@@ -183,24 +183,24 @@ class Session:
         }  # fmt: skip
         if phase not in before:
             return {}
-        return {sender: each.digest for sender, each in self._complete[before[phase]].items()}
+        return {sender: item.digest for sender, item in self._complete[before[phase]].items()}
 
     @cached_property
     def shares(self) -> dict[str, messages.Signed]:
         """Share messages of invited labs that can be received: one a lab, for these keys."""
-        found = {}
+        shares = {}
         for lab in self.descriptor.labs:
             signed = list(self._messages.get("share", {}).get(lab, {}).values())
             if len(signed) == 1 and not self._share_problem(signed[0]):
-                found[lab] = signed[0]
-        return found
+                shares[lab] = signed[0]
+        return shares
 
     @property
     def checks_agree(self) -> bool:
         """True if the labs' check values add up to those of the servers."""
         tags, checks = self.bodies("tag"), self.bodies("check")
-        return add_check_values(each.values for each in tags.values()) == add_check_values(
-            each.values for each in checks.values()
+        return add_check_values(tag.values for tag in tags.values()) == add_check_values(
+            check.values for check in checks.values()
         )
 
     def share_of(self, lab: str) -> messages.ShareBody:
@@ -233,14 +233,14 @@ class Session:
                 self.phase = "complete"
 
     def _bind(self, phase: str, transcript: str, *further: tuple[str, str]) -> str:
-        digests = sorted((sender, each.digest) for sender, each in self._complete[phase].items())
+        digests = sorted((sender, item.digest) for sender, item in self._complete[phase].items())
         parts = [part for pair in (*digests, *further) for part in pair]
         return digest_of("transcript", transcript, phase, *parts).hex()
 
     def _take(self, phase: str, senders: Sequence[str], transcript: str) -> bool:
         """Complete a phase, if each sender has posted one message that follows from this state."""
         self.phase, self.transcripts[phase] = phase, transcript
-        found, missing, faults = {}, [], []
+        complete, missing, faults = {}, [], []
         for sender in senders:
             signed = list(self._messages.get(phase, {}).get(sender, {}).values())
             if not signed:
@@ -253,11 +253,11 @@ class Session:
             elif (problem := self._body_problem(phase, signed[0])) != "":
                 faults.append(Fault(phase, "proof", (sender,), f"{sender} signed {problem}"))
             else:
-                found[sender] = signed[0]
+                complete[sender] = signed[0]
         self.waiting, self.faults = tuple(missing), tuple(faults)
         if missing or faults:
             return False
-        self._complete[phase] = found
+        self._complete[phase] = complete
         return True
 
     def _disagreement(self, phase: str, sender: str, signed: messages.Signed) -> Fault:
@@ -283,8 +283,8 @@ class Session:
         if isinstance(body, messages.ValuesBody) and len(body.values) != count:
             return f"{len(body.values)} check values, expected {count}"
         if isinstance(body, messages.PartsBody):
-            wanted = set(self.roster) if phase == "blame" else set(self.charter.servers)
-            if set(body.parts) != wanted or any(len(x) != count for x in body.parts.values()):
+            expected = set(self.roster) if phase == "blame" else set(self.charter.servers)
+            if set(body.parts) != expected or any(len(x) != count for x in body.parts.values()):
                 return "other parts than were asked for"
         return ""
 
@@ -324,18 +324,18 @@ class Session:
 
     def answers(self) -> dict[str, messages.Signed | Fault]:
         """Return what labs of the roster answered to the blame phase."""
-        found: dict[str, messages.Signed | Fault] = {}
+        answers: dict[str, messages.Signed | Fault] = {}
         transcript = self.transcripts.get("answer", "")
         for lab in self.roster:
             signed = list(self._messages.get("answer", {}).get(lab, {}).values())
             if len(signed) == 1 and signed[0].message.transcript == transcript:
                 problem = self._body_problem("answer", signed[0])
                 text = f"{lab} signed {problem}"
-                found[lab] = Fault("blame", "proof", (lab,), text) if problem else signed[0]
+                answers[lab] = Fault("blame", "proof", (lab,), text) if problem else signed[0]
             elif signed:
                 text = f"{lab} signed several answers, or one to other messages"
-                found[lab] = Fault("blame", "proof", (lab,), text)
-        return found
+                answers[lab] = Fault("blame", "proof", (lab,), text)
+        return answers
 
 
 def parse_descriptor(content: bytes, charter: Charter) -> Descriptor:
@@ -344,37 +344,37 @@ def parse_descriptor(content: bytes, charter: Charter) -> Descriptor:
     Raises `InvalidInputError`: it is not a descriptor, or belongs to another charter.
     """
     try:
-        found = Descriptor.model_validate_json(content)
-        size = found.layout.size
+        descriptor = Descriptor.model_validate_json(content)
+        size = descriptor.layout.size
     except (ValidationError, ValueError) as error:
         raise InvalidInputError(f"not the descriptor of a session: {error}") from error
-    if found.charter != charter.digest:
+    if descriptor.charter != charter.digest:
         raise InvalidInputError(
-            f"the session is under the charter {found.charter[:16]}, not {charter.digest[:16]}"
+            f"the session is under the charter {descriptor.charter[:16]}, not {charter.digest[:16]}"
         )
-    if unknown := sorted(set(found.labs) - set(charter.labs)):
+    if unknown := sorted(set(descriptor.labs) - set(charter.labs)):
         raise InvalidInputError(f"the session invites {unknown[0]}, which the charter lacks")
     if not 0 < size <= _MOST_NUMBERS:
         raise InvalidInputError(f"a sum of {size:,} numbers; at most {_MOST_NUMBERS:,}")
-    _require_deadlines_of(charter, found.deadlines)
-    return found
+    _require_deadlines_of(charter, descriptor.deadlines)
+    return descriptor
 
 
-def _require_deadlines_of(charter: Charter, found: Deadlines) -> None:
+def _require_deadlines_of(charter: Charter, deadlines: Deadlines) -> None:
     """Raise `InvalidInputError` unless each phase is as long as the charter says.
 
     Whoever opens a session could leave a lab no time, or keep shares for years.
     """
     lab, server = charter.terms.lab_hours * 3600, charter.terms.server_hours * 3600
     phases = {
-        "commit": (found.share, found.commit, server),
-        "tag": (found.commit, found.tag, lab),
-        "open": (found.tag, found.open, server),
-        "answer": (found.open, found.answer, lab),
+        "commit": (deadlines.share, deadlines.commit, server),
+        "tag": (deadlines.commit, deadlines.tag, lab),
+        "open": (deadlines.tag, deadlines.open, server),
+        "answer": (deadlines.open, deadlines.answer, lab),
     }
-    for name, (start, end, wanted) in phases.items():
-        if abs(end - start - wanted) > 1:
+    for name, (start, end, expected) in phases.items():
+        if abs(end - start - expected) > 1:
             raise InvalidInputError(
                 f"the session gives {(end - start) / 3600:g} h until {name}; the charter gives "
-                f"{wanted / 3600:g} h"
+                f"{expected / 3600:g} h"
             )

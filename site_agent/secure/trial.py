@@ -127,9 +127,9 @@ def run_trial(
         with PoolClient(endpoint, tokens[labs[0]]) as pool:
             descriptor = new_descriptor(charter, layout, time.time(), purpose="a trial")
             session = Board(pool.secure, charter=charter).open_session(descriptor.to_bytes())
-        words = ["--poll-seconds", str(settings.poll_seconds), "--charter", charter.digest]
+        arguments = ["--poll-seconds", str(settings.poll_seconds), "--charter", charter.digest]
         commands = {
-            name: [*server_command, *words, "--site", name, "--folder", str(folder / name)]
+            name: [*server_command, *arguments, "--site", name, "--folder", str(folder / name)]
             for name in servers
         }
         for number, name in enumerate(labs):
@@ -145,13 +145,13 @@ def run_trial(
         }
         _wait_for_labs(running, labs, folder, settings.timeout_seconds, progress)
         seconds = time.monotonic() - started_s
-    found = {name: json.loads((folder / name / "found.json").read_text()) for name in labs}
+    results = {name: json.loads((folder / name / "found.json").read_text()) for name in labs}
     traffic = tuple(
         PartyTraffic(
             name,
             relay.sent_bytes,
             relay.received_bytes,
-            found[name]["seconds"] if name in found else None,
+            results[name]["seconds"] if name in results else None,
         )
         for name, relay in relays.items()
     )
@@ -159,7 +159,7 @@ def run_trial(
         processes=1 + len(running),
         labs=len(labs),
         seconds=seconds,
-        **_compare_sums(folder, labs, found, settings.parameters, charter),
+        **_compare_sums(folder, labs, results, settings.parameters, charter),
         parties=traffic,
     )
 
@@ -205,8 +205,8 @@ def _wait_for_labs(
     deadline_s = time.monotonic() + timeout_s
     while True:
         codes = {name: process.poll() for name, process in running.items()}
-        done = sum(codes[name] == 0 for name in labs)
-        if done == len(labs):
+        finished = sum(codes[name] == 0 for name in labs)
+        if finished == len(labs):
             return
         for name, code in codes.items():
             if code is not None and (code != 0 or name not in labs):
@@ -215,17 +215,17 @@ def _wait_for_labs(
                 raise InvalidInputError(f"{name} ended with code {code}:\n{tail}")
         if time.monotonic() > deadline_s:
             raise InvalidInputError(
-                f"{done} of {len(labs)} labs have a result after {timeout_s:g} s; see the logs in "
-                f"{folder}"
+                f"{finished} of {len(labs)} labs have a result after {timeout_s:g} s; see the logs "
+                f"in {folder}"
             )
-        progress(0.1 + 0.8 * done / len(labs), f"{done} of {len(labs)} labs have a result")
+        progress(0.1 + 0.8 * finished / len(labs), f"{finished} of {len(labs)} labs have a result")
         time.sleep(_LOOK_INTERVAL_S)
 
 
 def _compare_sums(
     folder: Path,
     labs: Sequence[str],
-    found: dict[str, dict[str, Any]],
+    results: dict[str, dict[str, Any]],
     parameters: int,
     charter: Charter,
 ) -> dict[str, Any]:
@@ -246,9 +246,9 @@ def _compare_sums(
     }
     return {
         "integer_sum_is_exact": all(
-            (each["sum_digest"], each["weight"], sorted(each["labs"]))
+            (item["sum_digest"], item["weight"], sorted(item["labs"]))
             == (expected, weights, sorted(labs))
-            for each in found.values()
+            for item in results.values()
         ),
         "largest_difference": float(np.abs(mean - weighted / weights).max()),
         "same_bytes": len(files) == 1,
@@ -281,8 +281,8 @@ def encoded_vector(number: int, parameters: int, budget: BitBudget) -> UInt64:
 
 def run(path: Path) -> None:
     """Take part in the session that a file describes."""
-    name, number, charter, session, given = json.loads(path.read_bytes())
-    settings, folder = TrialSettings(**given), path.parent
+    name, number, charter, session, contribution = json.loads(path.read_bytes())
+    settings, folder = TrialSettings(**contribution), path.parent
     with PoolClient() as pool:
         lab = Lab(folder, name, charter, Board(pool.secure))
         numbers = encoded_vector(number, settings.parameters, lab.charter.budget)
@@ -291,14 +291,14 @@ def run(path: Path) -> None:
         started_s = time.monotonic()
         while not lab.share(session, layout, numbers):
             time.sleep(settings.poll_seconds)
-        wanted = "opening" if settings.full else "result"
-        while not lab.visit(session).has(wanted):
+        last_phase = "opening" if settings.full else "result"
+        while not lab.visit(session).has(last_phase):
             if lab.review(session).voids:
                 raise SecureSumError(lab.review(session).faults)
             time.sleep(settings.poll_seconds)
         mode: Mode = "full" if settings.full else "servers"
         written = lab.finish(session, folder / "sum.contribution", mode)
-    found = {
+    result = {
         "name": name,
         "sum_digest": written.sum_digest,
         "file_digest": written.file_digest,
@@ -306,7 +306,7 @@ def run(path: Path) -> None:
         "labs": written.labs,
         "seconds": time.monotonic() - started_s,
     }
-    write_whole(folder / "found.json", json.dumps(found))
+    write_whole(folder / "found.json", json.dumps(result))
 
 
 if __name__ == "__main__":
@@ -347,9 +347,9 @@ class CountingRelay:
         self._thread.join()
         with self._lock:
             still_open = [*self._open]
-        for each in still_open:
+        for item in still_open:
             with suppress(OSError):
-                each.shutdown(socket.SHUT_RDWR)
+                item.shutdown(socket.SHUT_RDWR)
 
     def _accept(self) -> None:
         while True:

@@ -68,7 +68,7 @@ def verify_result(
     results = view.bodies("result")
     first = next(iter(results.values()))
     # One honest server is enough: it signs nothing but what all openings give.
-    if any(each != first for each in results.values()):
+    if any(result != first for result in results.values()):
         text = f"{', '.join(results)} signed different results; verify in full"
         raise SecureSumError((Fault("result", "refusal", (), text),))
     if sorted(first.labs) != sorted(view.roster):
@@ -161,8 +161,8 @@ def _compare_results(view: Session, written: WrittenResult) -> WrittenResult:
     mine = (written.sum_digest, written.file_digest, written.weight, written.labs)
     faults = tuple(
         Fault("result", "proof", (server,), f"{server} signed another result than was opened")
-        for server, each in results.items()
-        if (each.sum, each.file, each.weight, tuple(sorted(each.labs))) != mine
+        for server, result in results.items()
+        if (result.sum, result.file, result.weight, tuple(sorted(result.labs))) != mine
     )
     return replace(written, faults=faults)
 

@@ -48,7 +48,7 @@ class PartAggregator:
             return {
                 "round": self.rounds.number,
                 "finished": finished,
-                "received": {site: asdict(taken) for site, (taken, _) in known.items()},
+                "received": {site: asdict(entry) for site, (entry, _) in known.items()},
             }
 
     def part(self, number: int) -> bytes:
@@ -113,7 +113,7 @@ def aggregator_app(kit: Kit, aggregator: PartAggregator) -> Starlette:
         callers.require(request, "server")
         content = service.json_object(await service.read_body(request, _HEADER_BYTES), roster=dict)
         try:
-            roster = {str(site): Taken(**taken) for site, taken in content["roster"].items()}
+            roster = {str(site): Taken(**entry) for site, entry in content["roster"].items()}
         except TypeError as error:
             raise service.RefusalError(422, "invalid", f"roster: {error}") from error
         digest = await run_in_threadpool(aggregator.close, request.path_params["number"], roster)

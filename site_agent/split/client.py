@@ -60,8 +60,8 @@ def require_safe_part(
     makes; with each finding.
     """
     reasons = objections_to_training(plan.training)
-    found = audit_client_part(part, samples, plan.found_cut)
-    reasons += [f"the client part is not a trained one: {each}" for each in found]
+    objections = audit_client_part(part, samples, plan.found_cut)
+    reasons += [f"the client part is not a trained one: {item}" for item in objections]
     if reasons:
         raise errors.ContributionWithheldError(
             round_name, reasons, hint="ask whoever made the kits how the first network was made"
@@ -74,10 +74,10 @@ def audit_client_part(part: StateDict, samples: GazeSamples, cut: cuts.Cut) -> l
     `samples`: The site's own; 512 of them are looked at.
     """
     module = cuts.to_part_module(part, cut, "client")
-    found = []
+    objections = []
     for name, layer in module.named_modules():
         if isinstance(layer, nn.Conv2d) and (copying := _copying_filters(layer.weight)):
-            found.append(
+            objections.append(
                 f"{copying} of the {layer.out_channels} filters of {name} copy their input: one "
                 f"weight has more than {MOST_IN_ONE_TAP:.0%} of a filter's energy"
             )
@@ -87,8 +87,8 @@ def audit_client_part(part: StateDict, samples: GazeSamples, cut: cuts.Cut) -> l
         smashed = module.run_stages(front, data.patches, data.head)
     largest = float(smashed.abs().max())
     if not largest <= MOST_SMASHED:
-        found.append(f"it answers with {largest:.3g}, expected at most {MOST_SMASHED:g}")
-    return found + audit_dense_layers(module, data)
+        objections.append(f"it answers with {largest:.3g}, expected at most {MOST_SMASHED:g}")
+    return objections + audit_dense_layers(module, data)
 
 
 def _copying_filters(weight: torch.Tensor) -> int:
@@ -142,10 +142,10 @@ class RemoteServer:
         self, number: int, smashed: Float32, head: Float32, gaze: Float32
     ) -> training.StepAnswer:
         """See `training.Server`."""
-        found = self._ask("step", number, smashed=smashed, head=head, gaze=gaze)
+        answer = self._ask("step", number, smashed=smashed, head=head, gaze=gaze)
         # Of a step of DP-SGD that happened to draw no sample there is no loss.
-        loss = float(found["loss"][0]) if len(found["loss"]) else 0.0
-        return training.StepAnswer(found["gradient"], loss)
+        loss = float(answer["loss"][0]) if len(answer["loss"]) else 0.0
+        return training.StepAnswer(answer["gradient"], loss)
 
     def forward(self, number: int, smashed: Float32) -> Float32:
         """See `training.Server`."""
@@ -205,10 +205,10 @@ class SplitClient:
 
     def status(self) -> dict[str, Any]:
         """Return what the main server says of the training."""
-        found = self._server.get_json("/status")
-        if found.get("plan") != self.kit.plan.digest:
+        status = self._server.get_json("/status")
+        if status.get("plan") != self.kit.plan.digest:
             raise errors.FederationError("the server holds another plan than this kit")
-        return found
+        return status
 
     def run(self) -> ClientReport:
         """Take part until the last round has ended.
@@ -219,29 +219,29 @@ class SplitClient:
         """
         began_s = time.monotonic()
         while True:
-            found = self.status()
-            if found["finished"] or found["stopped"]:
+            status = self.status()
+            if status["finished"] or status["stopped"]:
                 break
-            number, site = int(found["round"]), self.kit.name
-            is_done = site in found["done"]
+            number, site = int(status["round"]), self.kit.name
+            is_done = site in status["done"]
             # Of V2, whose turn it is; otherwise nobody's.
-            if is_done or found["turn"] not in ("", site):
+            if is_done or status["turn"] not in ("", site):
                 time.sleep(_POLL_S)
                 continue
             try:
-                self._take_part(number, str(found["client_digest"]), int(found["attempt"]))
+                self._take_part(number, str(status["client_digest"]), int(status["attempt"]))
             except errors.ConflictError as error:
                 if error.code not in _START_AGAIN:
                     raise
                 time.sleep(_POLL_S)
-        last = self._fetch_part(int(found["round"]), str(found["client_digest"]))
+        last = self._fetch_part(int(status["round"]), str(status["client_digest"]))
         write_whole(self.part_path, encode_model(last))
-        return self._report(began_s, str(found["client_digest"]))
+        return self._report(began_s, str(status["client_digest"]))
 
     def predict(self, samples: GazeSamples) -> Float32:
         """Return the gaze in patches, shape (n, 2), by the newest parts of both services."""
-        found = self.status()
-        part = self._fetch_part(int(found["round"]), str(found["client_digest"]))
+        status = self.status()
+        part = self._fetch_part(int(status["round"]), str(status["client_digest"]))
         cut = self.kit.plan.found_cut
         module = cuts.to_part_module(part, cut, "client")
         front, tail = cut.front_stages(module.stages), cut.tail_stages(module.stages)

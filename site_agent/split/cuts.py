@@ -109,9 +109,9 @@ class Parts:
 
 def split_network(network: StateDict, cut: Cut) -> Parts:
     """Return the parts of a network; `join_parts` gives it back in the same bytes."""
-    found = network.metadata.get("architecture", "no architecture")
-    if found != cut.architecture:
-        raise InvalidInputError(f"the network is {found}, expected {cut.architecture}")
+    architecture = network.metadata.get("architecture", "no architecture")
+    if architecture != cut.architecture:
+        raise InvalidInputError(f"the network is {architecture}, expected {cut.architecture}")
     to_module(network)  # checks its entries
     return Parts(_part_of(network, cut, "client"), _part_of(network, cut, "server"))
 
@@ -153,17 +153,17 @@ def cut_of(part: StateDict, role: Role, name: str) -> Cut:
     Raises `InvalidInputError`: it is a whole network, the other part, or lacks entries.
     """
     label = part.metadata.get("architecture", "no architecture")
-    words = label.split("/")
-    if len(words) != 3 or words[2] != role:
+    parts = label.split("/")
+    if len(parts) != 3 or parts[2] != role:
         raise InvalidInputError(f"{name} is {label}, expected the {role} part of a network")
-    cut = find_cut(words[0], words[1])
+    cut = find_cut(parts[0], parts[1])
     shapes = part_shapes(cut, role)
     for key, shape in shapes.items():
-        given = part.infos.get(key)
-        if given is None or tuple(given.shape) != shape:
+        info = part.infos.get(key)
+        if info is None or tuple(info.shape) != shape:
             raise InvalidInputError(
                 f"{name}: entry {key!r} of {label}: found "
-                f"{'none' if given is None else list(given.shape)}, expected {list(shape)}"
+                f"{'none' if info is None else list(info.shape)}, expected {list(shape)}"
             )
     if extra := sorted(set(part.infos) - set(shapes)):
         raise InvalidInputError(f"{name}: {label} has no entry {extra[0]!r}")
@@ -221,8 +221,8 @@ def _only(module: "StagedNetwork", cut: Cut, role: Role) -> "StagedNetwork":
     """Take the layers of the other part out of a network, in place."""
     from torch import nn
 
-    own = _layers(cut.stages_of(role, module.stages))
-    for name in _layers(module.stages) - own:
+    layers = _layers(cut.stages_of(role, module.stages))
+    for name in _layers(module.stages) - layers:
         parent, _, last = name.rpartition(".")
         setattr(module.get_submodule(parent), last, nn.Identity())
     return module
@@ -288,10 +288,10 @@ def size_of(cut: Cut) -> CutSize:
             with _counting() as counted:
                 x = module.run_stages([stage], x, head)
             work[stage.name], shapes[stage.name] = (counted[0], counted[1]), tuple(x.shape[1:])
-    trained = {name: each.numel() for name, each in module.named_parameters()}
+    trained = {name: parameter.numel() for name, parameter in module.named_parameters()}
     client, server = part_shapes(cut, "client"), part_shapes(cut, "server")
-    own = sum(work[stage.name][0] for stage in cut.stages_of("client", module.stages))
-    total, comparisons = (sum(each) for each in zip(*work.values(), strict=True))
+    client_work = sum(work[stage.name][0] for stage in cut.stages_of("client", module.stages))
+    total, comparisons = (sum(item) for item in zip(*work.values(), strict=True))
     return CutSize(
         sum(count for name, count in trained.items() if name in client),
         sum(count for name, count in trained.items() if name in server),
@@ -299,7 +299,7 @@ def size_of(cut: Cut) -> CutSize:
         sum(math.prod(shape) for shape in server.values()),
         total,
         comparisons,
-        own / total,
+        client_work / total,
         shapes[cut.front_stages(module.stages)[-1].name],
         shapes[cut.server_stages(module.stages)[-1].name] if cut.tail else (),
     )
@@ -314,14 +314,14 @@ def _counting() -> Iterator[list[int]]:
 
     class Counter(TorchFunctionMode):
         def __torch_function__(self, func: Any, _types: Any, args: Any = (), kwargs: Any = None):  # type: ignore[no-untyped-def]
-            found, name = func(*args, **(kwargs or {})), getattr(func, "__name__", "")
+            output, name = func(*args, **(kwargs or {})), getattr(func, "__name__", "")
             if name in {"conv2d", "linear"}:
-                counted[0] += found[0].numel() * args[1][0].numel()
+                counted[0] += output[0].numel() * args[1][0].numel()
             elif name == "max_pool2d":
-                counted[1] += found.numel() * (int(args[1]) ** 2 - 1)
+                counted[1] += output.numel() * (int(args[1]) ** 2 - 1)
             elif name == "relu":
-                counted[1] += found.numel()
-            return found
+                counted[1] += output.numel()
+            return output
 
     with Counter():
         yield counted

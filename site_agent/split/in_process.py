@@ -159,7 +159,7 @@ def _hold_round_of_persons(
         for person in np.unique(samples.person)
     }
     clip, losses = plan.training.clip / math.sqrt(2), {}
-    given: dict[str, dict[str, NetworkContribution]] = {part: {} for part in _PARTS}
+    updates: dict[str, dict[str, NetworkContribution]] = {part: {} for part in _PARTS}
     for name, samples in persons.items():
         half = ServerHalf(server.network, plainly, number)
         made = train_client(client.network, samples, plainly, half, site=name, round_number=number)
@@ -167,14 +167,14 @@ def _hold_round_of_persons(
         changes = made.differences, StateDict(tensors, dict(server.network.infos))
         for part, change, base in zip(_PARTS, changes, (client, server), strict=True):
             whole = contribution_of(change, len(samples), base.digest, plainly)
-            given[part][name] = clip_update(whole, clip)
+            updates[part][name] = clip_update(whole, clip)
         losses[name] = made.loss
     seed = seed_of(plan.training.seed, "noise of all persons", number)
     generator = np.random.default_rng(seed)
     deviation = privacy.noise_multiplier * plan.training.clip / len(persons)
     results = []
     for part, base in zip(_PARTS, (client, server), strict=True):
-        mean = combine(plainly.averaging, base, given[part]).model.network
+        mean = combine(plainly.averaging, base, updates[part]).model.network
         tensors = {
             name: values + generator.normal(0.0, deviation, values.shape).astype(np.float32)
             for name, values in mean.tensors.items()
@@ -212,11 +212,11 @@ def smash(part: StateDict, samples: GazeSamples, plan: SplitPlan, alter: Alter) 
     with repeatable(), torch.no_grad():
         data = to_tensors(samples)
         # In pieces, as the first stages of all images at once take much memory.
-        found = [
+        results = [
             alter(module.run_stages(front, data.patches[piece], data.head[piece])).contiguous()
             for piece in torch.split(torch.arange(len(data)), 256)
         ]
-        return SmashedData(torch.cat(found).numpy(), data.head.numpy(), data.gaze.numpy())
+        return SmashedData(torch.cat(results).numpy(), data.head.numpy(), data.gaze.numpy())
 
 
 def train_on_union(
@@ -253,7 +253,7 @@ def _train_on_means(
     half = ServerHalf(part, plan, number)
     size, epochs = plan.training.batch_size, plan.training.epochs
     if guarded:
-        size = min(steps_of(plan, len(each))[0] for each in smashed.values())
+        size = min(steps_of(plan, len(item))[0] for item in smashed.values())
     generators = {
         site: torch.Generator().manual_seed(seed_of(plan.training.seed, site, number))
         for site in sorted(smashed)
@@ -264,7 +264,7 @@ def _train_on_means(
             site: torch.randperm(len(smashed[site]), generator=generators[site]).numpy()
             for site in generators
         }
-        for index in range(max(count_batches(len(each), size) for each in smashed.values())):
+        for index in range(max(count_batches(len(item), size) for item in smashed.values())):
             part_of = slice(index * size, (index + 1) * size)
             chosen = [
                 _take(smashed[site], order[part_of])
@@ -272,7 +272,7 @@ def _train_on_means(
                 if len(order) >= part_of.stop
             ]
             if len(chosen) >= FEWEST_SITES:
-                means = (np.mean(np.stack(each), axis=0) for each in zip(*chosen, strict=True))
+                means = (np.mean(np.stack(item), axis=0) for item in zip(*chosen, strict=True))
                 half.step(step, *means)
                 step += 1
     return half.trained()

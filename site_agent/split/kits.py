@@ -80,8 +80,8 @@ class Kit:
 
     def token(self, service: str) -> str:
         """Return a site's token for a service."""
-        found: str = json.loads((self.folder / _TOKENS).read_text(encoding="utf-8"))[service]
-        return found
+        token: str = json.loads((self.folder / _TOKENS).read_text(encoding="utf-8"))[service]
+        return token
 
     def known_tokens(self) -> "dict[str, TokenFacts]":
         """Return what a service knows of tokens, by their SHA-256."""

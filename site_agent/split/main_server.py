@@ -58,7 +58,7 @@ class Turns:
         self._limit_s, self._began_s = limit_s / max(1, len(self._order)), now_s
         self.done, self._skipped = {}, set()
         if self._path.is_file():
-            self.done = {name: Taken(*each) for name, each in self._read()["done"].items()}
+            self.done = {name: Taken(*item) for name, item in self._read()["done"].items()}
 
     def whose(self, now_s: float) -> str | None:
         """Return the site whose turn it is; a turn that took too long goes to the next site."""
@@ -80,13 +80,13 @@ class Turns:
         if self.done:
             half.load(self._read()["half"])
 
-    def keep(self, site: str, taken: Taken, half: ServerHalf) -> None:
+    def keep(self, site: str, entry: Taken, half: ServerHalf) -> None:
         """End a turn; it is on disk when this returns."""
-        done = {**self.done, site: taken}
-        listed = {name: (each.attempt, each.samples) for name, each in done.items()}
+        finished = {**self.done, site: entry}
+        listed = {name: (item.attempt, item.samples) for name, item in finished.items()}
         with whole_file(self._path) as file:
             torch.save({"half": half.state(), "done": listed}, file)
-        self.done = done
+        self.done = finished
 
     def forget(self) -> None:
         """End the round."""
@@ -154,7 +154,7 @@ class MainServer:
         with self._lock:
             self._seen.add(site)
             session = self._sessions.get(site)
-            done = {} if self.rounds.is_finished else self._done()
+            finished = {} if self.rounds.is_finished else self._done()
             return {
                 "plan": self.plan.digest,
                 "round": self.rounds.number,
@@ -163,7 +163,7 @@ class MainServer:
                 "stopped": self.stopped,
                 "client_digest": self._client_digest(),
                 "turn": self._turn() or "",
-                "done": {name: asdict(taken) for name, taken in done.items()},
+                "done": {name: asdict(entry) for name, entry in finished.items()},
                 "expected": sorted(self._expected),
                 "attempt": 0 if session is None else session.attempt,
                 "closed": [asdict(record) for record in self.rounds.closed],
@@ -227,11 +227,11 @@ class MainServer:
         with self._lock:
             self._require_open(place.site, place.round_number)
             session = self._sessions.get(place.site)
-            wanted = place.round_number, place.attempt
-            if session is None or (session.round_number, session.attempt) != wanted:
-                found = 0 if session is None else session.attempt
+            expected = place.round_number, place.attempt
+            if session is None or (session.round_number, session.attempt) != expected:
+                attempt = 0 if session is None else session.attempt
                 raise ConflictError(
-                    f"attempt {found} of {place.site} is under way, not {place.attempt}",
+                    f"attempt {attempt} of {place.site} is under way, not {place.attempt}",
                     code="attempt",
                 )
             if self.plan.variant == "v2" and self._turn() != place.site:
@@ -242,14 +242,15 @@ class MainServer:
         """Put a site's finished server part on disk; the same call again changes nothing."""
         with self._lock:
             self._require_open(site, number)
-            taken = self._done().get(site)
-            if taken is not None and taken.attempt == attempt:
+            entry = self._done().get(site)
+            if entry is not None and entry.attempt == attempt:
                 return
             session = self._sessions.get(site)
-            found = None if session is None else (session.attempt, session.next_step)
-            if session is None or found != (attempt, steps) or session.waits_for:
+            place_now = None if session is None else (session.attempt, session.next_step)
+            if session is None or place_now != (attempt, steps) or session.waits_for:
                 raise ConflictError(
-                    f"found attempt and steps {found}, expected {(attempt, steps)}", code="attempt"
+                    f"found attempt and steps {place_now}, expected {(attempt, steps)}",
+                    code="attempt",
                 )
             if self.rounds.intention() is not None:
                 raise ConflictError(f"round {number} is being closed", code="closing")
@@ -279,10 +280,10 @@ class MainServer:
         smashed = as_tensor(arrays["smashed"])
         head = arrays.get("head", np.zeros((len(smashed), 2), np.float32))
         with repeatable(), torch.inference_mode():
-            found = module.run_stages(
+            output = module.run_stages(
                 cut.server_stages(module.stages), smashed, torch.from_numpy(head)
             )
-        return encode_arrays({"found": found.numpy()})
+        return encode_arrays({"found": output.numpy()})
 
     def stop(self) -> None:
         """Tell all clients to end."""
@@ -297,12 +298,12 @@ class MainServer:
                 return None
             if (begun := self.rounds.intention()) is not None:
                 return begun
-            done = self._done()
+            finished = self._done()
             late = self.is_late()
             if late and self.plan.variant == "v2":
                 self._turns.skip_all()
-            complete = self._expected <= set(done)
-            return done if len(done) >= FEWEST_SITES and (complete or late) else None
+            complete = self._expected <= set(finished)
+            return finished if len(finished) >= FEWEST_SITES and (complete or late) else None
 
     def is_late(self) -> bool:
         """Return whether the round's time is over."""
@@ -359,7 +360,7 @@ class MainServer:
             return dict(self._turns.done)
         if self.plan.trains_server_alone:
             return self.smashed.complete()
-        return {site: taken for site, (taken, _) in self.rounds.contributions().items()}
+        return {site: entry for site, (entry, _) in self.rounds.contributions().items()}
 
     def _kinds(self, session: _Session) -> tuple[str, ...]:
         if not self.plan.found_cut.tail:

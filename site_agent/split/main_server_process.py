@@ -153,26 +153,26 @@ class Closing:
         if not self._server.is_closing():
             roster = self._received_by_both(aggregator, ready)
             self._server.intend(roster)
-        content = {"roster": {site: vars(taken) for site, taken in roster.items()}}
+        content = {"roster": {site: vars(entry) for site, entry in roster.items()}}
         answer = aggregator.post_json(f"/rounds/{number}/close", content)
         self._server.close(roster, str(answer["digest"]))
         self._note(f"round {number} of {self._server.plan.rounds}: {', '.join(sorted(roster))}")
 
-    def _received_by_both(self, aggregator: ServiceConnection, done: Roster) -> Roster:
+    def _received_by_both(self, aggregator: ServiceConnection, finished: Roster) -> Roster:
         """Return the sites of which both services have the same attempt and samples."""
         if self._server.plan.trains_server_alone:
-            return done
+            return finished
         received = {
-            site: Taken(**taken)
-            for site, taken in aggregator.get_json("/status")["received"].items()
+            site: Taken(**entry)
+            for site, entry in aggregator.get_json("/status")["received"].items()
         }
-        both = {site: taken for site, taken in done.items() if received.get(site) == taken}
-        if missing := sorted(set(done) - set(both)):
-            found = ", ".join(
-                f"{site}: {done[site]} here, {received.get(site)} at the aggregator"
+        both = {site: entry for site, entry in finished.items() if received.get(site) == entry}
+        if missing := sorted(set(finished) - set(both)):
+            missing_ = ", ".join(
+                f"{site}: {finished[site]} here, {received.get(site)} at the aggregator"
                 for site in missing
             )
-            if len(both) < len(done) and not self._server.is_late():
-                raise FederationError(f"the services do not have the same of {found}")
-            self._note(f"left out: {found}")
+            if len(both) < len(finished) and not self._server.is_late():
+                raise FederationError(f"the services do not have the same of {missing_}")
+            self._note(f"left out: {missing_}")
         return both

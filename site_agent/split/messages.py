@@ -132,12 +132,12 @@ class ServiceConnection:
 
     def _object(self, content: bytes) -> dict[str, Any]:
         try:
-            found = json.loads(content)
+            content_read = json.loads(content)
         except ValueError:
-            found = None
-        if not isinstance(found, dict):
+            content_read = None
+        if not isinstance(content_read, dict):
             raise FederationError(f"the {self._service} answered with something else than JSON")
-        return found
+        return content_read
 
 
 HEADER_BYTES = 4096
@@ -189,12 +189,12 @@ def answer_shapes(plan: SplitPlan) -> dict[str, BodyShape]:
     """Return the form of each answer that a client takes, by the name of its message."""
     size = size_of(plan.found_cut)
     rows, fewest = most_rows(plan), 0 if plan.is_private else 1
-    found = size.returned if plan.found_cut.tail else (2,)
+    width = size.returned if plan.found_cut.tail else (2,)
     return {
         "step": BodyShape({"gradient": size.smashed, "loss": ()}, rows, fewest),
         "forward": BodyShape({"features": size.returned}, rows, fewest),
         "backward": BodyShape({"gradient": size.smashed}, rows, fewest),
-        "predict": BodyShape({"found": found}, ROWS_AT_ONCE),
+        "predict": BodyShape({"found": width}, ROWS_AT_ONCE),
     }
 
 
@@ -237,7 +237,7 @@ def decode_arrays(body: bytes, shape: BodyShape) -> dict[str, models.Float32]:
             f"found {max(0, rows)} samples, expected {shape.fewest_rows} to {shape.most_rows}, as "
             "many in each entry"
         )
-    found: dict[str, models.Float32] = {}
+    arrays: dict[str, models.Float32] = {}
     for name, entry in contents.entries.items():
         expected = (rows, *shape.entries[name])
         if entry.info.dtype != "F32" or tuple(entry.info.shape) != expected:
@@ -248,5 +248,5 @@ def decode_arrays(body: bytes, shape: BodyShape) -> dict[str, models.Float32]:
         values = np.array(contents.array(name), dtype=np.float32)
         if not np.isfinite(values).all():
             raise InvalidInputError(f"entry {name}: found infinities or NaN")
-        found[name] = values
-    return found
+        arrays[name] = values
+    return arrays

@@ -50,22 +50,24 @@ def sensitivity_of(part: StateDict, cut: Cut) -> Sensitivity:
     ReLU and pooling over windows that do not overlap change no norm.
     """
     module = to_part_module(part, cut, "client")
-    found = Sensitivity(1.0, 1.0, 1.0)
+    sensitivity = Sensitivity(1.0, 1.0, 1.0)
     shape: tuple[int, ...] = _PATCH
     for stage in cut.front_stages(module.stages):
         for name in stage.layers:
             layer = module.get_submodule(name)
             if isinstance(layer, nn.Conv2d):
-                found = found.then(convolution_sensitivity(layer.weight.detach(), shape))
+                sensitivity = sensitivity.then(
+                    convolution_sensitivity(layer.weight.detach(), shape)
+                )
                 shape = tuple((side - 4) // 2 for side in shape)
             elif isinstance(layer, nn.Linear):
-                found = found.then(dense_sensitivity(layer.weight.detach()))
+                sensitivity = sensitivity.then(dense_sensitivity(layer.weight.detach()))
             else:
                 raise InvalidInputError(
                     f"{cut.architecture} has {type(layer).__name__} in {name}, whose sensitivity "
                     "is not bounded; expected a LeNet"
                 )
-    return found
+    return sensitivity
 
 
 def convolution_sensitivity(weight: torch.Tensor, shape: tuple[int, ...]) -> Sensitivity:
@@ -87,11 +89,11 @@ def convolution_sensitivity(weight: torch.Tensor, shape: tuple[int, ...]) -> Sen
 
 def dense_sensitivity(weight: torch.Tensor) -> Sensitivity:
     """Return the bounds of a dense layer with weights of shape (outputs, inputs)."""
-    found = weight.double()
+    matrix = weight.double()
     return Sensitivity(
-        float(found.abs().sum(0).max()),
-        float(found.square().sum(0).sqrt().max()),
-        float(torch.linalg.matrix_norm(found, 2)),
+        float(matrix.abs().sum(0).max()),
+        float(matrix.square().sum(0).sqrt().max()),
+        float(torch.linalg.matrix_norm(matrix, 2)),
     )
 
 
@@ -108,13 +110,15 @@ class SmashedNoise:
     level: float = 0.0
     """``l`` of the thesis: scale of the noise in units of the sensitivity; 0: none."""
 
-    def scale(self, found: Sensitivity) -> float:
+    def scale(self, sensitivity: Sensitivity) -> float:
         """Return the scale (Laplace) or the standard deviation (Gaussian)."""
-        return self.level * (found.l1_to_l1 if self.kind == "laplace" else found.l1_to_l2)
+        return self.level * (
+            sensitivity.l1_to_l1 if self.kind == "laplace" else sensitivity.l1_to_l2
+        )
 
-    def alter(self, found: Sensitivity, generator: torch.Generator) -> Alter:
+    def alter(self, sensitivity: Sensitivity, generator: torch.Generator) -> Alter:
         """Return what adds the noise to smashed data."""
-        scale = self.scale(found)
+        scale = self.scale(sensitivity)
 
         def add(smashed: torch.Tensor) -> torch.Tensor:
             if scale == 0:

@@ -40,14 +40,16 @@ class PrivateSteps:
     ) -> None:
         private_training.require_private_network(module, plan.architecture)
         self._watched = private_training.watch_samples(module)
-        self._parameters = [each for each in module.parameters() if each.requires_grad]
+        self._parameters = [
+            parameter for parameter in module.parameters() if parameter.requires_grad
+        ]
         self._clip = plan.training.clip / (math.sqrt(2) if plan.dp_covers == "whole" else 1.0)
         self._deviation = privacy.noise_multiplier * plan.training.clip
         self._expected, self._generator = expected, generator
 
     def finish(self, samples: int) -> None:
         """Replace the gradients after the backward pass of a sum over samples; it may be empty."""
-        totals = [torch.zeros_like(each) for each in self._parameters]
+        totals = [torch.zeros_like(parameter) for parameter in self._parameters]
         if samples:
             private_training.add_clipped(totals, self._parameters, self._clip)
         private_training.set_noisy(

@@ -72,7 +72,7 @@ class RoundsFolder:
         self.closed: list[ClosedRound] = []
         if (folder / self.RECORDS).is_file():
             for entry in json.loads((folder / self.RECORDS).read_text(encoding="utf-8")):
-                roster = {site: Taken(**taken) for site, taken in entry.pop("roster").items()}
+                roster = {site: Taken(**numbers) for site, numbers in entry.pop("roster").items()}
                 self.closed.append(ClosedRound(roster=roster, **entry))
         self.model = self.part_at(self.number)
         self._remove_old()
@@ -105,13 +105,13 @@ class RoundsFolder:
 
     def contributions(self) -> dict[str, tuple[Taken, Path]]:
         """Return the newest contribution of each site to the round under way."""
-        found: dict[str, tuple[Taken, Path]] = {}
+        contributions: dict[str, tuple[Taken, Path]] = {}
         for path in self.round_folder.glob("*.contribution"):
             site, attempt, samples, _ = path.name.split(".")
-            taken = Taken(int(attempt), int(samples))
-            if site not in found or taken.attempt > found[site][0].attempt:
-                found[site] = taken, path
-        return found
+            entry = Taken(int(attempt), int(samples))
+            if site not in contributions or entry.attempt > contributions[site][0].attempt:
+                contributions[site] = entry, path
+        return contributions
 
     def add(self, site: str, attempt: int, contribution: NetworkContribution) -> None:
         """Write a site's contribution to the round under way; it is on disk when this returns."""
@@ -124,7 +124,7 @@ class RoundsFolder:
         if not path.is_file():
             return None
         content = json.loads(path.read_text(encoding="utf-8"))
-        return {site: Taken(**taken) for site, taken in content.items()}
+        return {site: Taken(**entry) for site, entry in content.items()}
 
     def intend(self, roster: Roster) -> None:
         """Write the roster with which the round is to be closed; it stays, come what may."""
@@ -134,7 +134,7 @@ class RoundsFolder:
                 f"round {self.number} is being closed with {_words(known)}, not {_words(roster)}",
                 code="other_roster",
             )
-        content = {site: asdict(taken) for site, taken in roster.items()}
+        content = {site: asdict(entry) for site, entry in roster.items()}
         write_whole(self.round_folder / _CLOSING, json.dumps(content, sort_keys=True))
 
     def close(
@@ -190,8 +190,8 @@ class RoundsFolder:
 
     def _mean(self, roster: Roster) -> StateDict:
         known = self.contributions()
-        given = {site: round_files.read_network_contribution(known[site][1]) for site in roster}
-        return combine(self.plan.averaging, self.model, given).model.network
+        updates = {site: round_files.read_network_contribution(known[site][1]) for site in roster}
+        return combine(self.plan.averaging, self.model, updates).model.network
 
     def _remove_old(self) -> None:
         """Delete what sites sent in rounds that have ended: nobody needs it any more."""
@@ -296,9 +296,9 @@ class SmashedStore:
 
     def finish(self, site: str, pieces: int, samples: int) -> None:
         """Note that a site's data are complete."""
-        found = sum(len(each) for each in self._pieces(site, pieces))
-        if found != samples or samples < 1:
-            raise InvalidInputError(f"found {found} samples in {pieces} pieces, expected {samples}")
+        size = sum(len(piece) for piece in self._pieces(site, pieces))
+        if size != samples or samples < 1:
+            raise InvalidInputError(f"found {size} samples in {pieces} pieces, expected {samples}")
         content = {"pieces": pieces, "samples": samples}
         write_whole(self._folder / site / _END, json.dumps(content))
 
@@ -316,11 +316,11 @@ class SmashedStore:
         data = {}
         for site in sites:
             pieces = json.loads((self._folder / site / _END).read_text())["pieces"]
-            each = self._pieces(site, pieces)
+            parts = self._pieces(site, pieces)
             data[site] = SmashedData(
-                np.concatenate([piece.smashed for piece in each]),
-                np.concatenate([piece.head for piece in each]),
-                np.concatenate([piece.gaze for piece in each]),
+                np.concatenate([piece.smashed for piece in parts]),
+                np.concatenate([piece.head for piece in parts]),
+                np.concatenate([piece.gaze for piece in parts]),
             )
         return train_on_union(part, data, plan, number)
 

@@ -92,8 +92,8 @@ class ServerHalf:
             if not len(x):
                 self._step(0)
                 return StepAnswer(smashed, 0.0)
-            found = self.module.run_stages(self._stages, x, torch.from_numpy(head))
-            loss = functional.l1_loss(found, torch.from_numpy(gaze))
+            output = self.module.run_stages(self._stages, x, torch.from_numpy(head))
+            loss = functional.l1_loss(output, torch.from_numpy(gaze))
             # Gradients of single samples are those of a sum.
             scale = 1 if self._private is None else len(x)
             (loss * scale).backward()  # type: ignore[no-untyped-call]
@@ -119,21 +119,21 @@ class ServerHalf:
             x = self._input(smashed)
             # The stages of the server need no head angles where the client has the tail.
             with torch.set_grad_enabled(len(x) > 0):
-                found = self.module.run_stages(self._stages, x, x.new_zeros(len(x), 2))
-        self._under_way = x, found
-        return found.detach().numpy()
+                output = self.module.run_stages(self._stages, x, x.new_zeros(len(x), 2))
+        self._under_way = x, output
+        return output.detach().numpy()
 
     def backward(self, number: int, gradient: Float32) -> Float32:  # noqa: ARG002
         """See `Server`."""
         assert self._under_way is not None, "backward without forward"
-        x, found = self._under_way
+        x, output = self._under_way
         self._under_way = None
         if not len(x):
             self._step(0)
             return x.detach().numpy()
         scale = 1 if self._private is None else len(x)
         with repeatable():
-            found.backward(as_tensor(gradient) * scale)  # type: ignore[no-untyped-call]
+            output.backward(as_tensor(gradient) * scale)  # type: ignore[no-untyped-call]
             self._step(len(x))
         assert x.grad is not None
         return (x.grad / scale).numpy()
@@ -314,8 +314,8 @@ def new_optimiser(
 
 def as_tensor(values: Float32) -> torch.Tensor:
     """Return a batch as a tensor that is laid out as within whole networks."""
-    found = torch.from_numpy(values)
-    return found.contiguous(memory_format=torch.channels_last) if found.dim() == 4 else found
+    tensor = torch.from_numpy(values)
+    return tensor.contiguous(memory_format=torch.channels_last) if tensor.dim() == 4 else tensor
 
 
 def contribution_of(

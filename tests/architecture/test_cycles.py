@@ -13,7 +13,7 @@ PACKAGES = ("aggregators", "pool_server", "site_agent", "cli", "migrations")
 
 @pytest.fixture(scope="module")
 def graph() -> grimp.ImportGraph:
-    return grimp.build_graph(*PACKAGES, exclude_type_checking_imports=True, cache_dir=None)
+    return grimp.build_graph(*PACKAGES, cache_dir=None)
 
 
 def test_no_module_imports_itself_through_others(graph: grimp.ImportGraph) -> None:

@@ -90,12 +90,14 @@ def divide(
 
     What is held out is the task's choice: sessions of gaze data, test clips, or drawn persons.
     """
-    found = task.divide(path, holdout, seed, progress)
+    division = task.divide(path, holdout, seed, progress)
     sites = {
-        site: SiteData(task, path, persons, sum(found.counts[each] for each in persons), holdout)
-        for site, persons in _deal(path, list(found.counts), site_count).items()
+        site: SiteData(
+            task, path, persons, sum(division.counts[person] for person in persons), holdout
+        )
+        for site, persons in _deal(path, list(division.counts), site_count).items()
     }
-    return DividedData(task, found.digest, sites, found.held_out, found.reference)
+    return DividedData(task, division.digest, sites, division.held_out, division.reference)
 
 
 def _deal(path: Path, persons: list[str], count: int | None) -> dict[str, tuple[str, ...]]:
@@ -202,9 +204,9 @@ def open_run(path: Path, data: DividedData, base: StateDict) -> Iterator[RunFold
         facts = _facts(data, base)
         if not record.exists():
             write_json(record, facts)
-        found = json.loads(record.read_text(encoding="utf-8"))
-        for name, wanted in facts.items():
-            if found.get(name) != wanted:
+        recorded = json.loads(record.read_text(encoding="utf-8"))
+        for name, expected in facts.items():
+            if recorded.get(name) != expected:
                 raise InvalidInputError(
                     f"{path}: was begun with {_WORDS[name]}; choose another folder"
                 )
@@ -214,8 +216,8 @@ def open_run(path: Path, data: DividedData, base: StateDict) -> Iterator[RunFold
 def _facts(data: DividedData, base: StateDict) -> dict[str, Any]:
     """Return what all methods of a run have in common, as JSON has it."""
     sites = {
-        site: {"persons": list(each.persons), "samples": each.samples}
-        for site, each in data.sites.items()
+        site: {"persons": list(entry.persons), "samples": entry.samples}
+        for site, entry in data.sites.items()
     }
     return {"data": data.digest, "base": first_model(base).digest, "sites": sites}
 
@@ -267,7 +269,7 @@ class History:
         content: dict[str, Any] = {
             "schema": _SCHEMA,
             "plan": self.plan.model_dump(),
-            "rounds": [asdict(each) for each in self.rounds],
+            "rounds": [asdict(entry) for entry in self.rounds],
         }
         write_whole(path, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
 
@@ -281,13 +283,13 @@ def read_history(path: Path, plan: FederationPlan) -> History:
         return History(plan)
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-        found = read_plan(content["plan"])
+        plan_ = read_plan(content["plan"])
         rounds = tuple(
-            Round(**{**each, "warnings": tuple(each["warnings"])}) for each in content["rounds"]
+            Round(**{**entry, "warnings": tuple(entry["warnings"])}) for entry in content["rounds"]
         )
     except (ValueError, KeyError, TypeError) as error:
         raise InvalidInputError(f"{path}: is not the history of a simulation: {error}") from error
-    mine, theirs = _settings(plan), _settings(found)
+    mine, theirs = _settings(plan), _settings(plan_)
     for name in mine:
         if mine[name] != theirs.get(name):
             raise InvalidInputError(

@@ -47,8 +47,10 @@ def simulate(
     for number in range(len(history.rounds) + 1, plan.rounds + 1):
         folder.tidy(number - 1)
 
-        def report(share: float, text: str, done: int = number - 1) -> None:
-            progress((done + share) / plan.rounds, f"{plan.method}, round {done + 1}: {text}")
+        def report(share: float, text: str, finished: int = number - 1) -> None:
+            progress(
+                (finished + share) / plan.rounds, f"{plan.method}, round {finished + 1}: {text}"
+            )
 
         held = _hold(plan, number, folder, data, workers, report=report)
         history = replace(history, rounds=(*history.rounds, held))
@@ -75,9 +77,9 @@ def _hold(
     store = folder.personal if find_method(plan.method).personal else None
 
     def train(job: Job) -> Task:
-        own = data.sites[job.key]
+        site_data = data.sites[job.key]
         payload = SiteRound(
-            job.key, own, base, base_digest, number, plan, sent[job.key],
+            job.key, site_data, base, base_digest, number, plan, sent[job.key],
             store,
         )  # fmt: skip
         return Task(job.key, train_site, payload)
@@ -138,8 +140,8 @@ def _score(
         return run_folder.score_network(network, data.held_out, data.task)
     scores: dict[str, float] = {}
     left = np.ones(len(data.held_out), dtype=np.bool_)
-    for site, own in data.sites.items():
-        is_own = np.isin(data.held_out.person, own.persons)
+    for site, site_data in data.sites.items():
+        is_own = np.isin(data.held_out.person, site_data.persons)
         if is_own.any():
             assembled = assemble(network, store.newest(site))
             scores.update(run_folder.score_network(assembled, data.held_out[is_own], data.task))
@@ -168,7 +170,7 @@ class SiteRound:
 
 def train_site(job: SiteRound, _progress: Progress) -> str:
     """Write the contribution of one site to one round, and return its digest."""
-    done = train_at_site(
+    update = train_at_site(
         read_network_once(job.base, job.base_digest),
         job.base_digest,
         run_folder.read_once(job.data),
@@ -179,10 +181,10 @@ def train_site(job: SiteRound, _progress: Progress) -> str:
         options=job.plan.own_options,
         before=None if job.store is None else job.store.before(job.site, job.round_number),
     )
-    if job.store is not None and done.part is not None:
+    if job.store is not None and update.part is not None:
         # Before the contribution: where that is, nothing is computed again.
-        job.store.keep(done.part)
-    return write_network_contribution(done.contribution, job.target)
+        job.store.keep(update.part)
+    return write_network_contribution(update.contribution, job.target)
 
 
 @lru_cache(maxsize=1)

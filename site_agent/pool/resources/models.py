@@ -33,12 +33,12 @@ class Models(connection.Resource):
 
     def find(self, query: models.ModelQuery | None = None) -> Iterator[models.ModelVersionResponse]:
         """Yield the versions that match a query, in its order."""
-        wanted = query or models.ModelQuery()
-        parameters = wanted.model_dump(exclude_defaults=True)
+        filters = query or models.ModelQuery()
+        parameters = filters.model_dump(exclude_defaults=True)
         for version in self._pool.pages("/api/v1/models", models.ModelPage, parameters):
-            for each in ("site", "name", "kind"):
-                asked = getattr(wanted, each) or getattr(version, each)
-                requests.require_field(version, each, asked)
+            for field in ("site", "name", "kind"):
+                asked = getattr(filters, field) or getattr(version, field)
+                requests.require_field(version, field, asked)
             yield version
 
     def lineage(self, address: Address, *, recipes: bool = False) -> models.LineageResponse:
@@ -171,7 +171,7 @@ class Models(connection.Resource):
         usual ones when None. With visibility ``sites``, `sites` are listed with their rights where
         these differ.
         """
-        listed = [{"site": site, "rights": given} for site, given in (sites or {}).items()]
+        listed = [{"site": site, "rights": rights} for site, rights in (sites or {}).items()]
         request = requests.build_request(
             models.SharingRequest, visibility=visibility, rights=rights, sites=listed
         )

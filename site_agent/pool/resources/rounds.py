@@ -96,7 +96,7 @@ class Bundles(connection.Resource):
             ExportRequest, addresses=list(addresses), with_parents=with_parents
         )
         granted = self._pool.post("/api/v1/exports", ExportResponse, request).items
-        named = [each.address for each in granted]
+        named = [item.address for item in granted]
         for address in addresses:
             requests.require_same(address, address if address in named else ", ".join(named))
         return granted

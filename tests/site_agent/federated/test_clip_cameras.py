@@ -57,7 +57,7 @@ def camera(clips: ClipSamples) -> tuple[StateDict, torch.Tensor]:
 
 def _inputs_of(layer: torch.nn.Module, module: Any, clips: ClipSamples) -> torch.Tensor:
     seen: list[torch.Tensor] = []
-    hook = layer.register_forward_pre_hook(lambda _layer, given: seen.append(given[0].detach()))
+    hook = layer.register_forward_pre_hook(lambda _layer, inputs: seen.append(inputs[0].detach()))
     module(*TASK.to_tensors(clips).inputs(slice(None)))
     hook.remove()
     return seen[0].flatten(0, -2)
@@ -67,7 +67,7 @@ def first_gradient(base: StateDict, clips: ClipSamples) -> dict[str, Any]:
     module, data = to_module(base), TASK.to_tensors(clips)
     logits = module(*data.inputs(slice(None)))[:, 0]
     saliency_loss(logits, data.targets).backward()  # type: ignore[no-untyped-call]
-    return {name: each.grad for name, each in module.named_parameters()}
+    return {name: parameter.grad for name, parameter in module.named_parameters()}
 
 
 def read_tokens(gradient: dict[str, Any], tokens: torch.Tensor) -> int:
@@ -75,8 +75,8 @@ def read_tokens(gradient: dict[str, Any], tokens: torch.Tensor) -> int:
     weight = torch.as_tensor(gradient["blocks.0.mlp.fc1.weight"]).diff(dim=0)
     bias = torch.as_tensor(gradient["blocks.0.mlp.fc1.bias"]).diff()
     usable = bias.abs() > 1e-12
-    found = weight[usable] / bias[usable, None]
-    distances = torch.cdist(found, tokens).min(dim=1).values
+    readings = weight[usable] / bias[usable, None]
+    distances = torch.cdist(readings, tokens).min(dim=1).values
     return int((distances < 0.1 * tokens.norm(dim=1).mean()).sum())
 
 

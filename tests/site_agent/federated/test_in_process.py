@@ -24,7 +24,7 @@ def rounds_with_files(plan: FederationPlan, folder: Path) -> list[tuple[str, dic
     """Hold rounds as an engine does, and return the digests of each one."""
     base, state = folder / "base.safetensors", None
     write_model(new_network("gaze-lenet"), base)
-    found = []
+    runs = []
     for number in range(1, plan.rounds + 1):
         sent, digests = {}, {}
         for site, samples in small_sites().items():
@@ -38,8 +38,8 @@ def rounds_with_files(plan: FederationPlan, folder: Path) -> list[tuple[str, dic
         result = folder / f"{number}.safetensors"
         combine_files(plan, base, state, sent, result)
         base, state = result, state_path(result) if state_path(result).exists() else None
-        found.append((file_digest(result), digests))
-    return found
+        runs.append((file_digest(result), digests))
+    return runs
 
 
 @pytest.mark.parametrize("method", ["fedadam", pytest.param("krum", marks=pytest.mark.slow)])
@@ -47,8 +47,8 @@ def test_rounds_in_memory_give_the_digests_of_those_with_files(method: str, tmp_
     plan = make_plan(method, OPTIONS, rounds=2)
     backwards = dict(reversed(small_sites().items()))
     held = list(run_rounds(new_network("gaze-lenet"), backwards, plan))
-    assert [each.number for each in held] == [1, 2]
-    in_memory = [(each.model.digest, dict(each.update_digests)) for each in held]
+    assert [round_.number for round_ in held] == [1, 2]
+    in_memory = [(round_.model.digest, dict(round_.update_digests)) for round_ in held]
     assert in_memory == rounds_with_files(plan, tmp_path)
 
 
@@ -71,5 +71,5 @@ def test_a_hostile_site_sends_what_it_likes() -> None:
 
     plan = make_plan("median", OPTIONS, rounds=2)
     first, second = run_rounds(new_network("gaze-lenet"), small_sites(), plan, corrupt=spoil)
-    assert not any("left out" in each for each in first.warnings)
+    assert not any("left out" in warning for warning in first.warnings)
     assert "site-1 holds infinities or NaN and was left out" in second.warnings

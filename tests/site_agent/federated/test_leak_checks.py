@@ -47,8 +47,8 @@ def eyes(tmp_path_factory: pytest.TempPathFactory) -> tuple[GazeSamples, GazeSam
         tmp_path_factory, "camera-eyes", lambda place: write_eye_dataset(place / "eyes", settings)
     )
     samples = open_gaze(folder / "eyes").read()
-    own = np.isin(samples.person, ["p00", "p01"])
-    return samples[own], samples[~own]
+    is_public = np.isin(samples.person, ["p00", "p01"])
+    return samples[is_public], samples[~is_public]
 
 
 def contribute(base: StateDict, samples: GazeSamples, **settings: float) -> dict[str, np.ndarray]:  # type: ignore[type-arg]
@@ -102,7 +102,7 @@ def test_an_honest_base_shows_single_samples_only_before_rows_are_kept_back(
 
 
 def test_honest_bases_pass(eyes: tuple[GazeSamples, GazeSamples]) -> None:
-    public, own = eyes
+    public, private = eyes
     network = new_network("gaze-lenet", 2)
     bases = {"fresh": network, "wide": new_network("gaze-lenet-wide", 3)}
     for number in range(3):
@@ -111,17 +111,17 @@ def test_honest_bases_pass(eyes: tuple[GazeSamples, GazeSamples]) -> None:
         network = StateDict(tensors, network.infos, network.metadata)
         bases[f"trained {number}"] = network
     bases["pruned"] = prune(network, weights_of_layers(network, "linear"), 0.9)
-    for samples in (own, own[::7]):
+    for samples in (private, private[::7]):
         for name, base in bases.items():
             assert audit_base(base, samples) == [], name
 
 
 def test_settings_that_no_site_accepts() -> None:
     assert objections_to_training(LocalTraining()) == []
-    [words] = objections_to_training(LocalTraining(epochs=1000))
-    assert words == "the round asks for epochs 1000, and sites train with at most 100"
-    [words] = objections_to_training(LocalTraining(batch_size=1))
-    assert words == "the round asks for batch_size 1, and sites train with at least 2"
+    [objection] = objections_to_training(LocalTraining(epochs=1000))
+    assert objection == "the round asks for epochs 1000, and sites train with at most 100"
+    [objection] = objections_to_training(LocalTraining(batch_size=1))
+    assert objection == "the round asks for batch_size 1, and sites train with at least 2"
     assert len(objections_to_training(LocalTraining(learning_rate=5, momentum=0.999))) == 2
 
 

@@ -56,8 +56,8 @@ def test_an_update_is_shortened_to_a_norm_and_keeps_its_direction() -> None:
     made = _train(1)
     floats = [name for name, info in made.network.infos.items() if info.dtype == "F32"]
     first, clipped = (
-        np.concatenate([each.network.tensors[name].ravel() for name in floats]).astype(np.float64)
-        for each in (made, clip_update(made, 0.01))
+        np.concatenate([item.network.tensors[name].ravel() for name in floats]).astype(np.float64)
+        for item in (made, clip_update(made, 0.01))
     )
     norm = float(np.linalg.norm(first))
     assert np.linalg.norm(clipped) == pytest.approx(0.01, rel=1e-5)

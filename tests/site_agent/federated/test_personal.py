@@ -40,9 +40,9 @@ def hold(method: str, rounds: int = 2, **options: float) -> list[HeldRound]:
 def test_a_method_that_keeps_nothing_gives_the_bytes_of_fedavg(
     method: str, options: dict[str, float]
 ) -> None:
-    expected = [(each.model.digest, dict(each.update_digests)) for each in hold("fedavg")]
-    found = [(each.model.digest, dict(each.update_digests)) for each in hold(method, **options)]
-    assert found == expected
+    expected = [(item.model.digest, dict(item.update_digests)) for item in hold("fedavg")]
+    digests = [(item.model.digest, dict(item.update_digests)) for item in hold(method, **options)]
+    assert digests == expected
 
 
 def test_fedprox_stays_nearer_to_the_base() -> None:
@@ -53,14 +53,14 @@ def test_fedprox_stays_nearer_to_the_base() -> None:
             base, "ab" * 32, TWO_SITES["site-0"], plan.training, site="a", round_number=1,
             method="fedprox", options=plan.own_options,
         ).contribution  # fmt: skip
-        return float(sum(np.square(each).sum() for each in made.network.tensors.values()))
+        return float(sum(np.square(tensor).sum() for tensor in made.network.tensors.values()))
 
     assert moved(10.0) < 0.5 * moved(0.0)
 
 
 def test_masks_grow_up_to_their_limit_and_the_most_changed_numbers_are_kept() -> None:
     held = hold("fedcpf", rounds=3, rho=0.08, grow=0.05)
-    shares = [each.parts["site-0"].share for each in held]
+    shares = [round_.parts["site-0"].share for round_ in held]
     assert shares == pytest.approx([0.05, 0.08, 0.08], abs=1e-6)
     first, second = held[0].parts["site-0"], held[1].parts["site-0"]
     assert not any(mask.any() for mask in first.personal.values())
@@ -134,7 +134,7 @@ def test_the_head_of_a_saliency_network_that_fedper_keeps_has_a_block_of_the_dec
     module = to_module(new_network("glc-tiny"))
     head = personal_head(module)
     assert {name.split(".")[0] for name in head} == {"decode_block2", "classifier"}
-    kept = sum(each.numel() for name, each in module.named_parameters() if name in head)
+    kept = sum(parameter.numel() for name, parameter in module.named_parameters() if name in head)
     assert 0.05 < kept / 111_505 < 0.2
 
 
@@ -172,8 +172,8 @@ def test_a_part_is_read_back_and_marked_as_site_only(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_the_same_training_is_repeated_to_the_bit() -> None:
-    assert [each.model.digest for each in hold("fedcpf")] == [
-        each.model.digest for each in hold("fedcpf")
+    assert [item.model.digest for item in hold("fedcpf")] == [
+        item.model.digest for item in hold("fedcpf")
     ]
 
 

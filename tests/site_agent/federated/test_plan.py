@@ -22,9 +22,9 @@ SITES = [f"site-{number}" for number in range(10)]
 def test_a_plan_is_plain_data_and_has_all_options(method: str) -> None:
     plan = make_plan(method, {"epochs": "3"}, rounds=2, cohort=0.8)
     assert plan.training == LocalTraining(epochs=3)
-    own = METHODS[method].options_type.model_fields
-    assert set(plan.method_options) == set(own)
-    assert not set(own) & set(LocalTraining.model_fields)
+    fields = METHODS[method].options_type.model_fields
+    assert set(plan.method_options) == set(fields)
+    assert not set(fields) & set(LocalTraining.model_fields)
     assert read_plan(json.loads(json.dumps(plan.model_dump()))) == plan
 
 

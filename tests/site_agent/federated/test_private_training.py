@@ -43,7 +43,7 @@ SETTINGS = LocalTraining(batch_size=8, dp_epsilon=3.0, dp_rounds=5)
 
 
 def norm_of(network: StateDict) -> float:
-    return float(np.sqrt(sum(np.square(each).sum() for each in network.tensors.values())))
+    return float(np.sqrt(sum(np.square(tensor).sum() for tensor in network.tensors.values())))
 
 
 @pytest.mark.parametrize("epsilon", [1.0, 3.0, 8.0])
@@ -82,12 +82,12 @@ def test_one_sample_or_person_moves_the_sum_by_its_clipped_part_at_most(
             module, to_tensors(samples), samples, settings, quiet, round_number=1, seed=0
         )
         changes = [
-            (each.detach().double() - torch.from_numpy(np.array(base.tensors[name])).double())
-            for name, each in module.state_dict().items()
+            (item.detach().double() - torch.from_numpy(np.array(base.tensors[name])).double())
+            for name, item in module.state_dict().items()
         ]
         # A person's update is clipped whole, and a sample's gradient before the step.
         scale = units if unit == "person" else units / settings.learning_rate
-        return torch.cat([each.flatten() for each in changes]).numpy() * scale
+        return torch.cat([change.flatten() for change in changes]).numpy() * scale
 
     whole, less = sum_of(both), sum_of(both[1:] if unit == "sample" else both[both.person != "p09"])
     moved = float(np.linalg.norm(whole - less))
@@ -123,23 +123,23 @@ def test_no_more_members_are_found_within_a_session_than_epsilon_allows() -> Non
     samples, base = samples_at(1, 60), new_network("gaze-lenet", 3)
     settings = LocalTraining(batch_size=8, momentum=0.0, dp_epsilon=1.0)
     planned = plan_privacy(settings, 30)
-    found = []
+    changes = []
     for plan in (planned, replace(planned, noise_multiplier=0.0)):
         gradients, coins = SampleGradients(samples), np.random.default_rng(5)
         scores, members = [], []
         for number in range(4):
             trains = coins.random(len(samples)) < 0.5
-            own, module = samples[trains], to_module(base)
+            trained, module = samples[trains], to_module(base)
             train_privately(
-                module, to_tensors(own), own, settings, plan, round_number=1, seed=number
+                module, to_tensors(trained), trained, settings, plan, round_number=1, seed=number
             )
             leak = leak_of_network(base, from_module(module, "gaze-lenet"))
             scores.append(gradients.scores(leak)["gradient regression"])
             members.append(trains)
         apart = separation(np.concatenate(scores), np.concatenate(members), resamples=0)
-        found.append(apart.true_positives_at_1_percent)
-    assert found[0] <= np.e * 0.01 + 0.05, "0.05 for chance, with about 120 of each"
-    assert found[1] > 0.5, "the control, without noise"
+        changes.append(apart.true_positives_at_1_percent)
+    assert changes[0] <= np.e * 0.01 + 0.05, "0.05 for chance, with about 120 of each"
+    assert changes[1] > 0.5, "the control, without noise"
 
 
 @pytest.mark.parametrize("unit", ["sample", "person"])
@@ -149,21 +149,21 @@ def test_by_default_the_last_layer_alone_learns_and_gets_noise(unit: str) -> Non
         new_network("gaze-lenet", 3), "ab" * 32, samples_at(1, 16), settings,
         site="site-a", round_number=1,
     )  # fmt: skip
-    changed = {name for name, each in made.network.tensors.items() if each.any()}
+    changed = {name for name, tensor in made.network.tensors.items() if tensor.any()}
     assert changed == {"fc2.weight", "fc2.bias"}
-    assert all(each.all() for name, each in made.network.tensors.items() if name in changed)
+    assert all(tensor.all() for name, tensor in made.network.tensors.items() if name in changed)
 
 
 def test_a_user_hears_how_much_noise_a_result_has_before_anything_is_sent() -> None:
     few = LocalTraining(dp_epsilon=8.0, dp_unit="person", dp_rounds=3)
-    words = noise_words(few, 1, 1006, 15)
-    assert words.startswith("with 1 person at each of 15 sites and epsilon 8, the noise in the ")
-    assert "is 5.2 times the largest change" in words
+    sentence = noise_words(few, 1, 1006, 15)
+    assert sentence.startswith("with 1 person at each of 15 sites and epsilon 8, the noise in the ")
+    assert "is 5.2 times the largest change" in sentence
     assert "is 2 times" in noise_words(few, 1, 1006, 15, honest_labs=7)
     everything = few.model_copy(update={"dp_layers": "all"})
-    words = noise_words(everything, 1, 1_827_076, 15)
-    assert words.startswith("expect nothing to be learned: with 1 person at each of 15 sites")
-    assert "take dp_layers=last, dp_unit=sample, a larger epsilon or more persons" in words
+    sentence = noise_words(everything, 1, 1_827_076, 15)
+    assert sentence.startswith("expect nothing to be learned: with 1 person at each of 15 sites")
+    assert "take dp_layers=last, dp_unit=sample, a larger epsilon or more persons" in sentence
 
 
 def test_a_series_is_covered_as_a_whole() -> None:
@@ -249,8 +249,8 @@ def test_gradients_of_samples_add_up_however_a_module_is_laid_out() -> None:
     x = torch.randn(6, 3, 12, 14, generator=torch.Generator().manual_seed(0)).requires_grad_()
     watched = watch_samples(module)
     watched(x).square().sum().backward()
-    for each in module.parameters():
-        assert each.grad is not None
-        by_sample = each.grad_sample  # type: ignore[attr-defined]
-        assert torch.allclose(by_sample.sum(0), each.grad, rtol=1e-4, atol=1e-3)
+    for parameter in module.parameters():
+        assert parameter.grad is not None
+        by_sample = parameter.grad_sample  # type: ignore[attr-defined]
+        assert torch.allclose(by_sample.sum(0), parameter.grad, rtol=1e-4, atol=1e-3)
     watched.to_standard_module()

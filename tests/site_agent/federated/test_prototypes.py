@@ -46,8 +46,8 @@ def test_server_and_sites_agree_on_the_last_layer(architecture: str) -> None:
 def test_patches_have_nine_classes_of_gaze() -> None:
     samples = next(iter(TWO_SITES.values()))[:4]
     looks = np.array([(-0.3, -0.3), (0.0, -0.15), (0.3, 0.3), (0.05, 0.0)])
-    found = GazeTask.classes(replace(samples, gaze=looks))
-    assert found.tolist() == [0, 4, 8, 7]
+    classes = GazeTask.classes(replace(samples, gaze=looks))
+    assert classes.tolist() == [0, 4, 8, 7]
 
 
 def test_what_is_learned_without_labels_has_no_classes() -> None:
@@ -71,9 +71,9 @@ def test_frames_of_clips_have_sixteen_classes_and_features_of_their_own() -> Non
     task = SaliencyTask("glc-tiny")
     samples = clips(12)
     samples.gaze[0, 1:4] = [(0, 0), (1, 1), (0.3, 0.99)]
-    found = task.classes(samples)
-    assert found.shape == (12, 4)
-    assert found[0, :4].tolist() == [-1, 0, 15, 13]
+    classes = task.classes(samples)
+    assert classes.shape == (12, 4)
+    assert classes[0, :4].tolist() == [-1, 0, 15, 13]
     tokens = torch.arange(2 * 3 * 8 * 4 * 4, dtype=torch.float32).reshape(2, 3, 8, 4, 4)
     features = task.features(tokens)
     assert features.shape == (16, 3)
@@ -91,14 +91,16 @@ def test_the_statistics_are_those_of_the_formulas_without_rare_classes() -> None
     draw = np.random.default_rng(1)
     classes = np.array([0] * 8 + [2] * 12 + [1] * 4)
     features = draw.normal(size=(24, 5))
-    found = class_statistics(features, classes, 4)
-    assert found.counts.tolist() == [8, 0, 12, 0]
+    statistics = class_statistics(features, classes, 4)
+    assert statistics.counts.tolist() == [8, 0, 12, 0]
     shares = np.array([0.4, 0.6])
-    own = [features[:8], features[8:20]]
-    square = sum(p * np.square(f).sum(axis=1).mean() for p, f in zip(shares, own, strict=True))
-    between = sum(p**2 * np.square(f.mean(axis=0)).sum() for p, f in zip(shares, own, strict=True))
-    assert found.variance == pytest.approx((square - between) / 20, rel=1e-6)
-    np.testing.assert_allclose(found.means[2], own[1].mean(axis=0), rtol=1e-6)
+    by_class = [features[:8], features[8:20]]
+    square = sum(p * np.square(f).sum(axis=1).mean() for p, f in zip(shares, by_class, strict=True))
+    between = sum(
+        p**2 * np.square(f.mean(axis=0)).sum() for p, f in zip(shares, by_class, strict=True)
+    )
+    assert statistics.variance == pytest.approx((square - between) / 20, rel=1e-6)
+    np.testing.assert_allclose(statistics.means[2], by_class[1].mean(axis=0), rtol=1e-6)
     # Eight frames of one clip show that clip.
     with pytest.raises(TrainingDataError, match="no class of gaze with 5 samples"):
         class_statistics(draw.normal(size=(32, 5)), np.repeat(np.arange(4), 8).reshape(4, 8), 4)
@@ -110,7 +112,7 @@ def test_the_head_is_trained_first_and_then_the_body() -> None:
     parted = HeadAndBody(module, base, task, samples, task.to_tensors(samples))
     for number in range(3):
         parted.begin(number)
-        free = {name for name, each in module.named_parameters() if each.requires_grad}
+        free = {name for name, parameter in module.named_parameters() if parameter.requires_grad}
         assert (free == set(HEAD)) == (number == 0)
         assert bool(free & set(HEAD)) == (number == 0)
     assert parted.pull(None, 1.0) is None
@@ -121,8 +123,8 @@ def test_the_head_is_trained_first_and_then_the_body() -> None:
     batch = torch.arange(len(samples))
     data = task.to_tensors(samples)
     module(*data.inputs(batch))
-    own = torch.from_numpy(task.classes(samples) == 7)
-    expected = 2 * (parted._taken[own] - 0.5).square().mean()
+    members = torch.from_numpy(task.classes(samples) == 7)
+    expected = 2 * (parted._taken[members] - 0.5).square().mean()
     assert float(pull(batch).detach()) == pytest.approx(float(expected.detach()), rel=1e-6)
     parted.begin(0)
     assert float(pull(batch)) == 0

@@ -31,8 +31,8 @@ def test_secure_rounds_give_the_networks_of_plain_ones(method: str, mean: str) -
     for one, other in zip(plain, secure, strict=True):
         assert set(other.update_digests) == {SUM}
         for name, values in one.model.network.tensors.items():
-            found = other.model.network.tensors[name]
-            assert np.abs(values - found).max() < (1e-6 if one.number == 1 else 1e-4), name
+            values_ = other.model.network.tensors[name]
+            assert np.abs(values - values_).max() < (1e-6 if one.number == 1 else 1e-4), name
 
 
 def test_an_update_out_of_range_is_refused() -> None:

@@ -18,7 +18,7 @@ from site_agent.networks.files import new_network, predict_gaze, read_network, t
 def test_a_network_comes_back_from_its_file(name: str, tmp_path: Path) -> None:
     network = new_network(name, seed=3)
     module = to_module(network)
-    trained = sum(each.numel() for each in module.parameters())
+    trained = sum(parameter.numel() for parameter in module.parameters())
     assert trained == GAZE_ARCHITECTURES[name].parameters
     path = tmp_path / "network.safetensors"
     write_model(network, path)
@@ -32,7 +32,9 @@ def test_a_network_comes_back_from_its_file(name: str, tmp_path: Path) -> None:
 
 def test_numbers_of_half_the_size_are_computed_with_as_any_others() -> None:
     network = new_network("gaze-lenet")
-    halves = {name: np.asarray(each).astype(np.float16) for name, each in network.tensors.items()}
+    halves = {
+        name: np.asarray(tensor).astype(np.float16) for name, tensor in network.tensors.items()
+    }
     module = to_module(StateDict(halves, network.infos, network.metadata))
     for name, values in module.state_dict().items():
         np.testing.assert_array_equal(values.numpy(), halves[name].astype(np.float32))

@@ -16,7 +16,7 @@ from site_agent.networks.glc import GLC_LAYOUTS, Glc, global_local_attention
 def test_networks_have_as_many_parameters_as_published(name: str, parameters: int) -> None:
     with torch.device("meta"):
         module = Glc(GLC_LAYOUTS[name])
-    assert sum(each.numel() for each in module.parameters()) == parameters
+    assert sum(parameter.numel() for parameter in module.parameters()) == parameters
 
 
 @pytest.mark.parametrize("name", ["glc-tiny", "glc-small"])
@@ -28,7 +28,7 @@ def test_each_parameter_gets_a_gradient(name: str) -> None:
     side = layout.size_px // 4
     assert maps.shape == (2, 1, layout.frames, side, side)
     maps.square().mean().backward()
-    without = [key for key, each in module.named_parameters() if not each.grad.any()]  # type: ignore[union-attr]
+    without = [key for key, parameter in module.named_parameters() if not parameter.grad.any()]  # type: ignore[union-attr]
     assert not without
 
 
@@ -39,7 +39,7 @@ def test_the_published_size_makes_one_step() -> None:
     maps = module(torch.randn(1, 3, 8, 256, 256))
     assert maps.shape == (1, 1, 8, 64, 64)
     maps.square().mean().backward()
-    without = [key for key, each in module.named_parameters() if not each.grad.any()]  # type: ignore[union-attr]
+    without = [key for key, parameter in module.named_parameters() if not parameter.grad.any()]  # type: ignore[union-attr]
     assert not without
 
 
@@ -58,10 +58,10 @@ def dense_attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.
 def test_two_logits_give_the_dense_masked_attention(dtype: torch.dtype, tolerance: float) -> None:
     generator = torch.Generator().manual_seed(3)
     q, k, v = (torch.randn(2, 4, 33, 16, generator=generator, dtype=dtype) for _ in range(3))
-    found = global_local_attention(q, k, v)
-    torch.testing.assert_close(found, dense_attention(q, k, v), rtol=0, atol=tolerance)
+    attended = global_local_attention(q, k, v)
+    torch.testing.assert_close(attended, dense_attention(q, k, v), rtol=0, atol=tolerance)
     # The global token, which stands first, sees itself only.
-    torch.testing.assert_close(found[:, :, 0], v[:, :, 0])
+    torch.testing.assert_close(attended[:, :, 0], v[:, :, 0])
 
 
 def test_half_precision_stays_finite() -> None:

@@ -114,7 +114,7 @@ def test_the_answers_of_an_honest_pool_are_believed(client: PoolClient) -> None:
     first = client.download("site-a/face@1").version
     assert client.download(f"site-a/face@sha256:{first.digest}").version == first
     assert client.download("site-a/face").version.version == 2
-    assert [each.version for each in client.models.find(ModelQuery(name="face"))] == [2, 1]
+    assert [item.version for item in client.models.find(ModelQuery(name="face"))] == [2, 1]
     assert client.models.lineage_of_digest(first.digest).root == first.digest
     assert client.models.card("site-a/face@1").address == first.address
     assert client.models.sharing("site-a/face@1").visibility == "consortium"

@@ -48,9 +48,9 @@ def test_a_blob_is_found_by_its_digest_and_is_read_only(cache: ModelCache) -> No
 def test_nobody_else_reads_what_is_in_it(tmp_path: Path) -> None:
     before = os.umask(0)
     try:
-        given = tmp_path / "given"
-        given.mkdir()
-        for folder in (tmp_path / "above" / "cache", given):
+        source = tmp_path / "given"
+        source.mkdir()
+        for folder in (tmp_path / "above" / "cache", source):
             cache = ModelCache(folder)
             whole, begun = (hashlib.sha256(content).hexdigest() for content in (b"one", b"two"))
             for digest, content in ((whole, b"one"), (begun, b"tw")):
@@ -68,7 +68,7 @@ def test_nobody_else_reads_what_is_in_it(tmp_path: Path) -> None:
     finally:
         os.umask(before)
     assert (tmp_path / "above" / "cache").stat().st_mode & 0o777 == 0o700
-    assert given.stat().st_mode & 0o777 == 0o777, "whose folder it is decides about it"
+    assert source.stat().st_mode & 0o777 == 0o777, "whose folder it is decides about it"
 
 
 def test_what_leads_out_of_the_folder_is_no_digest(cache: ModelCache) -> None:

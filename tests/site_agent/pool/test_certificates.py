@@ -23,8 +23,8 @@ def test_the_variables_name_other_certificates(
     assert usual.cert_store_stats()["x509_ca"] > 1
 
     mark = "-----END CERTIFICATE-----"
-    own = tmp_path / "own.pem"
-    own.write_text(Path(certifi.where()).read_text().split(mark)[0] + mark + "\n")
-    monkeypatch.setenv("SSL_CERT_FILE", str(own))
+    certificate = tmp_path / "own.pem"
+    certificate.write_text(Path(certifi.where()).read_text().split(mark)[0] + mark + "\n")
+    monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
     assert trusted_certificates(trust_env=True).cert_store_stats()["x509_ca"] == 1
     assert trusted_certificates(trust_env=False).cert_store_stats() == usual.cert_store_stats()

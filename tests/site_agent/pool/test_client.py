@@ -85,7 +85,7 @@ def digest_of(path: Path) -> str:
 
 def test_a_model_goes_up_and_comes_down_unchanged(client: PoolClient, models: list[Path]) -> None:
     told: list[float] = []
-    done = client.upload(
+    upload = client.upload(
         models[0],
         "site-a/round-trip",
         description="for tests",
@@ -93,13 +93,13 @@ def test_a_model_goes_up_and_comes_down_unchanged(client: PoolClient, models: li
         metrics={"mean_error": 0.07},
         progress=lambda fraction, _text: told.append(fraction),
     )
-    assert done.version.digest == digest_of(models[0])
-    assert done.version.kind == "ert"
-    assert (done.version.labels, done.version.metrics) == (
+    assert upload.version.digest == digest_of(models[0])
+    assert upload.version.kind == "ert"
+    assert (upload.version.labels, upload.version.metrics) == (
         {"population": "infant"},
         {"mean_error": 0.07},
     )
-    assert done.sent_bytes == models[0].stat().st_size
+    assert upload.sent_bytes == models[0].stat().st_size
     assert told == sorted(told)
     assert told[-1] == 1.0
     received = client.download("site-a/round-trip")
@@ -144,9 +144,9 @@ def test_an_upload_goes_on_after_the_line_breaks(
     far_client: PoolClient, line: UnreliableLine, models: list[Path]
 ) -> None:
     line.cut_after_bytes, line.cuts_left = models[3].stat().st_size // 4, 2
-    done = far_client.upload(models[3], "site-a/broken-upload")
+    upload = far_client.upload(models[3], "site-a/broken-upload")
     assert line.cuts_left == 0
-    assert done.version.digest == digest_of(models[3])
+    assert upload.version.digest == digest_of(models[3])
 
 
 def test_a_part_file_is_continued_and_not_fetched_again(
@@ -175,8 +175,8 @@ def test_many_at_once_fetch_a_model_once(
     pool: LivePool, line: UnreliableLine, shared_model: Path, cache: ModelCache
 ) -> None:
     def fetch(_number: int) -> int:
-        with PoolClient(line.url, pool.tokens["site-b"], cache=cache) as each:
-            received = each.download("site-a/shared")
+        with PoolClient(line.url, pool.tokens["site-b"], cache=cache) as other_client:
+            received = other_client.download("site-a/shared")
             assert digest_of(received.path) == digest_of(shared_model)
             return received.received_bytes
 

@@ -127,7 +127,7 @@ def test_an_honest_pool_is_believed(client: PoolClient) -> None:
     assert client.card(MERGED).source == CARD
     recipe = client.recipe(MERGED)
     assert recipe is not None
-    assert [each["weight"] for each in recipe["inputs"]] == [1.0, 1.0]
+    assert [entry["weight"] for entry in recipe["inputs"]] == [1.0, 1.0]
     assert client.card(PLAIN).source == ""
 
 

@@ -37,7 +37,9 @@ class Workshop:
             write_model(make_detector(ord(name[0])), self.path(name))
 
     def merged(self, name: str, *inputs: str, weights: Sequence[float] | None = None) -> None:
-        merge("mwma", [self.path(each) for each in inputs], weights=weights, output=self.path(name))
+        merge(
+            "mwma", [self.path(entry) for entry in inputs], weights=weights, output=self.path(name)
+        )
 
     def find(self, digest: str) -> Path:
         for path in self.folder.glob("*.svm"):
@@ -48,7 +50,7 @@ class Workshop:
     def rebuild(self, name: str, *without: str) -> list[Rebuilt]:
         root = read_recipe(self.folder / f"{name}.svm.recipe.json")
         family = Family.collect(root, RecipeSources([self.folder]))
-        plan = plan_rebuild(family, [self.digest(each) for each in without])
+        plan = plan_rebuild(family, [self.digest(item) for item in without])
         numbers = itertools.count(1)
         return carry_out(
             plan,
@@ -74,7 +76,7 @@ def test_what_remains_is_what_a_merge_of_the_rest_gives(workshop: Workshop) -> N
     claim = read_recipe(made.recipe_file).successor_of
     assert claim is not None
     assert claim.digest == workshop.digest("m")
-    assert [each.file_name for each in claim.without] == ["a.svm"]
+    assert [item.file_name for item in claim.without] == ["a.svm"]
 
 
 def test_merges_of_merges_are_made_again_from_the_inside(workshop: Workshop) -> None:
@@ -83,7 +85,7 @@ def test_merges_of_merges_are_made_again_from_the_inside(workshop: Workshop) -> 
     workshop.merged("side", "inner", "d")
     workshop.merged("m", "middle", "side", "b", weights=[2, 1, 1])
     made = workshop.rebuild("m", "a")
-    replaced = [each.step.old for each in made]
+    replaced = [outcome.step.old for outcome in made]
     assert replaced[0] == workshop.digest("inner"), "made once, though two merges hold it"
     assert set(replaced[1:3]) == {workshop.digest("middle"), workshop.digest("side")}
     assert replaced[3] == workshop.digest("m")
@@ -98,7 +100,7 @@ def test_an_input_of_which_nothing_is_left_is_left_out(workshop: Workshop) -> No
     workshop.merged("m", "inner", "c", "d")
     made = workshop.rebuild("m", "a", "b")
     workshop.merged("expected", "c", "d")
-    assert [each.merged.digest for each in made] == [workshop.digest("expected")]
+    assert [outcome.merged.digest for outcome in made] == [workshop.digest("expected")]
     assert made[0].step.dropped == (workshop.digest("inner"),)
 
 
@@ -116,13 +118,13 @@ def test_recipes_that_lead_back_to_themselves_end(workshop: Workshop) -> None:
     def recipe(output: str, *inputs: str) -> Recipe:
         return Recipe(
             method=RecipeMethod(name="mwma", version=1),
-            inputs=tuple(RecipeInput(digest=each * 64) for each in inputs),
+            inputs=tuple(RecipeInput(digest=entry * 64) for entry in inputs),
             output=RecipeOutput(digest=output * 64, format="dlib-fhog-detector"),
         )
 
     sources = RecipeSources()
-    for each in (recipe("1", "2", "a"), recipe("2", "1", "b")):
-        sources.add(each)
+    for item in (recipe("1", "2", "a"), recipe("2", "1", "b")):
+        sources.add(item)
     family = Family.collect(recipe("3", "1"), sources)
     with pytest.raises(InvalidInputError, match="back to itself"):
         plan_rebuild(family, ["a" * 64])
@@ -183,7 +185,7 @@ def test_nothing_of_it_is_left_however_deep_it_was(data: st.DataObject) -> None:
         digest = f"{number:064x}"
         recipes[digest] = Recipe(
             method=RecipeMethod(name="mwma", version=1),
-            inputs=tuple(RecipeInput(digest=each) for each in inputs),
+            inputs=tuple(RecipeInput(digest=entry) for entry in inputs),
             output=RecipeOutput(digest=digest, format="dlib-fhog-detector"),
         )
         sources.add(recipes[digest])
@@ -196,7 +198,7 @@ def test_nothing_of_it_is_left_however_deep_it_was(data: st.DataObject) -> None:
     except InvalidInputError:
         assert leaves_without(root, recipes, left_out) == set()
         return
-    assert {each.old for each in plan.steps} <= set(recipes)
+    assert {step.old for step in plan.steps} <= set(recipes)
     rebuilt: dict[str, set[str]] = {}
     for step in plan.steps:
         assert left_out not in step.kept
@@ -211,17 +213,17 @@ def leaves_of(digest: str, recipes: dict[str, Recipe]) -> set[str]:
     """Return the trained models that a file was made from, in the end."""
     if digest not in recipes:
         return {digest}
-    return set().union(*(leaves_of(each, recipes) for each in recipes[digest].input_digests))
+    return set().union(*(leaves_of(digest, recipes) for digest in recipes[digest].input_digests))
 
 
 def leaves_without(root: Recipe, recipes: dict[str, Recipe], left_out: str) -> set[str]:
     """Return the same for a recipe, passing over one file wherever it occurs."""
-    found: set[str] = set()
+    leaves: set[str] = set()
     for digest in root.input_digests:
         if digest == left_out:
             continue
         if digest in recipes:
-            found |= leaves_without(recipes[digest], recipes, left_out)
+            leaves |= leaves_without(recipes[digest], recipes, left_out)
         else:
-            found.add(digest)
-    return found
+            leaves.add(digest)
+    return leaves

@@ -277,7 +277,7 @@ def test_nothing_that_was_signed_can_be_changed(lab: Lab, reader: PoolClient, wa
 def test_another_file_cannot_take_a_name(lab: Lab, reader: PoolClient) -> None:
     """A statement of one version is worth nothing on another."""
     good, other = lab.publish("good", 20), lab.publish("other", 21)
-    ids = {each: version_id(lab.driver, each) for each in (good, other)}
+    ids = {item: version_id(lab.driver, item) for item in (good, other)}
     with inside(lab.driver) as session:
         envelope = dict(session.get_one(StatementRecord, ids[good]).envelope)
     change(
@@ -371,9 +371,9 @@ def test_a_signature_that_is_gone_is_missed(lab: Lab, reader: PoolClient) -> Non
     long_ago = now_utc() - timedelta(days=9)
     at = ModelVersionRecord.id == number
     change(lab.driver, update(ModelVersionRecord).where(at).values(created_at=long_ago))
-    found = reader.download(second).signature
-    assert found.status == "unsigned"
-    assert "from before" in found.warning
+    signature = reader.download(second).signature
+    assert signature.status == "unsigned"
+    assert "from before" in signature.warning
     # The site signs it at last.
     assert lab.client.signatures.sign(second).digest == reader.version(second).digest
     assert reader.download(second).signature.status == "verified"
@@ -422,15 +422,15 @@ def test_the_recipe_of_a_version_is_its_own(lab: Lab, reader: PoolClient) -> Non
     output = lab.folder / "merged.svm"
     recipe = merge("mwma", inputs, output=output).recipe.model_dump(mode="json", by_alias=True)
     doubled = json.loads(json.dumps(recipe))
-    for each in doubled["inputs"]:
-        each["weight"] = 2.0
+    for entry in doubled["inputs"]:
+        entry["weight"] = 2.0
     for name, document in (("first", recipe), ("second", doubled)):
         lab.client.upload(output, f"{lab.site}/{name}", recipe=document)
         address = f"{lab.site}/{name}@1"
         assert reader.download(address).signature.status == "verified"
-        found = reader.recipe(address)
-        assert found is not None
-        assert found["inputs"][0]["weight"] == document["inputs"][0]["weight"]
+        recipe_ = reader.recipe(address)
+        assert recipe_ is not None
+        assert recipe_["inputs"][0]["weight"] == document["inputs"][0]["weight"]
 
 
 def test_what_was_verified_needs_no_pool(
@@ -442,8 +442,8 @@ def test_what_was_verified_needs_no_pool(
     assert reader.download(address).signature.status == "verified"
     for path in (reader.cache.folder / "verified").rglob("*.json"):
         path.unlink()
-    found = reader.download(address).signature
-    assert (found.status, bool(found.warning)) == ("unchecked", True)
+    signature = reader.download(address).signature
+    assert (signature.status, bool(signature.warning)) == ("unchecked", True)
 
 
 def test_the_policy_comes_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -173,9 +173,9 @@ def test_bytes_go_straight_to_the_storage_and_the_token_does_not(
     line, storage_line = far_pool.line, far_pool.storage_line
     size_bytes = model.stat().st_size
     before = line.sent_bytes, line.received_bytes, storage_line.sent_bytes
-    done = pool.upload(model, "admin/straight")
+    upload = pool.upload(model, "admin/straight")
     received = pool.download("admin/straight")
-    assert done.sent_bytes == received.received_bytes == size_bytes
+    assert upload.sent_bytes == received.received_bytes == size_bytes
     assert received.path.read_bytes() == model.read_bytes()
     assert line.sent_bytes - before[0] < 50_000
     assert line.received_bytes - before[1] < 100_000
@@ -193,10 +193,10 @@ def test_refused_and_damaged_parts_are_sent_to_new_addresses(
 ) -> None:
     far_pool.relay.refusals = [403, 500, 503]
     far_pool.relay.damages = 1
-    done = pool.upload(model, "admin/refused")
+    upload = pool.upload(model, "admin/refused")
     assert (far_pool.relay.refusals, far_pool.relay.damages) == ([], 0)
-    assert done.sent_bytes > model.stat().st_size
-    assert done.version.digest == hashlib.sha256(model.read_bytes()).hexdigest()
+    assert upload.sent_bytes > model.stat().st_size
+    assert upload.version.digest == hashlib.sha256(model.read_bytes()).hexdigest()
 
 
 def test_a_storage_that_goes_on_refusing_is_given_up(
@@ -245,8 +245,8 @@ def test_an_interrupted_upload_goes_on_where_it_was(
     interrupt_upload(pool, model, "admin/interrupted")
     far_pool.storage_line.bytes_per_s = None
     with far_pool.client(tmp_path / "another") as another:
-        done = another.upload(model, "admin/interrupted")
-    assert 0 < done.sent_bytes < 0.8 * model.stat().st_size
+        upload = another.upload(model, "admin/interrupted")
+    assert 0 < upload.sent_bytes < 0.8 * model.stat().st_size
 
 
 def test_a_download_goes_on_after_the_line_breaks_and_the_address_expires(

@@ -76,7 +76,7 @@ def test_leaves_that_three_labs_reach_get_their_plain_mean(
     write_model(base, base_file)
     terms = {"charter": charter.digest, "servers": [*SERVERS]}
     started = start_round(pool, address, LABS, secure=terms)
-    found = RoundResponse.model_validate(started)
+    round_ = RoundResponse.model_validate(started)
     for number, lab in enumerate(LABS):
         (tmp_path / lab / "own").write_bytes(contribution_bytes(base, 70 + number))
 
@@ -89,13 +89,13 @@ def test_leaves_that_three_labs_reach_get_their_plain_mean(
         monkeypatch.setenv("POOL_HOME", str(tmp_path / lab))
         folder = tmp_path / lab
         files = folder / "own", base_file, folder / "own.sum"
-        done = visit_sums(
-            clients[lab], found, lab, lambda sums: LeafRefitPart.take_part(sums, *files),
-            terms=RoundTerms.of(found), wait=False, progress=lambda _fraction, _text: None,
+        visit = visit_sums(
+            clients[lab], round_, lab, lambda sums: LeafRefitPart.take_part(sums, *files),
+            terms=RoundTerms.of(round_), wait=False, progress=lambda _fraction, _text: None,
         )  # fmt: skip
-        if done.total is not None:
-            clients[lab].rounds.send_contribution(found.round_id, done.total, lab)
-        return done
+        if visit.total is not None:
+            clients[lab].rounds.send_contribution(round_.round_id, visit.total, lab)
+        return visit
 
     def serve() -> None:
         for server in servers * 3:
@@ -105,20 +105,22 @@ def test_leaves_that_three_labs_reach_get_their_plain_mean(
     for _ in range(10):
         visits = [visit(lab) for lab in LABS]
         serve()
-        if all(each.total is not None for each in visits):
+        if all(visit.total is not None for visit in visits):
             break
-    assert len({each.total.read_bytes() for each in visits if each.total is not None}) == 1
+    assert len({visit.total.read_bytes() for visit in visits if visit.total is not None}) == 1
 
-    own = [read_contribution(tmp_path / lab / "own") for lab in LABS]
+    contributions = [read_contribution(tmp_path / lab / "own") for lab in LABS]
     total = read_contribution(tmp_path / LABS[0] / "own.sum")
-    reached = sum((each.counts > 0).astype(int) for each in own)
-    counts = sum(each.counts.astype(np.int64) for each in own)
+    reached = sum((item.counts > 0).astype(int) for item in contributions)
+    counts = sum(item.counts.astype(np.int64) for item in contributions)
     kept = reached >= charter.terms.least_labs
     assert 0 < kept.sum() < len(kept)
     assert (total.counts == np.where(kept, counts, 0)).all()
-    weighted = sum(each.counts[:, None, None] * each.changes.astype(np.float64) for each in own)
+    weighted = sum(
+        item.counts[:, None, None] * item.changes.astype(np.float64) for item in contributions
+    )
     mean = weighted[kept] / counts[kept][:, None, None]
     assert np.abs(total.changes[kept] - mean).max() < 1e-6
     assert not total.changes[~kept].any()
-    done = finish(pool.member(SITES[0]), found.round_id, f"{SITES[0]}/refined")
-    assert done.status_code == 200, done.text
+    finished = finish(pool.member(SITES[0]), round_.round_id, f"{SITES[0]}/refined")
+    assert finished.status_code == 200, finished.text

@@ -70,13 +70,17 @@ def test_sites_of_a_secure_round_count_equally_unless_its_starter_says_otherwise
     secure = SecureTerms(charter="1" * 64, servers=["sum-1", "sum-2"])
     deadline = datetime.now(UTC) + timedelta(hours=1)
     with PoolClient(pool.url, pool.secret(STARTER, "contributor")) as starter:
-        found = [
+        differences = [
             start_round(
-                starter, f"{STARTER}/secure-gaze", SITES, deadline, method="fedavg", **each
+                starter, f"{STARTER}/secure-gaze", SITES, deadline, method="fedavg", **change
             ).options["mean"]
-            for each in ({}, {"secure": secure}, {"secure": secure, "options": {"mean": "samples"}})
+            for change in (
+                {},
+                {"secure": secure},
+                {"secure": secure, "options": {"mean": "samples"}},
+            )
         ]
-    assert found == ["samples", "sites", "samples"]
+    assert differences == ["samples", "sites", "samples"]
 
 
 CHANGES: dict[str, Any] = {
@@ -137,8 +141,8 @@ def test_terms_are_kept_as_they_were_seen_first(
 ) -> None:
     place = tmp_path / "terms.json"
     unsigned = signed.model_copy(update={"terms": None})
-    for found in (unsigned, signed, signed):
-        pin_terms(found, RoundTerms.of(found), place)
+    for round_ in (unsigned, signed, signed):
+        pin_terms(round_, RoundTerms.of(round_), place)
     with pytest.raises(ConflictError, match="signed was true, and is false now"):
         pin_terms(unsigned, RoundTerms.of(unsigned), place)
     for change in (CHANGES["secure"], CHANGES["options"]):

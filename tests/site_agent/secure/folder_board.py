@@ -73,11 +73,11 @@ class FolderBoard:
             write_whole(folder / f"{len(known):06d}.{phase}.{sender}.json", envelope)
 
     def posts(self, session: str) -> list[Post]:
-        found = []
+        posts = []
         for path in sorted((self._session_folder(session) / "posts").glob("*.json")):
             _, phase, sender, _ = path.name.split(".")
-            found.append(Post(session, phase, sender, path.read_bytes()))
-        return found
+            posts.append(Post(session, phase, sender, path.read_bytes()))
+        return posts
 
     def put_blob(self, session: str, sender: str, path: Path) -> str:
         with path.open("rb") as file:

@@ -71,11 +71,11 @@ def sha256(content: bytes) -> str:
 
 
 def r(key: bytes, count: int) -> list[int]:
-    source, found = Cipher(algorithms.AES256(key), modes.CTR(bytes(16))).encryptor(), []
-    while len(found) < count:
+    source, numbers = Cipher(algorithms.AES256(key), modes.CTR(bytes(16))).encryptor(), []
+    while len(numbers) < count:
         word = int.from_bytes(source.update(bytes(8)), "little") & P
-        found += [word] if word != P else []
-    return found
+        numbers += [word] if word != P else []
+    return numbers
 
 
 def k(secret: bytes, *parts: bytes | str | int) -> bytes:
@@ -89,7 +89,7 @@ def read_charter(text: str) -> tuple[dict[str, Any], dict[str, bytes]]:
     bits = sum(rules[f"{name}_bits"] for name in ("fraction", "magnitude", "weight", "lab"))
     require(rules["least_labs"] >= 3 and bits <= 59, "the charter's numbers are out of range")
     members = [*rules["servers"], *rules["labs"]]
-    keys = {each["name"]: base64.b64decode(each["key"]) for each in members}
+    keys = {member["name"]: base64.b64decode(member["key"]) for member in members}
     require(len(members) == len(keys) == len(set(keys.values())), "members share a name or key")
     for name, key in keys.items():
         y = int.from_bytes(key, "little") % 2**255 % Q25519
@@ -99,14 +99,14 @@ def read_charter(text: str) -> tuple[dict[str, Any], dict[str, bytes]]:
 
 def read_descriptor(content: bytes, rules: Mapping[str, Any]) -> tuple[dict[str, Any], int, int]:
     """Return a descriptor, its number of groups and how many values a group has."""
-    found, canonical = json.loads(content), json.dumps(rules, sort_keys=True).encode()
-    require(found["charter"] == sha256(canonical), "the descriptor names another charter")
-    require({*found["labs"]} <= {each["name"] for each in rules["labs"]}, "a lab is unknown")
-    times = [found["deadlines"][name] for name in ("share", "commit", "tag", "open", "answer")]
+    descriptor, canonical = json.loads(content), json.dumps(rules, sort_keys=True).encode()
+    require(descriptor["charter"] == sha256(canonical), "the descriptor names another charter")
+    require({*descriptor["labs"]} <= {lab["name"] for lab in rules["labs"]}, "a lab is unknown")
+    times = [descriptor["deadlines"][name] for name in ("share", "commit", "tag", "open", "answer")]
     hours = [rules["server_hours"], rules["lab_hours"]] * 2
     for begin, end, expected in zip(times, times[1:], hours, strict=False):
         require(abs(end - begin - 3600 * expected) <= 1, "the deadlines are not the charter's")
-    layout = found["layout"]
+    layout = descriptor["layout"]
     floats = [e["shape"] for e in layout["entries"] if e["dtype"] in ("F16", "BF16", "F32", "F64")]
     bits = "".join(f"{byte:08b}" for byte in base64.b64decode(layout["kept"]))
     groups, values = {
@@ -115,7 +115,7 @@ def read_descriptor(content: bytes, rules: Mapping[str, Any]) -> tuple[dict[str,
         "leaf-sums": (bits[: layout["leaves"]].count("1"), 2 * layout["parts"]),
     }[layout["kind"]]
     require(0 < groups * values + groups <= 2**28, "the vector's size is out of range")
-    return found, groups, values
+    return descriptor, groups, values
 
 
 def read_post(session: str, phase: str, sender: str, envelope: bytes, key: bytes) -> dict[str, Any]:
@@ -125,14 +125,14 @@ def read_post(session: str, phase: str, sender: str, envelope: bytes, key: bytes
         outer = json.loads(envelope)
         payload = base64.b64decode(outer["payload"])
         text = b"DSSEv1 %d %s %d %s" % (len(kind), kind.encode(), len(payload), payload)
-        signed = any(_is_signed(key, each["sig"], text) for each in outer["signatures"])
+        signed = any(_is_signed(key, signature["sig"], text) for signature in outer["signatures"])
         said = json.loads(payload)
         about = said["session"], said["phase"], said["sender"], outer["payloadType"]
         exact = set(said) == {"session", "phase", "sender", "transcript", "seen", "body"}
     except (ValueError, KeyError, TypeError):
         return {}
-    own = signed and exact and about == (session, phase, sender, kind)
-    return {sha256(payload): said} if own else {}
+    is_own = signed and exact and about == (session, phase, sender, kind)
+    return {sha256(payload): said} if is_own else {}
 
 
 def _is_signed(key: bytes, signature: str, text: bytes) -> bool:
@@ -156,13 +156,13 @@ def verify(
     rules, keys = read_charter(charter)
     session = sha256(descriptor)
     about, groups, width = read_descriptor(descriptor, rules)
-    servers, count = [each["name"] for each in rules["servers"]], rules["challenges"]
+    servers, count = [server["name"] for server in rules["servers"]], rules["challenges"]
     messages: Messages = {}
     for named, phase, sender, envelope in posts:
         by_lab = phase in ("share", "tag", "answer")
         if named == session and sender in keys and by_lab != (sender in servers):
-            found = read_post(session, phase, sender, envelope, keys[sender])
-            messages.setdefault((phase, sender), {}).update(found)
+            post = read_post(session, phase, sender, envelope, keys[sender])
+            messages.setdefault((phase, sender), {}).update(post)
 
     now, roster, secret = session, {}, ""
     bodies: dict[str, dict[str, Any]] = {}
@@ -175,7 +175,7 @@ def verify(
             require(message["transcript"] == now, f"{phase}: {sender} saw something else")
             body = bodies[phase][sender] = message["body"]
             values = body.get("values", [0] * count)
-            fits = len(values) == count and all(0 <= each < P for each in values)
+            fits = len(values) == count and all(0 <= value < P for value in values)
             require(fits and set(body) == BODIES[phase], f"{phase}: body of {sender}")
             parts += [sender, digest]
         if phase == "receipt":
@@ -184,14 +184,14 @@ def verify(
             parts += [part for pair in sorted(roster.items()) for part in pair]
         now = d("transcript", now, phase, *parts).hex()
     tags, checks = (
-        [sum(column) % P for column in zip(*(b["values"] for b in each.values()), strict=True)]
-        for each in (bodies["tag"], bodies["check"])
+        [sum(column) % P for column in zip(*(b["values"] for b in item.values()), strict=True)]
+        for item in (bodies["tag"], bodies["check"])
     )
     require(tags == checks, "tags and checks do not add up to the same")
     labs = sorted(roster)
     if files is None:
         first, *others = bodies["result"].values()
-        require(all(each == first for each in others), "the servers' results differ")
+        require(all(other == first for other in others), "the servers' results differ")
         require(sorted(first["labs"]) == labs, "the results name other labs")
         return Verified(labs, first["sum"], first["weight"])
 
@@ -209,11 +209,11 @@ def verify(
         fits = len(content) == 8 * (size + count) and max(opened) < P
         require(fits, f"the opening of {server} has another length, or a word that is not below p")
         pairs = zip(chi, opened[size:], strict=True)
-        found = [(sum(map(int.__mul__, row, opened)) + mask) % P for row, mask in pairs]
-        require(found == bodies["check"][server]["values"], f"the check of {server} is wrong")
+        post = [(sum(map(int.__mul__, row, opened)) + mask) % P for row, mask in pairs]
+        require(post == bodies["check"][server]["values"], f"the check of {server} is wrong")
         total = [(a + b) % P for a, b in zip(total, opened[:size], strict=True)]
 
-    plain = [each - P if each > P // 2 else each for each in total]
+    plain = [item - P if item > P // 2 else item for item in total]
     values, weights = plain[: groups * width], plain[groups * width :]
     least = len(labs) if about["layout"]["kind"] == "network" else 0
     good = least <= min(weights) and 0 < max(weights) <= len(labs) << rules["weight_bits"]
@@ -221,11 +221,11 @@ def verify(
     shift = rules["fraction_bits"] + rules["magnitude_bits"]
     most = [(weights[at // width] << shift) + len(labs) for at in range(len(values))]
     require(all(abs(x) <= y for x, y in zip(values, most, strict=True)), "a value is too large")
-    made = sha256(b"".join(each.to_bytes(8, "little") for each in total)), sum(weights)
+    made = sha256(b"".join(item.to_bytes(8, "little") for item in total)), sum(weights)
     results = ((server, messages.get(("result", server), {}).values()) for server in servers)
-    signed_by = [(server, each["body"]) for server, signed in results for each in signed]
+    signed_by = [(server, item["body"]) for server, signed in results for item in signed]
     stated = [(server, (x["sum"], x["weight"], sorted(x["labs"]))) for server, x in signed_by]
-    return Verified(labs, made[0], made[1], tuple(each for each, x in stated if x != (*made, labs)))
+    return Verified(labs, made[0], made[1], tuple(item for item, x in stated if x != (*made, labs)))
 
 
 def find_roster(  # noqa: PLR0917
@@ -235,7 +235,7 @@ def find_roster(  # noqa: PLR0917
     """Return the labs that are summed, with the digests of their messages."""
     roster = {}
     for lab in invited:
-        named = {each["received"].get(lab) for each in receipts.values()}
+        named = {receipt["received"].get(lab) for receipt in receipts.values()}
         if len(named) > 1 or None in named:
             continue
         [digest] = named

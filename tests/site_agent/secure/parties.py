@@ -79,9 +79,9 @@ class Parties:
         )
 
     def key(self, name: str) -> PrivateKey:
-        found = load_key(self.folder / name, name)
-        assert found is not None
-        return found.key
+        key = load_key(self.folder / name, name)
+        assert key is not None
+        return key.key
 
     def numbers(self, name: str) -> UInt64:
         number = list(self.charter.labs).index(name)
@@ -131,9 +131,9 @@ class Parties:
         descriptor = new_descriptor(self.charter, layout, self.clock.now, labs=tuple(inputs))
         session = self.board.open_session(descriptor.to_bytes())
         self.serve(session)
-        for name, each in inputs.items():
+        for name, entry in inputs.items():
             self.lab(name).approve_base(layout.base_digest)
-            assert self.lab(name).share(session, each.layout, each.numbers)
+            assert self.lab(name).share(session, entry.layout, entry.numbers)
         self.serve(session)
         self.tag(session, *inputs)
         self.serve(session)

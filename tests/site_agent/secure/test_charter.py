@@ -31,8 +31,8 @@ def _charter(lab: str = "", **rules: int) -> Charter:
 
 
 def test_a_charter_is_accepted_by_its_whole_digest_or_words(tmp_path: Path) -> None:
-    own = create_key(tmp_path, "a").key.public.text
-    charter = _charter(own, weight_bits=10)
+    own_key = create_key(tmp_path, "a").key.public.text
+    charter = _charter(own_key, weight_bits=10)
     (tmp_path / "charter.toml").write_bytes(charter.content)
     assert read_charter(tmp_path / "charter.toml").terms == charter.terms
     assert (charter.budget.weight, charter.terms.challenges, len(charter.labs)) == (10, 3, 3)

@@ -55,7 +55,7 @@ def test_a_secure_round_of_a_network_gives_what_a_plain_one_gives(folder: Path, 
     options = {"mean": mean}
     merge("fedavg", [base, *files], options=options, output=folder / "plain.safetensors")
     merge("fedavg", [base, combined], options=options, output=folder / "secure.safetensors")
-    plain, secure = (read_model(folder / f"{each}.safetensors") for each in ("plain", "secure"))
+    plain, secure = (read_model(folder / f"{item}.safetensors") for item in ("plain", "secure"))
     assert isinstance(plain, StateDict)
     assert isinstance(secure, StateDict)
     for name in ("features.weight", "norm.running_var"):

@@ -53,7 +53,7 @@ class Given:
     files: dict[str, bytes]
 
     def checked(self, *, full: bool) -> Verified:
-        posts = [(each.session, each.phase, each.sender, each.envelope) for each in self.posts]
+        posts = [(post.session, post.phase, post.sender, post.envelope) for post in self.posts]
         return verify(self.charter, self.descriptor, posts, self.files if full else None)
 
     def by_the_program(self, folder: Path) -> Verified:
@@ -62,7 +62,7 @@ class Given:
         written = verify_result(
             Session(self.descriptor, charter, self.posts), self, folder / "result", mode="full"  # type: ignore[arg-type]
         )  # fmt: skip
-        faulty = tuple(name for each in written.faults for name in each.parties)
+        faulty = tuple(name for fault in written.faults for name in fault.parties)
         return Verified([*written.labs], written.sum_digest, written.weight, faulty)
 
     def get_blob(self, session: str, digest: str, target: Path, most_bytes: int) -> None:
@@ -71,10 +71,10 @@ class Given:
         target.write_bytes(self.files[digest])
 
     def number(self, phase: str, sender: str) -> int:
-        [found] = [
-            n for n, each in enumerate(self.posts) if (each.phase, each.sender) == (phase, sender)
+        [place] = [
+            n for n, post in enumerate(self.posts) if (post.phase, post.sender) == (phase, sender)
         ]
-        return found
+        return place
 
     def say(self, parties: Parties, phase: str, sender: str, **changes: Any) -> None:
         """Have a member sign another body in place of its own."""
@@ -98,19 +98,19 @@ def held(
     counts[:, 4] = 2
     changes = generator.normal(0, 0.02, (len(labs), 13, 4, 2)).astype("f4")
     changes[counts == 0] = 0
-    own = {
-        name: LeafContribution(*each, BASE_DIGEST, {})
-        for name, each in zip(labs, zip(changes, counts, strict=True), strict=True)
+    changes_of = {
+        name: LeafContribution(*lab, BASE_DIGEST, {})
+        for name, lab in zip(labs, zip(changes, counts, strict=True), strict=True)
     }
-    layout = leaf_presence_layout(own["lab-0"])
+    layout = leaf_presence_layout(changes_of["lab-0"])
     budget = parties.charter.budget
-    numbers = {name: encode_leaves(layout, each, budget) for name, each in own.items()}
-    given = summed(parties, layout, numbers)
+    numbers = {name: encode_leaves(layout, item, budget) for name, item in changes_of.items()}
+    transcript = summed(parties, layout, numbers)
     if leaves == "sums":  # a lab gives them after a sum of presence only
         layout = leaf_sums_layout(layout, (counts > 0).sum(0), len(labs))
-        numbers = {name: encode_leaves(layout, each, budget) for name, each in own.items()}
-        given = summed(parties, layout, numbers)
-    return parties, given
+        numbers = {name: encode_leaves(layout, item, budget) for name, item in changes_of.items()}
+        transcript = summed(parties, layout, numbers)
+    return parties, transcript
 
 
 def summed(
@@ -127,8 +127,8 @@ def summed(
     ).to_bytes()
     session = parties.board.open_session(descriptor)
     parties.serve(session)
-    for name, each in numbers.items():
-        assert parties.lab(name).share(session, layout, each)
+    for name, number in numbers.items():
+        assert parties.lab(name).share(session, layout, number)
     parties.clock.pass_hours(49 if late else 0)
     parties.serve(session)
     parties.tag(session, *numbers)
@@ -156,79 +156,87 @@ def summed(
     ids=str,
 )
 def test_the_verifier_accepts_what_the_program_sums(folder: Path, kind: dict[str, Any]) -> None:
-    _, given = held(folder, **{"servers": 2, "labs": 3, "least_labs": 3, **kind})
-    found = given.checked(full=True)
-    assert found == given.checked(full=False) == given.by_the_program(folder)
-    assert len(found.labs) == kind.get("labs", 3) - ("late" in kind)
+    _, transcript = held(folder, **{"servers": 2, "labs": 3, "least_labs": 3, **kind})
+    verified = transcript.checked(full=True)
+    assert verified == transcript.checked(full=False) == transcript.by_the_program(folder)
+    assert len(verified.labs) == kind.get("labs", 3) - ("late" in kind)
 
 
 Damage = Callable[[Parties, Given], None]
 
 
-def flip_a_signature(parties: Parties, given: Given) -> None:
-    number = given.number("commit", "server-0")
-    envelope = json.loads(given.posts[number].envelope)
+def flip_a_signature(parties: Parties, transcript: Given) -> None:
+    number = transcript.number("commit", "server-0")
+    envelope = json.loads(transcript.posts[number].envelope)
     signature = bytearray(base64.b64decode(envelope["signatures"][0]["sig"]))
     signature[9] ^= 4
     envelope["signatures"][0]["sig"] = base64.b64encode(signature).decode()
-    given.posts[number] = replace(given.posts[number], envelope=json.dumps(envelope).encode())
+    transcript.posts[number] = replace(
+        transcript.posts[number], envelope=json.dumps(envelope).encode()
+    )
 
 
-def put_off_a_deadline(parties: Parties, given: Given) -> None:
+def put_off_a_deadline(parties: Parties, transcript: Given) -> None:
     """The posts say another session then, so that they are signed again."""
-    about = json.loads(given.descriptor)
+    about = json.loads(transcript.descriptor)
     about["deadlines"]["tag"] += 3600
-    given.descriptor = json.dumps(about).encode()
-    session = hashlib.sha256(given.descriptor).hexdigest()
-    given.posts = [
+    transcript.descriptor = json.dumps(about).encode()
+    session = hashlib.sha256(transcript.descriptor).hexdigest()
+    transcript.posts = [
         replace(signed_again(post, parties.key(post.sender), session=session), session=session)
-        for post in given.posts
+        for post in transcript.posts
     ]
 
 
-def exchange_a_key(parties: Parties, given: Given) -> None:
+def exchange_a_key(parties: Parties, transcript: Given) -> None:
     other = create_key(parties.folder / "other", "other").key.public.text
-    given.charter = given.charter.replace(parties.key("lab-0").public.text, other)
+    transcript.charter = transcript.charter.replace(parties.key("lab-0").public.text, other)
 
 
-def sign_twice(parties: Parties, given: Given) -> None:
-    post = given.posts[given.number("check", "server-1")]
-    given.posts.append(signed_again(post, parties.key("server-1"), body={"values": [1, 2, 3]}))
+def sign_twice(parties: Parties, transcript: Given) -> None:
+    post = transcript.posts[transcript.number("check", "server-1")]
+    transcript.posts.append(signed_again(post, parties.key("server-1"), body={"values": [1, 2, 3]}))
 
 
-def lower_a_tag(parties: Parties, given: Given) -> None:
-    given.say(parties, "tag", "lab-2", values=[0, 0, 0])
+def lower_a_tag(parties: Parties, transcript: Given) -> None:
+    transcript.say(parties, "tag", "lab-2", values=[0, 0, 0])
 
 
-def forget_a_lab(parties: Parties, given: Given) -> None:
+def forget_a_lab(parties: Parties, transcript: Given) -> None:
     for name in ("server-0", "server-1"):
-        received = json.loads(read_payload(given.posts[given.number("receipt", name)]))["body"]
+        received = json.loads(read_payload(transcript.posts[transcript.number("receipt", name)]))[
+            "body"
+        ]
         received["received"].pop("lab-3")
-        given.say(parties, "receipt", name, **received)
+        transcript.say(parties, "receipt", name, **received)
 
 
-def lose_a_share(parties: Parties, given: Given) -> None:
-    del given.posts[given.number("share", "lab-1")]
+def lose_a_share(parties: Parties, transcript: Given) -> None:
+    del transcript.posts[transcript.number("share", "lab-1")]
 
 
-def open_something_else(parties: Parties, given: Given) -> None:
+def open_something_else(parties: Parties, transcript: Given) -> None:
     """One number more, with a message to it that its server signed."""
-    body = json.loads(read_payload(given.posts[given.number("opening", "server-0")]))["body"]
-    content = bytearray(given.files[body["blob"]])
+    body = json.loads(read_payload(transcript.posts[transcript.number("opening", "server-0")]))[
+        "body"
+    ]
+    content = bytearray(transcript.files[body["blob"]])
     content[0] ^= 1
     digest = hashlib.sha256(content).hexdigest()
-    given.files[digest] = bytes(content)
-    given.say(parties, "opening", "server-0", blob=digest)
+    transcript.files[digest] = bytes(content)
+    transcript.say(parties, "opening", "server-0", blob=digest)
 
 
-def damage_a_file(parties: Parties, given: Given) -> None:
-    body = json.loads(read_payload(given.posts[given.number("opening", "server-1")]))["body"]
-    given.files[body["blob"]] += bytes(8)
+def damage_a_file(parties: Parties, transcript: Given) -> None:
+    body = json.loads(read_payload(transcript.posts[transcript.number("opening", "server-1")]))[
+        "body"
+    ]
+    transcript.files[body["blob"]] += bytes(8)
 
 
-def post_as_another(parties: Parties, given: Given) -> None:
-    number = given.number("tag", "lab-0")
-    given.posts[number] = replace(given.posts[number], sender="lab-1")
+def post_as_another(parties: Parties, transcript: Given) -> None:
+    number = transcript.number("tag", "lab-0")
+    transcript.posts[number] = replace(transcript.posts[number], sender="lab-1")
 
 
 @pytest.mark.parametrize(
@@ -247,37 +255,37 @@ def post_as_another(parties: Parties, given: Given) -> None:
     ],
 )
 def test_both_refuse_a_damaged_sum(folder: Path, damage: Damage, reason: str) -> None:
-    parties, given = held(folder, servers=2, labs=4, least_labs=3)
-    assert given.checked(full=True).sum
-    damage(parties, given)
+    parties, transcript = held(folder, servers=2, labs=4, least_labs=3)
+    assert transcript.checked(full=True).sum
+    damage(parties, transcript)
     with pytest.raises(RefusedError, match=reason):
-        given.checked(full=True)
+        transcript.checked(full=True)
     with pytest.raises((InvalidInputError, SecureSumError)):
-        given.by_the_program(folder)
+        transcript.by_the_program(folder)
 
 
 def test_a_server_that_signs_another_result_is_named_and_the_sum_stands(folder: Path) -> None:
-    parties, given = held(folder, servers=2, labs=3)
-    sound = given.checked(full=True)
-    given.say(parties, "result", "server-1", weight=7)
-    found = given.checked(full=True)
-    assert found == sound._replace(faulty=("server-1",)) == given.by_the_program(folder)
+    parties, transcript = held(folder, servers=2, labs=3)
+    sound = transcript.checked(full=True)
+    transcript.say(parties, "result", "server-1", weight=7)
+    verified = transcript.checked(full=True)
+    assert verified == sound._replace(faulty=("server-1",)) == transcript.by_the_program(folder)
     with pytest.raises(RefusedError, match="results differ"):
-        given.checked(full=False)
+        transcript.checked(full=False)
 
 
 def test_the_stored_transcript_has_the_stored_values() -> None:
     session = hashlib.sha256(TRANSCRIPT["descriptor"].encode()).hexdigest()
     posts = [
-        Post(session, each["phase"], each["sender"], each["envelope"].encode())
-        for each in TRANSCRIPT["posts"]
+        Post(session, post["phase"], post["sender"], post["envelope"].encode())
+        for post in TRANSCRIPT["posts"]
     ]
-    files = {name: base64.b64decode(each) for name, each in TRANSCRIPT["files"].items()}
-    given = Given(TRANSCRIPT["charter"], TRANSCRIPT["descriptor"].encode(), posts, files)
+    files = {name: base64.b64decode(file) for name, file in TRANSCRIPT["files"].items()}
+    transcript = Given(TRANSCRIPT["charter"], TRANSCRIPT["descriptor"].encode(), posts, files)
     expected = Verified(TRANSCRIPT["roster"], TRANSCRIPT["sum"], TRANSCRIPT["weight"])
-    assert given.checked(full=True) == given.checked(full=False) == expected
-    charter = Charter.parse(given.charter.encode())
+    assert transcript.checked(full=True) == transcript.checked(full=False) == expected
+    charter = Charter.parse(transcript.charter.encode())
     assert charter.digest == TRANSCRIPT["charter_digest"]
-    view = Session(given.descriptor, charter, posts)
+    view = Session(transcript.descriptor, charter, posts)
     assert (view.session, view.phase) == (TRANSCRIPT["session"], "complete")
     assert view.transcripts == TRANSCRIPT["transcripts"]

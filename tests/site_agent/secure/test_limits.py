@@ -65,7 +65,7 @@ class TestLimits:
         large.write_bytes(large.read_bytes() + bytes(10_000))
         parties.serve(session)
         receipts = parties.view(session)._messages["receipt"]
-        refused = [each.body.refused for signed in receipts.values() for each in signed.values()]  # type: ignore[union-attr]
+        refused = [item.body.refused for signed in receipts.values() for item in signed.values()]  # type: ignore[union-attr]
         assert any("too large" in reason for one in refused for reason in one.values())
 
     def test_a_sum_that_some_lab_made_without_samples_is_no_result(self) -> None:

@@ -147,10 +147,10 @@ def test_labs_that_the_board_invents_are_not_counted(folder: Path) -> None:
     session = parties.open()
     parties.serve(session)
     parties.share(session, "lab-0", "lab-1")
-    own = next(post for post in parties.board.posts(session) if post.sender == "lab-0")
+    own_post = next(post for post in parties.board.posts(session) if post.sender == "lab-0")
     for name in ("lab-3", "lab-9"):
         made = signed_again(
-            Post(session, "share", name, own.envelope), parties.key("lab-0"), sender=name
+            Post(session, "share", name, own_post.envelope), parties.key("lab-0"), sender=name
         )
         parties.board.post(session, "share", name, made.envelope)
     parties.clock.pass_hours(49)

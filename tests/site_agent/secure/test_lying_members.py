@@ -84,7 +84,7 @@ def test_a_server_that_alters_a_share_is_found(
     parties.tag(session)  # in the blame phase, to answer
     parties.serve(session)
     if phase == "blame":
-        (reason,) = {each for each in parties.reasons(session) if "blame:" in each}
+        (reason,) = {reason for reason in parties.reasons(session) if "blame:" in reason}
         assert {name for name in _members(parties) if name in reason} == named
         assert ("one of them lied" in reason) == (kind == "pair")
         assert parties.view(session).is_void
@@ -127,7 +127,7 @@ def test_a_lab_with_a_false_tag_is_found(folder: Path, answers: str) -> None:
         assert not parties.reasons(session)  # it has time to answer
         parties.clock.pass_hours(300)
     parties.serve(session)
-    reason = next(each for each in parties.reasons(session) if "blame:" in each)
+    reason = next(reason for reason in parties.reasons(session) if "blame:" in reason)
     assert "lab-2" in reason
     assert "lab-0" not in reason
     assert "lab-1" not in reason
@@ -209,7 +209,7 @@ def test_a_result_that_is_withheld_or_false_does_not_stop_who_verifies_in_full(
     with pytest.raises(SecureSumError, match=problem):
         lab.finish(session, folder / "result")
     written = lab.finish(session, folder / "result", "full")
-    assert [each.parties for each in written.faults] == ([] if withheld else [("server-2",)])
+    assert [fault.parties for fault in written.faults] == ([] if withheld else [("server-2",)])
     assert written.weight == 6
 
 
@@ -279,7 +279,7 @@ def test_a_sum_out_of_range_is_refused_without_naming_anyone(folder: Path) -> No
     parties.serve(session)
     with pytest.raises(SecureSumError, match="some lab gave an input out of range") as error:
         parties.lab("lab-0").finish(session, folder / "result", "full")
-    assert [each.parties for each in error.value.faults] == [()]
+    assert [fault.parties for fault in error.value.faults] == [()]
 
 
 def test_a_server_opens_once_whatever_the_board_shows_later(folder: Path) -> None:

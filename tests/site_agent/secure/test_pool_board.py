@@ -57,10 +57,10 @@ def test_what_a_lab_posts_a_server_reads(boards: list[Board]) -> None:
     assert len(server.posts(sessions[0])) == 23
     for phase, envelope in messages[22:]:
         lab.post(sessions[0], phase, "lab-0", envelope)
-    found = server.posts(sessions[0])
-    assert [(each.phase, each.envelope) for each in found] == messages
-    assert {(each.session, each.sender) for each in found} == {(sessions[0], "lab-0")}
-    assert lab.posts(sessions[0]) == found
+    posts = server.posts(sessions[0])
+    assert [(item.phase, item.envelope) for item in posts] == messages
+    assert {(item.session, item.sender) for item in posts} == {(sessions[0], "lab-0")}
+    assert lab.posts(sessions[0]) == posts
     assert server.posts(sessions[1]) == []
     with pytest.raises(ConflictError):
         lab.post(sessions[0], "phase-1", "lab-0", b"{}")

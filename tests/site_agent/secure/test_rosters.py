@@ -36,7 +36,7 @@ def test_a_lab_that_does_not_tag_is_named_and_a_smaller_roster_works(folder: Pat
     parties.clock.pass_hours(300)
     parties.serve(session)
     assert parties.view(session).is_void
-    assert any("tag: lab-3 did not post in time" in each for each in parties.reasons(session))
+    assert any("tag: lab-3 did not post in time" in reason for reason in parties.reasons(session))
     again = parties.open(attempt=3, labs=["lab-0", "lab-1", "lab-2"])
     parties.serve(again)
     parties.share(again, "lab-0", "lab-1", "lab-2")
@@ -101,14 +101,14 @@ class TestRosters:
         assert not parties.view(session).posted("share", "lab-2")
 
     @pytest.mark.parametrize(
-        ("policy", "words"),
+        ("policy", "text"),
         [
             (RosterPolicy(least_others=4), "this lab asks for 4 others"),
             (RosterPolicy(insists_on=frozenset({"lab-3"})), "this lab insists on lab-3"),
         ],
     )
     def test_a_lab_tags_no_roster_that_its_policy_forbids(
-        self, parties: Parties, policy: RosterPolicy, words: str
+        self, parties: Parties, policy: RosterPolicy, text: str
     ) -> None:
         session = parties.open()
         parties.serve(session)
@@ -116,7 +116,7 @@ class TestRosters:
         parties.clock.pass_hours(49)
         parties.serve(session)
         shown: list[Sequence[str]] = []
-        with pytest.raises(ConflictError, match=words):
+        with pytest.raises(ConflictError, match=text):
             parties.lab("lab-0").visit(session, policy, shown.append)
         assert (parties.lab("lab-0").has_said(session, "tag"), shown) == (False, [])
         parties.lab("lab-1").visit(session, RosterPolicy(least_others=3), shown.append)
@@ -173,5 +173,5 @@ def test_a_second_sum_of_equal_weights_over_fewer_labs_is_given_up(tmp_path: Pat
     parties.clock.pass_hours(49)
     parties.serve(second)
     # The servers remember, as each lab would.
-    assert any(each.endswith(_SAME_SUM) for each in parties.reasons(second))
+    assert any(reason.endswith(_SAME_SUM) for reason in parties.reasons(second))
     assert not parties.view(second).posted("opening", "server-0")

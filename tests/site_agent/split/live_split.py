@@ -53,23 +53,25 @@ class LiveSplit:
         }
 
     def __enter__(self) -> LiveSplit:
-        self._threads = [threading.Thread(target=each.run) for each in self.processes.values()]
+        self._threads = [
+            threading.Thread(target=process.run) for process in self.processes.values()
+        ]
         for thread in self._threads:
             thread.start()
-        wait_for(lambda: all(each.started for each in self.processes.values()))
+        wait_for(lambda: all(process.started for process in self.processes.values()))
         self.closing.start()
         return self
 
     def __exit__(self, *_error: object) -> None:
         self.closing.stop()
-        for each in self.processes.values():
-            each.should_exit = True
+        for process in self.processes.values():
+            process.should_exit = True
         for thread in self._threads:
             thread.join()
 
     def client(self, site: str, samples: GazeSamples | None = None) -> SplitClient:
-        own = small_sites()[site] if samples is None else samples
-        return SplitClient(self.kits[site], own, patience_s=5, note=self.notes.append)
+        site_samples = small_sites()[site] if samples is None else samples
+        return SplitClient(self.kits[site], site_samples, patience_s=5, note=self.notes.append)
 
     def run_clients(self, *sites: str) -> dict[str, ClientReport]:
         """Run clients side by side until the training has ended."""

@@ -39,7 +39,7 @@ def test_joined_parts_are_the_network_in_bytes(cut: Cut) -> None:
 def test_parts_of_half_precision_are_computed_with_as_any_others() -> None:
     cut = find_cut("gaze-lenet", "pool1")
     part = split_network(new_network("gaze-lenet"), cut).client
-    halves = {name: np.asarray(each).astype(np.float16) for name, each in part.tensors.items()}
+    halves = {name: np.asarray(tensor).astype(np.float16) for name, tensor in part.tensors.items()}
     module = to_part_module(StateDict(halves, part.infos, part.metadata), cut, "client")
     for name, values in module.state_dict().items():
         np.testing.assert_array_equal(values.numpy(), halves[name].astype(np.float32))
@@ -52,7 +52,7 @@ def test_parts_and_wholes_have_different_merge_keys(tmp_path: object) -> None:
     for cut in CUTS["gaze-lenet"]:
         parts = split_network(network, cut)
         files += [parts.client, parts.server]
-    keys = [fedavg.merge_key(fingerprint(each)) for each in files]
+    keys = [fedavg.merge_key(fingerprint(file)) for file in files]
     assert len(set(keys)) == len(files)
 
 
@@ -60,8 +60,8 @@ def test_a_part_merges_with_no_other_and_does_not_run(tmp_path) -> None:  # type
     network = new_network("gaze-lenet")
     first, other = (split_network(network, cut) for cut in CUTS["gaze-lenet"][:2])
     paths = [tmp_path / f"{name}.safetensors" for name in ("client", "server", "whole")]
-    for path, each in zip(paths, (first.client, other.client, network), strict=True):
-        write_model(each, path)
+    for path, entry in zip(paths, (first.client, other.client, network), strict=True):
+        write_model(entry, path)
     for pair in (paths[:2], [paths[0], paths[2]]):
         with pytest.raises(IncompatibleModelsError, match="architecture"):
             merge("fedavg", pair, output=tmp_path / "merged.safetensors")

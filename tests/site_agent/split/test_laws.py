@@ -38,9 +38,9 @@ def plan_of(
     )
 
 
-def last_network(plan: SplitPlan, sites: Mapping[str, GazeSamples], **words: bool) -> StateDict:
+def last_network(plan: SplitPlan, sites: Mapping[str, GazeSamples], **options: bool) -> StateDict:
     base = new_network(plan.architecture, 1)
-    return [*run_split_rounds(base, sites, plan, guarded=False, **words)][-1].network  # type: ignore[arg-type]
+    return [*run_split_rounds(base, sites, plan, guarded=False, **options)][-1].network  # type: ignore[arg-type]
 
 
 def train_whole(
@@ -72,10 +72,10 @@ def fedavg(plan: SplitPlan, sites: Mapping[str, GazeSamples]) -> StateDict:
     return model.network
 
 
-def difference(found: StateDict, expected: StateDict) -> float:
+def difference(network: StateDict, expected: StateDict) -> float:
     """Return the largest difference, beside the largest number of the entry."""
     return max(
-        float(np.abs(found.tensors[name] - expected.tensors[name]).max())
+        float(np.abs(network.tensors[name] - expected.tensors[name]).max())
         / max(float(np.abs(expected.tensors[name]).max()), 1e-12)
         for name, info in expected.infos.items()
         if info.dtype == "F32"
@@ -86,10 +86,10 @@ def difference(found: StateDict, expected: StateDict) -> float:
 @pytest.mark.parametrize("cut", LENET_CUTS)
 def test_one_site_trains_as_the_undivided_network(cut: str, optimiser: Optimiser) -> None:
     plan = plan_of(cut, optimiser, rounds=1)
-    found = last_network(plan, {"site-0": samples_at(0)})
+    network = last_network(plan, {"site-0": samples_at(0)})
     expected = train_whole(new_network("gaze-lenet", 1), samples_at(0), plan, "site-0", 1)
-    assert difference(found, expected) < 1e-6
-    assert difference(found, new_network("gaze-lenet", 1)) > 1e-3
+    assert difference(network, expected) < 1e-6
+    assert difference(network, new_network("gaze-lenet", 1)) > 1e-3
 
 
 @pytest.mark.parametrize(
@@ -130,10 +130,10 @@ def test_v1_of_sites_that_guard_themselves_has_the_batches_of_rounds() -> None:
     plan = plan_of("pool1", rounds=1)
     base = new_network("gaze-lenet", 1)
     rounds = next(iter(run_rounds(base, small_sites(), plan.averaging))).model.network
-    found = next(iter(run_split_rounds(base, small_sites(), plan))).network
+    network = next(iter(run_split_rounds(base, small_sites(), plan))).network
     for name in ("conv1.weight", "conv2.weight", "fc2.weight"):
         expected = rounds.tensors[name]
-        assert np.abs(found.tensors[name] - expected).max() < 1e-6 * np.abs(expected).max()
+        assert np.abs(network.tensors[name] - expected).max() < 1e-6 * np.abs(expected).max()
 
 
 @pytest.mark.parametrize("cut", LENET_CUTS)
@@ -161,21 +161,21 @@ def test_cuts_of_resnet_do_not_change_what_it_learns() -> None:
 def test_v2_trains_one_server_part_in_the_order_of_the_round() -> None:
     plan = plan_of("pool1").model_copy(update={"variant": "v2"})
     sites = small_sites()
-    found = last_network(plan, sites)
+    network = last_network(plan, sites)
     backwards = last_network(plan, dict(reversed(sites.items())))
-    assert encode_model(found) == encode_model(backwards)
+    assert encode_model(network) == encode_model(backwards)
     orders = {plan.order_in(number, sites) for number in range(1, 20)}
     assert len(orders) == 6
-    assert difference(found, last_network(plan_of("pool1"), sites)) > 1e-3
+    assert difference(network, last_network(plan_of("pool1"), sites)) > 1e-3
 
 
 @pytest.mark.parametrize("variant", ["mean-smashed", "frozen-client"])
 def test_variants_with_a_frozen_client_part_train_the_server_part_only(variant: str) -> None:
     plan = SplitPlan.model_validate(plan_of("pool1").model_dump() | {"variant": variant})
     base = new_network("gaze-lenet", 1)
-    found = last_network(plan, small_sites())
-    assert np.array_equal(found.tensors["conv1.weight"], base.tensors["conv1.weight"])
-    assert difference(found, base) > 1e-3
+    network = last_network(plan, small_sites())
+    assert np.array_equal(network.tensors["conv1.weight"], base.tensors["conv1.weight"])
+    assert difference(network, base) > 1e-3
     with pytest.raises(ValueError, match="needs labels at the server"):
         SplitPlan.model_validate(plan.model_dump() | {"cut": "u"})
 
@@ -186,8 +186,8 @@ def test_a_frozen_client_gives_what_a_data_centre_with_that_layer_frozen_would()
     )
     base = new_network("gaze-lenet", 1)
     module = to_module(base)
-    for name, each in module.named_parameters():
-        each.requires_grad_(not name.startswith("conv1"))
+    for name, parameter in module.named_parameters():
+        parameter.requires_grad_(not name.startswith("conv1"))
     union = join_samples([small_sites()[site] for site in sorted(small_sites())])
     optimiser = make_optimiser("sgd", module, 0.02, 0.9, 0.0)
     generator = torch.Generator().manual_seed(seed_of(0, "all sites", 1))

@@ -58,7 +58,7 @@ def test_processes_learn_what_one_process_learns(
     assert encode_model(join_parts(*networks)) == encode_model(expected.network)
     assert {report.part_digest for report in reports.values()} == {expected.client.digest}
     if variant != "frozen-client":
-        samples = {site: len(each) for site, each in small_sites().items()}
+        samples = {site: len(entry) for site, entry in small_sites().items()}
         epochs = {site: steps_of(plan, count)[1] for site, count in samples.items()}
         moved = traffic_of(plan.found_cut, samples, rounds=2, epochs=epochs)
         steps = sum(report.server_bytes for report in reports.values())

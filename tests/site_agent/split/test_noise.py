@@ -118,11 +118,11 @@ def test_batchnorm_has_no_bound() -> None:
 def test_studies_draw_the_same_noise_again(variant: str) -> None:
     plan = SplitPlan.model_validate({"variant": variant, "rounds": 1, "noise_level": 0.01})
     base = new_network("gaze-lenet", 1)
-    found = [next(iter(run_split_rounds(base, small_sites(), plan))) for _ in range(2)]
-    assert found[0].server.digest == found[1].server.digest
+    results = [next(iter(run_split_rounds(base, small_sites(), plan))) for _ in range(2)]
+    assert results[0].server.digest == results[1].server.digest
     plain = plan.model_copy(update={"noise_level": 0.0})
     assert next(iter(run_split_rounds(base, small_sites(), plain))).server.digest != (
-        found[0].server.digest
+        results[0].server.digest
     )
 
 

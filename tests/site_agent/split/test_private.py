@@ -54,12 +54,16 @@ def test_a_sample_a_thousand_times_as_large_moves_no_more_than_the_clip(
     smashed = module.run_stages(cut.front_stages(module.stages), patches, torch.zeros(3, 2))
     smashed.square().sum().backward()  # type: ignore[no-untyped-call]
     private.finish(3)
-    gradients = [each.grad for each in module.parameters()]
-    norm = float(torch.stack([each.norm() for each in gradients if each is not None]).norm())
+    gradients = [parameter.grad for parameter in module.parameters()]
+    norm = float(
+        torch.stack([gradient.norm() for gradient in gradients if gradient is not None]).norm()
+    )
     assert norm <= 3 * part * plan.training.clip * (1 + 1e-6)
     private.finish(0)
     assert all(
-        float(each.grad.abs().max()) == 0 for each in module.parameters() if each.grad is not None
+        float(parameter.grad.abs().max()) == 0
+        for parameter in module.parameters()
+        if parameter.grad is not None
     )
 
 
@@ -81,13 +85,13 @@ def test_without_noise_and_bounds_it_is_plain_sgd(
         }
     )  # fmt: skip
     base = new_network("gaze-lenet", 1)
-    found, expected = (
+    changes, expected = (
         next(iter(run_split_rounds(base, small_sites(), plan, guarded=False))).network
         for plan in (private, plain)
     )
     for name, values in expected.tensors.items():
-        assert np.allclose(found.tensors[name], values, atol=1e-5), name
-        assert not np.allclose(found.tensors[name], base.tensors[name], atol=1e-7), name
+        assert np.allclose(changes.tensors[name], values, atol=1e-5), name
+        assert not np.allclose(changes.tensors[name], base.tensors[name], atol=1e-7), name
 
 
 @pytest.mark.parametrize("covers", ["client", "person"])

@@ -52,12 +52,15 @@ def ask(
     **headers: str,
 ) -> httpx.Response:
     """Send one request, without trying again."""
-    own = {"Authorization": f"Bearer {kit.token(service) if token is None else token}", **headers}
+    own_headers = {
+        "Authorization": f"Bearer {kit.token(service) if token is None else token}",
+        **headers,
+    }
     with httpx.Client(
         verify=context or kit.client_context(), trust_env=False, timeout=60
     ) as client:
         return client.request(
-            method, f"https://{kit.addresses[service]}{path}", content=body, headers=own,
+            method, f"https://{kit.addresses[service]}{path}", content=body, headers=own_headers,
             extensions={"sni_hostname": service_name(service)},
         )  # fmt: skip
 
@@ -99,11 +102,11 @@ def test_nobody_without_a_certificate_of_the_authority_is_heard(
 
 def test_tokens_count_for_their_site_only_and_run_out(live: LiveSplit) -> None:
     kit, other = live.kits["site-0"], live.kits["site-1"]
-    found = [
+    answers = [
         ask(kit, "/status", method="GET", token=token).json()["code"]
         for token in ("x", "x" * 43, kit.token("aggregator"), other.token("server"))
     ]
-    assert found == ["token_unknown", "token_unknown", "token_unknown", "token_of_another"]
+    assert answers == ["token_unknown", "token_unknown", "token_unknown", "token_of_another"]
     late = Callers(live.kits["server"], clock=lambda: 2e10)
     request: Any = type("Request", (), {})()
     request.scope = {"poolctl.peer": ("site", "site-0")}
@@ -252,8 +255,8 @@ def test_cameras_at_the_cut_are_refused_and_honest_parts_pass(architecture: str)
     with pytest.raises(ContributionWithheldError, match="1 of the 20 filters of conv1 copy"):
         require_safe_part("1 of 2", made, samples_at(0), PLAN)
     loud = {name: 1e6 * values for name, values in part.tensors.items()}
-    found = audit_client_part(StateDict(loud, part.infos, part.metadata), samples_at(0), cut)
-    assert "it answers with" in found[0]
+    objections = audit_client_part(StateDict(loud, part.infos, part.metadata), samples_at(0), cut)
+    assert "it answers with" in objections[0]
 
 
 def test_a_client_refuses_a_part_that_the_services_do_not_agree_on(tmp_path: Path) -> None:

@@ -66,7 +66,9 @@ class RoundsController(Controller):  # type: ignore[misc]
         """Answer the submitter's question how far the rounds are."""
         if event_type == InfoCollector.EVENT_TYPE_GET_STATS:
             collector = fl_ctx.get_prop(InfoCollector.CTX_KEY_STATS_COLLECTOR)
-            collector.set_info(messages.RESULTS, {"done": [asdict(each) for each in self._reports]})
+            collector.set_info(
+                messages.RESULTS, {"done": [asdict(report) for report in self._reports]}
+            )
 
     def control_flow(self, abort_signal: Any, fl_ctx: Any) -> None:
         """Hold the rounds of this block."""
@@ -83,8 +85,8 @@ class RoundsController(Controller):  # type: ignore[misc]
         questions = Questions(fl_ctx)
         for number in self._numbers:
             began_s = time.monotonic()
-            wanted = self._plan.sites_in(number, self._block.sites)
-            asked = [site for site in wanted if site in present]
+            selected = self._plan.sites_in(number, self._block.sites)
+            asked = [site for site in selected if site in present]
             answers = ask_sites(
                 self,
                 self._task(number, base),
@@ -99,13 +101,13 @@ class RoundsController(Controller):  # type: ignore[misc]
                 files, left_out = self._receive(answers, base, passing)
                 shortage = describe_shortage(files, answers.least_others)
                 if abort_signal.triggered or shortage:
-                    found = _describe(files, answers, left_out, shortage)
-                    self._give_up(results, number, found)
+                    report = _describe(files, answers, left_out, shortage)
+                    self._give_up(results, number, report)
                     return
                 base = self._combine(
                     number,
                     base,
-                    wanted=wanted,
+                    sites=selected,
                     files=files,
                     left_out=left_out,
                     results=results,
@@ -117,8 +119,8 @@ class RoundsController(Controller):  # type: ignore[misc]
                 return
             finally:
                 shutil.rmtree(passing)
-            found = _describe(files, answers, left_out)
-            self.logger.info(f"round {number}: {found}; {self._reports[-1].digest[:12]}")
+            report = _describe(files, answers, left_out)
+            self.logger.info(f"round {number}: {report}; {self._reports[-1].digest[:12]}")
             if answers.lost or present < set(self._block.sites):
                 return
 
@@ -169,7 +171,7 @@ class RoundsController(Controller):  # type: ignore[misc]
         number: int,
         base: Path,
         *,
-        wanted: Sequence[str],
+        sites: Sequence[str],
         files: Mapping[str, Path],
         left_out: Mapping[str, str],
         results: Path,
@@ -178,8 +180,8 @@ class RoundsController(Controller):  # type: ignore[misc]
     ) -> Path:
         """Write the network of a round with its report, and return its file."""
         output, state = results / messages.model_name(number), round_files.state_path(base)
-        given = state if state.is_file() else None
-        merged = combine_files(self._plan, base, given, files, output)
+        state_file = state if state.is_file() else None
+        merged = combine_files(self._plan, base, state_file, files, output)
         updates = {site: file_digest(path) for site, path in files.items()}
         if merged.state is not None and find_method(self._plan.method).replies:
             self._reply(number, merged.state, updates, fl_ctx)
@@ -188,7 +190,7 @@ class RoundsController(Controller):  # type: ignore[misc]
         report = messages.RoundReport(
             number,
             updates,
-            tuple(site for site in wanted if site not in files),
+            tuple(site for site in sites if site not in files),
             str(merged.digest),
             round(time.monotonic() - began_s, 2),
             merged.warnings,
@@ -329,4 +331,4 @@ def ask_sites(
 
 
 def _replies(task: Task) -> dict[str, Shareable]:
-    return {each.client.name: each.result for each in task.client_tasks if each.result is not None}
+    return {task.client.name: task.result for task in task.client_tasks if task.result is not None}

@@ -92,7 +92,7 @@ class SiteExecutor(Executor):  # type: ignore[misc]
         # What is trained, with a head that may come from the server as well.
         require_safe(f"{number} of this job", assemble(base, before), samples, settings)
         self._rules.admit(plan, str(task[messages.FIRST_BASE]), number, digest)
-        done = train_at_site(
+        update = train_at_site(
             base,
             digest,
             samples,
@@ -105,9 +105,9 @@ class SiteExecutor(Executor):  # type: ignore[misc]
             max_hours=self._rules.max_hours,
             privacy=Privacy(privacy_folder()),
         )
-        if done.part is not None:
-            store.keep(done.part)
-        return bytes(encode_input(done.contribution)), done.contribution.samples
+        if update.part is not None:
+            store.keep(update.part)
+        return bytes(encode_input(update.contribution)), update.contribution.samples
 
 
 def _store_of(plan: FederationPlan, content: Mapping[str, Any]) -> PersonalStore:

@@ -64,9 +64,9 @@ class FederationFolder:
         """Return the file of the network that a round made; 0 is the base."""
         return self.folder / (messages.model_name(number) if number else _BASE)
 
-    def job_name(self, done: int) -> str:
+    def job_name(self, finished: int) -> str:
         """Return the name of the job that goes on after so many rounds."""
-        return f"{digest_run(self.plan, self.first_base)[:12]}-{done + 1}"
+        return f"{digest_run(self.plan, self.first_base)[:12]}-{finished + 1}"
 
     def add(self, results: Path) -> tuple[messages.RoundReport, ...]:
         """Take over the rounds of a block, and return what became of them."""
@@ -107,8 +107,8 @@ def hold_rounds(
     """
     busy = BusyError(f"{federation.folder} is in use by another call")
     with locked(federation.folder / ".lock", busy=busy), FederationSession(kit) as session:
-        own = federation.job_name(len(federation.reports))
-        if others := [job for job, name in session.unfinished_jobs().items() if name != own]:
+        job_name = federation.job_name(len(federation.reports))
+        if others := [job for job, name in session.unfinished_jobs().items() if name != job_name]:
             raise BusyError(
                 f"the server is at work on job {others[0]}",
                 hint=f"stop it with: poolctl federated stop {kit.folder}",
@@ -118,8 +118,8 @@ def hold_rounds(
         for report in federation.reports:
             on_round(report)
         empty = 0
-        while (done := len(federation.reports)) < federation.plan.rounds:
-            wait = bool(done == 0 or empty)
+        while (finished := len(federation.reports)) < federation.plan.rounds:
+            wait = bool(finished == 0 or empty)
             _wait_for_sites(session, kit.sites, _WAIT_S if wait else 0.0, progress)
             made, problem = _hold_block(
                 session,
@@ -163,17 +163,17 @@ def _hold_block(
     progress: Progress,
 ) -> tuple[tuple[messages.RoundReport, ...], str]:
     """Run one job; return what became of its rounds, and why there may be none."""
-    done, total = len(federation.reports), federation.plan.rounds
-    rounds = min(block_rounds, total - done)
+    finished, total = len(federation.reports), federation.plan.rounds
+    rounds = min(block_rounds, total - finished)
     with tempfile.TemporaryDirectory(dir=federation.folder, prefix=_BLOCK) as temporary:
-        folder = Path(temporary) / federation.job_name(done)
+        folder = Path(temporary) / federation.job_name(finished)
         write_job(
             folder,
             federation.plan,
             sites,
-            federation.network(done),
+            federation.network(finished),
             first_base=federation.first_base,
-            first_round=done + 1,
+            first_round=finished + 1,
             rounds=rounds,
             round_limit_s=round_limit_s,
         )
@@ -184,7 +184,9 @@ def _hold_block(
             session,
             job,
             rounds,
-            lambda made: progress((done + made) / total, f"{done + made} of {total} rounds"),
+            lambda made: progress(
+                (finished + made) / total, f"{finished + made} of {total} rounds"
+            ),
         )
         results = session.download(job, Path(temporary))
         made = federation.add(results)
@@ -275,8 +277,8 @@ class FederationSession:
         """Return the rounds of a running job so far."""
         with self._translate_errors("read a job's progress"):
             stats = self._session.show_stats(job, "server")
-        done = stats.get("server", {}).get(messages.RESULTS, {}).get("done", [])
-        return messages.read_reports(json.dumps(done))
+        reports = stats.get("server", {}).get(messages.RESULTS, {}).get("done", [])
+        return messages.read_reports(json.dumps(reports))
 
     def download(self, job: str, folder: Path) -> Path:
         """Fetch the results of a finished job, and return their folder."""

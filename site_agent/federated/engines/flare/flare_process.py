@@ -75,8 +75,8 @@ def _command(kit: kits.Kit) -> tuple[str, list[str]]:
         module = "nvflare.private.fed.app.server.server_train"
         return module, ["-m", str(kit.folder), "-s", "fed_server.json", "--set", *common]
     module = "nvflare.private.fed.app.client.client_train"
-    own = [f"uid={kit.name}", f"heart_beat_interval={kits.HEARTBEAT_INTERVAL_S}"]
-    return module, ["-m", str(kit.folder), "-s", "fed_client.json", "--set", *common, *own]
+    settings = [f"uid={kit.name}", f"heart_beat_interval={kits.HEARTBEAT_INTERVAL_S}"]
+    return module, ["-m", str(kit.folder), "-s", "fed_client.json", "--set", *common, *settings]
 
 
 def end_with_parent() -> None:

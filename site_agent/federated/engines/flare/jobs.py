@@ -55,15 +55,15 @@ class BlockArguments(BaseModel):
         return read_plan(self.plan)
 
 
-def read_arguments(given: Any) -> BlockArguments:
+def read_arguments(content: Any) -> BlockArguments:
     """Return the arguments of a block of rounds."""
     try:
-        return BlockArguments.model_validate(given)
+        return BlockArguments.model_validate(content)
     except ValidationError as error:
         problem = error.errors(include_url=False, include_context=False)[0]
         name = ".".join(str(step) for step in problem["loc"])
-        found = repr(problem["input"])[:80]
-        raise InvalidInputError(f"job: {name}: found {found}: {problem['msg']}") from error
+        value = repr(problem["input"])[:80]
+        raise InvalidInputError(f"job: {name}: found {value}: {problem['msg']}") from error
 
 
 def write_job(
@@ -120,19 +120,19 @@ def check_job(app: Path, side: Side) -> None:
     if place.stat().st_size > _LONGEST_CONFIGURATION:
         raise InvalidInputError(f"{name} has {place.stat().st_size} bytes, expected a million")
     try:
-        found = json.loads(place.read_bytes())
-        given = found["workflows"][0]["args"] if side == "server" else None
+        content = json.loads(place.read_bytes())
+        arguments_ = content["workflows"][0]["args"] if side == "server" else None
     except (ValueError, KeyError, IndexError, TypeError, RecursionError):
         raise InvalidInputError(f"{name}: not the configuration of a block of rounds") from None
     allowed, expected = {place}, _site_configuration()
     if side == "server":
-        arguments = read_arguments(given)
+        arguments = read_arguments(arguments_)
         arguments.read_plan()
         expected = _server_configuration(arguments)
         base = app / "config" / arguments.base
         allowed |= {base, state_path(base)}
     # FLARE reads the file once more: what it finds has to mean the same.
-    if found != expected:
+    if content != expected:
         raise InvalidInputError(f"{name}: found entries that a block of rounds does not have")
     for path in sorted(app.rglob("*")):
         plain = path.is_dir() or path in allowed or path.name in _SIGNATURES

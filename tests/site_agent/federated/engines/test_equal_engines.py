@@ -62,9 +62,10 @@ def simulated(gaze: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Pat
         open_run(run_folder, data, new_network("gaze-lenet", 5)) as run,
         simulator_workers(len(SITES)) as workers,
     ):
-        found = [simulate(plan, run, data, workers).rounds for plan in PLANS]
+        runs = [simulate(plan, run, data, workers).rounds for plan in PLANS]
         digests = [
-            [(each.result, each.state, dict(each.updates)) for each in rounds] for rounds in found
+            [(entry.result, entry.state, dict(entry.updates)) for entry in rounds]
+            for rounds in runs
         ]
         return run.base, digests
 
@@ -83,7 +84,7 @@ def through_pool(
         rounds=plan.rounds,
     ).round_id
     rules = ContributionRules(trusted=frozenset(SITES), least_others=1)
-    found: Digests = []
+    digests: Digests = []
     while key:
         sent = {
             site: contribute_to_round(
@@ -96,9 +97,9 @@ def through_pool(
             # The others look at what has become of it.
             assert not finish_round(sites["site-b"], key).ended_here
         assert ended.result_digest is not None
-        found.append((ended.result_digest, ended.state_digest, sent))
+        digests.append((ended.result_digest, ended.state_digest, sent))
         key = ended.successor or ""
-    return found
+    return digests
 
 
 def assert_same_part(one: PersonalPart, other: PersonalPart) -> None:
@@ -130,8 +131,8 @@ def test_simulator_and_pool_give_equal_digests_of_every_update_state_and_network
             held = through_pool(sites, address, plan, gaze)
             assert len(held) == plan.rounds
             assert held == digests
-        found = newest_parts(tmp_path / "home" / "personal")
-        parts = [read_part(path) for paths in found.values() for path in paths]
+        parts_ = newest_parts(tmp_path / "home" / "personal")
+        parts = [read_part(path) for paths in parts_.values() for path in paths]
         assert sorted((part.method, part.site, part.round_number) for part in parts) == [
             (method, site, 2) for method in ("fedpac", "fedper") for site in SITES
         ]
@@ -155,7 +156,7 @@ def test_simulator_and_pool_give_equal_digests_of_every_update_state_and_network
         write_model(site_only(assemble(new_network("gaze-lenet", 5), parts[0])), whole)
         with pytest.raises(SiteOnlyError, match="stays at its site"):
             sites["site-a"].upload(whole, "site-a/mine")
-        for paths in found.values():
+        for paths in parts_.values():
             with pytest.raises(UnknownFormatError, match="a personal part"):
                 sites["site-a"].upload(paths[0], "site-a/mine")
         # A program that does not look for the mark gets no further.
@@ -171,12 +172,12 @@ def test_memory_gives_the_digests_and_parts_of_the_simulator(
     task, plan = GazeTask(), PLANS[-1]
     samples = {site: task.read(gaze, (site,)) for site in SITES}
     held = list(run_rounds(new_network("gaze-lenet", 5), samples, plan))
-    found = []
-    for each in held:
-        assert each.model.state is not None
-        state = sha256(encode_input(each.model.state)).hexdigest()
-        found.append((each.model.digest, state, dict(each.update_digests)))
-    assert found == expected[-1]
+    digests = []
+    for round_ in held:
+        assert round_.model.state is not None
+        state = sha256(encode_input(round_.model.state)).hexdigest()
+        digests.append((round_.model.digest, state, dict(round_.update_digests)))
+    assert digests == expected[-1]
     for site, part in held[-1].parts.items():
         kept = PersonalStore(base.parent / plan.method / "personal").newest(site)
         assert kept is not None

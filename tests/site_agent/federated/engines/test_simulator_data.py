@@ -82,7 +82,7 @@ def test_a_folder_belongs_to_one_base_and_one_division(five_persons: Path, tmp_p
             pass
     with open_run(place, data, base) as run:
         assert run.base.is_file()
-    for other, network, words in (
+    for other, network, text in (
         (data, new_network("gaze-lenet", 1), "another base"),
         (
             divide(five_persons, GazeTask(), holdout="none"),
@@ -91,7 +91,7 @@ def test_a_folder_belongs_to_one_base_and_one_division(five_persons: Path, tmp_p
         ),
         (replace(data, digest="0" * 64), base, "other data"),
     ):
-        with pytest.raises(InvalidInputError, match=words), open_run(place, other, network):
+        with pytest.raises(InvalidInputError, match=text), open_run(place, other, network):
             pass
     with pytest.raises(InvalidInputError, match="holds other files"):  # noqa: SIM117
         with open_run(five_persons.parent, data, base):

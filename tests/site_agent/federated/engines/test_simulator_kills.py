@@ -42,10 +42,18 @@ class Federation:
 
     def start(self) -> subprocess.Popen[str]:
         options = [word for item in OPTIONS.items() for word in ("--option", "=".join(item))]
-        words = ["federated", "simulate", self.table, "--method", "fedadam", "--base", self.base]
-        words += ["--rounds", self.rounds, "--holdout", "none", "-o", self.place, *options]
+        arguments = [
+            "federated",
+            "simulate",
+            self.table,
+            "--method",
+            "fedadam",
+            "--base",
+            self.base,
+        ]
+        arguments += ["--rounds", self.rounds, "--holdout", "none", "-o", self.place, *options]
         return popen(
-            [sys.executable, "-m", "cli", *map(str, words)],
+            [sys.executable, "-m", "cli", *map(str, arguments)],
             cwd=PROJECT_ROOT,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -72,14 +80,14 @@ class Federation:
         _, printed = process.communicate(timeout=300)
         assert process.returncode == 0, printed
         content: Any = json.loads((self.place / "fedadam/history.json").read_text())
-        return [(each["result"], each["updates"]) for each in content["rounds"]]
+        return [(entry["result"], entry["updates"]) for entry in content["rounds"]]
 
     def in_memory(self) -> list[tuple[str, dict[str, str]]]:
         sites = divide(self.table, GazeTask(), holdout="none").sites
         plan = make_plan("fedadam", OPTIONS, rounds=self.rounds)
         samples = {name: site.read() for name, site in sites.items()}
         held = run_rounds(new_network("gaze-lenet"), samples, plan)
-        return [(each.model.digest, dict(each.update_digests)) for each in held]
+        return [(round_.model.digest, dict(round_.update_digests)) for round_ in held]
 
     def _files(self) -> set[Path]:
         return {path for path in self.place.rglob("*") if not path.name.endswith(".partial")}
@@ -126,11 +134,11 @@ def test_a_round_with_personal_parts_goes_on_after_the_sites_that_have_trained(
     plan = make_plan("fedcpf", {"batch_size": 8, "acc": 0.01}, rounds=2)
     base = new_network("gaze-lenet")
 
-    def stop(_share: float | None, words: str) -> None:
-        if "round 2" in words and "1 of 2" in words:
+    def stop(_share: float | None, text: str) -> None:
+        if "round 2" in text and "1 of 2" in text:
             raise _StoppedError
 
-    found = []
+    held_rounds = []
     with simulator_workers(2) as workers, open_run(tmp_path / "stopped", data, base) as run:
         with pytest.raises(_StoppedError):
             simulate(plan, run, data, workers, stop)
@@ -139,6 +147,8 @@ def test_a_round_with_personal_parts_goes_on_after_the_sites_that_have_trained(
         for name in ("stopped", "whole"):
             with open_run(tmp_path / name, data, base) as run:
                 rounds = simulate(plan, run, data, workers).rounds
-                found.append([(each.result, each.updates, each.personal_share) for each in rounds])
-    assert found[0] == found[1]
-    assert list(found[0][-1][2].values()) == pytest.approx([0.1, 0.1], abs=1e-5)
+                held_rounds.append(
+                    [(entry.result, entry.updates, entry.personal_share) for entry in rounds]
+                )
+    assert held_rounds[0] == held_rounds[1]
+    assert list(held_rounds[0][-1][2].values()) == pytest.approx([0.1, 0.1], abs=1e-5)
