@@ -87,6 +87,10 @@ _COMMANDS = {
     "study privacy": "cli.vision.study_eyes:PRIVACY_SETTINGS",
     "study split": "cli.vision.study_eyes:SPLIT_SETTINGS",
     "blink": "cli.blink.batch:ANALYSIS_SETTINGS",
+    "dataset draw faces": "cli.dataset.draw:FACE_OPTIONS",
+    "dataset draw eyes": "cli.dataset.draw:EYE_OPTIONS",
+    "dataset draw clips": "cli.dataset.draw:CLIP_OPTIONS",
+    "dataset draw video": "cli.dataset.draw:VIDEO_OPTIONS",
 }
 
 
@@ -112,5 +116,7 @@ def settings(
         known = ", ".join(_COMMANDS)
         raise UsageError(f"{name!r} has no settings; expected one of {known}")
     module, variable = _COMMANDS[name].split(":")
-    options: SettingsOptions[object] = getattr(import_module(module), variable)
+    declared = getattr(import_module(module), variable)
+    # Settings that need an extra are made when asked for.
+    options: SettingsOptions[object] = declared() if callable(declared) else declared
     return options.reply()

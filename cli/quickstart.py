@@ -102,17 +102,17 @@ def _face_journey(shell: Shell, sites: Sequence[str], seed: int) -> _Result:
     shell.run_side_by_side(
         *(
             CommandLine(
-                f"dataset synth {site} --image-count {2 * _PERSONS} --person-count {_PERSONS} "
-                f"--first-person {index * _PERSONS} --seed {seed + index} "
-                f"--style {styles[index % len(styles)]}"
+                f"dataset draw faces {site} --set images={2 * _PERSONS} --set persons={_PERSONS} "
+                f"--set first_person={index * _PERSONS} --set seed={seed + index} "
+                f"--set style={styles[index % len(styles)]}"
             )
             for index, site in enumerate(sites)
         ),
         CommandLine(
-            f"dataset synth test --image-count {_TEST_PERSONS} --person-count {_TEST_PERSONS} "
-            f"--first-person {len(sites) * _PERSONS} --seed {seed + 1000}"
+            f"dataset draw faces test --set images={_TEST_PERSONS} --set persons={_TEST_PERSONS} "
+            f"--set first_person={len(sites) * _PERSONS} --set seed={seed + 1000}"
         ),
-        CommandLine(f"dataset video our-lab/session.mp4 --seconds 20 --seed {seed + 1000}"),
+        CommandLine(f"dataset draw video our-lab/session.mp4 --set seed={seed + 1000}"),
     )
     _register(shell, [*sites, "our-lab"])
     shell.title("Train a face detector and a landmark model of the eyes at each site")
@@ -171,8 +171,9 @@ def _gaze_journey(shell: Shell, sites: Sequence[str], seed: int) -> _Result:
     shell.run_side_by_side(
         *(
             CommandLine(
-                f"dataset synth-eyes {folder} --person-count {persons} --frame-count {frames} "
-                f"--first-person {index * _GAZE_PERSONS} --seed {seed}"
+                f"dataset draw eyes {folder} --set persons={persons} "
+                f"--set frames_per_person={frames} --set seed={seed} "
+                f"--set first_person={index * _GAZE_PERSONS}"
             )
             for index, (folder, persons, frames) in enumerate(
                 [

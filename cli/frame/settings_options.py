@@ -41,7 +41,7 @@ class SettingsOptions(Generic[S]):
 
     def parameters(self) -> list[inspect.Parameter]:
         """Return the options, as ``parameters`` of `options.command`."""
-        known = list_settings(self.defaults, self.leave_out)
+        known = list_settings(self.defaults, self.leave_out) if self.shown else {}
         options = [self._option(name, known[name]) for name in self.shown]
         file = typer.Option(
             "--settings",

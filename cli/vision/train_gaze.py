@@ -269,7 +269,7 @@ def saliency(
 
     The network of the best validation score is kept, and scored on the test clips beside maps that
     know no picture: each person's mean, the centre, and the uniform one. Run an interrupted
-    training again to go on. 'poolctl dataset synth-egocentric' draws clips to try it with.
+    training again to go on. 'poolctl dataset draw clips' draws clips to try it with.
     """
     chosen = SALIENCY_SETTINGS.take(settings)
     if not dataset.is_dir():

@@ -2,7 +2,7 @@
 
     python -m tests.benchmarks.drawn_eyes_elsewhere [--seeds 3] [--persons 30] [--frames 200]
 
-Networks of `synth-eyes` with a studio's camera, with a webcam, and with both, meet eyes cut out of
+Networks of drawn eyes with a studio's camera, with a webcam, and with both, meet eyes cut out of
 drawn faces: another renderer (painted, not traced) with persons, lids, light and camera that have
 nothing in common with the first. Each network is tested as it is (error, and correlation of yaw
 and pitch) and as a beginning: trained further on a few persons of the other renderer, compared with
@@ -37,7 +37,7 @@ from site_agent.networks.files import predict_gaze, read_network, to_module
 from site_agent.training.gaze import GazeSettings, train_gaze
 
 # The corners of an eye are 28.9 mm apart, a patch is 37.5 mm wide, an iris has a radius of 5.85 mm,
-# and its middle is 10.5 mm from that of the ball, as `synth-eyes` has them.
+# and its middle is 10.5 mm from that of the ball, as drawn eyes have them.
 _WIDTHS, _IRIS_MM, _ARM_MM = 37.5 / 28.9, 5.85, 10.5
 _FEW = (2, 8)
 _TESTED = 16

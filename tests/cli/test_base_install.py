@@ -65,7 +65,7 @@ def test_merging_and_inspecting_need_no_extra(tmp_path: Path) -> None:
         ("server", ["serve", "--data", "{folder}/pool"]),
         ("vision", ["predict", "{folder}/a.png", "--detector", "stock"]),
         ("vision", ["blink", "{folder}/a.mp4", "--landmarks", "{folder}/a.dat"]),
-        ("vision", ["dataset", "video", "{folder}/b.mp4", "--seconds", "0.2"]),
+        ("vision", ["dataset", "draw", "video", "{folder}/b.mp4"]),
     ],
 )
 def test_what_needs_an_extra_names_it(extra: str, words: list[str], tmp_path: Path) -> None:

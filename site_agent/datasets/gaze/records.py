@@ -289,6 +289,6 @@ def require_both_eyes(samples: GazeSamples, source: object) -> GazeSamples:
             f"{source}: no session of {', '.join(lacking)} has two frames with both eyes; "
             "representations are learned from such pairs",
             hint="Choose the persons that have some ('poolctl dataset stats' counts them), or draw "
-            "them with 'poolctl dataset synth-eyes --both-eyes'.",
+            "them with 'poolctl dataset draw eyes FOLDER --set both_eyes=true'.",
         )
     return pairs

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from site_agent.datasets import egocentric
 from site_agent.datasets.synthetic.canvas import cloud
+from site_agent.datasets.synthetic.settings import ClipSettings
 from site_agent.errors import InvalidInputError
 from site_agent.pictures.video import write_video
 from site_agent.runs import Progress, no_progress
@@ -51,22 +52,6 @@ the pictures do.
 _RETURN_COST, _RETURN_FADES_S = 1.5, 1.2
 _DISTANCE_COST = 1.5
 """Of a jump across the whole picture."""
-
-
-@dataclass(frozen=True)
-class ClipSettings:
-    """The amounts of a drawn data set."""
-
-    people: int = 8
-    videos: int = 20
-    """Videos of each person; the last ones are for tests, those before them for validation."""
-    seconds: float = 4.0
-    """Of a video."""
-    heterogeneity: float = 1.0
-    """0: all persons choose alike; 1: they differ by the spread of this module."""
-    held_out: float = 0.2
-    """Share of the videos for tests, and the same for validation, from three videos on."""
-    seed: int = 0
 
 
 @dataclass(frozen=True, eq=False)
@@ -140,8 +125,8 @@ def draw_samples(
 ) -> egocentric.ClipSamples:
     """Draw a data set as networks read it, without its videos."""
     parts = []
-    for person in range(settings.people):
-        progress(person / settings.people, f"person {person + 1} of {settings.people}")
+    for person in range(settings.persons):
+        progress(person / settings.persons, f"person {person + 1} of {settings.persons}")
         for number in range(settings.videos):
             drawn = draw_clip(settings, person, number, shape.every)
             gaze, kind = egocentric.checked_gaze(drawn.gaze, drawn.kind)
@@ -354,10 +339,10 @@ def write_clips(folder: Path, settings: ClipSettings, progress: Progress = no_pr
 
 def drawn_clips(settings: ClipSettings, progress: Progress = no_progress) -> Iterator[DrawnClip]:
     """Draw the videos of all persons."""
-    total = settings.people * settings.videos
+    total = settings.persons * settings.videos
     for position in range(total):
         person, number = divmod(position, settings.videos)
-        progress(position / total, f"person {person + 1} of {settings.people}")
+        progress(position / total, f"person {person + 1} of {settings.persons}")
         yield draw_clip(settings, person, number)
 
 

@@ -14,7 +14,8 @@ from aggregators.formats import read_model, write_model
 from aggregators.models import StateDict
 from site_agent.datasets.egocentric import ClipSamples
 from site_agent.datasets.gaze.records import GazeSamples, held_out_sessions, join_samples
-from site_agent.datasets.synthetic.egocentric_clips import ClipSettings, draw_samples
+from site_agent.datasets.synthetic.egocentric_clips import draw_samples
+from site_agent.datasets.synthetic.settings import ClipSettings
 from site_agent.runs import Progress
 from site_agent.studies.egocentric import EYES, MASKED, EgocentricStudySettings, Run
 
@@ -143,7 +144,7 @@ def train_first(settings: EgocentricStudySettings, path: Path, progress: Progres
     from site_agent.training import saliency
     from site_agent.training.gaze.loop import repeatable
 
-    drawn = replace(_clips(settings, 1.0, _FIRST_SEED), people=settings.first_people, held_out=0.0)
+    drawn = replace(_clips(settings, 1.0, _FIRST_SEED), persons=settings.first_people, held_out=0.0)
     shape = saliency.clip_shape(settings.architecture)
     clips = draw_samples(drawn, shape, lambda _share, text: progress(None, f"drawing {text}"))
     module: Any = to_module(new_network(settings.architecture))
@@ -201,7 +202,7 @@ def draw_world(
 
 def _clips(settings: EgocentricStudySettings, heterogeneity: float, seed: int) -> ClipSettings:
     return ClipSettings(
-        people=settings.people, videos=settings.videos, seconds=settings.seconds,
+        persons=settings.people, videos=settings.videos, seconds=settings.seconds,
         heterogeneity=heterogeneity, held_out=settings.held_out, seed=seed,
     )  # fmt: skip
 

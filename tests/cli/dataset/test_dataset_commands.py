@@ -21,8 +21,8 @@ from tests.site_agent.datasets.other_formats import write_coco_keypoints, write_
 @pytest.fixture(scope="module")
 def faces(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("faces")
-    words = ("dataset", "synth", folder, "--image-count", 8, "--person-count", 4)
-    drawn = run_here(*words, "--size", "160x160", "-q")
+    settings = ("--set", "images=8", "--set", "persons=4", "--set", "size=160x160")
+    drawn = run_here("dataset", "draw", "faces", folder, *settings, "-q")
     assert drawn.code == 0, drawn.err
     return Path(drawn.out.strip())
 
@@ -160,14 +160,14 @@ def test_a_conditioning_session_is_drawn_from_the_command_line(
     tmp_path: Path, poolctl: Run
 ) -> None:
     video = tmp_path / "p1.mp4"
-    words = ("dataset", "video", video, "--conditioning", "1", "--size", "96x64")
-    drawn = poolctl(*words, "--frame-rate-hz", "20", "--json").data
-    listed = read_trials_csv(Path(drawn["trials"])).trials
+    words = ("dataset", "draw", "video", video, "--set", "trials=1", "--set", "size=96x64")
+    drawn = poolctl(*words, "--set", "frame_rate_hz=20", "--json").data
+    listed = read_trials_csv(Path(drawn["files"]["trials"])).trials
     assert [trial.trial for trial in listed] == ["1"]
-    truth = json.loads(Path(drawn["truth"]).read_text(encoding="utf-8"))
+    truth = json.loads(Path(drawn["files"]["truth"]).read_text(encoding="utf-8"))
     assert truth["frames"] == pytest.approx(20 * drawn["seconds"], abs=1)
     assert set(truth["trials"][0]) >= {"cr", "onset_ms", "amplitude", "blink_near"}
     (session,) = find_sessions(tmp_path, videos=True).sessions
-    assert (session.source, session.trials) == (video, Path(drawn["trials"]))
-    refused = poolctl(*words, "--seconds", "3")
+    assert (session.source, session.trials) == (video, Path(drawn["files"]["trials"]))
+    refused = poolctl(*words, "--set", "seconds=3")
     assert refused.code == 2

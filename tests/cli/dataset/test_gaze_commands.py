@@ -15,13 +15,13 @@ def test_eyes_are_drawn_checked_counted_and_shown(
     tmp_path: Path, poolctl: Run, at_80_columns: Callable[..., list[str]]
 ) -> None:
     eyes = tmp_path / "eyes"
-    words = ("dataset", "synth-eyes", eyes, "--person-count", 2, "--frame-count", 24)
-    few = (*words, "--amount-ratio", 1, "--sessions", "2-2", "--both-eyes")
+    words = ("dataset", "draw", "eyes", eyes, "--set", "persons=2", "--set", "frames_per_person=24")
+    few = (*words, "--set", "amount=1", "--set", "sessions=2,2", "--set", "both_eyes=true")
     data = poolctl(*few, "--json").data
     assert (data["dataset"], data["samples"]) == (str(eyes / "gaze.csv"), 96)
     assert poolctl(*few, "--json").error["code"] == "file_exists"
-    assert poolctl(*words, "--force", "--sessions", "two", "--json").error["code"] == "usage"
-    wrong = poolctl(*words, "--force", "--sessions", "5-2", "--json")
+    assert poolctl(*words, "--force", "--set", "sessions=two", "--json").code == 2
+    wrong = poolctl(*words, "--force", "--set", "sessions=5,2", "--json")
     assert wrong.error["code"] == "invalid_input"
     [digest] = poolctl("dataset", "check", eyes, "-q").out.split()
     shown = poolctl("dataset", "stats", eyes, "--json").data

@@ -105,7 +105,7 @@ def test_converting_does_not_replace_what_is_converted(
 
 
 @pytest.mark.parametrize(
-    "words", [("video", "session.mp4", "--seconds", "0.2"), ("synth", ".", "--image-count", "1")]
+    "words", [("video", "session.mp4", "--set", "seconds=0.2"), ("faces", ".", "--set", "images=1")]
 )
 def test_what_is_drawn_does_not_replace_what_was_recorded(
     words: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, poolctl: Run
@@ -114,7 +114,7 @@ def test_what_is_drawn_does_not_replace_what_was_recorded(
     names = ("session.mp4", "faces.xml")
     for name in names:
         Path(name).write_bytes(b"of a lab")
-    words = ("dataset", *words, "--size", "160x160")
+    words = ("dataset", "draw", *words, "--set", "size=160x160")
     assert poolctl(*words, "--json").error["code"] == "file_exists"
     assert [Path(name).read_bytes() for name in names] == [b"of a lab"] * 2
     assert sorted(path.name for path in tmp_path.iterdir() if path.is_file()) == sorted(names)

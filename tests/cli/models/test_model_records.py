@@ -177,7 +177,8 @@ def test_posting_scores_and_seeing_the_matrix(
     member: Run, pool: LivePool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("dlib")
-    drawn = member("dataset", "synth", "secret-faces", "--image-count", 6, "--size", "160x160")
+    settings = ("--set", "images=6", "--set", "size=160x160")
+    drawn = member("dataset", "draw", "faces", "secret-faces", *settings)
     assert drawn.code == 0
     faces = next(Path("secret-faces").glob("*.xml"))
     for name in ("one", "two"):

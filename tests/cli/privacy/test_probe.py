@@ -39,24 +39,17 @@ def test_usage_is_checked_before_work(poolctl: Run) -> None:
 
 def test_networks_are_no_models_of_faces(poolctl: Run, tmp_path: Path) -> None:
     eyes = tmp_path / "eyes"
-    poolctl("dataset", "synth-eyes", eyes, "--person-count", 1, "--frame-count", 3)
+    draw = ("dataset", "draw", "eyes")
+    few = ("--set", "frames_per_person=3")
+    poolctl(*draw, eyes, "--set", "persons=1", *few)
     words = ("privacy", "probe", "a.safetensors", "--data", eyes, "--holdout", eyes)
     refused = poolctl(*words, "--mode", "sub-model", "-o", tmp_path / "out", "--json")
     assert (refused.code, refused.error["code"]) == (2, "usage")
     assert "--mode update or secure-sum" in refused.error["message"]
     network = tmp_path / "a.safetensors"
     poolctl("federated", "init", "-o", network)
-    poolctl(
-        "dataset",
-        "synth-eyes",
-        tmp_path / "others",
-        "--person-count",
-        2,
-        "--first-person",
-        9,
-        "--frame-count",
-        3,
-    )
+    others = tmp_path / "others"
+    poolctl(*draw, others, "--set", "persons=2", "--set", "first_person=9", *few)
     words = ("privacy", "probe", network, "--base", network, "--mode", "update", "--data", eyes)
     refused = poolctl(*words, "--holdout", tmp_path / "others", "-o", tmp_path / "out", "--json")
     assert "not a contribution of this --mode" in refused.error["message"]
@@ -66,8 +59,8 @@ def test_networks_are_no_models_of_faces(poolctl: Run, tmp_path: Path) -> None:
 def draw_faces(poolctl: Run) -> None:
     for name, first in (("mine", 0), ("others", 60)):
         made = poolctl(
-            "dataset", "synth", name, "--image-count", 24, "--person-count", 8,
-            "--first-person", first, "--size", "200x200",
+            "dataset", "draw", "faces", name, "--set", "images=24", "--set", "persons=8",
+            "--set", f"first_person={first}", "--set", "size=200x200",
         )  # fmt: skip
         assert made.code == 0, made.err
 
@@ -75,8 +68,9 @@ def draw_faces(poolctl: Run) -> None:
 def draw_eyes(poolctl: Run) -> None:
     for name, first in (("eyes", 0), ("eyes-others", 50), ("eyes-public", 90)):
         made = poolctl(
-            "dataset", "synth-eyes", name, "--person-count", 4, "--frame-count", 60,
-            "--first-person", first, "--sessions", "1-1",
+            "dataset", "draw", "eyes", name, "--set", "persons=4",
+            "--set", "frames_per_person=60",
+            "--set", f"first_person={first}", "--set", "sessions=1,1",
         )  # fmt: skip
         assert made.code == 0, made.err
 

@@ -18,8 +18,8 @@ from tests.cli.conftest import Run, run_here
 @pytest.fixture(scope="module")
 def clips(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("cli-clips") / "clips"
-    words = ("--person-count", 2, "--video-count", 5, "--seconds", 1.5, "--seed", 0)
-    assert run_here("dataset", "synth-egocentric", folder, *words).code == 0
+    words = ("--set", "persons=2", "--set", "videos=5", "--set", "seconds=1.5")
+    assert run_here("dataset", "draw", "clips", folder, *words).code == 0
     splits = Counter(clip.split for clip in open_egocentric(folder).clips)
     assert splits == {"train": 6, "validation": 2, "test": 2}
     return folder

@@ -32,8 +32,9 @@ def _logged_in(pool: LivePool, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(scope="module")
 def eyes(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("data") / "eyes"
-    words = ("--person-count", 3, "--frame-count", 24, "--amount-ratio", 1, "--sessions", "2-3")
-    drawn = run_here("dataset", "synth-eyes", folder, *words, "-q")
+    settings = ("persons=3", "frames_per_person=24", "amount=1", "sessions=2,3")
+    words = [word for setting in settings for word in ("--set", setting)]
+    drawn = run_here("dataset", "draw", "eyes", folder, *words, "-q")
     assert drawn.code == 0, drawn.err
     return folder
 

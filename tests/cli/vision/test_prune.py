@@ -106,7 +106,7 @@ def test_the_table_states_the_error_on_gaze_data(poolctl: Run, tmp_path: Path) -
     path, eyes = tmp_path / "gaze.safetensors", tmp_path / "eyes"
     network = new_network("gaze-lenet")
     write_model(network, path)
-    poolctl("dataset", "synth-eyes", eyes, "--person-count", 1, "--frame-count", 20)
+    poolctl("dataset", "draw", "eyes", eyes, "--set", "persons=1", "--set", "frames_per_person=20")
     table = poolctl("prune", path, "--table", "0,1", "--test", eyes, "--json").data["table"]
     samples = open_gaze(eyes).read()
     found = predict_gaze(to_module(network), samples.patches, samples.head)

@@ -33,7 +33,9 @@ def pool(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LivePool]:
 @pytest.fixture(scope="module")
 def faces(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("faces")
-    drawn = run_here("dataset", "synth", folder, "--image-count", 10, "--size", "200x200", "-q")
+    drawn = run_here(
+        "dataset", "draw", "faces", folder, "--set", "images=10", "--set", "size=200x200", "-q"
+    )
     assert drawn.code == 0, drawn.err
     return Path(drawn.out.strip())
 

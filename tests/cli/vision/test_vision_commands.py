@@ -26,7 +26,9 @@ QUICK_ERT = [
 @pytest.fixture(scope="module")
 def faces(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("faces")
-    drawn = run_here("dataset", "synth", folder, "--image-count", 12, "--size", "200x200", "-q")
+    drawn = run_here(
+        "dataset", "draw", "faces", folder, "--set", "images=12", "--set", "size=200x200", "-q"
+    )
     assert drawn.code == 0, drawn.err
     return Path(drawn.out.strip())
 
@@ -121,8 +123,10 @@ def test_predicting_with_boxes_of_a_data_set_and_with_a_detector(
 
 def test_blinks_of_a_video(tmp_path: Path, landmarks: Path, poolctl: Run) -> None:
     video = tmp_path / "session.mp4"
-    made = poolctl("dataset", "video", video, "--seconds", "2", "--size", "320x240", "--json")
-    assert Path(made.data["truth"]).exists()
+    made = poolctl(
+        "dataset", "draw", "video", video, "--set", "seconds=2", "--set", "size=320x240", "--json"
+    )
+    assert Path(made.data["files"]["truth"]).exists()
     out = tmp_path / "out"
     data = poolctl("blink", video, "--landmarks", landmarks, "-o", out, "--json").data
     assert data["frames"] == 60
@@ -134,10 +138,10 @@ def test_blinks_of_a_video(tmp_path: Path, landmarks: Path, poolctl: Run) -> Non
 
 def test_progress_is_drawn_on_a_terminal(tmp_path: Path) -> None:
     ours, theirs = pty.openpty()
-    command = [sys.executable, "-m", "cli", "dataset", "synth", str(tmp_path / "f")]
+    command = [sys.executable, "-m", "cli", "dataset", "draw", "faces", str(tmp_path / "f")]
     environment = os.environ | {"TERM": "xterm"}
     process = subprocess.Popen(
-        [*command, "--image-count", "6", "--json"],
+        [*command, "--set", "images=6", "--json"],
         cwd=PROJECT_ROOT,
         stdout=subprocess.PIPE,
         stderr=theirs,

@@ -33,7 +33,7 @@ from site_agent.datasets.synthetic.egocentric_clips import (
 from site_agent.errors import AnnotationFileError, InvalidInputError
 from tests.site_agent.datasets.other_clips import write_ego4d, write_layout
 
-SETTINGS = ClipSettings(people=2, videos=5, seconds=1.5)
+SETTINGS = ClipSettings(persons=2, videos=5, seconds=1.5)
 
 
 @pytest.mark.parametrize("layout", ["generic", "egtea", "ego4d"])
@@ -100,8 +100,8 @@ def test_the_gaze_depends_on_preferences() -> None:
 def test_an_ideal_observer_gains_by_preferences_only_where_persons_differ(
     heterogeneity: float, least_own: float, most_common: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    settings = ClipSettings(people=5, heterogeneity=heterogeneity)
-    thetas = [preferences(settings, person) for person in range(settings.people)]
+    settings = ClipSettings(persons=5, heterogeneity=heterogeneity)
+    thetas = [preferences(settings, person) for person in range(settings.persons)]
     odds_of, hits = egocentric_clips.odds_of, []
 
     def watch(features: Float64, theta: Float64, *place: Float64) -> Float64:
@@ -111,7 +111,7 @@ def test_an_ideal_observer_gains_by_preferences_only_where_persons_differ(
         return odds
 
     monkeypatch.setattr(egocentric_clips, "odds_of", watch)
-    for person in range(settings.people):
+    for person in range(settings.persons):
         for number in range(10):
             draw_clip(settings, person, number, every=1000)
     personal, common = np.mean(hits, axis=0)
@@ -137,7 +137,7 @@ def test_damaged_tables_are_refused_with_their_line(
     table: str, change: Callable[[str], str], problem: str, tmp_path: Path
 ) -> None:
     folder = tmp_path / "clips"
-    write_clips(folder, ClipSettings(people=1, videos=1, seconds=1.5))
+    write_clips(folder, ClipSettings(persons=1, videos=1, seconds=1.5))
     path = folder / table
     path.write_text(change(path.read_text()))
     with pytest.raises(AnnotationFileError, match=problem) as caught:
@@ -199,7 +199,7 @@ def test_damaged_begaze_files_are_refused(rows: list[str], problem: str, tmp_pat
 
 
 def test_gaze_outside_the_picture_is_untracked(tmp_path: Path) -> None:
-    write_ego4d(tmp_path, ClipSettings(people=1, videos=1, seconds=1.5))
+    write_ego4d(tmp_path, ClipSettings(persons=1, videos=1, seconds=1.5))
     table = next((tmp_path / "gaze").glob("*.csv"))
     lines = table.read_text().splitlines()
     lines[1] = "0.0,0,0.95,1.7,0.5"
@@ -210,7 +210,7 @@ def test_gaze_outside_the_picture_is_untracked(tmp_path: Path) -> None:
 def test_a_folder_without_a_layout_and_unknown_persons_are_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidInputError, match="is no data set of egocentric clips"):
         open_egocentric(tmp_path)
-    write_clips(tmp_path / "clips", ClipSettings(people=1, videos=1, seconds=1.5))
+    write_clips(tmp_path / "clips", ClipSettings(persons=1, videos=1, seconds=1.5))
     with pytest.raises(InvalidInputError, match="has no person P09; it has P01"):
         open_egocentric(tmp_path / "clips").read(["P09"])
     with pytest.raises(InvalidInputError, match="holds other files"):

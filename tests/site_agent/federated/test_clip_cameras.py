@@ -28,7 +28,7 @@ TRAINING = LocalTraining(optimiser="adamw", learning_rate=0.001, batch_size=4)
 @pytest.fixture(scope="module")
 def clips(tmp_path_factory: pytest.TempPathFactory) -> ClipSamples:
     folder = tmp_path_factory.mktemp("clip-cameras") / "clips"
-    write_clips(folder, ClipSettings(people=1, videos=10, seconds=3))
+    write_clips(folder, ClipSettings(persons=1, videos=10, seconds=3))
     samples: ClipSamples = TASK.read(folder)
     return samples
 

@@ -28,7 +28,7 @@ from site_agent.training.saliency import (
 @pytest.fixture(scope="module")
 def clips(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("egocentric") / "clips"
-    write_clips(folder, ClipSettings(people=2, videos=5, seconds=1.5))
+    write_clips(folder, ClipSettings(persons=2, videos=5, seconds=1.5))
     return folder
 
 

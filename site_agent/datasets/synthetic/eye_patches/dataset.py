@@ -35,9 +35,9 @@ class RenderSettings(Settings, error=InvalidInputError):
     """The settings of a data set of rendered eyes."""
 
     persons: int = Field(default=30, ge=1, le=_MOST)
-    """How many."""
+    """Number of persons."""
     frames_per_person: int = Field(default=1000, ge=1, le=_MOST)
-    """Mean over persons; Skews.amount spreads it."""
+    """Frames of a person, on average; skews.amount spreads them."""
     sessions: tuple[Annotated[int, Field(ge=1, le=_MOST)], Annotated[int, Field(ge=1)]] = (3, 8)
     """Fewest and most sessions of a person."""
     both_eyes: bool = False
@@ -48,16 +48,12 @@ class RenderSettings(Settings, error=InvalidInputError):
     """webcam: blurred, coarse, unevenly lit patches of turned heads, cut out less exactly."""
     seed: int = 0
     first_person: int = Field(default=0, ge=0)
-    """Number of the first one; disjoint ranges have no person in common."""
+    """Number of the first person; disjoint ranges share no person."""
     skews: Skews = Field(default_factory=Skews)
 
     def __post_init__(self) -> None:
         if self.sessions[0] > self.sessions[1]:
             raise self.refused("sessions", self.sessions, "the smaller number first")
-        skews = self.skews
-        shares = (skews.appearance, skews.gaze, skews.eyeball)
-        if min(shares) < 0 or max(shares) > 2 or skews.amount < 1:
-            raise self.refused("skews", skews, "numbers from 0 to 2, and an amount from 1")
 
     @property
     def numbers(self) -> range:

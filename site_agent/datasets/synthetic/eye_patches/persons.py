@@ -9,23 +9,25 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+from pydantic import Field
 
 from site_agent.datasets.gaze.records import Float64
+from site_agent.errors import InvalidInputError
+from site_agent.settings import Settings
 
 _PERSON_STREAM, _SESSION_STREAM = 0xE1E, 0x5E5
 
 
-@dataclass(frozen=True)
-class Skews:
+class Skews(Settings, error=InvalidInputError):
     """The differences between persons; 1 as between people, 0 for none."""
 
-    appearance: float = 1.0
+    appearance: float = Field(default=1.0, ge=0, le=2)
     """Iris, skin, lids, glasses, light and camera: the distribution of the pictures."""
-    gaze: float = 1.0
+    gaze: float = Field(default=1.0, ge=0, le=2)
     """Centre and range of gaze and head pose: the distribution of the labels."""
-    eyeball: float = 1.0
+    eyeball: float = Field(default=1.0, ge=0, le=2)
     """Angle kappa and eyeball radius, which no picture shows: the label of a given picture."""
-    amount: float = 20.0
+    amount: float = Field(default=20.0, ge=1, le=1000)
     """Largest over smallest number of samples of a person; 1 is equal numbers."""
 
 

@@ -109,6 +109,8 @@ def test_knobs_of_the_differences_between_persons() -> None:
     spread = render_person(replace(even, skews=Skews(1, 0, 0, 1)), 1)
     assert abs(first.patches.mean() - second.patches.mean()) < 5
     np.testing.assert_array_equal(second.gaze, spread.gaze)
-    for wrong in ({"persons": 0}, {"sessions": (5, 3)}, {"skews": Skews(amount=0.5)}):
+    for wrong in ({"persons": 0}, {"sessions": (5, 3)}):
         with pytest.raises(InvalidInputError, match="expected"):
             RenderSettings(**wrong)
+    with pytest.raises(InvalidInputError, match="expected"):
+        Skews(amount=0.5)

@@ -1,0 +1,65 @@
+"""``poolctl dataset draw``: synthetic faces, eyes, clips and videos."""
+
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from cli.frame.existing_files import require_free
+from cli.frame.options import Argument, ForceOption, command, single
+from cli.frame.output import Invocation, Reply
+from cli.frame.settings_options import SettingsOptions
+
+app = single()
+_OPTIONS: SettingsOptions[Any] = SettingsOptions(None, "settings dataset draw KIND")
+Kind = Literal["faces", "eyes", "clips", "video"]
+
+
+def drawing_options(kind: Kind) -> SettingsOptions[Any]:
+    """Return the settings of a kind of data."""
+    from site_agent.datasets.synthetic.drawing import KINDS
+
+    return SettingsOptions(KINDS[kind], f"settings dataset draw {kind}")
+
+
+FACE_OPTIONS, EYE_OPTIONS = partial(drawing_options, "faces"), partial(drawing_options, "eyes")
+CLIP_OPTIONS, VIDEO_OPTIONS = partial(drawing_options, "clips"), partial(drawing_options, "video")
+
+
+@command(
+    app,
+    "draw",
+    "dataset draw faces siteB/ --set images=150 --set persons=50 --set style=infant-lab",
+    "dataset draw eyes eyes/ --set persons=30 --set first_person=5 --set both_eyes=true",
+    "dataset draw clips clips/ --set persons=5 --set heterogeneity=0",
+    "dataset draw video session.mp4 --set seconds=30",
+    "dataset draw video conditioned.mp4 --set trials=20 --set frame_rate_hz=60",
+    parameters=_OPTIONS.parameters(),
+)
+def draw(
+    invocation: Invocation,
+    kind: Annotated[Kind, Argument("The kind of data.")],
+    path: Annotated[Path, Argument("The folder, or the video, to write.", "PATH")],
+    *,
+    force: ForceOption = False,
+    **settings: Any,
+) -> Reply:
+    """Draw a synthetic data set or video with known truth; equal settings give equal files.
+
+    faces: images with exact boxes and 68 exact landmarks. eyes: patches with gaze angles, of
+    persons who differ in looks, light, cameras, gaze, head pose and eyeball. clips: videos of
+    head-mounted cameras with the wearers' gaze, for a new folder. video: a blinking person with the
+    eyelid closure of every frame and the blinks; with trials, a person who learns to blink before
+    an air puff, and the list of trials for 'poolctl blink --trials'. 'poolctl settings dataset draw
+    KIND' lists all settings, 'poolctl dataset preview' shows faces and eyes.
+    """
+    from site_agent.datasets.synthetic import drawing
+
+    chosen = drawing_options(kind).take(settings)
+    for file in drawing.list_targets(path, chosen):
+        require_free(file, force=force)
+    with invocation.progress(f"draw {kind}") as report:
+        drawn = drawing.draw(path, chosen, report)
+    data = {"dataset": drawn.path, **drawn.counts, "files": drawn.files}
+    counts = ", ".join(f"{count:g} {name}" for name, count in drawn.counts.items())
+    lines = [f"{drawn.path}  ({counts})", *(f"{role} {file}" for role, file in drawn.files.items())]
+    return Reply(data, lines, [str(drawn.path)])

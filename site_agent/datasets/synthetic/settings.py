@@ -1,0 +1,66 @@
+"""Settings of drawn faces, videos and clips."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from site_agent.errors import InvalidInputError
+from site_agent.settings import Settings
+
+
+class FaceDrawing(Settings, error=InvalidInputError):
+    """The settings of a data set of drawn faces."""
+
+    images: int = Field(default=100, ge=1)
+    """Number of images."""
+    persons: int = Field(default=50, ge=1)
+    """Number of persons, who take turns."""
+    first_person: int = Field(default=0, ge=0)
+    """Number of the first person; disjoint ranges share no person."""
+    size: tuple[int, int] = (320, 320)
+    """Width and height of the images in pixels."""
+    style: str = "mixed"
+    """Style of the images: mixed, adult-lab, infant-lab, ..."""
+    glasses: float = Field(default=0.0, ge=0, le=1)
+    """Share of the persons with glasses."""
+    name: str = "faces"
+    """Name of the files."""
+    seed: int = Field(default=0, ge=0)
+
+
+class VideoDrawing(Settings, error=InvalidInputError):
+    """The settings of a drawn video of a blinking person."""
+
+    seconds: float | None = Field(default=None, ge=0.1)
+    """Length; none: 20 seconds, or as long as the trials take."""
+    trials: int | None = Field(default=None, ge=1)
+    """Draw a session of eyeblink conditioning with this number of trials (6 to 9 s each)."""
+    frame_rate_hz: float = Field(default=30.0, ge=1, le=1000)
+    size: tuple[int, int] = (640, 480)
+    """Width and height in pixels."""
+    variable_frame_rate: bool = False
+    """Vary the intervals between frames."""
+    lost_frames: float = Field(default=0.0, ge=0, le=0.5)
+    """Share of frames that the camera drops."""
+    seed: int = Field(default=0, ge=0)
+    """Seed of the person, the blinks and the noise."""
+
+    def __post_init__(self) -> None:
+        if self.seconds is not None and self.trials is not None:
+            raise self.refused("seconds", self.seconds, "none, as trials take their own time")
+
+
+class ClipSettings(Settings, error=InvalidInputError):
+    """The settings of drawn clips of head-mounted cameras."""
+
+    persons: int = Field(default=8, ge=1)
+    """Number of persons."""
+    videos: int = Field(default=20, ge=1)
+    """Videos of each person; the last ones are for tests, those before them for validation."""
+    seconds: float = Field(default=4.0, ge=0.5, le=600)
+    """Length of a video."""
+    heterogeneity: float = Field(default=1.0, ge=0, le=2)
+    """Differences between persons in their preferences; 0: none."""
+    held_out: float = Field(default=0.2, ge=0, le=0.5)
+    """Share of the videos for tests, and as many for validation, from three videos on."""
+    seed: int = Field(default=0, ge=0)
