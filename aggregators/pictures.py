@@ -38,7 +38,9 @@ FACE_LINES: tuple[tuple[range, bool], ...] = (
 _MOST_PICTURE_PX = 4000
 
 
-def hog_picture(detector: FhogDetector, index: int = 0, *, cell_px: int = 20) -> UInt8Image:
+def hog_picture(
+    detector: FhogDetector, index: int = 0, *, cell_px: int = 20, most_px: int = _MOST_PICTURE_PX
+) -> UInt8Image:
     """Draw the positive weights of one HOG filter as strokes along the edges it detects.
 
     Each cell has a stroke for each orientation, as bright as the sum of its weights (both signed
@@ -46,7 +48,7 @@ def hog_picture(detector: FhogDetector, index: int = 0, *, cell_px: int = 20) ->
     dlib's own drawing.
 
     `index`: Index of the filter. `cell_px`: Side of a cell; smaller if the picture would exceed
-    4000 pixels.
+    `most_px` pixels. If there are more cells than pixels, neighbouring cells are averaged.
 
     Returns
     -------
@@ -60,9 +62,14 @@ def hog_picture(detector: FhogDetector, index: int = 0, *, cell_px: int = 20) ->
         detector.cell_size_px,
         detector.padding_cells,
     )
-    cell_px = max(1, min(cell_px, _MOST_PICTURE_PX // max(rows, columns)))
     planes = detector.weights[index].reshape(PLANES, rows, columns)
     unsigned = planes[: 3 * ORIENTATIONS].reshape(3, ORIENTATIONS, rows, columns).sum(axis=0)
+    merged = -(-max(rows, columns) // most_px)
+    if merged > 1:
+        for axis, count in ((1, rows), (2, columns)):
+            unsigned = np.add.reduceat(unsigned, np.arange(0, count, merged), axis=axis) / merged
+        rows, columns = unsigned.shape[1:]
+    cell_px = max(1, min(cell_px, most_px // max(rows, columns)))
     strokes = _strokes(cell_px)
     picture = np.einsum("orc,oyx->rycx", np.maximum(unsigned, 0), strokes)
     flat = picture.reshape(rows * cell_px, columns * cell_px)
@@ -118,6 +125,8 @@ def png_bytes(image: UInt8Image) -> bytes:
 SIDE = 100
 """Side of a drawing in its own units; the page chooses the pixels."""
 CELL_PX = {"thumb": 12, "large": 24}
+MOST_PX = {"thumb": 200, "large": 800}
+"""Longest side of one filter's picture: files from others say how many cells there are."""
 MOST_FILTERS = 5
 GREYS = 16
 MOST_NUMBERED = 20
@@ -133,20 +142,19 @@ def draw_model(model: Model, size: str) -> tuple[str, bytes]:
     `size`: ``thumb``, or ``large``: with numbers at up to 20 landmarks.
     """
     if isinstance(model, FhogDetector):
-        return "image/png", draw_detector(model, CELL_PX[size])
+        return "image/png", draw_detector(model, size)
     if isinstance(model, ShapePredictor | ForestEnsemble):
         return "image/svg+xml", draw_landmarks(model, with_numbers=size == "large").encode()
     tensors = {name: (info.dtype, info.shape) for name, info in model.infos.items()}
     return "image/svg+xml", draw_network(tensors).encode()
 
 
-def draw_detector(detector: FhogDetector, cell_px: int) -> bytes:
+def draw_detector(detector: FhogDetector, size: str) -> bytes:
     """Draw the filters side by side, as strokes along the edges that they detect."""
     shown = range(min(detector.detector_count, MOST_FILTERS))
-    strip = np.concatenate(
-        [hog_picture(detector, filter_, cell_px=cell_px) for filter_ in shown], axis=1
-    )
-    greys = Image.fromarray(strip, "L").quantize(GREYS)
+    sides = {"cell_px": CELL_PX[size], "most_px": MOST_PX[size]}
+    filters = [hog_picture(detector, index, **sides) for index in shown]
+    greys = Image.fromarray(np.concatenate(filters, axis=1), "L").quantize(GREYS)
     content = io.BytesIO()
     greys.save(content, "PNG", optimize=True)
     return content.getvalue()

@@ -24,6 +24,7 @@ from pool_server.http import error_responses, metrics, middleware, rate_limits, 
 from pool_server.http.error_responses import USUAL_RESPONSES, install_error_handlers
 from pool_server.http.paths import API_PREFIX
 from pool_server.jobs.background import sweep_in_background
+from pool_server.jobs.check_slots import CheckSlots
 from pool_server.lineage import withdrawals
 from pool_server.merges.running import merge_in_background, recover_merges
 from pool_server.models import cards, curation, descriptions, exports, pictures, sharing
@@ -34,7 +35,6 @@ from pool_server.rounds.finishing import finish_round
 from pool_server.settings import PoolSettings
 from pool_server.signatures import keys, statements
 from pool_server.storage import open_storage
-from pool_server.transfers.check_slots import CheckSlots
 from pool_server.transfers.service import recover_uploads, sweep_uploads
 
 ROUTERS: tuple[APIRouter, ...] = (
@@ -144,6 +144,7 @@ def create_app(settings: PoolSettings) -> FastAPI:
     app.state.rate_limits = rate_limits.RateLimits(settings.tries_per_minute)
     app.state.traffic = session.Traffic()
     app.state.check_slots = CheckSlots()
+    app.state.drawings = pictures.Drawings()
     app.state.readiness = session.Readiness(parts)
     app.router.routes.extend(list_routes())
     install_error_handlers(app)

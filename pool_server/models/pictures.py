@@ -1,15 +1,17 @@
 """Pictures of models, drawn from their files on first request.
 
 A file never changes, so each is drawn once, in a limited child process as for its check, and the
-picture is stored by the file's digest. Backups leave pictures out: they can be drawn again.
+picture is stored by the file's digest. Backups leave pictures out: they can be drawn again. Files
+come from other sites, so a drawing's cost is bounded, and a failed one is not repeated soon.
 """
 
 import base64
-from typing import Annotated, Literal
+import time
+from collections import OrderedDict
+from typing import Annotated, Any, Literal, cast
 
 import anyio.to_thread
-from anyio.lowlevel import RunVar
-from fastapi import APIRouter, Path
+from fastapi import APIRouter, Depends, Path, Request
 from sqlalchemy.orm import Session
 from starlette.responses import Response
 
@@ -18,6 +20,7 @@ from pool_server.database.records import PictureRecord
 from pool_server.errors import FormatRefusedError, MissingError
 from pool_server.http.identity import Caller, SignedIn, needs
 from pool_server.http.session import Parts, ServerParts
+from pool_server.jobs.check_slots import CheckSlots
 from pool_server.jobs.limited import MEMORY_FACTOR, Limits, run_limited
 from pool_server.registry.repository import bare_versions, find_anywhere
 from pool_server.wire.names import Digest
@@ -25,20 +28,49 @@ from pool_server.wire.names import Digest
 router = APIRouter(tags=["models"], dependencies=[needs("models:read")])
 Size = Literal["thumb", "large"]
 CONCURRENT_DRAWINGS = 2
-"""Pictures drawn at once by one process; further requests wait without a thread."""
+"""Pictures drawn at once by one process, at most one of them from any site's files."""
+MOST_TIME_S = 5.0
+MOST_MEMORY_BYTES = 512 * 1024 * 1024
+"""Memory of a drawing, besides `MEMORY_FACTOR` times the file."""
+MOST_BYTES = 256 * 1024
+"""The most bytes of a picture: they count towards no quota."""
+MOST_FAILURES = 10_000
+FAILED_FOR_S = 3600.0
 HEADERS = {
     "cache-control": "private, max-age=31536000, immutable",
     "content-security-policy": "default-src 'none'; sandbox",
     "content-disposition": "inline",
 }
-TRY_AGAIN = {"cache-control": "private, max-age=3600"}
+TRY_AGAIN = {"cache-control": f"private, max-age={FAILED_FOR_S:.0f}"}
 NO_PICTURE = (
     b'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 100 100"><path d="M25 25 75 75M75 25 25 '
     b'75" stroke="#808080" stroke-width="3"/></svg>'
 )
 """The picture of a file that cannot be drawn."""
 
-_limiter: RunVar[anyio.CapacityLimiter] = RunVar("pool_picture_limiter")
+Key = tuple[str, Size]
+"""Digest and size."""
+
+
+class Drawings:
+    """The drawings of one process: whose turn it is, and which failed lately."""
+
+    def __init__(self) -> None:
+        self.slots = CheckSlots(CONCURRENT_DRAWINGS)
+        self._failed_until_s: OrderedDict[Key, float] = OrderedDict()
+
+    def has_failed(self, key: Key) -> bool:
+        return self._failed_until_s.get(key, 0.0) > time.monotonic()
+
+    def remember_failure(self, key: Key) -> None:
+        self._failed_until_s[key] = time.monotonic() + FAILED_FOR_S
+        self._failed_until_s.move_to_end(key)
+        if len(self._failed_until_s) > MOST_FAILURES:
+            self._failed_until_s.popitem(last=False)
+
+
+async def get_drawings(request: Request) -> Drawings:
+    return cast("Drawings", request.app.state.drawings)
 
 
 @router.get(
@@ -52,6 +84,7 @@ _limiter: RunVar[anyio.CapacityLimiter] = RunVar("pool_picture_limiter")
 async def picture(
     caller: SignedIn,
     parts: Parts,
+    drawings: Annotated[Drawings, Depends(get_drawings)],
     digest: Annotated[
         Digest, Path(description="SHA-256 of the model's file.", examples=["60ab" * 16])
     ],
@@ -61,48 +94,40 @@ async def picture(
 
     For users with access to a version of the file.
     """
-    drawing = await anyio.to_thread.run_sync(find_picture, parts, caller, digest, size)
-    if drawing is None:
-        drawing = await anyio.to_thread.run_sync(
-            draw_picture, parts, digest, size, limiter=_draw_limiter()
-        )
-    if drawing is None:
+    owner, drawn = await anyio.to_thread.run_sync(find_picture, parts, caller, digest, size)
+    if drawn is None and not drawings.has_failed((digest, size)):
+        drawn = await drawings.slots.run(owner, draw_picture, parts, drawings, (digest, size))
+    if drawn is None:
         return Response(NO_PICTURE, headers=HEADERS | TRY_AGAIN, media_type="image/svg+xml")
-    return Response(drawing.content, headers=HEADERS, media_type=drawing.media_type)
-
-
-def _draw_limiter() -> anyio.CapacityLimiter:
-    try:
-        return _limiter.get()
-    except LookupError:
-        limiter = anyio.CapacityLimiter(CONCURRENT_DRAWINGS)
-        _limiter.set(limiter)
-        return limiter
+    return Response(drawn.content, headers=HEADERS, media_type=drawn.media_type)
 
 
 def find_picture(
     parts: ServerParts, caller: Caller, digest: str, size: Size
-) -> PictureRecord | None:
-    """Return a stored picture; None if it has not been drawn yet."""
+) -> tuple[str, PictureRecord | None]:
+    """Return the site of a file, and its stored picture; None if it has not been drawn yet."""
     with parts.database.read() as session:
-        if find_anywhere(session, caller, digest, bare_versions) is None:
+        version = find_anywhere(session, caller, digest, bare_versions)
+        if version is None:
             raise MissingError(
                 f"the pool has no model with digest {digest}",
                 code="version_not_found",
                 hint="`poolctl models ls` lists those that you may see.",
             )
-        return session.get(PictureRecord, (digest, size))
+        return version.model.site.name, session.get(PictureRecord, (digest, size))
 
 
-def draw_picture(parts: ServerParts, digest: str, size: Size) -> PictureRecord | None:
+def draw_picture(parts: ServerParts, drawings: Drawings, key: Key) -> PictureRecord | None:
     """Draw a file and store the picture; return None if it cannot be drawn."""
+    digest, size = key
     with parts.database.read() as session:
-        drawn = session.get(PictureRecord, (digest, size))
-    if drawn is not None:
-        # Another request was first.
+        drawn = session.get(PictureRecord, key)
+    # Another request may have been first.
+    if drawn is not None or drawings.has_failed(key):
         return drawn
     answer = _draw(parts, digest, size)
-    if answer is None:
+    if answer is None or answer["content"] is None:
+        drawings.remember_failure(key)
         return None
     media_type, content = answer["media_type"], base64.b64decode(answer["content"])
 
@@ -113,15 +138,18 @@ def draw_picture(parts: ServerParts, digest: str, size: Size) -> PictureRecord |
     return write_with_retry(parts.database, keep)
 
 
-def _draw(parts: ServerParts, digest: str, size: Size) -> dict[str, str] | None:
+def _draw(parts: ServerParts, digest: str, size: Size) -> dict[str, Any] | None:
     settings = parts.settings
     with parts.storage.content_file(digest) as path:
-        memory_bytes = settings.check_memory_bytes + MEMORY_FACTOR * path.stat().st_size
+        most_memory_bytes = min(settings.check_memory_bytes, MOST_MEMORY_BYTES)
         try:
             return run_limited(
                 "pool_server.jobs.drawing",
-                {"path": str(path), "size": size},
-                Limits(memory_bytes, settings.check_time_s),
+                {"path": str(path), "size": size, "most_bytes": MOST_BYTES},
+                Limits(
+                    most_memory_bytes + MEMORY_FACTOR * path.stat().st_size,
+                    min(settings.check_time_s, MOST_TIME_S),
+                ),
                 activity=f"drawing {digest}",
             )
         except FormatRefusedError:

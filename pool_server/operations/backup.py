@@ -31,7 +31,13 @@ from pool_server.database.records import now_utc
 from pool_server.database.schema import current_revision
 from pool_server.errors import BackupUnusableError, ContentMissingError
 from pool_server.operations.maintenance import Pool, Progress, known_files, no_progress
-from pool_server.operations.tables import TableFile, read_table, tables_of, write_table
+from pool_server.operations.tables import (
+    TableFile,
+    open_private,
+    read_table,
+    tables_of,
+    write_table,
+)
 from pool_server.storage.local import flush_folder
 
 SCHEMA = "poolctl-backup/1"
@@ -81,6 +87,10 @@ def make_backup(pool: Pool, target: Path, *, progress: Progress = no_progress) -
     """
     with translate_errors(target):
         target.mkdir(parents=True, exist_ok=True, mode=0o700)
+        for folder in (target / "snapshots", target / "blobs"):
+            folder.mkdir(exist_ok=True, mode=0o700)
+            # `target` may be a folder that all can read.
+            folder.chmod(0o700)
     with alone_in(target):
         return _make_backup(pool, target, progress)
 
@@ -89,8 +99,9 @@ def _make_backup(pool: Pool, target: Path, progress: Progress) -> BackupMade:
     name = now_utc().strftime("%Y%m%dT%H%M%S%fZ")
     with translate_errors(target):
         folder = target / "snapshots" / name
-        (folder / "tables").mkdir(parents=True, mode=0o700)
-        (target / "blobs").mkdir(exist_ok=True, mode=0o700)
+        # Each by itself: parents that are made on the way get no mode.
+        for made in (folder, folder / "tables"):
+            made.mkdir(mode=0o700)
     progress(0.0, "reading the database")
     with _one_moment(pool) as connection, translate_errors(target):
         revision = current_revision(connection)
@@ -211,7 +222,7 @@ def _copy_whole(source: BinaryIO, place: Path, digest: str) -> bool:
     place.parent.mkdir(exist_ok=True, mode=0o700)
     temporary = place.with_name(f"{place.name}.{secrets.token_hex(6)}.tmp")
     try:
-        with temporary.open("xb") as file:
+        with open_private(temporary) as file:
             if _copy_bytes(source, file) != digest:
                 return False
             file.flush()
@@ -248,8 +259,8 @@ def _write_manifest(snapshot: Snapshot) -> None:
     }
     path = snapshot.folder / MANIFEST
     temporary = path.with_suffix(".tmp")
-    with temporary.open("w", encoding="utf-8") as file:
-        json.dump(document, file, indent=1, sort_keys=True)
+    with open_private(temporary) as file:
+        file.write(json.dumps(document, indent=1, sort_keys=True).encode())
         file.flush()
         os.fsync(file.fileno())
     temporary.replace(path)
@@ -262,7 +273,10 @@ def alone_in(target: Path) -> Iterator[None]:
 
     The lock is the system's: it ends with the process, however that ends.
     """
-    with translate_errors(target), (target / "backup.lock").open("ab") as file:
+    with (
+        translate_errors(target),
+        os.fdopen(os.open(target / "backup.lock", os.O_WRONLY | os.O_CREAT, 0o600), "wb") as file,
+    ):
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:

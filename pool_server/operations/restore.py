@@ -144,17 +144,17 @@ def _restore_rows(settings: PoolSettings, snapshot: Snapshot) -> int:
                 )
             tables = {each.name: each for each in tables_of(connection)}
             written = {each.name: each for each in snapshot.tables}
-            rows = 0
+            rows = expected = 0
             with loading_in_bulk(connection):
-                for name, each in tables.items():
+                for name, table_ in tables.items():
                     if name in written:
                         path = snapshot.folder / "tables" / f"{name}.jsonl.gz"
-                        rows += fill_table(connection, each, read_table(path, written[name]))
+                        rows += fill_table(connection, table_, read_table(path, written[name]))
+                        expected += written[name].rows
             set_counters(connection, tables.values())
-            if rows != snapshot.rows:
+            if rows != expected:
                 raise BackupUnusableError(
-                    f"{rows} rows were found in {snapshot.folder}, the manifest says "
-                    f"{snapshot.rows}"
+                    f"{snapshot.folder} has {rows} rows, expected {expected} as in the manifest"
                 )
             act = local_act("pool.restore", FIRST_SITE, snapshot=snapshot.name, rows=rows)
             connection.execute(insert(AuditRecord).values(**act))

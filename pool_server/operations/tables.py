@@ -6,23 +6,26 @@
 
 Moments are ISO 8601 in UTC, JSON columns are nested as they are. Only tables of the pool's own
 records are written; what a database derives from them, such as an index of words, it makes again.
+Browser sessions and log-in links are left out: a copy of the pool must not let anybody in by them.
 """
 
 import gzip
 import hashlib
 import json
+import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from sqlalchemy import JSON, Connection, DateTime, MetaData, Table, func, insert, select, text
 
-from pool_server.database.records import Record
+from pool_server.database.records import BrowserSessionRecord, LoginLinkRecord, Record
 from pool_server.errors import BackupUnusableError
 
 ROWS_AT_ONCE = 1000
+_SHORT_LIVED = frozenset({BrowserSessionRecord.__tablename__, LoginLinkRecord.__tablename__})
 
 
 @dataclass(frozen=True)
@@ -40,7 +43,7 @@ def tables_of(connection: Connection) -> list[Table]:
     wanted = {
         name
         for name, table in Record.metadata.tables.items()
-        if not table.info.get("is_derived", False)
+        if not table.info.get("is_derived", False) and name not in _SHORT_LIVED
     }
     found.reflect(connection, only=lambda name, _: name in wanted)
     for table in found.tables.values():
@@ -51,6 +54,11 @@ def tables_of(connection: Connection) -> list[Table]:
     return list(found.sorted_tables)
 
 
+def open_private(path: Path) -> BinaryIO:
+    """Open a new file for writing that only its owner may read, wherever the folder lies."""
+    return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb")
+
+
 def write_table(connection: Connection, table: Table, folder: Path) -> TableFile:
     """Write one table, row by row, in the order of its key."""
     path = folder / f"{table.name}.jsonl.gz"
@@ -59,7 +67,7 @@ def write_table(connection: Connection, table: Table, folder: Path) -> TableFile
         select(table).order_by(*table.primary_key.columns)
     )
     # Without a name or a time in it, equal rows make equal files.
-    with path.open("wb") as raw, gzip.GzipFile("", "wb", fileobj=raw, mtime=0) as file:
+    with open_private(path) as raw, gzip.GzipFile("", "wb", fileobj=raw, mtime=0) as file:
         for row in result.mappings():
             line = {name: _plain(value) for name, value in row.items()}
             file.write(json.dumps(line, ensure_ascii=False, allow_nan=False).encode() + b"\n")

@@ -14,6 +14,7 @@ from pool_server.http.error_responses import document_errors
 from pool_server.http.identity import SignedIn, Uploader, needs
 from pool_server.http.parameters import BeforeId, Limit, SiteName, find_page
 from pool_server.http.session import Parts, ReadingSession, WritingSession
+from pool_server.jobs.check_slots import Checks
 from pool_server.people.sites import get_site
 from pool_server.registry.repository import get_version
 from pool_server.registry.withdrawal_status import require_not_withdrawn
@@ -22,7 +23,6 @@ from pool_server.rounds.contributing import Contributions, check_sum_of_servers,
 from pool_server.rounds.finishing import request_finish
 from pool_server.rounds.methods import find_round_method
 from pool_server.rounds.repository import describe_round, has_enough, missing_sites, state_of
-from pool_server.transfers.check_slots import Checks
 from pool_server.transfers.endpoints import UploadId
 from pool_server.transfers.receiving import announce_upload, complete_upload
 from pool_server.transfers.service import describe_upload, get_upload

@@ -17,11 +17,11 @@ from pool_server.http.file_response import CONTENT_RESPONSES, send_content
 from pool_server.http.identity import Caller, SignedIn, Uploader, needs
 from pool_server.http.parameters import BeforeId, Limit, find_page
 from pool_server.http.session import LookingSession, Parts, ReadingSession, ServerParts
+from pool_server.jobs.check_slots import Checks
 from pool_server.people.usage import require_room
 from pool_server.rounds.repository import is_needed
 from pool_server.secure import service
 from pool_server.transfers import receiving
-from pool_server.transfers.check_slots import Checks
 from pool_server.transfers.endpoints import UploadId
 from pool_server.transfers.service import describe_upload
 from pool_server.wire import rounds as secure

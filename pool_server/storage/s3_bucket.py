@@ -283,7 +283,12 @@ class S3Bucket:
             begun = self.client.create_multipart_upload(
                 **arguments, ContentType="application/octet-stream"
             )
-            return cast("str", begun["UploadId"])
+        if "UploadId" not in begun:
+            # As when an answer is cut short.
+            raise StorageFailedError(
+                "cannot begin an upload: the S3 server's answer lacks UploadId"
+            )
+        return cast("str", begun["UploadId"])
 
     def multiparts(self, prefix: str) -> Iterator[tuple[str, str, datetime]]:
         """Yield key, identifier and beginning of multipart uploads that are neither joined nor

@@ -13,11 +13,11 @@ from pool_server.errors import StorageFullError, TooLargeError
 from pool_server.http import audit, error_responses, parameters
 from pool_server.http.identity import Uploader, needs
 from pool_server.http.session import Parts, ReadingSession, ServerParts
+from pool_server.jobs.check_slots import Checks
 from pool_server.people.sites import get_site
 from pool_server.storage import PartWriter
 from pool_server.storage.contract import PartPlan
 from pool_server.transfers import repository, service
-from pool_server.transfers.check_slots import Checks
 from pool_server.transfers.receiving import announce_upload, complete_upload
 from pool_server.transfers.versions import Versions, with_canonical_recipe
 from pool_server.wire import uploads

@@ -11,7 +11,7 @@ from PIL import Image
 
 from aggregators.formats.fhog_detector import PLANES, filter_cells
 from aggregators.models import FhogDetector
-from aggregators.pictures import hog_picture, png_bytes
+from aggregators.pictures import MOST_PX, draw_model, hog_picture, png_bytes
 from tests.aggregators.formats.examples import make_detector
 
 
@@ -38,3 +38,24 @@ def test_png_bytes_hold_the_picture() -> None:
     with Image.open(io.BytesIO(png_bytes(picture))) as image:
         assert image.format == "PNG"
         np.testing.assert_array_equal(np.asarray(image), picture)
+
+
+@pytest.mark.parametrize(("size", "most_px"), MOST_PX.items())
+def test_pictures_of_huge_filters_are_small(size: str, most_px: int) -> None:
+    rows, columns = filter_cells(1000, 1000, 1, 0)
+    weights = np.zeros((5, PLANES, rows, columns))
+    weights[:, 0] = 1.0
+    huge = replace(
+        make_detector(),
+        window_width_px=1000,
+        window_height_px=1000,
+        cell_size_px=1,
+        padding_cells=0,
+        weights=weights.reshape(5, -1),
+        thresholds=np.zeros(5),
+    )
+    kind, content = draw_model(huge, size)
+    assert kind == "image/png"
+    with Image.open(io.BytesIO(content)) as image:
+        assert image.height <= most_px
+        assert image.width <= 5 * most_px

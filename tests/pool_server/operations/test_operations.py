@@ -22,13 +22,14 @@ from pool_server.operations.backup import (
     make_backup,
 )
 from pool_server.operations.checking import check_pool
-from pool_server.operations.maintenance import collect_garbage, open_pool_offline
+from pool_server.operations.maintenance import collect_garbage, login_link, open_pool_offline
 from pool_server.operations.restore import restore_snapshot
 from pool_server.server import running_pool
 from pool_server.settings import PoolSettings
 from tests.aggregators.small_models import make_predictor
 from tests.pool_server.conftest import OpenPool
 from tests.pool_server.model_files import network_bytes, sha256
+from tests.pool_server.pages.browser import Browser
 from tests.pool_server.pool_driver import (
     PoolDriver,
     announce,
@@ -151,6 +152,24 @@ def test_a_second_backup_copies_what_is_new(filled: PoolDriver, tmp_path: Path) 
     names = [each.name for each in list_snapshots(tmp_path / "backup")]
     assert names == sorted(names)
     assert (len(names), names[0], names[-1]) == (3, first.snapshot.name, third.snapshot.name)
+
+
+def test_a_backup_is_for_its_owner_only_and_lets_nobody_in(
+    filled: PoolDriver, tmp_path: Path
+) -> None:
+    target = tmp_path / "backup"
+    target.mkdir(mode=0o755)
+    browser = Browser(filled).log_in(filled.secret("ops-a", "contributor"))
+    assert browser.get("/account").status_code == 200
+    with open_pool_offline(filled.settings) as pool:
+        login_link(filled.settings, filled.url, filled.admin_secret)
+        snapshot = make_backup(pool, target).snapshot
+    modes = {path: path.stat().st_mode & 0o077 for path in target.rglob("*")}
+    assert modes
+    assert {path for path, mode in modes.items() if mode} == set()
+    names = {table.name for table in snapshot.tables}
+    assert "tokens" in names
+    assert not names & {"browser_sessions", "login_links"}
 
 
 def test_the_oldest_snapshots_go_with_the_files_that_only_they_had(

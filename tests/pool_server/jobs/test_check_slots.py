@@ -8,7 +8,7 @@ import threading
 import pytest
 
 from pool_server.errors import UploadBusyError
-from pool_server.transfers.check_slots import CheckSlots
+from pool_server.jobs.check_slots import CheckSlots
 
 
 def test_a_site_never_has_the_last_slot_and_the_one_with_fewest_is_next() -> None:

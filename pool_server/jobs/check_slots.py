@@ -1,6 +1,6 @@
 """The slots for checks of files: how many run at once, and whose turn it is.
 
-Apart from `checking`, whose program would load FastAPI with it.
+Not in `transfers.checking`, whose program would load FastAPI with it.
 """
 
 import asyncio
@@ -57,7 +57,7 @@ class CheckSlots:
                 await asyncio.wait_for(asyncio.shield(turn), self._longest_wait_s)
             if not turn.done():
                 raise UploadBusyError(
-                    "the pool is checking other files at this moment",
+                    "the pool is reading other files at this moment",
                     hint="Ask for it again in a moment.",
                     details={"retry_after_s": RETRY_AFTER_S},
                 )
