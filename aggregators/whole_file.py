@@ -23,16 +23,15 @@ def whole_file(path: Path, *, mode: int = 0o666) -> Iterator[BinaryIO]:
     `mode`: permissions, less the umask.
     """
     temporary = path.with_name(f".{path.name[:40]}.{secrets.token_hex(6)}.partial")
-    descriptor = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL, mode)
     try:
-        with os.fdopen(descriptor, "wb") as file:
+        with open(temporary, "x+b", opener=lambda name, flags: os.open(name, flags, mode)) as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(path)
     except BaseException as error:
         if isinstance(error, OSError) and error.errno in _DISK_FULL:
-            written_bytes = temporary.stat().st_size
+            written_bytes = temporary.stat().st_size if temporary.exists() else 0
             name_full_disk(error, path, f"{written_bytes:,} bytes of it were written")
         with contextlib.suppress(OSError):
             temporary.unlink(missing_ok=True)
@@ -52,6 +51,11 @@ def write_whole(path: Path, content: bytes | str, *, mode: int = 0o666) -> None:
     """Write a file whole or not at all; text as UTF-8."""
     with whole_file(path, mode=mode) as file:
         file.write(content.encode() if isinstance(content, str) else content)
+
+
+def private_opener(name: str, flags: int) -> int:
+    """Open a file for `open`; if it is new, nobody else can read it."""
+    return os.open(name, flags, 0o600)
 
 
 def sync_folder(folder: Path) -> None:

@@ -34,7 +34,7 @@ from site_agent.datasets.records import (
 from site_agent.errors import TrainingDataError
 from site_agent.faces.models import in_threads
 from site_agent.pictures.images import read_image
-from site_agent.runs import Progress
+from site_agent.work import Progress
 
 
 @dataclass(frozen=True, eq=False)

@@ -8,8 +8,6 @@ that were trained on.
 import json
 import os
 import platform
-import resource
-import sys
 import time
 from collections.abc import Mapping
 from contextlib import suppress
@@ -24,6 +22,7 @@ from aggregators.models import StateDict
 from aggregators.whole_file import write_whole
 from site_agent.errors import TrainingFailedError, writing_to
 from site_agent.plain_json import write_json
+from site_agent.work.measurements import peak_memory_bytes
 
 SCHEMA = "poolctl-training/1"
 
@@ -218,9 +217,7 @@ class BegunTraining:
         warnings: tuple[str, ...] = (),
     ) -> TrainingResult:
         """Write a network and its record."""
-        unit_bytes = 1 if sys.platform == "darwin" else 1024
-        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit_bytes
-        facts = {"torch": metadata.version("torch"), "peak_memory_bytes": peak}
+        facts = {"torch": metadata.version("torch"), "peak_memory_bytes": peak_memory_bytes()}
         try:
             write_model(network, self.temporary)
             return self.publish("network", data, settings, details, facts, warnings=warnings)

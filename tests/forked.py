@@ -26,7 +26,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from site_agent.runs import workers
+from site_agent.work import processes
 
 PROJECT_ROOT = Path(__file__).resolve().parent.parent
 _SET_CHILD_SUBREAPER = 36
@@ -83,8 +83,8 @@ def popen(command: Any, **options: Any) -> subprocess.Popen[Any]:
 
 @contextmanager
 def forked_workers() -> Iterator[None]:
-    """Fork what `site_agent.runs.workers` starts."""
-    module: Any = workers
+    """Fork what `site_agent.work.processes` starts."""
+    module: Any = processes
     own = module.subprocess
     module.subprocess = types.SimpleNamespace(**{**vars(own), "Popen": popen})
     try:

@@ -187,7 +187,7 @@ def _simulate(
 ) -> "list[History]":
     from site_agent.federated.engines.simulation_folder import open_run
     from site_agent.federated.engines.simulator import simulate, simulator_workers
-    from site_agent.runs import part_of
+    from site_agent.work import part_of
 
     done = []
     with open_run(output, data, network) as run, simulator_workers(len(data.sites)) as workers:

@@ -11,6 +11,7 @@ from cli.frame.errors import InputMissingError, UsageError, goes_on_when_repeate
 from cli.frame.output import Invocation
 from site_agent.errors import NotFoundError, NotLoggedInError
 from site_agent.wording import count_words
+from site_agent.work.names import portable_name
 
 if TYPE_CHECKING:
     from pool_server.wire.models import ModelVersionResponse
@@ -158,7 +159,7 @@ def note_signature(invocation: Invocation, signature: "Verification") -> None:
 def file_name_of(version: "ModelVersionResponse") -> str:
     """Return what a downloaded version is called: ``SITE--NAME--vN.suffix``."""
     suffix = SUFFIX_OF_FORMAT.get(version.format) or Path(version.file_name).suffix
-    return f"{version.site}--{version.name}--v{version.version}{suffix}"
+    return portable_name(f"{version.site}--{version.name}--v{version.version}{suffix}")
 
 
 def size_words(size_bytes: float) -> str:

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from cli.frame.errors import OutputExistsError, UsageError
-from site_agent.runs.files import file_identity
+from site_agent.work.files import file_identity
 
 
 def require_free(path: Path, *, force: bool) -> None:

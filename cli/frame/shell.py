@@ -27,7 +27,7 @@ _STOP_TIMEOUT_S = 15.0
 def pool_process(data_folder: Path) -> Iterator[tuple[str, str]]:
     """Run ``poolctl serve`` as its own process while the block runs; gives URL and admin token."""
     from site_agent.errors import InvalidInputError
-    from site_agent.runs.workers import start_python, stop
+    from site_agent.work.processes import start_python, stop
 
     data_folder.mkdir(parents=True, exist_ok=True)
     log_file = data_folder / "server.log"
@@ -68,9 +68,9 @@ def _first_answer(process: subprocess.Popen[bytes]) -> dict[str, Any]:
 def _run_pool() -> int:
     """Run the command of this process, ``poolctl serve``, for as long as its parent lives."""
     from cli.frame.app import main
-    from site_agent.runs.workers import die_with_parent
+    from site_agent.work.processes import end_with_parent
 
-    die_with_parent()
+    end_with_parent()
     return main()
 
 
@@ -153,7 +153,7 @@ class Shell:
 
     def run_side_by_side(self, *lines: CommandLine) -> list[Any]:
         """Run commands as processes, two at a time, and return the data of their answers."""
-        from site_agent.runs.workers import stop
+        from site_agent.work.processes import stop
 
         waiting, running = list(enumerate(lines)), dict[int, subprocess.Popen[bytes]]()
         answers: dict[int, Any] = {}
@@ -176,7 +176,7 @@ class Shell:
         return [answers[number] for number in range(len(lines))]
 
     def _start(self, line: CommandLine, answer: Path) -> subprocess.Popen[bytes]:
-        from site_agent.runs.workers import start
+        from site_agent.work.processes import start
 
         self._invocation.note(f"$ {line.text}")
         words = [sys.executable, "-m", "cli", *shlex.split(line.words), "--json", "--quiet"]

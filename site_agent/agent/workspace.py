@@ -31,7 +31,7 @@ from site_agent.errors import AgentError, BusyError
 from site_agent.plain_json import plain
 from site_agent.pool.cache import ModelCache
 from site_agent.pool.client import PoolClient
-from site_agent.runs.files import locked
+from site_agent.work.locks import locked
 
 Level = Literal["info", "warning", "error"]
 

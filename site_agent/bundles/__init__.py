@@ -34,8 +34,8 @@ from pool_server.wire.bundles import MOST_VERSIONS, PortableVersion
 from pool_server.wire.names import Digest
 from pool_server.wire.signatures.statements import canonical_json
 from site_agent.errors import BundleRefusedError
-from site_agent.runs import Progress
-from site_agent.runs.files import chunks
+from site_agent.work import Progress
+from site_agent.work.files import chunks
 
 Schema = Literal["poolctl-bundle/1"]
 SCHEMA: Schema = "poolctl-bundle/1"
@@ -240,7 +240,8 @@ def _require_structure(path: Path, file: BinaryIO, spans: list[Span], manifest_b
             expected += member_header(member.path, member.size_bytes)
         else:
             expected += END
-        if os.pread(file.fileno(), len(expected), end) != expected:
+        file.seek(end)
+        if file.read(len(expected)) != expected:
             raise BundleRefusedError(
                 f"{path}: the content at byte {end:,} does not follow from the manifest"
             )

@@ -13,8 +13,8 @@ from pool_server.wire.bundles import GrantedVersion, PortableVersion
 from site_agent import bundles
 from site_agent.errors import BundleRefusedError, InvalidInputError, PoolAnswerError
 from site_agent.pool import profiles
-from site_agent.runs import Progress, no_progress, part_of
-from site_agent.runs.files import chunks
+from site_agent.work import Progress, no_progress, part_of
+from site_agent.work.files import chunks
 
 if TYPE_CHECKING:
     from site_agent.pool.client import PoolClient

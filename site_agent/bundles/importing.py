@@ -17,7 +17,7 @@ from site_agent.bundles.inspecting import BundleReport, InspectedVersion, inspec
 from site_agent.errors import BundleRefusedError, ForbiddenError, NotFoundError, SignatureError
 from site_agent.pool.requests import build_request
 from site_agent.pool.verification import SignaturePolicy
-from site_agent.runs import Progress, no_progress, part_of
+from site_agent.work import Progress, no_progress, part_of
 
 if TYPE_CHECKING:
     from site_agent.pool.client import PoolClient

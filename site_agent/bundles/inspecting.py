@@ -14,7 +14,7 @@ from site_agent.bundles import Bundle, open_bundle
 from site_agent.errors import BundleRefusedError
 from site_agent.pool import trust
 from site_agent.pool.signing import facts_of_version
-from site_agent.runs import Progress, no_progress
+from site_agent.work import Progress, no_progress
 
 Trust = Literal["", "trusted", "changed", "unknown"]
 

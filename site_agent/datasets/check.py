@@ -13,7 +13,7 @@ from PIL import Image, UnidentifiedImageError
 from site_agent.datasets.landmark_schemes import IBUG_PARTS
 from site_agent.datasets.part_order import misordered_faces, unsorted_names
 from site_agent.datasets.records import AnnotatedImage, FaceBox, FaceDataset, part_names
-from site_agent.runs import Progress, no_progress
+from site_agent.work import Progress, no_progress
 
 Severity = Literal["error", "warning"]
 

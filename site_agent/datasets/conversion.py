@@ -21,7 +21,7 @@ from site_agent.datasets.records import (
 )
 from site_agent.datasets.split import free_names
 from site_agent.errors import AnnotationFileError, InvalidInputError
-from site_agent.runs import Progress, no_progress
+from site_agent.work import Progress, no_progress
 
 
 @dataclass(frozen=True)

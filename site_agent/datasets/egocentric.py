@@ -31,7 +31,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from site_agent.errors import AnnotationFileError, InvalidInputError, VideoFileError
-from site_agent.runs import Progress, no_progress
+from site_agent.work import Progress, no_progress
 
 Float64 = NDArray[np.float64]
 Split = Literal["train", "validation", "test"]

@@ -15,7 +15,7 @@ from site_agent.datasets.records import AnnotatedImage, FaceBox, FaceDataset
 from site_agent.errors import AnnotationFileError, ImageFileError, InvalidInputError, writing_to
 from site_agent.pictures.images import read_image
 from site_agent.pictures.plot_style import FOUND_RGB, INK_RGB, PAPER_RGB, RGB, TRUE_RGB
-from site_agent.runs import Progress, no_progress
+from site_agent.work import Progress, no_progress
 
 UInt8 = NDArray[np.uint8]
 

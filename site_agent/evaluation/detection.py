@@ -25,7 +25,7 @@ from site_agent.errors import EvaluationError
 from site_agent.evaluation import Interval, bootstrap_intervals
 from site_agent.faces import models
 from site_agent.plain_json import plain
-from site_agent.runs import Progress, no_progress
+from site_agent.work import Progress, no_progress
 
 Float64 = NDArray[np.float64]
 Bool = NDArray[np.bool_]

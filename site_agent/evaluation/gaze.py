@@ -19,7 +19,7 @@ from site_agent.errors import EvaluationError
 from site_agent.evaluation import Interval, bootstrap_intervals
 from site_agent.networks.architectures import require_kind
 from site_agent.networks.files import predict_gaze, read_network, to_module
-from site_agent.runs import Progress, no_progress
+from site_agent.work import Progress, no_progress
 
 Float64 = NDArray[np.float64]
 

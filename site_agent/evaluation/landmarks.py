@@ -20,7 +20,7 @@ from site_agent.datasets.statistics import mean_eye_aspect_ratio
 from site_agent.evaluation import landmark_scores
 from site_agent.faces.models import in_threads, open_landmarks
 from site_agent.pictures.images import read_image
-from site_agent.runs import Progress, no_progress
+from site_agent.work import Progress, no_progress
 
 UInt8 = NDArray[np.uint8]
 Float64 = NDArray[np.float64]

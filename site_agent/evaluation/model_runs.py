@@ -11,8 +11,8 @@ from site_agent.evaluation.detection import DetectionScores, evaluate_detector
 from site_agent.evaluation.landmark_scores import LandmarkScores
 from site_agent.evaluation.landmarks import evaluate_landmarks
 from site_agent.faces.models import DETECTOR_FORMAT
-from site_agent.runs import Progress, no_progress
 from site_agent.settings import Settings
+from site_agent.work import Progress, no_progress
 
 Scores = DetectionScores | LandmarkScores
 # dlib's scores of faces are about 0 to 2.

@@ -57,8 +57,8 @@ from site_agent.eyeblink.session_folder import (
 )
 from site_agent.eyeblink.video import recording as recordings
 from site_agent.eyeblink.video.camera import CameraReader
-from site_agent.runs import Progress, no_progress, part_of
 from site_agent.wording import count_words
+from site_agent.work import Progress, no_progress, part_of
 
 
 @dataclass(frozen=True)

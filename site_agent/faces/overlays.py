@@ -17,7 +17,7 @@ from site_agent.errors import InvalidInputError, writing_to
 from site_agent.faces.prediction import ImagePrediction, PredictedFace
 from site_agent.pictures.images import read_image, resized
 from site_agent.pictures.plot_style import FOUND_RGB, TRUE_RGB
-from site_agent.runs.files import file_identity
+from site_agent.work.files import file_identity
 
 UInt8 = NDArray[np.uint8]
 

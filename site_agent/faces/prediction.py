@@ -26,7 +26,7 @@ from site_agent.datasets.records import (
 from site_agent.errors import ImageFileError, InvalidInputError
 from site_agent.faces import models
 from site_agent.pictures import images as image_files
-from site_agent.runs import Progress, no_progress
+from site_agent.work import Progress, no_progress
 
 Float64 = NDArray[np.float64]
 _MOST_THREADS = 8

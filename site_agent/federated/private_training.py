@@ -45,9 +45,9 @@ from site_agent.datasets.gaze.records import GazeSamples
 from site_agent.errors import ContributionWithheldError, InvalidInputError
 from site_agent.federated.leak_checks import batch_size_for
 from site_agent.networks.files import last_layer
-from site_agent.runs.files import Ledger
 from site_agent.training.gaze.loop import GazeTensors, sgd, train_epoch
 from site_agent.wording import count_words
+from site_agent.work.ledger import Ledger
 
 _OF_SAMPLES = "grad_sample"
 """Where Opacus leaves the gradients of single samples."""

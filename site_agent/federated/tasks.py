@@ -29,10 +29,10 @@ from site_agent.evaluation.saliency import (
 )
 from site_agent.networks.architectures import find_architecture, is_crossed
 from site_agent.networks.files import MAP_PX, encode_gaze, predict_gaze, predict_maps, to_module
-from site_agent.runs import Progress
 from site_agent.training import saliency
 from site_agent.training.cross_encoder import loop as pairs_loop
 from site_agent.training.gaze import loop
+from site_agent.work import Progress
 
 _YAW_EDGES, _PITCH_EDGES = (-0.1, 0.1), (-0.2, -0.1)
 """Of classes, in radians: at a screen, people look ahead and a little down."""

@@ -23,11 +23,13 @@ from io import BufferedReader
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from aggregators.whole_file import sync_folder, whole_file, write_whole
+from aggregators.whole_file import private_opener, sync_folder, whole_file, write_whole
 from pool_server.wire.names import DIGEST_PATTERN, ModelAddress
 from site_agent.errors import DigestMismatchError, NotFoundError
 from site_agent.pool import profiles
-from site_agent.runs.files import locked
+from site_agent.work.files import remove_file
+from site_agent.work.locks import locked
+from site_agent.work.names import portable_name
 
 _CHUNK_BYTES = 1 << 20
 _PART = ".part"
@@ -70,18 +72,20 @@ class ModelCache:
 
     def open_part(self, digest: str) -> BinaryIO:
         """Open the part file of `digest`, to be read and added to."""
-        return open(self.part_file(digest), "a+b", opener=_private)
+        return open(self.part_file(digest), "a+b", opener=private_opener)
 
     def adopt(self, digest: str) -> Path:
         """Move a part file into place; its bytes must have been verified by the caller."""
         blob, part = self._blob(digest), self.part_file(digest)
-        part.chmod(_BLOB_MODE)
+        # Windows replaces no file that is read-only.
+        remove_file(blob)
         part.replace(blob)
+        blob.chmod(_BLOB_MODE)
         sync_folder(blob.parent)
         return blob
 
     def locked(self, digest: str, *, busy: Exception | None = None) -> AbstractContextManager[None]:
-        """Hold the lock of one blob; see `site_agent.runs.files`."""
+        """Hold the lock of one blob; see `site_agent.work.locks`."""
         self._make(self._locks)
         return locked(self._locks / _require_digest(digest), busy=busy)
 
@@ -95,13 +99,15 @@ class ModelCache:
             while chunk := source.read(_CHUNK_BYTES):
                 hasher.update(chunk)
                 target.write(chunk)
-            digest_ = hasher.hexdigest()
-            if digest_ != digest:
+            actual_digest = hasher.hexdigest()
+            if actual_digest != digest:
+                # Windows removes no file that is open.
+                source.close()
                 self.remove(digest)
                 raise DigestMismatchError(
-                    f"{self._blob(digest)}: expected the digest {digest}, found {digest_}; "
+                    f"{self._blob(digest)}: expected the digest {digest}, found {actual_digest}; "
                     "the damaged file was removed",
-                    hint="run the same command again to fetch it anew",
+                    hint="run the same command again to fetch it again",
                 )
 
     def remember(self, pool: str, version: dict[str, Any], reference: str) -> None:
@@ -112,7 +118,7 @@ class ModelCache:
         ``sha256:...``.
         """
         self._make(self._refs)
-        folder = self._refs / pool / str(version["site"]) / str(version["name"])
+        folder = self._folder_of(pool, str(version["site"]), str(version["name"]))
         folder.mkdir(parents=True, exist_ok=True)
         # So that offline work finds it by whatever name it is asked for.
         names = {reference or "latest", str(version["version"]), f"sha256:{version['digest']}"}
@@ -124,7 +130,7 @@ class ModelCache:
     def recall(self, pool: str, address: ModelAddress) -> dict[str, Any] | None:
         """Return what the pool once said of an address; None if it was never asked."""
         name = (address.reference or "latest").replace(":", "-")
-        path = self._refs / pool / address.site / address.name / f"{name}.json"
+        path = self._folder_of(pool, address.site, address.name) / f"{name}.json"
         return _read_reference(path)
 
     def versions_of_size(self, size_bytes: int) -> list[dict[str, Any]]:
@@ -165,7 +171,7 @@ class ModelCache:
         """Remove a blob, its part file and references to it; False where somebody is using it."""
         try:
             with self.locked(digest, busy=BlockingIOError()):
-                self._blob(digest).unlink(missing_ok=True)
+                remove_file(self._blob(digest))
                 self._blob(digest).with_suffix(_PART).unlink(missing_ok=True)
                 for path, version in self._references():
                     if version["digest"] == digest:
@@ -198,6 +204,9 @@ class ModelCache:
     def _blob(self, digest: str) -> Path:
         return self._blobs / _require_digest(digest)
 
+    def _folder_of(self, pool: str, site: str, name: str) -> Path:
+        return self._refs / pool / portable_name(site) / portable_name(name)
+
     def _make(self, folder: Path) -> None:
         """Make one of the cache's own folders; one that is there stays as it is."""
         for directory in (self.folder, folder):
@@ -214,11 +223,6 @@ def _require_digest(digest: str) -> str:
     if not re.fullmatch(DIGEST_PATTERN, digest):
         raise NotFoundError(f"{digest!r} is not a digest; expected 64 digits 0-9, a-f")
     return digest
-
-
-def _private(path: str, flags: int) -> int:
-    """Open a file that nobody else can read, should it be made now."""
-    return os.open(path, flags, _FILE_MODE)
 
 
 def _read_reference(path: Path) -> dict[str, Any] | None:

@@ -20,7 +20,7 @@ from site_agent.pool.resources import models as evaluations
 from site_agent.pool.resources.models import Models, Withdrawals
 from site_agent.pool.resources.signatures import Signatures
 from site_agent.pool.sending import Uploaded, hash_file, send_version
-from site_agent.runs import Progress, no_progress
+from site_agent.work import Progress, no_progress
 
 __all__ = ["Downloaded", "ModelQuery", "PoolClient", "Uploaded", "parse_address"]
 

@@ -19,7 +19,7 @@ from aggregators.errors import RecipeError
 from aggregators.methods.registry import list_round_methods
 from pool_server.wire.models import ROUND_FILES
 from site_agent import errors
-from site_agent.runs import Progress
+from site_agent.work import Progress
 
 if TYPE_CHECKING:
     from site_agent.pool.resources.models import Models

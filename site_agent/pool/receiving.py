@@ -30,8 +30,8 @@ from site_agent.pool.cache import ModelCache
 from site_agent.pool.connection import PoolConnection
 from site_agent.pool.storage_connection import BlockThreads, StorageConnection
 from site_agent.pool.verification import Verification
-from site_agent.runs import Progress
-from site_agent.runs.files import CHUNK_BYTES, chunks, megabytes
+from site_agent.work import Progress
+from site_agent.work.files import CHUNK_BYTES, chunks, megabytes
 
 
 @dataclass(frozen=True)

@@ -37,8 +37,8 @@ from site_agent import errors
 from site_agent.pool.connection import PoolConnection
 from site_agent.pool.requests import build_request, require_field
 from site_agent.pool.storage_connection import BlockThreads
-from site_agent.runs import Progress
-from site_agent.runs.files import CHUNK_BYTES, chunks, megabytes
+from site_agent.work import Progress
+from site_agent.work.files import CHUNK_BYTES, chunks, megabytes
 
 # Hashing reads from the disk, sending goes over the line: the shares of one progress bar.
 HASHING_SHARE = 0.1

@@ -12,12 +12,14 @@ import json
 import os
 import re
 import secrets
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from aggregators.whole_file import private_opener
 from pool_server.wire import signatures
 from pool_server.wire.bundles import PortableVersion
 from pool_server.wire.merges import recipe_digest
@@ -26,6 +28,7 @@ from pool_server.wire.names import NAME_PATTERN
 from pool_server.wire.signatures import keys, statements
 from pool_server.wire.uploads import UploadRequest
 from site_agent.errors import InvalidInputError
+from site_agent.work.names import portable_name
 
 _SUFFIX = ".pem"
 _KIND_OF_FORMAT = {
@@ -50,7 +53,7 @@ def key_file(folder: Path, site: str) -> Path:
     """Return where the key of a site lies in the folder of a pool or profile."""
     if not re.fullmatch(NAME_PATTERN, site):
         raise InvalidInputError(f"{site!r} is not a site name")
-    return folder / f"{site}{_SUFFIX}"
+    return folder / portable_name(f"{site}{_SUFFIX}")
 
 
 def create_key(folder: Path, site: str, *, replace: bool = False) -> SigningKey:
@@ -59,9 +62,8 @@ def create_key(folder: Path, site: str, *, replace: bool = False) -> SigningKey:
     made = SigningKey(site, path, keys.PrivateKey.generate())
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     try:
-        with os.fdopen(descriptor, "wb") as file:
+        with open(temporary, "xb", opener=private_opener) as file:
             file.write(made.key.to_pem())
             file.flush()
             os.fsync(file.fileno())
@@ -86,7 +88,8 @@ def load_key(folder: Path, site: str) -> SigningKey | None:
         content = path.read_bytes()
     except FileNotFoundError:
         return None
-    if path.stat().st_mode & 0o077:
+    # On Windows the folder of the user protects the file, and its mode says nothing.
+    if sys.platform != "win32" and path.stat().st_mode & 0o077:
         raise InvalidInputError(
             f"{path}: others may read this private key; if nobody has, take that away with: "
             f"chmod 600 {path}"

@@ -18,7 +18,7 @@ from pool_server.wire.signatures import KeyResponse
 from pool_server.wire.signatures.keys import PublicKey
 from site_agent.errors import InvalidInputError
 from site_agent.pool import profiles
-from site_agent.runs.files import locked
+from site_agent.work.locks import locked
 
 How = Literal["first use", "trusted"]
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from pool_server.wire.models import ModelVersionResponse
 from pool_server.wire.rounds import DEFAULT_LEAST_OTHERS, RoundResponse
 from site_agent.errors import ConflictError, InvalidInputError
-from site_agent.runs import Progress
+from site_agent.work import Progress
 
 if TYPE_CHECKING:
     from aggregators.methods.refitting import RefitSettings

@@ -37,8 +37,8 @@ from site_agent.pool.requests import require_field, require_same
 from site_agent.rounds import contract, kinds, provenance
 from site_agent.rounds.secure import require_own_result, round_folder, visit_sums
 from site_agent.rounds.terms import check_terms, pin_terms
-from site_agent.runs import Progress, no_progress, part_of
 from site_agent.training_record import remember_learned
+from site_agent.work import Progress, no_progress, part_of
 
 if TYPE_CHECKING:
     from site_agent.pool.client import PoolClient

@@ -15,7 +15,7 @@ from site_agent.pool.client import PoolClient, parse_address
 from site_agent.pool.profiles import personal_folder
 from site_agent.rounds.contract import require_sound_base
 from site_agent.rounds.secure import require_own_result
-from site_agent.runs import Progress
+from site_agent.work import Progress
 
 
 def first_round(pool: PoolClient, round_: RoundResponse) -> str:

@@ -16,7 +16,7 @@ from aggregators.methods.registry import METHODS, list_round_methods
 from site_agent.errors import ContributionWithheldError, InvalidInputError
 from site_agent.rounds.contract import ContributionFacts, DataChoice, DataKind, SitePart
 from site_agent.rounds.finishing import first_round, take_reply
-from site_agent.runs import Progress, part_of
+from site_agent.work import Progress, part_of
 
 if TYPE_CHECKING:
     from aggregators.methods.refitting import RefitSettings

@@ -33,8 +33,8 @@ from site_agent.pool.requests import parse_address, require_field, require_same
 from site_agent.rounds.contract import ContributionRules, SitePart
 from site_agent.rounds.kinds import find_site_part
 from site_agent.rounds.terms import find_first
-from site_agent.runs import Progress, no_progress
 from site_agent.wording import count_words
+from site_agent.work import Progress, no_progress
 
 _UNAVAILABLE = (errors.NotFoundError, errors.ForbiddenError, errors.WithdrawnError)
 

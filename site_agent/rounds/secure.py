@@ -22,7 +22,7 @@ from pool_server.wire.rounds import RoundResponse, RoundTerms, SecureTerms
 from site_agent.errors import ContributionWithheldError, InvalidInputError, SecureSumError
 from site_agent.pool import profiles
 from site_agent.pool.requests import require_field
-from site_agent.runs import Progress, no_progress
+from site_agent.work import Progress, no_progress
 
 if TYPE_CHECKING:
     from aggregators.secure_sum.layout import BitBudget

@@ -26,11 +26,11 @@ from pydantic import BaseModel
 from aggregators.secure_sum.sharing import UInt64, challenges, digest_of
 from site_agent.errors import InvalidInputError, NotFoundError
 from site_agent.pool.signing import load_key
-from site_agent.runs.files import Ledger
 from site_agent.secure.board import Board, read_session
 from site_agent.secure.charter import Charter, require_accepted
 from site_agent.secure.messages import Message, sign_message
 from site_agent.secure.session import Session
+from site_agent.work.ledger import Ledger
 
 _SUITE = Suite(KEM.X25519, KDF.HKDF_SHA256, AEAD.CHACHA20_POLY1305)
 

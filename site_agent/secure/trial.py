@@ -33,13 +33,13 @@ from aggregators.whole_file import write_whole
 from site_agent.errors import InvalidInputError, SecureSumError
 from site_agent.pool.client import PoolClient
 from site_agent.pool.signing import create_key
-from site_agent.runs import Progress, no_progress
-from site_agent.runs.workers import start, stop
 from site_agent.secure.board import Board
 from site_agent.secure.charter import Charter, accept_charter, create_charter
 from site_agent.secure.lab import Lab
 from site_agent.secure.session import new_descriptor
 from site_agent.secure.verification import Mode
+from site_agent.work import Progress, no_progress
+from site_agent.work.processes import start, stop
 
 _STOP_TIMEOUT_S = 15.0
 _LOOK_INTERVAL_S = 0.1

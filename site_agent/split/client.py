@@ -14,7 +14,6 @@ without any attack.
 """
 
 import hashlib
-import resource
 import secrets
 import time
 from collections.abc import Callable
@@ -35,11 +34,12 @@ from site_agent.datasets.gaze.records import GazeSamples
 from site_agent.federated.leak_checks import audit_dense_layers, objections_to_training
 from site_agent.federated.private_training import PrivacyLedger, plan_privacy
 from site_agent.plain_json import write_json
-from site_agent.runs.files import Ledger
 from site_agent.split import cuts, in_process, kits, messages, training
 from site_agent.split.noise import SmashedNoise, sensitivity_of
 from site_agent.split.plan import SplitPlan
 from site_agent.training.gaze.loop import repeatable, to_tensors
+from site_agent.work.ledger import Ledger
+from site_agent.work.measurements import peak_memory_bytes
 
 MOST_IN_ONE_TAP = 0.75
 """Of a filter's energy, what one weight may have: a filter of one weight copies the picture.
@@ -361,7 +361,7 @@ class SplitClient:
             self.kit.name, self._rounds, self._steps, len(self._samples),
             servers.sent_bytes + servers.received_bytes, parts.sent_bytes + parts.received_bytes,
             time.monotonic() - began_s, self._training_s,
-            resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024, digest,
+            peak_memory_bytes(), digest,
         )  # fmt: skip
         write_json(self.kit.folder / "report.json", report)
         return report

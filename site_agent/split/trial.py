@@ -12,11 +12,11 @@ from pathlib import Path
 
 from site_agent.errors import InvalidInputError
 from site_agent.networks.files import new_network, read_network
-from site_agent.runs import Progress, no_progress
 from site_agent.secure.trial import party_process
 from site_agent.split import client, cuts, rounds_folder, training
 from site_agent.split.kits import AGGREGATOR, SERVER, Kit, provision, read_kit
 from site_agent.split.plan import SplitPlan
+from site_agent.work import Progress, no_progress
 
 _LOOK_INTERVAL_S = 0.2
 _TAIL = 1500

@@ -2,7 +2,7 @@
 
 How it works. `protocol` plans the steps (train, merge, contribute, score) of all rows of the table;
 `parts` divides the data; `steps` gives each step a digest and keeps the records of finished ones.
-`model_study` lists the others as jobs for the workers of `site_agent.runs.jobs`, which do them by
+`model_study` lists the others as jobs for the workers of `site_agent.work.jobs`, which do them by
 `step_jobs.run_job`. `outcome` then writes table, pictures and a description to repeat the study by.
 """
 
@@ -12,14 +12,14 @@ from pathlib import Path
 
 from site_agent.datasets.conversion import ReadingOptions
 from site_agent.datasets.records import FaceDataset
-from site_agent.runs import Progress, no_progress
-from site_agent.runs.jobs import hold_folder
 from site_agent.studies import model_study
 from site_agent.studies.outcome import describe_study, make_table, write_outcome
 from site_agent.studies.parts import StudyData, describe_parts, whole_pixels, write_parts
 from site_agent.studies.protocol import Protocol, StudySettings
 from site_agent.studies.steps import StudyFolder
 from site_agent.studies.table import StudyTable
+from site_agent.work import Progress, no_progress
+from site_agent.work.jobs import hold_folder
 
 
 @dataclass(frozen=True)

@@ -16,9 +16,9 @@ from site_agent.datasets.gaze.records import GazeDataset, GazeSamples, join_samp
 from site_agent.datasets.synthetic.eye_patches.dataset import RenderSettings, render_person
 from site_agent.datasets.synthetic.eye_patches.persons import Skews
 from site_agent.errors import InvalidInputError
-from site_agent.runs import Progress, part_of
 from site_agent.settings import Settings
 from site_agent.studies.runs import Conduct, StudyResults, describe_persons, open_study
+from site_agent.work import Progress, part_of
 
 
 class DrawnSettings(Settings, error=InvalidInputError):

@@ -12,9 +12,6 @@ from pathlib import Path
 from site_agent.datasets.landmark_schemes import expand_parts
 from site_agent.datasets.records import part_names
 from site_agent.errors import InvalidInputError, TrainingDataError
-from site_agent.runs import Progress, no_progress
-from site_agent.runs.jobs import Job, JobOutcome, Schedule, State, do_jobs
-from site_agent.runs.workers import Task, Workers, processor_count, workers_that_fit
 from site_agent.studies.parts import StudyData, read_union
 from site_agent.studies.protocol import Protocol, StudySettings, plan_protocol
 from site_agent.studies.step_jobs import StepJob, run_job
@@ -31,6 +28,10 @@ from site_agent.studies.steps import (
 from site_agent.training.ert import ErtSettings, estimated_memory_bytes, trainable_faces
 from site_agent.training.hog_svm import needed_memory_bytes, plan_views
 from site_agent.training_record import program_versions
+from site_agent.work import Progress, no_progress
+from site_agent.work.jobs import Job, JobOutcome, Schedule, State, do_jobs
+from site_agent.work.measurements import processor_count, workers_that_fit
+from site_agent.work.workers import Task, Workers
 
 
 @dataclass(frozen=True)

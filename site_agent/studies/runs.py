@@ -3,7 +3,7 @@
 How it works. A study's own module lists its runs, each a frozen dataclass with a key, and the facts
 on which each result depends. `open_study` keeps other processes away from the folder; `Study.do`
 keeps the results that an earlier call left and does the other runs in worker processes
-(`site_agent.runs.jobs`); the study's report then writes tables and pictures::
+(`site_agent.work.jobs`); the study's report then writes tables and pictures::
 
     STUDY/study.json       settings, data, versions, how to repeat it
     STUDY/runs/KEY.json    the result of each run, with the digest of its dependencies
@@ -23,8 +23,9 @@ from typing import Any, TypeVar
 from site_agent.datasets.gaze.records import GazeSamples, person_digest
 from site_agent.errors import InvalidInputError, TrainingFailedError
 from site_agent.plain_json import write_json
-from site_agent.runs import Progress, jobs, no_progress
-from site_agent.runs.workers import Task, Workers, processor_count
+from site_agent.work import Progress, jobs, no_progress
+from site_agent.work.measurements import processor_count
+from site_agent.work.workers import Task, Workers
 
 R = TypeVar("R")
 

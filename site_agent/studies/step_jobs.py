@@ -9,13 +9,13 @@ from aggregators.methods.refitting import contribute, write_contribution
 from site_agent.evaluation.landmarks import evaluate_landmarks
 from site_agent.evaluation.model_runs import evaluate_model
 from site_agent.refinement import CROP_MARGIN, load_site, read_base
-from site_agent.runs import Progress
 from site_agent.studies.parts import StudyPart, read_union
 from site_agent.studies.steps import TEST_PART, Contribute, Merge, Score, Step, Train, result_name
 from site_agent.studies.table import Scores, write_scores
 from site_agent.training.ert import ErtSettings, train_ert
 from site_agent.training.hog_svm import train_hog_svm
 from site_agent.wording import count_words
+from site_agent.work import Progress
 
 _READING = 0.1
 

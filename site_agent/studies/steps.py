@@ -28,9 +28,9 @@ from aggregators.methods.refitting import RefitSettings
 from site_agent.errors import writing_to
 from site_agent.evaluation.model_runs import EvaluationSettings
 from site_agent.plain_json import write_json
-from site_agent.runs.files import FileState, file_state
 from site_agent.training.detector_plan import HogSvmSettings
 from site_agent.training.ert import ErtSettings
+from site_agent.work.files import FileState, file_state
 
 SCHEMA = "poolctl-study-step/2"
 
@@ -225,7 +225,7 @@ class StudyFolder:
         record = self._read(self._record_file(step.key))
         if record is None or record.digest != digest:
             return None
-        still = all(file.is_still(self.path / file.name) for file in record.files)
+        still = all(file.is_unchanged(self.path / file.name) for file in record.files)
         return record if still else None
 
     def adopt(

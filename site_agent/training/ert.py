@@ -16,12 +16,12 @@ from site_agent.datasets.part_order import order_problem
 from site_agent.datasets.statistics import mean_eye_aspect_ratio
 from site_agent.errors import InvalidInputError, TrainingDataError
 from site_agent.evaluation.landmark_scores import CLOSED_EAR, normaliser_for
-from site_agent.runs import Progress, no_progress
 from site_agent.settings import Settings
 from site_agent.training import windows
 from site_agent.training.detector_plan import HogSvmSettings, plan_detector
 from site_agent.training.worker_process import read_ert_progress, require_memory, run_worker
 from site_agent.training_record import DataSummary, TrainingResult, begin_training
+from site_agent.work import Progress, no_progress
 
 _PROGRAM_BYTES = 200_000_000
 # Of one training sample in dlib: vectors and their allocation, besides their contents.

@@ -27,12 +27,12 @@ from site_agent.datasets.records import (
 from site_agent.errors import TrainingDataError
 from site_agent.evaluation.detection import evaluate_detector
 from site_agent.faces.models import DETECTOR_FORMAT
-from site_agent.runs import Progress, no_progress
 from site_agent.training.detector_plan import DetectorPlan, HogSvmSettings, plan_detector
 from site_agent.training.windows import picked_window
 from site_agent.training.worker_process import HogSvmProgressReader, require_memory, run_worker
 from site_agent.training_record import DataSummary, TrainingResult, begin_training
 from site_agent.wording import count_words
+from site_agent.work import Progress, no_progress
 
 
 @dataclass(frozen=True)

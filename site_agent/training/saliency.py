@@ -21,9 +21,9 @@ from site_agent.errors import InvalidInputError, TrainingDataError
 from site_agent.evaluation import saliency
 from site_agent.networks.architectures import require_kind
 from site_agent.networks.files import clip_inputs, from_module, new_network, predict_maps, to_module
-from site_agent.runs import Progress, no_progress, part_of
 from site_agent.settings import Settings
 from site_agent.training_record import DataSummary, TrainingResult, begin_training
+from site_agent.work import Progress, no_progress, part_of
 
 if TYPE_CHECKING:
     import torch

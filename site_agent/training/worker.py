@@ -8,16 +8,15 @@ JSON: ``{"reading": done, "of": total}``, ``{"error": text}``, ``{"done": facts}
 
 import contextlib
 import json
-import resource
 import sys
 from pathlib import Path
 from typing import Any
 from xml.sax.saxutils import quoteattr
 
-from site_agent.runs.workers import die_with_parent
+from site_agent.work.measurements import peak_memory_bytes
+from site_agent.work.processes import end_with_parent
 
 EVENT_MARK = "@poolctl-training "
-_KIBIBYTE = 1024
 # dlib's mark for a part that a box lacks (both coordinates).
 _PART_NOT_PRESENT = 0x7FFFFFFF
 # How far beyond its box, in box sizes, a face's image is kept for landmark training. Pixels that a
@@ -27,31 +26,16 @@ CROP_MARGIN = 1.0
 
 def main(job_file: str) -> int:
     """Do one job and say how it went."""
-    die_with_parent()
+    end_with_parent()
     job = json.loads(Path(job_file).read_text(encoding="utf-8"))
     try:
         facts = {"hog-svm": train_hog_svm_job, "ert": train_ert_job}[job["kind"]](job)
     except Exception as error:  # the parent turns it into its own error
         _say({"error": f"{error}".strip() or type(error).__name__, "type": type(error).__name__})
         return 1
-    facts["peak_memory_bytes"] = _peak_memory_bytes()
+    facts["peak_memory_bytes"] = peak_memory_bytes()
     _say({"done": facts})
     return 0
-
-
-def _peak_memory_bytes() -> int:
-    """Return the most memory that this program had at any time.
-
-    Linux hands what `getrusage` reports on from the process that started this one, which may be a
-    large one; its own account of the running program begins with it.
-    """
-    try:
-        status = Path("/proc/self/status").read_text(encoding="ascii")
-        [line] = [each for each in status.splitlines() if each.startswith("VmHWM:")]
-        return int(line.split()[1]) * _KIBIBYTE
-    except (OSError, ValueError):
-        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        return peak if sys.platform == "darwin" else peak * _KIBIBYTE
 
 
 def train_hog_svm_job(job: dict[str, Any]) -> dict[str, Any]:

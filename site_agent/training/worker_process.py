@@ -11,7 +11,6 @@ import json
 import math
 import os
 import re
-import signal
 import subprocess
 import tempfile
 import time
@@ -23,10 +22,11 @@ from pathlib import Path
 from typing import IO, Any, NamedTuple
 
 from site_agent.errors import TrainingDataError, TrainingFailedError
-from site_agent.runs import Progress, no_progress
-from site_agent.runs.workers import available_memory_bytes, start_python, stop
 from site_agent.training.worker import EVENT_MARK
 from site_agent.wording import duration_words
+from site_agent.work import Progress, no_progress
+from site_agent.work.measurements import available_memory_bytes
+from site_agent.work.processes import describe_end, start_python, stop, was_killed
 
 _TREES = re.compile(r"Progress: (\d+)/(\d+) .*Time remaining: (.*?)\.?\s*$")
 _RISK_GAP = re.compile(r"risk gap:\s+(\S+)")
@@ -177,7 +177,7 @@ def run_worker(
 def require_memory(needed_bytes: int, advice: str) -> None:
     """Refuse a training that would not fit, before any time is spent."""
     available = available_memory_bytes()
-    if available is not None and needed_bytes > available:
+    if needed_bytes > available:
         raise TrainingFailedError(
             f"this training needs about {needed_bytes / 1e9:.1f} GB of memory, and "
             f"{available / 1e9:.1f} GB are available; {advice}"
@@ -217,14 +217,11 @@ def _pieces(stream: IO[bytes]) -> Iterator[str]:
 def _failure_text(outcome: dict[str, Any], code: int, needed_memory_bytes: int) -> str:
     if "error" in outcome:
         return f"dlib could not train: {' '.join(outcome['error'].split())}"
-    if code < 0:
-        name = signal.Signals(-code).name
-        likely = (
+    if was_killed(code):
+        why = (
             f"; most likely memory ran out: this training needs about "
             f"{needed_memory_bytes / 1e9:.1f} GB"
-            if -code == signal.SIGKILL
-            else ""
         )
-        return f"the training process was ended by {name}{likely}"
-    last = " / ".join(outcome.get("printed", [])[-3:])
-    return f"the training process ended with code {code}: {last or 'it printed nothing'}"
+    else:
+        why = f": {' / '.join(outcome.get('printed', [])[-3:]) or 'it printed nothing'}"
+    return f"the training process {describe_end(code)}{why}"

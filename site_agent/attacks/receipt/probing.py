@@ -33,7 +33,7 @@ from site_agent.datasets.records import image_marks
 from site_agent.errors import InvalidInputError
 from site_agent.networks.files import read_network
 from site_agent.refinement import read_base
-from site_agent.runs import Progress, no_progress
+from site_agent.work import Progress, no_progress
 
 WHAT_LEFT: Mapping[ReceiptMode, str] = {
     "sub-model": "A trained model: its weights, or its trees and its mean shape. No image.",

@@ -12,7 +12,7 @@ from site_agent.datasets.gaze import records
 from site_agent.datasets.gaze.generic_layout import GENERIC
 from site_agent.datasets.gaze.mpiigaze import MPIIGAZE
 from site_agent.errors import AnnotationFileError
-from site_agent.runs import Progress, no_progress
+from site_agent.work import Progress, no_progress
 
 LAYOUTS: tuple[records.GazeLayout, ...] = (GENERIC, MPIIGAZE)
 

@@ -13,7 +13,7 @@ from site_agent.datasets.synthetic.egocentric_clips import write_clips
 from site_agent.datasets.synthetic.eye_patches.dataset import RenderSettings, write_eye_dataset
 from site_agent.datasets.synthetic.settings import ClipSettings, FaceDrawing, VideoDrawing
 from site_agent.datasets.synthetic.sites import face_dataset_files, write_face_dataset
-from site_agent.runs import Progress, no_progress
+from site_agent.work import Progress, no_progress
 
 DrawingSettings = FaceDrawing | RenderSettings | ClipSettings | VideoDrawing
 KINDS: dict[str, DrawingSettings] = {

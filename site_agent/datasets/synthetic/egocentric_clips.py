@@ -22,8 +22,8 @@ from site_agent.datasets.synthetic.canvas import cloud
 from site_agent.datasets.synthetic.settings import ClipSettings
 from site_agent.errors import InvalidInputError
 from site_agent.pictures.video import write_video
-from site_agent.runs import Progress, no_progress
 from site_agent.tables import Column, Table, columns_of
+from site_agent.work import Progress, no_progress
 
 UInt8 = NDArray[np.uint8]
 

@@ -14,8 +14,8 @@ from site_agent.datasets.synthetic.head_model import Expression, Pose
 from site_agent.datasets.synthetic.persons import AgeGroup, person
 from site_agent.datasets.synthetic.rendering import Light
 from site_agent.errors import InvalidInputError, writing_to
-from site_agent.runs import Progress, no_progress
 from site_agent.tables import Column, Table, columns_of
+from site_agent.work import Progress, no_progress
 
 TRUTH = Table(
     "truth",

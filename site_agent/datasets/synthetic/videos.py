@@ -18,8 +18,8 @@ from site_agent.datasets.synthetic.rendering import Light, PaintedHead, head_win
 from site_agent.errors import InvalidInputError, writing_to
 from site_agent.pictures.video import TICKS_PER_S, write_video
 from site_agent.plain_json import write_json
-from site_agent.runs import Progress, no_progress
 from site_agent.tables import Column, Table, columns_of
+from site_agent.work import Progress, no_progress
 
 _Drawn = tuple[canvas.UInt8, tuple[float, float]]
 _Region = tuple[slice, slice]

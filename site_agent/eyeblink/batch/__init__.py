@@ -22,9 +22,10 @@ from site_agent.eyeblink.pipeline import TraceFile, run_blink_analysis
 from site_agent.eyeblink.session import BlinkAnalysisSettings, BlinkSession
 from site_agent.eyeblink.session_folder import RECORD_NAME, REVIEWED_FOLDER, find_output
 from site_agent.eyeblink.video.recording import Recording
-from site_agent.runs import Progress, no_progress
-from site_agent.runs.jobs import Job, JobOutcome, Schedule, do_jobs, hold_folder
-from site_agent.runs.workers import Task, Workers, processor_count, workers_that_fit
+from site_agent.work import Progress, no_progress
+from site_agent.work.jobs import Job, JobOutcome, Schedule, do_jobs, hold_folder
+from site_agent.work.measurements import processor_count, workers_that_fit
+from site_agent.work.workers import Task, Workers
 
 
 @dataclass(frozen=True)

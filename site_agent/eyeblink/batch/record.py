@@ -19,8 +19,8 @@ from site_agent.eyeblink.outputs.json_files import versions
 from site_agent.eyeblink.session import BlinkAnalysisSettings
 from site_agent.eyeblink.session_folder import RECORD_NAME
 from site_agent.plain_json import Number, plain, write_json
-from site_agent.runs.files import FileState, file_state
 from site_agent.tables import Table, columns_of
+from site_agent.work.files import FileState, file_state
 
 SCHEMA = "poolctl-study-session/1"
 BATCH = Table(
@@ -97,7 +97,7 @@ def is_finished(folder: Path, record: SessionRecord, session: BatchSession, aske
         and made.sources.keys() == asked.sources.keys()
         and all((folder / name).is_file() for name in record.files)
         and all(
-            state.name == paths[role].name and state.is_still(paths[role])
+            state.name == paths[role].name and state.is_unchanged(paths[role])
             for role, state in made.sources.items()
         )
     )

@@ -20,6 +20,7 @@ from site_agent.eyeblink.video.image_folder import TIMESTAMPS_NAME
 from site_agent.pictures.images import is_clutter
 from site_agent.plain_json import plain
 from site_agent.settings import list_settings, with_values
+from site_agent.work.names import portable_name
 
 COLUMNS = (
     "session",
@@ -95,7 +96,7 @@ def _session(folder: Path, row: TableRow) -> "BatchSession":
     overrides = {name: text for name, text in row.cells.items() if name in SETTING_NAMES and text}
     with_overrides(BlinkAnalysisSettings(), overrides)
     return BatchSession(
-        name=cell("session") or source.stem,
+        name=cell("session") or portable_name(source.stem),
         source=source,
         is_video=bool(video),
         trials=folder / cell("trials") if cell("trials") else None,
@@ -236,11 +237,7 @@ def name_problem(name: str) -> str:
     """Return why a name cannot be that of a session's folder; empty where it can."""
     if not name:
         return "the session has no name"
-    if (
-        name.startswith(".")
-        or name.endswith((".", " "))
-        or re.search(r'[/\\:*?"<>|\x00-\x1f]', name)
-    ):
+    if name.startswith(".") or portable_name(name) != name:
         return f"the session name {name!r} cannot be the name of a folder"
     if len(name.encode("utf-8")) > _LONGEST_NAME:
         return f"the session name {name[:30]!r}... is longer than {_LONGEST_NAME} bytes"
@@ -322,10 +319,10 @@ def _stem(path: Path) -> Path:
 
 def _names(folder: Path, paths: list[Path]) -> list[str]:
     """Name the sessions by their files, with the folders where the names alone repeat."""
-    short = [_stem(path).name for path in paths]
+    short = [portable_name(_stem(path).name) for path in paths]
     if len({name.casefold() for name in short}) == len(paths):
         return short
-    return ["_".join(path.relative_to(folder).parts) for path in paths]
+    return [portable_name("_".join(path.relative_to(folder).parts)) for path in paths]
 
 
 S = TypeVar("S")

@@ -23,8 +23,8 @@ from site_agent.eyeblink.face.landmarks import eye_sample, sample_eyes
 from site_agent.eyeblink.openness.signal import without_unjudged
 from site_agent.eyeblink.video.frames import Frame, FrameSource
 from site_agent.eyeblink.video.seeking import read_ahead
-from site_agent.runs import Progress
 from site_agent.settings import Settings
+from site_agent.work import Progress
 
 LONGEST_PAUSE_S = 5.0
 """A longer pause between two frames is shortened to this: nothing is looked for in it."""

@@ -16,7 +16,7 @@ from site_agent.eyeblink.outputs.report import write_report
 from site_agent.eyeblink.outputs.tables import write_blinks, write_frames, write_trials
 from site_agent.eyeblink.outputs.trace_picture import write_trace_picture
 from site_agent.eyeblink.session import AnalysedSession
-from site_agent.runs import Progress, no_progress
+from site_agent.work import Progress, no_progress
 
 
 @dataclass(frozen=True)

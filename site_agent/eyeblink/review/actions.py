@@ -18,7 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from site_agent.datasets.landmark_schemes import EYE_POINTS, IBUG_PARTS
 from site_agent.errors import BusyError, ReviewActionError, ReviewFolderError, ReviewOutdatedError
 from site_agent.eyeblink.blinks.finding import BlinkKind, Completeness
-from site_agent.runs.files import locked
+from site_agent.work.locks import locked
 
 TimeS = Annotated[float, Field(ge=-1e7, le=1e7, allow_inf_nan=False)]
 PixelPx = Annotated[float, Field(ge=-1e5, le=1e5, allow_inf_nan=False)]
@@ -338,15 +338,15 @@ class CorrectionLog:
         self.path = folder / LOG_NAME
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            self._file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o666)
+            with ExitStack() as opened:
+                in_use = f"{self.path}: another process has this review open; end that one first"
+                lock = self.path.with_name(f".{self.path.name}.lock")
+                opened.enter_context(locked(lock, busy=BusyError(in_use)))
+                self._file = opened.enter_context(self.path.open("ab", buffering=0))
+                self.entries = self._begin(blinks_sha256)
+                self._opened = opened.pop_all()
         except OSError as error:
             raise ReviewFolderError(f"{self.path}: {error.strerror or error}") from error
-        with ExitStack() as opened:
-            opened.callback(os.close, self._file)
-            in_use = f"{self.path}: another process has this review open; end that one first"
-            opened.enter_context(locked(self.path, busy=BusyError(in_use)))
-            self.entries = self._begin(blinks_sha256)
-            self._opened = opened.pop_all()
 
     def __enter__(self) -> "CorrectionLog":
         return self
@@ -368,7 +368,7 @@ class CorrectionLog:
         content = read_log(self.path)
         if content.header is None:
             # New, or left by a process that was killed in the middle of the first line.
-            os.ftruncate(self._file, 0)
+            self._file.truncate(0)
             header = LogHeader(schema=SCHEMA, blinks_sha256=blinks_sha256, created_utc=_now())
             self._write(header.model_dump_json(by_alias=True))
             return ()
@@ -379,19 +379,18 @@ class CorrectionLog:
                 f"is {blinks_sha256[:12]}... now): the analysis was run again since. Repeat it "
                 f"with the old settings, or move {self.path.parent} away to begin a new review"
             )
-        os.ftruncate(self._file, content.whole_bytes)
+        self._file.truncate(content.whole_bytes)
         return content.entries
 
     def _write(self, line: str) -> None:
         data = line.encode() + b"\n"
-        size = os.fstat(self._file).st_size
+        size = self._file.seek(0, os.SEEK_END)
         try:
-            written = os.write(self._file, data)
-            if written != len(data):
+            if self._file.write(data) != len(data):
                 raise OSError("the disk is full")
-            os.fsync(self._file)
+            os.fsync(self._file.fileno())
         except OSError as error:
-            os.ftruncate(self._file, size)
+            self._file.truncate(size)
             raise ReviewFolderError(
                 f"{self.path}: cannot be written: {error.strerror or error}"
             ) from error

@@ -17,8 +17,8 @@ from site_agent.eyeblink.session import BlinkSession, summarise
 from site_agent.eyeblink.session_folder import REVIEWED_FOLDER, find_output, study_folders
 from site_agent.eyeblink.session_reading import blinks_of_rows
 from site_agent.eyeblink.study import write_sessions_table
-from site_agent.runs import Progress, no_progress
 from site_agent.tables import Table, columns_of
+from site_agent.work import Progress, no_progress
 
 FILE_NAME = "blinks_reviewed.csv"
 STATUS_COLUMN = "review_status"

@@ -6,7 +6,6 @@ points here (DNS rebinding). Changes need the secret in a header as well, which 
 send without the browser asking the server first.
 """
 
-import os
 import secrets
 import socket
 import tempfile
@@ -20,6 +19,7 @@ from starlette.datastructures import Headers
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from aggregators.whole_file import write_whole
 from site_agent.errors import BusyError
 from site_agent.eyeblink.review.endpoints import review_application
 from site_agent.eyeblink.review.review_session import ReviewSession
@@ -124,8 +124,7 @@ def opening_page(url: str) -> Iterator[Path]:
     """
     with tempfile.TemporaryDirectory(prefix="poolctl-review-") as folder:
         path = Path(folder) / "open.html"
-        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-            file.write(render_page("open_review.html", address=url))
+        write_whole(path, render_page("open_review.html", address=url), mode=0o600)
         yield path
 
 

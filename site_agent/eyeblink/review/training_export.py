@@ -17,7 +17,7 @@ from site_agent.errors import InvalidInputError
 from site_agent.eyeblink import records
 from site_agent.eyeblink.review.actions import TrainingFrame
 from site_agent.eyeblink.review.review_session import ReviewSession
-from site_agent.runs import Progress, no_progress
+from site_agent.work import Progress, no_progress
 
 WANTED_EYE_WIDTH_PX = 60.0
 LARGEST_SCALE = 4

@@ -21,8 +21,8 @@ from site_agent.eyeblink.records import Float64
 from site_agent.eyeblink.session import BlinkAnalysisSettings
 from site_agent.eyeblink.study import learning_curve
 from site_agent.plain_json import plain
-from site_agent.runs import Progress, no_progress
 from site_agent.wording import count_words
+from site_agent.work import Progress, no_progress
 
 # Settings that a criterion's name includes.
 _NAMED = {"cr_rule", "cr_threshold", "cr_needs_onset", "onset_floor_ms", "reject_rules"}

@@ -38,10 +38,10 @@ from site_agent.federated.plan import FederationPlan, first_model, read_plan
 from site_agent.federated.tasks import Holdout, PersonScores, Task
 from site_agent.networks.files import to_module
 from site_agent.plain_json import write_json
-from site_agent.runs import Progress, no_progress
-from site_agent.runs.files import locked
-from site_agent.runs.workers import processor_count
 from site_agent.training.gaze.loop import repeatable
+from site_agent.work import Progress, no_progress
+from site_agent.work.locks import locked
+from site_agent.work.measurements import processor_count
 
 
 @dataclass(frozen=True)

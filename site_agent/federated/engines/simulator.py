@@ -23,9 +23,10 @@ from site_agent.federated.local_training import train_at_site
 from site_agent.federated.personal import PersonalStore, assemble
 from site_agent.federated.plan import FederationPlan, combine_files
 from site_agent.networks.files import read_network
-from site_agent.runs import Progress, no_progress
-from site_agent.runs.jobs import Job, JobOutcome, Schedule, do_jobs
-from site_agent.runs.workers import Task, Workers, processor_count, workers_that_fit
+from site_agent.work import Progress, no_progress
+from site_agent.work.jobs import Job, JobOutcome, Schedule, do_jobs
+from site_agent.work.measurements import processor_count, workers_that_fit
+from site_agent.work.workers import Task, Workers
 
 _WORKER_BYTES = 400 * 1024**2
 """What torch takes, without its code, and training a small network."""

@@ -17,7 +17,7 @@ from pool_server.wire.signatures.keys import Envelope
 from pool_server.wire.uploads import OpenUpload, OpenUploadPage, UploadRequest
 from site_agent.errors import DigestMismatchError, PoolRefusedRequestError
 from site_agent.pool import connection, receiving, requests, sending
-from site_agent.runs import Progress, no_progress
+from site_agent.work import Progress, no_progress
 
 _MERGES = "/api/v1/merges"
 _FIRST_WAIT_S, _LONGEST_WAIT_S = 0.2, 2.0

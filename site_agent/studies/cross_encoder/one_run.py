@@ -9,10 +9,10 @@ from site_agent.errors import TrainingFailedError
 from site_agent.evaluation.gaze import draw_shots, few_shot_error
 from site_agent.federated.plan import make_plan
 from site_agent.networks.files import new_network, predict_gaze, to_module
-from site_agent.runs import Progress
 from site_agent.studies.cross_encoder import FEDERATED
 from site_agent.studies.eyes import StudyJob, StudySamples, spread_over_sessions
 from site_agent.training.cross_encoder import gaze_head
+from site_agent.work import Progress
 
 if TYPE_CHECKING:
     from torch import nn

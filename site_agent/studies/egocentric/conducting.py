@@ -22,7 +22,6 @@ from typing import Any
 from site_agent.datasets.egocentric import ClipSamples, EgocentricDataset
 from site_agent.datasets.gaze.records import GazeSamples
 from site_agent.errors import InvalidInputError
-from site_agent.runs import Progress, part_of
 from site_agent.studies.egocentric import (
     DATA,
     EYES,
@@ -39,6 +38,7 @@ from site_agent.studies.egocentric import (
 from site_agent.studies.egocentric.report import write_report
 from site_agent.studies.runs import Conduct, StudyResults, open_study
 from site_agent.training.saliency import clip_shape
+from site_agent.work import Progress, part_of
 
 SCHEMA = "poolctl-egocentric-study/2"
 _READING = 0.02

@@ -16,8 +16,8 @@ from site_agent.datasets.egocentric import ClipSamples
 from site_agent.datasets.gaze.records import GazeSamples, held_out_sessions, join_samples
 from site_agent.datasets.synthetic.egocentric_clips import draw_samples
 from site_agent.datasets.synthetic.settings import ClipSettings
-from site_agent.runs import Progress
 from site_agent.studies.egocentric import EYES, MASKED, EgocentricStudySettings, Run
+from site_agent.work import Progress
 
 
 @dataclass(frozen=True)

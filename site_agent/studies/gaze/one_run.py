@@ -14,10 +14,10 @@ from site_agent.datasets.gaze.records import GazeSamples, angular_errors_deg, jo
 from site_agent.errors import TrainingFailedError
 from site_agent.federated.plan import FederationPlan, make_plan
 from site_agent.networks.files import new_network, predict_gaze, to_module
-from site_agent.runs import Progress
 from site_agent.studies.eyes import StudyJob, StudySamples
 from site_agent.studies.gaze.protocol import Run, held_out_sessions
 from site_agent.studies.gaze.settings import FEDERATED, GazeStudySettings
+from site_agent.work import Progress
 
 if TYPE_CHECKING:
     from torch import nn

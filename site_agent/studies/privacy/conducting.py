@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 from aggregators.whole_file import whole_file
 from site_agent.attacks.leaks import LEAKS
 from site_agent.datasets.gaze.records import GazeDataset
-from site_agent.runs import Progress, part_of
 from site_agent.studies.privacy.persons import (
     PrivacySettings,
     describe_persons,
@@ -27,6 +26,7 @@ from site_agent.studies.privacy.persons import (
 from site_agent.studies.privacy.probes import PROBES, SUM, Federation
 from site_agent.studies.privacy.report import write_report
 from site_agent.studies.runs import Conduct, StudyResults, open_study
+from site_agent.work import Progress, part_of
 
 SCHEMA = "poolctl-privacy-study/3"
 _READING = 0.1

@@ -13,8 +13,8 @@ from site_agent.datasets.gaze.records import GazeDataset, GazeSamples, person_di
 from site_agent.datasets.synthetic.eye_patches.dataset import RenderSettings, render_person
 from site_agent.datasets.synthetic.eye_patches.persons import Skews, make_person
 from site_agent.errors import InvalidInputError
-from site_agent.runs import Progress
 from site_agent.settings import Settings
+from site_agent.work import Progress
 
 Count = Annotated[int, Field(ge=1, le=100_000)]
 

@@ -16,7 +16,6 @@ from site_agent.errors import TrainingFailedError
 from site_agent.federated.in_process import run_rounds
 from site_agent.networks.files import new_network, predict_gaze, to_module
 from site_agent.networks.gaze_modules import StagedNetwork
-from site_agent.runs import Progress
 from site_agent.split.cuts import split_network
 from site_agent.split.in_process import run_split_rounds
 from site_agent.split.noise import SmashedNoise, sensitivity_of
@@ -24,6 +23,7 @@ from site_agent.split.plan import SplitPlan
 from site_agent.studies.eyes import MethodRun, StudyJob, StudySamples
 from site_agent.studies.split import INVERSION, SplitStudySettings
 from site_agent.training.gaze.loop import repeatable, to_tensors
+from site_agent.work import Progress
 
 _MOST_VICTIM_EYES = 60
 

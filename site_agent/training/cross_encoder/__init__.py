@@ -12,9 +12,9 @@ from site_agent.datasets.gaze import records as gaze
 from site_agent.datasets.gaze.records import require_both_eyes
 from site_agent.errors import InvalidInputError, TrainingDataError
 from site_agent.networks.architectures import is_crossed, require_kind
-from site_agent.runs import Progress, no_progress, part_of
 from site_agent.settings import Settings
 from site_agent.training_record import DataSummary, TrainingResult, begin_training
+from site_agent.work import Progress, no_progress, part_of
 
 _FEWEST_SAMPLES = 4
 _READING_SHARE = 0.05

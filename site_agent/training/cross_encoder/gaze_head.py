@@ -22,10 +22,10 @@ from site_agent.errors import InvalidInputError, TrainingDataError
 from site_agent.evaluation.gaze import draw_shots, few_shot_error, find_components, fit_head
 from site_agent.networks import files
 from site_agent.networks.architectures import require_kind
-from site_agent.runs import Progress, no_progress
 from site_agent.settings import Settings
 from site_agent.training.overlap import training_records
 from site_agent.training_record import DataSummary, TrainingResult, begin_training
+from site_agent.work import Progress, no_progress
 
 if TYPE_CHECKING:
     from torch import nn

@@ -13,10 +13,10 @@ from aggregators.models import StateDict
 from site_agent.datasets.gaze import records as gaze
 from site_agent.errors import InvalidInputError, TrainingDataError
 from site_agent.plain_json import plain
-from site_agent.runs import Progress, no_progress, part_of
 from site_agent.settings import Settings
 from site_agent.training.overlap import training_records
 from site_agent.training_record import BegunTraining, DataSummary, TrainingResult, begin_training
+from site_agent.work import Progress, no_progress, part_of
 
 Device = Literal["auto", "cpu", "cuda"]
 

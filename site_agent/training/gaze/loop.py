@@ -18,7 +18,7 @@ from aggregators.whole_file import whole_file
 from site_agent.datasets.gaze.records import GazeSamples
 from site_agent.errors import TrainingFailedError
 from site_agent.networks.files import to_inputs
-from site_agent.runs import Progress
+from site_agent.work import Progress
 
 # How much the contrast curve changes, of what the gradient does.
 _CURVE_SHARE = 0.25

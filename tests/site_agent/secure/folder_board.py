@@ -9,9 +9,9 @@ from pathlib import Path
 
 from aggregators.whole_file import whole_file, write_whole
 from site_agent.errors import ConflictError, DigestMismatchError, InvalidInputError, NotFoundError
-from site_agent.runs.files import locked
 from site_agent.secure.charter import NAME_PATTERN
 from site_agent.secure.messages import DIGEST_PATTERN, Post
+from site_agent.work.locks import locked
 
 MOST_DESCRIPTOR_BYTES = 1 << 20
 MOST_ENVELOPE_BYTES = 3 << 19

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from site_agent.errors import InvalidInputError
-from site_agent.runs.files import Ledger
 from site_agent.secure.party import create_session_key, open_share, seal_share
+from site_agent.work.ledger import Ledger
 
 
 def test_a_line_that_was_cut_off_is_dropped_and_the_rest_stays(tmp_path: Path) -> None:

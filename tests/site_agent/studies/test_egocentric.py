@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from site_agent.runs import no_progress
 from site_agent.studies.egocentric import (
     EgocentricStudySettings,
     Run,
@@ -22,6 +21,7 @@ from site_agent.studies.egocentric.conducting import conduct_egocentric_study
 from site_agent.studies.egocentric.one_run import draw_world, load_samples, write_samples
 from site_agent.studies.egocentric.report import difference, write_report
 from site_agent.studies.runs import Conduct
+from site_agent.work import no_progress
 
 SMALL = EgocentricStudySettings(
     methods=("local", "fedavg", "fedcpf"), seeds=1, people=2, videos=5, heterogeneities=(1.0,),

@@ -23,7 +23,6 @@ from site_agent.evaluation.detection import evaluate_detector
 from site_agent.evaluation.landmarks import evaluate_landmarks
 from site_agent.evaluation.model_runs import EvaluationSettings
 from site_agent.refinement import RefinementPlan, SiteSource, load_site, refine_sites
-from site_agent.runs.workers import workers_that_fit
 from site_agent.studies.conducting import StudyOutcome, conduct_study
 from site_agent.studies.model_study import StepOutcome
 from site_agent.studies.parts import named_parts, split_into_parts
@@ -31,6 +30,7 @@ from site_agent.studies.protocol import CombinationSettings, RefinementSettings,
 from site_agent.studies.table import read_scores, write_scores
 from site_agent.training.detector_plan import HogSvmSettings
 from site_agent.training.ert import ErtSettings
+from site_agent.work.measurements import workers_that_fit
 
 ERT = ErtSettings(
     num_trees_per_cascade_level=8, cascade_depth=2, tree_depth=2, oversampling_amount=3,

@@ -8,7 +8,6 @@ import pytest
 
 from site_agent.errors import InvalidInputError
 from site_agent.evaluation.model_runs import EvaluationSettings
-from site_agent.runs.jobs import Schedule
 from site_agent.studies.model_study import plan_jobs
 from site_agent.studies.protocol import (
     CombinationSettings,
@@ -20,6 +19,7 @@ from site_agent.studies.protocol import (
 from site_agent.studies.steps import Contribute, Merge, Score, step_digests, title
 from site_agent.training.detector_plan import HogSvmSettings
 from site_agent.training.ert import ErtSettings
+from site_agent.work.jobs import Schedule
 
 SIX = [f"P{number}" for number in range(1, 7)]
 FACES = [30, 10, 20, 20, 20, 20]

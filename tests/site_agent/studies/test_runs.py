@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from site_agent.errors import InvalidInputError, TrainingFailedError
-from site_agent.runs import Progress, no_progress
 from site_agent.studies.runs import Conduct, StudyResults, open_study
+from site_agent.work import Progress, no_progress
 
 PERSONS = {"p00": "a", "p01": "b"}
 

@@ -14,7 +14,6 @@ from site_agent.datasets.synthetic.egocentric_clips import ClipSettings, write_c
 from site_agent.errors import InvalidInputError
 from site_agent.evaluation.saliency import evaluate_saliency
 from site_agent.networks.files import new_network, predict_maps, to_module
-from site_agent.runs import Progress
 from site_agent.training.gaze import GazeSettings, start_network
 from site_agent.training.saliency import (
     SaliencySettings,
@@ -23,6 +22,7 @@ from site_agent.training.saliency import (
     to_tensors,
     train_saliency,
 )
+from site_agent.work import Progress
 
 
 @pytest.fixture(scope="module")

@@ -22,8 +22,8 @@ from site_agent.datasets.synthetic.eye_patches.persons import (
 )
 from site_agent.datasets.synthetic.eye_patches.rendering import EyeFrames, render_patches
 from site_agent.errors import InvalidInputError
-from site_agent.runs import Progress, no_progress
 from site_agent.settings import Settings
+from site_agent.work import Progress, no_progress
 
 _FRAME_STREAM, _NOISE_STREAM, _CAMERA_STREAM = 0xF4A, 0x40E, 0xCA3
 _HALF_EYE_DISTANCE_MM, _CAMERA_MM = 31.5, 600.0

@@ -1,5 +1,6 @@
 """The server's part in live rounds: it sends the network, and combines what comes back."""
 
+import os
 import re
 import shutil
 import sys
@@ -22,9 +23,10 @@ from aggregators.methods.networks.replies import encode_reply
 from aggregators.methods.registry import find_method
 from aggregators.models import OptimiserState, StateDict
 from aggregators.whole_file import write_whole
-from site_agent.federated.engines.flare import flare_process, jobs, messages
+from site_agent.federated.engines.flare import jobs, messages
 from site_agent.federated.plan import combine_files
 from site_agent.wording import count_words
+from site_agent.work.processes import end_with
 
 FEWEST_CONTRIBUTIONS = 2
 """The mean of one site's contribution would be the contribution itself. Sites may ask for more."""
@@ -51,7 +53,8 @@ class RoundsController(Controller):  # type: ignore[misc]
         self._block, self._plan = block, block.read_plan()
         self._numbers = range(block.first_round, block.first_round + block.rounds)
         self._reports: list[messages.RoundReport] = []
-        flare_process.end_with_parent()
+        # FLARE starts it from a thread that ends before the job.
+        end_with(os.getppid())
 
     def start_controller(self, fl_ctx: Any) -> None:
         """Prepare nothing."""

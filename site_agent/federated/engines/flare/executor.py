@@ -16,7 +16,6 @@ from aggregators.methods.merging import encode_input
 from aggregators.models import StateDict
 from site_agent.errors import SiteAgentError
 from site_agent.federated.engines.flare import messages
-from site_agent.federated.engines.flare.flare_process import end_with_parent
 from site_agent.federated.engines.flare.site_rules import SiteRules
 from site_agent.federated.leak_checks import require_safe
 from site_agent.federated.local_training import Privacy, train_at_site
@@ -24,6 +23,7 @@ from site_agent.federated.personal import PersonalStore, assemble
 from site_agent.federated.plan import FederationPlan, digest_run, read_plan
 from site_agent.federated.tasks import Task, task_of_network
 from site_agent.pool.profiles import personal_folder, privacy_folder
+from site_agent.work.processes import end_with
 
 
 class SiteExecutor(Executor):  # type: ignore[misc]
@@ -31,7 +31,8 @@ class SiteExecutor(Executor):  # type: ignore[misc]
 
     def __init__(self) -> None:
         super().__init__()
-        end_with_parent()
+        # FLARE starts it from a thread that ends before the job.
+        end_with(os.getppid())
         self._rules = SiteRules.from_environment(os.environ)
         # A job has one base, so that its task stays the same.
         self._read: Any = None

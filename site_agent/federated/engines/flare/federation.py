@@ -20,8 +20,8 @@ from site_agent.federated.engines.flare import messages
 from site_agent.federated.engines.flare.jobs import write_job
 from site_agent.federated.engines.flare.kits import SUBMITTER, Kit, require_flare
 from site_agent.federated.plan import FederationPlan, digest_run
-from site_agent.runs import Progress
-from site_agent.runs.files import locked
+from site_agent.work import Progress
+from site_agent.work.locks import locked
 
 _BASE, _PLAN, _BLOCK = "base.safetensors", "plan.json", ".block-"
 _POLL_S = 1.0

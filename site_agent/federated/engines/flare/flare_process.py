@@ -10,20 +10,19 @@ import os
 import runpy
 import sys
 import threading
-import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import IO
 
 from site_agent.errors import BusyError, FederationError, InvalidInputError
 from site_agent.federated.engines.flare import jobs, kits
-from site_agent.runs.files import locked
-from site_agent.runs.workers import die_with_parent, start_python, stop
+from site_agent.work.locks import locked
+from site_agent.work.processes import end_with_parent, start_python, stop
 
 
 def main(folder: Path) -> None:
     """Become FLARE's process of a kit."""
-    die_with_parent()
+    end_with_parent()
     kit = kits.read_kit(folder, "server", "site")
     os.environ.update(kits.ENVIRONMENT)
     take_only_our_jobs()
@@ -77,22 +76,6 @@ def _command(kit: kits.Kit) -> tuple[str, list[str]]:
     module = "nvflare.private.fed.app.client.client_train"
     settings = [f"uid={kit.name}", f"heart_beat_interval={kits.HEARTBEAT_INTERVAL_S}"]
     return module, ["-m", str(kit.folder), "-s", "fed_client.json", "--set", *common, *settings]
-
-
-def end_with_parent() -> None:
-    """End this job process soon after the process that started it has ended.
-
-    FLARE starts job processes from threads that end before the job, so that `die_with_parent`
-    cannot be used, and looks for the parent's number, which a zombie keeps.
-    """
-    parent = os.getppid()
-
-    def watch() -> None:
-        while os.getppid() == parent:
-            time.sleep(0.5)
-        os._exit(1)
-
-    threading.Thread(target=watch, daemon=True).start()
 
 
 class ConnectionLines(logging.Filter):

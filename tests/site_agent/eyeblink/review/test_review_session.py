@@ -36,7 +36,7 @@ def test_the_automatic_result_stays_as_it_is(trace_session: Path) -> None:
         review.act(Correct(blink_id=2, kind="closure"))
     for name, data in before.items():
         assert (trace_session / name).read_bytes() == data
-    assert sorted(p.name for p in (trace_session / "review").iterdir()) == [
+    assert sorted(p.name for p in (trace_session / "review").glob("[!.]*")) == [
         "blinks_reviewed.csv",
         "corrections.jsonl",
     ]

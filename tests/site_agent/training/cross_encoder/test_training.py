@@ -28,7 +28,6 @@ from site_agent.federated.local_training import train_contribution
 from site_agent.federated.plan import make_plan
 from site_agent.federated.tasks import RepresentationTask, task_of
 from site_agent.networks.files import new_network, predict_gaze, read_network, to_module
-from site_agent.runs import Progress
 from site_agent.training.cross_encoder import CrossEncoderSettings, train_cross_encoder
 from site_agent.training.cross_encoder.gaze_head import (
     BASELINES,
@@ -36,6 +35,7 @@ from site_agent.training.cross_encoder.gaze_head import (
     GazeHeadSettings,
     train_gaze_head,
 )
+from site_agent.work import Progress
 from tests.site_agent.datasets.gaze.made import folder_of, samples_of
 
 TASK = RepresentationTask()

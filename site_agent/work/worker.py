@@ -1,4 +1,4 @@
-"""A worker process, from inside: ``python -m site_agent.runs.worker``.
+"""A worker process, from inside: ``python -m site_agent.work.worker``.
 
 It gets tasks as pickles, each a function of ours and what it takes, and answers with lines of JSON:
 any number of ``{"progress": share, "text": text}``, then ``{"done": ...}`` or ``{"failed": text}``.
@@ -17,7 +17,7 @@ from typing import IO, Any
 
 from aggregators.errors import AggregatorError
 from site_agent.errors import SiteAgentError
-from site_agent.runs.workers import die_with_parent
+from site_agent.work.processes import end_with_parent
 
 # Each line costs the parent some work; a person needs no more.
 _LEAST_SILENCE_S = 0.2
@@ -25,7 +25,7 @@ _LEAST_SILENCE_S = 0.2
 
 def main() -> None:
     """Do tasks until standard input ends."""
-    die_with_parent()
+    end_with_parent()
     # What is loaded stays: to look through it for garbage would take a fifth of the time.
     gc.set_threshold(50_000)
     with os.fdopen(os.dup(1), "w", encoding="utf-8", buffering=1) as events:

@@ -3,7 +3,7 @@
 How it works. Whoever has long work to do lists it as `Job`s, each with a key, the keys that it
 needs, and a digest of all that its result depends on. `JobRecords` (or the caller's own store) says
 which results an earlier run has left; `do_jobs` does the others in worker processes
-(`site_agent.runs.workers`), the most urgent first, and gives each result to the caller, who writes
+(`site_agent.work.workers`), the most urgent first, and gives each result to the caller, who writes
 it whole before the next job counts on it. A job that fails leaves out those that need it, and no
 others. Ctrl-C ends the workers; the same call again goes on. The folder is held by one process at a
 time (`hold_folder`).
@@ -20,10 +20,10 @@ from typing import Any, Literal
 
 from site_agent.errors import BusyError, InvalidInputError, writing_to
 from site_agent.plain_json import write_json
-from site_agent.runs import Progress, no_progress
-from site_agent.runs.files import locked
-from site_agent.runs.workers import Task, Workers
 from site_agent.wording import duration_words
+from site_agent.work import Progress, no_progress
+from site_agent.work.locks import locked
+from site_agent.work.workers import Task, Workers
 
 State = Literal["kept", "done", "failed", "left out", "waiting", "running", "not needed"]
 

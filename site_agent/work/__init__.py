@@ -1,9 +1,9 @@
-"""Progress of long work: the share that is done, and a text."""
+"""Long work on this machine: progress, child processes, jobs, locks, files and measurements."""
 
 from collections.abc import Callable
 
 Progress = Callable[[float | None, str], None]
-"""Takes the share done (0 to 1; None where unknown) and a text; may raise to stop the work."""
+"""Takes the completed share (0 to 1; None if unknown) and a text; may raise to stop the work."""
 
 
 def no_progress(_share: float | None, _text: str) -> None:

@@ -1,0 +1,91 @@
+"""Files on every system: their pieces, identity, state and removal."""
+
+import stat
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+from aggregators.formats import file_digest
+from site_agent.errors import NotFoundError
+
+CHUNK_BYTES = 1 << 20
+
+
+def chunks(file: BinaryIO, offset: int, size_bytes: int) -> Iterator[bytes]:
+    """Yield `size_bytes` bytes from `offset` on, a megabyte at a time.
+
+    Each piece is looked up by its position: the caller may use the file in between.
+    """
+    position, end = offset, offset + size_bytes
+    while position < end:
+        file.seek(position)
+        chunk = file.read(min(CHUNK_BYTES, end - position))
+        if not chunk:
+            raise NotFoundError(
+                f"{file.name}: ends at byte {position}, expected {end}: was it changed meanwhile?"
+            )
+        yield chunk
+        position += len(chunk)
+
+
+def megabytes(count: int) -> str:
+    return f"{count / 1e6:.1f} MB"
+
+
+def remove_file(path: Path) -> None:
+    """Remove a file if it exists, also where its read-only flag protects it (Windows)."""
+    with suppress(FileNotFoundError):
+        try:
+            path.unlink()
+        except PermissionError:
+            path.chmod(stat.S_IREAD | stat.S_IWRITE)
+            path.unlink()
+
+
+def file_identity(path: Path) -> tuple[int, int] | None:
+    """Return the identity of the file at a path; None if there is no file.
+
+    Links and names that differ in case have the same one. For many paths at once; two are compared
+    by `Path.samefile`.
+    """
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino
+
+
+@dataclass(frozen=True)
+class FileState:
+    """A file that a record depends on; `size` and `mtime_ns` save reading it again."""
+
+    name: str
+    """Of the file or folder; in a record of a folder, the path from there on."""
+    size: int
+    mtime_ns: int
+    sha256: str = ""
+    """Empty while it is not known, and for a folder."""
+
+    def is_unchanged(self, path: Path) -> bool:
+        """Return whether `path` still has the content of the digest."""
+        try:
+            now = file_state(path)
+        except OSError:
+            return False
+        if not self.sha256 or now.size != self.size:
+            return False
+        return now.mtime_ns == self.mtime_ns or (
+            path.is_file() and file_digest(path) == self.sha256
+        )
+
+
+def file_state(path: Path) -> FileState:
+    """Return size and time of a file, or of all files in a folder together; without a digest."""
+    stats = [path.stat()]
+    if path.is_dir():
+        stats = [entry.stat() for entry in path.iterdir() if entry.is_file()] or stats
+    return FileState(
+        path.name, sum(entry.st_size for entry in stats), max(entry.st_mtime_ns for entry in stats)
+    )

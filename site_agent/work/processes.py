@@ -1,0 +1,137 @@
+"""Child processes, the same on Linux, macOS and Windows.
+
+Ctrl-C in a terminal reaches the parent alone, which stops its children; a parent that is killed
+takes its children along.
+"""
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import IO
+
+import psutil
+
+_PARENT_VARIABLE = "POOLCTL_PARENT_PROCESS"
+_WATCH_INTERVAL_S = 0.5
+# `signal` has no SIGKILL on Windows, where no exit code is negative either.
+_KILLED = -9
+
+
+def start_python(
+    module: str,
+    *arguments: str,
+    stdin: int | IO[bytes] = subprocess.DEVNULL,
+    stderr: int | IO[bytes] = subprocess.STDOUT,
+    environment: Mapping[str, str] | None = None,
+) -> subprocess.Popen[bytes]:
+    """Start ``python -m module`` with standard output in a pipe.
+
+    The caller must `stop` the child. The child calls `end_with_parent` first of all, so that it
+    does not outlive a parent that is killed.
+
+    `environment`: Variables to set in addition to those of this process.
+    """
+    # The child finds this package where the parent found it, whatever the current folder holds.
+    root = str(Path(__file__).resolve().parents[2])
+    paths = [root, *filter(None, [os.environ.get("PYTHONPATH")])]
+    fixed = {
+        "PYTHONPATH": os.pathsep.join(paths),
+        "PYTHONIOENCODING": "utf-8",
+        _PARENT_VARIABLE: str(os.getpid()),
+    }
+    return start(
+        [sys.executable, "-P", "-m", module, *arguments],
+        stdin=stdin,
+        stderr=stderr,
+        environment={**os.environ, **(environment or {}), **fixed},
+    )
+
+
+def start(
+    command: Sequence[str],
+    *,
+    stdin: int | IO[bytes] = subprocess.DEVNULL,
+    stdout: int | IO[bytes] = subprocess.PIPE,
+    stderr: int | IO[bytes] = subprocess.STDOUT,
+    environment: Mapping[str, str] | None = None,
+) -> subprocess.Popen[bytes]:
+    """Start a command that Ctrl-C in a terminal does not reach: the caller must `stop` it.
+
+    `environment`: All its variables; by default those of this process.
+    """
+    if sys.platform == "win32":
+        flags, is_new_session = subprocess.CREATE_NEW_PROCESS_GROUP, False
+    else:
+        flags, is_new_session = 0, True
+    return subprocess.Popen(
+        command, stdin=stdin, stdout=stdout, stderr=stderr, env=environment,
+        creationflags=flags, start_new_session=is_new_session,
+    )  # fmt: skip
+
+
+def stop(process: subprocess.Popen[bytes], *, grace_s: float = 0.0) -> None:
+    """Kill a child if it still runs, and close its pipes.
+
+    With a grace period it is first asked to end, and killed only if it still runs afterwards.
+    """
+    if process.poll() is None and grace_s > 0:
+        process.terminate()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(grace_s)
+    if process.poll() is None:
+        process.kill()
+    process.wait()
+    for stream in (process.stdin, process.stdout):
+        if stream is not None:
+            with contextlib.suppress(OSError):  # its unread input is lost with it
+                stream.close()
+
+
+def was_killed(code: int) -> bool:
+    """Return whether an exit code is that of a killed process, most likely for lack of memory."""
+    return code == _KILLED
+
+
+def describe_end(code: int) -> str:
+    """Describe an exit code: ``was ended by SIGTERM`` or ``ended with code 1``."""
+    if code >= 0:
+        return f"ended with code {code}"
+    return f"was ended by {'SIGKILL' if was_killed(code) else signal.Signals(-code).name}"
+
+
+def end_with_parent() -> None:
+    """End this process when the process that started it with `start_python` ends."""
+    parent = os.environ.get(_PARENT_VARIABLE)
+    if sys.platform == "linux":
+        # The kernel also ends a process that is busy in a library and runs no other thread.
+        import ctypes
+
+        with contextlib.suppress(OSError, AttributeError):
+            set_parent_death_signal = 1
+            ctypes.CDLL(None).prctl(set_parent_death_signal, signal.SIGKILL)
+        if parent is not None and os.getppid() != int(parent):  # it died before that
+            os._exit(1)
+    elif parent is not None:
+        end_with(int(parent))
+
+
+def end_with(process_id: int) -> None:
+    """End this process soon after another one, its parent, has ended."""
+
+    def watch() -> None:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            parent = psutil.Process(process_id)
+            while parent.is_running() and (
+                # A parent that nobody has waited for keeps its number, but has no children.
+                sys.platform == "win32" or os.getppid() == process_id
+            ):
+                time.sleep(_WATCH_INTERVAL_S)
+        os._exit(1)
+
+    threading.Thread(target=watch, name="end-with-parent", daemon=True).start()

@@ -1,0 +1,185 @@
+"""Worker processes side by side, as their parent sees them; `site_agent.work.worker` is inside."""
+
+import json
+import os
+import pickle
+import subprocess
+import tempfile
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from queue import Empty, SimpleQueue
+from types import TracebackType
+from typing import IO, Any
+
+from site_agent.work import Progress
+from site_agent.work.measurements import processor_count
+from site_agent.work.processes import describe_end, start_python, stop, was_killed
+
+Event = dict[str, Any]
+"""``{"progress": share, "text": text}``, ``{"done": result}`` or ``{"failed": reason}``."""
+_KEPT_BYTES = 2000
+_THREAD_VARIABLES = ("OMP", "OPENBLAS", "MKL", "NUMBA")
+# Windows delivers Ctrl-C to a waiting thread only when the wait ends.
+_WAIT_S = 0.5
+_END_S = 5.0
+
+
+@dataclass(frozen=True)
+class Task:
+    """The work of one call of a worker."""
+
+    key: str
+    do: Callable[[Any, Progress], Any]
+    """A function of a module, of payload and progress; its result must fit into JSON."""
+    payload: Any
+    """Is pickled."""
+
+
+class Workers:
+    """At most `count` worker processes, which start when they are needed and end with the block.
+
+    `count`: They share the threads of the machine. `advice`: What to do if memory runs out, such
+    as "run the study again with fewer workers". `tasks_each`: A worker is replaced after this many
+    tasks, so that leaks of libraries do not add up; None: never, where starting costs more.
+    """
+
+    def __init__(self, count: int, *, advice: str, tasks_each: int | None = 25) -> None:
+        self.count = max(1, count)
+        self._advice, self._tasks_each = advice, tasks_each
+        self._running: list[_Worker] = []
+        self._events = SimpleQueue[tuple[_Worker, Event | None]]()
+
+    def run(
+        self, next_task: Callable[[], Task | None], on_event: Callable[[str, Event], None]
+    ) -> None:
+        """Do tasks until there are no more.
+
+        `next_task`: Called whenever a worker is free, because a finished task may have made others
+        possible. Returns None if none can begin now. `on_event`: Gets a task's key with an event;
+        ``done`` or ``failed`` comes once. A worker that dies fails its own task only. May raise to
+        stop everything.
+        """
+        while True:
+            while sum(worker.busy for worker in self._running) < self.count:
+                task = next_task()
+                if task is None:
+                    break
+                self._free_worker().give(task)
+            if not any(worker.busy for worker in self._running):
+                return
+            worker, event = self._next_event()
+            key = worker.note(event)
+            if key is not None and event is None:
+                event = {"failed": worker.last_words()}
+            if worker.dead or (not worker.busy and worker.tasks_done == self._tasks_each):
+                self._running.remove(worker)
+                worker.stop()
+            if key is not None and event is not None:
+                on_event(key, event)
+
+    def _next_event(self) -> "tuple[_Worker, Event | None]":
+        """Wait for an event of a running worker; None: its process has ended."""
+        while True:
+            try:
+                worker, event = self._events.get(timeout=_WAIT_S)
+            except Empty:
+                continue
+            # A worker that was replaced has ended, too.
+            if worker in self._running:
+                return worker, event
+
+    def _free_worker(self) -> "_Worker":
+        worker = next((worker for worker in self._running if not worker.busy), None)
+        if worker is None:
+            worker = _Worker(max(1, processor_count() // self.count), self._advice, self._events)
+            self._running.append(worker)
+        return worker
+
+    def __enter__(self) -> "Workers":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        for worker in self._running:
+            worker.kill()
+        for worker in self._running:
+            worker.stop()
+
+
+class _Worker:
+    """One worker process, and the thread that reads its output into a queue."""
+
+    def __init__(
+        self, threads: int, advice: str, events: "SimpleQueue[tuple[_Worker, Event | None]]"
+    ) -> None:
+        self._key: str | None = None
+        self.tasks_done = 0
+        self.dead = False
+        self._advice = advice
+        self._printed: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 (closed by `stop`)
+        self._process: subprocess.Popen[bytes] = start_python(
+            "site_agent.work.worker",
+            stdin=subprocess.PIPE,
+            stderr=self._printed,
+            environment={f"{name}_NUM_THREADS": str(threads) for name in _THREAD_VARIABLES},
+        )
+        self._reader = threading.Thread(target=self._read, args=(events,), daemon=True)
+        self._reader.start()
+
+    @property
+    def busy(self) -> bool:
+        return self._key is not None
+
+    def give(self, task: Task) -> None:
+        self._key = task.key
+        assert self._process.stdin is not None
+        try:
+            self._process.stdin.write(pickle.dumps((task.do, task.payload)))
+            self._process.stdin.flush()
+        except OSError:
+            pass  # it is dead already; its reader notices
+
+    def note(self, event: Event | None) -> str | None:
+        """Count an event, and return the key of its task; its final event makes it idle."""
+        key = self._key
+        if event is None:
+            self.dead, self._key = True, None
+        elif "progress" not in event:
+            self._key = None
+            self.tasks_done += 1
+        return key
+
+    def kill(self) -> None:
+        self._process.kill()
+
+    def stop(self) -> None:
+        self._process.kill()
+        # Its output ends with it; the pipe must not be closed while it is read.
+        self._reader.join(_END_S)
+        stop(self._process)
+        self._printed.close()
+
+    def last_words(self) -> str:
+        """Explain why the process has ended."""
+        code = self._process.wait()
+        if was_killed(code):
+            return f"its process was killed; most likely memory ran out: {self._advice}"
+        size = self._printed.seek(0, os.SEEK_END)
+        self._printed.seek(max(0, size - _KEPT_BYTES))
+        lines = self._printed.read().decode("utf-8", "replace").split("\n")
+        text = " / ".join(line.strip() for line in lines[-4:] if line.strip())
+        return f"its process {describe_end(code)}{': ' + text if text else ''}"
+
+    def _read(self, events: "SimpleQueue[tuple[_Worker, Event | None]]") -> None:
+        assert self._process.stdout is not None
+        try:
+            for line in self._process.stdout:
+                events.put((self, json.loads(line)))
+        except ValueError:
+            pass  # a last line without its end
+        events.put((self, None))

@@ -1,0 +1,92 @@
+"""The client runs on Linux, macOS and Windows, as far as Linux can show it.
+
+The site's side (cli, site_agent, aggregators, pool_server.wire) is imported without the modules and
+functions that Windows lacks, and mypy reads it as on Windows and macOS.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from tests.begun_early import EarlyCommand
+from tests.conftest import PROJECT_ROOT
+
+CLIENT = ("cli", "site_agent", "aggregators", "pool_server.wire")
+_TYPES = {
+    platform: EarlyCommand(
+        f"mypy-{platform}",
+        (
+            *("mypy", "--platform", platform, "--cache-dir", f".mypy_cache/{platform}"),
+            *(word for package in CLIENT for word in ("-p", package)),
+        ),
+        PROJECT_ROOT,
+    )
+    for platform in ("win32", "darwin")
+}
+_IMPORT_ALL = """
+import importlib, importlib.abc, json, os, pkgutil, signal, socket, sys, traceback
+
+class Absent(importlib.abc.MetaPathFinder):
+    names = {"fcntl", "grp", "nvflare", "pty", "pwd", "resource", "syslog", "termios", "tty"}
+
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in self.names:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+packages = [importlib.import_module(name) for name in json.loads(sys.argv[1])]
+# What libraries ask for where they run on this system is theirs.
+import cv2, dlib, filelock, matplotlib.pyplot, multiprocessing.util, numba, opacus, pandas, psutil
+import rich.console, rich.prompt, scipy.signal, scipy.stats, tempfile, torch._dynamo, typer, uvicorn
+for name in Absent.names:
+    sys.modules.pop(name, None)
+sys.meta_path.insert(0, Absent())
+for name in ("fork", "forkpty", "geteuid", "getuid", "killpg", "mkfifo", "pread", "pwrite",
+             "sched_getaffinity", "setsid", "statvfs", "uname", "wait", "WNOHANG", "O_NONBLOCK"):
+    delattr(os, name)
+for name in ("SIGKILL", "SIGHUP", "SIGPIPE", "SIGALRM", "SIGUSR1", "pthread_sigmask"):
+    delattr(signal, name)
+del socket.AF_UNIX
+
+failed, count = {}, 0
+for package in packages:
+    for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+        if module.name.endswith("__main__") or module.name in json.loads(sys.argv[2]):
+            continue
+        count += 1
+        try:
+            importlib.import_module(module.name)
+        except BaseException as error:
+            failed[module.name] = traceback.format_exception_only(error)[-1].strip()
+print(json.dumps({"count": count, "failed": failed}))
+"""
+_FLARE_PROCESSES = [
+    f"site_agent.federated.engines.flare.{name}" for name in ("controller", "executor")
+]
+"""Modules that FLARE loads; it has no build for Windows."""
+
+
+def test_every_client_module_imports_without_what_windows_lacks() -> None:
+    command = [sys.executable, "-c", _IMPORT_ALL, json.dumps(CLIENT), json.dumps(_FLARE_PROCESSES)]
+    process = subprocess.run(
+        command, cwd=PROJECT_ROOT, capture_output=True, text=True, check=False, timeout=300
+    )
+    assert process.returncode == 0, process.stderr
+    answer = json.loads(process.stdout.splitlines()[-1])
+    assert answer["failed"] == {}
+    assert answer["count"] > 400
+
+
+@pytest.mark.begun_early(_TYPES["win32"])
+def test_types_are_right_on_windows() -> None:
+    process, _ = _TYPES["win32"].result()
+    assert process.returncode == 0, process.stdout + process.stderr
+
+
+@pytest.mark.begun_early(_TYPES["darwin"])
+def test_types_are_right_on_macos() -> None:
+    process, _ = _TYPES["darwin"].result()
+    assert process.returncode == 0, process.stdout + process.stderr

@@ -1,0 +1,95 @@
+"""Child processes end with their parents, and their ends are described; locks and names."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from site_agent.errors import BusyError
+from site_agent.work.files import remove_file
+from site_agent.work.locks import locked
+from site_agent.work.measurements import available_memory_bytes, peak_memory_bytes
+from site_agent.work.names import portable_name
+from site_agent.work.processes import describe_end, was_killed
+
+CHILD = """
+import os, time
+from site_agent.work.processes import end_with
+end_with(os.getppid())
+print(os.getpid(), flush=True)
+time.sleep(60)
+"""
+PARENT = f"""
+import subprocess, sys
+subprocess.run([sys.executable, "-c", {CHILD!r}])
+"""
+
+
+def test_a_child_ends_soon_after_its_parent() -> None:
+    parent = subprocess.Popen([sys.executable, "-c", PARENT], stdout=subprocess.PIPE)
+    assert parent.stdout is not None
+    with parent, parent.stdout as printed:
+        child = psutil.Process(int(printed.readline()))
+        parent.kill()
+        parent.wait()
+    # Nobody waits for an orphan in a container without an init process: it may stay as a zombie.
+    deadline_s = time.monotonic() + 20
+    while child.is_running() and child.status() != psutil.STATUS_ZOMBIE:
+        assert time.monotonic() < deadline_s
+        time.sleep(0.05)
+
+
+def test_exit_codes_are_described() -> None:
+    assert [describe_end(code) for code in (3, -9, -15)] == [
+        "ended with code 3",
+        "was ended by SIGKILL",
+        "was ended by SIGTERM",
+    ]
+    assert [was_killed(code) for code in (0, 1, -9, -15)] == [False, False, True, False]
+
+
+def test_a_lock_excludes_others_and_leaves_its_file(tmp_path: Path) -> None:
+    path = tmp_path / "lock"
+    with locked(path), pytest.raises(BusyError), locked(path, busy=BusyError("in use")):
+        pass
+    with locked(path, busy=BusyError("in use")):
+        assert path.stat().st_mode & 0o077 == 0
+
+
+def test_memory_is_measured_in_bytes() -> None:
+    rss_bytes = psutil.Process().memory_info().rss
+    assert 0.5 * rss_bytes < peak_memory_bytes() < 100 * rss_bytes
+    assert 1e6 < available_memory_bytes() < 1e14
+
+
+@pytest.mark.parametrize(
+    ("name", "portable"),
+    [
+        ("site-a--eyes--v1.dat", "site-a--eyes--v1.dat"),
+        ("a:b", "a-b"),
+        ("con", "con_"),
+        ("CON.dat", "CON_.dat"),
+        ("console.dat", "console.dat"),
+        ("lpt1.tar.gz", "lpt1_.tar.gz"),
+        ("end. .", "end"),
+        ("...", "_"),
+        (".hidden", ".hidden"),
+    ],
+)
+def test_names_that_windows_refuses_are_changed(name: str, portable: str) -> None:
+    assert portable_name(name) == portable
+    assert portable_name(portable) == portable
+
+
+def test_read_only_files_are_removed(tmp_path: Path) -> None:
+    path = tmp_path / "blob"
+    path.touch()
+    path.chmod(0o400)
+    remove_file(path)
+    remove_file(path)
+    assert list(tmp_path.iterdir()) == []
