@@ -115,8 +115,8 @@ def matrix(
 
     A site may have several cells in a row: one for each of its data sets and protocols.
     """
-    found = find_measured_models(session, caller, query)
-    page, next_cursor = parameters.cut_page(found, query.limit)
+    models = find_measured_models(session, caller, query)
+    page, next_cursor = parameters.cut_page(models, query.limit)
     cells: dict[str, list[evaluations.MatrixCell]] = defaultdict(list)
     digests = {row[1] for row in page}
     for record, site, value, low, high in (
@@ -173,18 +173,18 @@ def read_evaluations(
     before_id: int | None = None,
     limit: int = 50,
 ) -> evaluations.EvaluationPage:
-    """Return one page of who measured what of a version, newest first.
+    """Return one page of a version's evaluations that the caller may see, newest first.
 
-    As far as the caller may know it; with `history` also what was measured again since.
+    Without `history`, only the newest of each repeated measurement.
     """
-    wanted = (EvaluationRecord.digest == version.digest, known_to(caller))
-    query = whole_evaluations().where(*wanted)
+    is_known = (EvaluationRecord.digest == version.digest, known_to(caller))
+    query = whole_evaluations().where(*is_known)
     if not history:
-        newest = select(func.max(EvaluationRecord.id)).where(*wanted).group_by(*SAME_MEASUREMENT)
+        newest = select(func.max(EvaluationRecord.id)).where(*is_known).group_by(*SAME_MEASUREMENT)
         query = query.where(EvaluationRecord.id.in_(newest))
     page, next_cursor = parameters.find_page(session, query, EvaluationRecord.id, before_id, limit)
     return evaluations.EvaluationPage(
-        items=[describe_evaluation(each) for each in page], next_cursor=next_cursor
+        items=[describe_evaluation(evaluation) for evaluation in page], next_cursor=next_cursor
     )
 
 
@@ -195,7 +195,9 @@ def describe_evaluation(record: EvaluationRecord) -> evaluations.EvaluationRespo
         evaluation_id=record.id,
         site=record.site.name,
         faces=record.details.get("faces"),
-        scores={each.name: parameters.describe(evaluations.Score, each) for each in record.scores},
+        scores={
+            score.name: parameters.describe(evaluations.Score, score) for score in record.scores
+        },
     )
 
 
@@ -235,7 +237,7 @@ def find_measured_models(
         .join(EvaluationRecord.site)
         .where(*_measured_as(query), known_to(caller))
     )
-    named = [_read_exact(each) for each in query.model]
+    named = [_read_exact(model) for model in query.model]
     conditions = [
         listed_for(caller, ANY if named else None),
         ModelVersionRecord.digest.in_(measured),
@@ -353,8 +355,8 @@ def summarise(
     session: Session, caller: Caller, digests: list[str]
 ) -> list[evaluations.EvaluationSummary]:
     """Return one summary for each of these files that has one, in their order."""
-    wanted = (EvaluationRecord.digest.in_(digests), known_to(caller))
-    newest = select(func.max(EvaluationRecord.id)).where(*wanted).group_by(*SAME_MEASUREMENT)
+    is_known = (EvaluationRecord.digest.in_(digests), known_to(caller))
+    newest = select(func.max(EvaluationRecord.id)).where(*is_known).group_by(*SAME_MEASUREMENT)
     rows = session.execute(
         select(
             EvaluationRecord.digest,

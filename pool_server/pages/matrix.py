@@ -72,7 +72,7 @@ class Matrix:
     @property
     def title(self) -> str:
         meaning = self.meaning
-        return self.score if meaning is None else f"{meaning.words}, {meaning.direction}"
+        return self.score if meaning is None else f"{meaning.label}, {meaning.direction}"
 
 
 def row_of(

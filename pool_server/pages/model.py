@@ -162,7 +162,7 @@ def _history(
     for each in evaluations.items:
         score, value = next(iter(each.scores.items()))
         meaning = SCORES.get(score)
-        shown = meaning.words.lower() if meaning else score
+        shown = meaning.label.lower() if meaning else score
         what = f"measured it on {each.dataset}: {shown} {words.number(value.value)}"
         yield HistoryEntry(each.created_at, each.site, what)
 

@@ -264,7 +264,7 @@ async def evaluations(
         visitor,
         "evaluations.html",
         matrix=build_matrix(score, found.rows),
-        score_choices=[(name, meaning.words) for name, meaning in SCORES.items()],
+        score_choices=[(name, meaning.label) for name, meaning in SCORES.items()],
         score=score,
         next_address=visitor.next_page(found.next_cursor),
     )

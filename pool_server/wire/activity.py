@@ -8,31 +8,31 @@ from pydantic import AfterValidator, AwareDatetime, BaseModel, Field, StringCons
 from pool_server.wire.names import Name, Page
 
 LONGEST_WAIT_S = 20
-"""So long a request for events may wait for one."""
+"""Maximum time that a request for events may wait for one."""
 
 EventKind = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z-]{0,30}\.[a-z][a-z-]{0,30}$")]
 
 
 class EventResponse(BaseModel):
-    """Something that a site should hear of."""
+    """Something to tell a site."""
 
     event_id: int = Field(description="Grows with time.")
     at: datetime
-    site: Name = Field(description="Whom it concerns.")
-    kind: str = Field(description="A noun and what happened to it.")
+    site: Name = Field(description="The site concerned.")
+    kind: str = Field(description="A noun and its event.")
     subject: str = Field(
-        description="Address or name of what it happened to; `sha256:DIGEST` of a version that "
+        description="Address or name of the thing concerned; `sha256:DIGEST` of a version that "
         "the site may not see."
     )
     details: dict[str, Any]
 
 
 class EventPage(BaseModel):
-    """Events after a given one, oldest first."""
+    """Events after an id, oldest first."""
 
     items: list[EventResponse]
-    last_id: int = Field(description="Give it as `after` to go on from here.")
-    more: bool = Field(description="There are further events already.")
+    last_id: int = Field(description="Send it as `after` to continue from here.")
+    more: bool = Field(description="Further events exist already.")
 
 
 def _in_utc(moment: datetime) -> datetime:
@@ -46,21 +46,21 @@ Moment = Annotated[AwareDatetime, AfterValidator(_in_utc)]
 
 
 class AuditEntry(BaseModel):
-    """One act. Names are those that were true at the time."""
+    """One act, with the names of its time."""
 
     entry_id: int
     at: datetime
     actor: str = Field(description="Site and name of the token.")
     user: str = Field(
         default="",
-        description="Whose token it was; empty for one of the site itself, and as `token_id`.",
+        description="Owner of the token; empty for one of the site itself, and as `token_id`.",
     )
-    action: str = Field(description="A noun and what was done to it.")
+    action: str = Field(description="A noun and the act on it.")
     subject: str
-    outcome: str = Field(description="`done`, `refused`, or how else it ended.")
+    outcome: str = Field(description="`done`, `refused`, or another end.")
     details: dict[str, Any]
-    token_id: str = Field(description="Empty in what others did to things of one's own site.")
-    address: str = Field(description="Where the request came from; empty as `token_id`.")
+    token_id: str = Field(description="Empty for acts by others on your own site's things.")
+    address: str = Field(description="Origin of the request; empty as `token_id`.")
     request_id: str
 
 

@@ -1,4 +1,4 @@
-"""Bundles: models on their way from one pool to another, without a line between the two."""
+"""Bundles: models on their way from one pool to another, without a connection between the two."""
 
 from datetime import datetime
 from typing import Annotated, Any
@@ -11,7 +11,7 @@ from pool_server.wire.signatures import keys, statements
 
 MOST_ADDRESSES = 500
 MOST_VERSIONS = 10_000
-"""So many versions one bundle may hold."""
+"""Maximum number of versions in one bundle."""
 MOST_EVALUATIONS = 1000
 
 Address = Annotated[str, StringConstraints(min_length=1, max_length=300)]
@@ -21,13 +21,11 @@ class ExportRequest(names.RequestModel):
     """Ask whether models may leave the pool in a bundle."""
 
     addresses: list[Address] = Field(min_length=1, max_length=MOST_ADDRESSES)
-    with_parents: bool = Field(
-        default=False, description="All that they were merged from, too, as far as one may see it."
-    )
+    with_parents: bool = Field(default=False, description="Include all visible ancestors.")
 
 
 class GrantedVersion(BaseModel):
-    """A version that may be handed on."""
+    """A version that may leave the pool."""
 
     address: str
     digest: names.Digest
@@ -38,7 +36,7 @@ ExportResponse = names.ItemList[GrantedVersion]
 
 
 class PortableStatement(BaseModel):
-    """The statement that a site signed about a version, with the key to check it by."""
+    """A site's signed statement about a version, with the key to verify it."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -46,19 +44,20 @@ class PortableStatement(BaseModel):
     public_key: signatures.KeyText
     key_name: names.Name
     origin: signatures.Origin | None = Field(
-        default=None, description="`SITE@POOL` where it was signed; absent: this site, this pool."
+        default=None,
+        description="`SITE@POOL`, the place of its signing; absent: this site, this pool.",
     )
     revoked_as: statements.Revocation | None = None
 
 
 class PortableTerm(data_use.Term):
-    """A term of a version; an inherited one came from what it was merged from."""
+    """A term of a version; inherited terms came from its inputs."""
 
     inherited: bool = False
 
 
 class PortableEvaluation(BaseModel):
-    """Scores of a site, as `EvaluationResponse` without what only one pool knows."""
+    """Scores of a site, as `EvaluationResponse` without fields that only one pool knows."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -75,7 +74,7 @@ class PortableEvaluation(BaseModel):
 
 
 class PortableVersion(BaseModel):
-    """All that a pool knows of a version, its file excepted, in a form that others can take."""
+    """A version's data for other pools: everything except its file."""
 
     model_config = ConfigDict(frozen=True)
 

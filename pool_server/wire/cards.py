@@ -2,8 +2,8 @@
 
 The front matter has the layout of Hugging Face model cards (https://huggingface.co/docs/hub/
 model-cards, ``modelcard.md`` in huggingface/hub-docs), so that their tools read it: ``license``,
-``library_name``, ``pipeline_tag``, ``tags``, ``base_model``, ``metrics``, ``model-index``. What
-that layout has no place for stands under ``poolctl``.
+``library_name``, ``pipeline_tag``, ``tags``, ``base_model``, ``metrics``, ``model-index``. Data
+without a place in that layout stand under ``poolctl``.
 """
 
 import math
@@ -35,7 +35,7 @@ class CardRequest(RequestModel):
 
     text: CardText = Field(description="Markdown, with YAML between `---` lines in front or none.")
     statement: SignedStatement | None = Field(
-        default=None, description="Signed anew; needed where the version is signed."
+        default=None, description="A new signature; required if the version is signed."
     )
 
 
@@ -44,26 +44,26 @@ class CardResponse(BaseModel):
 
     address: str
     written: bool = Field(
-        description="False where nobody wrote one: the pool has made this of what it knows."
+        description="False if the pool generated the card because nobody wrote one."
     )
-    text: str = Field(description="With front matter, which the pool adds where it is missing.")
-    source: str = Field(description="As it was written; empty where nobody wrote one.")
-    front_matter: dict[str, Any] = Field(description="The YAML in front of it, read.")
+    text: str = Field(description="With front matter, which the pool adds if it is missing.")
+    source: str = Field(description="As it was written; empty if nobody wrote one.")
+    front_matter: dict[str, Any] = Field(description="The parsed YAML front matter.")
 
 
 @dataclass(frozen=True)
 class Card:
-    """A card taken apart: the front matter as JSON can hold it, and the Markdown behind it."""
+    """A parsed card: the front matter as JSON-compatible data, and the Markdown after it."""
 
     front_matter: Mapping[str, Any]
     body: str
 
 
 def read_card(text: str) -> Card:
-    """Take a card apart and make sure that its front matter is harmless, else raise `ValueError`.
+    """Parse a card and ensure that its front matter is harmless, else raise `ValueError`.
 
-    Nothing but plain values is made of the YAML: no tags, no anchors (which could blow a few
-    lines up to gigabytes), nothing deeper or longer than any real card.
+    Only plain values are made from the YAML: no tags, no anchors (which could blow a few lines up
+    to gigabytes), nothing deeper or longer than any real card.
     """
     if len(text) > MOST_CARD_CHARACTERS:
         raise ValueError(
@@ -85,15 +85,15 @@ def read_card(text: str) -> Card:
 
 
 def write_card(front_matter: Mapping[str, Any], body: str) -> str:
-    """Return a card with this front matter; `read_card` gives both back."""
+    """Return a card with this front matter; `read_card` returns both parts."""
     import yaml
 
     def represent(dumper: Any, text: str) -> Any:
-        # Unicode has further line ends; unquoted they would be read as plain ones.
+        # Unicode has further line ends; unquoted they would be parsed as plain ones.
         style = '"' if _ODD_LINE_END.search(text) else None
         return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
 
-    # A class of its own: the library's must not learn our ways.
+    # A separate class, so that the library's own dumper stays unchanged.
     dumper: Any = type("CardDumper", (yaml.SafeDumper,), {})
     dumper.add_representer(str, represent)
     front = yaml.dump(
@@ -136,14 +136,14 @@ def _read_yaml(front: str) -> dict[str, Any]:
 
 
 def _require_plain(front: str) -> None:
-    """Refuse anchors, tags, and what is too deep or too much, before anything is built."""
+    """Reject anchors, tags, and excessive depth or length before anything is built."""
     import yaml
 
     depth = 0
     for number, event in enumerate(yaml.parse(front, Loader=yaml.SafeLoader)):
         line = event.start_mark.line + 2
         if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None):
-            raise ValueError(f"line {line}: anchors and aliases (&, *) are not taken")
+            raise ValueError(f"line {line}: anchors and aliases (&, *) are not allowed")
         if isinstance(event, yaml.CollectionStartEvent):
             depth += 1
         elif isinstance(event, yaml.CollectionEndEvent):
@@ -152,7 +152,7 @@ def _require_plain(front: str) -> None:
             "",
             "!",
         }:
-            raise ValueError(f"line {line}: tags (!) are not taken")
+            raise ValueError(f"line {line}: tags (!) are not allowed")
         if depth > DEEPEST:
             raise ValueError(f"line {line}: more than {DEEPEST} levels deep")
         if number > MOST_NODES:
@@ -160,7 +160,7 @@ def _require_plain(front: str) -> None:
 
 
 def _plain(value: object) -> object:
-    """Return what JSON can hold; keys and dates become text."""
+    """Return a JSON-compatible value; keys and dates become text."""
     if isinstance(value, Mapping):
         return {_whole(str(key)): _plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple | set):
@@ -170,14 +170,14 @@ def _plain(value: object) -> object:
     if isinstance(value, str):
         return _whole(value)
     if isinstance(value, bytes):
-        raise ValueError("binary values are not taken")
+        raise ValueError("binary values are not allowed")
     is_odd_float = isinstance(value, float) and not math.isfinite(value)
     is_large = isinstance(value, int) and not isinstance(value, bool) and abs(value) >= 1 << 63
     return str(value) if is_odd_float or is_large else value
 
 
 def _whole(text: str) -> str:
-    """Return a text that can be sent; YAML lets one write half of a character."""
+    """Return text that can be sent: YAML may contain half of a surrogate pair."""
     try:
         text.encode()
     except UnicodeEncodeError as error:
@@ -190,35 +190,34 @@ ReceiptMode = Literal["sub-model", "leaf-sums", "update", "secure-sum", "smashed
 MODES: tuple[ReceiptMode, ...] = get_args(ReceiptMode)
 MOST_ATTACKS = 32
 LEAST_CONTROL = 0.95
-"""An attack that finds less than this in what was made to leak says nothing."""
+"""An attack that scores less than this on a deliberately leaking artifact proves nothing."""
 _HIGH, _UNCLEAR, _WIDER = 0.5, 0.25, 1.5
 
 Level = Literal["high", "some", "unclear", "none found", "not judged"]
 
-Words = Annotated[Line, StringConstraints(min_length=1, max_length=100)]
+ShortLine = Annotated[Line, StringConstraints(min_length=1, max_length=100)]
 Sentence = Annotated[Line, StringConstraints(max_length=600)]
 
 
 class AttackFinding(RequestModel):
-    """The result of one attack.
+    """The result of one attack; higher is worse."""
 
-    `chance` is what the attack finds where there is nothing to be found, `control` what it finds
-    in something that was made to leak. Higher is worse.
-    """
-
-    name: Words
-    measure: Words
+    name: ShortLine
+    measure: ShortLine
     found: Score
     chance: FiniteFloat | None = None
+    """Score of the attack if nothing leaks."""
     control: Score | None = None
+    """Score of the attack on an artifact that was made to leak."""
     note: Sentence = ""
     reveals: Literal["", "membership", "persons", "pictures", "landmarks"] = Field(
-        default="", description="What an attacker learns; empty for facts that are no attack."
+        default="",
+        description="The knowledge gained by an attacker; empty for facts that are no attack.",
     )
 
     @property
     def is_judged(self) -> bool:
-        """Return whether the attack finds what was made to leak, so that it can judge."""
+        """Whether the attack succeeds on the positive control, so that its score has a meaning."""
         return (
             self.chance is not None
             and self.control is not None
@@ -227,22 +226,22 @@ class AttackFinding(RequestModel):
 
     @property
     def share(self) -> float:
-        """Return how far from chance (0) to certainty (1) the attack got; 0 if by chance alone.
+        """The attack's progress from chance (0) to certainty (1); 0 if chance explains it.
 
-        A receipt has some 16 attacks, so that intervals of 95 % count half as wide again
-        (Bonferroni): one receipt in 20 then errs.
+        A receipt has about 16 attacks, so intervals of 95 % count half as wide again (Bonferroni):
+        one receipt in 20 then errs.
         """
         if self.chance is None or self.chance >= 1:
             return 0.0
         above = self.found.value - self.chance
         low = self.found.value if self.found.low is None else self.found.low
-        # No picture at all is read by chance, so that each one counts.
+        # Chance reads no picture at all, so each one counts.
         certain = self.chance == 0 or above > _WIDER * (self.found.value - low)
         return self.seen_share if certain else 0.0
 
     @property
     def seen_share(self) -> float:
-        """Return the share without regard to how certain it is."""
+        """The share without regard to its uncertainty."""
         if self.chance is None or self.chance >= 1:
             return 0.0
         return max(0.0, min(1.0, (self.found.value - self.chance) / (1 - self.chance)))
@@ -251,7 +250,7 @@ class AttackFinding(RequestModel):
 class PrivacyReceipt(RequestModel):
     """The findings of attacks on one artifact, with the verdict that follows from the worst.
 
-    Whoever reads a receipt derives verdict and level from the attacks, whatever the file says.
+    Readers always derive verdict and level from the attacks, regardless of the file's values.
     """
 
     verdict: Sentence = Field(default="", description="The answer; derived from the attacks.")
@@ -261,7 +260,7 @@ class PrivacyReceipt(RequestModel):
     mode: ReceiptMode
     artifact_digest: Digest = Field(description="SHA-256 of the file that was attacked.")
     what_left: Sentence
-    attacker: Sentence = Field(description="Who is assumed to attack, and with what.")
+    attacker: Sentence = Field(description="The assumed attacker and means.")
     attacks: list[AttackFinding] = Field(min_length=1, max_length=MOST_ATTACKS)
     persons: int = Field(ge=1, le=10**9)
     samples: int = Field(ge=1, le=10**9)
@@ -275,18 +274,23 @@ class PrivacyReceipt(RequestModel):
     @model_validator(mode="after")
     def _judge(self) -> "PrivacyReceipt":
         self.attacks.sort(
-            # Of few persons, every second attack on persons gets far from chance.
-            key=lambda each: (
-                not each.is_judged, -each.share, each.reveals == "persons", -each.seen_share
+            # With few persons, every second attack on persons gets far from chance.
+            key=lambda finding: (
+                not finding.is_judged,
+                -finding.share,
+                finding.reveals == "persons",
+                -finding.seen_share,
             )
-        )  # fmt: skip
+        )
         self.level, self.verdict = _verdict(self)
         return self
 
 
 def _verdict(receipt: PrivacyReceipt) -> tuple[Level, str]:
-    judged = [each for each in receipt.attacks if each.is_judged]
-    tried = [each for each in receipt.attacks if each.reveals or each.control is not None]
+    judged = [finding for finding in receipt.attacks if finding.is_judged]
+    tried = [
+        finding for finding in receipt.attacks if finding.reveals or finding.control is not None
+    ]
     if not judged:
         return "not judged", (
             "No attack could be judged: none found what a positive control was made to show."
@@ -331,17 +335,17 @@ ReceiptPage = ItemList[PrivacyReceipt]
 
 
 def receipt_lines(receipt: PrivacyReceipt) -> tuple[list[str], list[list[str]]]:
-    """Return sentences with the verdict first, and rows: attack, found, chance, control.
+    """Return sentences with the verdict first, and rows: attack, score, chance, control.
 
     A row fits a terminal of 80 columns.
     """
     rows = []
-    for each in receipt.attacks:
-        control = "" if each.control is None else f"{each.control.value:.2f}"
-        if control and not each.is_judged:
+    for finding in receipt.attacks:
+        control = "" if finding.control is None else f"{finding.control.value:.2f}"
+        if control and not finding.is_judged:
             control += " *"
-        chance = "" if each.chance is None else f"{each.chance:.2f}"
-        rows.append([each.name, score_text(each.found), chance, control])
+        chance = "" if finding.chance is None else f"{finding.chance:.2f}"
+        rows.append([finding.name, score_text(finding.found), chance, control])
     sentences = [
         f"Leak: {receipt.level}. {receipt.verdict}",
         receipt.protection,
@@ -349,7 +353,7 @@ def receipt_lines(receipt: PrivacyReceipt) -> tuple[list[str], list[list[str]]]:
     ]
     if any(control.endswith("*") for *_, control in rows):
         sentences.append(
-            f"* could not be judged: an attack counts whose control reaches {LEAST_CONTROL:g}."
+            f"* not judged: an attack counts only if its control reaches {LEAST_CONTROL:g}."
         )
     return sentences, rows
 

@@ -2,13 +2,13 @@
 
 The codes are those of the GA4GH Data Use Ontology (DUO; https://github.com/EBISPOT/DUO, file
 ``duo.csv``, and Lawson et al., Cell Genomics 2021, doi:10.1016/j.xgen.2021.100028). A *permission*
-says what a model may be used for, a *modifier* adds a condition. `TEXT` is a condition in words.
+allows uses of a model, a *modifier* adds a condition. `TEXT` is a condition in words.
 
-All terms of a version hold together. A merged model has the terms of all its inputs, so it is
-bound by every one of them. Alternatives therefore stand in one term, separated by commas
+All terms of a version hold together. A merged model has the terms of all its inputs, so it is bound
+by every one of them. Alternatives therefore stand in one term, separated by commas
 (``DUO:0000028=site-a,site-b``): the same code twice means two conditions that must both hold.
 
-What is checked of them, and what only shown, stands in `pool_server.wire.data_use_rules`.
+`pool_server.wire.data_use_rules` explains which of them are checked, and which only shown.
 """
 
 import re
@@ -42,7 +42,7 @@ NON_COMMERCIAL = "DUO:0000046"
 
 
 class DataUseTerm(BaseModel):
-    """One code, and what it asks for."""
+    """One code and its meaning."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -51,7 +51,7 @@ class DataUseTerm(BaseModel):
     label: str
     kind: Literal["permission", "modifier"]
     detail: DetailKind = Field(
-        default="none", description="What must stand behind the code: nothing, a date, or words."
+        default="none", description="The required detail after the code: none, a date, or words."
     )
     detail_means: str = ""
     description: str
@@ -134,7 +134,7 @@ _ROWS: tuple[tuple[str, str, str, str, str], ...] = (
     ),
     ("0000046", "NCU", "non-commercial use only", "For uses without profit only.", ""),
 )  # fmt: skip
-"""Number, shorthand, label, what it means here, and what its detail is (empty: it has none)."""
+"""Number, shorthand, label, meaning, and meaning of the detail (empty: it has none)."""
 
 _PERMISSIONS = frozenset({NO_RESTRICTION, GENERAL, HEALTH, DISEASE, ANCESTRY_ONLY})
 _DATES = frozenset({MORATORIUM, TIME_LIMIT})
@@ -166,8 +166,8 @@ DATA_USE_TERMS: tuple[DataUseTerm, ...] = (
     ),
 )
 
-_BY_CODE: Mapping[str, DataUseTerm] = {each.code: each for each in DATA_USE_TERMS}
-_BY_SHORTHAND: Mapping[str, DataUseTerm] = {each.shorthand: each for each in DATA_USE_TERMS}
+_BY_CODE: Mapping[str, DataUseTerm] = {term.code: term for term in DATA_USE_TERMS}
+_BY_SHORTHAND: Mapping[str, DataUseTerm] = {term.shorthand: term for term in DATA_USE_TERMS}
 
 _MONTHS = re.compile(r"^[0-9]{1,3}$")
 
@@ -187,24 +187,24 @@ class Term(RequestModel):
 
     @classmethod
     def parse(cls, text: str, today: date) -> "Term":
-        """Read ``CODE`` or ``CODE=DETAIL``; the shorthand (``GRU``) does as well as the code.
+        """Read ``CODE`` or ``CODE=DETAIL``; a shorthand (``GRU``) may replace the code.
 
-        A time limit may be given as the ontology does, as a number of months: so many from
-        `today`. Raises `ValueError` with what was found and what was expected.
+        A time limit may also be a number of months from `today`, as in the ontology. The message of
+        the `ValueError` names the found and the expected form.
         """
         word, _, detail = (part.strip() for part in text.partition("="))
         known = _BY_SHORTHAND.get(word.upper())
         code = known.code if known else word
         if code == TIME_LIMIT and _MONTHS.fullmatch(detail):
             detail = _months_after(today, int(detail)).isoformat()
-        # Once more inside, where the sentence would be wrapped in pydantic's own words.
+        # The model repeats the check, but there pydantic would wrap the message.
         _require_known(code, detail)
         return cls(code=code, detail=detail)
 
     @property
     def choices(self) -> frozenset[str]:
-        """The alternatives in the detail, for comparing: without case and spaces around."""
-        return frozenset(each.strip().casefold() for each in self.detail.split(","))
+        """The alternatives in the detail, for comparison: without case and surrounding spaces."""
+        return frozenset(choice.strip().casefold() for choice in self.detail.split(","))
 
     def in_words(self) -> str:
         """Return the term for people: ``publication moratorium (DUO:0000024): 2027-01-31``."""
@@ -228,7 +228,7 @@ class TermResponse(BaseModel):
 
 
 def label_of(code: str) -> str:
-    """Return a code's label; the code itself where it is unknown."""
+    """Return a code's label, or the code itself if it is unknown."""
     known = _BY_CODE.get(code)
     return code if known is None else known.label
 
@@ -245,12 +245,12 @@ def _require_known(code: str, detail: str) -> None:
         raise ValueError(f"{named} takes no detail, found {detail!r}")
     if known.detail == "words" and not all(part.strip() for part in detail.split(",")):
         raise ValueError(
-            f"{named} needs {known.detail_means} behind it, found {detail!r}; for example "
+            f"{named} needs {known.detail_means} after it, found {detail!r}; for example "
             f"{known.code}=..."
         )
     if known.detail == "date" and _read_date(detail) is None:
         raise ValueError(
-            f"{named} needs a date behind it ({known.detail_means}), found {detail!r}; for "
+            f"{named} needs a date after it ({known.detail_means}), found {detail!r}; for "
             f"example {known.code}=2027-01-31"
         )
 

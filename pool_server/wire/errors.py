@@ -1,4 +1,4 @@
-"""The body of every refusal, and the words for values that were refused.
+"""The body of every refusal, and descriptions of values that were refused.
 
 Pydantic describes a pattern as a regular expression; people get a sentence (`PATTERN_WORDS`).
 """
@@ -12,9 +12,9 @@ from pool_server.wire import evaluations, models, names, people
 
 
 class ErrorBody(BaseModel):
-    code: str = Field(description="Stable word for programs, for example `digest_mismatch`.")
-    message: str = Field(description="What was found and what was expected.")
-    hint: str = Field(default="", description="What to do about it.")
+    code: str = Field(description="Stable code for programs, for example `digest_mismatch`.")
+    message: str = Field(description="The found and the expected value.")
+    hint: str = Field(default="", description="The remedy.")
     details: dict[str, Any] = Field(default_factory=dict)
     request_id: str = ""
 
@@ -58,24 +58,24 @@ PATTERN_WORDS: Mapping[str, str] = {
     "merge and redistribute with commas between, or nothing",
     "^(DEBUG|INFO|WARNING|ERROR)$": "DEBUG, INFO, WARNING or ERROR",
 }
-"""The values that each pattern of a request or a setting accepts, in words."""
+"""A description of the values that each pattern of a request or setting accepts."""
 
 
 def place_words(steps: Sequence[int | str]) -> str:
-    """Return where a value stands (``labels.population``)."""
+    """Return the path of a value (``labels.population``)."""
     if len(steps) > 2 and steps[-1] == "[key]":
         return f"{'.'.join(str(step) for step in steps[:-2])}: key"
     return ".".join(str(step) for step in steps)
 
 
 def problem_words(problem: Mapping[str, Any], *, with_value: bool = True) -> str:
-    """Return what pydantic found wrong with one value, of `ValidationError.errors`.
+    """Return pydantic's complaint about one value of `ValidationError.errors`.
 
-    What was found is not said where it may be a secret in the wrong place.
+    `with_value=False` omits the value, which may be a misplaced secret.
     """
-    found = f"found {str(problem['input'])[:_MOST_CHARACTERS]!r}" if with_value else ""
-    wanted = PATTERN_WORDS.get(str(problem.get("ctx", {}).get("pattern", "")))
-    if wanted is not None:
-        return f"{found}, expected {wanted}" if found else f"expected {wanted}"
+    actual = f"found {str(problem['input'])[:_MOST_CHARACTERS]!r}" if with_value else ""
+    expected = PATTERN_WORDS.get(str(problem.get("ctx", {}).get("pattern", "")))
+    if expected is not None:
+        return f"{actual}, expected {expected}" if actual else f"expected {expected}"
     said = str(problem["msg"]).removeprefix("Value error, ")
-    return f"{said}, {found}" if found else said
+    return f"{said}, {actual}" if actual else said

@@ -15,7 +15,7 @@ from pool_server.wire.names import Digest, ItemList
 
 DATASET_PATTERN = rf"^[^/\\{names.UNSHOWN}]*[^/\\{names.UNSHOWN} ]$"
 SPLIT_PATTERN = rf"^[^/\\{names.UNSHOWN}]*$"
-# A name, never a path: what lies where at a site is nobody else's business.
+# A name, never a path: a site's folders are private.
 DatasetName = Annotated[
     str, StringConstraints(min_length=1, max_length=128, pattern=DATASET_PATTERN)
 ]
@@ -41,20 +41,20 @@ class Score(names.RequestModel):
 
 
 class EvaluationRequest(names.RequestModel):
-    """Post how one model did on one data set."""
+    """Post the scores of one model on one data set."""
 
     model: str = Field(max_length=300, description="Address, or `sha256:DIGEST`.")
     site: names.Name | None = Field(
-        default=None, description="Who measured; one's own site when left out."
+        default=None, description="The measuring site; default: your own."
     )
-    dataset: DatasetName = Field(description="What the site calls its data: a name, never a path.")
+    dataset: DatasetName = Field(description="The site's name for its data, never a path.")
     dataset_digest: names.Digest = Field(
         description="Tells equal data from different ones and reveals neither "
         "(`poolctl dataset stats`)."
     )
     split: SplitName = Field(default="", description="Part of the data: `test`.")
     protocol: ShortText = Field(
-        default="", description="How it was measured, for example the normaliser of errors."
+        default="", description="Method of measurement, for example the normaliser of errors."
     )
     images: names.Whole | None = Field(default=None, ge=0, le=2_000_000_000)
     faces: names.Whole | None = Field(default=None, ge=0, le=2_000_000_000)
@@ -67,7 +67,7 @@ class EvaluationResponse(BaseModel):
 
     evaluation_id: int
     digest: names.Digest = Field(description="SHA-256 of the model's file.")
-    site: names.Name = Field(description="Who measured.")
+    site: names.Name = Field(description="The measuring site.")
     dataset: str
     dataset_digest: names.Digest
     split: str
@@ -86,7 +86,7 @@ EvaluationPage = names.Page[EvaluationResponse]
 class MatrixQuery(BaseModel):
     """The score of a matrix, and filters of its models and evaluations."""
 
-    score: names.LabelKey = Field(description="Which score.", examples=["mean_error"])
+    score: names.LabelKey = Field(description="Name of the score.", examples=["mean_error"])
     kind: str | None = Field(
         default=None, max_length=16, description="`hog-svm`, `ert` or `network`.", examples=["ert"]
     )
@@ -106,12 +106,12 @@ class MatrixQuery(BaseModel):
         default=None, description="Only on this data set.", examples=["60ab" * 16]
     )
     limit: int = Field(
-        default=50, ge=1, le=200, description="Most items of the page.", examples=[50]
+        default=50, ge=1, le=200, description="Maximum number of items of the page.", examples=[50]
     )
     cursor: str | None = Field(
         default=None,
         max_length=200,
-        description="`next_cursor` of the page before.",
+        description="`next_cursor` of the previous page.",
         examples=["djE6YmVmb3JlPTQy"],
     )
 
@@ -137,7 +137,7 @@ class MatrixRow(BaseModel):
     address: str
     digest: names.Digest
     kind: str
-    own_site: names.Name = Field(description="The site that the model is of.")
+    own_site: names.Name = Field(description="The model's site.")
     cells: list[MatrixCell]
 
 
@@ -151,9 +151,9 @@ class EvaluationMatrix(BaseModel):
 
 
 class ScoreMeaning(NamedTuple):
-    """The words for a score; `unit` is empty for shares and errors without one."""
+    """The label and direction of a score; `unit` is empty for shares and errors without one."""
 
-    words: str
+    label: str
     smaller_is_better: bool
     unit: str = ""
 
@@ -179,10 +179,10 @@ SCORES: Mapping[str, ScoreMeaning] = {
     "mean_error_deg": ScoreMeaning("Mean angular error", True, "°"),
     "median_error_deg": ScoreMeaning("Median angular error", True, "°"),
 }
-"""A score that is not here has no better side that the pool could know."""
+"""Labels of known scores; for other scores the pool cannot know which side is better."""
 
 HEADLINES: Mapping[str, str] = {"ert": "mean_error", "hog-svm": "f1", "network": "mean_error_deg"}
-"""The score by which models of a kind are shown in listings."""
+"""The score that listings show for each kind of model."""
 
 
 class EvaluationSummary(BaseModel):
@@ -191,7 +191,7 @@ class EvaluationSummary(BaseModel):
     digest: Digest
     score: str
     median: float = Field(description="Over the newest scores of all sites and data sets.")
-    sites: int = Field(ge=1, description="Sites that measured.")
+    sites: int = Field(ge=1, description="Number of sites that measured it.")
 
 
 EvaluationSummaryList = ItemList[EvaluationSummary]

@@ -1,7 +1,7 @@
 """The core vocabulary of labels: keys that mean the same at every site.
 
 Any other key is free. A pool sends its vocabulary (`GET /api/v1/vocabulary`), so that a client
-judges labels as that pool does, whatever version it is of.
+judges labels by the pool's vocabulary, even if their versions differ.
 """
 
 import re
@@ -29,20 +29,20 @@ class CoreLabel(BaseModel):
         description="`choice`: one of `values`; `count`: digits; `number`: digits, perhaps with a "
         "decimal point; `text`: any words."
     )
-    values: tuple[str, ...] = Field(default=(), description="All that a `choice` can be.")
-    unit: str = Field(default="", description="What a `count` or `number` counts or measures.")
+    values: tuple[str, ...] = Field(default=(), description="The values of a `choice`.")
+    unit: str = Field(default="", description="Unit of a `count` or `number`.")
     description: str
     example: str
 
     def expects(self) -> str:
-        """Return in words what a value must be."""
+        """Describe the permitted values."""
         if self.type == "choice":
             return f"one of {', '.join(self.values)}"
         kinds = {"count": "a whole number", "number": "a non-negative number", "text": "words"}
         return f"{kinds[self.type]} of {self.unit}" if self.unit else kinds[self.type]
 
     def takes(self, value: str) -> bool:
-        """Return whether the key can have this value."""
+        """Return whether the key may have this value."""
         if self.type == "choice":
             return value in self.values
         patterns = {"count": _COUNT, "number": _NUMBER}
@@ -59,7 +59,7 @@ _ROWS: tuple[tuple[str, LabelType, str | tuple[str, ...], str, str], ...] = (
     (
         "population", "choice",
         ("infant", "child", "adolescent", "adult", "older-adult", "mixed", "synthetic"),
-        "Whose faces the model was trained on; `synthetic` faces are drawn.", "infant",
+        "Population of the training faces; `synthetic` faces are drawn.", "infant",
     ),
     (
         "condition", "text", "",
@@ -70,7 +70,7 @@ _ROWS: tuple[tuple[str, LabelType, str | tuple[str, ...], str, str], ...] = (
     (
         "dataset_type", "choice",
         ("laboratory", "clinic", "home", "field", "public", "synthetic", "mixed"),
-        "Where the images come from; `public` is a collection that anyone may get.", "laboratory",
+        "Source of the images; `public` is a collection open to anyone.", "laboratory",
     ),
     ("images", "count", "images", "Images it was trained on; merges can weigh by it.", "1111"),
     ("boxes", "count", "faces", "Faces marked in those images.", "1180"),
@@ -79,11 +79,11 @@ _ROWS: tuple[tuple[str, LabelType, str | tuple[str, ...], str, str], ...] = (
     (
         "orientation", "choice",
         ("frontal", "left", "right", "rotated-left", "rotated-right", "up", "down", "mixed"),
-        "Where the faces look, as the camera sees it.", "frontal",
+        "Direction of the faces as seen by the camera.", "frontal",
     ),
     (
         "orientations", "count", "detectors",
-        "Orientations that a detector has one part of its own for.", "5",
+        "Orientations for which a detector has a separate part.", "5",
     ),
     ("camera", "text", "", "Make and model of the camera, or its kind.", "Basler acA640-750um"),
     (
@@ -92,7 +92,7 @@ _ROWS: tuple[tuple[str, LabelType, str | tuple[str, ...], str, str], ...] = (
     ),
     (
         "lighting", "choice", ("visible", "infrared", "mixed"),
-        "What light the camera sees.", "infrared",
+        "Light seen by the camera.", "infrared",
     ),
     ("air_puff_hose", "choice", YES_NO, "Whether the hose of an air puff is in view.", "yes"),
     ("glasses", "choice", YES_NO, "Whether the persons wear glasses.", "no"),
@@ -113,7 +113,7 @@ CORE_LABELS = tuple(
 
 
 class VocabularyResponse(BaseModel):
-    """The labels and terms of use that a pool knows."""
+    """A pool's known labels and terms of use."""
 
     labels: list[CoreLabel] = Field(description="Keys that mean the same everywhere.")
     terms: list[DataUseTerm] = Field(description="Terms of use that a version can have.")
@@ -122,19 +122,19 @@ class VocabularyResponse(BaseModel):
     )
 
     def near_key(self, key: str) -> str:
-        """Return a known key that `key` may be a misspelling of; empty for none.
+        """Return a known key that `key` may misspell; empty if there is none.
 
-        A key that the pool uses already is only held against the core vocabulary.
+        A key already in use is compared with the core vocabulary only.
         """
-        core = [each.key for each in self.labels]
+        core = [label.key for label in self.labels]
         if key in core:
             return ""
         known = [*core, *([] if key in self.keys_in_use else self.keys_in_use)]
         return next(iter(get_close_matches(key, known, n=1, cutoff=_NEAR)), "")
 
     def problems_of(self, labels: Mapping[str, str]) -> list[str]:
-        """Return what is wrong with labels, one sentence a problem; empty where all is well."""
-        known = {each.key: each for each in self.labels}
+        """Return the problems of labels, one sentence each; empty if all are valid."""
+        known = {label.key: label for label in self.labels}
         problems = [
             f"label {key}={value!r}; expected {known[key].expects()}, for example "
             f"{key}={known[key].example}"
@@ -151,7 +151,7 @@ class VocabularyResponse(BaseModel):
 
 
 def shared_labels(inputs: Sequence[Mapping[str, str]]) -> dict[str, str]:
-    """Return the labels that all models have in common, without counts of training data."""
+    """Return the labels that all models share, without counts of training data."""
     first = inputs[0] if inputs else {}
     return {
         key: value

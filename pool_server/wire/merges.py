@@ -1,7 +1,7 @@
-"""Merges that the pool makes itself, and recipes as far as a reader may see them.
+"""Merges that the pool makes itself, and recipes with the names hidden from a reader removed.
 
-A reader of a merged model may not see all that it was made of. What a site signs of a recipe is
-the recipe without names, so that the signature can be checked by readers who see none of them.
+A reader of a merged model may not see all of its inputs. A site signs the recipe without names, so
+that readers without access to them can check the signature.
 """
 
 import hashlib
@@ -24,23 +24,23 @@ MERGE_KEY_PATTERN = r"^[0-9a-f]{16}$"
 class MergeRequest(VersionDescription):
     """Merge models of the pool on the pool's machine.
 
-    The recipe says what to do: method, options, inputs by digest. Without `output` the result is
-    published whatever its digest; with it, only when its digest is the promised one.
+    The recipe gives method, options, inputs by digest. Without `output` the result is published
+    with any digest; with it, only with the promised one.
     """
 
     site: Name
     name: Name
     recipe: dict[str, Any] = Field(description="As `poolctl merge` writes it.")
     format: str | None = Field(
-        default=None, max_length=64, description="Of the result; the method's own when left out."
+        default=None, max_length=64, description="Format of the result; default: the method's own."
     )
     file_name: FileName | None = Field(
-        default=None, description="Of the result; made from the name when left out."
+        default=None, description="File name of the result; default: made from the model's name."
     )
 
 
 class MergeRefusal(BaseModel):
-    """The reason for which a merge failed."""
+    """The reason why a merge failed."""
 
     code: str
     message: str
@@ -51,8 +51,8 @@ class MergeJobResponse(BaseModel):
 
     merge_id: str
     state: MergeJobState
-    progress: float = Field(ge=0, le=1, description="Share done, of a merge under way.")
-    activity: str = Field(description="What is being done, in words.")
+    progress: float = Field(ge=0, le=1, description="Completed share of a merge under way.")
+    activity: str = Field(description="Description of the current step.")
     site: Name
     name: Name
     round_id: str | None = Field(default=None, description="The round that it finishes, if any.")
@@ -73,7 +73,7 @@ class FitResponse(BaseModel):
     """The methods that can merge given models, or the reason why none can."""
 
     methods: list[str] = Field(description="Methods that can merge all of them.")
-    problem: str = Field(default="", description="What differs, where no method can.")
+    problem: str = Field(default="", description="The difference, if no method can.")
     versions: list[ModelVersionResponse] = Field(
         default=[], description="The models, in the order in which they were named."
     )
@@ -83,29 +83,29 @@ MergeJobPage = Page[MergeJobResponse]
 
 
 def recipe_digest(document: Mapping[str, Any]) -> str:
-    """Return the SHA-256 of a recipe's canonical JSON without names, as statements give it."""
+    """Return the SHA-256 of a recipe's canonical JSON without names, as statements have it."""
     return hashlib.sha256(canonical_json(strip_names(document, ()))).hexdigest()
 
 
 def strip_names(document: Mapping[str, Any], placed: Container[str]) -> dict[str, Any]:
-    """Return a recipe that gives only the digest of what is not among `placed`.
+    """Return a recipe that names only inputs in `placed`, and others by digest alone.
 
-    What was left out of a merge to replace it is treated as its inputs are.
+    Inputs omitted from a merge to replace it are treated in the same way.
     """
-    cut = {**document, "inputs": [_strip_entry(each, placed) for each in document["inputs"]]}
+    cut = {**document, "inputs": [_strip_entry(source, placed) for source in document["inputs"]]}
     claim = document.get("successor_of")
     if claim is not None:
-        left_out = [_strip_entry(each, placed) for each in claim["without"]]
+        left_out = [_strip_entry(source, placed) for source in claim["without"]]
         cut["successor_of"] = {**claim, "without": left_out}
     return cut
 
 
 def list_named_digests(document: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the digest of everything that a recipe may give a name to."""
-    for each in document["inputs"]:
-        yield each["digest"]
-    for each in (document.get("successor_of") or {}).get("without", ()):
-        yield each["digest"]
+    """Yield the digest of every entry that a recipe may name."""
+    for entry in document["inputs"]:
+        yield entry["digest"]
+    for entry in (document.get("successor_of") or {}).get("without", ()):
+        yield entry["digest"]
 
 
 def _strip_entry(entry: Mapping[str, Any], placed: Container[str]) -> dict[str, Any]:

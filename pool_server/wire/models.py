@@ -1,4 +1,4 @@
-"""Models and their versions, the sharing of models, and what curators and owners ask for."""
+"""Models and their versions, the sharing of models, and the requests of curators and owners."""
 
 from datetime import datetime
 from typing import Annotated, Any, Literal
@@ -26,7 +26,7 @@ Rights = Annotated[
 
 
 class ListedSite(names.RequestModel):
-    """A site that a model is shared with, and what it may do."""
+    """A site in a model's list, and its rights."""
 
     site: names.Name
     rights: Rights | None = Field(
@@ -35,13 +35,13 @@ class ListedSite(names.RequestModel):
 
 
 class SharingRequest(names.RequestModel):
-    """Share a model in this way, whatever was before."""
+    """Replace the sharing of a model."""
 
     visibility: Visibility = Field(
-        description="`private`: its own site; `sites`: those that are listed; `consortium`: all."
+        description="`private`: its own site; `sites`: the listed ones; `consortium`: all."
     )
     rights: Rights | None = Field(
-        default=None, description="Of everybody who sees it; null: the pool's usual ones."
+        default=None, description="Rights of every site that sees it; null: the pool's default."
     )
     sites: list[ListedSite] = Field(
         default_factory=list, max_length=MOST_SITES, description="Only with visibility `sites`."
@@ -54,12 +54,12 @@ class SharingResponse(BaseModel):
     address: str
     visibility: Visibility
     rights: list[Right] = Field(
-        description="Of the whole audience; of a listed site that nothing else is said of."
+        description="Rights of the whole audience, and of listed sites without their own."
     )
     sites: list[ListedSite] = Field(
         description="Those listed, by name; other sites than the model's own see only themselves."
     )
-    your_rights: list[Right] = Field(description="What you may do with the model.")
+    your_rights: list[Right] = Field(description="Your rights to the model.")
 
 
 VersionState = Literal["draft", "available", "quarantined", "withdrawn", "deleted"]
@@ -84,7 +84,7 @@ class ModelVersionResponse(BaseModel):
     labels: dict[str, str] = Field(default_factory=dict)
     metrics: dict[str, float] = Field(default_factory=dict)
     fingerprint: dict[str, Any] = Field(
-        description="What the server read from the file: window, parts, levels ... Lists, such as "
+        description="Properties read from the file: window, parts, levels ... Lists, such as "
         "the tensors of a network, only where one version is asked for, not in listings."
     )
     mergeable_by: list[str] = Field(
@@ -95,35 +95,35 @@ class ModelVersionResponse(BaseModel):
         default_factory=list, description="Terms of use; all of them hold together."
     )
     aliases: list[str] = Field(
-        default_factory=list, description="Names that mean this version until they are moved."
+        default_factory=list, description="Names of this version until they are moved."
     )
     visibility: Visibility = Field(
-        default="consortium", description="Who sees the model: its site, those listed, or all."
+        default="consortium", description="The model's audience: its site, those listed, or all."
     )
     state: VersionState = "available"
     state_reason: str = Field(default="", description="Why it was quarantined or withdrawn.")
     state_changed_at: datetime | None = None
     state_changed_by: str = Field(default="", description="Site and name of the token.")
-    has_card: bool = Field(default=False, description="True where a card was written for it.")
+    has_card: bool = Field(default=False, description="True if somebody wrote a card for it.")
     created_at: datetime
     created_by: str = Field(description="Site and name of the token that uploaded it.")
     has_recipe: bool = Field(description="True for a merged model.")
     parent_digests: list[names.Digest] = Field(default_factory=list)
     signed_by: SignatureSummary | None = Field(
-        default=None, description="The key that its site signed it with; null where it did not."
+        default=None, description="The key of its site's signature; null if unsigned."
     )
     withdrawal: Withdrawal | None = Field(
-        default=None, description="Why it was withdrawn, and what becomes of downloads."
+        default=None, description="Reason of the withdrawal, and its effect on downloads."
     )
     flags: list[WithdrawalFlag] = Field(
-        default_factory=list, description="What it holds that was withdrawn."
+        default_factory=list, description="Withdrawn files that it contains."
     )
     successors: list[str] = Field(
         default_factory=list, description="Addresses of versions made to replace it."
     )
 
     @computed_field(  # type: ignore[prop-decorator]
-        description="What names this version for ever.", examples=["pool://site-a/face-68@2"]
+        description="The permanent address of this version.", examples=["pool://site-a/face-68@2"]
     )
     @property
     def address(self) -> str:
@@ -138,25 +138,29 @@ ROUND_FILES = {
     OPTIMISER_STATE: "the optimiser's state after a round",
     SECURE_SUM: "the secure sum of a round",
 }
-"""The `kind` of files that the pool keeps to itself, in a family tree, and words for each."""
+"""The `kind` of files in a family tree that the pool does not publish, and descriptions."""
 
 
 class LineageNode(BaseModel):
     """One model in a family tree: in the pool, or known by its digest only."""
 
     digest: names.Digest
-    addresses: list[str] = Field(description="Where the pool has it; empty when it has not.")
+    addresses: list[str] = Field(
+        description="Its addresses in the pool; empty if the pool lacks it."
+    )
     kind: str | None = Field(
         default=None,
-        description="`hog-svm`, `ert` or `network`; `contribution` for what a site gave to a "
-        "round, and `optimiser-state` for what the next round takes, which the pool keeps to "
-        "itself; null where the pool does not know.",
+        description="`hog-svm`, `ert` or `network`; `contribution` for a site's file in a "
+        "round, and `optimiser-state` for an input of the next round, neither of them published; "
+        "null if the pool does not know.",
     )
-    depth: int = Field(description="0 the model asked for, negative ancestors, positive heirs.")
+    depth: int = Field(
+        description="0 for the requested model, negative for ancestors, positive for descendants."
+    )
     withdrawn: WithdrawalReason | None = Field(
         default=None, description="Why it was withdrawn, if it was."
     )
-    flagged: bool = Field(default=False, description="It holds something that was withdrawn.")
+    flagged: bool = Field(default=False, description="It contains a withdrawn file.")
     recipe: dict[str, Any] | None = Field(
         default=None, description="With `recipes=true`: how it was merged."
     )
@@ -189,7 +193,7 @@ class ModelDescription(names.RequestModel):
 
 
 class ModelFilters(BaseModel):
-    """The filters of a listing as they are asked for; a version must pass every one."""
+    """The filters of a listing; a version must pass every one."""
 
     kind: str | None = Field(
         default=None, max_length=16, description="`hog-svm`, `ert` or `network`.", examples=["ert"]
@@ -222,7 +226,7 @@ class ModelFilters(BaseModel):
         default=None,
         max_length=300,
         description="Address or `sha256:DIGEST` of a model of the pool: only versions that some "
-        "method can merge with it, itself left out.",
+        "method can merge with it, itself excluded.",
         examples=["pool://site-a/face-68@2"],
     )
     mergeable_key: list[str] = Field(
@@ -233,8 +237,9 @@ class ModelFilters(BaseModel):
     )
     state: StateChoice | None = Field(
         default=None,
-        description="Only versions in this state. When left out: all that are available, and "
-        "drafts and quarantined versions of one's own site; `any` adds withdrawn ones.",
+        description="Only versions in this state. Default: available versions, and "
+        "drafts and "
+        "quarantined versions of your own site; `any` adds withdrawn ones.",
         examples=["available"],
     )
     latest: bool = Field(
@@ -250,41 +255,41 @@ class ModelQuery(ModelFilters):
     sort: str = Field(
         default="-created",
         max_length=80,
-        description="`created`, `name` or `metric.NAME`, with `-` before it for descending: "
-        "`-created` has the newest first. By a metric, only versions that have it are listed.",
+        description="`created`, `name` or `metric.NAME`, with the prefix `-` for descending: "
+        "`-created` has the newest first. Sorting by a metric omits versions without it.",
         examples=["-created", "metric.mean_error"],
     )
     limit: int = Field(
-        default=50, ge=1, le=200, description="Most items of the page.", examples=[50]
+        default=50, ge=1, le=200, description="Maximum number of items of the page.", examples=[50]
     )
     cursor: str | None = Field(
         default=None,
         max_length=400,
-        description="`next_cursor` of the page before, with the same `sort`.",
+        description="`next_cursor` of the previous page, with the same `sort`.",
         examples=["WyJ2MiIsIi1jcmVhdGVkIiw0Miw0Ml0"],
     )
 
 
 class FacetCount(BaseModel):
-    """One value, and how many of the versions that were counted have it."""
+    """One value, and the number of counted versions with it."""
 
     value: str
     count: int = Field(ge=1)
 
 
 class FacetsResponse(BaseModel):
-    """Values that the versions of a listing have, most frequent first."""
+    """Values of the versions of a listing, most frequent first."""
 
-    counted: int = Field(description="How many versions were looked at.")
+    counted: int = Field(description="Number of counted versions.")
     complete: bool = Field(
-        description="Whether these are all that the listing has. If not, they are its newest, and "
-        "all counts are of those."
+        description="Whether the whole listing was counted; otherwise only its newest versions "
+        "were."
     )
     kinds: list[FacetCount]
     sites: list[FacetCount]
     states: list[FacetCount]
     labels: dict[str, list[FacetCount]] = Field(
-        description="By key of the core vocabulary; keys whose values are words."
+        description="By key of the core vocabulary; only keys with words as values."
     )
 
 
@@ -299,21 +304,21 @@ Reason = Annotated[
 
 
 class DescriptionRequest(ModelDescription):
-    """Replace what is said of a version."""
+    """Replace the description of a version."""
 
     statement: SignedStatement | None = Field(
-        default=None, description="Signed anew; needed where the version is signed."
+        default=None, description="A new signature; required if the version is signed."
     )
 
 
 class QuarantineRequest(names.RequestModel):
-    """Take a version out of sight until it has been looked into."""
+    """Hide a version until it has been investigated."""
 
     reason: Reason
 
 
 class AliasRequest(names.RequestModel):
-    """Let an alias mean a version, from now on."""
+    """Point an alias at a version."""
 
     version: str = Field(
         default=LATEST, max_length=80, description="Number, `latest`, `sha256:DIGEST` or alias."
@@ -325,9 +330,9 @@ class DeletionResponse(BaseModel):
 
     deleted: list[str] = Field(description="Addresses; they are never used again.")
     descendants: list[names.Digest] = Field(
-        description="Files made from what was deleted. They stay; their family tree keeps the "
-        "digests of what is gone."
+        description="Files made from the deleted ones. They stay; their family tree keeps the "
+        "deleted files' digests."
     )
     file_remains: bool = Field(
-        description="True where another version that one may see has the same bytes."
+        description="True if another version visible to you has the same bytes."
     )

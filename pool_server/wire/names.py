@@ -23,7 +23,7 @@ Name = Annotated[str, StringConstraints(pattern=NAME_PATTERN)]
 Digest = Annotated[str, StringConstraints(pattern=DIGEST_PATTERN)]
 LabelKey = Annotated[str, StringConstraints(pattern=LABEL_KEY_PATTERN)]
 Line = Annotated[str, StringConstraints(pattern=LINE_PATTERN)]
-"""One line of text that looks like what it is."""
+"""One line of text without invisible characters."""
 LabelValue = Annotated[Line, StringConstraints(min_length=1, max_length=256)]
 # A name, never a path: others may save the file under it.
 FileName = Annotated[str, StringConstraints(max_length=255, pattern=FILE_NAME_PATTERN)]
@@ -41,7 +41,7 @@ Whole = Annotated[int, BeforeValidator(_refuse_truth)]
 FiniteFloat = Annotated[float, BeforeValidator(_refuse_truth), Field(allow_inf_nan=False)]
 
 NextCursor = Annotated[
-    str | None, Field(description="Give it back as `cursor` for the next page; absent on the last.")
+    str | None, Field(description="Send it as `cursor` to get the next page; absent on the last.")
 ]
 
 ItemT = TypeVar("ItemT")
@@ -67,19 +67,19 @@ _ADDRESS = re.compile(
 
 @dataclass(frozen=True)
 class ModelAddress:
-    """``pool://SITE/NAME[@VERSION|@ALIAS|@sha256:DIGEST]``, taken apart.
-
-    `reference` is ``""`` for the newest version, a number, ``sha256:`` and a digest, or an alias
-    (which starts with a letter, so that it is never taken for a number).
-    """
+    """A parsed ``pool://SITE/NAME[@VERSION|@ALIAS|@sha256:DIGEST]``."""
 
     site: str
     name: str
     reference: str = ""
+    """Empty for the newest version, a number, ``sha256:`` and a digest, or an alias.
+
+    Aliases begin with a letter, so none is ever taken for a number.
+    """
 
     @classmethod
     def parse(cls, text: str) -> "ModelAddress":
-        """Read an address; the scheme may be left out. `ValueError` says what one looks like."""
+        """Read an address, with or without scheme; the message of `ValueError` shows the form."""
         match = _ADDRESS.fullmatch(text)
         if match is None:
             raise ValueError(

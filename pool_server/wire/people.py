@@ -8,7 +8,7 @@ from pydantic import BaseModel, Field, StringConstraints, model_validator
 from pool_server.wire.names import UNSHOWN, ItemList, Line, Name, RequestModel, Whole
 
 Role = Literal["viewer", "contributor", "curator", "admin"]
-# Each may do all that the one before it may.
+# Each has all rights of the previous one.
 ROLES: tuple[Role, ...] = ("viewer", "contributor", "curator", "admin")
 
 Scope = Literal[
@@ -30,22 +30,26 @@ SCOPES: dict[Scope, str] = {
     "models:write": "upload models, describe, share, name and delete them",
     "models:curate": "work through the curators' queue: publish, quarantine, release",
     "evaluations:write": "post scores of models",
-    "rounds": "see rounds, start them, contribute, finish them; fetching and sending the files "
-    "needs models:read and models:write besides",
+    "rounds": "see rounds, start them, contribute, finish them; downloading and sending the "
+    "files also needs models:read and models:write",
     "merges": "have the pool merge models",
     "withdrawals": "withdraw models, and answer withdrawals",
-    "events": "read what happened",
+    "events": "read events",
     "keys": "register and revoke the keys that the site signs with",
     "audit:read": "read the audit",
-    "metrics:read": "read what the server counts of itself (Prometheus)",
-    "admin": "look after sites, users, invitations, tokens and the pool itself; who may let "
-    "people in can get any other scope in this way",
+    "metrics:read": "read the server's metrics (Prometheus)",
+    "admin": "administer sites, users, invitations, tokens and the pool itself; through "
+    "invitations it leads to every other scope",
 }
 
 ShortText = Annotated[Line, StringConstraints(max_length=200)]
 Quota = Annotated[
     Whole | None,
-    Field(ge=0, le=2**62, description="Most bytes of all the site's files; null: no limit."),
+    Field(
+        ge=0,
+        le=2**62,
+        description="Maximum size of all the site's files, in bytes; null: no limit.",
+    ),
 ]
 
 
@@ -59,14 +63,13 @@ class SiteRequest(RequestModel):
 
 
 class SiteChangeRequest(RequestModel):
-    """Change what is given; what is left out stays."""
+    """Change the given fields; omitted ones stay."""
 
     display_name: ShortText | None = None
     contact: ShortText | None = None
     quota_bytes: Quota = None
     suspended: bool | None = Field(
-        default=None,
-        description="A suspended site is refused with all its tokens; its models stay.",
+        default=None, description="All tokens of a suspended site are refused; its models stay."
     )
 
 
@@ -92,13 +95,14 @@ class SiteUsage(BaseModel):
     versions: int
     size_bytes: int = Field(
         description="Bytes of all files that the site published or contributed to rounds; a file "
-        "that stands under several names counts once."
+        "with several names counts "
+        "once."
     )
     uploading_bytes: int = Field(description="Bytes of uploads under way.")
-    quota_bytes: int | None = Field(description="Most bytes; null for no limit.")
+    quota_bytes: int | None = Field(description="Maximum number of bytes; null for no limit.")
     users: int = Field(description="Users that are not disabled.")
     tokens: int = Field(description="Tokens that are valid.")
-    last_used_at: datetime | None = Field(description="When any token was last used.")
+    last_used_at: datetime | None = Field(description="Time of the last use of any token.")
 
 
 UsageResponse = ItemList[SiteUsage]
@@ -112,9 +116,9 @@ class IdentityResponse(BaseModel):
     role: Role = Field(description="Never more than the role of the token's user.")
     pool_wide: bool = Field(default=False, description="The role holds for every site.")
     scopes: list[Scope] | None = Field(
-        default=None, description="What the token is narrowed to; null: all that its role may."
+        default=None, description="Limits of the token; null: all rights of its role."
     )
-    user: Name | None = Field(default=None, description="Whose token it is, if anybody's.")
+    user: Name | None = Field(default=None, description="The token's user, if any.")
     expires_at: datetime | None
     pool_version: str
 
@@ -122,7 +126,7 @@ class IdentityResponse(BaseModel):
 TokenKind = Literal["program", "feed"]
 Scopes = Annotated[
     list[Scope] | None,
-    Field(max_length=32, description="What the token is narrowed to; null: all that its role may."),
+    Field(max_length=32, description="Limits of the token; null: all rights of its role."),
 ]
 LifetimeDays = Annotated[Whole | None, Field(ge=1, le=3660, description="Null: for ever.")]
 
@@ -134,8 +138,8 @@ class TokenRequest(RequestModel):
     name: Name
     kind: TokenKind = Field(
         default="program",
-        description="`feed`: it reads the feed of the site's events, in whose address it may "
-        "stand, and nothing else. Its role and scopes follow from that.",
+        description="`feed`: it reads only the feed of the site's events, and may stand in the "
+        "feed's address. Its role and scopes follow from that.",
     )
     role: Role = "contributor"
     pool_wide: bool = Field(
@@ -144,12 +148,13 @@ class TokenRequest(RequestModel):
     scopes: Scopes = None
     user: Name | None = Field(
         default=None,
-        description="Whose token it is: it never may more than that user. Left out: the user whose "
-        "token asks for it, if that user is of the site; else nobody's but the site's.",
+        description="The token's user, the limit of its rights. Default: the user behind the "
+        "request, if that user is of the site; otherwise the token belongs to the site.",
     )
     for_machine: bool = Field(
         default=False,
-        description="The token is the site's alone and stays when who made it is disabled.",
+        description="The token belongs to the site alone and survives the disabling of its "
+        "creator.",
     )
     expires_in_days: LifetimeDays = None
 
@@ -170,7 +175,7 @@ class TokenRequest(RequestModel):
 
 
 class TokenResponse(BaseModel):
-    """A token as the pool remembers it: never the secret itself."""
+    """A token without its secret."""
 
     token_id: str
     site: Name
@@ -182,7 +187,7 @@ class TokenResponse(BaseModel):
     user: Name | None = None
     made_by: str | None = Field(
         default=None,
-        description="SITE/USER who made it, also with a token for machines; null: no user did.",
+        description="Its creator SITE/USER, also behind a token for machines; null: no user.",
     )
     created_at: datetime
     expires_at: datetime | None
@@ -196,7 +201,7 @@ TokenList = ItemList[TokenResponse]
 class TokenCreatedResponse(TokenResponse):
     """A new token with its secret."""
 
-    secret: str = Field(description="Shown this once; the pool keeps only its hash.")
+    secret: str = Field(description="Shown only once; the pool stores only its hash.")
 
 
 EMAIL_PATTERN = rf"^([^@\s{UNSHOWN}]+@[^@\s{UNSHOWN}]+)?$"
@@ -208,7 +213,7 @@ Email = Annotated[
 
 
 class UserResponse(BaseModel):
-    """A person at a site. A disabled one is refused with all tokens and invitations."""
+    """A person at a site. All tokens and invitations of a disabled one are refused."""
 
     site: Name
     name: Name
@@ -224,12 +229,12 @@ UserList = ItemList[UserResponse]
 
 
 class UserChangeRequest(RequestModel):
-    """Change what is given; what is left out stays."""
+    """Change the given fields; omitted ones stay."""
 
     display_name: ShortText | None = None
     email: Email | None = None
     role: Role | None = Field(
-        default=None, description="Tokens that may more are held to it from now on."
+        default=None, description="Also limits existing tokens with higher roles."
     )
     pool_wide: bool | None = Field(
         default=None, description="The role holds for every site; only pool admins give this."
@@ -250,7 +255,7 @@ class InvitationRequest(RequestModel):
 
 
 class InvitationResponse(BaseModel):
-    """An invitation as the pool remembers it: never the secret itself."""
+    """An invitation without its secret."""
 
     invitation_id: str
     site: Name
@@ -261,12 +266,12 @@ class InvitationResponse(BaseModel):
     created_by: str
     made_by: str | None = Field(
         default=None,
-        description="SITE/USER who made it, also with a token for machines; null: no user did. "
+        description="Its creator SITE/USER, also behind a token for machines; null: no user. "
         "While that user is disabled nobody can accept it.",
     )
     expires_at: datetime
     used_at: datetime | None
-    used_by: Name | None = Field(description="Name of the user that it made.")
+    used_by: Name | None = Field(description="Name of the user created by it.")
     revoked_at: datetime | None
 
 
@@ -276,17 +281,17 @@ InvitationList = ItemList[InvitationResponse]
 class InvitationCreatedResponse(InvitationResponse):
     """A new invitation with its secret."""
 
-    secret: str = Field(description="Shown this once; whoever has it can accept, once.")
+    secret: str = Field(description="Shown only once; it can be accepted once.")
 
 
 class AcceptanceRequest(RequestModel):
     """Accept an invitation: become a user, and get a first token."""
 
     secret: str = Field(min_length=1, max_length=200)
-    name: Name = Field(description="What the user is called at the site; never changes.")
+    name: Name = Field(description="The user's name at the site; never changes.")
     display_name: ShortText = ""
     email: Email | None = Field(default=None, description="Instead of the invitation's.")
     token_name: Name | None = Field(
-        default=None, description="Of the first token; the user's name when left out."
+        default=None, description="Name of the first token; default: the user's name."
     )
     token_expires_in_days: LifetimeDays = None

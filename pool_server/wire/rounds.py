@@ -24,14 +24,14 @@ LeastOthers = Annotated[
     Field(
         ge=1,
         le=199,
-        description="The contribution may only be combined with those of at least so many other "
-        "sites. A round that ends with fewer has no result.",
+        description="The contribution may only be combined with those of at least this many "
+        "other sites. A round that ends with fewer has no result.",
     ),
 ]
 
 
 class SecureTerms(RequestModel):
-    """The secure sum of a round: servers of a charter add up what the sites send, unseen."""
+    """The secure sum of a round: servers of a charter sum contributions without seeing them."""
 
     charter: Digest = Field(description="SHA-256 of the charter that all sites accepted.")
     servers: list[Name] = Field(
@@ -42,23 +42,26 @@ class SecureTerms(RequestModel):
 class RoundRequest(RequestModel):
     """Start a round."""
 
-    base: str = Field(max_length=300, description="Address of the model that is trained on.")
-    method: Name = Field(default="leaf-refit", description="How contributions are combined.")
-    mode: Name = Field(default="one-shot", description="As the method names it.")
-    options: dict[str, Any] = Field(
-        default_factory=dict, description="Of the method, and settings that all sites train with."
+    base: str = Field(max_length=300, description="Address of the model to train.")
+    method: Name = Field(
+        default="leaf-refit", description="Method that combines the contributions."
     )
-    sites: list[Name] = Field(min_length=1, max_length=200, description="Who is asked to join.")
-    deadline: AwareDatetime = Field(description="Contributions are taken until then.")
+    mode: Name = Field(default="one-shot", description="One of the method's modes.")
+    options: dict[str, Any] = Field(
+        default_factory=dict,
+        description="Options of the method, and training settings of all sites.",
+    )
+    sites: list[Name] = Field(min_length=1, max_length=200, description="The invited sites.")
+    deadline: AwareDatetime = Field(description="End of contributions.")
     rounds: Whole = Field(
         default=1,
         ge=1,
         le=100,
-        description="How many follow one another, each on the last result; level by level, so "
-        "many times all levels.",
+        description="Number of rounds, each on the last result; level by level, the number of "
+        "passes over all levels.",
     )
     least_others: LeastOthers = Field(
-        default=1, description="What every contribution asks for at least; a site may ask for more."
+        default=1, description="Minimum demand of every contribution; a site may demand more."
     )
     description: Description = ""
     secure: SecureTerms | None = Field(
@@ -69,24 +72,24 @@ class RoundRequest(RequestModel):
 
 
 class RoundContribution(BaseModel):
-    """A site's contribution: a file of changes of the base, which only the pool reads."""
+    """A site's contribution: a file of changes of the base, read by the pool only."""
 
     digest: Digest
     size_bytes: int = Field(ge=0)
     file_name: str
-    summary: dict[str, Any] = Field(description="What the pool read from the file.")
+    summary: dict[str, Any] = Field(description="The pool's summary of the file.")
     least_others: LeastOthers
     created_at: datetime
     created_by: str
 
 
 class RoundParticipant(BaseModel):
-    """A site that was asked to take part."""
+    """A site invited to take part."""
 
     site: Name
     state: ParticipantState = Field(
         description="`waiting` while it can contribute; `late` when it tried after the deadline; "
-        "`missing` when the round went on without it."
+        "`missing` when the round ended without it."
     )
     contribution: RoundContribution | None = None
 
@@ -101,25 +104,25 @@ class RoundResponse(BaseModel):
     )
     ready: bool = Field(description="All sites have contributed, or those that have are enough.")
     fewest_sites: int = Field(
-        ge=2, description="Contributions without which the round has no result, by those there."
+        ge=2, description="Minimum number of contributions for a result, given the present ones."
     )
     least_others: LeastOthers
     base: str
     base_digest: Digest
     base_size_bytes: int
     base_warning: str = Field(
-        description="`withdrawn (REASON)`, or `flagged (REASONS)` where it holds something that "
-        "was; contributing and finishing then need `despite_withdrawal`. Otherwise empty."
+        description="`withdrawn (REASON)`, or `flagged (REASONS)` if it contains a withdrawn "
+        "file; contributing and finishing then need `despite_withdrawal`. Otherwise empty."
     )
     method: str
     method_version: int
     mode: str
     options: dict[str, Any]
     description: str
-    number: int = Field(ge=1, description="Which of the rounds that follow one another.")
+    number: int = Field(ge=1, description="Position in the series of rounds.")
     rounds_total: int = Field(ge=1)
     predecessor: str | None
-    successor: str | None = Field(description="The round that goes on with the result.")
+    successor: str | None = Field(description="The next round, based on the result.")
     created_at: datetime
     created_by: str
     deadline: datetime
@@ -127,14 +130,15 @@ class RoundResponse(BaseModel):
     ended_at: datetime | None
     ended_by: str | None
     result_address: str = Field(
-        description="Where the result goes unless whoever finishes the round names another place: "
-        "to the site that started it, by the name of the base."
+        description="Default address of the result: the site that started the round, with the "
+        "name of the base."
     )
-    result: str | None = Field(description="Address of the version that came out.")
+    result: str | None = Field(description="Address of the resulting version.")
     result_digest: Digest | None
     state_digest: Digest | None = Field(
-        description="Of a server optimiser's state after this round, which the next one takes; the "
-        "pool keeps it to itself."
+        description="Digest of a server optimiser's state after this round, an input of the next "
+        "one; never "
+        "published."
     )
     secure: SecureTerms | None = None
     terms: Envelope | None = Field(
@@ -144,67 +148,74 @@ class RoundResponse(BaseModel):
 
     def sites(self, *states: ParticipantState) -> list[str]:
         """Return the sites in one of these states."""
-        return [each.site for each in self.participants if each.state in states]
+        return [
+            participant.site for participant in self.participants if participant.state in states
+        ]
 
     def contributions(self) -> dict[str, RoundContribution]:
-        """Return what has been contributed, by site."""
-        return {each.site: each.contribution for each in self.participants if each.contribution}
+        """Return the contributions by site."""
+        return {
+            participant.site: participant.contribution
+            for participant in self.participants
+            if participant.contribution
+        }
 
 
 TERMS_TYPE = "application/vnd.poolctl.round-terms.v1+json"
 
 
 class RoundTerms(BaseModel):
-    """The terms that sites accept by contributing to a series of rounds; its starter signs them.
-
-    `base` is the SHA-256 of the model that the first round begins with; `options` are in full those
-    of the first round: later ones do not thin their base, and name another level. `sites` are in
-    the order of their names; `deadline` is that of the first round, at the latest.
-    """
+    """The terms that sites accept by contributing to a series of rounds; its starter signs them."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     started_by: Name
     first_round: str
     base: Digest
+    """SHA-256 of the first round's base."""
     method: str
     method_version: int
     mode: str
     options: dict[str, Any]
+    """Complete, of the first round: later ones do not thin their base, and name another level."""
     sites: tuple[Name, ...]
+    """In the order of their names."""
     rounds: int
     least_others: int
     deadline: AwareDatetime
+    """Latest deadline of the first round."""
     secure: SecureTerms | None
 
     @classmethod
-    def of(cls, found: RoundResponse, first: RoundResponse | None = None) -> "RoundTerms":
-        """Return the terms a round shows; `first` is the first round of its series, if another."""
-        first = first or found
+    def of(cls, shown: RoundResponse, first: RoundResponse | None = None) -> "RoundTerms":
+        """Return the terms that a round shows; `first` is the first round of its series."""
+        first = first or shown
         return cls(
-            started_by=found.created_by.partition("/")[0],
+            started_by=shown.created_by.partition("/")[0],
             first_round=first.round_id,
             base=first.base_digest,
-            method=found.method,
-            method_version=found.method_version,
-            mode=found.mode,
-            options=found.options,
-            sites=tuple(sorted(each.site for each in found.participants)),
-            rounds=found.rounds_total,
-            least_others=found.least_others,
+            method=shown.method,
+            method_version=shown.method_version,
+            mode=shown.mode,
+            options=shown.options,
+            sites=tuple(sorted(participant.site for participant in shown.participants)),
+            rounds=shown.rounds_total,
+            least_others=shown.least_others,
             deadline=first.deadline,
-            secure=found.secure,
+            secure=shown.secure,
         )
 
     @classmethod
     def from_envelope(cls, envelope: Envelope) -> "RoundTerms":
-        """Read what was signed; raise `ValueError` where it is something else."""
+        """Read signed terms; raise `ValueError` if the envelope contains anything else."""
         if envelope.payloadType != TERMS_TYPE:
-            raise ValueError(f"signed was {envelope.payloadType!r}, expected {TERMS_TYPE!r}")
+            raise ValueError(
+                f"the payload has type {envelope.payloadType!r}, expected {TERMS_TYPE!r}"
+            )
         return cls.model_validate_json(envelope.body())
 
     def to_bytes(self) -> bytes:
-        """Return the terms as they are signed."""
+        """Return the terms in their signed form."""
         content = self.model_dump(mode="json")
         return json.dumps(content, sort_keys=True, separators=(",", ":")).encode()
 
@@ -215,7 +226,7 @@ class RoundTerms(BaseModel):
 
 
 class WaitingRounds(BaseModel):
-    """The number of rounds that wait for a site."""
+    """The number of rounds that await a site."""
 
     count: int
 
@@ -224,9 +235,9 @@ RoundPage = Page[RoundResponse]
 
 
 class ContributionRequest(RequestModel):
-    """Announce a contribution; it is sent in parts as a model is."""
+    """Announce a contribution; it is sent in parts like a model."""
 
-    site: Name = Field(description="Whose contribution it is.")
+    site: Name = Field(description="The contributing site.")
     size_bytes: Whole = Field(ge=1)
     digest: Digest
     file_name: FileName
@@ -235,7 +246,7 @@ class ContributionRequest(RequestModel):
 
 
 class FinishRequest(RequestModel):
-    """Have the pool combine the contributions, and publish the result there."""
+    """Have the pool combine the contributions, and publish the result as `site`/`name`."""
 
     site: Name
     name: Name
@@ -255,23 +266,21 @@ class SecureSessionRequest(RequestModel):
 
     descriptor: Text = Field(
         max_length=MOST_DESCRIPTOR_CHARACTERS,
-        description="What the sites agreed on; the pool does not read it.",
+        description="The sites' agreement; the pool does not read it.",
     )
     sites: list[Name] = Field(
         min_length=2,
         max_length=MOST_SITES,
-        description="Sites of labs and of aggregation servers: only they see the session.",
+        description="Sites of labs and of aggregation servers; only they see the session.",
     )
     ends_at: AwareDatetime = Field(
-        description="When the session should be over; the pool deletes it some time after that."
+        description="End of the session; the pool deletes it some time later."
     )
-    round_id: RoundKey | None = Field(
-        default=None, description="The round whose contributions are summed."
-    )
+    round_id: RoundKey | None = Field(default=None, description="The round to sum.")
 
 
 class SecureSessionSummary(BaseModel):
-    """A session of the secure sum, as listings have it."""
+    """A session of the secure sum, as listings show it."""
 
     session_id: Digest
     sites: list[Name]
@@ -291,9 +300,9 @@ SecureSessionPage = Page[SecureSessionSummary]
 
 
 class SecurePostRequest(RequestModel):
-    """Post a signed message: one for each sender and phase, which nobody can change."""
+    """Post a signed message: one for each sender and phase, which cannot be changed."""
 
-    sender: Name = Field(description="Site that the message is from.")
+    sender: Name = Field(description="Site that sent the message.")
     phase: Name
     envelope: Text = Field(
         max_length=MOST_ENVELOPE_CHARACTERS,
@@ -312,15 +321,15 @@ class SecurePostResponse(BaseModel):
 
 
 class SecurePostList(BaseModel):
-    """Messages of a session in the order of their arrival; ask again `after` the last of them."""
+    """Messages of a session in the order of their arrival; ask again `after` the last one."""
 
     items: list[SecurePostResponse]
-    more: bool = Field(description="There are further messages now.")
+    more: bool = Field(description="Further messages exist already.")
 
 
 class SecureFileRequest(RequestModel):
-    """Announce a file of a session; it is sent in parts as a model is."""
+    """Announce a file of a session; it is sent in parts like a model."""
 
-    site: Name = Field(description="Whose file it is.")
+    site: Name = Field(description="The file's site.")
     size_bytes: Whole = Field(ge=1)
     digest: Digest

@@ -13,41 +13,42 @@ MOST_TERMS = 32
 UploadState = Literal["receiving", "checking", "complete", "refused", "expired"]
 
 DespiteWithdrawal = Annotated[
-    bool, Field(description="Go on although an input was withdrawn, or holds something that was.")
+    bool, Field(description="Proceed although an input was withdrawn or contains a withdrawn file.")
 ]
 
 
 class VersionDescription(models.ModelDescription):
-    """The description of a version to come, by its uploader or whoever asks for a merge."""
+    """The description of a new version, by its uploader or the requester of a merge."""
 
     terms: list[data_use.Term] = Field(
         default_factory=list,
         max_length=MOST_TERMS,
-        description="Terms of use. A merged model inherits those of its inputs besides.",
+        description="Terms of use. A merged model also inherits those of its inputs.",
     )
     intended_use: data_use_rules.IntendedUse | None = Field(
         default=None,
-        description="What a merged model is for, to be held against the terms of its inputs; "
-        "not kept.",
+        description="Purpose of a merged model, checked against the terms of its inputs; "
+        "not "
+        "stored.",
     )
     visibility: models.Visibility | None = Field(
         default=None,
-        description="Who sees a new model: its own site, sites that are listed later, or all; "
-        "null: as the pool's settings say, or only its own site where it was made from models "
-        "that other sites do not share with all.",
+        description="Audience of a new model: its own site, sites listed later, or all; "
+        "null: the pool's default, or only its own site if an input from another site is not "
+        "shared with all.",
     )
     card: cards.CardText = Field(default="", description="Markdown with YAML in front.")
     draft: bool = Field(
-        default=False, description="Seen by one's own site and the pool's curators only."
+        default=False, description="Visible to your own site and the pool's curators only."
     )
     despite_withdrawal: DespiteWithdrawal = False
 
 
 class UploadRequest(VersionDescription):
-    """Announce a file: where it goes, how large it is, and its digest.
+    """Announce a file: its destination, its size, and its digest.
 
-    Announcing the same digest for the same model again gives the upload that is already under
-    way, so that an interrupted client goes on where it stopped.
+    Announcing the same digest for the same model again returns the upload that is already under
+    way, so that an interrupted client can resume.
     """
 
     site: names.Name
@@ -59,7 +60,7 @@ class UploadRequest(VersionDescription):
         default=None, description="The recipe of a merged model; its inputs become its parents."
     )
     statement: SignedStatement | None = Field(
-        default=None, description="What the site signs of the file and of all that is said here."
+        default=None, description="The site's signed statement about the file and this description."
     )
 
 
@@ -71,8 +72,8 @@ class UploadPart(BaseModel):
     size_bytes: int = Field(ge=1)
     received: bool
     url: str | None = Field(
-        description="Send the bytes here with PUT; relative to the pool's address. Null where "
-        "the pool's storage takes them: ask `POST .../parts` for their addresses."
+        description="Send the bytes here with PUT; relative to the pool's address. Null if "
+        "parts go directly to the pool's storage: `POST .../parts` returns their addresses."
     )
 
 
@@ -85,7 +86,7 @@ class UploadResponse(BaseModel):
     digest: names.Digest
     part_size_bytes: int
     part_checksum: "PartChecksum | None" = Field(
-        default=None, description="To be named of each part when asking for its address."
+        default=None, description="Checksum to send with each part's request for an address."
     )
     parts: list[UploadPart]
     expires_at: datetime
@@ -99,18 +100,18 @@ MOST_PARTS_AT_ONCE = 1000
 
 
 class OfferedPart(names.RequestModel):
-    """A part that is about to be sent."""
+    """A part about to be sent."""
 
     number: names.Whole = Field(ge=1, le=999_999)
     checksum: str | None = Field(
         default=None,
         pattern="^([0-9a-f]{32}|[0-9a-f]{64})$",
-        description="Of the part's bytes, in hexadecimal, by the upload's `part_checksum`.",
+        description="Hexadecimal checksum of the part, by the upload's `part_checksum`.",
     )
 
 
 class PartAddressesRequest(names.RequestModel):
-    """Ask where to send some parts; an address expires, so ask shortly before sending."""
+    """Ask for the addresses of some parts; an address expires, so ask shortly before sending."""
 
     parts: list[OfferedPart] = Field(min_length=1, max_length=MOST_PARTS_AT_ONCE)
 
@@ -120,9 +121,9 @@ class PartAddressResponse(BaseModel):
 
     number: int
     url: str = Field(description="Relative to the pool's address, or absolute: its storage.")
-    headers: dict[str, str] = Field(description="To be sent along as they are.")
+    headers: dict[str, str] = Field(description="Send them unchanged.")
     expires_at: datetime | None = Field(
-        default=None, description="Sending must begin before; null where it may begin at any time."
+        default=None, description="Latest time to begin sending; null: any time."
     )
 
 
@@ -133,11 +134,11 @@ OpenState = Literal["receiving", "checking"]
 
 
 class OpenUpload(BaseModel):
-    """An upload under way, without its parts: ask for the upload itself for those."""
+    """An upload under way; its parts are listed by the upload itself."""
 
     upload_id: str
     site: str
-    name: str = Field(description="Of the model; else the identifier of the round or session.")
+    name: str = Field(description="Name of the model, or identifier of the round or session.")
     purpose: Purpose
     file_name: str
     size_bytes: int
@@ -145,7 +146,7 @@ class OpenUpload(BaseModel):
     state: OpenState
     created_at: datetime
     created_by: str = Field(description="Site and name of the token.")
-    expires_at: datetime = Field(description="Cleared away then, unless it is gone on with.")
+    expires_at: datetime = Field(description="Time of its removal unless it is resumed.")
 
 
 OpenUploadPage = names.Page[OpenUpload]

@@ -1,4 +1,4 @@
-"""Withdrawals: versions that were withdrawn and why, what holds them, and what replaces them."""
+"""Withdrawals: withdrawn versions with the reasons, flagged versions, and successors."""
 
 from datetime import datetime
 from typing import Annotated, Literal
@@ -20,9 +20,9 @@ EFFECT_OF_REASON: dict[WithdrawalReason, WithdrawalEffect] = {
     "data-error": "warn",
     "other": "warn",
 }
-"""The effect of a reason on downloads of the withdrawn bytes; stricter can be asked for.
+"""The effect of a reason on downloads of the withdrawn bytes; a request may be stricter.
 
-A version in quarantine is refused for every reason.
+Downloads of a version in quarantine are always refused.
 """
 
 WARNING_HEADER = "X-Pool-Warning"
@@ -30,9 +30,9 @@ WARNING_HEADER = "X-Pool-Warning"
 
 MOST_CHECKED = 500
 MOST_NAMED = 1000
-"""So many versions are named in a preview; `versions_total` counts all."""
+"""Maximum number of versions named in a preview; `versions_total` counts all."""
 
-# Lines and tabs, but nothing else that would write on the terminals of other sites.
+# Lines and tabs, but no other control characters for the terminals of other sites.
 Explanation = Annotated[
     str, StringConstraints(max_length=4000, pattern=r"^[^\x00-\x08\x0b-\x1f\x7f-\x9f]*$")
 ]
@@ -42,10 +42,10 @@ class WithdrawalRequest(RequestModel):
     """Withdraw a version, for good."""
 
     reason: WithdrawalReason
-    explanation: Explanation = Field(default="", description="For those who used it.")
+    explanation: Explanation = Field(default="", description="Text for its users.")
     effect: WithdrawalEffect | None = Field(
         default=None,
-        description="What becomes of downloads: by the reason when left out, or stricter.",
+        description="Effect on downloads; default: the reason's; only stricter ones are allowed.",
     )
     successor: str | None = Field(
         default=None, max_length=300, description="Address of a version to use instead, if any."
@@ -53,14 +53,14 @@ class WithdrawalRequest(RequestModel):
 
 
 class Withdrawal(BaseModel):
-    """A version was withdrawn: why, and what becomes of downloads."""
+    """A version's withdrawal, with its reason and its effect on downloads."""
 
     address: str
     digest: Digest
     reason: WithdrawalReason
     explanation: str
     effect: WithdrawalEffect = Field(
-        description="`refuse`: its bytes are not given out any more; `warn`: with a warning."
+        description="`refuse`: downloads are refused; `warn`: they carry a warning."
     )
     withdrawn_at: datetime
     withdrawn_by: str
@@ -70,14 +70,13 @@ class Withdrawal(BaseModel):
 
 
 class WithdrawalFlag(BaseModel):
-    """A version holds something that was withdrawn, directly or through other merges."""
+    """A flag: the version contains a withdrawn file, directly or through other merges."""
 
-    address: str = Field(
-        description="What was withdrawn; `sha256:DIGEST` where it is not shared with all."
-    )
+    address: str = Field(description="The withdrawn version; `sha256:DIGEST` if you cannot see it.")
     digest: Digest = Field(
-        description="Of what was withdrawn; that of the version itself where the very same bytes "
-        "were withdrawn under another name."
+        description="Of the withdrawn file; equal to the version's own if the same bytes "
+        "were "
+        "withdrawn under another name."
     )
     reason: WithdrawalReason
     effect: WithdrawalEffect = Field(description="Of downloads of the withdrawn bytes themselves.")
@@ -95,26 +94,26 @@ class AffectedVersion(BaseModel):
 
 
 class AffectedSite(BaseModel):
-    """A site that hears of a withdrawal."""
+    """A site notified of a withdrawal."""
 
     site: Name
-    versions: int = Field(description="How many flagged versions are its own.")
+    versions: int = Field(description="Number of its own flagged versions.")
     downloaded: int = Field(
-        description="How many of the withdrawn and flagged versions it has fetched."
+        description="Number of withdrawn and flagged versions that it has downloaded."
     )
 
 
 class WithdrawalPreview(BaseModel):
-    """The versions and sites that a withdrawal concerns, or would concern."""
+    """The versions and sites concerned by a withdrawal, real or previewed."""
 
     address: str
     digest: Digest
-    withdrawn: bool = Field(description="True when it has been withdrawn already.")
+    withdrawn: bool = Field(description="True if it has been withdrawn already.")
     versions: list[AffectedVersion] = Field(
-        description="What is flagged; only what the caller may see is named."
+        description="The flagged versions that the caller may see."
     )
-    versions_total: int = Field(description="How many are flagged, named here or not.")
-    sites: list[AffectedSite] = Field(description="Who hears of it.")
+    versions_total: int = Field(description="Number of flagged versions, visible or not.")
+    sites: list[AffectedSite] = Field(description="The notified sites.")
 
 
 class WithdrawalResponse(BaseModel):
@@ -137,10 +136,11 @@ class SuccessorResponse(BaseModel):
 
     address: str
     digest: Digest
-    successor: str = Field(description="Address of the version that was named just now.")
+    successor: str = Field(description="Address of the successor just named.")
     successors: list[str] = Field(
-        description="Addresses that are shown to everybody who sees the replaced version, newest "
-        "first; those that are not shared with all of them are left out."
+        description="Addresses of successors visible to all sites that see the replaced version, "
+        "newest "
+        "first."
     )
 
 
@@ -156,13 +156,13 @@ class CheckRequest(RequestModel):
 class CheckedFile(BaseModel):
     """The withdrawals that concern one digest.
 
-    Only files with something wrong are listed, so that the answer does not reveal which other
-    files the pool has.
+    Only files with something wrong are listed, so the answer does not reveal the pool's other
+    files.
     """
 
     digest: Digest
-    withdrawals: list[Withdrawal] = Field(description="Of these very bytes.")
-    flags: list[WithdrawalFlag] = Field(description="Of what it holds.")
+    withdrawals: list[Withdrawal] = Field(description="Withdrawals of these bytes.")
+    flags: list[WithdrawalFlag] = Field(description="Withdrawals of files that it contains.")
     successors: list[str]
 
 

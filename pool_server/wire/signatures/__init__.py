@@ -1,4 +1,4 @@
-"""Keys of sites, and signed statements, as they travel."""
+"""Keys of sites, and signed statements, on the wire."""
 
 from datetime import datetime
 from typing import Annotated
@@ -20,7 +20,7 @@ KeyText = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9+/]{43}=$")]
 
 
 class ChallengeRequest(RequestModel):
-    """Ask for something to sign, to prove that one holds a key."""
+    """Request a challenge, to prove possession of a key."""
 
     public_key: KeyText = Field(description="The 32 bytes of an Ed25519 public key, in base64.")
 
@@ -29,27 +29,27 @@ class ChallengeResponse(BaseModel):
     """The challenge to sign, and its end."""
 
     challenge: str = Field(
-        description="Sign it as the body of a DSSE envelope of type "
-        f"`{CHALLENGE_TYPE}`; it names the site and the key."
+        description=f"Sign it as the body of a DSSE envelope of type `{CHALLENGE_TYPE}`; it names "
+        "the site and the key."
     )
     expires_at: datetime
 
 
 class KeyRequest(RequestModel):
-    """Register a key, with the proof that one holds it."""
+    """Register a key, with proof of possession."""
 
     name: Name
     public_key: KeyText
-    challenge: str = Field(max_length=400, description="As the pool gave it.")
+    challenge: str = Field(max_length=400, description="The pool's challenge, unchanged.")
     signature: str = Field(max_length=100, description="Of the challenge, in base64.")
 
 
 class KeyRevocationRequest(RequestModel):
-    """End a key."""
+    """Revoke a key."""
 
     reason: Revocation = Field(
-        description="`superseded`: what was signed before stays good. `compromised`: somebody else "
-        "may have signed with it, so that no signature of it counts any more."
+        description="`superseded`: earlier signatures stay valid. `compromised`: somebody else "
+        "may have signed with it, so none of its signatures is valid."
     )
 
 
@@ -75,11 +75,11 @@ KeyList = ItemList[KeyResponse]
 
 
 class ForeignKey(BaseModel):
-    """The key of an imported statement: that of a site as another pool knew it."""
+    """The key of an imported statement, from the site's pool."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    origin: Origin = Field(description="`SITE@POOL`: the site that signed, and where.")
+    origin: Origin = Field(description="`SITE@POOL`: the signing site and its pool.")
     name: Name
     public_key: KeyText
 
@@ -98,18 +98,18 @@ class SignedStatement(RequestModel):
 
     @property
     def origin(self) -> str | None:
-        """``SITE@POOL`` where an imported version was signed."""
+        """``SITE@POOL``, the place where an imported version was signed."""
         return None if self.foreign_key is None else self.foreign_key.origin
 
 
 class StatementResponse(BaseModel):
-    """The statement that a site signed of a version, with the key to verify it."""
+    """A site's signed statement about a version, with the key to verify it."""
 
     address: str
     digest: Digest
     envelope: Envelope
     key: KeyResponse
     origin: str | None = Field(
-        default=None, description="`SITE@POOL` where it was signed, of an imported version."
+        default=None, description="`SITE@POOL`, the place where an imported version was signed."
     )
     accepted_at: datetime

@@ -1,7 +1,7 @@
-"""Keys with which sites sign: Ed25519 (RFC 8032). The only module that knows `cryptography`.
+"""Keys with which sites sign: Ed25519 (RFC 8032). Only this module imports `cryptography`.
 
-Sites sign with the private half and pools check with the public one; both halves stand here so
-that what one side writes the other reads.
+Sites sign with the private half and pools check with the public one; both halves stand here so that
+each side can read the other's output.
 """
 
 import base64
@@ -23,7 +23,7 @@ _SMALL_ORDER = frozenset(
         *(first + "ff" * 30 + "7f" for first in ("ec", "ed", "ee")),
     }
 )
-"""Points whose order divides 8, without the bit of their sign. Verification takes them as keys."""
+"""Points of an order that divides 8, without the sign bit. Verification would accept them."""
 
 
 @dataclass(frozen=True)
@@ -34,10 +34,10 @@ class PublicKey:
 
     @classmethod
     def from_text(cls, text: str) -> "PublicKey":
-        """Read what `text` gives.
+        """Read the output of `text`.
 
-        Raises `ValueError` where it is no key, or one of the few under which anybody's signature
-        can be valid.
+        Raises `ValueError` if it is no key, or one of the few keys for which anybody can make valid
+        signatures.
         """
         try:
             raw = base64.b64decode(text, validate=True)
@@ -71,7 +71,7 @@ class PublicKey:
         return True
 
     def to_pem(self) -> str:
-        """Return the key as other programs take it (SubjectPublicKeyInfo, RFC 8410)."""
+        """Return the key in the common PEM form (SubjectPublicKeyInfo, RFC 8410)."""
         from cryptography.hazmat.primitives import serialization
         from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
@@ -90,7 +90,7 @@ class PrivateKey:
 
     @classmethod
     def generate(cls) -> "PrivateKey":
-        """Make a new key from the system's randomness."""
+        """Generate a new key from the system's randomness."""
         from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
         return cls.from_seed(Ed25519PrivateKey.generate().private_bytes_raw())
@@ -105,7 +105,7 @@ class PrivateKey:
 
     @classmethod
     def from_pem(cls, pem: bytes) -> "PrivateKey":
-        """Read what `to_pem` gives; `ValueError` if it is not an unencrypted Ed25519 key."""
+        """Read the output of `to_pem`; raise `ValueError` if it is no unencrypted Ed25519 key."""
         from cryptography.exceptions import UnsupportedAlgorithm
         from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
         from cryptography.hazmat.primitives.serialization import load_pem_private_key
@@ -123,7 +123,7 @@ class PrivateKey:
         return cls.from_seed(private.private_bytes_raw())
 
     def to_pem(self) -> bytes:
-        """Return the key in the form that OpenSSL writes (PKCS #8, unencrypted)."""
+        """Return the key in OpenSSL's form (PKCS #8, unencrypted)."""
         from cryptography.hazmat.primitives import serialization
         from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
@@ -147,7 +147,8 @@ def readable_fingerprint(key_id: str) -> str:
 
 # Signed envelopes: DSSE, the Dead Simple Signing Envelope, protocol version 1.
 #
-# What is signed is not the payload alone but the *pre-authentication encoding* of its type and its
+# The signed bytes are not the payload alone but the *pre-authentication encoding* of its type and
+# its
 # bytes::
 #
 # PAE(type, body) = "DSSEv1" SP LEN(type) SP type SP LEN(body) SP body
@@ -184,13 +185,13 @@ class Envelope(BaseModel):
         return _decode(self.payload)
 
     def key_ids(self) -> tuple[str, ...]:
-        """Return the keys that the envelope says it was signed with; nothing is verified."""
-        return tuple(each.keyid for each in self.signatures if each.keyid)
+        """Return the identifiers of the keys named in the envelope; nothing is verified."""
+        return tuple(signature.keyid for signature in self.signatures if signature.keyid)
 
     def signed_by(self, keys: Iterable[PublicKey]) -> PublicKey | None:
         """Return the first of `keys` that truly signed the payload; None if none did."""
         message = pae(self.payloadType, self.body())
-        signatures = [_decode(each.sig) for each in self.signatures]
+        signatures = [_decode(entry.sig) for entry in self.signatures]
         for key in keys:
             if any(key.verifies(signature, message) for signature in signatures):
                 return key
@@ -229,4 +230,4 @@ def _decode(text: str) -> bytes:
     try:
         return base64.b64decode(standard, validate=True)
     except (binascii.Error, ValueError):
-        raise ValueError("what should be base64 is not") from None
+        raise ValueError("the text is not base64") from None

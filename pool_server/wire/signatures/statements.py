@@ -1,6 +1,6 @@
 """Signed statements of model versions, in the form of in-toto.
 
-The statement names the file by its SHA-256 and repeats what the uploader said of it::
+The statement names the file by its SHA-256 and repeats the uploader's description of it::
 
     {"_type": "https://in-toto.io/Statement/v1",
      "subject": [{"name": "siteA.dat", "digest": {"sha256": "9f86..."}}],
@@ -8,22 +8,22 @@ The statement names the file by its SHA-256 and repeats what the uploader said o
      "predicate": {"site": "site-a", "name": "face-68", "labels": {...}, ...}}
 
 It travels in a DSSE envelope of type ``application/vnd.in-toto+json``, which other programs that
-check in-toto attestations take too. The OpenSSF model-signing predicate
+check in-toto attestations accept, too. The OpenSSF model-signing predicate
 (``https://model_signing/signature/v1.0``) has no place for labels, terms or lineage, and its root
-digest over a folder of files says nothing here, where a model is one file; so the predicate is
+digest over a folder of files has no meaning here, where a model is one file; so the predicate is
 poolctl's own.
 
-This stands beside the requests and responses because both sides need all of it: a site writes
-what its pool checks, and reads back what the pool gives it.
+This module is part of the wire format because both sides need all of it: a site writes statements
+that its pool checks, and reads back statements that the pool sends.
 
 Every signature of a model version goes through `differences`, the one comparison of a statement
-with the version that it is about, in the pool and at the sites:
+with its version, in the pool and at the sites:
 
 =========================  ===========================================  ======================
-who may lie                how                                          who refuses
+possible liar              lie                                          refused by
 =========================  ===========================================  ======================
-a pool, or whoever broke   shows another file, name, card, recipe,      the client, before it
-into it                    label, metric or term than the site signed,  uses a version, and when
+a pool, or an intruder     shows another file, name, card, recipe,      the client, before it
+                           label, metric or term than the site signed,  uses a version, and when
                            or passes the statement of one version off   it reads a card or recipe
                            as another's
 an uploader                signs something else than it uploads         the pool, when the file
@@ -32,16 +32,16 @@ an uploader                signs something else than it uploads         the pool
 another site               replays a statement for a model of its own,  the pool: site and name
                            or signs in the name of a site               are signed, and the key
                                                                         must be the site's own
-whoever carries a bundle   changes a record between two pools           the client that reads it,
+the carrier of a bundle    changes a record between two pools           the client that reads it,
                                                                         and the second pool
 =========================  ===========================================  ======================
 
 The pool's half is `pool_server.signatures.statements`, the client's `site_agent.pool.verification`.
 Number, aliases, state, visibility and dates of a version are the pool's own and not signed; format
-and fingerprint follow from the file, whose digest is.
+and fingerprint follow from the file, and its digest is signed.
 
-Sources: in-toto attestation framework, `spec/v1/statement.md` and its parsing rules (fields that
-are not known are passed over); OpenSSF model-signing format.
+Sources: in-toto attestation framework, `spec/v1/statement.md` and its parsing rules (unknown fields
+are ignored); OpenSSF model-signing format.
 """
 
 import hashlib
@@ -67,7 +67,7 @@ Revocation = Literal["superseded", "compromised"]
 
 
 class StatedTerm(BaseModel):
-    """One term of use that the site itself attached."""
+    """One term of use attached by the site itself."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -128,7 +128,7 @@ class Statement(BaseModel):
 
     @classmethod
     def parse(cls, body: bytes) -> "Statement":
-        """Read what `to_bytes` or another program wrote; `ValueError` names a wrong field."""
+        """Read the output of `to_bytes` or another program; `ValueError` names a wrong field."""
         try:
             return cls.model_validate_json(body)
         except ValidationError as error:
@@ -146,20 +146,21 @@ class Statement(BaseModel):
         return self.subject[0].name
 
     def to_bytes(self) -> bytes:
-        """Return the JSON that is signed; equal statements give equal bytes."""
+        """Return the JSON to sign; equal statements give equal bytes."""
         return canonical_json(self.model_dump(mode="json", by_alias=True))
 
 
 class SignatureSummary(BaseModel):
-    """With which key a version is signed; whether it truly is, the reader checks."""
+    """The key that claims to have signed a version; the reader must verify the signature."""
 
     key_id: names.Digest = Field(description="SHA-256 of the raw public key: the fingerprint.")
     origin: str | None = Field(
         default=None,
-        description="`SITE@POOL` where the version was imported from another pool, and its key "
-        "with it; absent for a key that the site proved to hold to this pool.",
+        description="`SITE@POOL` for a version and key imported from another pool; absent for a "
+        "key proved to this pool by the "
+        "site.",
     )
-    accepted_at: datetime = Field(description="When the pool checked and took the statement.")
+    accepted_at: datetime = Field(description="Time at which the pool accepted the statement.")
     revoked_at: datetime | None = None
     revoked_as: Revocation | None = None
 
@@ -172,12 +173,14 @@ def sign_statement(statement: Statement, key: PrivateKey) -> Envelope:
 def open_statement(envelope: Envelope, key: PublicKey) -> Statement:
     """Return the statement that `key` signed, else raise `ValueError`.
 
-    Nothing of the payload is read before the signature is found good.
+    Nothing of the payload is parsed before the signature is verified.
     """
     if envelope.signed_by([key]) is None:
         raise ValueError(f"the signature is not one of key {key.key_id[:16]}...")
     if envelope.payloadType != PAYLOAD_TYPE:
-        raise ValueError(f"signed was {envelope.payloadType!r}, expected {PAYLOAD_TYPE!r}")
+        raise ValueError(
+            f"the payload has type {envelope.payloadType!r}, expected {PAYLOAD_TYPE!r}"
+        )
     try:
         return Statement.parse(envelope.body())
     except ValueError as error:
@@ -199,34 +202,32 @@ _SHOWN_CHARACTERS = 160
 
 @dataclass(frozen=True)
 class VersionFacts:
-    """All that a statement speaks of, as it was found: in an upload, a version or a bundle.
-
-    `site` must have signed: that of the version, or of an imported one where it came from. `kind`
-    is empty as long as nobody has read the file. `own_terms` are those that the site itself
-    attached, `inherited_terms` came from inputs and copies; `terms_are_settled` once a pool has
-    worked them out, before that they are exactly what the uploader said. Of an import, what it had
-    inherited elsewhere may have become its own terms.
-    """
+    """The actual values of a statement's subjects, in an upload, a version or a bundle."""
 
     site: str
+    """The site that must have signed: the version's, or that of an import's origin."""
     name: str
     file_name: str
     digest: str
     size_bytes: int
     kind: str
+    """Empty until somebody has read the file."""
     description: str
     labels: Mapping[str, str]
     metrics: Mapping[str, float]
     own_terms: StatedTerms
+    """Terms attached by the site itself; for an import, perhaps also those inherited elsewhere."""
     inherited_terms: StatedTerms
+    """Terms from inputs and copies."""
     card_digest: str | None
     recipe_digest: str | None
     parents: tuple[str, ...]
     terms_are_settled: bool = True
+    """Whether a pool has derived the terms; before that they are exactly the uploader's."""
     is_import: bool = False
 
     def statement(self, signed_at: datetime) -> Statement:
-        """Return the statement that says all this; `differences` then finds none."""
+        """Return the matching statement, for which `differences` returns nothing."""
         predicate = ModelPredicate(
             site=self.site,
             name=self.name,
@@ -246,36 +247,36 @@ class VersionFacts:
         return Statement.of(self.file_name, self.digest, predicate)
 
 
-def differences(statement: Statement, found: VersionFacts) -> list[str]:
-    """Return each field in which a signed statement differs from what was found, in words.
+def differences(statement: Statement, facts: VersionFacts) -> list[str]:
+    """Return a description of each field in which a signed statement differs from the facts.
 
-    All signed fields are compared but the time of signing; the tests hold that against
+    All signed fields except the time of signing are compared; the tests check that against
     `ModelPredicate`.
     """
     said = statement.predicate
     compared: dict[str, tuple[object, object]] = {
-        "digest": (statement.digest, found.digest),
-        "site": (said.site, found.site),
-        "name": (said.name, found.name),
-        "file name": (statement.file_name, found.file_name),
-        "size": (said.size_bytes, found.size_bytes),
+        "digest": (statement.digest, facts.digest),
+        "site": (said.site, facts.site),
+        "name": (said.name, facts.name),
+        "file name": (statement.file_name, facts.file_name),
+        "size": (said.size_bytes, facts.size_bytes),
         # A signer that cannot read the file leaves its kind open, and a pool does not know it
         # before the file is there; the digest binds it in any case.
-        "kind": (said.kind, found.kind) if said.kind and found.kind else ("", ""),
-        "description": (said.description, found.description),
-        "labels": (said.labels, found.labels),
-        "metrics": (said.metrics, found.metrics),
-        "card": (said.card_digest, found.card_digest),
-        "recipe": (said.recipe_digest, found.recipe_digest),
+        "kind": (said.kind, facts.kind) if said.kind and facts.kind else ("", ""),
+        "description": (said.description, facts.description),
+        "labels": (said.labels, facts.labels),
+        "metrics": (said.metrics, facts.metrics),
+        "card": (said.card_digest, facts.card_digest),
+        "recipe": (said.recipe_digest, facts.recipe_digest),
         # The digest of the recipe binds their order.
-        "parents": (sorted(set(said.parents)), sorted(set(found.parents))),
+        "parents": (sorted(set(said.parents)), sorted(set(facts.parents))),
     }
     problems = [
         f"{word}: signed {_shorten(signed)}, found {_shorten(other)}"
         for word, (signed, other) in compared.items()
         if signed != other
     ]
-    terms = _compare_terms(frozenset((each.code, each.detail) for each in said.terms), found)
+    terms = _compare_terms(frozenset((term.code, term.detail) for term in said.terms), facts)
     return [*problems, f"terms: {terms}"] if terms else problems
 
 
@@ -284,18 +285,18 @@ def text_digest(text: str | None) -> str | None:
     return hashlib.sha256(text.encode()).hexdigest() if text else None
 
 
-def _compare_terms(signed: StatedTerms, found: VersionFacts) -> str:
-    """Compare terms: none may be lost that binds, and none may appear that allows more."""
-    shown = found.own_terms | found.inherited_terms
-    lost, added = signed - shown, set(found.own_terms - signed)
-    if found.terms_are_settled:
-        # A merge drops what would allow more than its inputs do.
-        lost = frozenset(each for each in lost if each[0] not in PERMISSIVE)
-    if found.is_import:
+def _compare_terms(signed: StatedTerms, facts: VersionFacts) -> str:
+    """Describe differing terms: restrictions must not be lost, nor permissions added."""
+    shown = facts.own_terms | facts.inherited_terms
+    lost, added = signed - shown, set(facts.own_terms - signed)
+    if facts.terms_are_settled:
+        # A merge drops permissions that its inputs do not have.
+        lost = frozenset(term for term in lost if term[0] not in PERMISSIVE)
+    if facts.is_import:
         added.clear()
-    if not found.parents:
-        # Only inputs can hand down a permission: copies of a file hand down what binds.
-        added |= {each for each in shown - signed if each[0] in PERMISSIVE}
+    if not facts.parents:
+        # Only inputs can pass on permissions: copies of a file pass on restrictions.
+        added |= {term for term in shown - signed if term[0] in PERMISSIVE}
     parts = [f"signed and missing {_shorten(sorted(lost))}"] if lost else []
     parts += [f"not signed {_shorten(sorted(added))}"] if added else []
     return ", ".join(parts)

@@ -60,7 +60,7 @@ def test_terms_are_read(text: str, code: str, detail: str) -> None:
     ("text", "expected"),
     [
         ("DUO:9999999", "models vocabulary"),
-        ("MOR=next year", "a date behind it"),
+        ("MOR=next year", "a date after it"),
         ("GRU=x", "takes no detail"),
         ("DS", "the disease"),
     ],
