@@ -9,6 +9,7 @@ import contextlib
 import json
 import logging
 import os
+import re
 import select
 import signal
 import socket
@@ -229,7 +230,8 @@ def run_limited(
             errors_tail = _read_tail(errors)
             log.warning("%s: %s ended with %d: %s", activity, module, code, errors_tail)
             raise FormatRefusedError(
-                f"{activity} {_describe_end(code, limits)}", details={"exit_code": code}
+                f"{activity} {_describe_end(code, limits, errors_tail)}",
+                details={"exit_code": code},
             )
         answer: dict[str, Any] = json.loads(_read_tail(output, size=None).splitlines()[-1])
         return answer
@@ -255,12 +257,21 @@ def _read_tail(file: IO[bytes], size: int | None = _LOGGED_BYTES) -> str:
     return file.read().decode("utf-8", "replace")
 
 
-def _describe_end(code: int, limits: Limits) -> str:
+_OUT_OF_MEMORY = re.compile(
+    r"memoryerror|bad_alloc|can't start new thread|(?:cannot|unable to|can't) allocate"
+    r"|pthread_create failed",
+    re.IGNORECASE,
+)
+"""How programs and libraries report that memory ran out."""
+
+
+def _describe_end(code: int, limits: Limits, errors_tail: str) -> str:
     if code in {-signal.SIGALRM, -signal.SIGXCPU}:
         return f"took longer than the {limits.time_s:g} s that the pool allows"
     if code == TOO_LARGE:
         return f"gave more than the {limits.output_bytes:,} bytes that the pool accepts"
-    if code == OUT_OF_MEMORY:
+    # The system kills with SIGKILL where memory runs out, and says nothing.
+    if code in {OUT_OF_MEMORY, -signal.SIGKILL} or _OUT_OF_MEMORY.search(errors_tail):
         return f"needs more memory than the {limits.memory_bytes:,} bytes that the pool allows"
     if code < 0:
         return f"crashed ({signal.Signals(-code).name})"

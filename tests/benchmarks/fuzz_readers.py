@@ -7,6 +7,7 @@ A reader that takes longer than SECONDS for all inputs (by default 70) gets no m
 from __future__ import annotations
 
 import io
+import re
 import sys
 import tempfile
 import time
@@ -82,7 +83,41 @@ def charter() -> bytes:
     return create_charter("gaze", servers, labs).content
 
 
+# Values that pass for what they replace until something is computed from them.
+NUMBERS = [
+    *(str(number).encode() for number in (0, -1, 2**31, 2**63, 2**64, 10**10, 10**30)),
+    b"9" * 5000,
+    *(b"0.5", b"-0.0", b"1e308", b"1e999", b"NaN", b"Infinity", b"true", b"null"),
+]
+STRINGS = [
+    *(
+        b"",
+        b"x" * 300,
+        b"x" * 100_000,
+        b"../../etc/passwd",
+        b"/etc/passwd",
+        b"a/" * 200,
+        b"\\u0000",
+    ),
+    *("\u202e".encode(), b"con", b"\xff\xfe", b"%s%n", b"{}", b"[" * 5000),
+]
+NUMBER = re.compile(
+    rb"(?<![\w.\"'])-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?(?![\w.])|(?<=['\"])\d+(?=['\"])"
+)
+STRING = re.compile(rb"(?<=['\"])[^'\"\n]{1,200}(?=['\"])")
+
+
 def damage(random: np.random.Generator, content: bytes) -> bytes:
+    """Return the content with bytes changed, cut off, or repeated, or values replaced."""
+    pattern, values = (NUMBER, NUMBERS) if random.integers(2) else (STRING, STRINGS)
+    if random.integers(2) and (matches := list(pattern.finditer(content))):
+        match = matches[int(random.integers(len(matches)))]
+        value = values[int(random.integers(len(values)))]
+        return content[: match.start()] + value + content[match.end() :]
+    return damage_bytes(random, content)
+
+
+def damage_bytes(random: np.random.Generator, content: bytes) -> bytes:
     """Return the content with bytes changed, cut off, or repeated."""
     data, how = bytearray(content), random.integers(4)
     for place in random.integers(0, len(data) if how else min(400, len(data)), 4):

@@ -16,7 +16,8 @@ from typing import Any
 import pytest
 
 from pool_server.errors import FormatRefusedError
-from pool_server.jobs.limited import HELPER, Limits, helper_environment, run_limited
+from pool_server.jobs.helper_main import OUT_OF_MEMORY
+from pool_server.jobs.limited import HELPER, Limits, _describe_end, helper_environment, run_limited
 from tests.conftest import PROJECT_ROOT
 from tests.pool_server.model_files import detector_bytes
 
@@ -110,6 +111,25 @@ def test_a_program_that_exceeds_its_limits_is_ended(
     }  # fmt: skip
     with pytest.raises(FormatRefusedError, match=message):
         run_limited("pool_server.jobs.merging", merging, limits, activity="the merge")
+
+
+@pytest.mark.parametrize(
+    ("code", "report"),
+    [
+        (OUT_OF_MEMORY, ""),
+        (-signal.SIGKILL, ""),
+        (1, "RuntimeError: can't start new thread"),
+        (1, "ImportError: libgomp.so: cannot allocate memory in static TLS block"),
+        (1, "numpy._core._exceptions._ArrayMemoryError: Unable to allocate 8. GiB"),
+        (-signal.SIGABRT, "terminate called after throwing an instance of 'std::bad_alloc'"),
+        (-signal.SIGSEGV, "OpenBLAS blas_thread_init: pthread_create failed for thread 1 of 2"),
+    ],
+)
+def test_every_guise_of_memory_running_out_is_recognised(code: int, report: str) -> None:
+    limits = Limits(1 << 20, 1.0)
+    assert "needs more memory than the 1,048,576 bytes" in _describe_end(code, limits, report)
+    assert "crashed (SIGSEGV)" in _describe_end(-signal.SIGSEGV, limits, "")
+    assert "took longer" in _describe_end(-signal.SIGALRM, limits, report)
 
 
 def test_the_helper_has_no_secrets_and_ends_with_the_server() -> None:
