@@ -23,7 +23,7 @@ from tests.forked import popen
 
 @dataclass(frozen=True)
 class Outcome:
-    """What one run of `poolctl` did."""
+    """The result of one run of `poolctl`."""
 
     code: int
     out: str
@@ -59,7 +59,7 @@ Run = Callable[..., Outcome]
 
 @pytest.fixture(autouse=True)
 def _own_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Keep tests from the settings and the cache of whoever runs them."""
+    """Keep tests from the settings and the cache of the person running them."""
     for name in [name for name in os.environ if name.startswith("POOL_")]:
         monkeypatch.delenv(name)
     monkeypatch.setenv("POOL_HOME", str(tmp_path / "home"))
@@ -71,10 +71,10 @@ def _own_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def poolctl(capfd: pytest.CaptureFixture[str]) -> Run:
     """Run a command in this process."""
 
-    def run(*words: object) -> Outcome:
+    def run(*arguments: object) -> Outcome:
         capfd.readouterr()
         try:
-            code = main([str(word) for word in words])
+            code = main([str(word) for word in arguments])
         except SystemExit as ended:
             code = ended.code if isinstance(ended.code, int) else 1
         captured = capfd.readouterr()
@@ -94,12 +94,12 @@ class Terminal(io.StringIO):
 def at_80_columns(poolctl: Run, monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[str]]:
     """Run a command on a terminal of 80 columns; gives the lines that it prints."""
 
-    def run(*words: object) -> list[str]:
+    def run(*arguments: object) -> list[str]:
         terminal = Terminal()
         with monkeypatch.context() as patched:
             patched.setattr(sys, "stdout", terminal)
             patched.setenv("COLUMNS", "80")
-            shown = poolctl(*words)
+            shown = poolctl(*arguments)
         assert shown.code == 0, shown.err
         lines = terminal.getvalue().splitlines()
         # Paths are not broken, so that they can be copied.
@@ -109,14 +109,14 @@ def at_80_columns(poolctl: Run, monkeypatch: pytest.MonkeyPatch) -> Callable[...
     return run
 
 
-def run_here(*words: object, **environment: str) -> Outcome:
+def run_here(*arguments: object, **environment: str) -> Outcome:
     """Run a command in this process, also where a test has no ``capfd``."""
     out, err = io.StringIO(), io.StringIO()
     with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(err):
         for name, value in environment.items():
             patch.setenv(name, value)
         try:
-            code = main([str(word) for word in words])
+            code = main([str(word) for word in arguments])
         except SystemExit as ended:
             code = ended.code if isinstance(ended.code, int) else 1
     return Outcome(code, out.getvalue(), err.getvalue())
@@ -127,19 +127,19 @@ _STARTED: list[subprocess.Popen[str]] = []
 
 @pytest.fixture(autouse=True)
 def _nothing_left_running() -> Iterator[None]:
-    """End what a test started and, because it failed, did not end itself."""
+    """End the processes that a failed test left running."""
     yield
     while _STARTED:
         with _STARTED.pop() as process:
             process.kill()
 
 
-def start_process(*words: object, **environment: str) -> subprocess.Popen[str]:
+def start_process(*arguments: object, **environment: str) -> subprocess.Popen[str]:
     """Start a command as a process of its own, which lasts as long as the test at most."""
     # What Python reads from its environment when it starts takes a process that starts it.
     start = subprocess.Popen if "PYTHONPATH" in environment else popen
     process = start(
-        [sys.executable, "-m", "cli", *[str(word) for word in words]],
+        [sys.executable, "-m", "cli", *[str(word) for word in arguments]],
         cwd=PROJECT_ROOT,
         env=os.environ | environment,
         stdin=subprocess.DEVNULL,
@@ -151,9 +151,9 @@ def start_process(*words: object, **environment: str) -> subprocess.Popen[str]:
     return process
 
 
-def run_process(*words: object, **environment: str) -> Outcome:
+def run_process(*arguments: object, **environment: str) -> Outcome:
     """Run a command as a process of its own."""
-    process = start_process(*words, **environment)
+    process = start_process(*arguments, **environment)
     out, err = process.communicate(timeout=300)
     return Outcome(process.returncode, out, err)
 

@@ -1,4 +1,4 @@
-"""What product and user may expect of every command, whatever it does."""
+"""Conventions that hold for every command."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ HEAVY = ("numpy", "numba", "httpx", "dlib", "cv2", "pydantic", "rich", "scipy", 
 
 
 def all_commands() -> Iterator[tuple[str, Any]]:
-    """Yield every command with the words that call it."""
+    """Yield every command with the arguments that call it."""
     root: Any = typer.main.get_command(app)
     for entry in COMMANDS:
         yield from commands_below(entry.name, root.get_command(None, entry.name))
 
 
-def commands_below(words: str, command: Any) -> Iterator[tuple[str, Any]]:
+def commands_below(arguments: str, command: Any) -> Iterator[tuple[str, Any]]:
     if hasattr(command, "commands"):
         for name, below in command.commands.items():
-            yield from commands_below(f"{words} {name}", below)
+            yield from commands_below(f"{arguments} {name}", below)
     else:
-        yield words, command
+        yield arguments, command
 
 
 ALL_COMMANDS = dict(all_commands())
@@ -72,37 +72,37 @@ def test_the_public_names_load_when_they_are_asked_for() -> None:
     assert result.stdout.split() == ["PoolClient", "merge"]
 
 
-@pytest.mark.parametrize("words", ALL_COMMANDS)
-def test_every_command_has_the_conventions_and_an_example(words: str, poolctl: Run) -> None:
-    shown = poolctl(*words.split(), "--help")
+@pytest.mark.parametrize("arguments", ALL_COMMANDS)
+def test_every_command_has_the_conventions_and_an_example(arguments: str, poolctl: Run) -> None:
+    shown = poolctl(*arguments.split(), "--help")
     assert shown.code == 0, shown.err
     for option in ("--json", "--quiet", "-q", "--no-progress", "--profile", "--debug"):
         assert option in shown.out
-    assert f"poolctl {words}" in shown.out.split("Examples:")[1]
-    assert ALL_COMMANDS[words].help.strip()
+    assert f"poolctl {arguments}" in shown.out.split("Examples:")[1]
+    assert ALL_COMMANDS[arguments].help.strip()
 
 
-@pytest.mark.parametrize("words", ALL_COMMANDS)
-def test_wrong_usage_is_code_2_and_an_envelope(words: str, poolctl: Run) -> None:
-    plain = poolctl(*words.split(), "--no-such-option")
+@pytest.mark.parametrize("arguments", ALL_COMMANDS)
+def test_wrong_usage_is_code_2_and_an_envelope(arguments: str, poolctl: Run) -> None:
+    plain = poolctl(*arguments.split(), "--no-such-option")
     assert plain.code == 2
     assert plain.out == ""
     assert "--no-such-option" in plain.err
-    assert f"poolctl {words} --help" in plain.err
-    told = poolctl(*words.split(), "--no-such-option", "--json")
+    assert f"poolctl {arguments} --help" in plain.err
+    told = poolctl(*arguments.split(), "--no-such-option", "--json")
     assert told.code == 2
     assert told.error["code"] == "usage"
 
 
-@pytest.mark.parametrize("words", ALL_COMMANDS)
-def test_destructive_commands_ask_and_can_be_tried(words: str) -> None:
+@pytest.mark.parametrize("arguments", ALL_COMMANDS)
+def test_destructive_commands_ask_and_can_be_tried(arguments: str) -> None:
     destructive = {
         "admin people revoke", "admin people disable",
         "admin sites suspend",
         "cache rm", "models rm", "models withdraw",
     }  # fmt: skip
-    options = {name for parameter in ALL_COMMANDS[words].params for name in parameter.opts}
-    if words in destructive:
+    options = {name for parameter in ALL_COMMANDS[arguments].params for name in parameter.opts}
+    if arguments in destructive:
         assert {"--yes", "-y", "--dry-run"} <= options
 
 
@@ -146,9 +146,9 @@ def test_every_command_that_is_named_exists() -> None:
     named = re.compile(r"\bpoolctl ([a-z]+) ([a-z][a-z-]+)(?: ([a-z][a-z-]+))?")
     checked, unknown = 0, []
     for path in [*sources("*.py"), *sources("README.md")]:
-        for group, *words in named.findall(path.read_text(encoding="utf-8")):
+        for group, *arguments in named.findall(path.read_text(encoding="utf-8")):
             command = groups.get(group)
-            for word in filter(None, words):
+            for word in filter(None, arguments):
                 # After a group with a default, or after a command, may come anything.
                 if not getattr(command, "no_args_is_help", False):
                     break
@@ -163,8 +163,10 @@ def test_every_command_that_is_named_exists() -> None:
 def test_every_option_that_is_named_exists() -> None:
     """In messages and help, and of a command that is named before it: that command has it."""
     of = {
-        words: {"--help"}.union(*(each.opts + each.secondary_opts for each in command.params))
-        for words, command in ALL_COMMANDS.items()
+        arguments: {"--help"}.union(
+            *(parameter.opts + parameter.secondary_opts for parameter in command.params)
+        )
+        for arguments, command in ALL_COMMANDS.items()
     }
     # The second is an option of a program of the tests.
     known = {"--version", "--fit"}.union(*of.values())
@@ -174,12 +176,12 @@ def test_every_option_that_is_named_exists() -> None:
     checked, unknown = 0, []
     for path in [*sources("*.py"), *sources("README.md")]:
         text = path.read_text(encoding="utf-8").replace("\\\n", "")
-        found = [(each, known) for each in option.findall(text) if path.suffix == ".py"]
-        for words, rest in named.findall(text):
-            found += [(each, of[words]) for each in option.findall(rest)]
-        checked += len(found)
+        uses = [(name, known) for name in option.findall(text) if path.suffix == ".py"]
+        for arguments, rest in named.findall(text):
+            uses += [(name, of[arguments]) for name in option.findall(rest)]
+        checked += len(uses)
         place = path.relative_to(PROJECT_ROOT)
-        unknown += [f"{place}: {each}" for each, options in found if each not in options]
+        unknown += [f"{place}: {name}" for name, options in uses if name not in options]
     assert checked > 1000
     assert not unknown
 

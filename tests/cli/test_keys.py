@@ -1,4 +1,4 @@
-"""`poolctl keys`, and what downloads say of signatures, against a real server."""
+"""`poolctl keys`, and the report of downloads on signatures, against a real server."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ class Desk:
     def __init__(self, run: Run, home: Path, patch: pytest.MonkeyPatch, token: str) -> None:
         self._run, self._home, self._patch, self._token = run, home, patch, token
 
-    def __call__(self, *words: object) -> Outcome:
+    def __call__(self, *arguments: object) -> Outcome:
         self._patch.setenv("POOL_HOME", str(self._home))
         self._patch.setenv("POOL_TOKEN", self._token)
-        return self._run(*words)
+        return self._run(*arguments)
 
 
 @pytest.fixture
 def desks(
     pool: LivePool, poolctl: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> tuple[Desk, Desk]:
-    """A contributor of site-a, and one of site-b who reads what that one publishes."""
+    """A contributor of site-a, and a reader of its models at site-b."""
     monkeypatch.setenv("POOL_ENDPOINT", pool.url)
     monkeypatch.chdir(tmp_path)
     return (
@@ -89,11 +89,11 @@ def test_a_key_from_making_to_revoking(desks: tuple[Desk, Desk], tmp_path: Path)
     # The site changes its key; its readers are told, and ask.
     new = site("keys", "create", "--replace", "--json").data["key_id"]
     assert site("keys", "register").code == 0
-    words = ("keys", "revoke", made["key_id"][:12])
-    assert site(*words, "--reason", "superseded").code == 2, "nobody can be asked here"
-    tried = site(*words, "--reason", "superseded", "--dry-run", "--json").data
+    arguments = ("keys", "revoke", made["key_id"][:12])
+    assert site(*arguments, "--reason", "superseded").code == 2, "nobody can be asked here"
+    tried = site(*arguments, "--reason", "superseded", "--dry-run", "--json").data
     assert tried["revoked"] is False
-    assert site(*words, "--reason", "superseded", "-y").code == 0
+    assert site(*arguments, "--reason", "superseded", "-y").code == 0
     write_model(make_detector(3), tmp_path / "3.svm")
     assert site("upload", "3.svm", "--name", "face").code == 0
     refused = reader("download", "site-a/face@2", "--json")
@@ -105,7 +105,7 @@ def test_a_key_from_making_to_revoking(desks: tuple[Desk, Desk], tmp_path: Path)
     assert reader("download", "site-a/face@2").code == 0
     assert reader("download", "site-a/face@1", "--force").code == 0, "signed before"
 
-    assert site(*words, "--reason", "compromised", "-y").code == 0
+    assert site(*arguments, "--reason", "compromised", "-y").code == 0
     stolen = reader("download", "site-a/face@1", "--json")
     assert (stolen.code, stolen.error["code"]) == (5, "signature_refused")
     forgotten = reader("keys", "trust", "site-a", "--remove", "-y", "--json").data["forgotten"]

@@ -1,4 +1,4 @@
-"""Words that newcomers get wrong, and what they are told before anything is sent."""
+"""Mistakes of newcomers, and the messages before anything is sent."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.cli.conftest import Run
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("arguments", "said"),
     [
         ("rounds info 7", "expected 16 hexadecimal digits"),
         ("rounds contribute latest --data f.xml", "'latest' is not a round"),
@@ -24,12 +24,12 @@ from tests.cli.conftest import Run
     ],
 )
 def test_the_error_names_what_was_found_and_what_to_do(
-    words: str, said: str, tmp_path: Path, poolctl: Run, monkeypatch: pytest.MonkeyPatch
+    arguments: str, said: str, tmp_path: Path, poolctl: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("t.csv").write_text("session,trace\n")
     write_model(make_detector(1), Path("m.svm"))
-    shown = poolctl(*words.split())
+    shown = poolctl(*arguments.split())
     assert shown.code != 0
     assert said in " ".join(shown.err.split())
     assert "Traceback" not in shown.err

@@ -98,17 +98,17 @@ LETTERS = {
 
 def own_options() -> dict[str, dict[str, Any]]:
     """Return the options of each name by command, without those that every command has."""
-    found: dict[str, dict[str, Any]] = defaultdict(dict)
-    for words, command in ALL_COMMANDS.items():
+    options_of: dict[str, dict[str, Any]] = defaultdict(dict)
+    for arguments, command in ALL_COMMANDS.items():
         for option in command.params:
             is_own = option.param_type_name == "option" and option.name != "help"
             if is_own and option.rich_help_panel != "Every command":
-                found[option.opts[0]][words] = option
-    return found
+                options_of[option.opts[0]][arguments] = option
+    return options_of
 
 
 def form_of(option: Any) -> str:
-    """Return what follows an option; settings are VALUEs, and say in their help what they take."""
+    """Return the form of an option's value; settings are VALUEs, explained in their help."""
     if option.is_flag:
         return FLAG
     return TEXT if option.metavar in (None, "VALUE") else str(option.metavar)
@@ -118,13 +118,13 @@ def test_options_of_several_commands_mean_the_same() -> None:
     options = own_options()
     assert set(SHARED) <= set(options)
     for name, uses in options.items():
-        found = {form_of(option) for option in uses.values()}
-        form, meaning = SHARED.get(name, (min(found), "one form, or say in the table what it is"))
-        assert found <= set(form.split(" or ")), f"{name} ({meaning}): {sorted(uses)}"
+        forms = {form_of(option) for option in uses.values()}
+        form, meaning = SHARED.get(name, (min(forms), "one form, or say in the table what it is"))
+        assert forms <= set(form.split(" or ")), f"{name} ({meaning}): {sorted(uses)}"
 
 
 def test_letters_stand_for_one_option() -> None:
     for name, uses in own_options().items():
-        for words, option in uses.items():
-            assert all(LETTERS[letter] == name for letter in option.opts[1:]), f"{words} {name}"
-            assert name != "--output" or "-o" in option.opts, words
+        for arguments, option in uses.items():
+            assert all(LETTERS[letter] == name for letter in option.opts[1:]), f"{arguments} {name}"
+            assert name != "--output" or "-o" in option.opts, arguments

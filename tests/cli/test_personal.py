@@ -38,7 +38,7 @@ def test_a_part_is_shown_exported_and_refused_by_upload(
     poolctl: Run, result: Path, tmp_path: Path
 ) -> None:
     listed = poolctl("personal", "ls", "--json").data
-    assert [(each["series"], each["site"], each["round"]) for each in listed] == [
+    assert [(part["series"], part["site"], part["round"]) for part in listed] == [
         (SERIES, "site-0", 2)
     ]
     shown = poolctl("personal", "show", SERIES[:6])

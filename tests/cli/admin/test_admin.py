@@ -40,8 +40,8 @@ def test_inviting_somebody_who_comes(
     pool: LivePool, be: Be, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     admin = be(pool.admin_token)
-    words = ("admin", "people", "invite", "site-a", "--role", "curator")
-    made = admin(*words, "--email", "ada@lab.example", "--json").data
+    arguments = ("admin", "people", "invite", "site-a", "--role", "curator")
+    made = admin(*arguments, "--email", "ada@lab.example", "--json").data
     monkeypatch.delenv("POOL_TOKEN")
     accept = ("auth", "login", pool.url, "--name", "ada", "--display-name", "Ada")
     assert admin(*accept).code == 2, "nobody can be asked here"
@@ -81,9 +81,9 @@ def test_what_a_user_may(pool: LivePool, be: Be, monkeypatch: pytest.MonkeyPatch
     admin = be(pool.admin_token)
     admin("admin", "people", "change", "site-b/bea", "--email", "bea@lab.example")
     [user] = [
-        each
-        for each in admin("admin", "people", "ls", "users", "--json").data["items"]
-        if each["name"] == "bea"
+        item
+        for item in admin("admin", "people", "ls", "users", "--json").data["items"]
+        if item["name"] == "bea"
     ]
     assert (user["role"], user["email"]) == ("viewer", "bea@lab.example")
     assert admin("admin", "people", "disable", "site-b/bea").code == 2, "nobody can be asked here"
@@ -95,8 +95,8 @@ def test_what_a_user_may(pool: LivePool, be: Be, monkeypatch: pytest.MonkeyPatch
 
 
 def test_shutting_somebody_out(pool: LivePool, be: Be) -> None:
-    def come(run: Run, name: str, *words: str) -> str:
-        made = run("admin", "people", "invite", "site-b", *words, "-q").out.strip()
+    def come(run: Run, name: str, *arguments: str) -> str:
+        made = run("admin", "people", "invite", "site-b", *arguments, "-q").out.strip()
         return accept_invitation(pool.url, made, name).secret
 
     site_admin = come(be(pool.admin_token), "eva", "--role", "admin")
@@ -133,14 +133,16 @@ def test_shutting_somebody_out(pool: LivePool, be: Be) -> None:
     assert admin("admin", "people", "revoke", nightly["token_id"], "-y").code == 0
     data = admin(*disable, "-y", "--json").data
     assert data["disabled_at"] is not None
-    assert [each["invitation_id"] for each in data["refused"]["invitations"]] == [invitation_id]
+    assert [invitation["invitation_id"] for invitation in data["refused"]["invitations"]] == [
+        invitation_id
+    ]
     assert (data["staying"]["tokens"], data["staying"]["users"][0]["name"]) == ([], "finn")
 
 
 def test_a_narrowed_token(pool: LivePool, be: Be) -> None:
     admin = be(pool.admin_token)
-    words = ("admin", "people", "token", "site-a", "reading", "--scope", "models:read")
-    narrowed = be(admin(*words, "-q").out.strip())
+    arguments = ("admin", "people", "token", "site-a", "reading", "--scope", "models:read")
+    narrowed = be(admin(*arguments, "-q").out.strip())
     assert narrowed("models", "ls").code == 0
     assert "only models:read" in narrowed("auth", "whoami").out
     refused = narrowed("rounds", "ls", "--json")
@@ -155,9 +157,9 @@ def test_sites_that_are_changed_limited_and_suspended(pool: LivePool, be: Be) ->
     assert admin("admin", "sites", "change", "site-q", "--contact", "room 3").code == 0
     token = admin("admin", "people", "token", "site-q", "desk", "-q").out.strip()
     [usage] = [
-        each
-        for each in admin("admin", "sites", "ls", "--usage", "--json").data["items"]
-        if each["site"] == "site-q"
+        item
+        for item in admin("admin", "sites", "ls", "--usage", "--json").data["items"]
+        if item["site"] == "site-q"
     ]
     assert (usage["quota_bytes"], usage["tokens"]) == (1_500_000_000, 1)
     assert admin("admin", "sites", "change", "site-q", "--quota", "2MB").code == 0

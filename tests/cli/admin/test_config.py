@@ -32,14 +32,14 @@ def test_all_problems_are_told_at_once(
     told = poolctl("serve", "--check", "--config", config, "--json")
     assert (told.code, told.error["code"]) == (2, "configuration")
     message = told.error["message"]
-    for words in (
+    for arguments in (
         f"port in {config}: ",
         f"storage in {config}: ",
         f"currated in {config}: there is no such setting (did you mean curated?)",
         "POOL_SERVER_DATABASE_URL: expected postgresql://",
         "POOL_SERVER_MAX_MODEL_BITES: there is no such setting (did you mean max_model_bytes?)",
     ):
-        assert words in message, words
+        assert arguments in message, arguments
     assert "hunter2" not in message + told.err
     refused = poolctl("serve", "--config", config, "--json")
     assert "POOL_SERVER_DATABASE_URL: expected" in refused.error["message"]
@@ -49,8 +49,8 @@ def test_all_problems_are_told_at_once(
     assert f"log_level in {config}: expected DEBUG, INFO" in refused.error["message"]
     config.write_text('storagee = "s3"\n')
     refused = poolctl("serve", "--config", config, "--json")
-    words = f"storagee in {config}: there is no such setting (did you mean storage?)"
-    assert refused.error["message"].startswith(words)
+    arguments = f"storagee in {config}: there is no such setting (did you mean storage?)"
+    assert refused.error["message"].startswith(arguments)
 
 
 def test_what_the_settings_name_is_tried(poolctl: Run, tmp_path: Path) -> None:
@@ -92,6 +92,6 @@ def test_a_pool_is_served_by_a_file_with_a_log_of_json(poolctl: Run, tmp_path: P
         server.kill()
         server.communicate()
     lines = [line for line in log.splitlines() if line.startswith("{")]
-    [request] = [each for each in map(json.loads, lines) if each.get("request_id") == "abc-1"]
+    [request] = [entry for entry in map(json.loads, lines) if entry.get("request_id") == "abc-1"]
     assert (request["path"], request["status"], request["level"]) == ("/api/v1/whoami", 200, "INFO")
     assert told["admin_token"] not in log

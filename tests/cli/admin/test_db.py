@@ -69,8 +69,8 @@ def test_the_index_of_text_is_made_once_it_can_be(
         assert index_names(postgres, name) == ["ix_search_entries_terms"]
     warned = poolctl("serve", "--check")
     assert warned.code == 0
-    words = " ".join(warned.err.split())
-    assert "CREATE EXTENSION pg_trgm in the database, then `poolctl db upgrade`" in words
+    arguments = " ".join(warned.err.split())
+    assert "CREATE EXTENSION pg_trgm in the database, then `poolctl db upgrade`" in arguments
     with closing(postgres.connect(name)) as connection:
         connection.execute("CREATE EXTENSION pg_trgm")
     assert "pg_trgm" in poolctl("serve", "--check").err, "the index is not there yet"
@@ -87,7 +87,7 @@ def index_names(postgres: PostgresServer, database: str) -> list[str]:
         "AND indexdef LIKE '%USING gin%' ORDER BY indexname"
     )
     with closing(postgres.connect(database)) as connection:
-        return [each for (each,) in connection.execute(query.encode())]
+        return [value for (value,) in connection.execute(query.encode())]
 
 
 def test_what_is_said_wrongly_is_told_without_the_password(
@@ -104,6 +104,6 @@ def test_what_is_said_wrongly_is_told_without_the_password(
     assert "postgresql://u@127.0.0.1:1/d" in gone.err
     monkeypatch.setenv("POOL_SERVER_DATABASE_URL", "mysql://u:geheim@h/d")
     wrong = [poolctl("db", "upgrade", "--dry-run"), poolctl("serve")]
-    assert [each.code for each in wrong] == [2, 2]
-    assert all("POOL_SERVER_DATABASE_URL" in each.err for each in wrong)
-    assert "geheim" not in "".join(each.out + each.err for each in [*wrong, gone])
+    assert [outcome.code for outcome in wrong] == [2, 2]
+    assert all("POOL_SERVER_DATABASE_URL" in outcome.err for outcome in wrong)
+    assert "geheim" not in "".join(outcome.out + outcome.err for outcome in [*wrong, gone])

@@ -1,4 +1,4 @@
-"""``poolctl admin recover``: a way back in for who runs the pool."""
+"""``poolctl admin recover``: a way back in for the operator of the pool."""
 
 from __future__ import annotations
 

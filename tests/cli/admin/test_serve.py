@@ -15,9 +15,9 @@ from tests.cli.conftest import first_answer, run_here, start_process
 
 
 @contextmanager
-def serving(*words: object) -> Iterator[tuple[subprocess.Popen[str], dict[str, Any]]]:
-    """Start a pool; gives the process and what it said once it answered."""
-    process = start_process("serve", *words, "--port", "0", "--json")
+def serving(*arguments: object) -> Iterator[tuple[subprocess.Popen[str], dict[str, Any]]]:
+    """Start a pool; gives the process and its first answer."""
+    process = start_process("serve", *arguments, "--port", "0", "--json")
     try:
         yield process, first_answer(process)
     finally:

@@ -22,9 +22,9 @@ def test_a_pool_is_backed_up_restored_and_checked(poolctl: Run, tmp_path: Path) 
         again = poolctl("admin", "backup", tmp_path / "backup", *data, "--keep", 1, "--json")
         assert again.data["dropped"] == [made.data["snapshot"]]
     target = tmp_path / "target"
-    words = ("admin", "restore", tmp_path / "backup", "--data", target, "--json")
-    assert poolctl(*words).data["snapshot"] == again.data["snapshot"]
-    assert poolctl(*words).error["code"] == "pool_not_empty"
+    arguments = ("admin", "restore", tmp_path / "backup", "--data", target, "--json")
+    assert poolctl(*arguments).data["snapshot"] == again.data["snapshot"]
+    assert poolctl(*arguments).error["code"] == "pool_not_empty"
     assert poolctl("admin", "fsck", "--data", target, "--json").data["problems"] == []
     assert "every file" in poolctl("admin", "gc", "--data", target).out
     [blob] = target.glob(f"storage/blobs/*/{sha256(CONTENT)}")
@@ -41,11 +41,11 @@ def test_a_pool_is_backed_up_restored_and_checked(poolctl: Run, tmp_path: Path) 
     assert list((tmp_path / "other").glob("snapshots/*/manifest.json")), "all else is backed up"
 
 
-@pytest.mark.parametrize("words", ["backup DIR", "fsck --quick", "gc", "recover"])
+@pytest.mark.parametrize("arguments", ["backup DIR", "fsck --quick", "gc", "recover"])
 def test_where_nothing_names_a_pool_none_is_made_up(
-    poolctl: Run, tmp_path: Path, words: str
+    poolctl: Run, tmp_path: Path, arguments: str
 ) -> None:
-    told = poolctl("admin", *words.replace("DIR", str(tmp_path / "backup")).split(), "--json")
+    told = poolctl("admin", *arguments.replace("DIR", str(tmp_path / "backup")).split(), "--json")
     assert (told.code, told.error["code"]) == (2, "usage")
     assert "give --config, --data or --database-url" in told.error["message"]
     assert "db upgrade" not in told.error["message"] + told.error["hint"]

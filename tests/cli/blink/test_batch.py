@@ -57,14 +57,14 @@ def long_table(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def study(table: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Outcome]:
-    """A study of four sessions, with a settings file, and what the command printed."""
+    """A study of four sessions, with a settings file, and the command's outcome."""
     folder = tmp_path_factory.mktemp("study")
     settings = folder / "settings.toml"
     settings.write_text("[conditioning]\ncr_threshold = 0.2\n")
-    words = ("blink", "batch", table, "-o", folder / "study", "--settings", settings)
+    arguments = ("blink", "batch", table, "-o", folder / "study", "--settings", settings)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("POOL_HOME", str(folder / "home"))
-        return folder / "study", run_process(*words)
+        return folder / "study", run_process(*arguments)
 
 
 def test_a_study_from_a_table(table: Path, study: tuple[Path, Outcome], poolctl: Run) -> None:
@@ -74,13 +74,13 @@ def test_a_study_from_a_table(table: Path, study: tuple[Path, Outcome], poolctl:
     assert "cr_percent" in shown.out
     told = sorted({line.split()[0] for line in shown.err.splitlines()} - {"batch"})
     assert told == ["p0s1", "p0s2", "p1s1", "p1s2"]
-    words = ("blink", "batch", table, "-o", folder, "--json")
-    data = poolctl(*words, "--set", "cr_threshold=0.2").data
+    arguments = ("blink", "batch", table, "-o", folder, "--json")
+    data = poolctl(*arguments, "--set", "cr_threshold=0.2").data
     assert [item["state"] for item in data["sessions"]] == ["skipped"] * 4
     assert data["sessions"][0]["conditioning"]["n_trials"] == 6
     assert data["learning"][""][0]["measure"] == "cr_percent"
     assert Path(data["files"]["learning_picture"]).is_file()
-    planned = poolctl(*words, "--dry-run").data
+    planned = poolctl(*arguments, "--dry-run").data
     assert [item["would"] for item in planned["sessions"]] == ["analyse"] * 4
 
 
@@ -89,8 +89,8 @@ def test_a_conclusion_under_several_criteria(
 ) -> None:
     folder, _ = study
     compare = ("blink", "compare-criteria", folder)
-    words = ("--criteria", "fec:0.05", "--criteria", "baseline-sd:3 baseline_ms=-300,0")
-    shown = poolctl(*compare, *words, "--json")
+    arguments = ("--criteria", "fec:0.05", "--criteria", "baseline-sd:3 baseline_ms=-300,0")
+    shown = poolctl(*compare, *arguments, "--json")
     rows = shown.data["rows"]
     assert [row["criterion"].split(";")[0] for row in rows] == [
         "own: amplitude >= 0.20 FEC",
@@ -100,7 +100,7 @@ def test_a_conclusion_under_several_criteria(
     assert "over sessions" in shown.data["conclusion"]
     for suffix in ("csv", "json"):
         assert (folder / f"criteria.{suffix}").is_file()
-    lines = at_80_columns(*compare, *words)
+    lines = at_80_columns(*compare, *arguments)
     assert " ".join(lines).startswith(shown.data["conclusion"])
     [heading] = [line.split() for line in lines if line.startswith("criterion")]
     assert {"effect", "p"} <= set(heading)
@@ -121,14 +121,14 @@ def test_a_study_with_bids_names_and_nwb(tmp_path: Path, poolctl: Run) -> None:
     table = tmp_path / "sessions.csv"
     table.write_text("\n".join(rows) + "\n")
     study = tmp_path / "study"
-    words = ("blink", "batch", table, "-o", study, "--set", "closed_from=air-puffs", "--bids")
-    shown = poolctl(*words, "--json")
+    arguments = ("blink", "batch", table, "-o", study, "--set", "closed_from=air-puffs", "--bids")
+    shown = poolctl(*arguments, "--json")
     assert shown.code == 0, shown.err
-    found = poolctl("blink", "report", study, "--json").data["items"]
-    assert len(found) == 2, "each session once, although its files are in the dataset, too"
+    sessions = poolctl("blink", "report", study, "--json").data["items"]
+    assert len(sessions) == 2, "each session once, although its files are in the dataset, too"
     several = poolctl("blink", "review", study, "--json").error["message"]
     assert "holds 2 sessions" in several
-    with open_review(Path(found[0]["session"])) as review:
+    with open_review(Path(sessions[0]["session"])) as review:
         review.act(Delete(blink_id=1))
     poolctl("blink", "report", study, "--reviewed", "-q")
     tables = [
@@ -152,7 +152,7 @@ def test_a_study_with_bids_names_and_nwb(tmp_path: Path, poolctl: Run) -> None:
     settings = json.loads(provenance.read_text(encoding="utf-8"))["settings"]
     assert settings["blinks"]["calibration"]["closed_from"] == "air-puffs"
     assert settings["trial_timing"]["ttl"]["cs_channel"] == "tone"
-    again = poolctl(*words, "--json").data
+    again = poolctl(*arguments, "--json").data
     assert [item["state"] for item in again["sessions"]] == ["skipped"] * 2
 
 
@@ -163,11 +163,11 @@ def test_a_folder_with_bad_files(tmp_path: Path, poolctl: Run) -> None:
     (folder / "cut.mp4").write_bytes((folder / "gray.mp4").read_bytes()[:300])
     write_model(small_predictor(68), tmp_path / "points.dat")
     write_model(small_detector(None), tmp_path / "faces.svm")
-    words = ("blink", "batch", folder, "-o", study)
-    traces = poolctl(*words, "--dry-run", "--json").data["sessions"]
+    arguments = ("blink", "batch", folder, "-o", study)
+    traces = poolctl(*arguments, "--dry-run", "--json").data["sessions"]
     assert [item["session"] for item in traces] == ["sub-1_ses-1"]
     models = ("--landmarks", tmp_path / "points.dat", "--detector", tmp_path / "faces.svm")
-    shown = poolctl(*words, *models, "--json")
+    shown = poolctl(*arguments, *models, "--json")
     assert shown.code == 5
     assert shown.error["code"] == "batch_incomplete"
     assert "1 of 2 sessions failed" in shown.error["message"]
@@ -175,14 +175,14 @@ def test_a_folder_with_bad_files(tmp_path: Path, poolctl: Run) -> None:
     assert states_of(study) == {"cut": "failed", "gray": "done"}
     assert "cut  failed:" in shown.err
     (folder / "cut.mp4").unlink()
-    assert poolctl(*words, *models).code == 0  # the study's own files are no recordings
+    assert poolctl(*arguments, *models).code == 0  # the study's own files are no recordings
 
 
 def test_what_is_no_batch(tmp_path: Path, poolctl: Run) -> None:
-    words = ("blink", "batch")
-    assert poolctl(*words, tmp_path / "none", "-o", tmp_path / "s").code == 4
+    arguments = ("blink", "batch")
+    assert poolctl(*arguments, tmp_path / "none", "-o", tmp_path / "s").code == 4
     (tmp_path / "bad.csv").write_text("trace,frame_rate_hz\na.csv,fast\n")
-    shown = poolctl(*words, tmp_path / "bad.csv", "-o", tmp_path / "s", "--json")
+    shown = poolctl(*arguments, tmp_path / "bad.csv", "-o", tmp_path / "s", "--json")
     assert (shown.code, shown.error["code"]) == (5, "table_file")
     assert "bad.csv, line 2: frame_rate_hz is 'fast'" in shown.error["message"]
 

@@ -1,4 +1,4 @@
-"""``poolctl blink`` on what it can analyse, and what does not go together."""
+"""``poolctl blink`` on all kinds of recordings, and with contradicting options."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.site_agent.faces.test_detector import small_predictor
 
 @pytest.fixture
 def video(tmp_path: Path) -> Path:
-    """One second without a face; a landmark model lies beside it."""
+    """One second without a face; a landmark model lies next to it."""
     path = tmp_path / "room.mp4"
     write_video(path, [number / 30.0 for number in range(30)], size=(160, 120))
     write_model(small_predictor(68), tmp_path / "points.dat")
@@ -26,7 +26,7 @@ def video(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("words", "code", "message"),
+    ("arguments", "code", "message"),
     [
         ((), 2, "expected a VIDEO, or --camera NUMBER, or --from-trace FILE"),
         (("room.mp4", "--camera", "0"), 2, "expected a VIDEO"),
@@ -43,13 +43,13 @@ def test_what_does_not_go_together(
     video: Path,
     poolctl: Run,
     *,
-    words: tuple[str, ...],
+    arguments: tuple[str, ...],
     code: int,
     message: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.chdir(video.parent)
-    outcome = poolctl("blink", *words, "-o", "out")
+    outcome = poolctl("blink", *arguments, "-o", "out")
     assert outcome.code == code, outcome
     assert message in " ".join(outcome.err.split())
     assert not Path("out").exists()
@@ -62,22 +62,22 @@ def test_a_folder_keeps_the_results_of_its_recording(
     for name in ("one.csv", "other.csv"):
         rows = "".join(f"{number / 30:.4f},0.3\n" for number in range(90))
         Path(name).write_text("timestamp_s,ear\n" + rows)
-    words = ("blink", "-o", "out", "--from-trace")
-    assert poolctl(*words, "one.csv").code == 0
-    refused = poolctl(*words, "other.csv")
+    arguments = ("blink", "-o", "out", "--from-trace")
+    assert poolctl(*arguments, "one.csv").code == 0
+    refused = poolctl(*arguments, "other.csv")
     assert refused.code == 2
     assert "out: holds the results of one.csv" in refused.err
     assert poolctl("blink", "-o", "out", "--camera", "99", "--landmarks", "x.dat").code == 2
-    assert poolctl(*words, "one.csv").code == 0, "the same recording again"
+    assert poolctl(*arguments, "one.csv").code == 0, "the same recording again"
 
 
 def test_a_video_without_faces_gives_its_files(video: Path, tmp_path: Path, poolctl: Run) -> None:
-    words = ("blink", video, "--landmarks", tmp_path / "points.dat", "-o", tmp_path / "out")
-    outcome = poolctl(*words)
+    arguments = ("blink", video, "--landmarks", tmp_path / "points.dat", "-o", tmp_path / "out")
+    outcome = poolctl(*arguments)
     assert outcome.code == 0
     assert "no blink can be found" in " ".join(outcome.err.split())
     assert (tmp_path / "out" / "frames.csv").is_file()
-    nobody = poolctl(*words[:-1], tmp_path / "all", "--all-faces")
+    nobody = poolctl(*arguments[:-1], tmp_path / "all", "--all-faces")
     assert nobody.code == 0
     assert "no face was visible" in " ".join(nobody.err.split())
 
@@ -90,8 +90,8 @@ def test_a_folder_of_images(video: Path, tmp_path: Path, poolctl: Run) -> None:
         cv2.imwrite(str(folder / f"{number}.png"), np.full((80, 120), 100 + number, np.uint8))
         rows.append(f"{number}.png,{number * 0.02 + (number > 10) * 0.5:.3f}")
     (folder / "timestamps.csv").write_text("\n".join(rows) + "\n")
-    words = ("blink", folder, "--landmarks", tmp_path / "points.dat", "-o", tmp_path / "out")
-    data = poolctl(*words, "--json").data
+    arguments = ("blink", folder, "--landmarks", tmp_path / "points.dat", "-o", tmp_path / "out")
+    data = poolctl(*arguments, "--json").data
     assert data["frames"] == 20
     provenance = json.loads((tmp_path / "out" / "provenance.json").read_text(encoding="utf-8"))
     assert provenance["sources"][0]["role"] == "images"
@@ -99,8 +99,8 @@ def test_a_folder_of_images(video: Path, tmp_path: Path, poolctl: Run) -> None:
 
 
 def test_a_fixed_region(video: Path, tmp_path: Path, poolctl: Run) -> None:
-    words = ("blink", video, "--landmarks", tmp_path / "points.dat", "-o", tmp_path / "out")
-    data = poolctl(*words, "--set", "region=20,10,80,80", "--json").data
+    arguments = ("blink", video, "--landmarks", tmp_path / "points.dat", "-o", tmp_path / "out")
+    data = poolctl(*arguments, "--set", "region=20,10,80,80", "--json").data
     assert data["frames"] == 30
     provenance = json.loads((tmp_path / "out" / "provenance.json").read_text(encoding="utf-8"))
     assert provenance["settings"]["faces"]["region"] == [20, 10, 80, 80]

@@ -26,22 +26,22 @@ def trace(tmp_path: Path) -> Path:
 
 
 def test_trials_and_labels(trace: Path, tmp_path: Path, poolctl: Run) -> None:
-    words = ("blink", "--from-trace", trace, "--trials", tmp_path / "trials.csv")
-    data = poolctl(*words, "-o", tmp_path / "out", "--json").data
+    arguments = ("blink", "--from-trace", trace, "--trials", tmp_path / "trials.csv")
+    data = poolctl(*arguments, "-o", tmp_path / "out", "--json").data
     assert data["conditioning"]["n_cr"] == 5
     assert {"trials", "report", "session", "datapackage"} <= set(data["files"])
-    strict = poolctl(*words, "-o", tmp_path / "two", "--set", "cr_threshold=2", "--json").data
+    strict = poolctl(*arguments, "-o", tmp_path / "two", "--set", "cr_threshold=2", "--json").data
     assert strict["conditioning"]["n_cr"] == 0
     labels = ("--subject", "01", "--set", "labels.start=2024-05-06T07:08:00+00:00")
-    named = poolctl(*words, "-o", tmp_path / "bids", *labels, "--json").data
+    named = poolctl(*arguments, "-o", tmp_path / "bids", *labels, "--json").data
     assert named["files"]["report"].endswith("beh/sub-01_task-ebc_desc-blink_report.html")
     assert (tmp_path / "bids" / "dataset_description.json").exists()
 
 
 def test_what_does_not_do(trace: Path, tmp_path: Path, poolctl: Run) -> None:
-    words = ("blink", "--from-trace", trace, "-o", tmp_path / "out", "--json")
-    assert poolctl(*words, "--trials", tmp_path / "none.csv").code == 4
-    assert poolctl(*words, "--trials", trace).code == 5
-    assert poolctl(*words, "--set", "start=yesterday").code == 2
-    assert poolctl(*words, "--subject", "a_b").code != 0
+    arguments = ("blink", "--from-trace", trace, "-o", tmp_path / "out", "--json")
+    assert poolctl(*arguments, "--trials", tmp_path / "none.csv").code == 4
+    assert poolctl(*arguments, "--trials", trace).code == 5
+    assert poolctl(*arguments, "--set", "start=yesterday").code == 2
+    assert poolctl(*arguments, "--subject", "a_b").code != 0
     assert not (tmp_path / "out").exists()

@@ -19,22 +19,22 @@ def results(tmp_path: Path, poolctl: Run) -> Path:
     closing = [math.exp(-(((i % 90) - 45) ** 2) / 8) for i in range(900)]
     trace.write_text("\n".join(f"{0.3 - 0.22 * value:.4f}" for value in closing))
     out = tmp_path / "out"
-    words = ("blink", "--from-trace", trace, "--frame-rate-hz", "30", "-o", out, "-q")
-    assert poolctl(*words).code == 0
+    arguments = ("blink", "--from-trace", trace, "--frame-rate-hz", "30", "-o", out, "-q")
+    assert poolctl(*arguments).code == 0
     return out
 
 
 def test_a_review_ends_well_with_ctrl_c(results: Path, poolctl: Run) -> None:
-    words = ("blink", "review", results, "--no-browser", "--json", "--reviewer", "Ada")
-    process = start_process(*words)
+    arguments = ("blink", "review", results, "--no-browser", "--json", "--reviewer", "Ada")
+    process = start_process(*arguments)
     data = first_answer(process)
     assert data["url"].startswith("http://127.0.0.1:")
     assert data["reviewer"] == "Ada"
     token = data["url"].split("/")[3]
     with httpx.Client(base_url=data["url"], trust_env=False, timeout=60) as client:
         body = {"revision": 0, "action": {"action": "delete", "blink_id": 3}}
-        done = client.post("api/actions", json=body, headers={"x-review-token": token})
-        assert done.status_code == 200
+        response = client.post("api/actions", json=body, headers={"x-review-token": token})
+        assert response.status_code == 200
     process.send_signal(signal.SIGINT)
     _, errors = process.communicate(timeout=60)
     assert process.returncode == 0, errors
@@ -52,8 +52,8 @@ def test_a_review_ends_well_with_ctrl_c(results: Path, poolctl: Run) -> None:
 
 
 def test_what_cannot_be_reviewed_is_told(results: Path, tmp_path: Path, poolctl: Run) -> None:
-    def refused(*words: object) -> tuple[int, str]:
-        shown = poolctl("blink", "review", *words, "--json")
+    def refused(*arguments: object) -> tuple[int, str]:
+        shown = poolctl("blink", "review", *arguments, "--json")
         return shown.code, shown.error["code"]
 
     assert refused(tmp_path) == (5, "review_folder")
@@ -66,9 +66,9 @@ def test_what_cannot_be_reviewed_is_told(results: Path, tmp_path: Path, poolctl:
 
 def test_blink_needs_no_name_of_a_command(results: Path, poolctl: Run) -> None:
     trace = results.parent / "ear.txt"
-    words = ("--from-trace", trace, "--frame-rate-hz", "30", "--json")
-    short = poolctl("blink", *words, "-o", results.parent / "short").data
-    long = poolctl("blink", "analyse", *words, "-o", results.parent / "long").data
+    arguments = ("--from-trace", trace, "--frame-rate-hz", "30", "--json")
+    short = poolctl("blink", *arguments, "-o", results.parent / "short").data
+    long = poolctl("blink", "analyse", *arguments, "-o", results.parent / "long").data
     assert short["blinks"] == long["blinks"]
     shown = poolctl("blink", "--help")
     assert shown.code == 0

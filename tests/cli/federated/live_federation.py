@@ -29,20 +29,20 @@ Digests = list[tuple[str, dict[str, str]]]
 """Of the network of each round, and of the updates by site."""
 
 
-def digests_of(done: Outcome) -> Digests:
+def digests_of(outcome: Outcome) -> Digests:
     """Return the digests that 'federated submit' shows."""
-    return [(each["digest"], each["updates"]) for each in done.data["rounds"]]
+    return [(round_["digest"], round_["updates"]) for round_ in outcome.data["rounds"]]
 
 
 class LiveFederation:
-    """Kits and processes below one folder, and data of which each site has one person."""
+    """Kits and processes below one folder, and data with one person at each site."""
 
     def __init__(self, folder: Path, count: int, least_others: int) -> None:
         self.least_others = least_others
         self.folder, self.kits = folder, folder / "kits"
         self.base, self.data = folder / "base.safetensors", folder / "gaze"
         samples = small_sites(count)
-        self.persons = {site: str(own.person[0]) for site, own in samples.items()}
+        self.persons = {site: str(own_samples.person[0]) for site, own_samples in samples.items()}
         self.sites = sorted(samples)
         self.data.mkdir()
         write_samples(self.data, samples.values())
@@ -52,9 +52,9 @@ class LiveFederation:
         self.provision(self.kits, self.port)
 
     def provision(self, output: Path, port: int) -> None:
-        words = [word for site in self.sites for word in ("--site", site)]
+        arguments = [word for site in self.sites for word in ("--site", site)]
         made = run_process(
-            "federated", "provision", "--server", f"localhost:{port}", *words, "-o", output
+            "federated", "provision", "--server", f"localhost:{port}", *arguments, "-o", output
         )
         assert made.code == 0, made.err
 
@@ -65,12 +65,12 @@ class LiveFederation:
 
     def start(self, *names: str, **environment: str) -> None:
         for name in names:
-            words: list[object] = ["federated", "server", self.kits / "server"]
+            arguments: list[object] = ["federated", "server", self.kits / "server"]
             if name != "server":
-                words = ["federated", "site", self.kits / name, "--data", self.data]
-                words += ["--persons", self.persons[name], "--base", self.base]
-                words += ["--least-others", self.least_others]
-            self.processes[name] = start_process(*words, **environment)
+                arguments = ["federated", "site", self.kits / name, "--data", self.data]
+                arguments += ["--persons", self.persons[name], "--base", self.base]
+                arguments += ["--least-others", self.least_others]
+            self.processes[name] = start_process(*arguments, **environment)
         if "server" in names:
             # Who submits gives a server that is not there up after ten seconds.
             wait_until(self._is_served, 120)
@@ -99,40 +99,44 @@ class LiveFederation:
 
     def send_jobs(self, *kinds: str) -> Any:
         """Send jobs that are not ours; return the status and the details of each, by kind."""
-        words = [self.kits / "submit", self.folder / "jobs", self.base, *kinds]
+        arguments = [self.kits / "submit", self.folder / "jobs", self.base, *kinds]
         module = "tests.cli.federated.send_jobs"
-        done = subprocess.run(
-            [sys.executable, "-m", module, *map(str, words)],
+        process = subprocess.run(
+            [sys.executable, "-m", module, *map(str, arguments)],
             cwd=PROJECT_ROOT,
             stdout=subprocess.PIPE,
             timeout=120,
             check=True,
         )
-        return json.loads(done.stdout)
+        return json.loads(process.stdout)
 
-    def submission(self, method: str, rounds: int, *words: object) -> list[object]:
-        """Return the words that hold rounds with batches of 8 samples."""
-        words = ("--method", method, "--rounds", rounds, "--option", "batch_size=8", *words)
+    def submission(self, method: str, rounds: int, *arguments: object) -> list[object]:
+        """Return the arguments that hold rounds with batches of 8 samples."""
+        arguments = ("--method", method, "--rounds", rounds, "--option", "batch_size=8", *arguments)
         base = ["--base", self.base, "-o", self.folder / method, "--json"]
-        return ["federated", "submit", self.kits / "submit", *base, *words]
+        return ["federated", "submit", self.kits / "submit", *base, *arguments]
 
     def digests_in_one_process(
         self, method: str, rounds: int, sites: Sequence[str] | None = None
     ) -> Digests:
         held = self._in_one_process(method, rounds, sites)
-        return [(each.model.digest, dict(each.update_digests)) for each in held]
+        return [(round_.model.digest, dict(round_.update_digests)) for round_ in held]
 
     def parts_in_one_process(
         self, method: str, rounds: int, sites: Sequence[str]
     ) -> Mapping[str, PersonalPart]:
-        """Return what each site has in the end."""
+        """Return each site's personal parts in the end."""
         return list(self._in_one_process(method, rounds, sites))[-1].parts
 
     def _in_one_process(
         self, method: str, rounds: int, sites: Sequence[str] | None
     ) -> Iterator[HeldRound]:
         plan = make_plan(method, {"batch_size": 8}, rounds=rounds)
-        samples = {site: own for site, own in self.samples().items() if site in (sites or [site])}
+        samples = {
+            site: own_samples
+            for site, own_samples in self.samples().items()
+            if site in (sites or [site])
+        }
         return run_rounds(new_network("gaze-lenet", 1), samples, plan)
 
     def status(self) -> Any:
@@ -161,17 +165,17 @@ def live_federation(folder: Path, count: int, *, least_others: int = 1) -> Itera
 
 
 def processes_of(folder: Path) -> list[int]:
-    """Return the processes whose arguments name a folder, or something in it."""
-    found = []
+    """Return the processes with a folder, or a path in it, among their arguments."""
+    processes = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdecimal() and int(entry.name) != os.getpid():
             try:
-                words = (entry / "cmdline").read_bytes().decode().split("\0")
+                arguments = (entry / "cmdline").read_bytes().decode().split("\0")
             except OSError:
                 continue
-            if any(word == str(folder) or word.startswith(f"{folder}/") for word in words):
-                found.append(int(entry.name))
-    return found
+            if any(word == str(folder) or word.startswith(f"{folder}/") for word in arguments):
+                processes.append(int(entry.name))
+    return processes
 
 
 def free_port() -> int:

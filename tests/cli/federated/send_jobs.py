@@ -19,14 +19,14 @@ from site_agent.federated.plan import make_plan
 
 
 def main(kit_folder: Path, folder: Path, base: Path, kinds: Sequence[str]) -> None:
-    """Print what became of each kind, by kind."""
+    """Print the final state of each job, by kind."""
     kit = read_kit(kit_folder, "submitter")
     with FederationSession(kit) as session:
-        found = {
+        results = {
             kind: send(kit, session, folder / str(place), base, kind)
             for place, kind in enumerate(kinds)
         }
-    print(json.dumps(found))
+    print(json.dumps(results))
 
 
 def send(
@@ -64,9 +64,9 @@ def send(
         job = session.submit(folder)
     except FederationError as error:
         return {"status": "not accepted", "details": [str(error)]}
-    while not has_finished((found := session.status(job))[0]):
+    while not has_finished((state := session.status(job))[0]):
         time.sleep(0.5)
-    return {"status": found[0], "details": found[1]}
+    return {"status": state[0], "details": state[1]}
 
 
 if __name__ == "__main__":

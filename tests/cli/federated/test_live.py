@@ -28,14 +28,14 @@ def test_live_rounds_have_the_digests_of_rounds_in_one_process(tmp_path: Path) -
         *honest, last = federation.sites
         federation.start("server", *honest)
         federation.start(last, **hostile(tmp_path / "hostile", "nan", "garbage"))
-        done = run_process(*federation.submission("fedpac", 2, "--round-limit-s", 60))
-        require_that_the_last_site_is_left_out_and_named(done, federation.sites)
-        require_replies_for_each_site(federation, honest, done, tmp_path / "home" / "personal")
+        outcome = run_process(*federation.submission("fedpac", 2, "--round-limit-s", 60))
+        require_that_the_last_site_is_left_out_and_named(outcome, federation.sites)
+        require_replies_for_each_site(federation, honest, outcome, tmp_path / "home" / "personal")
         assert not (federation.kits / "server" / "contributions").exists()
         with listener() as asked:
             include = f"include http://127.0.0.1:{asked.port}/job.conf"
             sent = federation.send_jobs("custom-code", "path", "other-class", include)
-            refusals = {kind: each["details"] for kind, each in sent.items()}
+            refusals = {kind: result["details"] for kind, result in sent.items()}
         assert asked.count == 0
     assert refusals["custom-code"] == ["server: custom/own.py: no part of a block of rounds"]
     assert "base: found '../../../startup/server.key'" in refusals["path"][0]
@@ -44,15 +44,15 @@ def test_live_rounds_have_the_digests_of_rounds_in_one_process(tmp_path: Path) -
     assert sum("found entries" in line for line in refusals["other-class"]) == 3
 
 
-def require_that_the_last_site_is_left_out_and_named(done: Outcome, sites: list[str]) -> None:
+def require_that_the_last_site_is_left_out_and_named(outcome: Outcome, sites: list[str]) -> None:
     *honest, last = sites
-    rounds = done.data["rounds"]
-    assert [sorted(each["updates"]) for each in rounds] == [honest] * 2
-    assert [each["missing"] for each in rounds] == [[last]] * 2
-    reasons = [each["left_out"][last] for each in rounds]
+    rounds = outcome.data["rounds"]
+    assert [sorted(round_["updates"]) for round_ in rounds] == [honest] * 2
+    assert [round_["missing"] for round_ in rounds] == [[last]] * 2
+    reasons = [round_["left_out"][last] for round_ in rounds]
     assert "holds infinities or NaN" in reasons[0]
     assert "expected" in reasons[1]
-    assert f"without {last} (its contribution entry" in done.err
+    assert f"without {last} (its contribution entry" in outcome.err
 
 
 @pytest.mark.slow
@@ -62,22 +62,22 @@ def test_live_rounds_of_any_method_have_the_digests_of_rounds_in_one_process(
     with live_federation(tmp_path, 2) as federation:
         federation.start("server", *federation.sites)
         for method in ("fedadam", "fedcpf", "fedper"):
-            done = run_process(*federation.submission(method, 2))
-            assert digests_of(done) == federation.digests_in_one_process(method, 2)
+            outcome = run_process(*federation.submission(method, 2))
+            assert digests_of(outcome) == federation.digests_in_one_process(method, 2)
         assert_personal_parts_stay(tmp_path)
 
 
 def assert_personal_parts_stay(folder: Path) -> None:
     """Look for the heads that FedPer keeps at home in all that the processes have written."""
-    found = newest_parts(personal_folder())
-    parts = [read_part(path) for paths in found.values() for path in paths]
+    newest = newest_parts(personal_folder())
+    parts = [read_part(path) for paths in newest.values() for path in paths]
     assert sorted((part.method, part.site) for part in parts) == [
         (method, site) for method in ("fedcpf", "fedper") for site in ("site-0", "site-1")
     ]
     marks = [part.values["fc2.weight"].tobytes() for part in parts if part.method == "fedper"]
-    own = personal_folder()
+    personal = personal_folder()
     written = [path for path in folder.rglob("*") if path.is_file()]
-    written = [path for path in written if not path.is_relative_to(own)]
+    written = [path for path in written if not path.is_relative_to(personal)]
     assert len(written) > 20
     for path in written:
         content = path.read_bytes()
@@ -85,10 +85,10 @@ def assert_personal_parts_stay(folder: Path) -> None:
 
 
 def require_replies_for_each_site(
-    federation: LiveFederation, honest: list[str], done: Outcome, personal: Path
+    federation: LiveFederation, honest: list[str], outcome: Outcome, personal: Path
 ) -> None:
-    """Hold rounds of fedpac: each site has what was made for it, and the submitter none of it."""
-    assert digests_of(done) == federation.digests_in_one_process("fedpac", 2, honest)
+    """Hold rounds of fedpac: each site has its own reply, and the submitter none."""
+    assert digests_of(outcome) == federation.digests_in_one_process("fedpac", 2, honest)
     assert not list((federation.folder / "fedpac").rglob("*.state"))
     parts = [read_part(path) for paths in newest_parts(personal).values() for path in paths]
     kept = {part.site: part for part in parts if part.method == "fedpac"}
@@ -104,9 +104,9 @@ def test_a_site_that_sends_too_much_is_left_out(tmp_path: Path) -> None:
     with live_federation(tmp_path, 3) as federation:
         federation.start("server", "site-0", "site-1")
         federation.start("site-2", **hostile(tmp_path / "hostile", "huge"))
-        done = run_process(*federation.submission("fedavg", 1, "--round-limit-s", 40))
-        assert done.code == 0, done.err
-    [only] = done.data["rounds"]
+        outcome = run_process(*federation.submission("fedavg", 1, "--round-limit-s", 40))
+        assert outcome.code == 0, outcome.err
+    [only] = outcome.data["rounds"]
     assert (sorted(only["updates"]), only["missing"]) == (["site-0", "site-1"], ["site-2"])
 
 
@@ -127,16 +127,16 @@ def test_sites_refuse_networks_that_they_did_not_name_and_sums_of_too_few(tmp_pa
 def test_rounds_go_on_after_the_submitter_was_killed(tmp_path: Path) -> None:
     with live_federation(tmp_path, 3) as federation:
         federation.start("server", *federation.sites)
-        done = run_process(*federation.submission("geometric-median", 3))
-        assert digests_of(done) == federation.digests_in_one_process("geometric-median", 3)
+        outcome = run_process(*federation.submission("geometric-median", 3))
+        assert digests_of(outcome) == federation.digests_in_one_process("geometric-median", 3)
         server = federation.kits / "server"
         before = set(server.glob("*/rounds/*.safetensors"))
-        words = federation.submission("fedadam", 3, "--block-rounds", 2)
-        killed = start_process(*words)
+        arguments = federation.submission("fedadam", 3, "--block-rounds", 2)
+        killed = start_process(*arguments)
         wait_until(lambda: set(server.glob("*/rounds/*.safetensors")) - before, 120)
         killed.kill()
-        done = run_process(*words)
-        assert digests_of(done) == federation.digests_in_one_process("fedadam", 3)
+        outcome = run_process(*arguments)
+        assert digests_of(outcome) == federation.digests_in_one_process("fedadam", 3)
 
 
 @pytest.mark.slow
@@ -146,8 +146,8 @@ def test_a_killed_site_takes_part_again_and_all_networks_reach_the_pool(tmp_path
         with PoolClient(pool.url, pool.tokens["site-a"]) as client:
             client.upload(federation.base, "site-a/base")
         federation.start("server", *federation.sites)
-        words = federation.submission("fedadam", 10, "--upload", "live")
-        submitted = start_process(*words, **login)
+        arguments = federation.submission("fedadam", 10, "--upload", "live")
+        submitted = start_process(*arguments, **login)
         server = federation.kits / "server"
         wait_until(lambda: any(server.glob("*/rounds/round-0002.safetensors")), 120)
         federation.kill("site-1")
@@ -155,14 +155,14 @@ def test_a_killed_site_takes_part_again_and_all_networks_reach_the_pool(tmp_path
         out, err = submitted.communicate(timeout=500)
         rounds = Outcome(submitted.returncode, out, err).data["rounds"]
         with PoolClient(pool.url, pool.tokens["site-a"]) as client:
-            versions = [client.version(each["address"]) for each in rounds]
+            versions = [client.version(round_["address"]) for round_ in rounds]
             family = client.models.lineage(rounds[-1]["address"])
-    missing = {each["number"]: each["missing"] for each in rounds}
+    missing = {round_["number"]: round_["missing"] for round_ in rounds}
     assert list(missing) == list(range(1, 11))
     assert missing[3] == ["site-1"]
     assert not any(names for number, names in missing.items() if number not in (3, 4))
-    assert max(each["seconds"] for each in rounds) < 30
-    assert [each.digest for each in versions] == [each["digest"] for each in rounds]
+    assert max(round_["seconds"] for round_ in rounds) < 30
+    assert [version.digest for version in versions] == [round_["digest"] for round_ in rounds]
     known = {address for node in family.nodes for address in node.addresses}
     assert known == {"pool://site-a/base@1", *(f"pool://site-a/live@{n}" for n in range(1, 11))}
 
@@ -178,20 +178,20 @@ def test_unknown_certificates_are_refused(tmp_path: Path) -> None:
         federation.provision(tmp_path / "foreign", federation.port)
         foreign = tmp_path / "foreign" / "site-0"
         assert not is_served(federation.port, ours, foreign / "startup")
-        words = ["federated", "site", foreign, "--data", federation.data]
-        stranger = start_process(*words, "--base", federation.base)
+        arguments = ["federated", "site", foreign, "--data", federation.data]
+        stranger = start_process(*arguments, "--base", federation.base)
         federation.processes["stranger"] = stranger
         assert stranger.stderr is not None
         told = [stranger.stderr.readline() for _ in range(2)]
         assert told[1] == "refused: the other side's certificate is not of this federation\n"
 
 
-def is_served(port: int, trusted: Path, own: Path | None) -> bool:
-    """Tell whether the server talks to whoever has a certificate, or none."""
+def is_served(port: int, trusted: Path, kit: Path | None) -> bool:
+    """Tell whether the server talks to a client with this certificate, or with none."""
     context = ssl.create_default_context(cafile=trusted / "rootCA.pem")
     context.set_alpn_protocols(["h2"])
-    if own is not None:
-        context.load_cert_chain(own / "client.crt", own / "client.key")
+    if kit is not None:
+        context.load_cert_chain(kit / "client.crt", kit / "client.key")
     with socket.create_connection(("localhost", port), 10) as plain:
         try:
             with context.wrap_socket(plain, server_hostname="localhost") as secured:
@@ -202,7 +202,7 @@ def is_served(port: int, trusted: Path, own: Path | None) -> bool:
 
 @dataclass
 class Listener:
-    """A server on loopback that counts who connects."""
+    """A server on loopback that counts its connections."""
 
     port: int
     count: int = 0
@@ -211,7 +211,7 @@ class Listener:
 @contextmanager
 def listener() -> Iterator[Listener]:
     with socket.create_server(("127.0.0.1", 0)) as server:
-        found = Listener(int(server.getsockname()[1]))
+        counter = Listener(int(server.getsockname()[1]))
 
         def accept() -> None:
             while True:
@@ -219,11 +219,11 @@ def listener() -> Iterator[Listener]:
                     connection, _ = server.accept()
                 except OSError:
                     return
-                found.count += 1
+                counter.count += 1
                 connection.close()
 
         threading.Thread(target=accept, daemon=True).start()
-        yield found
+        yield counter
         server.shutdown(socket.SHUT_RDWR)
 
 

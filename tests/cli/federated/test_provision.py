@@ -1,4 +1,4 @@
-"""Start-up kits: who may do what, and what is refused."""
+"""Start-up kits: their rights, and refused requests."""
 
 from __future__ import annotations
 

@@ -13,22 +13,22 @@ def test_methods_are_compared_on_sessions_that_were_held_out(poolctl: Run, tmp_p
     table = folder_of(
         tmp_path / "gaze", samples_of("a", 12), samples_of("b", 12, 1), samples_of("c", 16, 2)
     )
-    words = ["federated", "simulate", table, "--site-count", "2", "--option", "batch_size=8"]
-    words += ["-o", tmp_path / "run"]
+    arguments = ["federated", "simulate", table, "--site-count", "2", "--option", "batch_size=8"]
+    arguments += ["-o", tmp_path / "run"]
     both = ["--method", "fedavg", "--method", "fedadam", "--option", "eta=0.003"]
     both += ["--option", "epochs=2"]
-    planned = poolctl(*words, *both, "--rounds", "1", "--dry-run", "--json").data
+    planned = poolctl(*arguments, *both, "--rounds", "1", "--dry-run", "--json").data
     assert planned["sites"] == {"site-1": 14, "site-2": 6}
     assert planned["held_out"] == 20
     assert [plan["options"].get("eta") for plan in planned["plans"]] == [None, 0.003]
     assert not (tmp_path / "run").exists()
 
     private = ["--option", "dp_epsilon=1", "--option", "dp_unit=person", "--method", "fedavg"]
-    warned = poolctl(*words, *private, "--rounds", "1", "--dry-run")
+    warned = poolctl(*arguments, *private, "--rounds", "1", "--dry-run")
     assert "expect nothing to be learned: with 1 person at each of 2 sites" in warned.out
     assert "begin with a network trained elsewhere (--base)" in warned.out
 
-    shown = poolctl(*words, *both, "--rounds", "1")
+    shown = poolctl(*arguments, *both, "--rounds", "1")
     assert shown.code == 0, shown.err
     lines = shown.out.splitlines()
     assert "than the constant mean" in lines[0]
@@ -37,16 +37,16 @@ def test_methods_are_compared_on_sessions_that_were_held_out(poolctl: Run, tmp_p
     assert lines[2].split()[-3] == "2", "passes, not rounds"
     assert (tmp_path / "run/scores.png").read_bytes().startswith(b"\x89PNG")
 
-    again = poolctl(*words, *both, "--rounds", "1", "--json").data
-    assert [each["plan"]["method"] for each in again["methods"]] == ["fedavg", "fedadam"]
-    for each in again["methods"]:
-        (held,) = each["rounds"]
+    again = poolctl(*arguments, *both, "--rounds", "1", "--json").data
+    assert [method["plan"]["method"] for method in again["methods"]] == ["fedavg", "fedadam"]
+    for method in again["methods"]:
+        (held,) = method["rounds"]
         assert set(held["scores"]) == set(again["reference_scores"]) == {"a", "b", "c"}
-        assert held["result"] == file_digest(each["network"])
+        assert held["result"] == file_digest(method["network"])
         assert held["base"] == file_digest(tmp_path / "run/base.safetensors")
 
-    refused = poolctl(*words, "--method", "fedavg", "--rounds", "2", "--option", "epochs=1")
+    refused = poolctl(*arguments, "--method", "fedavg", "--rounds", "2", "--option", "epochs=1")
     assert refused.code == 2
     assert "was made with epochs 2, not 1; choose another folder" in refused.err
-    unknown = poolctl(*words, "--method", "fedavg", "--rounds", "2", "--option", "eta=1")
+    unknown = poolctl(*arguments, "--method", "fedavg", "--rounds", "2", "--option", "eta=1")
     assert "rounds of fedavg have no option 'eta'" in unknown.err

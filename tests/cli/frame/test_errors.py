@@ -1,4 +1,4 @@
-"""The exit-code table, and what the user is told."""
+"""The exit-code table, and the messages to the user."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def test_a_pool_that_is_not_there_is_code_8(poolctl: Run, monkeypatch: pytest.Mo
 
 
 @pytest.mark.parametrize(
-    ("words", "code"),
+    ("arguments", "code"),
     [
         (["inspect", "no-such-file.dat"], 4),
         (["download", "Not An Address"], 2),
@@ -129,11 +129,11 @@ def test_a_pool_that_is_not_there_is_code_8(poolctl: Run, monkeypatch: pytest.Mo
         (["train", "ert", "no-such.xml", "--tree-depth", "99"], 2),
     ],
 )
-def test_mistakes_have_their_codes(words: list[str], code: int, poolctl: Run) -> None:
-    shown = poolctl(*words, "--json")
+def test_mistakes_have_their_codes(arguments: list[str], code: int, poolctl: Run) -> None:
+    shown = poolctl(*arguments, "--json")
     assert shown.code == code, shown.out + shown.err
     assert shown.error["message"]
-    plain = poolctl(*words)
+    plain = poolctl(*arguments)
     assert plain.code == code
     assert plain.err.startswith("Error: ")
     assert plain.out == ""

@@ -1,4 +1,4 @@
-"""Groups of options: dataclasses whose fields are the options of a command."""
+"""Groups of options: dataclasses with the options of a command as fields."""
 
 from __future__ import annotations
 
@@ -30,27 +30,27 @@ app = single()
 @command(app, "try", "try --kind ert")
 def attempt(
     _invocation: Invocation,
-    words: Annotated[Sequence[str], Argument("Any words.")] = (),
+    arguments: Annotated[Sequence[str], Argument("Any words.")] = (),
     *,
     label: NarrowSelection,  # as one of its own options
     seed: Annotated[int, Option("A seed.")] = 3,
 ) -> Reply:
-    """Return what it was given."""
-    return Reply({"words": words, "selection": label, "seed": seed})
+    """Return the arguments."""
+    return Reply({"words": arguments, "selection": label, "seed": seed})
 
 
-def run(monkeypatch: pytest.MonkeyPatch, *words: str) -> Any:
+def run(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> Any:
     told: list[Reply] = []
     monkeypatch.setattr(Invocation, "print_reply", lambda _self, reply: told.append(reply))
     program: Any = typer.main.get_command(app)
-    program.main(args=list(words), standalone_mode=False)
+    program.main(args=list(arguments), standalone_mode=False)
     return told[0].data
 
 
 def test_a_group_arrives_as_an_instance(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = run(monkeypatch, "a", "b", "--kind", "ert", "-l", "x=1", "--label", "y=2", "--latest")
-    assert found["selection"] == NarrowSelection("ert", ("x=1", "y=2"), True)
-    assert (found["words"], found["seed"]) == (["a", "b"], 3)
+    arrived = run(monkeypatch, "a", "b", "--kind", "ert", "-l", "x=1", "--label", "y=2", "--latest")
+    assert arrived["selection"] == NarrowSelection("ert", ("x=1", "y=2"), True)
+    assert (arrived["words"], arrived["seed"]) == (["a", "b"], 3)
 
 
 def test_defaults_hold_and_requirements_too(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -61,6 +61,8 @@ def test_defaults_hold_and_requirements_too(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_options_are_named_by_their_fields() -> None:
     program: Any = typer.main.get_command(app)
-    named = {each.name: (each.opts, each.secondary_opts) for each in program.params}
+    named = {
+        parameter.name: (parameter.opts, parameter.secondary_opts) for parameter in program.params
+    }
     assert named["label"] == (["--label", "-l"], [])
     assert named["latest"] == (["--latest"], [])

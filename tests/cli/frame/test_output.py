@@ -85,7 +85,7 @@ def test_no_progress_bar_where_nobody_looks(capsys: pytest.CaptureFixture[str]) 
 
 
 def on_terminal(monkeypatch: pytest.MonkeyPatch, act: Callable[[], object]) -> str:
-    """Return what a terminal is sent while `act` writes to both outputs."""
+    """Return the bytes sent to a terminal while `act` writes to both outputs."""
     ours, theirs = pty.openpty()
     with os.fdopen(theirs, "w") as terminal, monkeypatch.context() as patched:
         patched.setattr(sys, "stdout", terminal)
@@ -101,26 +101,26 @@ def test_words_of_others_command_no_terminal(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("TERM", "dumb")
-    words = "gone\x1b[2J\x9b2J\x07\rcome\r\nnext\tline\u202eenil\u200b"
+    text = "gone\x1b[2J\x9b2J\x07\rcome\r\nnext\tline\u202eenil\u200b"
     said = Invocation(Conventions())
-    reply = Reply({"words": words}, [words, TableText([words], [[words]], words)], [words])
+    reply = Reply({"words": text}, [text, TableText([text], [[text]], text)], [text])
     for act in (
         lambda: said.print_reply(reply),
         lambda: Invocation(Conventions(quiet=True)).print_reply(reply),
-        lambda: said.note(words),
-        lambda: said.warn(words),
-        lambda: report_failure(UsageError(words), []),
+        lambda: said.note(text),
+        lambda: said.warn(text),
+        lambda: report_failure(UsageError(text), []),
     ):
         sent = on_terminal(monkeypatch, act)
         assert "\\x1b[2J\\x9b2J\\x07\\x0dcome" in sent
         assert "line\\u202eenil\\u200b" in sent
         assert not set(sent) & set("\x1b\x9b\x07\u202e\u200b")
-    sent = on_terminal(monkeypatch, lambda: print_json({"words": words}))
+    sent = on_terminal(monkeypatch, lambda: print_json({"words": text}))
     assert not set(sent) & set("\x1b\x9b\x07\u202e\u200b")
-    assert json.loads(sent) == {"words": words}
+    assert json.loads(sent) == {"words": text}
     # A file gets what was written, to be sent back as it is.
-    Invocation(Conventions()).print_reply(Reply({}, words))
-    assert capsys.readouterr().out == words + "\n"
+    Invocation(Conventions()).print_reply(Reply({}, text))
+    assert capsys.readouterr().out == text + "\n"
 
 
 def test_ages() -> None:
@@ -184,12 +184,12 @@ def test_tables_of_markdown_fit_a_terminal(monkeypatch: pytest.MonkeyPatch) -> N
     text = f"# Study\n\n{heading}\n|---|---:|---:|---:|---:|\n{line}\nEnd"
     lines = printed_at(80, Reply({}, markdown_parts(text)), monkeypatch)
     assert lines[-2].split() == ["fedavg", "9.74", "1.00", "0.0"]
-    assert not any("|" in each for each in lines)
+    assert not any("|" in line for line in lines)
 
 
 def test_commands_in_prose_can_be_run_when_wrapped(monkeypatch: pytest.MonkeyPatch) -> None:
-    words = "POOL_HOME=site-a poolctl upload " + " ".join(f"site-a/file-{n}" for n in range(12))
-    for form in (f"  {words}", f"$ {words}"):
+    arguments = "POOL_HOME=site-a poolctl upload " + " ".join(f"site-a/file-{n}" for n in range(12))
+    for form in (f"  {arguments}", f"$ {arguments}"):
         lines = printed_at(80, Reply({}, form), monkeypatch)
         assert all(line.endswith(" \\") for line in lines[:-1])
         assert " ".join(line.removesuffix(" \\").strip() for line in lines) == form.strip()

@@ -59,7 +59,7 @@ def lines_of(text: str) -> list[dict[str, Any]]:
 
 
 def killed_at(process: subprocess.Popen[str], event: str) -> list[dict[str, Any]]:
-    """Read what an agent says, kill it when it says `event`, and return what was said."""
+    """Read an agent's events, kill it at `event`, and return them."""
     assert process.stdout is not None
     said = []
     for text in process.stdout:
@@ -99,17 +99,17 @@ def test_an_agent_that_is_killed_at_every_step_does_each_of_them_once(
         key = client.rounds.start(
             base, ["site-a", "site-b"], until, options={"starts": 5, "min_faces": 1}
         ).round_id
-    words = ("agent", "run", "--config", lab.write_config(), "--once")
+    arguments = ("agent", "run", "--config", lab.write_config(), "--once")
     seen: list[str] = []
     for step in steps:
-        process = start_process(*words)
+        process = start_process(*arguments)
         said = killed_at(process, step)
         seen += [line["event"] for line in said]
         assert not [line for line in said if line["event"] == "failed"]
         if step not in seen:
             # It was done and noted before an earlier kill: then it is not done again.
             assert process.returncode == 0
-    last = run_process(*words)
+    last = run_process(*arguments)
     assert last.code == 0, last.err
     assert events(lines_of(last.out), "merged", "uploading", "contributing") == []
     assert set(steps) <= set(seen)
@@ -117,10 +117,10 @@ def test_an_agent_that_is_killed_at_every_step_does_each_of_them_once(
     assert lab.published() == [f"pool://site-a/{lab.name}@1"]
     with lab.client("site-a") as client:
         version = client.version(f"site-a/{lab.name}")
-        found = client.rounds.get(key)
+        round_ = client.rounds.get(key)
     best = lab.workspace / "best" / f"{lab.name}.dat"
     assert file_digest(best) == version.digest
-    assert list(found.contributions()) == ["site-a"]
+    assert list(round_.contributions()) == ["site-a"]
     assert list((lab.workspace / "outgoing").iterdir()) == []
     assert list((lab.workspace / "work").iterdir()) == []
 
@@ -152,16 +152,16 @@ def test_the_exit_code_of_one_cycle_says_what_happened(
     lab: Lab, materials: Materials, poolctl: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     run = ("agent", "run", "--once", "--config")
-    done = poolctl(*run, lab.write_config())
-    assert done.code == 0
-    assert [line["event"] for line in lines_of(done.out)][-2:] == [
+    outcome = poolctl(*run, lab.write_config())
+    assert outcome.code == 0
+    assert [line["event"] for line in lines_of(outcome.out)][-2:] == [
         "cycle_finished", "agent_stopped",
     ]  # fmt: skip
     assert poolctl(*run, lab.config_file, "-q").out == ""
 
-    own = tmp_path / "own.dat"
-    own.write_bytes(materials.mine.read_bytes()[:3000])
-    lab.merge = {"own_models": [str(own)]}
+    own_model = tmp_path / "own.dat"
+    own_model.write_bytes(materials.mine.read_bytes()[:3000])
+    lab.merge = {"own_models": [str(own_model)]}
     failed = poolctl(*run, lab.write_config())
     assert failed.code == 5
     assert "own.dat" in failed.err
@@ -207,7 +207,7 @@ def test_a_configuration_is_made_and_checked(
     assert f"{address} fetch and merge" in " ".join(shown.out.split())
     assert "cannot be merged by wba-cascade" in shown.out
     plan = poolctl("agent", "run", "--dry-run", "--config", lab.config_file, "--json").data
-    actions = {each["model"]: each["action"] for each in plan["merges"][0]["models"]}
+    actions = {model["model"]: model["action"] for model in plan["merges"][0]["models"]}
     assert actions[deep] == "leave out"
     assert not lab.workspace.exists()
     monkeypatch.setenv("POOL_TOKEN", lab.pool.tokens["reader"])

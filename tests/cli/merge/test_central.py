@@ -50,7 +50,7 @@ def test_the_pool_merges_and_the_site_merges_the_same(site_a: Run, tmp_path: Pat
     assert "wba-cascade" in shown.out
     assert asked["digest"] in shown.out
     listed = site_a("merges", "ls", "--json").data["items"]
-    assert asked["merge_id"] in [each["merge_id"] for each in listed]
+    assert asked["merge_id"] in [merge["merge_id"] for merge in listed]
     over = site_a("merges", "cancel", asked["merge_id"], "--json").data
     assert over["state"] == "finished", "what is over stays as it is"
 
@@ -64,20 +64,20 @@ def test_what_is_said_of_the_result_is_said_as_of_an_upload(site_a: Run) -> None
     version = site_a("models", "info", made["version"], "--json").data
     assert version["file_name"] == "said.dat"
     assert (version["labels"], version["description"]) == ({"population": "infant"}, "Of two")
-    assert [each["code"] for each in version["terms"]] == ["DUO:0000042"]
+    assert [term["code"] for term in version["terms"]] == ["DUO:0000042"]
     assert (version["state"], version["visibility"]) == ("draft", "private")
 
 
 def test_mistakes_are_told_before_anything_is_asked(site_a: Run, tmp_path: Path) -> None:
     file = tmp_path / "face.dat"
     file.write_bytes(b"")
-    for words, said in (
+    for arguments, said in (
         (("merges", "start", "--name", "m"), "expected METHOD ADDRESS"),
         (("merges", "start", "mwma", file, "--name", "m"), "files are merged at home"),
         ((*WORDS, "--name", "m", "--weight", "1"), "1 numbers for 2 models"),
         ((*WORDS, "--name", "m", "--replay", "site-a/m"), "--replay takes method"),
     ):
-        told = site_a(*words, "--json")
+        told = site_a(*arguments, "--json")
         assert (told.code, said in told.error["message"]) == (2, True), told.error
     assert site_a("merges", "info", "0" * 16, "--json").code == 4
     dry = site_a(*WORDS, "--name", "m", "--dry-run", "--json").data

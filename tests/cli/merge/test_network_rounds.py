@@ -53,9 +53,9 @@ def site(pool: LivePool, poolctl: Run, monkeypatch: pytest.MonkeyPatch) -> Site:
     return Site(pool, poolctl, monkeypatch)
 
 
-def start(poolctl: Run, base: str, *words: object) -> str:
+def start(poolctl: Run, base: str, *arguments: object) -> str:
     asked = ("rounds", "start", "--base", base, "--sites", ",".join(SITES), "--deadline", "1h")
-    return poolctl(*asked, *words, "-q").out.strip()
+    return poolctl(*asked, *arguments, "-q").out.strip()
 
 
 @pytest.mark.slow
@@ -65,8 +65,10 @@ def test_three_rounds_of_fedadam_equal_merge_by_hand(
     poolctl, base = site.be("site-a"), tmp_path / "base.safetensors"
     assert poolctl("federated", "init", "-o", base).code == 0
     assert poolctl("upload", base, "--name", "gaze").code == 0
-    words = [word for item in OPTIONS.items() for word in ("--option", "=".join(map(str, item)))]
-    key = start(poolctl, "site-a/gaze", "--method", "fedadam", "--rounds", 3, *words)
+    arguments = [
+        word for item in OPTIONS.items() for word in ("--option", "=".join(map(str, item)))
+    ]
+    key = start(poolctl, "site-a/gaze", "--method", "fedadam", "--rounds", 3, *arguments)
     untrusted = site.be("site-b")(*CONTRIBUTE, key, "--data", gaze["site-b"], "--json")
     assert (untrusted.code, untrusted.error["code"]) == (3, "contribution_withheld")
     assert "poolctl rounds trust site-a" in untrusted.error["hint"]
@@ -85,9 +87,9 @@ def test_three_rounds_of_fedadam_equal_merge_by_hand(
             if name == "site-c":
                 tried = site.be(name)(*contributing, "--dry-run").out
                 assert "differences of the network after training on 20 samples" in tried
-            done = site.be(name)(*contributing, "--json").data
-            assert done["samples"] == len(samples[name])
-            assert done["digest"] == held.update_digests[name], "as in one process"
+            contribution = site.be(name)(*contributing, "--json").data
+            assert contribution["samples"] == len(samples[name])
+            assert contribution["digest"] == held.update_digests[name], "as in one process"
         weights = poolctl("rounds", "info", key).out
         assert all(f" {share}% " in weights for share in (30, 33, 37)), "before it is finished"
         # The site that publishes a result has not to be trusted by those that go on with it.
@@ -113,12 +115,12 @@ def test_three_rounds_of_fedadam_equal_merge_by_hand(
 
     # In a new series it is a merge of the site that has published it.
     key = start(poolctl, "site-c/stepped", "--method", "fedavg")
-    words = (*CONTRIBUTE, key, "--data", gaze["site-b"], "--dry-run", "--json")
-    withheld = site.be("site-b")(*words)
+    arguments = (*CONTRIBUTE, key, "--data", gaze["site-b"], "--dry-run", "--json")
+    withheld = site.be("site-b")(*arguments)
     assert (withheld.code, withheld.error["code"]) == (3, "contribution_withheld")
     assert "was merged from models that the pool does not have" in withheld.error["message"]
     assert poolctl("rounds", "trust", "site-c").code == 0
-    assert poolctl(*words).data["samples"] == len(samples["site-b"])
+    assert poolctl(*arguments).data["samples"] == len(samples["site-b"])
 
 
 def test_data_and_options_of_other_methods_are_refused(
@@ -132,17 +134,17 @@ def test_data_and_options_of_other_methods_are_refused(
     assert refused.code == 2
     assert "no option 'starts'" in refused.error["message"]
     key = start(poolctl, "site-a/other", "--method", "median")
-    words = (*CONTRIBUTE, key, "--json", "--data")
-    for given, found in [
+    arguments = (*CONTRIBUTE, key, "--json", "--data")
+    for options, message in [
         ((tmp_path / "none",), "no such folder; expected gaze data"),
         ((base,), "is not gaze data"),
         ((gaze["site-a"], "--data", gaze["site-b"]), "one folder with gaze data"),
         ((gaze["site-a"], "--parts", "eyes"), "--parts and --images are for faces"),
         ((gaze["site-a"], "--persons", "p00,p77"), "has no person p77"),
     ]:
-        outcome = poolctl(*words, *given)
-        assert outcome.code == 2 or "gaze data" in found, outcome.err
-        assert found in outcome.error["message"]
+        outcome = poolctl(*arguments, *options)
+        assert outcome.code == 2 or "gaze data" in message, outcome.err
+        assert message in outcome.error["message"]
 
 
 def test_what_holds_a_withdrawn_model_is_made_again_without_its_round(
@@ -161,12 +163,12 @@ def test_what_holds_a_withdrawn_model_is_made_again_without_its_round(
     for name in SITES[:2]:
         trusting = site.be(name)("rounds", "trust", "site-a")
         assert trusting.code == 0
-        done = poolctl(*CONTRIBUTE, key, "--data", gaze[name])
-        assert done.code == 0, done.err
+        outcome = poolctl(*CONTRIBUTE, key, "--data", gaze[name])
+        assert outcome.code == 0, outcome.err
     poolctl = site.be("site-a")
     assert poolctl("rounds", "finish", key, "--early", "--name", "site-a/trained").code == 0
     again = ("merge", "--replay", "site-a/trained", "--without", "site-a/bad@1")
-    done = poolctl(*again, "-o", "successor.safetensors")
-    assert done.code == 0, done.err
-    assert "it is not refined" in done.out
+    outcome = poolctl(*again, "-o", "successor.safetensors")
+    assert outcome.code == 0, outcome.err
+    assert "it is not refined" in outcome.out
     assert file_digest(Path("successor.safetensors")) == file_digest(Path("good.safetensors"))

@@ -33,16 +33,22 @@ def test_refine_tells_the_error_before_and_after(
     poolctl: Run, base: Path, site_faces: list[Path], tmp_path: Path
 ) -> None:
     output = tmp_path / "refined.dat"
-    words = ("refine", *site_faces, "--base", base, "-o", output, "--starts", 4)
-    data = poolctl(*words, "--rounds", 2, "--test", site_faces[1], "--json").data
+    arguments = ("refine", *site_faces, "--base", base, "-o", output, "--starts", 4)
+    data = poolctl(*arguments, "--rounds", 2, "--test", site_faces[1], "--json").data
     assert output.is_file()
     assert data["rounds"] == 2
     assert [site["faces"] for site in data["sites"]] == [8, 8]
     assert [site["name"] for site in data["sites"]] == ["faces", "faces-2"]
     assert data["test"]["error_after"] < data["test"]["error_before"]
     assert Path(data["recipe_file"]).is_file()
-    words = ("evaluate", output.rename(tmp_path / "elsewhere.dat"), site_faces[1], "--resamples", 0)
-    scored = poolctl(*words)
+    arguments = (
+        "evaluate",
+        output.rename(tmp_path / "elsewhere.dat"),
+        site_faces[1],
+        "--resamples",
+        0,
+    )
+    scored = poolctl(*arguments)
     assert "all 8 images are those that refined.dat was trained on" in scored.err
 
 
@@ -51,19 +57,19 @@ def test_sites_contribute_apart_and_merge_combines(
 ) -> None:
     sent = []
     for number, xml in enumerate(site_faces):
-        words = ("refine", xml, "--base", base, "--set", "starts=4")
-        outcome = poolctl(*words, "--write-contributions", tmp_path / f"site-{number}", "-q")
+        arguments = ("refine", xml, "--base", base, "--set", "starts=4")
+        outcome = poolctl(*arguments, "--write-contributions", tmp_path / f"site-{number}", "-q")
         assert outcome.code == 0, outcome.err
         sent.append(Path(outcome.out.strip()))
     merged = tmp_path / "refined.dat"
     assert poolctl("merge", "leaf-refit", base, *sent, "-o", merged, "-q").code == 0
     together = tmp_path / "together.dat"
-    words = ("refine", *site_faces, "--base", base, "-o", together, "--starts", 4, "-q")
-    assert poolctl(*words).code == 0
+    arguments = ("refine", *site_faces, "--base", base, "-o", together, "--starts", 4, "-q")
+    assert poolctl(*arguments).code == 0
     assert together.read_bytes() == merged.read_bytes()
     replay = ("merge", "--replay", f"{together}.recipe.json", base, "-o", tmp_path / "same.dat")
     assert poolctl(*replay, "-q").code == 0, "its contributions lie beside it"
-    dropped = poolctl(*words, "--force", "--drop-contributions")
+    dropped = poolctl(*arguments, "--force", "--drop-contributions")
     assert dropped.code == 0, dropped.err
     recipe = tmp_path / "study" / "models" / "refined.dat.recipe.json"
     for folder in (recipe.parent, tmp_path / "study" / ".study"):
@@ -90,9 +96,9 @@ def test_refine_says_what_is_wrong_with_its_words(
         ((tmp_path / "none.xml", "--base", base, *output), 4, "none.xml"),
         ((faces, "--base", base, *output, "--parts", "00,01"), 5, "2 landmarks"),
     ]
-    for words, code, text in wrong:
-        outcome = poolctl("refine", *words, "--json")
-        assert outcome.code == code, (words, outcome)
+    for arguments, code, text in wrong:
+        outcome = poolctl("refine", *arguments, "--json")
+        assert outcome.code == code, (arguments, outcome)
         assert text in outcome.error["message"], outcome.error
     assert list(tmp_path.iterdir()) == []
 
@@ -118,8 +124,8 @@ def test_merged_models_of_the_eyes_are_scored_and_refined(
     wrong = poolctl("evaluate", merged, test, "--parts", "mouth", "--json")
     assert wrong.code == 6
     assert "places 12 landmarks" in wrong.error["message"]
-    done = poolctl(
+    outcome = poolctl(
         "refine", *site_faces, "--base", merged, "-o", tmp_path / "refined.dat", "--starts", 3,
         "--test", test, "--json",
     )  # fmt: skip
-    assert done.data["test"]["error_before"] == known["mean_error"]
+    assert outcome.data["test"]["error_before"] == known["mean_error"]

@@ -100,20 +100,22 @@ def test_two_rounds_give_what_refine_gives_on_one_machine(
     assert "poolctl rounds trust site-a" in untrusted.error["hint"]
     assert poolctl("rounds", "trust", "site-a", "-q").out.split() == ["site-a"]
     for name in ("site-a", "site-b"):
-        words = (*CONTRIBUTE, key, "--data", faces[name])
+        arguments = (*CONTRIBUTE, key, "--data", faces[name])
         if name == "site-b":
-            tried = site.be(name)(*words, "--dry-run")
+            tried = site.be(name)(*arguments, "--dry-run")
             assert "would send" in tried.out
             assert "each a sum over at least 5 faces" in tried.out
             assert f"to the pool {site.url}" in tried.out
             assert "waiting" in poolctl("rounds", "info", key).out, "nothing was sent"
-        done = site.be(name)(*words, "--json").data
-        assert (done["site"], done["computed"]) == (name, name == "site-a"), "a trial counts"
-        assert done["leaves"] > done["leaves_sent"] > 0
-        assert done["fewest_samples"] >= 5
-        assert done["sent_bytes"] == done["size_bytes"] > 0
-        again = poolctl(*words, "--json").data
-        assert (again["digest"], again["sent_bytes"]) == (done["digest"], 0)
+        contribution = site.be(name)(*arguments, "--json").data
+        assert (contribution["site"], contribution["computed"]) == (name, name == "site-a"), (
+            "a trial counts"
+        )
+        assert contribution["leaves"] > contribution["leaves_sent"] > 0
+        assert contribution["fewest_samples"] >= 5
+        assert contribution["sent_bytes"] == contribution["size_bytes"] > 0
+        again = poolctl(*arguments, "--json").data
+        assert (again["digest"], again["sent_bytes"]) == (contribution["digest"], 0)
         assert not again["computed"]
     assert "2 of 2" in poolctl("rounds", "ls").out
     first = poolctl("rounds", "finish", key, "--name", "refined", "--json").data
@@ -144,9 +146,9 @@ def test_two_rounds_give_what_refine_gives_on_one_machine(
     assert "2 of 2" in shown.out
     assert "pool://site-b/refined@1" in shown.out
     for name in ("site-a", "site-b"):
-        done = site.be(name)(*CONTRIBUTE, following, "--data", faces[name])
-        assert done.code == 0, done.err
-    assert "rounds finish" in done.out
+        contribution = site.be(name)(*CONTRIBUTE, following, "--data", faces[name])
+        assert contribution.code == 0, contribution.err
+    assert "rounds finish" in contribution.out
     second = poolctl("rounds", "finish", following, "--json").data
     assert second["round"]["successor"] is None
     assert poolctl("rounds", "info", following).out.startswith("Finished: the result is pool://")
@@ -173,9 +175,9 @@ def test_two_rounds_give_what_refine_gives_on_one_machine(
 def test_a_site_takes_its_contribution_back(site: Site, faces: dict[str, Path]) -> None:
     poolctl = site.be("site-a")
     key = poolctl(*START, "--deadline", "1h", "-q").out.strip()
-    words = (*CONTRIBUTE, key, "--data")
-    assert poolctl(*words, faces["site-a"]).code == 0
-    other = poolctl(*words, faces["site-b"], "--json")
+    arguments = (*CONTRIBUTE, key, "--data")
+    assert poolctl(*arguments, faces["site-a"]).code == 0
+    other = poolctl(*arguments, faces["site-b"], "--json")
     assert other.code == 7
     assert f"poolctl rounds take-back {key}" in other.error["hint"]
     planned = poolctl("rounds", "take-back", key, "--dry-run", "--json").data
@@ -184,7 +186,7 @@ def test_a_site_takes_its_contribution_back(site: Site, faces: dict[str, Path]) 
     assert poolctl("rounds", "take-back", key, "-y", "--json").data["taken_back"]
     assert poolctl("rounds", "take-back", key, "-y", "--json").code == 4
     assert poolctl("rounds", "take-back", key, "--site", "../x", "-y").code == 2
-    both = poolctl(*words, faces["site-b"], "--data", faces["site-a"])
+    both = poolctl(*arguments, faces["site-b"], "--data", faces["site-a"])
     assert both.code == 0, both.err
     waiting = poolctl("rounds", "finish", key, "--json")
     assert (waiting.code, waiting.error["code"]) == (7, "conflict")
@@ -201,12 +203,12 @@ def test_a_person_at_a_terminal_sees_what_is_sent_and_is_asked(
 ) -> None:
     poolctl = site.be("site-a")
     key = poolctl(*START, "--deadline", "1h", "-q").out.strip()
-    words = (*CONTRIBUTE, key, "--data", faces["site-a"])
+    arguments = (*CONTRIBUTE, key, "--data", faces["site-a"])
     keyboard, terminal = os.openpty()
     with os.fdopen(terminal) as screen, os.fdopen(keyboard, "w") as typed:
         monkeypatch.setattr("sys.stdin", screen)
         print("n", file=typed, flush=True)
-        refused = poolctl(*words)
+        refused = poolctl(*arguments)
         assert refused.code == 1
         assert "would send" in refused.err
         assert "changes of" in refused.err
@@ -214,9 +216,9 @@ def test_a_person_at_a_terminal_sees_what_is_sent_and_is_asked(
         assert "site-a" in poolctl("rounds", "info", key, "--json").data["result_address"]
         assert site.be("site-a")("rounds", "take-back", key, "-y").code == 4, "nothing was sent"
         print("y", file=typed, flush=True)
-        sent = poolctl(*words, "--json")
+        sent = poolctl(*arguments, "--json")
         assert sent.data["sent_bytes"] > 0
-        assert "Send it?" not in poolctl(*words).err, "the pool has it"
+        assert "Send it?" not in poolctl(*arguments).err, "the pool has it"
 
 
 def test_missing_sites_are_left_out(site: Site, faces: dict[str, Path], pool: LivePool) -> None:
@@ -229,8 +231,8 @@ def test_missing_sites_are_left_out(site: Site, faces: dict[str, Path], pool: Li
     for name, path in faces.items():
         assert site.be(name)(*CONTRIBUTE, key, "--data", path).code == 0
     poolctl = site.be("site-a")
-    done = poolctl("rounds", "finish", key, "--early", "--name", "of-two", "--json")
-    assert done.data["left_out"] == ["site-silent"]
+    outcome = poolctl("rounds", "finish", key, "--early", "--name", "of-two", "--json")
+    assert outcome.data["left_out"] == ["site-silent"]
     assert "site-silent  missing" in poolctl("rounds", "info", key).out
 
 
@@ -273,17 +275,17 @@ def test_a_refined_model_is_made_again_without_a_withdrawn_one(
     held_up = poolctl(*CONTRIBUTE, other, "--data", faces["site-b"], "--json")
     assert (held_up.code, "--despite-withdrawal" in held_up.error["hint"]) == (7, True)
     on_pool = ("merges", "start", "wba-cascade", "site-b/journey@1")
-    for words in (("upload", "merged.dat"), on_pool):
-        refused = poolctl(*words, "--name", "tainted", "--json")
+    for arguments in (("upload", "merged.dat"), on_pool):
+        refused = poolctl(*arguments, "--name", "tainted", "--json")
         assert (refused.code, "--despite-withdrawal" in refused.error["hint"]) == (7, True)
     asked = poolctl(*on_pool, "--name", "tainted", "--despite-withdrawal", "--wait", "--json").data
     assert poolctl("models", "info", asked["version"], "--json").data["flags"]
     again = ("merge", "--replay", "pool://site-b/journey", "--without", "site-a/face@1")
     planned = poolctl(*again, "-o", "successor.dat", "--dry-run")
     assert "poolctl rounds start" in planned.out
-    done = poolctl(*again, "-o", "successor.dat")
-    assert done.code == 0, done.err
-    assert "it is not refined" in done.out
+    outcome = poolctl(*again, "-o", "successor.dat")
+    assert outcome.code == 0, outcome.err
+    assert "it is not refined" in outcome.out
     assert poolctl(*again, "-o", "successor.dat").code == 0, "nor does the first try stand in a way"
     sent = poolctl("upload", "successor.dat", "--name", "journey", "--json").data["version"]
     assert sent["flags"] == []
@@ -304,7 +306,7 @@ def test_what_was_computed_waits_for_the_pool(
 ) -> None:
     poolctl = site.be("site-a")
     key = poolctl(*START, "--deadline", "1h", "-q").out.strip()
-    words = (*CONTRIBUTE, key, "--data", faces["site-a"], "--json")
+    arguments = (*CONTRIBUTE, key, "--data", faces["site-a"], "--json")
     with UnreliableLine(pool.url) as line:
         with PoolClient(line.url, pool.tokens["site-a"]) as client:
             client.download("site-a/merged")
@@ -318,26 +320,26 @@ def test_what_was_computed_waits_for_the_pool(
             [kept] = (client.cache.folder / "rounds").rglob(f"{key}/*.contribution")
         digest = file_digest(kept)
         monkeypatch.setenv("POOL_ENDPOINT", line.url)
-        done = poolctl(*words).data
+        contribution = poolctl(*arguments).data
         assert kept.exists(), "the pool's storage may lose it while the round goes on"
         assert poolctl("rounds", "cancel", key, "--yes").code == 0
-        assert poolctl(*words).data["sent_bytes"] == 0
-    assert (done["computed"], done["digest"]) == (False, digest)
-    assert 0 < done["sent_bytes"] < done["size_bytes"], "some parts had arrived"
+        assert poolctl(*arguments).data["sent_bytes"] == 0
+    assert (contribution["computed"], contribution["digest"]) == (False, digest)
+    assert 0 < contribution["sent_bytes"] < contribution["size_bytes"], "some parts had arrived"
     assert not kept.exists()
 
 
 def test_who_may_do_what(site: Site, faces: dict[str, Path]) -> None:
     key = site.be("site-a")(*START, "--deadline", "1h", "-q").out.strip()
-    words = (*CONTRIBUTE, key, "--data", faces["site-a"], "--json")
-    assert site.be("reader")(*words).code == 3
+    arguments = (*CONTRIBUTE, key, "--data", faces["site-a"], "--json")
+    assert site.be("reader")(*arguments).code == 3
     poolctl = site.be("site-b")
     assert poolctl("rounds", "cancel", key, "-y", "--json").code == 3
     poolctl = site.be("site-a")
     assert poolctl("rounds", "cancel", key).code == 2, "nobody can be asked here"
     assert poolctl("rounds", "cancel", key, "--dry-run", "--json").data["cancelled"] is False
     assert poolctl("rounds", "cancel", key, "-y", "--json").data["round"]["state"] == "cancelled"
-    assert poolctl(*words).code == 7
+    assert poolctl(*arguments).code == 7
     assert poolctl("rounds", "info", "../models", "--json").code == 2
     wrong = poolctl("rounds", "info", "4f1d", "--json")
     assert "expected 16 hexadecimal digits" in wrong.error["message"]
@@ -357,8 +359,8 @@ def test_a_site_lets_no_round_go_below_its_floors_or_against_its_trust(
     key = poolctl(*start, *loose).out.strip()
     poolctl = site.be("site-b")
     poolctl("rounds", "trust", "site-a", "--remove", "-q")
-    words = (*CONTRIBUTE, key, "--data", faces["site-b"], "--json")
-    refused = poolctl(*words)
+    arguments = (*CONTRIBUTE, key, "--data", faces["site-b"], "--json")
+    refused = poolctl(*arguments)
     assert (refused.code, refused.error["code"]) == (3, "contribution_withheld")
     for reason in ("1 starting shapes", "sums over 1 faces", "no recipe", "not one that you trust"):
         assert reason in refused.error["message"]
@@ -366,10 +368,10 @@ def test_a_site_lets_no_round_go_below_its_floors_or_against_its_trust(
 
     floors = ("--min-starts", 1, "--min-faces", 1)
     approval = ("--approve-base", "site-a/camera@1")
-    assert "no terminal" in poolctl(*words, *floors, *approval).error["message"]
-    other = poolctl(*words, *floors, "--approve-base", "site-a/merged@1", "--yes")
+    assert "no terminal" in poolctl(*arguments, *floors, *approval).error["message"]
+    other = poolctl(*arguments, *floors, "--approve-base", "site-a/merged@1", "--yes")
     assert "the base of the round is site-a/camera@1" in other.error["message"]
-    forced = poolctl(*words, *floors, *approval, "--yes")
+    forced = poolctl(*arguments, *floors, *approval, "--yes")
     assert forced.code == 3, "what a camera looks like is refused whoever approves of it"
     assert "not as training makes models" in forced.error["message"]
     assert "bright single pixels" in forced.err
@@ -387,9 +389,9 @@ def test_a_forced_contribution_is_for_the_pool_alone(
     key = poolctl(*start, "--starts", 5, "--deadline", "1h", "-q").out.strip()
     poolctl = site.be("site-b")
     poolctl("rounds", "trust", "site-a", "--remove", "-q")
-    words = (*CONTRIBUTE, key, "--data", faces["site-b"], "--json")
-    assert "not one that you trust" in poolctl(*words).error["message"]
-    sent = poolctl(*words, "--approve-base", "site-a/disguised@1", "--yes").data
+    arguments = (*CONTRIBUTE, key, "--data", faces["site-b"], "--json")
+    assert "not one that you trust" in poolctl(*arguments).error["message"]
+    sent = poolctl(*arguments, "--approve-base", "site-a/disguised@1", "--yes").data
     assert sent["sent_bytes"] > 0
     with httpx.Client(base_url=pool.url, timeout=60) as other:
         other.headers["Authorization"] = f"Bearer {pool.tokens['site-a']}"

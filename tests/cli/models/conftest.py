@@ -1,4 +1,4 @@
-"""A pool of the module, and a contributor who works in an empty folder."""
+"""A pool of the module, and a contributor in an empty folder."""
 
 from __future__ import annotations
 

@@ -80,16 +80,25 @@ def test_uploading_listing_and_downloading(
 ) -> None:
     model = here / "mine.dat"
     digest = write_model(make_predictor(1), model)
-    words = ("upload", model, "--name", "journey", "-l", "population=infant", "-m", "error=0.07")
-    tried = member(*words, "--dry-run", "--json").data
+    arguments = (
+        "upload",
+        model,
+        "--name",
+        "journey",
+        "-l",
+        "population=infant",
+        "-m",
+        "error=0.07",
+    )
+    tried = member(*arguments, "--dry-run", "--json").data
     assert (tried["uploaded"], tried["address"]) == (False, "pool://site-a/journey")
     assert member("models", "ls", "--name", "journey", "-q").out == ""
-    data = member(*words, "--json").data
+    data = member(*arguments, "--json").data
     assert data["version"]["digest"] == digest
     assert data["version"]["labels"] == {"population": "infant"}
-    assert member(*words, "-q").out == "pool://site-a/journey@1\n", "the same version again"
-    found = member("models", "ls", "--label", "population=infant", "--metric", "error<0.1", "-q")
-    assert "pool://site-a/journey@1" in found.out.split()
+    assert member(*arguments, "-q").out == "pool://site-a/journey@1\n", "the same version again"
+    matches = member("models", "ls", "--label", "population=infant", "--metric", "error<0.1", "-q")
+    assert "pool://site-a/journey@1" in matches.out.split()
     assert member("models", "ls", "--name", "journey", "--mergeable-with", model, "-q").out
     other = here / "other.svm"
     write_model(make_detector(1), other)
@@ -103,9 +112,9 @@ def test_uploading_listing_and_downloading(
     assert any(line.startswith("pool://site-a/journey@1 ") for line in listed)
     assert "error=0.07" in " ".join(at_80_columns("models", "ls", "--long"))
     for number in range(8):
-        words = (*words, "-l", f"camera_{number}=infra-red")
+        arguments = (*arguments, "-l", f"camera_{number}=infra-red")
     write_model(make_predictor(2), model)
-    assert member(*words).code == 0
+    assert member(*arguments).code == 0
     short, long = (member("models", "ls", "infant", "journey", *more) for more in ((), ("--long",)))
     assert "0.07" not in short.out
     assert "error=0.07" in long.out
@@ -147,12 +156,12 @@ def test_a_download_overwrites_nothing_else(member: Run, here: Path) -> None:
 
 
 def test_what_is_not_there_is_code_4(member: Run, here: Path) -> None:
-    for words in (
+    for arguments in (
         ("download", "site-a/nothing"),
         ("models", "info", "site-z/nothing"),
         ("merge", "mwma", "site-a/nothing", "site-a/nothing"),
     ):
-        assert member(*words, "--json").code == 4, words
+        assert member(*arguments, "--json").code == 4, arguments
     assert list(here.iterdir()) == []
 
 
@@ -185,17 +194,17 @@ def test_what_lies_beside_a_model_is_taken_along(member: Run, here: Path) -> Non
     (here / "trained.svm.training.json").write_text(json.dumps(training))
     evaluation = {"model_digest": digest, "metrics": {"recall": 0.5}, "training_images": 3}
     (here / "trained.svm.evaluation.json").write_text(json.dumps(evaluation))
-    words = ("upload", model, "--name", "trained", "-l", "images=11", "--dry-run", "--json")
-    data = member(*words).data
+    arguments = ("upload", model, "--name", "trained", "-l", "images=11", "--dry-run", "--json")
+    data = member(*arguments).data
     assert data["labels"] == {"images": "11", "boxes": "15"}, "the command line goes first"
     assert data["metrics"] == {}, "they flatter"
-    assert "the model was trained on 3 of its images" in member(*words).err
+    assert "the model was trained on 3 of its images" in member(*arguments).err
     beside = here / "trained.svm.evaluation.json"
     beside.write_text(json.dumps(evaluation | {"training_images": 0}))
-    assert member(*words).data["metrics"] == {"recall": 0.5}
-    assert member(*words, "--no-sidecars").data["labels"] == {"images": "11"}
+    assert member(*arguments).data["metrics"] == {"recall": 0.5}
+    assert member(*arguments, "--no-sidecars").data["labels"] == {"images": "11"}
     write_model(make_detector(6), model)
-    data = member(*words).data
+    data = member(*arguments).data
     assert data["labels"] == {"images": "11"}, "it was about another file"
     assert data["metrics"] == {}
 
@@ -255,7 +264,7 @@ def test_any_site_that_may_read_the_inputs_makes_the_same_bytes(
     for number, name in enumerate("xyz"):
         write_model(make_detector(30 + number), here / f"{name}.svm")
     merged = member("merge", "mwma", "x.svm", "y.svm", "z.svm", "-o", "m.svm", "--json").data
-    assert [each["address"] for each in merged["recipe"]["inputs"]] == [None] * 3
+    assert [entry["address"] for entry in merged["recipe"]["inputs"]] == [None] * 3
     for name in "xym":
         assert member("upload", f"{name}.svm", "--name", f"again-{name}").code == 0
     elsewhere = here / "elsewhere"
@@ -313,33 +322,33 @@ def test_merge_options_and_names(member: Run, here: Path) -> None:
     assert data["recipe"]["options"]["step"] == 1.1
     assert member("merge", "wba-cascade", "1.dat", "2.dat").code == 7
     assert member("merge", "wba-cascade", "1.dat", "2.dat", "--step", "1.1", "--force").code == 0
-    words = ("merge", "wba-cascade", "1.dat", "2.dat", "-o", "o.dat")
-    assert member(*words, "--option", "step=1.1", "-q").out == "o.dat\n"
+    arguments = ("merge", "wba-cascade", "1.dat", "2.dat", "-o", "o.dat")
+    assert member(*arguments, "--option", "step=1.1", "-q").out == "o.dat\n"
     assert (here / "o.dat").read_bytes() == (here / "merged.dat").read_bytes()
-    assert member(*words, "--option", "speed=3", "--json").code == 2
-    assert member(*words, "--weight", "1", "--json").code == 2
-    assert member(*words, "--dry-run", "--json").data["output"] == "o.dat"
+    assert member(*arguments, "--option", "speed=3", "--json").code == 2
+    assert member(*arguments, "--weight", "1", "--json").code == 2
+    assert member(*arguments, "--dry-run", "--json").data["output"] == "o.dat"
     assert member("merge", "wba-final", "1.dat", "2.dat", "-o", "f.forest").code == 0
 
 
 def test_a_merge_replaces_no_other_model(member: Run, here: Path) -> None:
     for seed in (1, 2):
         write_model(make_predictor(seed), here / f"{seed}.dat")
-    words = ("merge", "wba-cascade", "1.dat", "2.dat", "-o", "m.dat", "--json")
-    first = member(*words, "--weight", "2,1").data
+    arguments = ("merge", "wba-cascade", "1.dat", "2.dat", "-o", "m.dat", "--json")
+    first = member(*arguments, "--weight", "2,1").data
     kept = {path: path.read_bytes() for path in here.iterdir() if path.is_file()}
-    refused = member(*words)
+    refused = member(*arguments)
     assert (refused.code, refused.error["code"]) == (7, "file_exists")
     assert refused.error["message"].startswith("m.dat: another model already exists")
     assert "--force" in refused.error["hint"]
-    assert member(*words, "--weight", "4,2").data["digest"] == first["digest"], "the same bytes"
+    assert member(*arguments, "--weight", "4,2").data["digest"] == first["digest"], "the same bytes"
     assert {path for path in here.iterdir() if path.is_file()} == set(kept)
     assert (here / "m.dat").read_bytes() == kept[here / "m.dat"]
     replay = ("merge", "--replay", "m.dat.recipe.json", "--json")
     assert member(*replay, "-o", "m.dat").data["digest"] == first["digest"]
     alone = member(*replay, "--without", first["recipe"]["inputs"][0]["digest"], "-o", "m.dat")
     assert alone.code == 7
-    assert member(*words, "--force").data["digest"] != first["digest"]
+    assert member(*arguments, "--force").data["digest"] != first["digest"]
 
 
 def test_inspecting(member: Run, here: Path) -> None:

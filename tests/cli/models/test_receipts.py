@@ -1,4 +1,4 @@
-"""Privacy receipts beside models in the pool."""
+"""Privacy receipts of models in the pool."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ def test_a_receipt_is_uploaded_with_a_model_and_shown(member: Run) -> None:
     digest = write_model(make_detector(200), Path("a.svm"))
     receipt = RECEIPT | {"mode": "sub-model", "artifact_digest": digest}
     Path("receipt.json").write_text(json.dumps(receipt))
-    words = ("upload", "a.svm", "-n", "probed", "--receipt", "receipt.json")
-    uploaded = member(*words)
+    arguments = ("upload", "a.svm", "-n", "probed", "--receipt", "receipt.json")
+    uploaded = member(*arguments)
     assert uploaded.code == 0
     assert "Leak: high. " in uploaded.out
     assert "No differential privacy" in uploaded.out
@@ -26,7 +26,7 @@ def test_a_receipt_is_uploaded_with_a_model_and_shown(member: Run) -> None:
     assert member("models", "info", "site-a/probed", "--json").data["receipts"][0]["persons"] == 2
     assert "## Privacy receipt" in member("models", "info", "site-a/probed", "--card").out
     Path("receipt.json").write_text(json.dumps(receipt | {"signal": "green"}))
-    refused = member(*words, "--json")
+    refused = member(*arguments, "--json")
     assert refused.code == 2
     assert "signal: Extra inputs are not permitted" in refused.error["message"]
 

@@ -30,14 +30,14 @@ class Lab:
         self._run, self._patch = run, patch
         folder.mkdir()
 
-    def __call__(self, *words: object) -> Outcome:
+    def __call__(self, *arguments: object) -> Outcome:
         for name, text in self._environment.items():
             self._patch.setenv(name, text)
         self._patch.chdir(self.folder)
-        return self._run(*words)
+        return self._run(*arguments)
 
-    def data(self, *words: object) -> Any:
-        return self(*words, "--json").data
+    def data(self, *arguments: object) -> Any:
+        return self(*arguments, "--json").data
 
 
 @pytest.fixture
@@ -68,8 +68,8 @@ def publish_family(a: Lab, b: Lab) -> None:
         (b, "again", ("third.svm", "good.svm", "--weight", "4,1")),
         (b, "clean", ("good.svm", "fine.svm")),
     ]
-    for lab, name, words in merges:
-        lab.data("merge", "mwma", *words, "-o", f"{name}.svm")
+    for lab, name, arguments in merges:
+        lab.data("merge", "mwma", *arguments, "-o", f"{name}.svm")
         lab.data("upload", f"{name}.svm", "--name", name)
 
 
@@ -77,11 +77,11 @@ def test_from_the_withdrawal_to_the_successors(labs: tuple[Lab, Lab]) -> None:
     a, b = labs
     publish_family(a, b)
 
-    words = ("models", "withdraw", "site-a/bad@1", "--reason", "consent-withdrawn")
-    assert a.data(*words, "--dry-run")["versions_total"] == 4
+    arguments = ("models", "withdraw", "site-a/bad@1", "--reason", "consent-withdrawn")
+    assert a.data(*arguments, "--dry-run")["versions_total"] == 4
     assert b.data("models", "info", "site-b/again@1")["flags"] == []
-    assert a(*words).code == 2, "there is no terminal to ask"
-    shown = a(*words, "--explanation", "One family.", "--yes")
+    assert a(*arguments).code == 2, "there is no terminal to ask"
+    shown = a(*arguments, "--explanation", "One family.", "--yes")
     assert shown.code == 0, shown.err
     assert "pool://site-b/again@1" in shown.out
     assert "2 sites hear of it" in shown.out
@@ -109,7 +109,7 @@ def test_from_the_withdrawal_to_the_successors(labs: tuple[Lab, Lab]) -> None:
     (b.folder / output[1]).unlink()
     again = b.data("merge", *replay, *output)
     assert again["digest"] == made["digest"], "what is left of the first try is in nobody's way"
-    assert [step["path"] for step in planned["steps"]] == [each["path"] for each in made["made"]]
+    assert [step["path"] for step in planned["steps"]] == [model["path"] for model in made["made"]]
     rebuilt, last = made["made"]
     assert rebuilt["replaces"] == file_digest(b.folder / "third.svm")
     assert last["replaces"] == file_digest(b.folder / "again.svm")
@@ -152,17 +152,17 @@ def test_copies_on_this_machine_are_found(labs: tuple[Lab, Lab]) -> None:
     a.data("models", "withdraw", "site-a/bad", "--reason", "quality", "-y")
     bad = b("models", "check", *files, "--report", "found.json", "--json")
     assert (bad.code, bad.error["code"]) == (3, "withdrawn")
-    found = json.loads((b.folder / "found.json").read_text())["items"]
-    assert {Path(each["path"]).name for each in found} == {
+    copies = json.loads((b.folder / "found.json").read_text())["items"]
+    assert {Path(copy["path"]).name for copy in copies} == {
         "second.svm", "third.svm", "again.svm", "private.svm",
     }  # fmt: skip
-    assert all(each["holds"] == ["pool://site-a/bad@1"] for each in found)
+    assert all(copy["holds"] == ["pool://site-a/bad@1"] for copy in copies)
     cached = b("models", "check", "--json")
     assert cached.code == 3
     assert file_digest(a.folder / "bad.svm") in cached.error["message"]
-    words = ("upload", "private.svm", "--name", "private")
-    assert b(*words).code == 7
-    warned = b(*words, "--despite-withdrawal")
+    arguments = ("upload", "private.svm", "--name", "private")
+    assert b(*arguments).code == 7
+    warned = b(*arguments, "--despite-withdrawal")
     assert warned.code == 0
     assert "pool://site-b/private@1 holds what was withdrawn" in warned.err
     warned = b("download", "site-a/bad", "-o", "bad.svm")
@@ -178,8 +178,8 @@ def test_no_local_merge_uses_a_withdrawn_copy_unasked(labs: tuple[Lab, Lab]) -> 
     a.data("models", "withdraw", "site-a/bad", "--reason", "consent-withdrawn", "-y")
     merge = ("merge", "mwma", "bad.svm", "fine.svm", "-o", "new.svm")
     replay = ("merge", "--replay", "mine.svm.recipe.json", "-o", "new.svm")
-    for words in (merge, replay, (*replay, "--dry-run")):
-        refused = b(*words, "--json")
+    for arguments in (merge, replay, (*replay, "--dry-run")):
+        refused = b(*arguments, "--json")
         assert (refused.code, refused.error["code"]) == (3, "withdrawn")
         assert "pool://site-a/bad@1 was withdrawn" in refused.error["message"]
         assert not (b.folder / "new.svm").exists()

@@ -91,9 +91,9 @@ def parties(
         assert made.code == 0, made.err
         keys[name] = made.out.strip()
     file = tmp_path / "charter.toml"
-    words = [word for name in SERVERS for word in ("--server", f"{name}={keys[name]}")]
-    words += [word for name in LABS for word in ("--lab", f"{name}={keys[name]}")]
-    created = poolctl("secure", "charter", "create", "eyes", *words, "-o", file, "--json")
+    arguments = [word for name in SERVERS for word in ("--server", f"{name}={keys[name]}")]
+    arguments += [word for name in LABS for word in ("--lab", f"{name}={keys[name]}")]
+    created = poolctl("secure", "charter", "create", "eyes", *arguments, "-o", file, "--json")
     charter = str(created.data["digest"])
     for name in keys:
         place = ["--folder", tmp_path / name, "--json"]
@@ -108,17 +108,21 @@ def test_a_charter_is_written_shown_and_kept(parties: Parties, poolctl: Run) -> 
     file = parties.folder / "charter.toml"
     shown = poolctl("secure", "charter", "show", file, "--json").data
     assert shown["digest"] == parties.charter
-    assert [each["name"] for each in shown["servers"]] == [*SERVERS]
+    assert [server["name"] for server in shown["servers"]] == [*SERVERS]
     text = poolctl("secure", "charter", "show", file).out
     assert parties.charter in "".join(text.split())
     assert max(map(len, text.splitlines()[-4:])) <= 80
-    words = [
-        word for each in shown["servers"] for word in ("--server", f"{each['name']}={each['key']}")
+    arguments = [
+        word
+        for server in shown["servers"]
+        for word in ("--server", f"{server['name']}={server['key']}")
     ]
-    words += [word for each in shown["labs"] for word in ("--lab", f"{each['name']}={each['key']}")]
-    again = poolctl("secure", "charter", "create", "eyes", *words, "-o", file, "-q")
+    arguments += [
+        word for lab in shown["labs"] for word in ("--lab", f"{lab['name']}={lab['key']}")
+    ]
+    again = poolctl("secure", "charter", "create", "eyes", *arguments, "-o", file, "-q")
     assert again.out.strip() == parties.charter
-    other = poolctl("secure", "charter", "create", "other", *words, "-o", file, "--json")
+    other = poolctl("secure", "charter", "create", "other", *arguments, "-o", file, "--json")
     assert other.error["code"] == "file_exists"
     # A key that is there is shown, and not replaced.
     place = parties.folder / LABS[0]
@@ -132,8 +136,8 @@ def test_a_sum_is_followed_and_verified(
     session, place = parties.open(), ["--folder", parties.folder / LABS[1]]
     as_party(LABS[1])
     parties.serve(session)
-    found = poolctl("secure", "status", session[:12], *place, "--json").data
-    assert (found["phase"], found["waiting"]) == ("receipt", [*SERVERS])
+    status = poolctl("secure", "status", session[:12], *place, "--json").data
+    assert (status["phase"], status["waiting"]) == ("receipt", [*SERVERS])
     early = poolctl("secure", "verify", session, *place, "--json")
     assert early.code != 0
     parties.visit(session, share=True)
@@ -144,8 +148,8 @@ def test_a_sum_is_followed_and_verified(
     assert session[:16] in listed.out
     assert "complete" in listed.out
     outputs = [parties.folder / name for name in ("signed", "full")]
-    for output, words in zip(outputs, ([], ["--full"]), strict=True):
-        verified = poolctl("secure", "verify", session, "-o", output, *words, *place, "--json")
+    for output, arguments in zip(outputs, ([], ["--full"]), strict=True):
+        verified = poolctl("secure", "verify", session, "-o", output, *arguments, *place, "--json")
         assert verified.data["labs"] == [*LABS]
     assert outputs[0].read_bytes() == outputs[1].read_bytes()
     drawn = [trial_vector(number, PARAMETERS) for number in range(len(LABS))]
@@ -171,8 +175,8 @@ def test_all_servers_can_give_a_session_up(
     states = []
     for name in SERVERS:
         as_party(name)
-        words = ["--reason", "a lab left", "--folder", parties.folder / name, "-y", "--json"]
-        states.append(poolctl("secure", "void", session, *words).data["phase"])
+        arguments = ["--reason", "a lab left", "--folder", parties.folder / name, "-y", "--json"]
+        states.append(poolctl("secure", "void", session, *arguments).data["phase"])
     assert states == ["receipt", "void"]
 
 
@@ -199,5 +203,5 @@ def test_a_sum_of_processes_that_share_nothing_is_exact() -> None:
     assert tried["integer_sum_is_exact"]
     assert tried["same_bytes"]
     assert tried["largest_difference"] < 1e-7
-    sent = {each["name"]: each["sent_bytes"] for each in tried["parties"]}
+    sent = {party["name"]: party["sent_bytes"] for party in tried["parties"]}
     assert all(8 * 5000 < sent[lab] < 8 * 5000 + 150_000 for lab in ("lab-1", "lab-2", "lab-3"))

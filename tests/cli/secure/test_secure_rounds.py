@@ -1,4 +1,4 @@
-"""Rounds whose contributions are summed by servers: ``rounds start --secure`` to the result."""
+"""Rounds with contributions summed by servers: ``rounds start --secure`` to the result."""
 
 from __future__ import annotations
 
@@ -38,19 +38,19 @@ def pool(tmp_path: Path) -> Iterator[PoolDriver]:
 
 @dataclass
 class Institutions:
-    """Labs and servers, each with a home of its own, who use the commands."""
+    """Labs and servers, each with a home of its own, that use the commands."""
 
     pool: PoolDriver
     folder: Path
     poolctl: Run
     monkeypatch: pytest.MonkeyPatch
 
-    def be(self, name: str, *words: object) -> Outcome:
+    def be(self, name: str, *arguments: object) -> Outcome:
         """Run a command at one institution."""
         self.monkeypatch.setenv("POOL_ENDPOINT", self.pool.url)
         self.monkeypatch.setenv("POOL_TOKEN", self.pool.secret(name, "contributor"))
         self.monkeypatch.setenv("POOL_HOME", str(self.folder / name))
-        return self.poolctl(*words)
+        return self.poolctl(*arguments)
 
     def agree(self) -> Path:
         """Make keys and a charter, and accept it everywhere."""
@@ -58,9 +58,9 @@ class Institutions:
             name: self.be(name, "secure", "keygen", "-q").out.strip() for name in SERVERS + LABS
         }
         file = self.folder / "charter.toml"
-        words = [word for name in SERVERS for word in ("--server", f"{name}={keys[name]}")]
-        words += [word for name in LABS for word in ("--lab", f"{name}={keys[name]}")]
-        made = self.be(LABS[0], "secure", "charter", "create", "eyes", *words, "-o", file, "-q")
+        arguments = [word for name in SERVERS for word in ("--server", f"{name}={keys[name]}")]
+        arguments += [word for name in LABS for word in ("--lab", f"{name}={keys[name]}")]
+        made = self.be(LABS[0], "secure", "charter", "create", "eyes", *arguments, "-o", file, "-q")
         for name in keys:
             digest = made.out.strip()
             accepted = self.be(name, "secure", "charter", "accept", file, "--digest", digest)
@@ -68,7 +68,7 @@ class Institutions:
         return file
 
     def serve(self) -> None:
-        """Let the servers do what they can, as `secure serve` does."""
+        """Let the servers do all pending work, as `secure serve` does."""
         with ExitStack() as stack:
             servers = []
             for name in SERVERS:
@@ -97,10 +97,10 @@ def start_rounds(institutions: Institutions, base: Path, *method: object) -> str
         assert be(name, "rounds", "trust", LABS[0]).code == 0
     assert be(LABS[0], "federated", "init", "-o", base).code == 0
     assert be(LABS[0], "upload", base, "--name", base.stem).code == 0
-    words = ["--sites", ",".join(LABS), "--deadline", "1h", "--option", "epochs=1"]
-    words += ["--option", "batch_size=8", "--secure", str(charter)]
+    arguments = ["--sites", ",".join(LABS), "--deadline", "1h", "--option", "epochs=1"]
+    arguments += ["--option", "batch_size=8", "--secure", str(charter)]
     started = be(
-        LABS[0], "rounds", "start", "--base", f"{LABS[0]}/{base.stem}", *words, *method, "-q"
+        LABS[0], "rounds", "start", "--base", f"{LABS[0]}/{base.stem}", *arguments, *method, "-q"
     )
     assert started.code == 0, started.err
     return started.out.strip()
@@ -113,21 +113,21 @@ def eyes_of(institutions: Institutions, name: str) -> Path:
 def visit(institutions: Institutions, key: str) -> list[dict[str, object]]:
     """Let the servers act, the labs contribute, and the servers act again."""
     institutions.serve()
-    words = ("rounds", "contribute", key, "--data")
-    found = [institutions.be(x, *words, eyes_of(institutions, x), "--json") for x in LABS]
+    arguments = ("rounds", "contribute", key, "--data")
+    outcomes = [institutions.be(x, *arguments, eyes_of(institutions, x), "--json") for x in LABS]
     institutions.serve()
-    return [each.data for each in found]
+    return [outcome.data for outcome in outcomes]
 
 
 def download(institutions: Institutions, ended: dict[str, str], target: Path) -> Path:
-    words = ("download", ended["result"].removeprefix("pool://"), "-o", target)
-    fetched = institutions.be(LABS[2], *words)
+    arguments = ("download", ended["result"].removeprefix("pool://"), "-o", target)
+    fetched = institutions.be(LABS[2], *arguments)
     assert fetched.code == 0, fetched.err
     return target
 
 
 def kept_files(institutions: Institutions, key: str, suffix: str) -> list[Path]:
-    """Return what the labs computed for a round, or summed."""
+    """Return the files that the labs computed for a round, or summed."""
     return sorted(institutions.folder.glob(f"lab-*/cache/rounds/*/{key}/*.{suffix}"))
 
 
@@ -141,17 +141,17 @@ def test_a_secure_round_of_a_network_gives_what_a_plain_one_gives(
     contributing = ("rounds", "contribute", key, "--data", eyes_of(institutions, LABS[0]), "--json")
     assert be(LABS[0], *contributing).data["phase"] == "keys"
     shared = visit(institutions, key)
-    assert [each["phase"] for each in shared] == ["receipt"] * 3
+    assert [visit_["phase"] for visit_ in shared] == ["receipt"] * 3
     tagged = visit(institutions, key)
-    assert {each["phase"] for each in tagged} == {"tag", "check"}
+    assert {visit_["phase"] for visit_ in tagged} == {"tag", "check"}
     early = be(LABS[0], "rounds", "finish", key, "--json")
     assert (early.code, "poolctl secure status" in early.error["hint"]) == (7, True)
     summed = visit(institutions, key)
-    assert {(each["phase"], each["digest"]) for each in summed} == {
+    assert {(visit_["phase"], visit_["digest"]) for visit_ in summed} == {
         ("complete", summed[0]["digest"])
     }
     # The servers' file is there already: no lab sends it.
-    assert [each["sent_bytes"] for each in summed] == [0, 0, 0]
+    assert [visit_["sent_bytes"] for visit_ in summed] == [0, 0, 0]
     assert be(LABS[0], *contributing).data["digest"] == summed[0]["digest"]
     ended = be(LABS[1], "rounds", "finish", key, "--json").data["round"]
     result = download(institutions, ended, tmp_path / "result.safetensors")
@@ -173,7 +173,7 @@ def test_secure_rounds_of_fedadam_step_with_the_state_of_the_round_before(
     key = start_rounds(institutions, base, "--method", "fedadam", "--rounds", 2)
     before: list[Path] = []  # the state after the round before
     for number in (1, 2):
-        while {each["phase"] for each in visit(institutions, key)} != {"complete"}:
+        while {visit_["phase"] for visit_ in visit(institutions, key)} != {"complete"}:
             pass
         ended = institutions.be(LABS[1], "rounds", "finish", key, "--json").data["round"]
         result = download(institutions, ended, tmp_path / f"result-{number}.safetensors")
@@ -237,12 +237,12 @@ def test_a_pool_that_takes_the_secure_sum_away_gets_nothing(
 def test_a_pool_that_publishes_another_result_is_caught(
     institutions: Institutions, tmp_path: Path
 ) -> None:
-    """The pool signs whatever it likes; a lab makes base and verified sum together itself."""
+    """The pool signs any digest; a lab combines base and verified sum itself."""
     be = institutions.be
     key = start_rounds(
         institutions, tmp_path / "swapped.safetensors", "--method", "fedavgm", "--rounds", 2
     )
-    while {each["phase"] for each in visit(institutions, key)} != {"complete"}:
+    while {visit_["phase"] for visit_ in visit(institutions, key)} != {"complete"}:
         pass
     # The server's own part of the merge answers with a network of its own making.
     original = running.MergeRun.merge
@@ -251,7 +251,7 @@ def test_a_pool_that_publishes_another_result_is_caught(
         made = original(run, recipe, paths, output, output_format)
         crafted = read_model(output)
         assert isinstance(crafted, StateDict)
-        tensors = {name: np.array(each) for name, each in crafted.tensors.items()}
+        tensors = {name: np.array(tensor) for name, tensor in crafted.tensors.items()}
         tensors["fc1.weight"][:] = tensors["fc1.weight"][0]
         write_model(StateDict(tensors, crafted.infos, crafted.metadata), output,
                     format_name="safetensors")  # fmt: skip
@@ -264,9 +264,9 @@ def test_a_pool_that_publishes_another_result_is_caught(
     assert finished.code == 3, finished
     assert "the sum that lab-b verified make" in finished.error["message"]
     following = be(LABS[0], "rounds", "info", key, "--json").data["successor"]
-    words = ("rounds", "contribute", following, "--data")
+    arguments = ("rounds", "contribute", following, "--data")
     for lab in LABS:
-        refused = be(lab, *words, eyes_of(institutions, lab), "--json")
+        refused = be(lab, *arguments, eyes_of(institutions, lab), "--json")
         assert refused.code == 3
         assert f"the pool's result of secure round {key} is sha256" in refused.error["message"]
     assert not kept_files(institutions, following, "contribution"), "nobody trained on it"

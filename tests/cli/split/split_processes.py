@@ -17,12 +17,12 @@ from tests.site_agent.split.live_split import free_address
 
 
 class SplitProcesses:
-    """Kits, data of which each site has one person, and the processes."""
+    """Kits, data with one person at each site, and the processes."""
 
     def __init__(self, folder: Path, *options: object, made: bool = False) -> None:
         self.kits, self.data = folder / "kits", folder / "gaze"
         samples = small_sites()
-        self.persons = {site: str(own.person[0]) for site, own in samples.items()}
+        self.persons = {site: str(own_samples.person[0]) for site, own_samples in samples.items()}
         self.data.mkdir()
         write_samples(self.data, samples.values())
         self.running: dict[str, subprocess.Popen[str]] = {}
@@ -30,8 +30,8 @@ class SplitProcesses:
             return
         sites = [word for site in samples for word in ("--site", site)]
         addresses = ["--server", free_address(), "--aggregator", free_address()]
-        done = run_here("split", "provision", *addresses, *sites, "-o", self.kits, *options)
-        assert done.code == 0, done.err
+        outcome = run_here("split", "provision", *addresses, *sites, "-o", self.kits, *options)
+        assert outcome.code == 0, outcome.err
 
     @property
     def names(self) -> list[str]:
@@ -44,11 +44,11 @@ class SplitProcesses:
 
     def start(self, *names: str) -> None:
         for name in names or self.names:
-            words: list[object] = ["split", name, self.kits / name]
+            arguments: list[object] = ["split", name, self.kits / name]
             if name in self.persons:
-                words = ["split", "client", self.kits / name, "--data", self.data]
-                words += ["--persons", self.persons[name]]
-            self.running[name] = start_process(*words)
+                arguments = ["split", "client", self.kits / name, "--data", self.data]
+                arguments += ["--persons", self.persons[name]]
+            self.running[name] = start_process(*arguments)
 
     def kill(self, name: str) -> None:
         process = self.running.pop(name)
@@ -68,12 +68,12 @@ class SplitProcesses:
         return times
 
     def wait_for_clients(self) -> dict[str, Outcome]:
-        found = {}
+        outcomes = {}
         for site in self.persons:
             process = self.running.pop(site)
             out, err = process.communicate(timeout=300)
-            found[site] = Outcome(process.returncode, out, err)
-        return found
+            outcomes[site] = Outcome(process.returncode, out, err)
+        return outcomes
 
     def assemble(self, output: Path) -> Outcome:
         kits = self.kits / "server", self.kits / "aggregator"

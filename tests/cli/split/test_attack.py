@@ -20,16 +20,18 @@ def test_an_attack_writes_a_receipt_with_its_verdict_first(tmp_path: Path, poolc
     for name, people in (("mine", (0, 1)), ("public", (2, 3))):
         (tmp_path / name).mkdir()
         write_samples(tmp_path / name, [samples_at(number, 8) for number in people])
-    words = ["--data", tmp_path / "mine", "--reference", tmp_path / "public", "--passes", 1]
+    arguments = ["--data", tmp_path / "mine", "--reference", tmp_path / "public", "--passes", 1]
     out = tmp_path / "receipt"
-    shown = poolctl("split", "attack", network, *words, "-o", out)
+    shown = poolctl("split", "attack", network, *arguments, "-o", out)
     assert shown.out.startswith("Leak: some. Whoever gets the smashed data can draw the 16 eyes")
     receipt = PrivacyReceipt.model_validate_json((out / "receipt.json").read_text())
     assert receipt.mode == "smashed-data"
-    gains = {each.name[:10]: each for each in receipt.attacks if each.reveals == "pictures"}
+    gains = {attack.name[:10]: attack for attack in receipt.attacks if attack.reveals == "pictures"}
     assert gains["attacker C"].found.value > 0.3
     assert gains["attacker C"].is_judged
-    assert np.isfinite([each.found.value for each in receipt.attacks]).all()
+    assert np.isfinite([attack.found.value for attack in receipt.attacks]).all()
     assert "data:image/png" in (out / "receipt.html").read_text()
-    same = poolctl("split", "attack", network, *words[:3], tmp_path / "mine", "-o", tmp_path / "x")
+    same = poolctl(
+        "split", "attack", network, *arguments[:3], tmp_path / "mine", "-o", tmp_path / "x"
+    )
     assert "2 persons are in --data and in --holdout" in same.err

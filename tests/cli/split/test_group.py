@@ -29,10 +29,10 @@ def test_privacy_says_what_each_epsilon_covers(poolctl: Run) -> None:
     shown = poolctl("split", "privacy", "--noise-level", 0.5, "--rounds", 10)
     assert "No epsilon covers an image as a whole against the main server" in shown.out
     assert "reach the main server 10 times" in shown.out
-    words = ["--option", "dp_epsilon=8", "--sites", 14]
-    persons = poolctl("split", "privacy", *words, "--dp-covers", "person")
+    arguments = ["--option", "dp_epsilon=8", "--sites", 14]
+    persons = poolctl("split", "privacy", *arguments, "--dp-covers", "person")
     assert "all images of a person" in persons.out
     assert "expect nothing to be learned" in persons.out
-    facts = poolctl("split", "privacy", *words, "--noise-level", 0.5, "--json").data
+    facts = poolctl("split", "privacy", *arguments, "--noise-level", 0.5, "--json").data
     assert (facts["weights"]["epsilon"], facts["pixel_epsilon"]) == (8, 10)
     assert "without noise" in facts["weights"]["covers"]

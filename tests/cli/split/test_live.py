@@ -42,21 +42,21 @@ def test_a_training_of_processes_from_kits_to_network(tmp_path: Path) -> None:
     shown = run_here("split", "status", kit, "--json").data
     assert (shown["round"], shown["finished"], shown["done"]) == (1, False, {})
     processes.start(*processes.persons)
-    for site, done in processes.wait_for_clients().items():
-        assert done.code == 0, done.err
-        assert str(processes.kits / site / "client-part.safetensors") in done.out
+    for site, outcome in processes.wait_for_clients().items():
+        assert outcome.code == 0, outcome.err
+        assert str(processes.kits / site / "client-part.safetensors") in outcome.out
     assert "finished" in run_here("split", "status", kit).out
     output = tmp_path / "network.safetensors"
     statement = processes.assemble(output).data
     assert file_digest(output) == statement["network"] == expected_digest(processes)
     assert "labels and head angles stay at the sites" in statement["privacy"]
-    assert [sorted(each["roster"]) for each in statement["rounds"]] == [
+    assert [sorted(round_["roster"]) for round_ in statement["rounds"]] == [
         sorted(processes.persons)
     ] * 2
     together = join_samples([*processes.samples().values()])
     scored = run_here("split", "evaluate", kit, "--data", processes.data, "--json").data
-    found = predict_gaze(to_module(read_network(output)), together.patches, together.head)
-    errors = angular_errors_deg(found, together.gaze)
+    predicted = predict_gaze(to_module(read_network(output)), together.patches, together.head)
+    errors = angular_errors_deg(predicted, together.gaze)
     means = [float(errors[together.person == name].mean()) for name in set(together.person)]
     assert scored["mean_deg"] == pytest.approx(np.mean(means), abs=1e-4)
 
@@ -74,15 +74,15 @@ def test_a_training_of_processes_from_kits_to_network(tmp_path: Path) -> None:
 def test_what_is_killed_goes_on_where_it_was(
     tmp_path: Path, options: tuple[str, ...], rounds: int, kills: int
 ) -> None:
-    words = ("--rounds", rounds, *options, "--option", "learning_rate=0.002")
-    processes = SplitProcesses(tmp_path, *words)
+    arguments = ("--rounds", rounds, *options, "--option", "learning_rate=0.002")
+    processes = SplitProcesses(tmp_path, *arguments)
     processes.start()
     # Starting takes seconds: nobody is killed before all are at work.
     wait_until(lambda: any((processes.kits / "server").glob("rounds/round-*/*")))
     killed = processes.kill_at_random(kills)
     assert kills < 10 or killed == kills, "the training ended before"
-    for done in processes.wait_for_clients().values():
-        assert done.code == 0, done.err
+    for outcome in processes.wait_for_clients().values():
+        assert outcome.code == 0, outcome.err
     output = tmp_path / "network.safetensors"
     assert processes.assemble(output).data["network"] == expected_digest(processes)
 
@@ -118,8 +118,8 @@ def test_no_step_leaves_before_it_is_counted(tmp_path: Path, rounds: int, kills:
         processes.start(*processes.persons)
         wait_until(lambda: bool(seen))
         killed = processes.kill_at_random(kills, processes.persons)
-        for done in processes.wait_for_clients().values():
-            assert done.code == 0, done.err
+        for outcome in processes.wait_for_clients().values():
+            assert outcome.code == 0, outcome.err
         assert live.server.rounds.is_finished
     assert killed == kills
     assert not uncounted
@@ -130,36 +130,51 @@ def test_train_holds_all_of_it_on_this_machine(tmp_path: Path) -> None:
     data = tmp_path / "gaze"
     data.mkdir()
     write_samples(data, [samples_at(number) for number in range(4)])
-    words = ["split", "train", data, "--sites", 3, "--rounds", 1, "-o", tmp_path / "run", "--json"]
-    done = run_here(*words).data
-    network = read_model(done["output"])
+    arguments = [
+        "split",
+        "train",
+        data,
+        "--sites",
+        3,
+        "--rounds",
+        1,
+        "-o",
+        tmp_path / "run",
+        "--json",
+    ]
+    statement = run_here(*arguments).data
+    network = read_model(statement["output"])
     assert isinstance(network, StateDict)
     assert network.metadata["architecture"] == "gaze-lenet"
     assert (
-        done["formula_bytes"]["steps"] < done["step_bytes"] < 1.02 * done["formula_bytes"]["steps"]
+        statement["formula_bytes"]["steps"]
+        < statement["step_bytes"]
+        < 1.02 * statement["formula_bytes"]["steps"]
     )
     # The same command again finds everything done.
-    assert run_here(*words).data["digest"] == done["digest"]
-    other = run_here(*words, "--cut", "u")
+    assert run_here(*arguments).data["digest"] == statement["digest"]
+    other = run_here(*arguments, "--cut", "u")
     assert "holds kits of another plan" in other.error["message"]
 
 
 def test_wrong_kits_and_words_are_refused(tmp_path: Path, poolctl: Run) -> None:
-    words = ["--aggregator", "localhost:2", "-o", tmp_path / "kits"]
+    arguments = ["--aggregator", "localhost:2", "-o", tmp_path / "kits"]
     sites = ["--site", "a", "--site", "b", "--site", "c"]
-    found = poolctl("split", "provision", "--server", "localhost", *words, *sites)
-    assert "expected HOST:PORT" in found.err
-    found = poolctl("split", "provision", "--server", "localhost:1", *words, *sites[:4])
-    assert "found 2 sites, expected at least 3" in found.err
-    found = poolctl("split", "provision", "--server", "localhost:1", *words, *sites, "--cut", "x")
-    assert "no cut 'x'" in found.err
-    private = [*words, *sites, "--option", "dp_epsilon=8", "--dp-covers", "person"]
-    found = poolctl("split", "provision", "--server", "localhost:1", *private)
-    assert "the noise belongs to the mean over persons" in found.err
+    refused = poolctl("split", "provision", "--server", "localhost", *arguments, *sites)
+    assert "expected HOST:PORT" in refused.err
+    refused = poolctl("split", "provision", "--server", "localhost:1", *arguments, *sites[:4])
+    assert "found 2 sites, expected at least 3" in refused.err
+    refused = poolctl(
+        "split", "provision", "--server", "localhost:1", *arguments, *sites, "--cut", "x"
+    )
+    assert "no cut 'x'" in refused.err
+    private = [*arguments, *sites, "--option", "dp_epsilon=8", "--dp-covers", "person"]
+    refused = poolctl("split", "provision", "--server", "localhost:1", *private)
+    assert "the noise belongs to the mean over persons" in refused.err
     assert "found no kit" in poolctl("split", "server", tmp_path).err
-    assert poolctl("split", "provision", "--server", "localhost:1", *words, *sites).code == 0
-    found = poolctl("split", "server", tmp_path / "kits" / "a")
-    assert "is the kit of a site, expected server" in found.err
-    found = poolctl("split", "status", tmp_path / "kits" / "a")
-    assert found.code == 8
-    assert "does not answer" in found.err
+    assert poolctl("split", "provision", "--server", "localhost:1", *arguments, *sites).code == 0
+    refused = poolctl("split", "server", tmp_path / "kits" / "a")
+    assert "is the kit of a site, expected server" in refused.err
+    refused = poolctl("split", "status", tmp_path / "kits" / "a")
+    assert refused.code == 8
+    assert "does not answer" in refused.err

@@ -44,7 +44,7 @@ def test_a_killed_upload_goes_on(
     pool: LivePool, pool_folder: Path, model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("POOL_TOKEN", pool.tokens["site-a"])
-    words = ("upload", model, "--name", "site-a/large", "--json")
+    arguments = ("upload", model, "--name", "site-a/large", "--json")
     size_bytes, digest = model.stat().st_size, file_digest(model)
     request = UploadRequest(
         site="site-a", name="large", size_bytes=size_bytes, digest=digest, file_name=model.name
@@ -59,7 +59,7 @@ def test_a_killed_upload_goes_on(
 
     with UnreliableLine(pool.url) as line:
         line.bytes_per_s = LINE_BYTES_PER_S
-        process = start_process(*words, POOL_ENDPOINT=line.url)
+        process = start_process(*arguments, POOL_ENDPOINT=line.url)
         wait_until(lambda: line.sent_bytes > 2 * PART_BYTES and received() >= 2 * PART_BYTES)
         process.kill()
         process.communicate()
@@ -69,7 +69,7 @@ def test_a_killed_upload_goes_on(
     assert 2 * PART_BYTES <= there_bytes < size_bytes
     assert list(client.models.find(ModelQuery(name="large"))) == [], "nothing half is listed"
 
-    again = run_process(*words, POOL_ENDPOINT=pool.url)
+    again = run_process(*arguments, POOL_ENDPOINT=pool.url)
     assert again.data["sent_bytes"] == size_bytes - there_bytes
     assert again.data["version"]["digest"] == digest
     [version] = client.models.find(ModelQuery(name="large"))
@@ -87,12 +87,12 @@ def test_a_killed_download_goes_on(
         digest = client.upload(model, "site-a/large").version.digest
     target = tmp_path / "folder" / "mine.dat"
     target.parent.mkdir()
-    words = ("download", "site-a/large", "-o", target, "--json")
+    arguments = ("download", "site-a/large", "-o", target, "--json")
     part = ModelCache().part_file(digest)
 
     with UnreliableLine(pool.url) as line:
         line.bytes_per_s = LINE_BYTES_PER_S
-        process = start_process(*words, POOL_ENDPOINT=line.url)
+        process = start_process(*arguments, POOL_ENDPOINT=line.url)
         wait_until(lambda: part.exists() and part.stat().st_size > 2 * PART_BYTES)
         process.kill()
         process.communicate()
@@ -101,7 +101,7 @@ def test_a_killed_download_goes_on(
         assert list(target.parent.iterdir()) == [], "nothing half is to be seen"
         assert ModelCache().find(digest) is None
 
-    again = run_process(*words, POOL_ENDPOINT=pool.url)
+    again = run_process(*arguments, POOL_ENDPOINT=pool.url)
     [item] = again.data["items"]
     assert f"{model.stat().st_size / 1e6:.1f} MB, the last " in item["note"]
     assert item["received_bytes"] == model.stat().st_size - there_bytes
@@ -118,8 +118,8 @@ def test_an_interrupted_upload_says_130(
     write_model(make_paper_size_predictor(4, levels=2), other)
     with UnreliableLine(pool.url) as line:
         line.bytes_per_s = LINE_BYTES_PER_S
-        words = ("upload", other, "--name", "site-a/interrupted")
-        process = start_process(*words, POOL_ENDPOINT=line.url)
+        arguments = ("upload", other, "--name", "site-a/interrupted")
+        process = start_process(*arguments, POOL_ENDPOINT=line.url)
         wait_until(lambda: line.sent_bytes > PART_BYTES)
         line.bytes_per_s = 1  # Ctrl-C does not wait for a silent pool
         assert_ends_at_ctrl_c(process)

@@ -1,4 +1,4 @@
-"""``poolctl uploads``: where a site finds what holds up its further uploads."""
+"""``poolctl uploads``: where a site finds the uploads that block further ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``poolctl convert``, and dlib reading what it wrote."""
+"""``poolctl convert``, and dlib reading its output."""
 
 from __future__ import annotations
 
@@ -89,9 +89,9 @@ def test_what_a_format_cannot_hold_is_said(poolctl: Run, tmp_path: Path) -> None
         ((several, "-o", one), 7, "another model already exists"),
         ((tmp_path / "none.svm", "-o", out), 4, "none.svm"),
     ]
-    for words, code, text in wrong:
-        outcome = poolctl("convert", *words, "--json")
-        assert outcome.code == code, (words, outcome)
+    for arguments, code, text in wrong:
+        outcome = poolctl("convert", *arguments, "--json")
+        assert outcome.code == code, (arguments, outcome)
         assert text in outcome.error["message"], outcome.error
     planned = poolctl("convert", one, "-o", out, "--dry-run", "--json")
     assert planned.data["converted"] is False

@@ -14,8 +14,8 @@ from tests.cli.conftest import Run, start_process, wait_until
 TINY = (
     "--methods", "cross-encoder,random,supervised,mean-gaze",
     "--seeds", 2, "--rounds", 1, "--left-out", 1, "--shots", "5,10", "--workers", 1,
-    *(word for each in ("drawn_persons=3", "frames=20", "draws=2", "supervised_steps=2")
-      for word in ("--set", each)),
+    *(word for setting in ("drawn_persons=3", "frames=20", "draws=2", "supervised_steps=2")
+      for word in ("--set", setting)),
 )  # fmt: skip
 
 
@@ -33,8 +33,8 @@ def test_from_eyes_without_labels_to_a_gaze_network(
     poolctl: Run, eyes: Path, tmp_path: Path
 ) -> None:
     encoder, mine = tmp_path / "encoder.safetensors", tmp_path / "mine.safetensors"
-    words = ("train", "cross-encoder", eyes, "-o", encoder, "--persons", "p00", "--epochs", 2)
-    shown = poolctl(*words)
+    arguments = ("train", "cross-encoder", eyes, "-o", encoder, "--persons", "p00", "--epochs", 2)
+    shown = poolctl(*arguments)
     assert shown.code == 0, shown.err
     assert "cross-encoder-small, 40 patches of 1 person, 2 epochs" in shown.out
     head = ("train", "gaze-head", eyes, "--encoder", encoder, "--persons", "p01", "-o", mine)
@@ -56,8 +56,16 @@ def test_from_eyes_without_labels_to_a_gaze_network(
 
 @pytest.mark.slow
 def test_a_simulation_of_rounds_scores_heads(poolctl: Run, eyes: Path, tmp_path: Path) -> None:
-    words = ("federated", "simulate", eyes, "--architecture", "cross-encoder-small", "--rounds", 1)
-    shown = poolctl(*words, "--method", "fedavg", "-o", tmp_path / "run")
+    arguments = (
+        "federated",
+        "simulate",
+        eyes,
+        "--architecture",
+        "cross-encoder-small",
+        "--rounds",
+        1,
+    )
+    shown = poolctl(*arguments, "--method", "fedavg", "-o", tmp_path / "run")
     assert shown.code == 0, shown.err
     assert "fedavg: angular error after at most 100 shots" in shown.out.splitlines()[0]
     assert "mean gaze of the shots" in shown.out
@@ -66,19 +74,19 @@ def test_a_simulation_of_rounds_scores_heads(poolctl: Run, eyes: Path, tmp_path:
 @pytest.mark.slow
 def test_an_interrupted_study_goes_on(poolctl: Run, tmp_path: Path) -> None:
     study = tmp_path / "study"
-    words = ("study", "cross-encoder", "--drawn", "--quick", *TINY, "-o", study)
-    process = start_process(*words)
+    arguments = ("study", "cross-encoder", "--drawn", "--quick", *TINY, "-o", study)
+    process = start_process(*arguments)
     wait_until(lambda: len(list((study / "runs").glob("*.json"))) >= 2)
     process.send_signal(signal.SIGINT)
     _, told = process.communicate(timeout=60)
     assert process.returncode == 130
     assert "run the same command again" in told
-    done = poolctl(*words, "--json").data
-    assert done["runs"]["kept"] >= 2
-    assert done["runs"]["kept"] + done["runs"]["done"] == 8
-    assert done["findings"][0].startswith("At 10 shots the federated cross-encoder")
-    shown = poolctl(*words)
-    assert done["findings"][0].startswith(shown.out.splitlines()[0])
+    answer = poolctl(*arguments, "--json").data
+    assert answer["runs"]["kept"] >= 2
+    assert answer["runs"]["kept"] + answer["runs"]["done"] == 8
+    assert answer["findings"][0].startswith("At 10 shots the federated cross-encoder")
+    shown = poolctl(*arguments)
+    assert answer["findings"][0].startswith(shown.out.splitlines()[0])
     assert (study / "few_shot.png").stat().st_size > 10_000
 
 

@@ -22,7 +22,7 @@ QUICK = (
 
 @dataclass(frozen=True)
 class Faces:
-    """The same faces three times, and what a command has to be told to read each so."""
+    """The same faces in three formats, and the arguments that read each."""
 
     xml: Path
     pts: Path
@@ -38,8 +38,8 @@ def faces(tmp_path_factory: pytest.TempPathFactory) -> Faces:
     drawn = write_face_dataset(folder / "drawn", 6, 6, 1, image_size=(160, 160))
     made = Faces(folder / "same.xml", folder / "pts", folder / "coco" / "faces.json")
     write_pts_folder(read_faces(drawn), made.pts)
-    done = run_here("dataset", "convert", made.pts, "-o", made.xml)
-    assert done.code == 0, done.err
+    outcome = run_here("dataset", "convert", made.pts, "-o", made.xml)
+    assert outcome.code == 0, outcome.err
     write_coco_keypoints(read_faces(made.xml), made.coco)
     content = json.loads(made.coco.read_text())
     for image in content["images"]:
@@ -64,21 +64,23 @@ def same(values: list[Any]) -> Any:
 def test_scores_trainings_and_refinements_are_the_same_from_every_format(
     poolctl: Run, faces: Faces, model: Path, tmp_path: Path
 ) -> None:
-    scored = [poolctl("evaluate", model, *words, "--json").data for words in faces.of_each()]
+    scored = [
+        poolctl("evaluate", model, *arguments, "--json").data for arguments in faces.of_each()
+    ]
     digest = same([data["dataset_digest"] for data in scored])
     same([data["items"][0]["mean_error"] for data in scored])
 
     record = json.loads((model.parent / "face.dat.training.json").read_text())
     assert record["data"]["digest"] == digest
-    planned = [poolctl("train", "hog-svm", *words, "--dry-run", "--json").data["detectors"]
-               for words in faces.of_each()]  # fmt: skip
+    planned = [poolctl("train", "hog-svm", *arguments, "--dry-run", "--json").data["detectors"]
+               for arguments in faces.of_each()]  # fmt: skip
     same(planned)
 
     refined = []
     for number, (path, *options) in enumerate(faces.of_each()):
         output = tmp_path / f"refined-{number}.dat"
-        words = ("refine", path, "--base", model, "-o", output, "--starts", 2)
-        data = poolctl(*words, "--test", path, *options, "--json").data
+        arguments = ("refine", path, "--base", model, "-o", output, "--starts", 2)
+        data = poolctl(*arguments, "--test", path, *options, "--json").data
         assert data["sites"][0]["dataset_digest"] == digest
         refined.append((output.read_bytes(), data["test"]["error_after"]))
     same(refined)
@@ -87,14 +89,14 @@ def test_scores_trainings_and_refinements_are_the_same_from_every_format(
 def test_landmarks_are_placed_in_the_boxes_of_every_format(
     poolctl: Run, faces: Faces, model: Path
 ) -> None:
-    found = [
-        poolctl("predict", *words, "--landmarks", model, "--json").data["items"]
-        for words in faces.of_each()
+    predictions = [
+        poolctl("predict", *arguments, "--landmarks", model, "--json").data["items"]
+        for arguments in faces.of_each()
     ]
-    for items in found:
+    for items in predictions:
         assert len(items) == 6
         items.sort(key=lambda item: Path(item["image"]).name)
-    same([[item["faces"] for item in items] for items in found])
+    same([[item["faces"] for item in items] for items in predictions])
     # With a detector, a folder with .pts files is a folder of images.
     by_detector = poolctl("predict", faces.pts, "--detector", "stock", "--json").data["items"]
     assert all(face["score"] is not None for item in by_detector for face in item["faces"])

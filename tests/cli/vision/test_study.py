@@ -1,4 +1,4 @@
-"""``poolctl study``: its results, interruptions, and what it refuses."""
+"""``poolctl study``: its results, interruptions, and refusals."""
 
 from __future__ import annotations
 
@@ -61,9 +61,18 @@ def test_an_interrupted_study_goes_on_and_can_be_repeated(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     study = tmp_path / "study"
-    words = ("study", "landmarks", faces["all"], "--site-count", 2, "--test", faces["test"], *quick)
+    arguments = (
+        "study",
+        "landmarks",
+        faces["all"],
+        "--site-count",
+        2,
+        "--test",
+        faces["test"],
+        *quick,
+    )
     records = study / ".study" / "steps"
-    process = start_process(*words, "-o", study)
+    process = start_process(*arguments, "-o", study)
     wait_until(lambda: records.is_dir() and len(list(records.glob("*.json"))) >= 3)
     process.send_signal(signal.SIGINT)
     _, told = process.communicate(timeout=60)
@@ -73,7 +82,7 @@ def test_an_interrupted_study_goes_on_and_can_be_repeated(
     assert not (study / "table.md").exists()
     there = len(list(records.glob("*.json")))
 
-    data = poolctl(*words, "-o", study, "--json").data
+    data = poolctl(*arguments, "-o", study, "--json").data
     assert data["steps"]["kept"] >= there
     assert data["steps"]["done"] >= 1
     rows = {row["name"]: row for row in data["rows"]}
@@ -96,10 +105,10 @@ def test_a_study_of_detectors_writes_the_papers_table(
     folder = shared_data / "dlib_faces"
     training, testing = folder / "training.xml", folder / "testing.xml"
     study = tmp_path / "study"
-    words = ("study", "detectors", training, "--site-count", 2, "--test", testing, "-o", study)
+    arguments = ("study", "detectors", training, "--site-count", 2, "--test", testing, "-o", study)
     settings = ("epsilon=2", "target_size_px=40x40", "orders=0", "resamples=20", "unions=false")
-    quick = [word for each in settings for word in ("--set", each)]
-    rows = {row["name"]: row for row in poolctl(*words, *quick, "--json").data["rows"]}
+    quick = [word for setting in settings for word in ("--set", setting)]
+    rows = {row["name"]: row for row in poolctl(*arguments, *quick, "--json").data["rows"]}
     assert list(rows)[-1] == "COM(P1+P2+P2)"
     text = (study / "table.md").read_text()
     assert "| Dataset | Recall | Precision |" in text
@@ -109,8 +118,8 @@ def test_a_study_of_detectors_writes_the_papers_table(
 @pytest.mark.slow
 def test_workers_die_with_a_killed_study(faces: dict[str, Path], tmp_path: Path) -> None:
     study = tmp_path / "study"
-    words = ("study", "landmarks", faces["all"], "--site-count", 2, "--test", faces["test"])
-    process = start_process(*words, "-o", study, "--workers", "2", "--no-progress")
+    arguments = ("study", "landmarks", faces["all"], "--site-count", 2, "--test", faces["test"])
+    process = start_process(*arguments, "-o", study, "--workers", "2", "--no-progress")
 
     def children() -> list[int]:
         listed = Path(f"/proc/{process.pid}/task/{process.pid}/children")
@@ -127,11 +136,11 @@ def test_a_plan_is_told_and_nothing_written(
     faces: dict[str, Path], tmp_path: Path, poolctl: Run
 ) -> None:
     study = tmp_path / "study"
-    words = ("study", "landmarks", faces["all"], "--site-count", 2, "--test", faces["test"])
-    plan = poolctl(*words, "-o", study, "--dry-run", "--json").data
+    arguments = ("study", "landmarks", faces["all"], "--site-count", 2, "--test", faces["test"])
+    plan = poolctl(*arguments, "-o", study, "--dry-run", "--json").data
     assert [part["faces"] for part in plan["parts"]] == [4, 4]
     assert "CASCADE(P1+P2)" in [row["name"] for row in plan["rows"]]
-    shown = poolctl(*words, "-o", study, "--dry-run")
+    shown = poolctl(*arguments, "-o", study, "--dry-run")
     assert "would make and score" in shown.out
     assert not study.exists()
 
@@ -144,8 +153,8 @@ def test_a_failed_step_is_code_5(
     lone = faces["all"].with_name("lone.xml")
     first = text.index("</image>") + len("</image>")
     lone.write_text(text[:first] + text[text.rindex("</images>") :])
-    words = ("study", "landmarks", faces["all"], lone, "--test", faces["test"], *quick)
-    shown = poolctl(*words, "-o", tmp_path / "study", "--json")
+    arguments = ("study", "landmarks", faces["all"], lone, "--test", faces["test"], *quick)
+    shown = poolctl(*arguments, "-o", tmp_path / "study", "--json")
     assert (shown.code, shown.error["code"]) == (5, "study_incomplete")
     assert "train P2: " in shown.error["message"]
     assert "run it again" in shown.error["hint"]

@@ -1,4 +1,4 @@
-"""``poolctl study gaze``: its results, and what it refuses."""
+"""``poolctl study gaze``: its results, and refusals."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from tests.cli.conftest import Run
 # A network that is trained once on a few samples learns little: this is about the study.
 TINY = (
     "--folds", 2, "--seeds", 1, "--passes", 1, "--protocols", "persons",
-    *(word for each in ("individual_passes=1", "drawn_persons=4", "frames=12", "amount=1",
-                        "fedavg.epochs=1", "adaptive.epochs=1") for word in ("--set", each)),
+    *(word for setting in ("individual_passes=1", "drawn_persons=4", "frames=12", "amount=1",
+                        "fedavg.epochs=1", "adaptive.epochs=1") for word in ("--set", setting)),
 )  # fmt: skip
 
 
@@ -27,8 +27,8 @@ def test_a_study_has_its_tables_and_can_be_repeated(
     tmp_path: Path, poolctl: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     study = tmp_path / "study"
-    words = ("study", "gaze", "--drawn", "--quick", *TINY, "--workers", 1)
-    assert poolctl(*words, "-o", study, "--json").data["runs"] == {"done": 13, "kept": 0}
+    arguments = ("study", "gaze", "--drawn", "--quick", *TINY, "--workers", 1)
+    assert poolctl(*arguments, "-o", study, "--json").data["runs"] == {"done": 13, "kept": 0}
     lines = read(study / "methods.csv")
     assert [line["method"] for line in lines] == 2 * [
         "individual", "data-centre", "fedavg", "adaptive",
@@ -42,7 +42,7 @@ def test_a_study_has_its_tables_and_can_be_repeated(
     text = (study / "table.md").read_text()
     assert "| person-independent | adaptive |" in text
 
-    assert poolctl(*words, "-o", study, "--json").data["runs"] == {"done": 0, "kept": 13}
+    assert poolctl(*arguments, "-o", study, "--json").data["runs"] == {"done": 0, "kept": 13}
     repeat = json.loads((study / "study.json").read_text())["repeat"]
     assert repeat[:5] == ["poolctl", "study", "gaze", "--drawn", "--quick"]
     monkeypatch.chdir(study)
@@ -55,9 +55,9 @@ def test_a_study_has_its_tables_and_can_be_repeated(
 def test_hostile_updates_are_combined_by_any_rule(tmp_path: Path, poolctl: Run) -> None:
     rules = ("--set", "rules=fedavg,geometric-median", "--protocols", "hostile")
     sizes = ("--set", "robust_sites=3", "--set", "hostile_sites=1", "--set", "robust_seeds=1")
-    words = ("study", "gaze", "--drawn", "--quick", *TINY, *rules, *sizes, "--workers", 1)
-    done = poolctl(*words, "-o", tmp_path / "study")
-    assert done.code == 0, done.err
+    arguments = ("study", "gaze", "--drawn", "--quick", *TINY, *rules, *sizes, "--workers", 1)
+    outcome = poolctl(*arguments, "-o", tmp_path / "study")
+    assert outcome.code == 0, outcome.err
     lines = read(tmp_path / "study" / "hostile.csv")
     assert {line["rule"] for line in lines} == {"fedavg", "geometric-median"}
     assert len(lines) == 2 * 4
@@ -83,13 +83,13 @@ def test_what_a_study_of_gaze_refuses(tmp_path: Path, poolctl: Run) -> None:
 
 def test_a_plan_is_told_and_nothing_written(tmp_path: Path, poolctl: Run) -> None:
     study = tmp_path / "study"
-    words = ("study", "gaze", "--drawn", "--quick", "-o", study, "--dry-run")
-    assert "person-independent" in poolctl(*words).out
-    tuned = poolctl(*words, "--preset", "tuned", "--json").data["runs"]
-    paper = poolctl(*words, "--preset", "paper", "--json").data["runs"]
+    arguments = ("study", "gaze", "--drawn", "--quick", "-o", study, "--dry-run")
+    assert "person-independent" in poolctl(*arguments).out
+    tuned = poolctl(*arguments, "--preset", "tuned", "--json").data["runs"]
+    paper = poolctl(*arguments, "--preset", "paper", "--json").data["runs"]
     assert len(tuned) == len(paper)
     assert {run["training"]["learning_rate"] for run in paper} == {1e-5}
-    assert all(run["seed"] >= 1000 for run in poolctl(*words, "--tune", "--json").data["runs"])
+    assert all(run["seed"] >= 1000 for run in poolctl(*arguments, "--tune", "--json").data["runs"])
     assert not study.exists()
 
 
