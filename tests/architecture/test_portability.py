@@ -7,10 +7,14 @@ functions that Windows lacks, and mypy reads it as on Windows and macOS.
 from __future__ import annotations
 
 import json
+import os
+import shlex
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+import yaml
 
 from tests.begun_early import EarlyCommand
 from tests.conftest import PROJECT_ROOT
@@ -90,3 +94,24 @@ def test_types_are_right_on_windows() -> None:
 def test_types_are_right_on_macos() -> None:
     process, _ = _TYPES["darwin"].result()
     assert process.returncode == 0, process.stdout + process.stderr
+
+
+@pytest.mark.slow
+def test_the_commands_of_the_hosted_workflow_run(tmp_path: Path) -> None:
+    workflow = yaml.safe_load((PROJECT_ROOT / ".github/workflows/client.yml").read_text())
+    [script] = [
+        step["run"]
+        for step in workflow["jobs"]["client"]["steps"]
+        if "poolctl " in step.get("run", "")
+    ]
+    python = shlex.quote(sys.executable)
+    process = subprocess.run(
+        ["bash", "-ec", f'poolctl() {{ {python} -m cli "$@"; }}\n{script}'],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(PROJECT_ROOT), "POOL_HOME": str(tmp_path / "home")},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert process.returncode == 0, process.stdout + process.stderr
+    assert (tmp_path / "blinks" / "blinks.csv").is_file()
