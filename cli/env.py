@@ -1,4 +1,4 @@
-"""``poolctl env``: what is installed here, where things are kept, and which pool is used."""
+"""``poolctl env``: installed versions, folders and the pool in use."""
 
 from collections.abc import Sequence
 from importlib import import_module
@@ -103,15 +103,15 @@ _COMMANDS = {
 )
 def settings(
     _invocation: Invocation,
-    words: Annotated[
+    command_words: Annotated[
         Sequence[str], Argument("A command with --settings, such as: train ert.", "COMMAND")
     ],
 ) -> Reply:
-    """Print a settings file with every setting of a command, its default and what it does.
+    """Print a settings file with every setting of a command, its default and meaning.
 
-    Change what you need, delete the rest, and give the file to the command with --settings.
+    Change the settings you need, delete the rest, and give the file to the command with --settings.
     """
-    name = " ".join(words)
+    name = " ".join(command_words)
     if name not in _COMMANDS:
         known = ", ".join(_COMMANDS)
         raise UsageError(f"{name!r} has no settings; expected one of {known}")

@@ -1,4 +1,4 @@
-"""``poolctl events``: what happened that concerns one's site."""
+"""``poolctl events``: events that concern one's site."""
 
 import json
 import sys
@@ -44,22 +44,22 @@ def events(
     JSON object.
     """
     with invocation.pool() as pool:
-        found = deque(pool.events.list(after, kind=kind, site=site), maxlen=limit)
+        newest = deque(pool.events.list(after, kind=kind, site=site), maxlen=limit)
         if follow:
-            last = found[-1].event_id if found else after
-            _print_lines(invocation, found)
+            last = newest[-1].event_id if newest else after
+            _print_lines(invocation, newest)
             further = pool.events.list(last, kind=kind, site=site, follow=True)
             _print_lines(invocation, further)
             return None
     columns, empty = ["kind", "subject", "details"], "no events"
     if long:
-        return listing(found, ["id", "at", *columns], _row, empty=empty)
+        return listing(newest, ["id", "at", *columns], _row, empty=empty)
 
     def short_row(event: "EventResponse") -> list[str]:
         number, _, *others = _row(event)
         return [number, age_words(event.at), *others]
 
-    return listing(found, ["id", "age", *columns], short_row, empty=empty)
+    return listing(newest, ["id", "age", *columns], short_row, empty=empty)
 
 
 def _print_lines(invocation: Invocation, events: "Iterable[EventResponse]") -> None:
@@ -85,20 +85,20 @@ def _row(event: "EventResponse") -> list[str]:
 
 
 def _details(event: "EventResponse") -> str:
-    """Return what an event says besides, in a line."""
-    words = []
+    """Return the details of an event in one line."""
+    parts = []
     for key, value in event.details.items():
         if isinstance(value, list):
-            text = ", ".join(str(each) for each in value[:3])
+            text = ", ".join(str(item) for item in value[:3])
             text += f" and {len(value) - 3} more" if len(value) > 3 else ""
         else:
             text = str(value)
         if text and key != "digest":
-            words.append(f"{key}: {text}")
-    return "; ".join(words)
+            parts.append(f"{key}: {text}")
+    return "; ".join(parts)
 
 
-# ``poolctl audit``: what was done in the pool, by whom and when.
+# ``poolctl audit``: the audit of the pool.
 audit_app = single()
 
 
@@ -129,8 +129,8 @@ def audit(
 ) -> Reply:
     """Show the audit, newest first. Several filters are combined.
 
-    Pool admins see everything. Site admins see what their site did, and what others did to its
-    models, tokens and users.
+    Pool admins see everything. Site admins see the actions of their site, and actions of others
+    on its models, tokens and users.
     """
     subject = invocation.address(about) if about else ""
     with invocation.pool() as pool:
@@ -140,14 +140,14 @@ def audit(
             site=site,
             since=read_moment(since, "--since", datetime.now(UTC)) if since else None,
         )
-        found = invocation.first_of(entries, limit)
+        shown = invocation.first_of(entries, limit)
     table = TableText(
         ["at", "who", "action", "subject", "outcome", "details"],
-        [_audit_row(entry) for entry in found],
+        [_audit_row(entry) for entry in shown],
         empty="nothing was done",
         keep=("action", "subject", "who", "outcome"),
     )
-    return Reply({"items": found}, table, [str(entry.entry_id) for entry in found])
+    return Reply({"items": shown}, table, [str(entry.entry_id) for entry in shown])
 
 
 def _audit_row(entry: "AuditEntry") -> list[str]:

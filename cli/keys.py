@@ -1,4 +1,4 @@
-"""``poolctl keys``: signing what one publishes, and trusting what others sign."""
+"""``poolctl keys``: sign uploads, and trust the keys of others."""
 
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -84,14 +84,14 @@ def ls(
     from site_agent.pool.profiles import host_of
 
     with invocation.pool() as pool:
-        wanted = _site(pool, site)
-        keys = pool.signatures.keys(wanted)
-        pins = trust.trusted_keys(host_of(pool.endpoint), wanted)
-        own = pool.signatures.signing_key(wanted)
+        site_name = _site(pool, site)
+        keys = pool.signatures.keys(site_name)
+        pins = trust.trusted_keys(host_of(pool.endpoint), site_name)
+        own_key = pool.signatures.signing_key(site_name)
     rows = []
     items = []
     for key in keys:
-        is_own = own is not None and own.key.public.key_id == key.key_id
+        is_own = own_key is not None and own_key.key.public.key_id == key.key_id
         how = pins[key.key_id].how if key.key_id in pins else ""
         state = "revoked, " + key.revoked_as if key.revoked_as else "valid"
         place = f"imported from {key.origin}" if key.origin else "of the site"
@@ -101,7 +101,7 @@ def ls(
     table = TableText(
         ["key", "name", "whose", "state", "since", "on this machine"],
         rows,
-        empty=f"{wanted} has registered no key",
+        empty=f"{site_name} has registered no key",
         keep=("state", "on this machine", "name"),
     )
     return Reply({"items": items}, table, [key.key_id for key in keys])
@@ -131,14 +131,14 @@ def revoke(
     you sign the versions again with 'poolctl keys sign'.
     """
     with invocation.pool() as pool:
-        wanted = _site(pool, site)
-        chosen = _find(pool.signatures.keys(wanted), key, wanted)
-        words = f"key {chosen.key_id[:16]} ({chosen.name}) of {wanted} as {reason}"
+        site_name = _site(pool, site)
+        chosen = _find(pool.signatures.keys(site_name), key, site_name)
+        text = f"key {chosen.key_id[:16]} ({chosen.name}) of {site_name} as {reason}"
         if dry_run:
-            return Reply({"key": chosen, "revoked": False}, f"would revoke {words}")
-        invocation.confirm(f"Revoke {words}?", assume_yes=yes)
-        ended = pool.signatures.revoke_key(wanted, chosen.key_id, reason)
-    return Reply({"key": ended, "revoked": True}, f"revoked {words}", [ended.key_id])
+            return Reply({"key": chosen, "revoked": False}, f"would revoke {text}")
+        invocation.confirm(f"Revoke {text}?", assume_yes=yes)
+        ended = pool.signatures.revoke_key(site_name, chosen.key_id, reason)
+    return Reply({"key": ended, "revoked": True}, f"revoked {text}", [ended.key_id])
 
 
 @command(
@@ -174,14 +174,18 @@ def trust_site(
     if key:
         chosen = [_find(known, key, site)]
     else:
-        chosen = [each for each in known if not each.origin and each.revoked_at is None]
+        chosen = [
+            candidate
+            for candidate in known
+            if not candidate.origin and candidate.revoked_at is None
+        ]
     if not chosen:
         raise UsageError(f"{site} has no valid key at {host}")
-    if worst := [each for each in chosen if each.revoked_as == "compromised"]:
+    if worst := [candidate for candidate in chosen if candidate.revoked_as == "compromised"]:
         raise UsageError(f"key {worst[0].key_id[:16]} was declared compromised by {site}")
-    for each in chosen:
-        where = f", imported from {each.origin}" if each.origin else ""
-        invocation.note(f"{each.name}{where}: {_fingerprint(each.key_id)}")
+    for candidate in chosen:
+        where = f", imported from {candidate.origin}" if candidate.origin else ""
+        invocation.note(f"{candidate.name}{where}: {_fingerprint(candidate.key_id)}")
     invocation.confirm(f"Trust {len(chosen)} of {site}'s keys at {host}?", assume_yes=yes)
     added = trust.trust_keys(host, site, chosen, "trusted")
     text = f"trusted {len(added)} more of {site}'s keys at {host}"
@@ -195,12 +199,12 @@ def sign(
 ) -> Reply:
     """Sign published versions that are unsigned, or signed by a revoked key.
 
-    You sign what the pool shows of a version; check it first with 'poolctl models info'.
+    You sign the pool's description of a version; check it first with 'poolctl models info'.
     """
     with invocation.pool() as pool:
         signed = [pool.signatures.sign(address) for address in addresses]
-    lines = [f"{each.address}: signed with {each.key.key_id[:16]}" for each in signed]
-    return Reply({"items": signed}, lines, [each.address for each in signed])
+    lines = [f"{version.address}: signed with {version.key.key_id[:16]}" for version in signed]
+    return Reply({"items": signed}, lines, [version.address for version in signed])
 
 
 def _forget(invocation: Invocation, site: str, key: str, *, yes: bool) -> Reply:
@@ -210,7 +214,7 @@ def _forget(invocation: Invocation, site: str, key: str, *, yes: bool) -> Reply:
     with invocation.pool() as pool:
         host = host_of(pool.endpoint)
     pins = trust.trusted_keys(host, site)
-    chosen = [each for each in pins if each.startswith(_prefix(key))] if key else list(pins)
+    chosen = [pin for pin in pins if pin.startswith(_prefix(key))] if key else list(pins)
     if not chosen:
         raise UsageError(f"no such key of {site} at {host} is trusted here")
     invocation.confirm(f"Forget {len(chosen)} of {site}'s keys at {host}?", assume_yes=yes)
@@ -234,11 +238,11 @@ def _own_key(pool: "PoolClient", site: str) -> "SigningKey":
 
 
 def _find(keys: "list[KeyResponse]", word: str, site: str) -> "KeyResponse":
-    found = [each for each in keys if each.key_id.startswith(_prefix(word))]
-    if len(found) != 1:
-        what = "no key" if not found else f"{len(found)} keys"
+    matching = [key for key in keys if key.key_id.startswith(_prefix(word))]
+    if len(matching) != 1:
+        what = "no key" if not matching else f"{len(matching)} keys"
         raise UsageError(f"{site} has {what} that begin with {word}; see: poolctl keys ls {site}")
-    return found[0]
+    return matching[0]
 
 
 def _prefix(word: str) -> str:

@@ -1,4 +1,4 @@
-"""``poolctl personal``: what a site keeps of the networks of rounds."""
+"""``poolctl personal``: the personal parts of a site."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -29,8 +29,8 @@ def ls(_invocation: Invocation) -> Reply:
     """
     from site_agent.federated.personal import newest_parts, read_part
 
-    found = newest_parts(personal_folder())
-    parts = [(series, path, read_part(path)) for series, each in found.items() for path in each]
+    newest = newest_parts(personal_folder())
+    parts = [(series, path, read_part(path)) for series, paths in newest.items() for path in paths]
     data = [_facts(part) | {"series": series, "file": path} for series, path, part in parts]
     columns = ["series", "site", "method", "round", "kept", "file"]
     rows = [
@@ -41,31 +41,31 @@ def ls(_invocation: Invocation) -> Reply:
     return Reply(
         data,
         TableText(columns, rows, empty=empty, keep=("method", "kept")),
-        [each["series"] for each in data],
+        [paths["series"] for paths in data],
     )
 
 
 @command(app, "show", "personal show 3f2a9c1e0b7d4a65")
 def show(_invocation: Invocation, part: PartArgument) -> Reply:
     """Show which numbers of each layer are personal, and the site's score at home."""
-    series, path, found = _find(part)
+    series, path, personal = _find(part)
     verdict = (
-        f"{found.site} keeps {found.share:.1%} of the numbers to itself after round "
-        f"{found.round_number} of {found.method} ({series})"
+        f"{personal.site} keeps {personal.share:.1%} of the numbers to itself after round "
+        f"{personal.round_number} of {personal.method} ({series})"
     )
-    if found.prototypes is not None:
+    if personal.prototypes is not None:
         verdict = (
-            f"{found.site} has {found.share:.1%} of the numbers as they were mixed for it alone "
-            f"after round {found.round_number} of {found.method} ({series})"
+            f"{personal.site} has {personal.share:.1%} of the numbers, mixed for it alone, "
+            f"after round {personal.round_number} of {personal.method} ({series})"
         )
-    if found.score == found.score:
-        verdict += f"; score at home {found.score:.2f} of 1"
+    if personal.score == personal.score:
+        verdict += f"; score at home {personal.score:.2f} of 1"
     rows = [
         [name, str(mask.size), f"{int(mask.sum())}", f"{mask.mean():.0%}"]
-        for name, mask in found.chosen.items()
+        for name, mask in personal.chosen.items()
     ]
     return Reply(
-        _facts(found) | {"file": path, "layers": {row[0]: int(row[2]) for row in rows}},
+        _facts(personal) | {"file": path, "layers": {row[0]: int(row[2]) for row in rows}},
         [verdict, TableText(["layer", "numbers", "personal", "share"], rows, keep=("share",))],
         [str(path)],
     )
@@ -91,36 +91,37 @@ def export(
     from site_agent.networks.files import read_network
 
     require_free(output, force=force)
-    _, _, found = _find(part)
+    _, _, personal = _find(part)
     shared = read_network(model_file(invocation, network).path)
-    digest = write_model(site_only(assemble(shared, found)), output, format_name="safetensors")
+    digest = write_model(site_only(assemble(shared, personal)), output, format_name="safetensors")
     text = (
-        f"{output} is the network of {found.site} after round {found.round_number}; it stays here"
+        f"{output} is the network of {personal.site} after round {personal.round_number}; "
+        "it stays here"
     )
-    return Reply({"file": output, "digest": digest, **_facts(found)}, text, [str(output)])
+    return Reply({"file": output, "digest": digest, **_facts(personal)}, text, [str(output)])
 
 
 @command(app, "rm", "personal rm 3f2a9c1e0b7d4a65")
 def rm(invocation: Invocation, part: PartArgument, *, yes: YesOption = False) -> Reply:
     """Remove a personal part: the site's next round begins with the network of all."""
-    series, path, found = _find(part)
-    invocation.confirm(f"Remove what {found.site} keeps of {series}?", assume_yes=yes)
-    for each in path.parent.glob("*.safetensors"):
-        each.unlink()
-    return Reply({"removed": series}, f"removed the part of {found.site} in {series}")
+    series, path, personal = _find(part)
+    invocation.confirm(f"Remove what {personal.site} keeps of {series}?", assume_yes=yes)
+    for file in path.parent.glob("*.safetensors"):
+        file.unlink()
+    return Reply({"removed": series}, f"removed the part of {personal.site} in {series}")
 
 
-def _find(words: str) -> "tuple[str, Path, PersonalPart]":
+def _find(word: str) -> "tuple[str, Path, PersonalPart]":
     """Return a part by its series or its file."""
     from site_agent.federated.personal import newest_parts, read_part
 
-    file = Path(words)
+    file = Path(word)
     if file.is_file():
         return file.parent.name, file, read_part(file)
     for series, paths in newest_parts(personal_folder()).items():
-        if series.startswith(words):
+        if series.startswith(word):
             return series, paths[0], read_part(paths[0])
-    raise InputMissingError(f"{words}: no such personal part; 'poolctl personal ls' lists them")
+    raise InputMissingError(f"{word}: no such personal part; 'poolctl personal ls' lists them")
 
 
 def _facts(part: "PersonalPart") -> dict[str, Any]:

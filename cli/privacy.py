@@ -1,4 +1,4 @@
-"""``poolctl privacy``: what something that left the site reveals."""
+"""``poolctl privacy``: measure leaks of models and contributions."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -62,11 +62,11 @@ def probe(
 ) -> Reply:
     """Attack your own artifact, and write a privacy receipt.
 
-    A receipt begins with the verdict of the worst attack. Every attack's result stands beside
-    chance and beside a positive control: the same attack on something that was made to leak. An
-    attack whose control does not reach 0.95 is not counted. Contributions to rounds are kept in the
-    folder 'rounds' of the cache ('poolctl env' shows where). Held-out data must show other persons,
-    not other images of the same ones. For faces, say who is on an image by --person-pattern or
+    A receipt begins with the verdict of the worst attack. Every attack's result is compared with
+    chance and with a positive control: the same attack on something that was made to leak. An
+    attack is not counted if its control does not reach 0.95. Contributions to rounds are kept in
+    the folder 'rounds' of the cache ('poolctl env' shows where). Held-out data must show other
+    persons, not other images of the same ones. For faces, give the persons by --person-pattern or
     --persons. FOLDER gets receipt.json and receipt.html. 'poolctl upload --receipt' shows a receipt
     with the model.
     """
@@ -78,7 +78,7 @@ def probe(
     files = {name: output / f"receipt.{name}" for name in ("json", "html")}
     for path in files.values():
         require_free(path, force=force)
-    found = None if not base else model_file(invocation, base).path
+    base_file = None if not base else model_file(invocation, base).path
     on_faces = mode in {"sub-model", "leaf-sums"}
     if on_faces and (reference is not None or contribution or shadows_trained):
         raise UsageError(
@@ -88,44 +88,46 @@ def probe(
         raise UsageError("--person-pattern, --persons and --images go with faces")
     if contribution and mode != "secure-sum":
         raise UsageError("--contribution goes with --mode secure-sum")
-    if mode != "sub-model" and found is None:
+    if mode != "sub-model" and base_file is None:
         raise UsageError(f"--mode {mode}: give the --base that the contribution was made to")
     sets = [path for path in (data, holdout, reference) if path is not None]
     if other := [path for path in sets if is_gaze_data(path) == on_faces]:
         raise UsageError(
             f"{other[0]}: --mode {mode} is for models of faces, and this is gaze data; of "
-            "networks, probe what a site sends: --mode update or secure-sum"
+            "networks, probe the update of a site: --mode update or secure-sum"
             if on_faces
             else f"{other[0]}: expected gaze data, as --mode {mode} is for networks; for models of "
             "faces, --mode sub-model or leaf-sums"
         )
     if mode in {"sub-model", "leaf-sums"}:
         faces = [read_face_file(path, reading_from(images)) for path in sets]
-        known = [know_faces(each, persons.person_of(each, "probes of faces")) for each in faces]
+        known = [
+            know_faces(dataset, persons.person_of(dataset, "probes of faces")) for dataset in faces
+        ]
         with invocation.progress(f"probe {artifact.name}") as report:
-            done = probe_faces(
-                artifact, FaceSides(*known), mode, base=found, seed=seed, progress=report
+            probed = probe_faces(
+                artifact, FaceSides(*known), mode, base=base_file, seed=seed, progress=report
             )
     else:
-        assert found is not None
+        assert base_file is not None
         assert mode in {"update", "secure-sum"}
         sides = GazeSides(*(read_gaze_samples(invocation, [path], "", "")[0] for path in sets))
         with invocation.progress(f"probe {artifact.name}") as report:
-            done = probe_gaze(
-                artifact, found, sides, mode, contributions=contribution,
+            probed = probe_gaze(
+                artifact, base_file, sides, mode, contributions=contribution,
                 shadows=_SHADOWS * shadows_trained, seed=seed, progress=report,
             )  # fmt: skip
-    return write_receipt(done, files, artifact.name)
+    return write_receipt(probed, files, artifact.name)
 
 
-def write_receipt(done: "ProbedReceipt", files: dict[str, Path], name: str) -> Reply:
+def write_receipt(probed: "ProbedReceipt", files: dict[str, Path], name: str) -> Reply:
     from aggregators.whole_file import write_whole
     from site_agent.attacks.receipt.findings import receipt_page
 
     files["json"].parent.mkdir(parents=True, exist_ok=True)
-    write_whole(files["json"], done.receipt.model_dump_json(indent=2) + "\n")
-    write_whole(files["html"], receipt_page(done.receipt, done.pictures, name))
-    text: list[str | TableText] = [*receipt_tables([done.receipt])]
+    write_whole(files["json"], probed.receipt.model_dump_json(indent=2) + "\n")
+    write_whole(files["html"], receipt_page(probed.receipt, probed.pictures, name))
+    text: list[str | TableText] = [*receipt_tables([probed.receipt])]
     text += [f"written {path}" for path in files.values()]
-    data = {"receipt": done.receipt, "files": list(files.values())}
+    data = {"receipt": probed.receipt, "files": list(files.values())}
     return Reply(data, text, [str(path) for path in files.values()])

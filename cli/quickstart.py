@@ -118,9 +118,9 @@ def _face_journey(shell: Shell, sites: Sequence[str], seed: int) -> _Result:
     shell.title("Train a face detector and a landmark model of the eyes at each site")
     shell.run_side_by_side(
         *(
-            CommandLine(f"train {words}")
+            CommandLine(f"train {arguments}")
             for site in sites
-            for words in (
+            for arguments in (
                 f"hog-svm {site}/faces.xml -o {site}/face.svm --threads 1 --no-training-scores",
                 f"ert {site}/faces.xml -o {site}/eyes.dat {_ERT}",
             )
@@ -255,7 +255,9 @@ def _face_result(folder: Path, items: Sequence[Any], made_by: dict[str, str]) ->
         )
     blinks = _compare_blinks(Path("our-lab"))
     lab = folder / "our-lab"
-    alone = min(each["score"] for each in scored["landmarks"] if each["made_by"] == "trained")
+    alone = min(
+        landmark["score"] for landmark in scored["landmarks"] if landmark["made_by"] == "trained"
+    )
     refined = next(e["score"] for e in scored["landmarks"] if e["made_by"] == "refined")
     text: list[str | TableText] = [
         f"The merged and refined model finds {blinks['matched']} of {blinks['true']} blinks "
@@ -291,8 +293,8 @@ def _score_table(
     what: str, scores: list[str], models: Sequence[dict[str, Any]], form: str, title: str
 ) -> TableText:
     rows = [
-        [each["name"], each["made_by"], form.format(each["score"]), f"{each['detail']:.3f}"]
-        for each in models
+        [model["name"], model["made_by"], form.format(model["score"]), f"{model['detail']:.3f}"]
+        for model in models
     ]
     return TableText([what, "made by", *scores], rows, title=title)
 
@@ -301,15 +303,16 @@ def _compare_blinks(lab: Path) -> dict[str, int]:
     """Compare the blinks that were found with those that were drawn."""
     with (lab / "blinks" / "blinks.csv").open(encoding="utf-8", newline="") as file:
         rows = [row for row in csv.DictReader(file) if row["kind"] == "blink"]
-    found = [(float(row["onset_s"]), float(row["offset_s"])) for row in rows]
+    detected = [(float(row["onset_s"]), float(row["offset_s"])) for row in rows]
     true = json.loads((lab / "session_truth.json").read_text(encoding="utf-8"))["blinks"]
     matched = sum(
         any(
-            onset_s < each["offset_s"] and each["onset_s"] < offset_s for onset_s, offset_s in found
+            onset_s < blink["offset_s"] and blink["onset_s"] < offset_s
+            for onset_s, offset_s in detected
         )
-        for each in true
+        for blink in true
     )
-    return {"true": len(true), "found": len(found), "matched": matched}
+    return {"true": len(true), "found": len(detected), "matched": matched}
 
 
 def _gaze_result(folder: Path, items: Sequence[Any]) -> _Result:
@@ -328,15 +331,15 @@ def _gaze_result(folder: Path, items: Sequence[Any]) -> _Result:
                 "file": str(folder / item["model"]),
             }
         )
-    alone = min(each["error_deg"] for each in networks if each["made_by"] == "trained")
+    alone = min(network["error_deg"] for network in networks if network["made_by"] == "trained")
     rows = [
         [
-            each["name"],
-            each["made_by"],
-            f"{each['error_deg']:.2f}",
-            f"{each['worst_person_deg']:.2f}" if "worst_person_deg" in each else "",
+            network["name"],
+            network["made_by"],
+            f"{network['error_deg']:.2f}",
+            f"{network['worst_person_deg']:.2f}" if "worst_person_deg" in network else "",
         ]
-        for each in networks
+        for network in networks
     ]
     text: list[str | TableText] = [
         f"Trained together, the network errs by {networks[-1]['error_deg']:.2f} degrees (the best "
@@ -384,11 +387,11 @@ def next_lines(folder: Path, endpoint: str, *, gaze: bool) -> list[str]:
     ]
 
 
-def _prepare_folder(wanted: Path | None) -> Path:
+def _prepare_folder(output: Path | None) -> Path:
     """Return an empty folder: the one asked for, or the first free default name."""
-    folder = wanted or _DEFAULT_FOLDER
+    folder = output or _DEFAULT_FOLDER
     number = 1
-    while wanted is None and _is_taken(folder):
+    while output is None and _is_taken(folder):
         number += 1
         folder = Path(f"{_DEFAULT_FOLDER}-{number}")
     if _is_taken(folder):

@@ -1,4 +1,4 @@
-"""``poolctl serve``, ``db`` and ``admin recover``: commands of whoever runs a pool's server."""
+"""``poolctl serve``, ``db`` and ``admin recover``: commands for the operator of a pool's server."""
 
 import os
 import shlex
@@ -76,7 +76,7 @@ def upgrade(
 
     On PostgreSQL, stop the pool's servers and make a backup first; servers of another version
     refuse to start afterwards. A SQLite file is copied to the backups in its folder. The upgrade is
-    applied completely or not at all. An empty database gets its first admin, whose token is shown
+    applied completely or not at all. An empty database gets its first admin; the token is shown
     only once. A missing text index is created.
     """
     from pool_server.app import set_up_database
@@ -128,16 +128,16 @@ def _compare_schema(settings: "PoolSettings") -> Reply:
     """Compare the schema of the database with the one of this version."""
     from pool_server.database.schema import find_revision, newest_revision
 
-    found, newest = find_revision(settings), newest_revision()
+    revision, newest = find_revision(settings), newest_revision()
     facts = {
         "database": settings.database_place,
-        "revision": found,
+        "revision": revision,
         "newest": newest,
-        "is_newest": found == newest,
+        "is_newest": revision == newest,
     }
-    advice = "up to date" if found == newest else f"would be upgraded to {newest}"
-    rows = [["database", settings.database_place], ["schema", f"{found or 'empty'}  ({advice})"]]
-    return Reply(facts, TableText(["what", "value"], rows), [found or ""])
+    advice = "up to date" if revision == newest else f"would be upgraded to {newest}"
+    rows = [["database", settings.database_place], ["schema", f"{revision or 'empty'}  ({advice})"]]
+    return Reply(facts, TableText(["what", "value"], rows), [revision or ""])
 
 
 # Settings of a pool's server, for the commands that run or look after one.
@@ -162,14 +162,14 @@ def use_config_file(path: Path | None) -> None:
         ) from None
 
 
-def read_settings(**given: Any) -> "PoolSettings":
+def read_settings(**values: Any) -> "PoolSettings":
     """Return the settings that options give, or else the environment or a file."""
     from pydantic import ValidationError
 
     from pool_server.settings import PoolSettings
 
     use_config_file(None)
-    said = {field: value for field, value in given.items() if value is not None}
+    said = {field: value for field, value in values.items() if value is not None}
     try:
         settings = PoolSettings(**said)
         if "data_folder" not in settings.model_fields_set:
@@ -234,11 +234,11 @@ def serve(
 
     log_level = "WARNING" if invocation.conventions.quiet else None
     use_config_file(config)
-    given = {"data_folder": data, "host": host, "port": port, "log_format": log_format}
+    options = {"data_folder": data, "host": host, "port": port, "log_format": log_format}
     if check:
-        wanted = {key: value for key, value in given.items() if value is not None}
-        return check_config(invocation, wanted)
-    settings = read_settings(**given, log_level=log_level)
+        values = {key: value for key, value in options.items() if value is not None}
+        return check_config(invocation, values)
+    settings = read_settings(**options, log_level=log_level)
     set_up_logging(settings)
 
     def show_address(url: str, secret: str | None) -> None:
@@ -274,17 +274,19 @@ def serve(
 
 
 # ``poolctl serve --check``: whether a pool can run with its settings.
-def check_config(invocation: Invocation, given: Mapping[str, Any]) -> Reply:
-    """Check the settings that a pool would run with: environment, file, and what was given."""
+def check_config(invocation: Invocation, values: Mapping[str, Any]) -> Reply:
+    """Check the settings of a pool: from the environment, the file and the options."""
     from pool_server.operations.configuration import check_configuration
 
-    settings, found = check_configuration(**given)
+    settings, remarks = check_configuration(**values)
     if settings is not None and "data_folder" not in settings.model_fields_set:
-        settings, found = check_configuration(data_folder=profiles.data_folder())
-    problems = [f"{each.setting}: {each.text}" for each in found if each.level == "problem"]
-    for each in found:
-        if each.level == "warning":
-            invocation.warn(f"{each.setting}: {each.text}")
+        settings, remarks = check_configuration(data_folder=profiles.data_folder())
+    problems = [
+        f"{remark.setting}: {remark.text}" for remark in remarks if remark.level == "problem"
+    ]
+    for remark in remarks:
+        if remark.level == "warning":
+            invocation.warn(f"{remark.setting}: {remark.text}")
     if problems or settings is None:
         raise CliError(
             "\n".join(["the pool cannot run with these settings:", *problems]),
@@ -300,7 +302,7 @@ def check_config(invocation: Invocation, given: Mapping[str, Any]) -> Reply:
         "data_folder": settings.data_folder,
         "database": settings.database_place,
         "storage": settings.storage,
-        "findings": found,
+        "findings": remarks,
     }
     return Reply(facts, [TableText(["what", "value"], rows), "the pool can run"])
 

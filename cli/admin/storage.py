@@ -95,7 +95,7 @@ def restore(
     snapshot: Annotated[str, Option("Default: the newest.", "NAME")] = "",
     database: DatabaseOptions,
 ) -> Reply:
-    """Restore a snapshot into an empty pool whose servers are stopped.
+    """Restore a snapshot into an empty pool with its servers stopped.
 
     A backup of SQLite and a folder can be restored into PostgreSQL and S3, which moves a pool from
     one machine to a consortium's servers. Sites, users, tokens and the audit come back as they
@@ -106,9 +106,9 @@ def restore(
     from pool_server.server import hold_data_folder
 
     there = list_snapshots(folder)
-    chosen = next((each for each in reversed(there) if snapshot in {"", each.name}), None)
+    chosen = next((stored for stored in reversed(there) if snapshot in {"", stored.name}), None)
     if chosen is None:
-        names = ", ".join(each.name for each in there[-5:])
+        names = ", ".join(stored.name for stored in there[-5:])
         raise VerificationError(f"{folder} has no snapshot {snapshot!r}; the newest are: {names}")
     settings = database.settings()
     with (
@@ -146,16 +146,17 @@ def gc(invocation: Invocation, *, database: DatabaseOptions, yes: YesOption = Fa
         open_pool_offline(database.settings_of_pool()) as pool,
         invocation.progress("gc") as report,
     ):
-        found = collect_garbage(pool, remove=yes, progress=report)
-    facts = {"files": found.digests, "removed": found.removed}
-    if not found.digests:
+        collected = collect_garbage(pool, remove=yes, progress=report)
+    facts = {"files": collected.digests, "removed": collected.removed}
+    if not collected.digests:
         return Reply(facts, "every file has a record")
     if yes:
-        return Reply(facts, f"{count_words(len(found.removed), 'file')} removed", found.removed)
-    text = (
-        f"{count_words(len(found.digests), 'file has', 'files have')} no record; remove with --yes"
-    )
-    return Reply(facts, [*found.digests[:_MOST_SHOWN], text], found.digests)
+        return Reply(
+            facts, f"{count_words(len(collected.removed), 'file')} removed", collected.removed
+        )
+    files = count_words(len(collected.digests), "file has", "files have")
+    text = f"{files} no record; remove with --yes"
+    return Reply(facts, [*collected.digests[:_MOST_SHOWN], text], collected.digests)
 
 
 @command(app, "fsck", "admin fsck --data /srv/pool", "admin fsck --quick --json")
@@ -178,18 +179,20 @@ def fsck(
         open_pool_offline(database.settings_of_pool()) as pool,
         invocation.progress("fsck") as report,
     ):
-        found = check_pool(pool, read_files=not quick, progress=report)
-    damage = [f"{each.subject}: {each.text}" for each in found.problems if each.is_damage]
+        findings = check_pool(pool, read_files=not quick, progress=report)
+    damage = [
+        f"{problem.subject}: {problem.text}" for problem in findings.problems if problem.is_damage
+    ]
     _refuse_problems(f"{len(damage)} problems", damage)
-    rest = [f"{each.text}" for each in found.problems]
-    unknown = sum(problem.kind == "file-unknown" for problem in found.problems)
+    rest = [f"{problem.text}" for problem in findings.problems]
+    unknown = sum(problem.kind == "file-unknown" for problem in findings.problems)
     rows = [
-        ["versions", str(found.versions)],
-        ["files", f"{found.files} ({size_words(found.size_bytes)})"],
+        ["versions", str(findings.versions)],
+        ["files", f"{findings.files} ({size_words(findings.size_bytes)})"],
         ["damaged or missing", "0"],
         ["files without a record", str(unknown)],
     ]
-    return Reply(found, [TableText(["what", "value"], rows), *rest[:_MOST_SHOWN]])
+    return Reply(findings, [TableText(["what", "value"], rows), *rest[:_MOST_SHOWN]])
 
 
 def _refuse_problems(subject: str, problems: list[str]) -> None:

@@ -108,12 +108,14 @@ def _reply(invocation: Invocation, session: BlinkSession, folder: Path) -> Reply
 def _verdict(session: BlinkSession) -> str:
     if not session.calibrated:
         return "How often the person blinked is not known: see the warning."
-    words = f"{count_words(session.blinks, 'blink')}, {_rate(session.blinks_per_minute)}"
-    found = session.conditioning
-    if found is not None:
-        words += f"; conditioned responses in {found.n_cr} of {found.n_cs_valid} trials"
+    text = f"{count_words(session.blinks, 'blink')}, {_rate(session.blinks_per_minute)}"
+    conditioning = session.conditioning
+    if conditioning is not None:
+        text += (
+            f"; conditioned responses in {conditioning.n_cr} of {conditioning.n_cs_valid} trials"
+        )
     report = session.files.get("report")
-    return f"{words}." + (f" Read {report} first." if report else "")
+    return f"{text}." + (f" Read {report} first." if report else "")
 
 
 def _percent(value: float) -> str:
@@ -133,14 +135,17 @@ def _rate(blinks_per_minute: float) -> str:
     return f"{blinks_per_minute:.1f} a minute"
 
 
-def _conditioning_rows(found: SessionSummary | None) -> list[list[str]]:
-    if found is None:
+def _conditioning_rows(summary: SessionSummary | None) -> list[list[str]]:
+    if summary is None:
         return []
-    left_out = f"; left out: {found.left_out}" if found.left_out else ""
+    left_out = f"; left out: {summary.left_out}" if summary.left_out else ""
     return [
-        ["trials", f"{found.n_trials}, {found.n_trials - found.n_valid} of them rejected"],
-        ["CRs", f"{found.n_cr} of {found.n_cs_valid} trials ({found.cr_percent:.1f} %){left_out}"],
-        ["CR amplitude", f"{found.amplitude_all:.3f} FEC, mean of all valid trials"],
+        ["trials", f"{summary.n_trials}, {summary.n_trials - summary.n_valid} of them rejected"],
+        [
+            "CRs",
+            f"{summary.n_cr} of {summary.n_cs_valid} trials ({summary.cr_percent:.1f} %){left_out}",
+        ],
+        ["CR amplitude", f"{summary.amplitude_all:.3f} FEC, mean of all valid trials"],
     ]
 
 
@@ -153,8 +158,13 @@ def _reply_of_all(
         for warning in session.warnings:
             invocation.warn(f"{name}: {warning}")
     rows = [
-        [name, f"{each.blinks}", f"{each.blinks_per_minute:.1f}", f"{each.valid_pct:.1f} %"]
-        for name, each in sessions.items()
+        [
+            name,
+            f"{session.blinks}",
+            f"{session.blinks_per_minute:.1f}",
+            f"{session.valid_pct:.1f} %",
+        ]
+        for name, session in sessions.items()
     ]
     table = TableText(["face", "blinks", "a minute", "eyes seen"], rows)
     return Reply(sessions, table, [str(folder / name) for name in sessions])

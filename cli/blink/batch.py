@@ -89,19 +89,19 @@ def batch(
         for session in chosen
     ]
     outputs = files.names
-    own = _check(replace(ANALYSIS_SETTINGS.take(values), outputs=outputs))
+    defaults = _check(replace(ANALYSIS_SETTINGS.take(values), outputs=outputs))
     if bids:
         chosen = list(with_bids_labels(chosen, task=task))
     elif task:
         raise UsageError("--task goes with --bids only")
     if dry_run:
-        return _plan(chosen, output, own, redo=redo)
+        return _plan(chosen, output, defaults, redo=redo)
     try:
         with invocation.progress(f"batch {output.name}") as report:
             result = run_batch(
                 chosen,
                 output,
-                settings=own,
+                settings=defaults,
                 workers=workers,
                 redo=redo,
                 addresses=addresses,
@@ -150,8 +150,8 @@ def _with_models(
     if any(session.is_video and not session.landmarks for session in completed):
         raise UsageError("no landmark model given; give --landmarks FILE or [SITE/]NAME")
     used = {word for session in completed for word in (session.detector, session.landmarks)}
-    wanted = sorted(word for word in used if word in {detector, landmarks} or is_address(word))
-    files = {file.word: file for file in model_files(invocation, [word for word in wanted if word])}
+    needed = sorted(word for word in used if word in {detector, landmarks} or is_address(word))
+    files = {file.word: file for file in model_files(invocation, [word for word in needed if word])}
     paths = {word: file.path for word, file in files.items()}
     addresses = {
         str(file.path.absolute()): file.version.address
@@ -172,11 +172,11 @@ def _plan(
 
     rows = []
     for session in sessions:
-        found = plan_session(session, study, settings)
-        todo = "fail" if found.problem else "skip" if found.finished and not redo else "analyse"
+        planned = plan_session(session, study, settings)
+        todo = "fail" if planned.problem else "skip" if planned.finished and not redo else "analyse"
         number = "" if session.number != session.number else f"{session.number:g}"
         trials = session.trials.name if session.trials else ""
-        cells = [session.source.name, trials, session.participant, number, found.problem]
+        cells = [session.source.name, trials, session.participant, number, planned.problem]
         rows.append([session.name, todo, *cells])
     columns = ["session", "would", "recording", "trials", "participant", "number", "reason"]
     data = [dict(zip(columns, row, strict=True)) for row in rows]
@@ -191,9 +191,9 @@ def _note_outcome(invocation: Invocation, outcome: SessionOutcome) -> None:
         invocation.note(f"{outcome.session}  failed: {outcome.reason}")
     elif outcome.state == "done" and outcome.record is not None:
         summary = outcome.record.summary
-        words = f"{count_words(summary['blinks'], 'blink')} in {summary['seconds']:.1f} s"
+        text = f"{count_words(summary['blinks'], 'blink')} in {summary['seconds']:.1f} s"
         warned = f", {count_words(len(outcome.warnings), 'warning')}" if outcome.warnings else ""
-        invocation.note(f"{outcome.session}  {words}{warned}  ({outcome.took_s:.1f} s)")
+        invocation.note(f"{outcome.session}  {text}{warned}  ({outcome.took_s:.1f} s)")
 
 
 def _check_complete(result: BatchResult) -> None:
@@ -211,7 +211,7 @@ def _check_complete(result: BatchResult) -> None:
 
 def _reply(result: BatchResult, study: StudySummary) -> Reply:
     warned = sum(bool(outcome.warnings) for outcome in result.outcomes)
-    blinks = sum(each.record.summary["blinks"] for each in result.outcomes if each.record)
+    blinks = sum(outcome.record.summary["blinks"] for outcome in result.outcomes if outcome.record)
     verdict = (
         f"{count_words(blinks, 'blink')} in {count_words(len(result.outcomes), 'session')}: "
         f"{result.count('done')} analysed, {result.count('skipped')} were finished; "
@@ -221,8 +221,8 @@ def _reply(result: BatchResult, study: StudySummary) -> Reply:
     for group, curves in study.curves.items():
         for curve in curves:
             slope = curve.slope
-            words = f"{slope.estimate:+.3g} a session, 95 % {slope.low:+.3g} to {slope.high:+.3g}"
-            rows.append([f"{curve.measure} {group}".rstrip(), f"{words} ({curve.method})"])
+            text = f"{slope.estimate:+.3g} a session, 95 % {slope.low:+.3g} to {slope.high:+.3g}"
+            rows.append([f"{curve.measure} {group}".rstrip(), f"{text} ({curve.method})"])
     rows += [[name.replace("_", " "), str(path)] for name, path in study.files.items()]
     data = {
         "study": result.study,

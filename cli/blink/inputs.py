@@ -52,8 +52,8 @@ class ExtraFiles:
     @property
     def names(self) -> frozenset[str]:
         """The outputs of an analysis that were asked for."""
-        wanted = {"overlay": self.overlay, "nwb": self.nwb}
-        return frozenset(name for name, given in wanted.items() if given)
+        options = {"overlay": self.overlay, "nwb": self.nwb}
+        return frozenset(name for name, is_set in options.items() if is_set)
 
 
 @dataclass(frozen=True)
@@ -93,22 +93,22 @@ class BlinkInput:
     ] = False
 
     def check(self, *, trials: bool = False, overlay: bool = False) -> None:
-        """Refuse what does not go together, and files that are not there."""
+        """Refuse contradicting options and missing files."""
         named = [self.video, self.camera, self.from_trace]
-        if sum(each is not None for each in named) != 1:
+        if sum(path is not None for path in named) != 1:
             raise UsageError("expected a VIDEO, or --camera NUMBER, or --from-trace FILE")
         for path in (self.video, self.from_trace, self.timestamps):
             if path is not None and not path.exists():
                 raise InputMissingError(f"{path}: no such file")
         if self.from_trace is not None and self.from_trace.is_dir():
             raise InputMissingError(f"{self.from_trace}: is a folder, expected a trace")
-        for given, option, needed, fits in (
+        for is_set, option, needed, fits in (
             (self.seconds, "--seconds", "--camera", self.camera is not None),
             (self.record, "--record", "--camera", self.camera is not None),
             (self.timestamps, "--timestamps", "a VIDEO", self.video is not None),
             (self.all_faces or None, "--all-faces", "a VIDEO", self.video is not None),
         ):
-            if given is not None and not fits:
+            if is_set is not None and not fits:
                 raise UsageError(f"{option} goes with {needed} only")
         if self.record is not None and self.record.exists():
             raise UsageError(f"--record {self.record}: already exists; choose another name")
@@ -128,7 +128,7 @@ class BlinkInput:
     def require_own_folder(self, folder: Path) -> None:
         """Refuse a folder that holds the results of another recording.
 
-        Analysing the same recording again replaces its results; what a camera saw is gone.
+        Analysing the same recording again replaces its results; camera frames are not kept.
         """
         try:
             provenance = (folder / "provenance.json").read_text(encoding="utf-8")
@@ -161,7 +161,7 @@ class BlinkInput:
 def run_input(
     invocation: Invocation, chosen: BlinkInput, models: Mapping[str, str], common: Mapping[str, Any]
 ) -> dict[str, BlinkSession]:
-    """Analyse what was named."""
+    """Analyse the chosen recordings."""
     if chosen.from_trace is not None:
         with invocation.progress(f"blink {chosen.title}") as report:
             trace = pipeline.TraceFile(chosen.from_trace, chosen.frame_rate_hz)
@@ -208,8 +208,8 @@ def _model_files(invocation: Invocation, models: Mapping[str, str]) -> dict[str,
     if not models.get("landmarks"):
         raise UsageError("no landmark model given; give --landmarks FILE or [SITE/]NAME")
     named = {role: word for role, word in models.items() if word}
-    found = model_files(invocation, list(named.values()))
-    return dict(zip(named, found, strict=True))
+    files = model_files(invocation, list(named.values()))
+    return dict(zip(named, files, strict=True))
 
 
 # ``poolctl blink compare-criteria``.
@@ -258,25 +258,29 @@ def compare(
         read_criteria(criteria, study.settings) if criteria else default_criteria(study.settings)
     )
     with invocation.progress("compare criteria") as report:
-        found = compare_criteria(study, chosen, question=question, measure=measure, progress=report)
+        comparison = compare_criteria(
+            study, chosen, question=question, measure=measure, progress=report
+        )
     is_study = len(places) == 1 and (places[0] / "batch.csv").is_file()
     folder = output or (places[0] if is_study else Path("criteria"))
-    files = write_criteria(folder, found, chosen)
-    data = {**found.to_dict(), "sessions": len(study), "files": files}
+    files = write_criteria(folder, comparison, chosen)
+    data = {**comparison.to_dict(), "sessions": len(study), "files": files}
     written = TableText(["what", "value"], [[name, str(path)] for name, path in files.items()])
-    return Reply(data, [f"{found.conclusion}.", *_tables(found), written], [str(files["csv"])])
+    return Reply(
+        data, [f"{comparison.conclusion}.", *_tables(comparison), written], [str(files["csv"])]
+    )
 
 
-def _tables(found: CriteriaComparison) -> list[str | TableText]:
+def _tables(comparison: CriteriaComparison) -> list[str | TableText]:
     """Return the study's own criterion and those that differ from it; the files have all."""
     columns = ["criterion", "trials", "rejected", "CR %", "effect", "95 %", "p", "agrees"]
     keep = ("effect", "p", "95 %", "agrees", "CR %", "trials")
-    own, *others = found.rows
+    first, *others = comparison.rows
     differing = [row for row in others if not row.agrees]
-    words = f"{len(differing)} of {count_words(len(others), 'other criterion', 'other criteria')}"
+    text = f"{len(differing)} of {count_words(len(others), 'other criterion', 'other criteria')}"
     return [
-        TableText(columns, [_row(row) for row in (own, *differing)], keep=keep),
-        f"{words} would change the conclusion; criteria.csv lists all",
+        TableText(columns, [_row(row) for row in (first, *differing)], keep=keep),
+        f"{text} would change the conclusion; criteria.csv lists all",
     ]
 
 

@@ -37,33 +37,33 @@ def report(
     """Show the blinks of analysed sessions, and how far they are reviewed.
 
     With --reviewed, reviewed blinks take the place of the automatic ones: the folder 'reviewed' of
-    a session gets its report and tables, and a study sessions_reviewed.csv beside sessions.csv. The
-    automatic results do not change. Sessions without a review are counted as they are.
+    a session gets its report and tables, and a study sessions_reviewed.csv next to sessions.csv.
+    The automatic results do not change. Sessions without a review are counted as they are.
     """
-    found: list[SessionReport] = []
+    sessions: list[SessionReport] = []
     files: list[Path] = []
     for place in places:
         reports, written = report_place(invocation, place, reviewed=reviewed)
-        found += reports
+        sessions += reports
         files += written
     rows = [
         [
-            str(each.place.parent),
-            str(each.summary.blinks),
-            str(each.summary.closures),
-            f"{each.summary.blinks_per_minute:.1f}",
-            each.review_words,
+            str(session.place.parent),
+            str(session.summary.blinks),
+            str(session.summary.closures),
+            f"{session.summary.blinks_per_minute:.1f}",
+            session.review_words,
         ]
-        for each in found
+        for session in sessions
     ]
     items = [
-        {"session": each.place.parent, "review": each.review, "summary": each.summary}
-        for each in found
+        {"session": session.place.parent, "review": session.review, "summary": session.summary}
+        for session in sessions
     ]
-    unseen = sum(not each.review or "unreviewed" in each.review for each in found)
+    unseen = sum(not session.review or "unreviewed" in session.review for session in sessions)
     reviewed_words = f"{unseen} not reviewed" if unseen else "all reviewed"
-    blinks = count_words(sum(each.summary.blinks for each in found), "blink")
-    verdict = f"{blinks} in {count_words(len(found), 'session')} ({reviewed_words})."
+    blinks = count_words(sum(session.summary.blinks for session in sessions), "blink")
+    verdict = f"{blinks} in {count_words(len(sessions), 'session')} ({reviewed_words})."
     table = TableText(["session", "blinks", "closures", "a minute", "review"], rows)
     lines = [f"written {path}" for path in files]
     return Reply(
@@ -74,18 +74,20 @@ def report(
 def report_place(
     invocation: Invocation, place: Path, *, reviewed: bool
 ) -> tuple[list[SessionReport], list[Path]]:
-    """Return the reports of the sessions in a place, and what was written."""
+    """Return the reports of the sessions in a place, and the written files."""
     sessions = [place] if place.is_file() else find_outputs(place, "blinks.csv")
     if not sessions:
         raise InputMissingError(f"{place}: no results; expected those of poolctl blink")
-    found = []
+    places = []
     for session in sessions:
         with invocation.progress(f"report {session.parent.name}") as progress:
-            found.append(report_session(session, reviewed=reviewed, progress=progress))
-    files = [each.summary.files["report"] for each in found if "report" in each.summary.files]
+            places.append(report_session(session, reviewed=reviewed, progress=progress))
+    files = [
+        session.summary.files["report"] for session in places if "report" in session.summary.files
+    ]
     if reviewed and study_folders(place):
-        files.append(write_reviewed_sessions(place, found))
-    return found, files
+        files.append(write_reviewed_sessions(place, places))
+    return places, files
 
 
 # ``poolctl blink review``.
@@ -125,7 +127,7 @@ def review(
     """Review the blinks that were found: accept, correct, delete, add.
 
     Opens a page in the browser that only this machine can reach. Corrections are saved in
-    OUT/review (with BIDS names in ..._desc-blink_review beside the session's files):
+    OUT/review (with BIDS names in ..._desc-blink_review next to the session's files):
     corrections.jsonl has every action, blinks_reviewed.csv the reviewed blinks. The automatic
     result does not change. Stop with Ctrl-C.
     """

@@ -149,11 +149,13 @@ def convert(
     require_free(output, force=force)
     require_free_copies(_copies(faces, output) if copy else (), force=force)
     data: dict[str, Any] = {"datasets": datasets, "output": output}
-    words = []
+    lines = []
     if boxes == "detector" or (detector is not None and boxes is None):
-        faces, found = _rebox(invocation, faces, detector, upsample)
-        data |= found
-        words.append(f"boxes: {found['boxes_found']} found, {found['boxes_estimated']} estimated")
+        faces, box_counts = _rebox(invocation, faces, detector, upsample)
+        data |= box_counts
+        lines.append(
+            f"boxes: {box_counts['boxes_found']} found, {box_counts['boxes_estimated']} estimated"
+        )
     elif detector is not None:
         raise UsageError("--detector: needs --boxes detector")
     elif boxes == "points":
@@ -179,11 +181,11 @@ def convert(
         )
     data["missing_images"] = missing
     counted = ", ".join(f"{count} {name}" for name, count in counts.items())
-    return Reply(data, [f"{output}  ({counted})", *words], [str(output)])
+    return Reply(data, [f"{output}  ({counted})", *lines], [str(output)])
 
 
 def _copies(faces: "FaceDataset", path: Path) -> Iterable[tuple[Path, Path]]:
-    """Where images are copied from and to, beside annotations at `path`."""
+    """Return the sources and targets of image copies for annotations at `path`."""
     from site_agent.datasets.conversion import copy_places
 
     return copy_places(faces, path.with_suffix("")).items()
@@ -215,13 +217,13 @@ def _rebox(
         return [(d.left, d.top, d.right, d.bottom) for d in opened.detect(pixels, upsample)]
 
     with invocation.progress("find faces") as report:
-        done = rebox_dataset(faces, find, report)
-    found = {
-        "boxes_found": done.detected,
-        "boxes_estimated": len(done.estimated),
-        "estimated": [{"image": image.path, "line": box.line} for image, box in done.estimated],
+        reboxed = rebox_dataset(faces, find, report)
+    facts = {
+        "boxes_found": reboxed.detected,
+        "boxes_estimated": len(reboxed.estimated),
+        "estimated": [{"image": image.path, "line": box.line} for image, box in reboxed.estimated],
     }
-    return done.dataset, found
+    return reboxed.dataset, facts
 
 
 def _box_landmarks(faces: "FaceDataset", margin: float) -> "FaceDataset":
@@ -239,13 +241,13 @@ def _box_landmarks(faces: "FaceDataset", margin: float) -> "FaceDataset":
     return faces.with_boxes(place_box)
 
 
-def _choose_parts(faces: "FaceDataset", words: str) -> "FaceDataset":
+def _choose_parts(faces: "FaceDataset", parts: str) -> "FaceDataset":
     from site_agent.datasets.conversion import choose_parts
     from site_agent.datasets.landmark_schemes import PART_GROUPS, expand_parts
     from site_agent.datasets.records import part_names
 
     names = part_names(faces)
-    chosen, unknown = expand_parts([word.strip() for word in words.split(",")], names)
+    chosen, unknown = expand_parts([word.strip() for word in parts.split(",")], names)
     if unknown:
         groups = ", ".join(PART_GROUPS)
         raise UsageError(

@@ -1,4 +1,4 @@
-"""``poolctl dataset check``, ``stats`` and ``preview``: what a data set is like."""
+"""``poolctl dataset check``, ``stats`` and ``preview``: describe data sets."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -130,38 +130,45 @@ def stats(
     if data_options.holds_gaze(datasets):
         return gaze.stats(invocation, datasets)
     faces = data_options.read_joined_faces(datasets, data_options.reading_from(images))
-    found = dataset_statistics(faces)
+    statistics = dataset_statistics(faces)
     with invocation.progress("read images") as report:
         report(None, "digest")
         digest = dataset_digest(faces)
-    names = f" ({found.parts[0]} to {found.parts[-1]})" if found.parts else ""
+    names = f" ({statistics.parts[0]} to {statistics.parts[-1]})" if statistics.parts else ""
     counted = [
-        ["images", str(found.images)],
-        ["images without faces", str(found.images_without_faces)],
-        ["faces", str(found.faces)],
-        ["boxes to be ignored", str(found.ignored)],
-        *[[f"faces marked {mark}", str(count)] for mark, count in found.marks.items() if count],
+        ["images", str(statistics.images)],
+        ["images without faces", str(statistics.images_without_faces)],
+        ["faces", str(statistics.faces)],
+        ["boxes to be ignored", str(statistics.ignored)],
+        *[
+            [f"faces marked {mark}", str(count)]
+            for mark, count in statistics.marks.items()
+            if count
+        ],
         *[
             [f"faces labelled {label or '(nothing)'}", str(count)]
-            for label, count in found.labels.items()
-            if set(found.labels) != {""}
+            for label, count in statistics.labels.items()
+            if set(statistics.labels) != {""}
         ],
-        ["landmarks", f"{len(found.parts)}{names}"],
-        ["faces with all landmarks", str(found.faces_with_all_parts)],
-        ["faces without landmarks", str(found.faces_without_parts)],
+        ["landmarks", f"{len(statistics.parts)}{names}"],
+        ["faces with all landmarks", str(statistics.faces_with_all_parts)],
+        ["faces without landmarks", str(statistics.faces_without_parts)],
     ]
-    spread = [_row(name, item) for name, item in found.distributions.items()]
+    spread = [_row(name, item) for name, item in statistics.distributions.items()]
     columns = ["", "min", "5 %", "25 %", "median", "75 %", "95 %", "max", "min to max"]
     keep = ("median", "min", "max", "min to max", "5 %", "95 %")
-    data = {"datasets": datasets, "digest": digest, **found.to_dict()}
+    data = {"datasets": datasets, "digest": digest, **statistics.to_dict()}
     tables = [
         TableText(["", data_options.words_of(datasets)], counted),
         TableText(columns, spread, keep=keep),
     ]
-    complete = f", {found.faces_with_all_parts} of them with all landmarks" if found.parts else ""
-    verdict = (
-        f"{count_words(found.faces, 'face')} in {count_words(found.images, 'image')}{complete}."
+    complete = (
+        f", {statistics.faces_with_all_parts} of them with all landmarks"
+        if statistics.parts
+        else ""
     )
+    image_count = count_words(statistics.images, "image")
+    verdict = f"{count_words(statistics.faces, 'face')} in {image_count}{complete}."
     return Reply(data, [verdict, *tables, f"digest {digest}"], [digest])
 
 
@@ -226,7 +233,7 @@ def _row(name: str, item: "Distribution") -> list[str]:
     values = [item.low, *item.percentiles.values(), item.high]
     most = max(item.bin_counts)
     bars = "".join(_BARS[-(-count * (len(_BARS) - 1) // most)] for count in item.bin_counts)
-    words, unit = name.replace("_", " "), ""
-    if words.endswith(" px"):
-        words, unit = words.removesuffix(" px"), " (px)"
-    return [words + unit, *(f"{value:.4g}" for value in values), bars]
+    label, unit = name.replace("_", " "), ""
+    if label.endswith(" px"):
+        label, unit = label.removesuffix(" px"), " (px)"
+    return [label + unit, *(f"{value:.4g}" for value in values), bars]

@@ -46,9 +46,9 @@ def draw(
     """Draw a synthetic data set or video with known truth; equal settings give equal files.
 
     faces: images with exact boxes and 68 exact landmarks. eyes: patches with gaze angles, of
-    persons who differ in looks, light, cameras, gaze, head pose and eyeball. clips: videos of
+    persons with different looks, light, cameras, gaze, head pose and eyeballs. clips: videos of
     head-mounted cameras with the wearers' gaze, for a new folder. video: a blinking person with the
-    eyelid closure of every frame and the blinks; with trials, a person who learns to blink before
+    eyelid closure of every frame and the blinks; with trials, a person learning to blink before
     an air puff, and the list of trials for 'poolctl blink --trials'. 'poolctl settings dataset draw
     KIND' lists all settings, 'poolctl dataset preview' shows faces and eyes.
     """

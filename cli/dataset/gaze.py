@@ -76,14 +76,19 @@ def check(
         findings = check_gaze(paths, report)
     table = findings_table(findings, report_file, strict=strict)
     opened = [open_gaze(path) for path in paths]
-    digests = [gaze_digest(each) for each in opened]
+    digests = [gaze_digest(dataset) for dataset in opened]
     items = [
-        {"dataset": path, "layout": each.layout, "digest": digest, "persons": len(each.persons)}
-        for path, each, digest in zip(paths, opened, digests, strict=True)
+        {
+            "dataset": path,
+            "layout": dataset.layout,
+            "digest": digest,
+            "persons": len(dataset.persons),
+        }
+        for path, dataset, digest in zip(paths, opened, digests, strict=True)
     ]
     lines = [
-        f"{item['dataset']}: {count_words(len(each.persons), 'person')}, digest {item['digest']}"
-        for item, each in zip(items, opened, strict=True)
+        f"{item['dataset']}: {count_words(len(dataset.persons), 'person')}, digest {item['digest']}"
+        for item, dataset in zip(items, opened, strict=True)
     ]
     return Reply({"datasets": items, "findings": findings}, [table, *lines], digests)
 
@@ -97,8 +102,8 @@ def stats(invocation: Invocation, paths: list[Path]) -> Reply:
     dataset = open_gaze(path)
     with invocation.progress("read patches") as report:
         persons = gaze_statistics(dataset, report)
-    digest = join_digests({each.person: each.digest for each in persons})
-    samples = sum(each.samples for each in persons)
+    digest = join_digests({person.person: person.digest for person in persons})
+    samples = sum(person.samples for person in persons)
     data = {
         "dataset": path,
         "layout": dataset.layout,
@@ -114,7 +119,7 @@ def stats(invocation: Invocation, paths: list[Path]) -> Reply:
         "angles: mean (5 % to 95 %) in degrees; constant: mean error of the person's mean gaze",
         f"digest {digest}",
     ]
-    table = TableText(columns, [_row(each) for each in persons], keep=keep)
+    table = TableText(columns, [_row(person) for person in persons], keep=keep)
     return Reply(data, [f"{path} holds {counted}.", table, *lines], [digest])
 
 
@@ -139,9 +144,9 @@ def _only(paths: list[Path]) -> Path:
     return paths[0]
 
 
-def _row(each: "PersonStatistics") -> list[str]:
-    counts = (each.samples, each.sessions, each.left, each.right, each.both_eyes)
-    spreads = (each.yaw, each.pitch, each.head_yaw, each.head_pitch)
-    error = f"{each.constant_error_deg:.1f}"
-    words = [f"{of.mean:z.0f} ({of.p5:z.0f} to {of.p95:z.0f})" for of in spreads]
-    return [each.person, *map(str, counts), *words, error]
+def _row(person: "PersonStatistics") -> list[str]:
+    counts = (person.samples, person.sessions, person.left, person.right, person.both_eyes)
+    spreads = (person.yaw, person.pitch, person.head_yaw, person.head_pitch)
+    error = f"{person.constant_error_deg:.1f}"
+    ranges = [f"{of.mean:z.0f} ({of.p5:z.0f} to {of.p95:z.0f})" for of in spreads]
+    return [person.person, *map(str, counts), *ranges, error]

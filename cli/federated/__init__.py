@@ -68,17 +68,18 @@ def init(
     from site_agent.networks.architectures import find_architecture
     from site_agent.networks.files import new_network
 
-    found = find_architecture(architecture)
+    description = find_architecture(architecture)
     with place_for_model(output, force=force) as place:
         digest = write_model(new_network(architecture, seed), place, format_name="safetensors")
     data = {
         "output": output,
         "architecture": architecture,
-        "parameters": found.parameters,
+        "parameters": description.parameters,
         "seed": seed,
         "digest": digest,
     }
-    text = f"{output}  ({architecture}, {found.parameters:,} parameters, digest {digest[:12]}...)"
+    size = f"{description.parameters:,} parameters"
+    text = f"{output}  ({architecture}, {size}, digest {digest[:12]}...)"
     return Reply(data, text, [str(output)])
 
 
@@ -125,7 +126,7 @@ def simulate(
     which no site has trained, each person with the network of her site. Rounds of real sites with
     these names, data and options give the same networks.
 
-    FOLDER gets all networks, what was measured (history.json) and a plot. After an interruption,
+    FOLDER gets all networks, the measurements (history.json) and a plot. After an interruption,
     run the same command again to continue; with more rounds or other methods, it adds them.
     """
     from site_agent.federated.engines.simulation_folder import divide
@@ -147,17 +148,17 @@ def simulate(
     for line in noise:
         invocation.note(line)
     with goes_on_when_repeated(), invocation.progress("simulate") as report:
-        done = _simulate(plans, output, data, network, report)
+        histories = _simulate(plans, output, data, network, report)
     if data.reference is not None:
-        _plot(done, data.reference, output / PLOT_NAME)
-    for history in done:
+        _plot(histories, data.reference, output / PLOT_NAME)
+    for history in histories:
         for warning in history.rounds[-1].warnings:
             invocation.warn(f"{history.plan.method}, round {len(history.rounds)}: {warning}")
-    return _reply(done, output, data)
+    return _reply(histories, output, data)
 
 
 def _plans(
-    methods: Sequence[str], rounds: int, cohort: float, given: dict[str, str]
+    methods: Sequence[str], rounds: int, cohort: float, options: dict[str, str]
 ) -> "list[FederationPlan]":
     """Return the plan of each method; an option of one method goes to that method only."""
     from aggregators.methods.registry import find_method
@@ -165,12 +166,16 @@ def _plans(
 
     if len(set(methods)) < len(methods):
         raise UsageError("--method: expected each method once")
-    own = {name: set(find_method(name).options_type.model_fields) for name in methods}
-    some = set().union(*own.values())
+    own_options = {name: set(find_method(name).options_type.model_fields) for name in methods}
+    some = set().union(*own_options.values())
     return [
         make_plan(
             name,
-            {key: value for key, value in given.items() if key in own[name] or key not in some},
+            {
+                key: value
+                for key, value in options.items()
+                if key in own_options[name] or key not in some
+            },
             rounds=rounds,
             cohort=cohort,
         )
@@ -189,29 +194,29 @@ def _simulate(
     from site_agent.federated.engines.simulator import simulate, simulator_workers
     from site_agent.work import part_of
 
-    done = []
+    histories = []
     with open_run(output, data, network) as run, simulator_workers(len(data.sites)) as workers:
         for number, plan in enumerate(plans):
             part = part_of(report, number / len(plans), (number + 1) / len(plans))
-            done.append(simulate(plan, run, data, workers, part))
-    return done
+            histories.append(simulate(plan, run, data, workers, part))
+    return histories
 
 
-def _plot(done: "Sequence[History]", reference: "PersonScores", path: Path) -> None:
+def _plot(histories: "Sequence[History]", reference: "PersonScores", path: Path) -> None:
     from site_agent.evaluation.plots import plot_scores_over_passes
     from site_agent.federated.tasks import PersonScores
 
     measure, curves = reference.measure, []
-    for each in done:
-        scores = [PersonScores(held.scores, measure) for held in each.rounds]
+    for history in histories:
+        scores = [PersonScores(held.scores, measure) for held in history.rounds]
         curves.append(
             (
-                *(each.plan.method, each.plan.options["epochs"]),
+                *(history.plan.method, history.plan.options["epochs"]),
                 *([s.mean for s in scores], [s.worst_score for s in scores]),
             )
         )
-    words = f"{measure.name} ({measure.unit})" if measure.unit else measure.name
-    plot_scores_over_passes(curves, (measure.reference, reference.mean), path, measure=words)
+    label = f"{measure.name} ({measure.unit})" if measure.unit else measure.name
+    plot_scores_over_passes(curves, (measure.reference, reference.mean), path, measure=label)
 
 
 def _noise(
@@ -224,17 +229,17 @@ def _noise(
     from site_agent.federated.private_training import noise_words, trained_parameters
     from site_agent.networks.files import to_module
 
-    lines, fewest = [], min(data.sites.values(), key=lambda each: each.samples)
+    lines, fewest = [], min(data.sites.values(), key=lambda part: part.samples)
     for plan in private:
         trained = trained_parameters(to_module(network), plan.training).values()
         units = len(fewest.persons) if plan.training.dp_unit == "person" else fewest.samples
-        words = noise_words(
+        line = noise_words(
             plan.training,
             units,
-            sum(each.numel() for each in trained),
+            sum(part.numel() for part in trained),
             len(plan.sites_in(1, data.sites)),
         )
-        lines.append(f"{plan.method}: {words}")
+        lines.append(f"{plan.method}: {line}")
     if is_new and any(plan.training.dp_layers == "last" for plan in private):
         lines.append("only the last layer learns: begin with a network trained elsewhere (--base)")
     return lines
@@ -244,14 +249,17 @@ def _describe_plan(
     plans: "Sequence[FederationPlan]", data: "DividedData", noise: Sequence[str]
 ) -> Reply:
     held_out = 0 if data.held_out is None else len(data.held_out)
-    rows = [[site, str(len(each.persons)), str(each.samples)] for site, each in data.sites.items()]
+    rows = [
+        [site, str(len(site_data.persons)), str(site_data.samples)]
+        for site, site_data in data.sites.items()
+    ]
     summary = (
         f"would hold {plans[0].rounds} rounds of {', '.join(plan.method for plan in plans)} "
         f"with {len(data.sites)} sites; {held_out} samples are held out"
     )
     facts = {
         "plans": [plan.model_dump() for plan in plans],
-        "sites": {site: each.samples for site, each in data.sites.items()},
+        "sites": {site: site_data.samples for site, site_data in data.sites.items()},
         "held_out": held_out,
     }
     return Reply(
@@ -259,52 +267,56 @@ def _describe_plan(
     )
 
 
-def _reply(done: "Sequence[History]", output: Path, data: "DividedData") -> Reply:
+def _reply(histories: "Sequence[History]", output: Path, data: "DividedData") -> Reply:
     from site_agent.federated.tasks import PersonScores
 
     networks = [
-        output / each.plan.method / f"round-{len(each.rounds):03}.safetensors" for each in done
+        output / item.plan.method / f"round-{len(item.rounds):03}.safetensors" for item in histories
     ]
     reference = data.reference
     facts = {
         "folder": output,
-        "sites": {site: each.samples for site, each in data.sites.items()},
+        "sites": {site: item.samples for site, item in data.sites.items()},
         "measure": data.task.measure,
         "reference_scores": None if reference is None else reference.by_person,
         "methods": [
-            {"plan": each.plan.model_dump(), "network": network, "rounds": each.rounds}
-            for each, network in zip(done, networks, strict=True)
+            {"plan": item.plan.model_dump(), "network": network, "rounds": item.rounds}
+            for item, network in zip(histories, networks, strict=True)
         ],
     }
     text: list[str | TableText] = []
     if reference is not None:
         measure = reference.measure
-        found = {each.plan.method: PersonScores(each.rounds[-1].scores, measure) for each in done}
-        passes = {each.plan.method: each.plan.options["epochs"] * len(each.rounds) for each in done}
-        text += [_verdict(found, reference), _table(found, reference, passes)]
+        scores = {
+            item.plan.method: PersonScores(item.rounds[-1].scores, measure) for item in histories
+        }
+        passes = {
+            item.plan.method: item.plan.options["epochs"] * len(item.rounds) for item in histories
+        }
+        text += [_verdict(scores, reference), _table(scores, reference, passes)]
     text += [f"{network}" for network in networks]
     if reference is not None:
         text.append(f"{output / PLOT_NAME}")
     return Reply(facts, text, [str(network) for network in networks])
 
 
-def _verdict(found: "Mapping[str, PersonScores]", reference: "PersonScores") -> str:
+def _verdict(scores: "Mapping[str, PersonScores]", reference: "PersonScores") -> str:
     """Say which method is best, and whether it is better than knowing no picture."""
     measure, sign = reference.measure, 1 if reference.measure.larger_is_better else -1
-    best = max(found, key=lambda name: sign * found[name].mean)
-    better = sign * found[best].mean > sign * reference.mean
+    best = max(scores, key=lambda name: sign * scores[name].mean)
+    better = sign * scores[best].mean > sign * reference.mean
     return (
-        f"{best}: {measure.name} {found[best].mean:.2f} {measure.unit}".rstrip()
+        f"{best}: {measure.name} {scores[best].mean:.2f} {measure.unit}".rstrip()
         + f", {'better' if better else 'no better'} than the {measure.reference} "
         + f"({reference.mean:.2f})"
     )
 
 
 def _table(
-    found: "Mapping[str, PersonScores]", reference: "PersonScores", passes: Mapping[str, int]
+    methods: "Mapping[str, PersonScores]", reference: "PersonScores", passes: Mapping[str, int]
 ) -> TableText:
     rows = []
-    for name, scores in {**found, reference.measure.reference: reference}.items():
+    for name, scores in {**methods, reference.measure.reference: reference}.items():
         change = 100 * (scores.mean / reference.mean - 1) if reference.mean else 0.0
         rows.append(
             [

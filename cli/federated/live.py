@@ -51,9 +51,9 @@ def provision(
 ) -> Reply:
     """Make the start-up kits of a federation: certificates, and rules that refuse code.
 
-    Give each site the folder of its name, the machine at HOST the folder 'server', and whoever
-    starts rounds the folder 'submit'. Keep 'authority' to yourself: with it, further sites can be
-    added by the same command. The certificates last 360 days.
+    Give each site the folder of its name, the machine at HOST the folder 'server', and the starter
+    of rounds the folder 'submit'. Keep 'authority' to yourself: with it, further sites can be added
+    by the same command. The certificates last 360 days.
     """
     from site_agent.federated.engines.flare.kits import provision as make_kits
 
@@ -75,8 +75,8 @@ def server(invocation: Invocation, kit: KitArgument) -> Reply:
     """
     from site_agent.federated.engines.flare.kits import read_kit
 
-    found = read_kit(kit, "server")
-    return _run(invocation, found, {}, f"server at {found.address}")
+    folder = read_kit(kit, "server")
+    return _run(invocation, folder, {}, f"server at {folder.address}")
 
 
 @command(
@@ -115,7 +115,7 @@ def site(
     from site_agent.federated.engines.flare.kits import read_kit
     from site_agent.federated.engines.flare.site_rules import LEDGER_NAME, SiteRules
 
-    found = read_kit(kit, "site")
+    folder = read_kit(kit, "site")
     if not data.exists():
         raise InputMissingError(f"{data}: no such folder")
     names = part_words(persons)
@@ -123,13 +123,13 @@ def site(
     rules = SiteRules(
         data.resolve(),
         names,
-        tuple(_digest_of_base(invocation, each) for each in base),
-        found.folder / LEDGER_NAME,
+        tuple(_digest_of_base(invocation, word) for word in base),
+        folder.folder / LEDGER_NAME,
         least_others,
         max_hours,
     )
-    title = f"{found.name}: {count_words(count, 'person')}, server at {found.address}"
-    return _run(invocation, found, rules.environment(), title)
+    title = f"{folder.name}: {count_words(count, 'person')}, server at {folder.address}"
+    return _run(invocation, folder, rules.environment(), title)
 
 
 def _digest_of_base(invocation: Invocation, named: str) -> str:
@@ -169,7 +169,7 @@ def _run(invocation: Invocation, kit: "Kit", environment: Mapping[str, str], tit
 
 @contextmanager
 def terminated_as_interrupted() -> Iterator[None]:
-    """Let SIGTERM, which ends services, do what Ctrl-C does."""
+    """Treat SIGTERM, the signal that ends services, like Ctrl-C."""
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         yield
@@ -217,7 +217,7 @@ def submit(
     from site_agent.federated.engines.flare.kits import read_kit
     from site_agent.federated.plan import make_plan
 
-    found = read_kit(kit, "submitter")
+    folder = read_kit(kit, "submitter")
     options = {"seed": seed, **method_options(option)}
     plan = make_plan(method, options, rounds=rounds, cohort=cohort)
     network = model_file(invocation, base).path
@@ -235,7 +235,7 @@ def submit(
         open_things.enter_context(goes_on_when_repeated())
         progress = open_things.enter_context(invocation.progress("rounds"))
         hold_rounds(
-            found,
+            folder,
             federation,
             block_rounds=block_rounds,
             round_limit_s=round_limit_s,
@@ -255,23 +255,27 @@ def status(_invocation: Invocation, kit: KitArgument) -> Reply:
     from site_agent.federated.engines.flare.federation import FederationSession
     from site_agent.federated.engines.flare.kits import read_kit
 
-    found = read_kit(kit, "submitter")
+    folder = read_kit(kit, "submitter")
     last: dict[str, int | None] = {}
-    with FederationSession(found) as session:
+    with FederationSession(folder) as session:
         connected = session.connected_sites()
         for job in session.unfinished_jobs():
             last[job] = None
             with suppress(FederationError):  # it does not run yet
-                last[job] = max((each.number for each in session.rounds_done(job)), default=None)
+                last[job] = max(
+                    (report.number for report in session.rounds_done(job)), default=None
+                )
     jobs = [{"job": job, "last_round": number} for job, number in last.items()]
-    sites = [{"site": site, "connected": site in connected} for site in found.sites]
-    rows = [[site, "yes" if site in connected else "no"] for site in found.sites]
-    done = [[job, str(number or "")] for job, number in last.items()]
+    sites = [{"site": site, "connected": site in connected} for site in folder.sites]
+    rows = [[site, "yes" if site in connected else "no"] for site in folder.sites]
+    progress_rows = [[job, str(number or "")] for job, number in last.items()]
     tables = [
         TableText(["site", "connected"], rows),
-        TableText(["job", "last round"], done, empty="no rounds under way"),
+        TableText(["job", "last round"], progress_rows, empty="no rounds under way"),
     ]
-    return Reply({"server": found.address, "sites": sites, "jobs": jobs}, tables, sorted(connected))
+    return Reply(
+        {"server": folder.address, "sites": sites, "jobs": jobs}, tables, sorted(connected)
+    )
 
 
 @command(app, "stop", "federated stop kits/submit")
@@ -301,7 +305,7 @@ def _publish(
 
     network = federation.network(report.number)
     plan = federation.plan
-    done = pool.upload(
+    uploaded = pool.upload(
         network,
         name,
         description=f"Round {report.number} of {plan.rounds} by {plan.method}, "
@@ -309,7 +313,7 @@ def _publish(
         recipe=json.loads(read_recipe(recipe_path(network)).to_json()),
         digest=report.digest,
     )
-    return str(done.version.address)
+    return str(uploaded.version.address)
 
 
 def _words(report: "RoundReport") -> str:

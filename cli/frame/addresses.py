@@ -66,19 +66,19 @@ def is_address(word: str) -> bool:
 
 
 def model_files(
-    invocation: Invocation, words: Sequence[str], *, to_merge: bool = False
+    invocation: Invocation, names: Sequence[str], *, to_merge: bool = False
 ) -> list[ModelFile]:
     """Return the files that the words name, fetched from the pool where need be.
 
-    With `to_merge` only what the pool lets the site merge is fetched.
+    With `to_merge`, only models that the site may merge are fetched.
     """
-    found: dict[str, ModelFile] = {}
+    files: dict[str, ModelFile] = {}
     addresses = []
-    for word in words:
+    for word in names:
         if is_address(word):
             addresses.append(word)
         elif Path(word).is_file():
-            found[word] = ModelFile(word, Path(word))
+            files[word] = ModelFile(word, Path(word))
         else:
             what = (
                 "a folder"
@@ -93,8 +93,8 @@ def model_files(
                 if to_merge:
                     pool.require_merge_right(version)
                 downloaded = fetch(invocation, pool, version)
-                found[word] = ModelFile(word, downloaded.path, downloaded.version)
-    return [found[word] for word in words]
+                files[word] = ModelFile(word, downloaded.path, downloaded.version)
+    return [files[word] for word in names]
 
 
 def _version(pool: "PoolClient", word: str) -> "ModelVersionResponse":
@@ -114,7 +114,7 @@ def model_file(invocation: Invocation, word: str) -> ModelFile:
 
 
 def known_version(file: ModelFile) -> "ModelVersionResponse | None":
-    """Return what the pool says of a file: also of a local one that was downloaded from it."""
+    """Return the version of a file, also of a local one that was downloaded from the pool."""
     from aggregators.formats import file_digest
     from pool_server.wire.models import ModelVersionResponse
     from site_agent.pool.cache import ModelCache
@@ -149,7 +149,7 @@ def warn_of_standing(invocation: Invocation, version: "ModelVersionResponse") ->
 
 
 def note_signature(invocation: Invocation, signature: "Verification") -> None:
-    """Say what should be known of a signature: a key met for the first time, a doubt."""
+    """Print the remarks on a signature: a new key, or a doubt."""
     if signature.note:
         invocation.note(signature.note)
     if signature.warning:
@@ -157,7 +157,7 @@ def note_signature(invocation: Invocation, signature: "Verification") -> None:
 
 
 def file_name_of(version: "ModelVersionResponse") -> str:
-    """Return what a downloaded version is called: ``SITE--NAME--vN.suffix``."""
+    """Return the file name of a downloaded version: ``SITE--NAME--vN.suffix``."""
     suffix = SUFFIX_OF_FORMAT.get(version.format) or Path(version.file_name).suffix
     return portable_name(f"{version.site}--{version.name}--v{version.version}{suffix}")
 

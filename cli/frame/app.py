@@ -2,7 +2,7 @@
 
 The commands of a noun are in one module that defines ``app``, a `typer.Typer`; a new noun is a
 new file and one line in `_PANELS`. Modules load when their command is called, so that
-``poolctl --help`` stays quick whatever the commands need.
+``poolctl --help`` stays quick.
 """
 
 import gc
@@ -38,14 +38,14 @@ def write_panels(command: Any, ctx: Any, formatter: Any) -> None:
 
 
 class PlainCommand(TyperCommand):
-    """A command whose options stand in panels."""
+    """A command with its options in panels."""
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         write_panels(self, ctx, formatter)
 
 
 class PlainGroup(TyperGroup):
-    """A group whose commands stand in panels."""
+    """A group with its commands in panels."""
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         try:
@@ -105,7 +105,7 @@ class _GroupWithDefault(PlainGroup):
 
 
 def group_with_default(default: str) -> typer.Typer:
-    """Make the app of a group whose command `default` is meant where none is named.
+    """Make the app of a group with a default command.
 
     A first word that is the name of a command is that command; a file of that name is given as
     ``./NAME``.
@@ -245,8 +245,8 @@ app = typer.Typer(
 )
 
 
-def _print_version(wanted: bool) -> None:
-    if wanted:
+def _print_version(is_asked: bool) -> None:
+    if is_asked:
         print(f"poolctl {installed_version()}")
         raise typer.Exit
 
@@ -264,10 +264,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code; errors become messages."""
     # What is loaded stays: to look through it for garbage would take a fifth of the time.
     gc.set_threshold(50_000)
-    words = list(sys.argv[1:] if arguments is None else arguments)
+    command_line = list(sys.argv[1:] if arguments is None else arguments)
     command = typer.main.get_command(app)
     try:
-        result = command.main(args=words, prog_name="poolctl", standalone_mode=False)
+        result = command.main(args=command_line, prog_name="poolctl", standalone_mode=False)
         if result == 130:  # typer turns Ctrl-C into this code
             raise KeyboardInterrupt
     except SystemExit:
@@ -275,7 +275,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BaseException as error:
         from cli.frame.errors import report_failure
 
-        return report_failure(error, words)
+        return report_failure(error, command_line)
     return result if isinstance(result, int) else 0
 
 

@@ -43,7 +43,7 @@ class Outcome:
 
 
 class CliError(Exception):
-    """Root of what the command line itself raises; `outcome`: what is done about this one."""
+    """Base of the errors of the command line; `outcome` overrides that of the type."""
 
     def __init__(self, message: str, outcome: Outcome | None = None) -> None:
         super().__init__(message)
@@ -51,7 +51,7 @@ class CliError(Exception):
 
 
 def incomplete(what: str, text: str, failures: Sequence[str]) -> CliError:
-    """Return the error of work of which a part has failed: a "batch" or a "study"."""
+    """Return the error of partly failed work: a "batch" or a "study"."""
     hint = "run it again: what is finished is kept"
     outcome = Outcome(ExitCode.INTEGRITY, f"{what}_incomplete", hint)
     return CliError("\n".join([f"{text}:", *failures]), outcome)
@@ -224,7 +224,7 @@ _UNEXPECTED = Outcome(
 
 
 def outcome_of(error: BaseException) -> Outcome:
-    """Return what to do about `error`: its own outcome, or that of its nearest type."""
+    """Return the outcome of an error: its own, or that of its nearest type."""
     if isinstance(error, CliError) and error.outcome is not None:
         return error.outcome
     if isinstance(error, server_errors.StartError) and error.code in _START_EXIT_CODES:
@@ -237,9 +237,13 @@ def outcome_of(error: BaseException) -> Outcome:
     return _UNEXPECTED
 
 
-def report_failure(error: BaseException, words: Sequence[str]) -> int:
+def report_failure(error: BaseException, command_line: Sequence[str]) -> int:
     """Print an error for the user and return the exit code; `words` is the whole command line."""
-    options = list(words[: words.index("--")]) if "--" in words else list(words)
+    options = (
+        list(command_line[: command_line.index("--")])
+        if "--" in command_line
+        else list(command_line)
+    )
     if "--debug" in options or os.environ.get("POOL_DEBUG", "") not in {"", "0"}:
         traceback.print_exception(error, file=sys.stderr)
     if hasattr(error, "format_message") and getattr(error, "exit_code", None) == 2:
@@ -299,7 +303,7 @@ def _report_usage_error(error: BaseException, *, as_json: bool) -> int:
 # Interruptions of commands that continue when they are run again.
 @contextmanager
 def goes_on_when_repeated() -> Iterator[None]:
-    """Turn Ctrl-C within the block into an error whose hint says that nothing is lost."""
+    """Turn Ctrl-C within the block into an error with the hint that nothing is lost."""
     try:
         yield
     except KeyboardInterrupt:

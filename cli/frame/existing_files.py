@@ -1,7 +1,7 @@
 """Files that exist where a command wants to write.
 
-One rule for all commands: a file is replaced only with ``--force``, or by the same bytes; and what
-a command reads is not replaced even so.
+One rule for all commands: a file is replaced only with ``--force``, or by the same bytes; the
+inputs of a command are never replaced.
 """
 
 import filecmp
@@ -25,10 +25,10 @@ def require_free(path: Path, *, force: bool) -> None:
 def refuse_inputs(
     paths: Iterable[Path], inputs: Iterable[Path], option: str, *, what: str = "an input"
 ) -> None:
-    """Refuse paths at which files are that the command reads, under whatever name."""
-    taken = {file_identity(other) for other in inputs} - {None}
+    """Refuse to write to an input of the command, under any name."""
+    identities = {file_identity(other) for other in inputs} - {None}
     for path in paths:
-        if file_identity(path) in taken:
+        if file_identity(path) in identities:
             raise UsageError(f"{option} {path}: is {what}; choose another name")
 
 
@@ -40,17 +40,17 @@ def require_free_copies(copies: Iterable[tuple[Path, Path]], *, force: bool) -> 
     copies = list(copies)
     sources = {file_identity(source) for source, _ in copies}
     for source, target in copies:
-        found = file_identity(target)
-        if found is None or found == file_identity(source):
+        identity = file_identity(target)
+        if identity is None or identity == file_identity(source):
             continue
-        if found in sources:
+        if identity in sources:
             raise UsageError(f"{target}: is also a file to copy; choose another folder")
         same = target.is_file() and source.is_file() and filecmp.cmp(source, target, shallow=False)
         require_free(target, force=force or same)
 
 
 def words_on_existing(path: Path, *, force: bool) -> str:
-    """Return what a dry run adds where a file is in the way of a model."""
+    """Return the remark of a dry run on an existing file."""
     if force or not path.exists():
         return ""
     return "; a file is there, which only --force or the same model replaces"
@@ -58,10 +58,10 @@ def words_on_existing(path: Path, *, force: bool) -> str:
 
 @contextmanager
 def place_for_model(target: Path, *, force: bool) -> Iterator[Path]:
-    """Give the path at which to write a model, whose bytes are known only once it is made.
+    """Yield the path for writing a model; its bytes are known only at the end.
 
-    That is `target` where nothing is in the way. Otherwise it lies in a folder beside it, and what
-    was made there, the recipe with it, takes its place at the end if the model is the same.
+    That is `target` where nothing is in the way. Otherwise it lies in a folder next to it, and
+    the model and its recipe are moved to `target` at the end if the model is the same.
     """
     if force or not target.is_file():
         yield target
@@ -76,10 +76,10 @@ def place_for_model(target: Path, *, force: bool) -> Iterator[Path]:
 def _settle(place: Path, target: Path) -> None:
     from aggregators.formats import file_digest
 
-    made, found = file_digest(place), file_digest(target)
-    if made != found:
+    made, existing = file_digest(place), file_digest(target)
+    if made != existing:
         raise OutputExistsError(
-            f"{target}: another model already exists (digest {found[:12]}..., this one would "
+            f"{target}: another model already exists (digest {existing[:12]}..., this one would "
             f"be {made[:12]}...)"
         )
     for path in sorted(place.parent.iterdir()):

@@ -2,7 +2,7 @@
 
 A command is a function that takes an `Invocation` and its own parameters and returns a `Reply`;
 `command` registers it and adds ``--json``, ``--quiet``, ``--no-progress``, ``--profile`` and
-``--debug``. What has the metavar ``ADDRESS`` arrives with its site, one's own where none was given.
+``--debug``. Parameters with the metavar ``ADDRESS`` get one's own site where none was given.
 
 Options that several commands share, or that belong together, are the fields of a frozen dataclass::
 
@@ -94,21 +94,27 @@ def command(
             for parameter in inspect.signature(function, eval_str=True).parameters.values()
             if parameter.kind is not inspect.Parameter.VAR_KEYWORD
         ][1:]
-        groups = {each.name: each.annotation for each in declared if is_dataclass(each.annotation)}
-        own = [option for each in [*declared, *parameters] for option in _options_of(each)]
-        addresses = [each.name for each in own if _metavar(each) == "ADDRESS"]
+        groups = {
+            parameter.name: parameter.annotation
+            for parameter in declared
+            if is_dataclass(parameter.annotation)
+        }
+        options = [
+            option for parameter in [*declared, *parameters] for option in _options_of(parameter)
+        ]
+        addresses = [parameter.name for parameter in options if _metavar(parameter) == "ADDRESS"]
         conventions = _options_of_group(_ConventionOptions)
 
         def run(**arguments: Any) -> None:
             invocation = Invocation(_take(_ConventionOptions, arguments).conventions())
             for key in addresses:
-                if isinstance(words := arguments[key], str):
-                    arguments[key] = words and invocation.address(words)
-                elif words is not None:
-                    arguments[key] = [invocation.address(word) for word in words]
+                if isinstance(value := arguments[key], str):
+                    arguments[key] = value and invocation.address(value)
+                elif value is not None:
+                    arguments[key] = [invocation.address(word) for word in value]
             # All are taken before any is put back: a group may have the name of an option.
-            taken = {key: _take(group_type, arguments) for key, group_type in groups.items()}
-            arguments |= taken
+            group_values = {key: _take(group_type, arguments) for key, group_type in groups.items()}
+            arguments |= group_values
             reply = function(invocation, **arguments)
             if reply is not None:
                 invocation.print_reply(reply)
@@ -116,7 +122,7 @@ def command(
         run.__doc__ = inspect.getdoc(function)
         run.__name__ = function.__name__
         run.__annotations__ = {}
-        run.__signature__ = inspect.Signature([*own, *conventions])  # type: ignore[attr-defined]
+        run.__signature__ = inspect.Signature([*options, *conventions])  # type: ignore[attr-defined]
         lines = "\n".join(f"  poolctl {example}" for example in examples)
         # \b keeps the lines as they are.
         app.command(name, cls=PlainCommand, epilog=f"\b\nExamples:\n{lines}")(run)
@@ -136,11 +142,11 @@ def _options_of_group(group_type: Any) -> list[inspect.Parameter]:
     hints = get_type_hints(group_type, include_extras=True)
     return [
         _for_typer(
-            each.name,
-            hints[each.name],
-            inspect.Parameter.empty if each.default is MISSING else each.default,
+            field.name,
+            hints[field.name],
+            inspect.Parameter.empty if field.default is MISSING else field.default,
         )
-        for each in fields(group_type)
+        for field in fields(group_type)
     ]
 
 
@@ -152,9 +158,9 @@ def _for_typer(name: str, annotation: Any, default: Any) -> inspect.Parameter:
         default = [] if default == () else default
     # typer gives every switch a second name --no-NAME; only what is on by default needs one.
     if notes and not (kind is bool and default is True):
-        notes = [_named(name, each) for each in notes]
+        notes = [_named(name, note) for note in notes]
     if kind in (Path, Path | None):
-        notes = [_with(each, metavar=each.metavar or "FILE") for each in notes]
+        notes = [_with(note, metavar=note.metavar or "FILE") for note in notes]
     return inspect.Parameter(
         name,
         inspect.Parameter.KEYWORD_ONLY,
@@ -179,7 +185,7 @@ def _with(note: Any, **changes: Any) -> Any:
 
 def _take(group_type: Any, arguments: dict[str, Any]) -> Any:
     """Take the options of a group out of the arguments, and return the group."""
-    values = {each.name: arguments.pop(each.name) for each in fields(group_type)}
+    values = {field.name: arguments.pop(field.name) for field in fields(group_type)}
     # Tuples, as the defaults are: groups can be compared.
     return group_type(
         **{key: tuple(value) if isinstance(value, list) else value for key, value in values.items()}
@@ -187,8 +193,8 @@ def _take(group_type: Any, arguments: dict[str, Any]) -> Any:
 
 
 def _metavar(parameter: inspect.Parameter) -> str | None:
-    given = getattr(parameter.annotation, "__metadata__", ())
-    return next((each.metavar for each in given if hasattr(each, "metavar")), None)
+    notes = getattr(parameter.annotation, "__metadata__", ())
+    return next((note.metavar for note in notes if hasattr(note, "metavar")), None)
 
 
 def group(summary: str) -> typer.Typer:
@@ -229,12 +235,12 @@ LabelOption = Annotated[
 OutputFileOption = Annotated[Path | None, Option("Where to write the result.")]
 
 
-def key_value_pairs(words: Sequence[str], option: str) -> dict[str, str]:
+def key_value_pairs(entries: Sequence[str], option: str) -> dict[str, str]:
     """Take ``KEY=VALUE`` words apart."""
     from cli.frame.errors import UsageError
 
     pairs: dict[str, str] = {}
-    for word in words:
+    for word in entries:
         key, separator, value = word.partition("=")
         if not separator or not key or not value:
             raise UsageError(f"{option} {word!r}: expected KEY=VALUE")

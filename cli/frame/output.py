@@ -50,12 +50,12 @@ def progress_bar(title: str, *, shown: bool) -> Iterator[Report]:
     with bar:
         task = bar.add_task(title, total=1.0, words="")
 
-        def report(fraction: float | None, words: str) -> None:
-            words = printable(words, sys.stderr)
+        def report(fraction: float | None, text: str) -> None:
+            text = printable(text, sys.stderr)
             if fraction is None:
-                bar.update(task, total=None, words=words)
+                bar.update(task, total=None, words=text)
             else:
-                bar.update(task, total=1.0, completed=fraction, words=words)
+                bar.update(task, total=1.0, completed=fraction, words=text)
 
         yield report
 
@@ -65,13 +65,13 @@ def progress_lines(title: str) -> Iterator[Report]:
     """Print a line now and then while the block runs, for a log or a pipe."""
     due_s = time.monotonic() + FIRST_LINE_S
 
-    def report(fraction: float | None, words: str) -> None:
+    def report(fraction: float | None, text: str) -> None:
         nonlocal due_s
         if time.monotonic() < due_s:
             return
         due_s = time.monotonic() + LINE_EVERY_S
         share = "" if fraction is None else f" {100 * fraction:.0f} %"
-        line = f"{title.strip()}{share}{': ' if words else ''}{words}"
+        line = f"{title.strip()}{share}{': ' if text else ''}{text}"
         print(printable(line, sys.stderr), file=sys.stderr, flush=True)
 
     yield report
@@ -142,15 +142,15 @@ def listing(
     empty: str = "nothing",
     verdict: str = "",
 ) -> Reply:
-    """Return a listing, one item a line; the first column is what other commands take.
+    """Return a listing, one item a line; the first column has the identifiers for other commands.
 
     The verdict is a sentence above the table.
     """
-    found = list(items)
-    rows = [list(row(item)) for item in found]
+    listed = list(items)
+    rows = [list(row(item)) for item in listed]
     table = TableText(columns, rows, empty=empty, keep=keep)
     text: list[str | TableText] = [verdict, table] if rows else [table]
-    return Reply({"items": found}, text, [each[0] for each in rows])
+    return Reply({"items": listed}, text, [row_cells[0] for row_cells in rows])
 
 
 class Invocation:
@@ -171,10 +171,10 @@ class Invocation:
 
     def first_of(self, items: Iterable[T], limit: int) -> list[T]:
         """Return the first `limit` of a listing, with a note if that is not all of it."""
-        found = list(islice(items, limit + 1))
-        if len(found) > limit:
+        first = list(islice(items, limit + 1))
+        if len(first) > limit:
             self.note(f"there are more than {limit}; see them with --limit")
-        return found[:limit]
+        return first[:limit]
 
     def warn(self, message: str) -> None:
         """Say something that should not be overlooked."""
@@ -196,7 +196,7 @@ class Invocation:
     def progress(self, title: str) -> AbstractContextManager[Report]:
         """Show how far the block is; gives a function ``(fraction, text)``.
 
-        A bar on a terminal; elsewhere a line now and then of what takes long.
+        A bar on a terminal; elsewhere an occasional line.
         """
         shown = self.conventions.progress and not self.conventions.quiet
         if shown and not sys.stderr.isatty():
@@ -243,9 +243,9 @@ def _print_part(part: str | TableText) -> None:
         print(fitted(printable(part.title, stream), stream))
     rows = [[" ".join(printable(cell, stream).splitlines()) for cell in row] for row in part.rows]
     headings = [printable(heading, stream) for heading in part.columns]
-    order = [part.columns.index(each) for each in part.keep if each in part.columns]
+    order = [part.columns.index(column) for column in part.keep if column in part.columns]
     lines, left_out = table_lines(headings, rows, width_of(stream), order)
     print("\n".join(lines))
     if left_out:
-        words = f"not shown: {', '.join(left_out)} (use a wider terminal, or --json)"
-        print(fitted(words, stream))
+        note = f"not shown: {', '.join(left_out)} (use a wider terminal, or --json)"
+        print(fitted(note, stream))

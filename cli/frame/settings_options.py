@@ -49,7 +49,7 @@ class SettingsOptions(Generic[S]):
             help=f"Read settings from this TOML file; 'poolctl {self.show}' prints one.",
             rich_help_panel=_PANEL,
         )
-        words = typer.Option(
+        assignments = typer.Option(
             "--set",
             metavar="NAME=VALUE",
             help="Change one setting; repeatable. It takes precedence over the file.",
@@ -58,21 +58,21 @@ class SettingsOptions(Generic[S]):
         return [
             *options,
             _parameter(_FILE, Path | None, file, None),
-            _parameter(_WORDS, list[str], words, []),
+            _parameter(_WORDS, list[str], assignments, []),
         ]
 
     def take(self, values: dict[str, Any], defaults: S | None = None) -> S:
         """Take the values of the options out of `values` and return the settings."""
         settings = self.defaults if defaults is None else defaults
-        file, words = values.pop(_FILE), values.pop(_WORDS)
+        file, assignments = values.pop(_FILE), values.pop(_WORDS)
         if file is not None:
             settings = read_settings_file(file, settings, self.leave_out)
-        given: dict[str, Any] = key_value_pairs(words, "--set")
+        changes: dict[str, Any] = key_value_pairs(assignments, "--set")
         for name in self.shown:
             value = values.pop(name.rpartition(".")[2])
             if value is not None:
-                given[name] = value
-        return with_values(settings, given, self.leave_out)
+                changes[name] = value
+        return with_values(settings, changes, self.leave_out)
 
     def choose(self, values: dict[str, Any], base: S | None) -> tuple[S, list[str]]:
         """Do as `take`, and return the words that give these settings again, too."""

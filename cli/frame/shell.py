@@ -31,10 +31,10 @@ def pool_process(data_folder: Path) -> Iterator[tuple[str, str]]:
 
     data_folder.mkdir(parents=True, exist_ok=True)
     log_file = data_folder / "server.log"
-    words = ["serve", "--data", str(data_folder), "--port", "0", "--json"]
+    arguments = ["serve", "--data", str(data_folder), "--port", "0", "--json"]
     with log_file.open("wb") as log:
         process = start_python(
-            "cli.frame.shell", *words, stderr=log, environment={"PYTHONUNBUFFERED": "1"}
+            "cli.frame.shell", *arguments, stderr=log, environment={"PYTHONUNBUFFERED": "1"}
         )
         try:
             answer = _first_answer(process)
@@ -79,16 +79,16 @@ _SIDE_BY_SIDE = 2
 
 @dataclass(frozen=True)
 class CommandLine:
-    """One command line: its words, and whose machine (``POOL_HOME``) it is typed on."""
+    """One command line, and the machine (``POOL_HOME``) on which it is typed."""
 
-    words: str
+    arguments: str
     home: str = ""
     stdin: str = ""
 
     @property
     def text(self) -> str:
         home = f"POOL_HOME={self.home} " if self.home else ""
-        return f"{home}poolctl {self.words}"
+        return f"{home}poolctl {self.arguments}"
 
     @property
     def environment(self) -> dict[str, str]:
@@ -103,10 +103,10 @@ class _ShownText(io.StringIO):
 
 
 class Shell:
-    """Shows command lines and runs them in the folder of the quickstart, beside a pool.
+    """Shows command lines and runs them in the folder of the quickstart, next to a pool.
 
-    Commands run in this process: most take milliseconds, of which a process of their own would
-    make a second. Long ones that do not depend on each other run as processes side by side.
+    Commands run in this process: most take milliseconds, and starting a process would make that
+    a second. Long ones that do not depend on each other run as processes side by side.
     """
 
     def __init__(self, invocation: Invocation, folder: Path) -> None:
@@ -120,8 +120,8 @@ class Shell:
     def __enter__(self) -> "Shell":
         with ExitStack() as stack:
             # A login of the user's own must not reach any of the sites.
-            own = {name: None for name in os.environ if name.startswith("POOL_")}
-            stack.enter_context(_environment(own))
+            hidden = {name: None for name in os.environ if name.startswith("POOL_")}
+            stack.enter_context(_environment(hidden))
             stack.enter_context(chdir(self.folder))
             if program_name() != "poolctl":
                 self._invocation.note(f"$ PATH={self._programs}:$PATH")
@@ -139,16 +139,16 @@ class Shell:
         self._steps += 1
         self._invocation.note(f"\n{self._steps}. {text}")
 
-    def show(self, words: str, home: str) -> None:
+    def show(self, command_line: str, home: str) -> None:
         """Run a command, and show its answer as the user will see it."""
         answer = _ShownText()
-        self._run_here(CommandLine(words, home), answer)
+        self._run_here(CommandLine(command_line, home), answer)
         self._invocation.note(answer.getvalue().rstrip("\n"))
 
-    def run(self, words: str, home: str = "", *, stdin: str = "") -> Any:
+    def run(self, command_line: str, home: str = "", *, stdin: str = "") -> Any:
         """Run a command, and return the data of its answer."""
         answer = io.StringIO()
-        self._run_here(CommandLine(words, home, stdin), answer, "--json", "--quiet")
+        self._run_here(CommandLine(command_line, home, stdin), answer, "--json", "--quiet")
         return json.loads(answer.getvalue())["data"]
 
     def run_side_by_side(self, *lines: CommandLine) -> list[Any]:
@@ -179,10 +179,10 @@ class Shell:
         from site_agent.work.processes import start
 
         self._invocation.note(f"$ {line.text}")
-        words = [sys.executable, "-m", "cli", *shlex.split(line.words), "--json", "--quiet"]
+        arguments = [sys.executable, "-m", "cli", *shlex.split(line.arguments), "--json", "--quiet"]
         environment = os.environ | line.environment
         with answer.open("wb") as file, Path("commands.log").open("ab") as log:
-            return start(words, stdout=file, stderr=log, environment=environment)
+            return start(arguments, stdout=file, stderr=log, environment=environment)
 
     def _run_here(self, line: CommandLine, answer: io.StringIO, *conventions: str) -> None:
         from cli.frame.app import main
@@ -191,7 +191,7 @@ class Shell:
         stdin, sys.stdin = sys.stdin, io.StringIO(line.stdin)
         try:
             with _environment(line.environment), redirect_stdout(answer):
-                code = main([*shlex.split(line.words), *conventions])
+                code = main([*shlex.split(line.arguments), *conventions])
         finally:
             sys.stdin = stdin
         if code == ExitCode.INTERRUPTED:
@@ -201,7 +201,7 @@ class Shell:
 
 
 def _data_of(line: CommandLine, answer: str) -> Any:
-    """Return the data of an answer in JSON, or raise what it says."""
+    """Return the data of an answer in JSON, or raise its error."""
     try:
         envelope = json.loads(answer)
     except json.JSONDecodeError:
@@ -229,7 +229,7 @@ def _environment(variables: Mapping[str, str | None]) -> Iterator[None]:
 
 
 def program_name() -> str:
-    """What the user has to type: the name alone where the shell finds it."""
+    """Return the program as the user must type it: its name if the shell finds it."""
     return "poolctl" if shutil.which("poolctl") else sys.argv[0]
 
 

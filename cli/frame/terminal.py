@@ -31,7 +31,7 @@ def print_json(envelope: dict[str, Any]) -> None:
 def json_text(value: Any, *, indent: int | None = None) -> str:
     """Return JSON that no terminal takes for a command."""
     text = json.dumps(value, ensure_ascii=False, allow_nan=False, indent=indent, default=str)
-    return _LATE_CONTROLS.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+    return _LATE_CONTROLS.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
 
 def printable(text: str, stream: TextIO) -> str:
@@ -40,15 +40,15 @@ def printable(text: str, stream: TextIO) -> str:
     So are marks of direction and characters without width.
 
     Descriptions, cards and messages are words of other sites, and of a pool that need not mean
-    well; a terminal would do what such characters say.
+    well; a terminal would obey such characters.
     """
     if not stream.isatty():
         return text
     return _CONTROLS.sub(_write_out, text)
 
 
-def _write_out(found: re.Match[str]) -> str:
-    code = ord(found[0])
+def _write_out(match: re.Match[str]) -> str:
+    code = ord(match[0])
     return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
 
 
@@ -86,7 +86,7 @@ def width_of(stream: TextIO) -> int | None:
 
 
 def fitted(text: str, stream: TextIO) -> str:
-    """Return text whose lines are wrapped at blanks, commands so that a shell can run them."""
+    """Return text with lines wrapped at blanks, and commands kept runnable by a shell."""
     width = width_of(stream)
     if width is None:
         return text
@@ -96,8 +96,8 @@ def fitted(text: str, stream: TextIO) -> str:
 def _wrapped(line: str, width: int) -> str:
     if len(line) <= width or line.lstrip().startswith(("{", "|")):
         return line
-    if found := _ENDS_IN_COMMAND.fullmatch(line):
-        return f"{_wrapped(found[1], width)}\n{_wrapped('  ' + found[2], width)}"
+    if match := _ENDS_IN_COMMAND.fullmatch(line):
+        return f"{_wrapped(match[1], width)}\n{_wrapped('  ' + match[2], width)}"
     indent = " " * (len(line) - len(line.lstrip()))
     is_command = _COMMAND.fullmatch(line.lstrip()) is not None
     lines = wrap(

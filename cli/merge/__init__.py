@@ -36,7 +36,7 @@ app = single()
 )
 def merge(
     invocation: Invocation,
-    words: Annotated[
+    arguments: Annotated[
         list[str] | None,
         Argument(
             "A method, for example mwma, wba-cascade, fedavg or median; then files or "
@@ -61,9 +61,9 @@ def merge(
 ) -> Reply:
     """Merge models of several sites into one, on this machine.
 
-    A recipe beside the result records the method, options, weights and digests of the inputs.
+    A recipe next to the result records the method, options, weights and digests of the inputs.
     --replay makes the same bytes again from a recipe; inputs are searched among the given files,
-    beside the recipe, in the cache and in the pool. --without leaves a model out; inputs that
+    next to the recipe, in the cache and in the pool. --without leaves a model out; inputs that
     contain it are made again first. The new recipe names the model that the result replaces, and
     the pool links the two after the upload.
     """
@@ -72,14 +72,14 @@ def merge(
         if weight_by or output_format:
             raise UsageError("--replay takes method, weights and options from the recipe")
         request = ReplayRequest(
-            how.replay, words or [], how.without, output, force, dry_run, despite_withdrawal
+            how.replay, arguments or [], how.without, output, force, dry_run, despite_withdrawal
         )
         return replay_merge(invocation, request)
     if how.weight and weight_by:
         raise UsageError("--weight and --weight-by cannot both be given")
-    if not words or len(words) < 2:
+    if not arguments or len(arguments) < 2:
         raise UsageError("expected METHOD INPUT..., for example: mwma siteA.svm siteB.svm")
-    method, inputs = words[0], words[1:]
+    method, inputs = arguments[0], arguments[1:]
     from aggregators import find_method
     from aggregators import merge as merge_models
     from aggregators.methods.merging import refuse_overwriting_inputs
@@ -121,7 +121,7 @@ def merge(
 
 
 def _origins(files: Sequence[ModelFile]) -> dict[str, list[str | None]]:
-    """Return where inputs come from and what they were called there, where a pool knows them."""
+    """Return the addresses and file names that the pool knows for the inputs."""
     versions = [known_version(file) for file in files]
     return {
         "addresses": [None if version is None else version.address for version in versions],

@@ -112,7 +112,7 @@ def _describe_plan(invocation: Invocation, config: "AgentConfig") -> Reply:
     plan = plan_cycle(config, profile=invocation.profile)
     for warning in plan.warnings:
         invocation.warn(warning)
-    names = [each.name for each in plan.merges]
+    names = [merge.name for merge in plan.merges]
     return Reply(plan, _plan_tables(config, plan), names)
 
 
@@ -130,7 +130,7 @@ def _plan_tables(config: "AgentConfig", plan: "AgentPlan") -> list[str | TableTe
         lines.append(TableText(["model", "would", "reason"], rows, title, "no models to merge"))
     if config.rounds is None:
         return [*lines, "takes part in no rounds"]
-    rounds = [[each.round, each.base, each.action, each.reason] for each in plan.rounds]
+    rounds = [[round_.round, round_.base, round_.action, round_.reason] for round_ in plan.rounds]
     lines.append(
         TableText(["round", "base", "would", "reason"], rounds, "rounds", "no invitations")
     )

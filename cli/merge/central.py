@@ -41,7 +41,7 @@ _MERGE_ID = re.compile(r"^[0-9a-f]{16}$")
 )
 def start(
     invocation: Invocation,
-    words: Annotated[
+    arguments: Annotated[
         list[str] | None,
         Argument("A method such as wba-cascade or median; then addresses.", "METHOD ADDRESS"),
     ] = None,
@@ -61,19 +61,19 @@ def start(
     from site_agent.pool.client import parse_address
     from site_agent.pool.rebuilding import plan_replay
 
-    given = version.read()
+    description = version.read()
     how.require_consistent()
-    if how.replay and words:
+    if how.replay and arguments:
         raise UsageError("--replay takes method and inputs from the recipe")
     with invocation.pool() as pool:
         target = parse_address(model_address(pool, name))
-        if given["labels"]:
-            question_label_keys(invocation, pool.models.vocabulary(), given["labels"])
-        order = Order(target, given, wait=wait)
+        if description["labels"]:
+            question_label_keys(invocation, pool.models.vocabulary(), description["labels"])
+        order = Order(target, description, wait=wait)
         if how.replay:
             plan_again(invocation, pool, order, how.replay, how.without)
         else:
-            order.plan = plan_replay(_recipe_of_words(pool, words or [], how))
+            order.plan = plan_replay(_recipe_of_words(pool, arguments or [], how))
         if dry_run:
             return order.planned()
         order.send(invocation, pool)
@@ -95,9 +95,9 @@ def ls(
 ) -> Reply:
     """List the merges that your site started, newest first."""
     with invocation.pool() as pool:
-        found = invocation.first_of(pool.merges.list(state or ""), limit)
+        jobs = invocation.first_of(pool.merges.list(state or ""), limit)
     return listing(
-        found,
+        jobs,
         ["merge", "state", "method", "models", "name", "asked", "result"],
         _row,
         keep=("state", "name", "result", "method"),
@@ -109,21 +109,21 @@ def ls(
 def info(invocation: Invocation, merge_id: _MergeArgument) -> Reply:
     """Show the progress, result or error of a merge."""
     with invocation.pool() as pool:
-        found = pool.merges.get(_checked_id(merge_id))
-    return Reply(found, _description(found), [found.merge_id])
+        job = pool.merges.get(_checked_id(merge_id))
+    return Reply(job, _description(job), [job.merge_id])
 
 
 @command(app, "cancel", "merges cancel 4f1d2c3b4a596877")
 def cancel(invocation: Invocation, merge_id: _MergeArgument) -> Reply:
     """Cancel a merge. A finished merge does not change."""
     with invocation.pool() as pool:
-        found = pool.merges.cancel(_checked_id(merge_id))
-    words = f"is {found.state}" if found.ended_at else "ends within seconds"
-    return Reply(found, f"merge {merge_id} {words}", [found.merge_id])
+        job = pool.merges.cancel(_checked_id(merge_id))
+    state = f"is {job.state}" if job.ended_at else "ends within seconds"
+    return Reply(job, f"merge {merge_id} {state}", [job.merge_id])
 
 
 def note_unsigned(invocation: Invocation, pool: "PoolClient", made: "ModelVersionResponse") -> None:
-    """Say what is left to do for others to see, and trust, what the pool made."""
+    """Print the steps left until others can see and trust a model of the pool."""
     address = made.address
     if made.signed_by is None and pool.signatures.signing_key(made.site) is not None:
         invocation.note(
@@ -142,70 +142,70 @@ def _checked_id(text: str) -> str:
     return text
 
 
-def _recipe_of_words(pool: "PoolClient", words: list[str], how: MergeOptions) -> Recipe:
+def _recipe_of_words(pool: "PoolClient", arguments: list[str], how: MergeOptions) -> Recipe:
     """Return the recipe that the words mean, its inputs by digest as the pool has them now."""
     from aggregators.methods import RecipeInput, RecipeMethod
 
-    if len(words) < 2:
+    if len(arguments) < 2:
         raise UsageError(
             "expected METHOD ADDRESS..., for example: wba-cascade site-a/face-68 site-b/face-68"
         )
-    method = find_method(words[0])
-    for word in words[1:]:
+    method = find_method(arguments[0])
+    for word in arguments[1:]:
         if not is_address(word):
             raise UsageError(
                 f"{word}: expected an address in the pool such as site-a/face-68@2; "
                 "files are merged at home, with 'poolctl merge'"
             )
-    weights = how.weights() or [1.0] * (len(words) - 1)
-    if len(weights) != len(words) - 1:
-        raise UsageError(f"--weight: {len(weights)} numbers for {len(words) - 1} models")
-    versions = [pool.version(word) for word in words[1:]]
+    weights = how.weights() or [1.0] * (len(arguments) - 1)
+    if len(weights) != len(arguments) - 1:
+        raise UsageError(f"--weight: {len(weights)} numbers for {len(arguments) - 1} models")
+    versions = [pool.version(word) for word in arguments[1:]]
     return Recipe(
         method=RecipeMethod(name=method.name, version=method.version),
         options=how.options(),
         inputs=tuple(
             RecipeInput(
                 digest=version.digest,
-                weight=each,
+                weight=weight,
                 address=version.address,
                 file_name=version.file_name,
             )
-            for version, each in zip(versions, weights, strict=True)
+            for version, weight in zip(versions, weights, strict=True)
         ),
     )
 
 
-def _row(found: "MergeJobResponse") -> list[str]:
-    state = f"{found.state} {found.progress:.0%}" if found.state == "running" else found.state
+def _row(job: "MergeJobResponse") -> list[str]:
+    state = f"{job.state} {job.progress:.0%}" if job.state == "running" else job.state
     return [
-        found.merge_id,
+        job.merge_id,
         state,
-        found.recipe["method"]["name"],
-        str(len(found.recipe["inputs"])),
-        f"{found.site}/{found.name}",
-        f"{found.created_at:%Y-%m-%d %H:%M}",
-        found.version or "",
+        job.recipe["method"]["name"],
+        str(len(job.recipe["inputs"])),
+        f"{job.site}/{job.name}",
+        f"{job.created_at:%Y-%m-%d %H:%M}",
+        job.version or "",
     ]
 
 
-def _description(found: "MergeJobResponse") -> list[TableText]:
+def _description(job: "MergeJobResponse") -> list[TableText]:
     rows = [
-        ["merge", found.merge_id],
-        ["state", found.state],
-        ["method", found.recipe["method"]["name"]],
-        ["name", f"{found.site}/{found.name}"],
-        ["asked", f"{found.created_at:%Y-%m-%d %H:%M} UTC by {found.created_by}"],
+        ["merge", job.merge_id],
+        ["state", job.state],
+        ["method", job.recipe["method"]["name"]],
+        ["name", f"{job.site}/{job.name}"],
+        ["asked", f"{job.created_at:%Y-%m-%d %H:%M} UTC by {job.created_by}"],
     ]
-    if found.state == "running":
-        rows.append(["progress", f"{found.progress:.0%} {found.activity}"])
-    if found.refusal is not None:
-        rows.append(["failed", found.refusal.message])
-    if found.version is not None:
-        rows += [["result", found.version], ["sha256", found.digest or ""]]
+    if job.state == "running":
+        rows.append(["progress", f"{job.progress:.0%} {job.activity}"])
+    if job.refusal is not None:
+        rows.append(["failed", job.refusal.message])
+    if job.version is not None:
+        rows += [["result", job.version], ["sha256", job.digest or ""]]
     inputs = [
-        [each.get("address") or "", f"{each['weight']:g}", each["digest"][:16]]
-        for each in found.recipe["inputs"]
+        [entry.get("address") or "", f"{entry['weight']:g}", entry["digest"][:16]]
+        for entry in job.recipe["inputs"]
     ]
     return [TableText(["what", "value"], rows), TableText(["input", "weight", "digest"], inputs)]
 
@@ -213,7 +213,7 @@ def _description(found: "MergeJobResponse") -> list[TableText]:
 # ``poolctl merges start``: what the pool is asked to make, in which order, under which names.
 _LONGEST_NAME = 64
 _OF_EVERY_STEP = ("intended_use", "draft", "despite_withdrawal")
-"""What is said of models that have to be made again on the way, too."""
+"""Fields that also describe intermediate models."""
 
 
 @dataclass
@@ -221,7 +221,7 @@ class Order:
     """Merges that are asked for one after another."""
 
     target: "ModelAddress"
-    given: Mapping[str, Any]
+    description: Mapping[str, Any]
     wait: bool
     plan: "RebuildPlan" = field(init=False)
     sources: "RecipeSources | None" = None
@@ -234,7 +234,7 @@ class Order:
         carry_out_elsewhere(self.plan, partial(self._ask, invocation, pool))
 
     def planned(self) -> Reply:
-        """Return what would be asked for."""
+        """Describe the requests of a dry run."""
         last = self.plan.steps[-1]
         data: dict[str, Any] = {"name": f"{self.target.site}/{self.target.name}"}
         if not self.plan.left_out:
@@ -243,7 +243,7 @@ class Order:
             return Reply(
                 data, f"would have {count_words(count, 'model')} merged into {self.target}"
             )
-        data["left_out"] = [each.digest for each in self.plan.left_out]
+        data["left_out"] = [entry.digest for entry in self.plan.left_out]
         data["steps"] = replaying.steps_data(self.plan, "name", self._name_of)
         lines = [
             f"would have {count_words(len(step.kept) + len(step.rebuilt), 'model')} merged into "
@@ -254,7 +254,7 @@ class Order:
         return Reply(data, [*lines, *replaying.refinement_lines(self.plan)])
 
     def reply(self) -> Reply:
-        """Return what became of it."""
+        """Describe the results."""
         job = self.jobs[-1]
         if job.state == "failed" and job.refusal is not None:
             raise CliError(
@@ -264,14 +264,16 @@ class Order:
         data = job.model_dump(mode="json")
         lines: list[str] = []
         if self.plan.left_out:
-            data["made"] = [each.model_dump(mode="json") for each in self.jobs]
-            data["left_out"] = [each.model_dump(mode="json") for each in self.plan.left_out]
-            named = [each.address or each.file_name or each.digest for each in self.plan.left_out]
+            data["made"] = [entry.model_dump(mode="json") for entry in self.jobs]
+            data["left_out"] = [entry.model_dump(mode="json") for entry in self.plan.left_out]
+            named = [
+                entry.address or entry.file_name or entry.digest for entry in self.plan.left_out
+            ]
             lines.append(f"without {', '.join(named)}")
-        for each, step in zip(self.jobs, self.plan.steps, strict=False):
-            lines += self._lines(each, step)
+        for entry, step in zip(self.jobs, self.plan.steps, strict=False):
+            lines += self._lines(entry, step)
         lines += replaying.refinement_lines(self.plan)
-        return Reply(data, lines, [each.version or each.merge_id for each in self.jobs])
+        return Reply(data, lines, [entry.version or entry.merge_id for entry in self.jobs])
 
     def _ask(
         self, invocation: Invocation, pool: "PoolClient", step: "Step", recipe: Recipe
@@ -289,7 +291,11 @@ class Order:
             json.loads(recipe.to_json()),
             format=output_format,
             file_name=f"{name}{SUFFIX_OF_FORMAT.get(written, '')}",
-            **(self.given if is_last else {key: self.given[key] for key in _OF_EVERY_STEP}),
+            **(
+                self.description
+                if is_last
+                else {key: self.description[key] for key in _OF_EVERY_STEP}
+            ),
         )
         self.jobs.append(job)
         if self.wait or not is_last:
@@ -301,16 +307,16 @@ class Order:
         return RecipeInput(digest=job.digest, address=job.version)
 
     def _name_of(self, step: "Step") -> str:
-        """Return what to call the result: as the model that it replaces, where that is ours."""
+        """Return the name of a result: that of the replaced model if it is ours."""
         from pool_server.wire.names import ModelAddress
 
         if step is self.plan.steps[-1]:
             return self.target.name
         known = [] if self.sources is None else self.sources.addresses_of(step.old)
-        addresses = [ModelAddress.parse(each) for each in known]
-        for each in addresses:
-            if each.site == self.target.site:
-                return each.name
+        addresses = [ModelAddress.parse(address) for address in known]
+        for address in addresses:
+            if address.site == self.target.site:
+                return address.name
         stem = addresses[0].name if addresses else step.old[:12]
         return f"{self.target.name}--{stem}"[:_LONGEST_NAME]
 

@@ -1,4 +1,4 @@
-"""``poolctl rounds contribute|trust``: what a site gives to a round, and on which terms."""
+"""``poolctl rounds contribute|trust``: contributions of a site to rounds."""
 
 import sys
 from collections.abc import Sequence
@@ -102,11 +102,11 @@ def contribute(
 ) -> Reply:
     """Fit the round's model to your faces or gaze data, and send the changes.
 
-    Only changes of the model and sample counts are sent, never images. A base built for the
-    purpose could make even these show your data; so it has to be made of models of your own and
-    of sites that you trust ('poolctl rounds trust'). At a terminal you see what would be sent, and
-    are asked; with --dry-run everything is computed, and nothing sent. After an interruption, run
-    the command again to continue. In a secure round run it again until it says that you have
+    Only changes of the model and sample counts are sent, never images. A base built for the purpose
+    could make even these show your data; so it has to be made of models of your own and of sites
+    that you trust ('poolctl rounds trust'). At a terminal you see a summary before sending, and are
+    asked; with --dry-run everything is computed, and nothing sent. After an interruption, run the
+    command again to continue. In a secure round run it again until it says that you have
     contributed: first it shares the changes among the servers, then it tags them, and at last it
     verifies the sum.
     """
@@ -136,14 +136,14 @@ def contribute(
         choice = DataChoice(
             data_options.part_words(parts), data_options.part_words(persons), seed, threads
         )
-        found = _read_data(pool.rounds.get(round_id), data, images, choice)
+        site_data = _read_data(pool.rounds.get(round_id), data, images, choice)
 
         def contribute_now(*, send: bool) -> "Contributed":
             with invocation.progress("contribute") as report:
                 return contribute_to_round(
                     pool,
                     round_id,
-                    found,
+                    site_data,
                     choice,
                     site=site,
                     despite_withdrawal=despite_withdrawal,
@@ -155,28 +155,30 @@ def contribute(
 
         endpoint = pool.endpoint
         asks = sys.stdin.isatty() and not yes
-        done = contribute_now(send=not (dry_run or asks))
-        if asks and not dry_run and done.site not in done.round.contributions():
+        contributed = contribute_now(send=not (dry_run or asks))
+        if asks and not dry_run and contributed.site not in contributed.round.contributions():
             # What was computed waits in the cache, so that the second call only sends it.
-            invocation.note("\n".join(_describe_sending(done, endpoint, least_others)))
+            invocation.note("\n".join(_describe_sending(contributed, endpoint, least_others)))
             invocation.confirm("Send it?", assume_yes=False)
-            done = replace(
-                contribute_now(send=True), computed=done.computed, left_out=done.left_out
+            contributed = replace(
+                contribute_now(send=True),
+                computed=contributed.computed,
+                left_out=contributed.left_out,
             )
-    if done.left_out:
-        line, problem = done.left_out[0]
-        faces_words = count_words(len(done.left_out), "face")
+    if contributed.left_out:
+        line, problem = contributed.left_out[0]
+        faces_words = count_words(len(contributed.left_out), "face")
         invocation.warn(
             f"{data_options.words_of(data)}: {faces_words} left out (line {line}: {problem})"
         )
     if not dry_run:
-        text = _describe_result(done)
-    elif done.site in done.round.contributions():
-        size = size_words(done.size_bytes)
-        text = [f"{done.site} has contributed {size} already; nothing more would be sent"]
+        text = _describe_result(contributed)
+    elif contributed.site in contributed.round.contributions():
+        size = size_words(contributed.size_bytes)
+        text = [f"{contributed.site} has contributed {size} already; nothing more would be sent"]
     else:
-        text = _describe_sending(done, endpoint, least_others)
-    return Reply(done, text, [done.digest])
+        text = _describe_sending(contributed, endpoint, least_others)
+    return Reply(contributed, text, [contributed.digest])
 
 
 @command(app, "trust", "rounds trust", "rounds trust site-b site-c")
@@ -186,7 +188,7 @@ def trust(
     *,
     remove: Annotated[bool, Option("Trust these sites no longer.")] = False,
 ) -> Reply:
-    """List or extend the sites whose trained models may be in a base that you contribute to.
+    """List or extend the sites that may have trained models in a base you contribute to.
 
     Trust a site if you believe that it trains its models as usual, and does not build one that
     photographs your faces. Nobody is trusted at first, not even the pool.
@@ -209,20 +211,22 @@ def trust(
 
 
 def _read_data(
-    found: "RoundResponse", data: Sequence[Path], images: Path | None, choice: "DataChoice"
+    round_: "RoundResponse", data: Sequence[Path], images: Path | None, choice: "DataChoice"
 ) -> "FaceDataset | NetworkData":
-    """Read what the method of a round is computed from."""
+    """Read the data for the method of a round."""
     from site_agent.datasets.network_data import open_network_data
     from site_agent.rounds.kinds import find_site_part
 
-    if find_site_part(found.method).data == "faces":
+    if find_site_part(round_.method).data == "faces":
         if choice.persons:
-            raise UsageError(f"--persons is for gaze data; the round is held by {found.method}")
+            raise UsageError(f"--persons is for gaze data; the round is held by {round_.method}")
         return data_options.read_joined_faces(
             data, data_options.reading_from(images), same_parts=not choice.parts
         )
     if choice.parts or images is not None:
-        raise UsageError(f"--parts and --images are for faces; the round is held by {found.method}")
+        raise UsageError(
+            f"--parts and --images are for faces; the round is held by {round_.method}"
+        )
     if len(data) > 1:
         raise UsageError("--data: expected one folder with gaze data; --persons chooses from it")
     if not data[0].exists():
@@ -230,37 +234,37 @@ def _read_data(
     return open_network_data(data[0])
 
 
-def _describe_sending(done: "Contributed", endpoint: str, least_others: int) -> list[str]:
-    if done.round.secure is not None:
-        servers = ", ".join(done.round.secure.servers)
-        return [f"would share among {servers}: {done.summary}", "nobody sees them but in the sum"]
-    fewest = max(least_others, done.round.least_others)
-    rule = "your own rule" if least_others > done.round.least_others else "the round's rule"
+def _describe_sending(sent: "Contributed", endpoint: str, least_others: int) -> list[str]:
+    if sent.round.secure is not None:
+        servers = ", ".join(sent.round.secure.servers)
+        return [f"would share among {servers}: {sent.summary}", "nobody sees them but in the sum"]
+    fewest = max(least_others, sent.round.least_others)
+    rule = "your own rule" if least_others > sent.round.least_others else "the round's rule"
     return [
-        f"would send {size_words(done.size_bytes)} to the pool {endpoint}: {done.summary}",
+        f"would send {size_words(sent.size_bytes)} to the pool {endpoint}: {sent.summary}",
         "the pool reads them and combines those of all sites; the other sites get the result",
         f"it is combined only with those of {count_words(fewest, 'other site')} or more ({rule})",
     ]
 
 
-def _describe_result(done: "Contributed") -> list[str]:
-    found = done.round
-    size = size_words(done.size_bytes)
-    if done.phase not in {"", "complete"}:
+def _describe_result(sent: "Contributed") -> list[str]:
+    round_ = sent.round
+    size = size_words(sent.size_bytes)
+    if sent.phase not in {"", "complete"}:
         return [
-            f"{done.site} takes part in the secure sum {done.session[:16]}: {done.phase}",
-            f"waiting for {', '.join(done.waiting) or 'the servers'}; then run the command again",
+            f"{sent.site} takes part in the secure sum {sent.session[:16]}: {sent.phase}",
+            f"waiting for {', '.join(sent.waiting) or 'the servers'}; then run the command again",
         ]
-    waiting = ", ".join(found.sites("waiting"))
-    next_step = f"all sites have contributed; combine with: poolctl rounds finish {found.round_id}"
-    if found.state not in {"open", "closed"}:
-        next_step = f"the round is {found.state}; see: poolctl rounds info {found.round_id}"
+    waiting = ", ".join(round_.sites("waiting"))
+    next_step = f"all sites have contributed; combine with: poolctl rounds finish {round_.round_id}"
+    if round_.state not in {"open", "closed"}:
+        next_step = f"the round is {round_.state}; see: poolctl rounds info {round_.round_id}"
     elif waiting:
-        until = f"{found.deadline.astimezone(UTC):%Y-%m-%d %H:%M} UTC"
+        until = f"{round_.deadline.astimezone(UTC):%Y-%m-%d %H:%M} UTC"
         next_step = f"waiting for {waiting} until {until}"
     return [
-        f"{done.site} has contributed {size} "
-        f"({size_words(done.sent_bytes) + ' sent' if done.sent_bytes else 'the pool had it'})",
-        *([done.summary] if done.summary else []),
+        f"{sent.site} has contributed {size} "
+        f"({size_words(sent.sent_bytes) + ' sent' if sent.sent_bytes else 'the pool had it'})",
+        *([sent.summary] if sent.summary else []),
         next_step,
     ]

@@ -29,7 +29,7 @@ def weights_from_label(
     """Return one weight an input from a label that all of them have.
 
     The labels of a model from the pool are those it has there, also when it is at hand as a file;
-    those of any other file stand in the training file beside it.
+    those of any other file are in its training file.
     """
     from aggregators.formats import file_digest
     from site_agent.training_record import metadata_path
@@ -49,13 +49,13 @@ def weights_from_label(
                 f"({source} has: {known}); give the weights with --weight"
             )
         weights.append(_positive(labels[label], label, file.word))
-    words = ", ".join(f"{weight:g}" for weight in weights)
-    invocation.note(f"weights by {label}: {words}")
+    text = ", ".join(f"{weight:g}" for weight in weights)
+    invocation.note(f"weights by {label}: {text}")
     return weights
 
 
 def local_copies(files: Sequence[ModelFile]) -> "list[LocalFile]":
-    """Return the files that lay on this machine; of what was fetched, `fetch` has spoken."""
+    """Return the local files; `fetch` has already warned of the downloaded ones."""
     from aggregators.formats import file_digest
     from site_agent.pool.rebuilding import RecipeSources
     from site_agent.pool.restrictions import LocalFile
@@ -71,8 +71,8 @@ def require_not_withdrawn(
 ) -> None:
     """Ask the pool about the inputs of a merge, wherever their bytes come from.
 
-    An input whose withdrawal stops downloads is refused, as a download would be, unless `despite`;
-    of any other, and of one that holds something withdrawn, the user is warned. Without a login
+    An input is refused if its withdrawal stops downloads, unless `despite`; the user is warned of
+    other withdrawn inputs, and of those containing a withdrawn model. Without a login
     nobody can be asked.
     """
     from site_agent.pool.profiles import is_offline
@@ -83,32 +83,32 @@ def require_not_withdrawn(
         return
     try:
         with invocation.pool() as pool:
-            found = check_files(pool.withdrawals, files)
+            withdrawn = check_files(pool.withdrawals, files)
     except NotLoggedInError:
         return
     except PoolUnreachableError as error:
         invocation.warn(f"whether an input was withdrawn is not known: {error}")
         return
-    for each in found:
-        refused = any(withdrawal.effect == "refuse" for withdrawal in each.withdrawn)
+    for file in withdrawn:
+        refused = any(withdrawal.effect == "refuse" for withdrawal in file.withdrawn)
         if refused and not despite:
             raise WithdrawnError(
-                f"{each.path}: {each.words}",
+                f"{file.path}: {file.words}",
                 hint="leave it out (of a recipe by --without), and delete your copies; "
                 "--despite-withdrawal merges it nevertheless",
                 code="version_withdrawn",
             )
-        invocation.warn(f"{each.path}: {each.words}")
+        invocation.warn(f"{file.path}: {file.words}")
 
 
 class InputFinder:
-    """Finds inputs of recipes: among given files, beside the recipe, in the cache, in the pool."""
+    """Finds inputs of recipes: among given files, next to the recipe, in the cache, in the pool."""
 
     def __init__(
         self,
         invocation: Invocation,
         folder: Path,
-        words: Sequence[str],
+        names: Sequence[str],
         family: "Family",
         *,
         sources: "RecipeSources",
@@ -118,7 +118,7 @@ class InputFinder:
         self._folder = folder
         self._mentions = family.entries()
         self._merged = family.root.output
-        self._words = words
+        self._words = names
         self._sources = sources
         self._pool = pool
         self._given: dict[str, Path] | None = None
@@ -126,7 +126,7 @@ class InputFinder:
     def find(self, digest: str) -> Path:
         """Return a file with this digest.
 
-        Raises `LookupError`: says where it was looked for, and who has it.
+        Raises `LookupError`, naming the searched places and the owners.
         """
         path = self._at_hand(digest)
         if path is not None:
@@ -150,46 +150,48 @@ class InputFinder:
     def _at_hand(self, digest: str) -> Path | None:
         from site_agent.pool.cache import ModelCache
 
-        given = self._given_files().get(digest)
-        return given or self._beside_recipe(digest) or ModelCache().find(digest)
+        path = self._given_files().get(digest)
+        return path or self._beside_recipe(digest) or ModelCache().find(digest)
 
     def _addresses(self, digest: str) -> list[str]:
-        named = [each.address for each in self._mentions.get(digest, []) if each.address]
+        named = [mention.address for mention in self._mentions.get(digest, []) if mention.address]
         return list(dict.fromkeys([*named, *self._sources.addresses_of(digest)]))
 
     def _why_missing(self, digest: str, refusal: Exception | None) -> str:
-        """Say where a file was looked for, and who has it."""
+        """Return the searched places and the owners of a missing file."""
         if what := self._sources.round_file(digest):
             return (
                 f"it is {what}, which the pool keeps and gives to nobody: "
                 f"only the pool could combine it{self._or_download()}"
             )
-        names = [each.file_name for each in self._mentions.get(digest, []) if each.file_name]
+        names = [
+            mention.file_name for mention in self._mentions.get(digest, []) if mention.file_name
+        ]
         is_contribution = any(Path(name).suffix == ".contribution" for name in names)
         if is_contribution and (self._folder.parent / ".study").is_dir():
             return (
                 "it is a part's contribution, which the study deleted when it was combined; the "
                 f"command in {self._folder.parent / 'study.json'} makes the model again"
             )
-        words = f"not among the {len(self._words)} files given, beside the recipe or in the cache"
+        reason = f"not among the {len(self._words)} files given, beside the recipe or in the cache"
         if refusal is not None:
-            return f"{words}, and from the pool: {refusal}"
+            return f"{reason}, and from the pool: {refusal}"
         if self._sources.silence:
-            words += f", and the pool cannot be asked: {self._sources.silence}"
+            reason += f", and the pool cannot be asked: {self._sources.silence}"
         else:
-            words += ", and the pool does not have it or does not show it to your site"
+            reason += ", and the pool does not have it or does not show it to your site"
         makers = [] if self._merged is None else self._sources.addresses_of(self._merged.digest)
         site = makers[0].removeprefix("pool://").split("/")[0] if makers else ""
         whom = f"{site}, which published {makers[0]}," if makers else "whoever made the recipe"
         what = "the contributions beside the model" if is_contribution else (names or ["it"])[0]
-        return f"{words}; ask {whom} for {what}, and name it after the options"
+        return f"{reason}; ask {whom} for {what}, and name it after the options"
 
     def _or_download(self) -> str:
         made = [] if self._merged is None else self._sources.addresses_of(self._merged.digest)
         return f"; it did: poolctl download {made[0]}" if made else ""
 
     def _beside_recipe(self, digest: str) -> Path | None:
-        """Return the file of that name beside the recipe, if it has the digest."""
+        """Return the file of that name next to the recipe, if it has the digest."""
         from aggregators.formats import file_digest
 
         folders = [self._folder, *sorted(self._folder.glob("*.contributions"))]

@@ -84,7 +84,7 @@ def refine(
 
     The base is usually the result of 'merge wba-cascade --step 1.1'. Every site computes changes of
     the leaves from its own faces, and contributes only these and the sample counts. The result is
-    an ordinary model of the same size. The contributions stay beside it, where 'merge --replay'
+    an ordinary model of the same size. The contributions stay next to it, where 'merge --replay'
     finds them. With --write-contributions instead of --output, only they are written; 'merge
     leaf-refit' combines them.
     """
@@ -112,12 +112,12 @@ def refine(
     require_not_withdrawn(invocation, local_copies(merged), despite=despite_withdrawal)
     base_file = merged[0].path
     forest = read_base(base_file)
-    words = part_words(parts)
+    part_names = part_words(parts)
     datasets = [read_face_file(file, read_as) for file in files]
-    sources = _sources(invocation, datasets, forest, settings, words)
+    sources = _sources(invocation, datasets, forest, settings, part_names)
     if output is None:
         return _write_contributions(invocation, forest, datasets, sources, plan)
-    trial = None if test is None else _Trial(test, read_face_file(test, read_as), words)
+    trial = None if test is None else _Trial(test, read_face_file(test, read_as), part_names)
     return _refine(
         invocation, base_file, forest, sources, plan, datasets=datasets, output=output, trial=trial
     )

@@ -28,13 +28,13 @@ _SHORTEST_DIGEST = 4
 class ReplayRequest:
     """A request of the command line.
 
-    `recipe`: A recipe file, or the address of a merged model in the pool. `words`: Files and
+    `recipe`: A recipe file, or the address of a merged model in the pool. `names`: Files and
     addresses in which to look for inputs. `without`: Addresses, or the starts of digests. `output`:
     Where to write the model.
     """
 
     recipe: str
-    words: Sequence[str]
+    names: Sequence[str]
     without: Sequence[str] = ()
     output: Path | None = None
     force: bool = False
@@ -53,16 +53,16 @@ class _Search:
 
 
 def replay_merge(invocation: Invocation, request: ReplayRequest) -> Reply:
-    """Make a merged model again, and what of its inputs has to be made again before."""
+    """Make a merged model again, after those of its inputs that must be made again."""
     from site_agent.pool.rebuilding import Family, RecipeSources
 
     with invocation.pool() as pool:
         recipe, folder = find_recipe(pool, request.recipe)
         target = choose_target(request.output, recipe.output.format if recipe.output else "")
-        beside = [Path(word).parent for word in request.words if Path(word).is_file()]
+        beside = [Path(word).parent for word in request.names if Path(word).is_file()]
         sources = RecipeSources([folder, *beside], pool.models)
         family = Family.collect(recipe, sources) if request.without else Family(recipe)
-        finder = InputFinder(invocation, folder, request.words, family, sources=sources, pool=pool)
+        finder = InputFinder(invocation, folder, request.names, family, sources=sources, pool=pool)
         search = _Search(family, sources, finder, pool)
         act = _replay_without if request.without else _replay_exactly
         return act(invocation, request, search, target)
@@ -120,10 +120,10 @@ def _replay_without(
             name_of=lambda step: places[names.path_of(step)],
             progress=report,
         )
-    paths = [names.path_of(each.step) for each in made]
+    paths = [names.path_of(rebuilt.step) for rebuilt in made]
     made = [
-        replace(each, path=path, recipe_file=recipe_path(path))
-        for each, path in zip(made, paths, strict=True)
+        replace(rebuilt, path=path, recipe_file=recipe_path(path))
+        for rebuilt, path in zip(made, paths, strict=True)
     ]
     reply = merged_reply(invocation, made[-1].merged, target)
     return _with_story(reply, plan, made, names)
@@ -132,13 +132,13 @@ def _replay_without(
 def _require_inputs(
     invocation: Invocation, request: ReplayRequest, family: "Family", digests: Sequence[str]
 ) -> None:
-    """Ask the pool about what a recipe takes: the cache may have had it before a withdrawal."""
+    """Ask the pool about the inputs: the cache may hold versions withdrawn since."""
     from site_agent.pool.restrictions import LocalFile
 
     mentions = family.entries()
     files = []
     for digest in dict.fromkeys(digests):
-        names = [each.address or each.file_name for each in mentions.get(digest, [])]
+        names = [mention.address or mention.file_name for mention in mentions.get(digest, [])]
         name = next(filter(None, names), digest[:12])
         # A path with the scheme would lose one of its slashes.
         files.append(LocalFile(Path(name.removeprefix("pool://")), digest))
@@ -146,7 +146,7 @@ def _require_inputs(
 
 
 def digests_to_leave_out(
-    family: "Family", sources: "RecipeSources", pool: "PoolClient", words: Sequence[str]
+    family: "Family", sources: "RecipeSources", pool: "PoolClient", names: Sequence[str]
 ) -> list[str]:
     """Return the digests that ``--without`` means: the start of one, or an address.
 
@@ -154,16 +154,17 @@ def digests_to_leave_out(
     """
     entries = family.entries()
     left_out: list[str] = []
-    for word in words:
+    for word in names:
         text = word.removeprefix("sha256:")
         is_digest = len(text) >= _SHORTEST_DIGEST
-        matching = {each for each in entries if is_digest and each.startswith(text)}
+        matching = {entry for entry in entries if is_digest and entry.startswith(text)}
         if not matching and is_address(word):
             address = str(pool.address(word))
             matching = {
                 digest
                 for digest, mentions in entries.items()
-                if address in {*(each.address for each in mentions), *sources.addresses_of(digest)}
+                if address
+                in {*(mention.address for mention in mentions), *sources.addresses_of(digest)}
             } or {pool.version(address).digest} & set(entries)
         if len(matching) != 1:
             known = ", ".join(
@@ -201,14 +202,14 @@ class _Names:
         names: dict[str, str | None] = {}
         for step in plan.steps:
             names |= {entry.digest: entry.file_name for entry in step.recipe.inputs}
-        taken = {target}
+        used = {target}
         for number, step in enumerate(plan.steps[:-1], start=1):
             suffix = SUFFIX_OF_FORMAT.get(step.recipe.output.format if step.recipe.output else "")
             stem = Path(names.get(step.old) or step.old[:12]).name.split(".")[0]
             path = target.with_name(f"{target.stem}--{stem}{suffix or target.suffix}")
-            if path in taken:
+            if path in used:
                 path = path.with_stem(f"{path.stem}-{number}")
-            taken.add(path)
+            used.add(path)
             self._paths[step.old] = path
 
     def path_of(self, step: "Step") -> Path:
@@ -222,7 +223,7 @@ def _plan_reply(plan: "RebuildPlan", target: Path, names: _Names) -> Reply:
     data = {
         "method": plan.steps[-1].recipe.method.name,
         "inputs": [*plan.steps[-1].kept, *plan.steps[-1].rebuilt],
-        "left_out": [each.digest for each in plan.left_out],
+        "left_out": [entry.digest for entry in plan.left_out],
         "steps": steps_data(plan, "path", names.path_of),
         "output": target,
     }
@@ -252,7 +253,7 @@ def steps_data(
 
 
 def old_name(sources: "RecipeSources | None", digest: str) -> str:
-    """Return what to call a file that is replaced."""
+    """Return the name of a file that is replaced."""
     addresses = [] if sources is None else sources.addresses_of(digest)
     return addresses[0] if addresses else f"sha256:{digest[:12]}..."
 
@@ -260,31 +261,31 @@ def old_name(sources: "RecipeSources | None", digest: str) -> str:
 def _with_story(
     reply: Reply, plan: "RebuildPlan", made: "Sequence[Rebuilt]", names: _Names
 ) -> Reply:
-    """Add what was left out, and all that was made again on the way."""
+    """Add the excluded inputs, and all intermediate models."""
     items = [
         {
-            "path": each.path,
-            "digest": each.merged.digest,
-            "recipe_file": each.recipe_file,
-            "replaces": each.step.old,
-            "replaced_addresses": names.old_name(each.step.old),
+            "path": entry.path,
+            "digest": entry.merged.digest,
+            "recipe_file": entry.recipe_file,
+            "replaces": entry.step.old,
+            "replaced_addresses": names.old_name(entry.step.old),
         }
-        for each in made
+        for entry in made
     ]
-    left_out = [each.address or each.file_name or each.digest[:12] for each in plan.left_out]
+    left_out = [entry.address or entry.file_name or entry.digest[:12] for entry in plan.left_out]
     lines = [f"without {', '.join(left_out)}"]
-    lines += [f"{each.path} takes the place of {names.old_name(each.step.old)}" for each in made]
+    lines += [f"{entry.path} takes the place of {names.old_name(entry.step.old)}" for entry in made]
     lines += refinement_lines(plan)
     if len(made) > 1:
         lines.append("upload them in this order, so that the pool links each as a successor")
     assert isinstance(reply.text, Sequence), "the text of merged_reply is a list of lines"
     data = {**reply.data, "made": items}
-    data["left_out"] = [each.model_dump() for each in plan.left_out]
-    return Reply(data, [*reply.text, *lines], [str(each.path) for each in made])
+    data["left_out"] = [entry.model_dump() for entry in plan.left_out]
+    return Reply(data, [*reply.text, *lines], [str(entry.path) for entry in made])
 
 
 def refinement_lines(plan: "RebuildPlan") -> list[str]:
-    """Say that a model is not refined any more, and how it becomes so again."""
+    """Say that a model lost its refinement, and how to repeat it."""
     if not plan.unrefined:
         return []
     return [

@@ -91,8 +91,8 @@ def start(
     names = [name.strip() for entry in sites for name in entry.split(",") if name.strip()]
     if not names:
         raise UsageError("--sites: expected names of sites, for example site-a,site-b")
-    given = {"starts": starts, "thin": thin, "dp_epsilon": dp_epsilon}
-    options = {key: value for key, value in given.items() if value is not None}
+    settings = {"starts": starts, "thin": thin, "dp_epsilon": dp_epsilon}
+    options = {key: value for key, value in settings.items() if value is not None}
     options |= method_options(option)
     terms = None if secure is None else _secure_terms(secure, names)
     moment = read_moment(deadline, "--deadline", datetime.now(UTC), ahead=True)
@@ -145,10 +145,10 @@ def ls(
 ) -> Reply:
     """List the rounds that your site takes part in, newest first."""
     with invocation.pool() as pool:
-        found = invocation.first_of(pool.rounds.list(state or ""), limit)
+        listed = invocation.first_of(pool.rounds.list(state or ""), limit)
     columns = ["round", "state", "base", "sites", "until", "age"]
     return listing(
-        found, columns, _row, empty="no rounds found", keep=("state", "base", "until", "sites")
+        listed, columns, _row, empty="no rounds found", keep=("state", "base", "until", "sites")
     )
 
 
@@ -156,13 +156,13 @@ def ls(
 def info(invocation: Invocation, round_id: RoundArgument) -> Reply:
     """Show a round: its sites, contributions and result."""
     with invocation.pool() as pool:
-        found = pool.rounds.get(round_id)
-    if found.base_warning:
+        round_ = pool.rounds.get(round_id)
+    if round_.base_warning:
         invocation.warn(
-            f"{found.base} is {found.base_warning}: 'contribute' and 'finish' need "
+            f"{round_.base} is {round_.base_warning}: 'contribute' and 'finish' need "
             "--despite-withdrawal"
         )
-    return Reply(found, _description(found), [found.round_id])
+    return Reply(round_, _description(round_), [round_.round_id])
 
 
 @command(app, "take-back", "rounds take-back 4f1d2c3b4a596877 -y")
@@ -181,15 +181,15 @@ def take_back(
     with invocation.pool() as pool:
         site = site or pool.whoami().site
         if dry_run:
-            found = pool.rounds.get(round_id)
+            round_ = pool.rounds.get(round_id)
             text = f"would take the contribution of {site} to round {round_id} back"
-            return Reply({"taken_back": False, "round": found}, text)
+            return Reply({"taken_back": False, "round": round_}, text)
         invocation.confirm(
             f"Take the contribution of {site} to round {round_id} back?", assume_yes=yes
         )
-        found = pool.rounds.take_back(round_id, site)
+        round_ = pool.rounds.take_back(round_id, site)
     text = f"the contribution of {site} to round {round_id} is deleted"
-    return Reply({"taken_back": True, "round": found}, text, [round_id])
+    return Reply({"taken_back": True, "round": round_}, text, [round_id])
 
 
 @command(
@@ -221,7 +221,7 @@ def finish(
 
     with invocation.pool() as pool, invocation.progress(f"round {round_id}") as report:
         address = pool.address(name) if name else ""
-        done = finish_round(
+        finished = finish_round(
             pool,
             round_id,
             upload_to=address,
@@ -229,19 +229,19 @@ def finish(
             despite_withdrawal=despite_withdrawal,
             progress=report,
         )
-    by_whom = "" if done.ended_here else f" (finished by {done.round.ended_by})"
-    text = [f"round {round_id} made {done.version.address}{by_whom}"]
-    text.append(f"sha256 {done.version.digest}")
-    if done.left_out:
-        text.append(f"left out: {', '.join(done.left_out)}")
-    if done.round.terms is not None and done.version.signed_by is None:
-        text.append(f"not signed yet: {done.version.site} signs it by the same command")
-    if done.round.successor:
-        text.append(f"the next round is {done.round.successor}")
+    by_whom = "" if finished.ended_here else f" (finished by {finished.round.ended_by})"
+    text = [f"round {round_id} made {finished.version.address}{by_whom}"]
+    text.append(f"sha256 {finished.version.digest}")
+    if finished.left_out:
+        text.append(f"left out: {', '.join(finished.left_out)}")
+    if finished.round.terms is not None and finished.version.signed_by is None:
+        text.append(f"not signed yet: {finished.version.site} signs it by the same command")
+    if finished.round.successor:
+        text.append(f"the next round is {finished.round.successor}")
     else:
-        address = done.version.address.removeprefix("pool://")
+        address = finished.version.address.removeprefix("pool://")
         text.append(f"download it with: poolctl download {address}")
-    return Reply(done, text, [done.version.address])
+    return Reply(finished, text, [finished.version.address])
 
 
 @command(app, "cancel", "rounds cancel 4f1d2c3b4a596877 -y")
@@ -254,13 +254,13 @@ def cancel(
 ) -> Reply:
     """Cancel a round (the site that started it, and admins)."""
     with invocation.pool() as pool:
-        found = pool.rounds.get(round_id)
+        round_ = pool.rounds.get(round_id)
         if dry_run:
-            return Reply({"cancelled": False, "round": found}, f"would cancel round {round_id}")
-        there = len(found.contributions())
+            return Reply({"cancelled": False, "round": round_}, f"would cancel round {round_id}")
+        there = len(round_.contributions())
         invocation.confirm(f"Cancel round {round_id} with {there} contributions?", assume_yes=yes)
-        found = pool.rounds.cancel(round_id)
-    return Reply({"cancelled": True, "round": found}, f"round {round_id} is cancelled", [round_id])
+        round_ = pool.rounds.cancel(round_id)
+    return Reply({"cancelled": True, "round": round_}, f"round {round_id} is cancelled", [round_id])
 
 
 app.add_typer(contributions.app)
@@ -280,49 +280,51 @@ def _moment(moment: datetime) -> str:
     return f"{moment.astimezone(UTC):%Y-%m-%d %H:%M} UTC"
 
 
-def _row(found: "RoundResponse") -> list[str]:
+def _row(round_: "RoundResponse") -> list[str]:
     return [
-        found.round_id,
-        f"{found.state}, ready" if found.ready else found.state,
-        found.base,
-        f"{len(found.contributions())} of {len(found.participants)}",
-        f"{found.deadline:%Y-%m-%d %H:%M}",
-        age_words(found.created_at),
+        round_.round_id,
+        f"{round_.state}, ready" if round_.ready else round_.state,
+        round_.base,
+        f"{len(round_.contributions())} of {len(round_.participants)}",
+        f"{round_.deadline:%Y-%m-%d %H:%M}",
+        age_words(round_.created_at),
     ]
 
 
-def _verdict(found: "RoundResponse") -> str:
-    """Return how a round stands, and who has to do what next, in one sentence or two."""
-    there, asked = len(found.contributions()), len(found.participants)
-    waiting = ", ".join(found.sites("waiting"))
-    if found.state == "finished":
-        following = f"; the next round is {found.successor}" if found.successor else ""
-        return f"Finished: the result is {found.result}{following}."
-    if found.state == "cancelled":
+def _verdict(round_: "RoundResponse") -> str:
+    """Return the state of a round and the next step, in one sentence or two."""
+    there, asked = len(round_.contributions()), len(round_.participants)
+    waiting = ", ".join(round_.sites("waiting"))
+    if round_.state == "finished":
+        following = f"; the next round is {round_.successor}" if round_.successor else ""
+        return f"Finished: the result is {round_.result}{following}."
+    if round_.state == "cancelled":
         return "Cancelled: it has no result."
-    if found.state == "expired":
-        return f"Expired: {there} of {asked} sites contributed, and it needed {found.fewest_sites}."
-    if found.ready:
-        without = ", ".join(found.sites("late", "missing"))
+    if round_.state == "expired":
+        return (
+            f"Expired: {there} of {asked} sites contributed, and it needed {round_.fewest_sites}."
+        )
+    if round_.ready:
+        without = ", ".join(round_.sites("late", "missing"))
         return (
             f"Ready, with {there} of {asked} sites{f' (without {without})' if without else ''}: "
-            f"poolctl rounds finish {found.round_id}"
+            f"poolctl rounds finish {round_.round_id}"
         )
     return (
-        f"Open until {_moment(found.deadline)}: {there} of {asked} sites have contributed, and it "
+        f"Open until {_moment(round_.deadline)}: {there} of {asked} sites have contributed, and it "
         f"waits for {waiting}."
     )
 
 
-def _shares(found: "RoundResponse") -> dict[str, str]:
+def _shares(round_: "RoundResponse") -> dict[str, str]:
     """Return how much each contribution counts, where sites weigh by their samples."""
     stated = {
-        site: int(each.summary["samples"])
-        for site, each in found.contributions().items()
-        if "samples" in each.summary
+        site: int(contribution.summary["samples"])
+        for site, contribution in round_.contributions().items()
+        if "samples" in contribution.summary
     }
-    cap, by_samples = found.options.get("weight_cap"), found.options.get("mean") != "sites"
-    if cap is None or not by_samples or not any(stated.values()) or found.secure is not None:
+    cap, by_samples = round_.options.get("weight_cap"), round_.options.get("mean") != "sites"
+    if cap is None or not by_samples or not any(stated.values()) or round_.secure is not None:
         return {}
     most = cap_samples(list(stated.values()), float(cap))
     counted = {site: min(samples, most) for site, samples in stated.items()}
@@ -333,39 +335,44 @@ def _shares(found: "RoundResponse") -> dict[str, str]:
     }
 
 
-def _description(found: "RoundResponse") -> list[str | TableText]:
+def _description(round_: "RoundResponse") -> list[str | TableText]:
     from aggregators.methods.round_options import protection_of
 
-    given = {key: value for key, value in found.options.items() if value is not None}
-    options = " ".join(f"{key}={value}" for key, value in given.items())
+    set_options = {key: value for key, value in round_.options.items() if value is not None}
+    options = " ".join(f"{key}={value}" for key, value in set_options.items())
     rows = [
-        ["round", f"{found.round_id} ({found.number} of {found.rounds_total})"],
-        ["base", found.base],
-        ["method", f"{found.method}, {found.mode}"],
+        ["round", f"{round_.round_id} ({round_.number} of {round_.rounds_total})"],
+        ["base", round_.base],
+        ["method", f"{round_.method}, {round_.mode}"],
         ["options", options],
-        ["started", f"{_moment(found.created_at)} by {found.created_by}"],
-        ["until", _moment(found.deadline)],
+        ["started", f"{_moment(round_.created_at)} by {round_.created_by}"],
+        ["until", _moment(round_.deadline)],
     ]
     optional = [
-        ("description", found.description),
-        ("terms", f"signed by {found.created_by.partition('/')[0]}" if found.terms else ""),
-        ("combined with", f"{count_words(found.least_others, 'other site')} or more"),
-        ("protection", protection_of(found.method, found.options)),
-        ("secure sum", found.secure and ", ".join(found.secure.servers)),
-        ("ended", f"{_moment(found.ended_at)} by {found.ended_by}" if found.ended_at else ""),
-        ("result", found.result),
-        ("optimiser's state", f"sha256 {found.state_digest}" if found.state_digest else ""),
-        ("after round", found.predecessor),
-        ("next round", found.successor),
+        ("description", round_.description),
+        ("terms", f"signed by {round_.created_by.partition('/')[0]}" if round_.terms else ""),
+        ("combined with", f"{count_words(round_.least_others, 'other site')} or more"),
+        ("protection", protection_of(round_.method, round_.options)),
+        ("secure sum", round_.secure and ", ".join(round_.secure.servers)),
+        ("ended", f"{_moment(round_.ended_at)} by {round_.ended_by}" if round_.ended_at else ""),
+        ("result", round_.result),
+        ("optimiser's state", f"sha256 {round_.state_digest}" if round_.state_digest else ""),
+        ("after round", round_.predecessor),
+        ("next round", round_.successor),
     ]
     rows += [[name, value] for name, value in optional if value]
-    shares = _shares(found)
+    shares = _shares(round_)
     sites = [
-        [each.site, each.state, shares.get(each.site, ""), *_contribution_words(each.contribution)]
-        for each in found.participants
+        [
+            participant.site,
+            participant.state,
+            shares.get(participant.site, ""),
+            *_contribution_words(participant.contribution),
+        ]
+        for participant in round_.participants
     ]
     return [
-        _verdict(found),
+        _verdict(round_),
         TableText(["what", "value"], rows),
         TableText(["site", "state", "weight", "size", "since", "digest"], sites),
     ]

@@ -1,4 +1,4 @@
-"""``poolctl models``: what the pool has."""
+"""``poolctl models``: the models of the pool."""
 
 import re
 from collections import Counter
@@ -91,34 +91,34 @@ def ls(
         sort=sort or "-created",
     )
     with invocation.pool() as pool:
-        found = invocation.first_of(pool.models.find(query), limit)
-        for doubt in [] if found else _why_none(pool, label, kind or "", keys):
+        listed = invocation.first_of(pool.models.find(query), limit)
+        for doubt in [] if listed else _why_none(pool, label, kind or "", keys):
             invocation.warn(doubt)
     empty = "no models found"
-    verdict = _verdict(found, limit)
+    verdict = _verdict(listed, limit)
     # The state is shown where it says something, and the labels are what one filters by.
-    states = ["state"] if any(_state(version) != "available" for version in found) else []
+    states = ["state"] if any(_state(version) != "available" for version in listed) else []
     keep = ("labels", *states, "metrics", "kind")
     if long:
-        return listing(found, _LONG_COLUMNS, _long_row, keep=keep, empty=empty, verdict=verdict)
+        return listing(listed, _LONG_COLUMNS, _long_row, keep=keep, empty=empty, verdict=verdict)
     columns = ["address", "kind", *states, "labels", "age"]
     row = partial(_row, with_state=bool(states))
-    return listing(found, columns, row, keep=keep, empty=empty, verdict=verdict)
+    return listing(listed, columns, row, keep=keep, empty=empty, verdict=verdict)
 
 
-def _verdict(found: "Sequence[ModelVersionResponse]", limit: int) -> str:
-    """Return the answer in one sentence: how many, of how many sites, of what kinds."""
-    more = "The first " if len(found) == limit else ""
-    sites = count_words(len({version.site for version in found}), "site")
-    kinds = Counter(version.kind for version in found)
-    words = ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items()))
-    return f"{more}{count_words(len(found), 'model')} of {sites}: {words}."
+def _verdict(listed: "Sequence[ModelVersionResponse]", limit: int) -> str:
+    """Return the answer in one sentence: the numbers of models, sites and kinds."""
+    more = "The first " if len(listed) == limit else ""
+    sites = count_words(len({version.site for version in listed}), "site")
+    kinds = Counter(version.kind for version in listed)
+    counts = ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items()))
+    return f"{more}{count_words(len(listed), 'model')} of {sites}: {counts}."
 
 
 def _why_none(
     pool: "PoolClient", labels: Sequence[str], kind: str, keys: Sequence[str]
 ) -> list[str]:
-    """Say what of a search no model can ever have."""
+    """Return the criteria of a search that no model can meet."""
     from aggregators.methods import find_method
 
     exact = dict(word.split("=", 1) for word in labels if re.fullmatch(r"[\w.-]+=[^=]+", word))
@@ -133,7 +133,7 @@ def _why_none(
 
 
 def _mergeable(invocation: Invocation, word: str) -> tuple[str, tuple[str, ...]]:
-    """Return what to ask the pool: an address or digest that it knows, or a file's merge keys."""
+    """Return an address or digest for the pool, or the merge keys of a local file."""
     if not word:
         return "", ()
     if word.startswith("sha256:"):
@@ -240,8 +240,8 @@ def info(
         *[[f"label {key}", value] for key, value in sorted(version.labels.items())],
         *[[f"metric {key}", f"{value:.6g}"] for key, value in sorted(version.metrics.items())],
         *[
-            ["inherited term" if each.inherited else "term", term_words(each)]
-            for each in version.terms
+            ["inherited term" if term.inherited else "term", term_words(term)]
+            for term in version.terms
         ],
         *[
             [key.replace("_", " "), "none" if value is None else _short(value)]
@@ -252,8 +252,8 @@ def info(
     data = {
         **version.model_dump(mode="json"),
         "signature": signature,
-        "evaluations": [each.model_dump(mode="json") for each in measured],
-        "receipts": [each.model_dump(mode="json") for each in receipts],
+        "evaluations": [evaluation.model_dump(mode="json") for evaluation in measured],
+        "receipts": [receipt.model_dump(mode="json") for receipt in receipts],
     }
     text: list[str | TableText] = [TableText(["what", "value"], rows)]
     if measured:
@@ -265,11 +265,11 @@ def info(
 def _signature(pool: "PoolClient", version: "ModelVersionResponse") -> tuple[str, str]:
     """Return how a version's signature is found, in one word and in a sentence; pin nothing."""
     try:
-        found = pool.signatures.verify(version, pin=False)
+        check = pool.signatures.verify(version, pin=False)
     except SignatureError as error:
         return "refused", f"REFUSED: {error}"
-    words = (found.words, found.note, found.warning)
-    return found.status, "; ".join(each for each in words if each)
+    parts = (check.words, check.note, check.warning)
+    return check.status, "; ".join(part for part in parts if part)
 
 
 @command(
@@ -313,18 +313,18 @@ def _state(version: "ModelVersionResponse") -> str:
     """Return a version's state, and whether it is flagged or replaced."""
     from site_agent.pool.restrictions import withdrawal_summary
 
-    words = withdrawal_summary(version)
-    if not words or version.withdrawal is not None:
-        return words or version.state
-    return f"{version.state}, {words}"
+    summary = withdrawal_summary(version)
+    if not summary or version.withdrawal is not None:
+        return summary or version.state
+    return f"{version.state}, {summary}"
 
 
 def _standing_rows(version: "ModelVersionResponse") -> list[list[str]]:
-    """Return what was withdrawn, of the version or of what it holds, and what replaces it."""
+    """Return rows on withdrawals of a version and its inputs, and on its successors."""
     rows = []
-    if (own := version.withdrawal) is not None:
-        meaning = "not given out" if own.effect == "refuse" else "given out with a warning"
-        rows.append(["withdrawn", f"{own.reason}, {meaning} ({own.withdrawn_by})"])
+    if (withdrawal := version.withdrawal) is not None:
+        meaning = "not given out" if withdrawal.effect == "refuse" else "given out with a warning"
+        rows.append(["withdrawn", f"{withdrawal.reason}, {meaning} ({withdrawal.withdrawn_by})"])
     rows += [
         ["flagged", f"holds {flag.address}, withdrawn {flag.flagged_at:%Y-%m-%d} ({flag.reason})"]
         for flag in version.flags

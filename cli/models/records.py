@@ -27,20 +27,20 @@ def receipt_tables(receipts: "list[PrivacyReceipt]") -> list[str | TableText]:
 
     columns = ["attack", "found (95 %)", "chance", "control"]
     text: list[str | TableText] = []
-    for each in receipts:
-        sentences, rows = receipt_lines(each)
+    for receipt in receipts:
+        sentences, rows = receipt_lines(receipt)
         text += ["\n".join(sentences), TableText(columns, rows)]
     return text
 
 
 def state_words(version: "ModelVersionResponse") -> str:
-    """Return a version's state with why, when and by whom, where that is known."""
-    words: str = version.state
+    """Return a version's state with the reason, the time and the person, if known."""
+    text: str = version.state
     if version.state_reason:
-        words += f": {version.state_reason}"
+        text += f": {version.state_reason}"
     if version.state_changed_at is not None:
-        words += f" ({version.state_changed_at:%Y-%m-%d} by {version.state_changed_by})"
-    return words
+        text += f" ({version.state_changed_at:%Y-%m-%d} by {version.state_changed_by})"
+    return text
 
 
 def score_words(score: "Score") -> str:
@@ -51,12 +51,16 @@ def score_words(score: "Score") -> str:
 
 
 def evaluation_table(evaluations: "Sequence[EvaluationResponse]", empty: str = "") -> TableText:
-    """Return who measured what, on which data, how: a line for each score."""
+    """Return a line for each score: site, data, protocol, measure and value."""
     rows = []
-    for each in evaluations:
-        first = [each.site, f"{each.dataset} {each.split}".strip(), each.protocol]
-        for name, score in each.scores.items():
-            rows.append([*first, name, score_words(score), f"{each.created_at:%Y-%m-%d}"])
+    for evaluation in evaluations:
+        first = [
+            evaluation.site,
+            f"{evaluation.dataset} {evaluation.split}".strip(),
+            evaluation.protocol,
+        ]
+        for name, score in evaluation.scores.items():
+            rows.append([*first, name, score_words(score), f"{evaluation.created_at:%Y-%m-%d}"])
     columns = ("measured by", "data", "protocol", "score", "value", "on")
     return TableText(columns, rows, empty=empty, keep=("score", "value", "data", "on"))
 
@@ -67,7 +71,7 @@ _Branches = dict[str, list[tuple[str, str]]]
 
 
 def family_lines(lineage: "LineageResponse") -> Iterator[str]:
-    """Yield the lines of a family: the model, what it was merged from, what was merged from it.
+    """Yield the lines of a family: the model, its inputs, and the models merged from it.
 
     A model that occurs a second time is not followed again: families can share ancestors so
     often that a full tree would never end.
@@ -104,7 +108,7 @@ def _tree(
 
 
 def _marked_name(node: "LineageNode") -> str:
-    """Return what to call a model, and whether it was withdrawn or holds something that was."""
+    """Return the name of a model, marked if it or an input was withdrawn."""
     name = _name(node.digest, node.addresses)
     if what := ROUND_FILES.get(node.kind or ""):
         return f"sha256:{node.digest[:12]}... ({what}, which the pool keeps)"
@@ -156,9 +160,11 @@ def evaluations(
         if score or kind or site or name:
             raise UsageError("ADDRESS shows all scores of one version; leave the other options out")
         with invocation.pool() as pool:
-            found = list(pool.evaluations.list(address))
-        table = evaluation_table(found, empty=f"nobody has measured {address}")
-        return Reply({"items": found}, table, [str(each.evaluation_id) for each in found])
+            listed = list(pool.evaluations.list(address))
+        table = evaluation_table(listed, empty=f"nobody has measured {address}")
+        return Reply(
+            {"items": listed}, table, [str(evaluation.evaluation_id) for evaluation in listed]
+        )
     from pool_server.wire.evaluations import MatrixQuery
     from site_agent.pool.requests import build_request
 

@@ -52,27 +52,27 @@ def share(
     ] = None,
     dry_run: options.DryRunOption = False,
 ) -> Reply:
-    """Set who sees a model and what they may do with it; without options, show it.
+    """Set the visibility and the rights of a model; without options, show them.
 
     The new settings replace the old ones. The rights are see, download, merge and redistribute
     (pass on copies); every right includes see.
     """
     listed = dict(_read_site(word) for word in with_site)
-    wanted = visibility or ("sites" if listed else None)
-    if wanted is None and rights is not None:
+    audience = visibility or ("sites" if listed else None)
+    if audience is None and rights is not None:
         raise UsageError("--rights needs --visibility or --with")
-    if listed and wanted != "sites":
-        raise UsageError(f"--with lists sites, which goes with --visibility sites, not {wanted}")
-    if wanted == "sites" and not listed:
+    if listed and audience != "sites":
+        raise UsageError(f"--with lists sites, which goes with --visibility sites, not {audience}")
+    if audience == "sites" and not listed:
         raise UsageError("--visibility sites needs --with SITE; for nobody: --visibility private")
     granted = None if rights is None else _read_rights(rights, "--rights")
-    if dry_run and wanted is not None:
-        data = {"visibility": wanted, "rights": granted, "sites": listed, "shared": False}
-        return Reply(data, f"would share {address} with {_AUDIENCES[wanted]}", [address])
+    if dry_run and audience is not None:
+        data = {"visibility": audience, "rights": granted, "sites": listed, "shared": False}
+        return Reply(data, f"would share {address} with {_AUDIENCES[audience]}", [address])
     with invocation.pool() as pool:
-        if wanted is None:
+        if audience is None:
             return _describe(pool.models.sharing(address))
-        return _describe(pool.models.share(address, wanted, rights=granted, sites=listed))
+        return _describe(pool.models.share(address, audience, rights=granted, sites=listed))
 
 
 def list_usage(pool: "PoolClient", address: str) -> Reply:
@@ -95,7 +95,7 @@ def _describe(sharing: SharingResponse) -> Reply:
     rows = [["seen by", _AUDIENCES[sharing.visibility]]]
     if sharing.visibility == "consortium":
         rows.append(["they may", _words(sharing.rights)])
-    rows += [[each.site, _words(each.rights or ())] for each in sharing.sites]
+    rows += [[site.site, _words(site.rights or ())] for site in sharing.sites]
     rows.append(["you may", _words(sharing.your_rights)])
     return Reply(sharing, TableText([sharing.address, ""], rows), [sharing.address])
 
@@ -129,9 +129,9 @@ def _read_rights(text: str, option: str) -> list[str]:
 def queue(invocation: Invocation, *, limit: options.LimitOption = 50) -> Reply:
     """List drafts and quarantined versions that wait for a curator."""
     with invocation.pool() as pool:
-        found = invocation.first_of(pool.models.queue(), limit)
+        waiting = invocation.first_of(pool.models.queue(), limit)
     return listing(
-        found,
+        waiting,
         ["address", "kind", "uploaded by", "on", "state"],
         lambda version: [
             version.address,
@@ -147,10 +147,10 @@ def queue(invocation: Invocation, *, limit: options.LimitOption = 50) -> Reply:
 
 @options.command(app, "publish", "models publish site-a/face-68@3")
 def publish(invocation: Invocation, address: options.NewestArgument) -> Reply:
-    """Publish a draft to everyone who may see its model.
+    """Publish a draft to everyone with access to its model.
 
-    In a curated pool only curators of the pool can do this; in others, everyone who may upload to
-    the site.
+    In a curated pool only curators of the pool can do this; in others, everyone with the right
+    to upload to the site.
     """
     with invocation.pool() as pool:
         return _reply(pool.models.publish(address))
@@ -196,7 +196,7 @@ def rm(
 ) -> Reply:
     """Delete a version of your own, or a model with all its versions, permanently.
 
-    Names and version numbers are never reused. To warn everyone who uses it, withdraw it instead: a
+    Names and version numbers are never reused. To warn its users, withdraw it instead: a
     withdrawal follows the model through all merges.
     """
     from site_agent.pool.client import ModelQuery, parse_address
@@ -219,17 +219,19 @@ def rm(
             return Reply(data, f"would delete {what}")
         invocation.confirm(f"Delete {what} permanently?", assume_yes=yes)
         if all_versions:
-            done = pool.models.delete_model(where, force=despite_descendants)
+            deletion = pool.models.delete_model(where, force=despite_descendants)
         else:
-            done = pool.models.delete_version(versions[0].address, force=despite_descendants)
-    return Reply(done, _deletion_lines(done), done.deleted)
+            deletion = pool.models.delete_version(versions[0].address, force=despite_descendants)
+    return Reply(deletion, _deletion_lines(deletion), deletion.deleted)
 
 
-def _deletion_lines(done: DeletionResponse) -> list[str]:
-    lines = [f"deleted {address}" for address in done.deleted]
-    if done.descendants:
-        lines.append(f"{len(done.descendants)} files made from it stay, with their family trees")
-    if done.file_remains:
+def _deletion_lines(deletion: DeletionResponse) -> list[str]:
+    lines = [f"deleted {address}" for address in deletion.deleted]
+    if deletion.descendants:
+        lines.append(
+            f"{len(deletion.descendants)} files made from it stay, with their family trees"
+        )
+    if deletion.file_remains:
         lines.append("its file stays: another version has the same bytes")
     return lines or ["there was no version to delete; the name is gone"]
 

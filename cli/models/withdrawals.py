@@ -45,8 +45,8 @@ def withdraw(
     """Withdraw a version permanently, and flag everything that was merged from it.
 
     Owners of flagged models, and sites that downloaded any of them, get an event. 'poolctl merge
-    --replay RECIPE --without ADDRESS' makes a merged model again without it. --dry-run lists what
-    would be flagged and who would be notified.
+    --replay RECIPE --without ADDRESS' makes a merged model again without it. --dry-run lists
+    the affected models and sites.
     """
     with invocation.pool() as pool:
         foreseen = pool.withdrawals.preview(address)
@@ -60,18 +60,20 @@ def withdraw(
             "It cannot be undone.",
             assume_yes=yes,
         )
-        done = pool.withdrawals.withdraw(
+        response = pool.withdrawals.withdraw(
             address,
             reason,
             explanation=explanation,
             effect="refuse" if refuse else None,
             successor=successor or None,
         )
-    own = done.withdrawal
-    meaning = "is not given out any more" if own.effect == "refuse" else "comes with a warning"
-    text = [f"{own.address} is withdrawn ({own.reason}) and {meaning}"]
-    data = {"withdrawn": True, **done.model_dump(mode="json")}
-    return Reply(data, [*text, *_affected_text("flagged", done)], _addresses(done))
+    withdrawal = response.withdrawal
+    meaning = (
+        "is not given out any more" if withdrawal.effect == "refuse" else "comes with a warning"
+    )
+    text = [f"{withdrawal.address} is withdrawn ({withdrawal.reason}) and {meaning}"]
+    data = {"withdrawn": True, **response.model_dump(mode="json")}
+    return Reply(data, [*text, *_affected_text("flagged", response)], _addresses(response))
 
 
 @options.command(app, "withdrawals", "models withdrawals", "models withdrawals --site site-a")
@@ -83,18 +85,18 @@ def withdrawals(
 ) -> Reply:
     """List withdrawn versions, newest first, with reasons and replacements."""
     with invocation.pool() as pool:
-        found = invocation.first_of(pool.withdrawals.list(site), limit)
+        listed = invocation.first_of(pool.withdrawals.list(site), limit)
     return listing(
-        found,
+        listed,
         ["address", "reason", "effect", "on", "by", "replaced by", "explanation"],
-        lambda each: [
-            each.address,
-            each.reason,
-            each.effect,
-            f"{each.withdrawn_at:%Y-%m-%d}",
-            each.withdrawn_by,
-            ", ".join(each.successors),
-            each.explanation,
+        lambda withdrawal: [
+            withdrawal.address,
+            withdrawal.reason,
+            withdrawal.effect,
+            f"{withdrawal.withdrawn_at:%Y-%m-%d}",
+            withdrawal.withdrawn_by,
+            ", ".join(withdrawal.successors),
+            withdrawal.explanation,
         ],
         keep=("effect", "reason", "replaced by", "on"),
         empty="no withdrawals",
@@ -119,14 +121,13 @@ def check(
 ) -> Reply:
     """Check whether model files on this machine, or their inputs, were withdrawn.
 
-    The pool knows what was merged from what; for merges that it has never seen, a recipe beside the
-    file is used. Only digests are sent. Exit code 3 if any file is affected, so that cron can
-    report it.
+    The pool knows the inputs of its models; for other merges, a recipe next to the file is used.
+    Only digests are sent. Exit code 3 if any file is affected, so that cron can report it.
     """
-    found = _named_files(invocation, files) if files else _cached_files()
-    if not found:
+    local_files = _named_files(invocation, files) if files else _cached_files()
+    if not local_files:
         return Reply({"checked": 0, "items": []}, "the cache is empty")
-    return _check_reply(invocation, found, report_file, named=bool(files))
+    return _check_reply(invocation, local_files, report_file, named=bool(files))
 
 
 def _named_files(invocation: Invocation, files: Sequence[Path]) -> "list[LocalFile]":
@@ -168,18 +169,18 @@ def _check_reply(
     from site_agent.pool.restrictions import check_files
 
     with invocation.pool() as pool:
-        found = check_files(pool.withdrawals, files)
-    items = [_item(each) for each in found]
+        withdrawn = check_files(pool.withdrawals, files)
+    items = [_item(file) for file in withdrawn]
     if report_file is not None:
         report_file.write_bytes(json_bytes({"items": items}))
-    if found:
+    if withdrawn:
         cached = {} if named else {entry.digest: entry for entry in ModelCache().entries()}
         lines, names = [], []
-        for each in found:
-            known = cached[each.digest].addresses if each.digest in cached else ()
-            names.append(known[0] if known else each.digest[:12])
-            place = f"{names[-1]} ({each.digest})" if known else each.path
-            lines.append(f"{place}: {each.words}")
+        for file in withdrawn:
+            known = cached[file.digest].addresses if file.digest in cached else ()
+            names.append(known[0] if known else file.digest[:12])
+            place = f"{names[-1]} ({file.digest})" if known else file.path
+            lines.append(f"{place}: {file.words}")
         lines = first_lines(lines, _MOST_SHOWN)
         removal = f"poolctl cache rm {' '.join(names)}" if cached else "delete these copies"
         hint = (
@@ -187,7 +188,7 @@ def _check_reply(
             "poolctl merge --replay RECIPE --without ADDRESS"
         )
         raise errors.CliError(
-            f"withdrawn, or containing a withdrawn model: {len(found)} of "
+            f"withdrawn, or containing a withdrawn model: {len(withdrawn)} of "
             f"{count_words(len(files), 'file')}:\n"
             + "\n".join([*lines, f"to remove them: {removal}"]),
             errors.Outcome(errors.ExitCode.NOT_ALLOWED, "withdrawn", hint),
@@ -202,7 +203,7 @@ def _item(standing: "WithdrawnFile") -> dict[str, Any]:
     return {
         "path": str(standing.path),
         "digest": standing.digest,
-        "withdrawn": [each.model_dump(mode="json") for each in standing.withdrawn],
+        "withdrawn": [withdrawal.model_dump(mode="json") for withdrawal in standing.withdrawn],
         "holds": list(standing.holds),
         "successors": list(standing.successors),
     }
@@ -215,18 +216,18 @@ def _affected_text(
         ["address", "because", "replaced by"],
         [
             [
-                each.address,
-                "the same file" if each.same_bytes else "merged from it",
-                ", ".join(each.successors),
+                version.address,
+                "the same file" if version.same_bytes else "merged from it",
+                ", ".join(version.successors),
             ]
-            for each in affected.versions
+            for version in affected.versions
         ],
         title=f"{verb} {count_words(affected.versions_total, 'model')}",
         empty=f"{verb} {count_words(affected.versions_total, 'model')}",
     )
     sites = TableText(
         ["site", "flagged models", "fetched"],
-        [[each.site, str(each.versions), str(each.downloaded)] for each in affected.sites],
+        [[site.site, str(site.versions), str(site.downloaded)] for site in affected.sites],
         title=f"{count_words(len(affected.sites), 'site hears', 'sites hear')} of it",
         empty="no other site hears of it",
     )
@@ -234,4 +235,4 @@ def _affected_text(
 
 
 def _addresses(affected: "WithdrawalPreview | WithdrawalResponse") -> list[str]:
-    return [each.address for each in affected.versions]
+    return [version.address for version in affected.versions]

@@ -1,1 +1,1 @@
-"""Groups of options that several commands share, and what their words mean."""
+"""Groups of options that several commands share."""

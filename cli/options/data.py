@@ -54,7 +54,7 @@ class PersonOptions:
         return self.person_pattern is not None or self.persons is not None
 
     def person_of(self, faces: "FaceDataset", needed_by: str) -> "GroupOf":
-        """Return the person of each image; `needed_by` names who wants to know."""
+        """Return the person of each image; `needed_by` names the user of the answer."""
         from site_agent.datasets.split import by_pattern, by_table
 
         if self.person_pattern is not None and self.persons is None:
@@ -68,7 +68,7 @@ class PersonOptions:
 
 @dataclass(frozen=True)
 class GroupingOptions(PersonOptions):
-    """The options of what stays together where a data set is split."""
+    """The options that keep images together when a data set is split."""
 
     together: Annotated[
         Literal["image", "person", "folder"],
@@ -132,10 +132,12 @@ def holds_gaze(paths: list[Path]) -> bool:
     """Say whether data sets are of gaze; they are all, or none of them."""
     from site_agent.datasets.gaze.check import is_gaze_data
 
-    found = [path for path in paths if is_gaze_data(path)]
-    if found and len(found) < len(paths):
-        raise UsageError(f"{found[0]} is gaze data, and other data are not: give them one by one")
-    return bool(found)
+    gaze_paths = [path for path in paths if is_gaze_data(path)]
+    if gaze_paths and len(gaze_paths) < len(paths):
+        raise UsageError(
+            f"{gaze_paths[0]} is gaze data, and other data are not: give them one by one"
+        )
+    return bool(gaze_paths)
 
 
 RoundCountOption = Annotated[int, Option("Number of rounds.", min=1, max=100_000)]
@@ -198,10 +200,10 @@ class MergeOptions:
         return options
 
 
-def method_options(words: Sequence[str]) -> dict[str, Any]:
+def method_options(entries: Sequence[str]) -> dict[str, Any]:
     """Return a method's options; values are JSON where they can be (numbers, true, null)."""
     options: dict[str, Any] = {}
-    for key, text in key_value_pairs(words, "--option").items():
+    for key, text in key_value_pairs(entries, "--option").items():
         try:
             options[key] = json.loads(text)
         except ValueError:

@@ -78,15 +78,15 @@ class NewVersionOptions:
 _DISEASE = "disease="
 
 
-def read_terms(words: Sequence[str], file: Path | None = None) -> "list[Term]":
+def read_terms(codes: Sequence[str], file: Path | None = None) -> "list[Term]":
     """Return the terms of the command line and of a file."""
-    if not words and file is None:
+    if not codes and file is None:
         return []
     from pool_server.wire.data_use import Term
     from site_agent.pool.restrictions import read_terms_file, today_utc
 
     terms: dict[Term, None] = {}
-    for word in words:
+    for word in codes:
         try:
             terms[Term.parse(word, today_utc())] = None
         except ValueError as error:
@@ -99,19 +99,19 @@ def read_terms(words: Sequence[str], file: Path | None = None) -> "list[Term]":
 
 
 def terms_file_beside(model: Path) -> Path | None:
-    """Return the file of terms beside a model (``<model>.terms``), if there is one."""
+    """Return the file of terms next to a model (``<model>.terms``), if there is one."""
     path = model.with_name(f"{model.name}.terms")
     return path if path.is_file() else None
 
 
-def read_purposes(words: Sequence[str]) -> "IntendedUse | None":
-    """Return what a merge is for; None where nothing was said."""
-    if not words:
+def read_purposes(names: Sequence[str]) -> "IntendedUse | None":
+    """Return the intended use of a merge, or None."""
+    if not names:
         return None
     from pool_server.wire.data_use_rules import IntendedUse, Purpose
 
-    diseases = [word.removeprefix(_DISEASE).strip() for word in words if word.startswith(_DISEASE)]
-    purposes = [word for word in words if not word.startswith(_DISEASE)]
+    diseases = [word.removeprefix(_DISEASE).strip() for word in names if word.startswith(_DISEASE)]
+    purposes = [word for word in names if not word.startswith(_DISEASE)]
     known = get_args(Purpose)
     for word in purposes:
         if word not in known:
@@ -130,10 +130,10 @@ def check_terms(
     *,
     despite: bool = False,
 ) -> None:
-    """Refuse a merge that the terms of its inputs forbid, and note what only people can judge.
+    """Refuse a merge that the terms of its inputs forbid, and note conditions for people to judge.
 
     Known are the terms of versions in the pool, of local files that were downloaded from it, and
-    those in the files beside a model.
+    those in the sidecar files of a model.
     """
     from pool_server.wire.data_use_rules import TermsOf
     from site_agent.pool.restrictions import read_terms_file, require_mergeable, terms_of_version
@@ -177,8 +177,7 @@ def read_card_file(path: Path) -> str:
 def read_receipt_file(path: Path, digests: Sequence[str]) -> "PrivacyReceipt":
     """Return a receipt that 'poolctl privacy probe' wrote of one of these files.
 
-    `digests`: SHA-256 of the model, and of what it was merged from: contributions have receipts,
-    too.
+    `digests`: SHA-256 of the model and its inputs: contributions have receipts, too.
     """
     from pydantic import ValidationError
 
@@ -226,10 +225,10 @@ def model_address(pool: "PoolClient", name: str) -> str:
     return str(address)
 
 
-def read_metrics(words: Sequence[str]) -> dict[str, float]:
+def read_metrics(entries: Sequence[str]) -> dict[str, float]:
     """Return metrics by name."""
     metrics = {}
-    for key, text in key_value_pairs(words, "--metric").items():
+    for key, text in key_value_pairs(entries, "--metric").items():
         try:
             value = float(text)
         except ValueError:
@@ -268,9 +267,11 @@ def labels_beside(model: Path, digest: str) -> dict[str, str]:
 
 
 def metrics_beside(model: Path, digest: str) -> dict[str, float]:
-    """Return what the last saved evaluation measured."""
+    """Return the scores of the last saved evaluation."""
     metrics = _said_beside(model, "evaluation", digest, "metrics", dict[str, Any]())
-    return {str(key): float(each) for key, each in metrics.items() if isinstance(each, int | float)}
+    return {
+        str(key): float(value) for key, value in metrics.items() if isinstance(value, int | float)
+    }
 
 
 def flattered_beside(model: Path, digest: str) -> int:
@@ -289,7 +290,7 @@ def _said_beside(model: Path, what: str, digest: str, key: str, default: T) -> T
 def save_evaluation(
     model: Path, digest: str, metrics: Mapping[str, float], dataset: str, training_images: int = 0
 ) -> Path:
-    """Write what an evaluation measured beside the model and return the file's path.
+    """Write the scores of an evaluation next to the model, and return the file's path.
 
     `training_images` says how many of its images the model was trained on.
     """
@@ -309,7 +310,7 @@ def save_evaluation(
 
 
 def _read(path: Path) -> dict[str, Any]:
-    """Return a JSON object; ``{}`` for what is absent or something else."""
+    """Return a JSON object, or ``{}`` for a missing file or other content."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):

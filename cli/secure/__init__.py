@@ -88,14 +88,14 @@ def _describe_result(result: "TrialResult", parameters: int) -> list[str | Table
     plain_bytes = 4 * parameters
     rows = [
         [
-            each.name,
-            addresses.size_words(each.sent_bytes),
-            f"{each.sent_bytes / plain_bytes:.3f}",
-            addresses.size_words(each.received_bytes),
-            f"{each.received_bytes / plain_bytes:.3f}",
-            "" if each.seconds is None else f"{each.seconds:.1f}",
+            party.name,
+            addresses.size_words(party.sent_bytes),
+            f"{party.sent_bytes / plain_bytes:.3f}",
+            addresses.size_words(party.received_bytes),
+            f"{party.received_bytes / plain_bytes:.3f}",
+            "" if party.seconds is None else f"{party.seconds:.1f}",
         ]
-        for each in result.parties
+        for party in result.parties
     ]
     return [
         f"{result.processes} processes, {result.seconds:.1f} s for a sum of {result.labs} vectors "
@@ -140,8 +140,8 @@ WantedBy=multi-user.target
 def keygen(invocation: Invocation, *, site: SiteOption = "", folder: FolderOption = None) -> Reply:
     """Create the key with which your lab or server signs in secure sums.
 
-    The private key stays in a file that only you can read. Give the printed public key to whoever
-    writes the charter, by a way on which you recognise each other. If there is a key, it is shown.
+    The private key stays in a file that only you can read. Give the printed public key to the
+    author of the charter, in a way that proves your identity. If there is a key, it is shown.
     """
     from site_agent.pool.signing import create_key, load_key
 
@@ -191,7 +191,10 @@ def serve(
             raise KeyboardInterrupt
         stopping.append(number)
 
-    previous = {each: signal.signal(each, stop) for each in (signal.SIGTERM, signal.SIGINT)}
+    previous = {
+        signal_number: signal.signal(signal_number, stop)
+        for signal_number in (signal.SIGTERM, signal.SIGINT)
+    }
     try:
         with invocation.pool() as pool:
             server = Server(place, name, chosen.digest, Board(pool.secure))
@@ -203,8 +206,8 @@ def serve(
                 report=invocation.note,
             )
     finally:
-        for each, handler in previous.items():
-            signal.signal(each, handler)
+        for signal_number, handler in previous.items():
+            signal.signal(signal_number, handler)
     return None
 
 
@@ -216,7 +219,7 @@ def status(
     folder: FolderOption = None,
     limit: options.LimitOption = 20,
 ) -> Reply:
-    """List your sessions, or show one: its phase, who is waited for, and who is at fault."""
+    """List your sessions, or show one: its phase, the parties it waits for, and faults."""
     place = party_folder(folder)
     with invocation.pool() as pool:
         if session:
@@ -224,23 +227,23 @@ def status(
             faults = _faults(view)
             return Reply(_data(view, faults), _description(view, faults), [view.session])
         items, rows = [], []
-        for each in invocation.first_of(pool.secure.list(), limit):
+        for listed in invocation.first_of(pool.secure.list(), limit):
             try:
-                view = review(pool, place, each.session_id)
+                view = review(pool, place, listed.session_id)
             except InvalidInputError as error:
-                invocation.warn(f"session {each.session_id[:16]}: {error}")
+                invocation.warn(f"session {listed.session_id[:16]}: {error}")
                 continue
-            items.append(_data(view) | {"round_id": each.round_id})
+            items.append(_data(view) | {"round_id": listed.round_id})
             shared = f"{len(view.shares)} of {len(view.descriptor.labs)}"
             kind, waiting = view.descriptor.layout.kind, ", ".join(view.waiting)
             rows.append(
-                [view.session[:16], _state(view), kind, shared, waiting, each.round_id or ""]
+                [view.session[:16], _state(view), kind, shared, waiting, listed.round_id or ""]
             )
     columns = ["session", "phase", "sum", "labs", "waits for", "round"]
     table = TableText(
         columns, rows, empty="no sessions found", keep=("phase", "waits for", "labs", "round")
     )
-    return Reply({"items": items}, table, [each["session"] for each in items])
+    return Reply({"items": items}, table, [item["session"] for item in items])
 
 
 @options.command(
@@ -303,7 +306,7 @@ def void(
 ) -> Reply:
     """Declare, as a server, that you have not opened a session and deleted its shares.
 
-    Once all servers have done so, the labs may begin anew, also without some of them.
+    Once all servers have done so, the labs may start again, also without some of them.
     """
     from site_agent.secure.board import Board
     from site_agent.secure.server import Server
@@ -352,24 +355,28 @@ def _data(view: "Session", faults: "tuple[Fault, ...] | None" = None) -> dict[st
         "waiting": view.waiting,
         "voids": sorted(view.voids),
         "rejected_posts": view.rejected,
-        "faults": [asdict(each) for each in (view.faults if faults is None else faults)],
+        "faults": [asdict(fault) for fault in (view.faults if faults is None else faults)],
     }
 
 
 def _description(view: "Session", faults: "tuple[Fault, ...]") -> TableText:
-    found = view.descriptor
+    descriptor = view.descriptor
     optional = [
         ("received", ", ".join(sorted(view.roster))),
         ("waits for", ", ".join(view.waiting)),
         ("given up by", ", ".join(sorted(view.voids))),
         ("unsigned posts", str(view.rejected or "")),
-        *(("fault", f"{each} ({each.kind}: {', '.join(each.parties)})") for each in faults),
+        *(("fault", f"{fault} ({fault.kind}: {', '.join(fault.parties)})") for fault in faults),
     ]
     rows = [
         ["session", view.session],
         ["phase", _state(view)],
-        ["sum", f"{found.layout.kind}, {found.layout.size:,} numbers, attempt {found.attempt}"],
-        ["invited", ", ".join(found.labs)],
+        [
+            "sum",
+            f"{descriptor.layout.kind}, {descriptor.layout.size:,} numbers, "
+            f"attempt {descriptor.attempt}",
+        ],
+        ["invited", ", ".join(descriptor.labs)],
         ["shared", ", ".join(sorted(view.shares))],
         *([name, value] for name, value in optional if value),
     ]

@@ -43,7 +43,9 @@ def whole_session(pool: "PoolClient", word: str) -> str:
     """Return the session that a word begins."""
     if len(word) == 64:
         return word
-    matching = [each.session_id for each in pool.secure.list() if each.session_id.startswith(word)]
+    matching = [
+        session.session_id for session in pool.secure.list() if session.session_id.startswith(word)
+    ]
     if not matching:
         raise NotFoundError(
             f"no session begins with {word}", hint="poolctl secure status lists your sessions"
@@ -54,7 +56,7 @@ def whole_session(pool: "PoolClient", word: str) -> str:
 
 
 def chosen_charter(folder: Path, word: str) -> "Charter":
-    """Return an accepted charter: the one whose digest a word begins, or the only one.
+    """Return an accepted charter: the one with this beginning of its digest, or the only one.
 
     Raises `InvalidInputError`: none was accepted, or there are several.
     """
@@ -155,16 +157,16 @@ def accept(
 def _describe(charter: "Charter", file: Path) -> Reply:
     terms = charter.terms
     members = [
-        [each.name, kind, each.public.key_id[:16]]
+        [member.name, kind, member.public.key_id[:16]]
         for kind, group in (("server", terms.servers), ("lab", terms.labs))
-        for each in group
+        for member in group
     ]
     rules = terms.model_dump(mode="json", exclude={"name", "servers", "labs"})
-    words = ", ".join(f"{key} {value:g}" for key, value in rules.items())
+    rule_text = ", ".join(f"{key} {value:g}" for key, value in rules.items())
     text: list[str | TableText] = [
         f"charter {terms.name} in {file}",
         TableText(["site", "role", "fingerprint of the key"], members),
-        f"rules: {words}",
+        f"rules: {rule_text}",
         f"sha256 {charter.groups[:39]}",
         f"       {charter.groups[40:]}",
         f"words  {charter.words[:47]}",

@@ -1,4 +1,4 @@
-"""``poolctl split``: networks whose first stages run where the images are.
+"""``poolctl split``: networks with their first stages at the sites.
 
 Cuts and costs are here; the processes of a training are in `live`.
 """
@@ -49,8 +49,8 @@ def attack(
     """Turn smashed data back into eyes, and write a privacy receipt of it.
 
     Attacker A fits a decoder to other persons, B gives it the mean of all releases, C knows the
-    client part. A gain of 0 is as good as the mean eye, 1 is the eye itself. Each attack stands
-    beside its control, the same on the pictures themselves. FOLDER gets receipt.json and
+    client part. A gain of 0 is as good as the mean eye, 1 is the eye itself. Each attack is
+    compared with its control, the same on the pictures themselves. FOLDER gets receipt.json and
     receipt.html with the eyes, each attacker's pictures and the mean eye.
     """
     from site_agent.attacks.receipt.networks import GazeSides
@@ -67,11 +67,11 @@ def attack(
     )
     with invocation.progress("attack") as report:
         report(None, "three attackers")
-        done = probe_smashed_data(
+        probed = probe_smashed_data(
             place, cut, SmashedNoise(noise, noise_level), sides,
             SmashedAttackSettings(passes=passes, releases=releases, seed=seed),
         )  # fmt: skip
-    return write_receipt(done, files, place.name)
+    return write_receipt(probed, files, place.name)
 
 
 app = group("Train a network in two parts: the first at the sites, the rest at a server.")
@@ -85,16 +85,16 @@ def cuts(
     *,
     architecture: Annotated[str, Option("Only of this architecture. Default: all.", "NAME")] = "",
 ) -> Reply:
-    """List where networks can be cut, and what the client has of them.
+    """List the cuts of networks, and the client's share of each.
 
-    The smashed data are what the client part makes of an image; the server gets them.
+    The smashed data are the output of the client part for an image; the server gets them.
     """
     from site_agent.networks.architectures import find_architecture
     from site_agent.split.cuts import CUTS, size_of
 
     if architecture:
         find_architecture(architecture)
-    found = [
+    listed = [
         (cut, size_of(cut))
         for name, of_one in CUTS.items()
         for cut in of_one
@@ -109,10 +109,10 @@ def cuts(
             _floats(size),
             cut.meaning,
         ]
-        for cut, size in found
+        for cut, size in listed
     ]
     columns = ["architecture", "cut", "client parameters", "client work", "floats", "client has"]
-    facts = [{"cut": cut, "size": size} for cut, size in found]
+    facts = [{"cut": cut, "size": size} for cut, size in listed]
     return Reply({"items": facts}, TableText(columns, rows), [f"{row[0]}/{row[1]}" for row in rows])
 
 
@@ -139,16 +139,16 @@ def cost(
     rounds: Annotated[int, Option("Number of rounds.", min=1)] = 10,
     epochs: Annotated[int, Option("Passes of a site in a round.", min=1)] = 1,
 ) -> Reply:
-    """Show what a training would move, beside FedAvg and the images themselves.
+    """Compare the traffic of a training with FedAvg and with the images themselves.
 
     The defaults are those of the thesis. Bytes are those of tensors, both directions together.
     """
     from site_agent.split.cuts import IMAGE_BYTES, find_cut, frozen_traffic, size_of, traffic_of
 
-    found = find_cut(architecture, cut)
+    chosen = find_cut(architecture, cut)
     samples = {f"site-{number}": images_each for number in range(sites)}
-    moved = traffic_of(found, samples, rounds=rounds, epochs=dict.fromkeys(samples, epochs))
-    size, frozen = size_of(found), frozen_traffic(found, samples)
+    moved = traffic_of(chosen, samples, rounds=rounds, epochs=dict.fromkeys(samples, epochs))
+    size, frozen = size_of(chosen), frozen_traffic(chosen, samples)
     once = 2 * size.floats * 4
     ratio = moved.split / moved.fedavg
     verdict = (
@@ -171,7 +171,7 @@ def cost(
         "45 min with the preparation of 17.8 million triples"
     )
     facts = {
-        "cut": found,
+        "cut": chosen,
         "size": size,
         "traffic_bytes": moved,
         "split_bytes": moved.split,
@@ -197,7 +197,7 @@ def privacy(
     images_each: Annotated[int, Option("Images of each site.", min=2)] = 3000,
     persons_each: Annotated[int, Option("Persons of each site.", min=1)] = 1,
 ) -> Reply:
-    """Show what protects a training, each epsilon with what it covers, before anything is trained.
+    """Show the protection of a planned training: each epsilon, and the data it covers.
 
     The options are those of 'split provision'.
     """
@@ -211,9 +211,9 @@ def privacy(
     releases = releases_of(chosen)
     noise = SmashedNoise(chosen.noise, chosen.noise_level)
     pixel = noise.epsilon(releases)
-    each = f"Each image's smashed data reach the main server {releases} times"
+    count = f"Each image's smashed data reach the main server {releases} times"
     bound = f"{noise.level:g} sensitivities" if noise.level else "no noise"
-    verdict = f"No epsilon covers an image as a whole against the main server:\n{each}, {bound}."
+    verdict = f"No epsilon covers an image as a whole against the main server:\n{count}, {bound}."
     rows: list[list[str]] = [
         ["smashed data", _number(pixel), "one pixel by one deviation of its image, all releases"],
         ["smashed data", _number(pixel * PIXELS if pixel else None), "all pixels: obfuscation"],

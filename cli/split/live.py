@@ -40,7 +40,7 @@ NoiseLevelOption = Annotated[
 
 @dataclass(frozen=True)
 class PlanOptions:
-    """The options of a plan: what is trained, and how."""
+    """The options of a training plan."""
 
     architecture: ArchitectureOption = "gaze-lenet"
     cut: CutOption = "pool1"
@@ -68,11 +68,11 @@ class PlanOptions:
         from site_agent.split.plan import read_split_plan
 
         options = method_options(self.option)
-        own = {key: options.pop(key) for key in ("mean",) if key in options}
+        split_options = {key: options.pop(key) for key in ("mean",) if key in options}
         return read_split_plan(
             {
                 "architecture": self.architecture, "cut": self.cut, "variant": self.variant,
-                "optimiser": self.optimiser, "rounds": self.rounds, **own,
+                "optimiser": self.optimiser, "rounds": self.rounds, **split_options,
                 "dp_covers": self.dp_covers, "noise": self.noise, "noise_level": self.noise_level,
                 "training": {"seed": self.seed, **options},
             }
@@ -130,10 +130,10 @@ def server(invocation: Invocation, kit: KitArgument) -> Reply:
     from site_agent.split.kits import read_kit
     from site_agent.split.main_server_process import run_main_server
 
-    found = read_kit(kit, "server")
-    words = f"main server at {found.addresses['server']}; stop with Ctrl-C"
-    run_main_server(found, note=invocation.note, on_ready=lambda: invocation.note(words))
-    return Reply({"kit": found.folder}, "stopped")
+    opened = read_kit(kit, "server")
+    text = f"main server at {opened.addresses['server']}; stop with Ctrl-C"
+    run_main_server(opened, note=invocation.note, on_ready=lambda: invocation.note(text))
+    return Reply({"kit": opened.folder}, "stopped")
 
 
 @command(app, "aggregator", "split aggregator kits/aggregator")
@@ -145,10 +145,10 @@ def aggregator(invocation: Invocation, kit: KitArgument) -> Reply:
     from site_agent.split.aggregator import run_aggregator
     from site_agent.split.kits import read_kit
 
-    found = read_kit(kit, "aggregator")
-    words = f"part aggregator at {found.addresses['aggregator']}; stop with Ctrl-C"
-    run_aggregator(found, on_ready=lambda: invocation.note(words))
-    return Reply({"kit": found.folder}, "stopped")
+    opened = read_kit(kit, "aggregator")
+    text = f"part aggregator at {opened.addresses['aggregator']}; stop with Ctrl-C"
+    run_aggregator(opened, on_ready=lambda: invocation.note(text))
+    return Reply({"kit": opened.folder}, "stopped")
 
 
 @command(app, "client", "split client kits/site-a --data eyes/")
@@ -164,22 +164,22 @@ def client(
 ) -> Reply:
     """Take part in a split training until its last round has ended.
 
-    The images stay here. The main server gets what the client part makes of them, from which they
+    The images stay here. The main server gets the output of the client part, from which they
     can be guessed ('poolctl split cost' says how much moves). After an interruption, run the same
-    command again: the round under way begins anew. KIT gets the client part.
+    command again: the current round starts again. KIT gets the client part.
     """
     from site_agent.split.client import SplitClient
     from site_agent.split.kits import read_kit
     from site_agent.split.rounds_folder import privacy_statement
 
-    found = read_kit(kit, "site")
+    opened = read_kit(kit, "site")
     samples = _read(data, persons)
-    invocation.note(privacy_statement(found))
-    invocation.note(f"{found.name}: {len(samples)} samples; stop with Ctrl-C")
+    invocation.note(privacy_statement(opened))
+    invocation.note(f"{opened.name}: {len(samples)} samples; stop with Ctrl-C")
     with (
         goes_on_when_repeated(),
         terminated_as_interrupted(),
-        SplitClient(found, samples, most_epsilon=most_epsilon, note=invocation.note) as running,
+        SplitClient(opened, samples, most_epsilon=most_epsilon, note=invocation.note) as running,
     ):
         report = running.run()
         path = running.part_path
@@ -203,17 +203,17 @@ def status(_invocation: Invocation, kit: KitArgument) -> Reply:
     from site_agent.split.kits import read_kit
     from site_agent.split.messages import ServiceConnection
 
-    found = read_kit(kit)
-    with ServiceConnection(found, "server", patience_s=0) as connection:
+    opened = read_kit(kit)
+    with ServiceConnection(opened, "server", patience_s=0) as connection:
         facts = connection.get_json("/status")
     number = f"round {facts['round']} of {facts['rounds']}"
     state = "finished" if facts["finished"] else "stopped" if facts["stopped"] else number
     rows = [
         [site, "yes" if site in facts["expected"] else "no", "yes" if site in facts["done"] else ""]
-        for site in found.sites
+        for site in opened.sites
     ]
     table = TableText(["site", "expected", "done"], rows)
-    return Reply(facts, [f"{found.addresses['server']}: {state}", table], [state])
+    return Reply(facts, [f"{opened.addresses['server']}: {state}", table], [state])
 
 
 @command(app, "stop", "split stop kits/server")
@@ -225,10 +225,10 @@ def stop(_invocation: Invocation, kit: KitArgument) -> Reply:
     from site_agent.split.kits import read_kit
     from site_agent.split.messages import ServiceConnection
 
-    found = read_kit(kit, "server")
-    with ServiceConnection(found, "server", patience_s=0) as connection:
+    opened = read_kit(kit, "server")
+    with ServiceConnection(opened, "server", patience_s=0) as connection:
         connection.post_json("/stop", {})
-    return Reply({"kit": found.folder}, "stopped: clients end when they ask next")
+    return Reply({"kit": opened.folder}, "stopped: clients end when they ask next")
 
 
 @command(app, "assemble", "split assemble kits/server kits/aggregator -o gaze.safetensors")
@@ -245,9 +245,9 @@ def assemble(
     from site_agent.split.rounds_folder import assemble as join
 
     require_free(output, force=force)
-    found = join(read_kit(server, "server"), read_kit(aggregator, "aggregator"), output)
-    words = f"{output}  ({len(found['rounds'])} rounds, digest {found['network'][:12]}...)"
-    return Reply({"output": output, **found}, [words, found["privacy"]], [str(output)])
+    statement = join(read_kit(server, "server"), read_kit(aggregator, "aggregator"), output)
+    text = f"{output}  ({len(statement['rounds'])} rounds, digest {statement['network'][:12]}...)"
+    return Reply({"output": output, **statement}, [text, statement["privacy"]], [str(output)])
 
 
 @command(app, "evaluate", "split evaluate kits/site-a --data eyes/ --persons p14")
@@ -263,8 +263,8 @@ def evaluate(
 
     samples = _read(data, persons)
     with SplitClient(read_kit(kit, "site"), samples, note=invocation.note) as running:
-        found = running.predict(samples)
-    errors = angular_errors_deg(found.astype(np.float64), samples.gaze)
+        predicted = running.predict(samples)
+    errors = angular_errors_deg(predicted.astype(np.float64), samples.gaze)
     means = {
         str(name): float(errors[samples.person == name].mean()) for name in set(samples.person)
     }
@@ -293,8 +293,8 @@ def train(
 ) -> Reply:
     """Hold a split training on this machine: main server, aggregator and sites as processes.
 
-    The persons are dealt to the sites. FOLDER gets the kits, the network and what it took, beside
-    what FedAvg would have moved. After an interruption, run the same command again to continue.
+    The persons are dealt to the sites. FOLDER gets the kits, the network and its costs, compared
+    with those of FedAvg. After an interruption, run the same command again to continue.
     """
     from site_agent.federated.engines.simulation_folder import divide, score_network
     from site_agent.federated.tasks import GazeTask, PersonScores
@@ -310,15 +310,15 @@ def train(
             dataset, GazeTask(), site_count=sites, holdout=holdout, seed=plan.seed, progress=report
         )
     kits = local_kits(output / "kits", chosen, list(data.sites), plan.base)
-    words = [sys.executable, "-m", "cli", "split"]
+    program = [sys.executable, "-m", "cli", "split"]
     commands: dict[str, list[str]] = {
-        name: [*words, name, str(output / "kits" / name)] for name in ("aggregator", "server")
+        name: [*program, name, str(output / "kits" / name)] for name in ("aggregator", "server")
     }
-    for name, own in data.sites.items():
-        persons = ",".join(own.persons)
-        commands[name] = [*words, "client", str(output / "kits" / name)]
+    for name, site_data in data.sites.items():
+        persons = ",".join(site_data.persons)
+        commands[name] = [*program, "client", str(output / "kits" / name)]
         commands[name] += ["--data", str(dataset), "--persons", persons]
-    samples = {name: own.samples for name, own in data.sites.items()}
+    samples = {name: site_data.samples for name, site_data in data.sites.items()}
     with goes_on_when_repeated(), invocation.progress("split training") as report:
         held = hold_training(kits, samples, commands, timeout_s=24 * 3600, progress=report)
     network = output / "network.safetensors"
@@ -347,11 +347,11 @@ def _costs(held: "HeldTraining") -> list[str | TableText]:
     moved = held.step_bytes + held.part_bytes
     rows = [
         [
-            each.site, str(each.samples), str(each.steps), size_words(each.server_bytes),
-            size_words(each.aggregator_bytes), f"{each.training_seconds:.1f}",
-            size_words(each.peak_memory_bytes),
+            report.site, str(report.samples), str(report.steps), size_words(report.server_bytes),
+            size_words(report.aggregator_bytes), f"{report.training_seconds:.1f}",
+            size_words(report.peak_memory_bytes),
         ]
-        for each in held.reports
+        for report in held.reports
     ]  # fmt: skip
     columns = ["site", "images", "steps", "to server", "to aggregator", "seconds", "memory"]
     return [

@@ -43,7 +43,7 @@ def export(
 
     existing_files.require_free(output, force=force)
     with invocation.pool() as pool, invocation.progress(f"export to {output}") as report:
-        done = export_bundle(
+        exported = export_bundle(
             pool,
             addresses,
             output,
@@ -51,13 +51,13 @@ def export(
             evaluations=evaluations,
             progress=report,
         )
-    count = f"{len(done.addresses)} {'model' if len(done.addresses) == 1 else 'models'}"
+    count = f"{len(exported.addresses)} {'model' if len(exported.addresses) == 1 else 'models'}"
     text = [
-        *done.addresses,
-        f"{count}, {size_words(done.size_bytes)}, in {output}",
-        f"bundle {done.identifier}",
+        *exported.addresses,
+        f"{count}, {size_words(exported.size_bytes)}, in {output}",
+        f"bundle {exported.identifier}",
     ]
-    return Reply(done, text, [str(output)])
+    return Reply(exported, text, [str(output)])
 
 
 @options.command(app, "inspect", "bundle inspect merged.bundle")
@@ -125,8 +125,13 @@ def import_file(
 
 def _reply(outcome: "ImportOutcome", *, dry_run: bool) -> Reply:
     rows = [
-        [each.source, each.address, _state(each, dry_run=dry_run), "yes" if each.signed else "no"]
-        for each in outcome.versions
+        [
+            version.source,
+            version.address,
+            _state(version, dry_run=dry_run),
+            "yes" if version.signed else "no",
+        ]
+        for version in outcome.versions
     ]
     table = TableText(["from", "here", "state", "signed"], rows, keep=("here", "state", "signed"))
     data = {
@@ -136,11 +141,11 @@ def _reply(outcome: "ImportOutcome", *, dry_run: bool) -> Reply:
         "evaluations_left_out": dict(outcome.evaluations_left_out),
     }
     renumbered = [
-        f"{each.source} is version {_number(each.address)} here"
-        for each in outcome.versions
-        if not dry_run and _number(each.source) != _number(each.address)
+        f"{version.source} is version {_number(version.address)} here"
+        for version in outcome.versions
+        if not dry_run and _number(version.source) != _number(version.address)
     ]
-    return Reply(data, [table, *renumbered], [each.address for each in outcome.versions])
+    return Reply(data, [table, *renumbered], [version.address for version in outcome.versions])
 
 
 def _state(version: "ImportedVersion", *, dry_run: bool) -> str:
@@ -156,7 +161,7 @@ def _number(address: str) -> str:
 def _describe(report: "BundleReport") -> list[str | TableText]:
     from pool_server.wire.signatures.keys import readable_fingerprint
 
-    words = {
+    trust_words = {
         "trusted": "trusted here",
         "changed": "NOT the key trusted here",
         "unknown": "not known here",
@@ -170,7 +175,7 @@ def _describe(report: "BundleReport") -> list[str | TableText]:
             f"{version.parents_here} of {len(version.parents)}" if version.parents else "-",
             str(version.evaluations),
             f"{version.key_id[:16]} by {version.origin}" if version.key_id else "no",
-            " ".join(each for each in (words[version.trust], version.revoked_as) if each),
+            " ".join(part for part in (trust_words[version.trust], version.revoked_as) if part),
         ]
         for version in report.versions
     ]
@@ -185,7 +190,7 @@ def _describe(report: "BundleReport") -> list[str | TableText]:
 
 def _require_file(file: Path) -> None:
     if not file.is_file():
-        found = "a folder" if file.is_dir() else "no such file"
-        raise errors.InputMissingError(f"{file}: {found}; expected a bundle")
+        kind = "a folder" if file.is_dir() else "no such file"
+        raise errors.InputMissingError(f"{file}: {kind}; expected a bundle")
     if file.stat().st_size == 0:
         raise errors.UsageError(f"{file}: the file is empty")

@@ -77,8 +77,8 @@ def download(
                     else _place(invocation, pool, version, destination, force=force)
                 )
             except Exception:
-                for done in results:
-                    invocation.note(f"written {done['path']}  ({done['note']})")
+                for entry in results:
+                    invocation.note(f"written {entry['path']}  ({entry['note']})")
                 raise
     lines = [f"{result['path']}  ({result['note']})" for result in results]
     return Reply({"items": results}, lines, [str(result["path"]) for result in results])
@@ -106,8 +106,8 @@ def _place(
         raise OutputExistsError(f"{destination}: is a folder; expected the name of a file")
     if destination.exists():
         with invocation.progress(f"check {destination}") as report:
-            found = hash_file(destination, report)
-        if found == version.digest:
+            digest = hash_file(destination, report)
+        if digest == version.digest:
             signature = pool.signatures.verify(version)
             note_signature(invocation, signature)
             warn_of_standing(invocation, version)
@@ -115,7 +115,7 @@ def _place(
             return _result(version, destination, 0, note, signature.status)
         if not force:
             raise OutputExistsError(
-                f"{destination}: another file already exists (digest {found[:12]}..., "
+                f"{destination}: another file already exists (digest {digest[:12]}..., "
                 f"expected {version.digest[:12]}... of {version.address})"
             )
     downloaded = fetch(invocation, pool, version)
@@ -228,13 +228,13 @@ def verify(
     cache = _cache()
     entries = [entry for entry in cache.entries() if entry.complete]
     total = sum(entry.size_bytes for entry in entries)
-    damaged, done = [], 0
+    damaged, checked_bytes = [], 0
     with invocation.progress("verify") as report:
         for entry in entries:
-            report(done / max(total, 1), entry.digest[:12])
+            report(checked_bytes / max(total, 1), entry.digest[:12])
             if not cache.is_intact(entry.digest):
                 damaged.append(entry)
-            done += entry.size_bytes
+            checked_bytes += entry.size_bytes
     if damaged and not remove:
         names = ", ".join(entry.digest[:12] for entry in damaged)
         raise VerificationError(

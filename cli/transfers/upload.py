@@ -57,7 +57,7 @@ def upload(
     sidecars_read: Annotated[
         bool,
         Option(
-            "Read the files beside the model: its recipe (FILE.recipe.json), labels and "
+            "Read the sidecar files of the model: its recipe (FILE.recipe.json), labels and "
             "scores, and terms of use (FILE.terms, one a line).",
             name="--sidecars/--no-sidecars",
         ),
@@ -72,11 +72,13 @@ def upload(
     file leaves this machine.
     """
     if not file.is_file():
-        found = "a folder" if file.is_dir() else "no such file"
-        raise InputMissingError(f"{file}: {found}; expected a model file")
+        kind = "a folder" if file.is_dir() else "no such file"
+        raise InputMissingError(f"{file}: {kind}; expected a model file")
     said = version.read()
-    given = _Description(said["labels"], version_options.read_metrics(metric), terms=said["terms"])
-    given.card = "" if card is None else version_options.read_card_file(card)
+    description = _Description(
+        said["labels"], version_options.read_metrics(metric), terms=said["terms"]
+    )
+    description.card = "" if card is None else version_options.read_card_file(card)
     from aggregators.formats import file_digest, recognise
     from site_agent.pool.client import refuse_site_only
 
@@ -84,56 +86,68 @@ def upload(
     refuse_site_only(file)
     digest = file_digest(file)
     if sidecars_read:
-        _add_sidecars(given, file, digest)
-    inputs = [] if given.recipe is None else [each["digest"] for each in given.recipe["inputs"]]
+        _add_sidecars(description, file, digest)
+    inputs = (
+        []
+        if description.recipe is None
+        else [entry["digest"] for entry in description.recipe["inputs"]]
+    )
     privacy = (
         None if receipt is None else version_options.read_receipt_file(receipt, [digest, *inputs])
     )
-    for note in given.notes:
+    for note in description.notes:
         invocation.note(note)
     with invocation.pool() as pool:
         address = version_options.model_address(pool, name)
         if sidecars_read:
-            _add_shared_labels(invocation, pool, given, file.parent)
-        _require_vocabulary(invocation, pool, given)
+            _add_shared_labels(invocation, pool, description, file.parent)
+        _require_vocabulary(invocation, pool, description)
         if dry_run:
             size = size_words(file.stat().st_size)
             data = {"address": address, "uploaded": False, "format": model_format.name}
-            data |= {"labels": given.labels, "metrics": given.metrics, "recipe": given.recipe}
-            data |= {"terms": given.terms, "card": given.card, "draft": version.draft}
+            data |= {
+                "labels": description.labels,
+                "metrics": description.metrics,
+                "recipe": description.recipe,
+            }
+            data |= {"terms": description.terms, "card": description.card, "draft": version.draft}
             data["visibility"] = version.visibility
             return Reply(data, f"would upload {file} ({model_format.name}, {size}) as {address}")
         with goes_on_when_repeated(), invocation.progress(f"upload {file.name}") as report:
-            done = pool.upload(
+            uploaded = pool.upload(
                 file,
                 address,
-                **said | {"labels": given.labels, "terms": given.terms},
-                metrics=given.metrics,
-                recipe=given.recipe,
-                card=given.card,
+                **said | {"labels": description.labels, "terms": description.terms},
+                metrics=description.metrics,
+                recipe=description.recipe,
+                card=description.card,
                 sign=sign,
                 digest=digest,
                 progress=report,
             )
             if privacy is not None:
-                pool.models.write_receipt(done.version.address, privacy)
-    warn_of_standing(invocation, done.version)
-    _warn_of_differences(invocation, given, version.description, done.version)
-    return _reply(file, done, privacy)
+                pool.models.write_receipt(uploaded.version.address, privacy)
+    warn_of_standing(invocation, uploaded.version)
+    _warn_of_differences(invocation, description, version.description, uploaded.version)
+    return _reply(file, uploaded, privacy)
 
 
-def _reply(file: Path, done: "Uploaded", privacy: "PrivacyReceipt | None") -> Reply:
-    version = done.version
-    sent = f"{size_words(done.sent_bytes)} sent" if done.sent_bytes else "the pool had it already"
-    if 0 < done.sent_bytes < version.size_bytes:
+def _reply(file: Path, uploaded: "Uploaded", privacy: "PrivacyReceipt | None") -> Reply:
+    version = uploaded.version
+    sent = (
+        f"{size_words(uploaded.sent_bytes)} sent"
+        if uploaded.sent_bytes
+        else "the pool had it already"
+    )
+    if 0 < uploaded.sent_bytes < version.size_bytes:
         sent = f"{size_words(version.size_bytes)}, the last {sent} now"
-    data = {"uploaded": True, "sent_bytes": done.sent_bytes, "version": version}
+    data = {"uploaded": True, "sent_bytes": uploaded.sent_bytes, "version": version}
     signed = ", signed" if version.signed_by is not None else ""
     state = "" if version.state == "available" else f", {version.state}"
     state += "" if version.visibility == "consortium" else f", {version.visibility}"
     text = f"{file} is {version.address} ({sent}{signed}{state})"
-    inherited = [each for each in version.terms if each.inherited]
-    lines = [text, *(f"inherited: {version_options.term_words(each)}" for each in inherited)]
+    inherited = [term for term in version.terms if term.inherited]
+    lines = [text, *(f"inherited: {version_options.term_words(term)}" for term in inherited)]
     if privacy is not None:
         lines += [f"Leak: {privacy.level}. {privacy.verdict}", privacy.protection]
     if version.state == "draft":
@@ -145,7 +159,7 @@ def _reply(file: Path, done: "Uploaded", privacy: "PrivacyReceipt | None") -> Re
 
 
 def _add_shared_labels(
-    invocation: Invocation, pool: "PoolClient", given: _Description, folder: Path
+    invocation: Invocation, pool: "PoolClient", description: _Description, folder: Path
 ) -> None:
     """Give a merged model the labels that all its inputs share."""
     from pool_server.wire.labels import shared_labels
@@ -153,7 +167,7 @@ def _add_shared_labels(
 
     sources = RecipeSources((), pool.models)
     known, unknown = [], []
-    for entry in given.recipe["inputs"] if given.recipe is not None else ():
+    for entry in description.recipe["inputs"] if description.recipe is not None else ():
         name, digest = Path(entry["file_name"] or "").name, entry["digest"]
         if name.endswith(".contribution") or sources.round_file(digest):
             continue
@@ -164,77 +178,84 @@ def _add_shared_labels(
         else:
             unknown.append(name or f"sha256:{digest[:12]}...")
     if unknown:
-        words = f"the labels of {', '.join(unknown)} are unknown"
-        invocation.note(f"{words}, so the merged model gets no labels from its inputs")
+        text = f"the labels of {', '.join(unknown)} are unknown"
+        invocation.note(f"{text}, so the merged model gets no labels from its inputs")
         return
     shared = shared_labels(known)
-    if new := {key: value for key, value in shared.items() if key not in given.labels}:
-        given.labels |= new
-        words = " ".join(f"{key}={value}" for key, value in new.items())
-        invocation.note(f"labels that all inputs share: {words}")
+    if new := {key: value for key, value in shared.items() if key not in description.labels}:
+        description.labels |= new
+        text = " ".join(f"{key}={value}" for key, value in new.items())
+        invocation.note(f"labels that all inputs share: {text}")
 
 
 def _warn_of_differences(
-    invocation: Invocation, given: _Description, description: str, version: "ModelVersionResponse"
+    invocation: Invocation, sent: _Description, description: str, version: "ModelVersionResponse"
 ) -> None:
-    """Warn if the pool had the file, and keeps what was said of it then."""
-    differences, words = [], []
-    for what, wanted, kept in (
-        ("label", given.labels, version.labels),
-        ("metric", given.metrics, version.metrics),
+    """Warn if the pool keeps an earlier description of this file."""
+    differences, options = [], []
+    for what, values, kept in (
+        ("label", sent.labels, version.labels),
+        ("metric", sent.metrics, version.metrics),
     ):
-        for key, value in wanted.items():
+        for key, value in values.items():
             if kept.get(key) != value:
                 differences.append(f"{key}={kept[key]}" if key in kept else f"no {key}")
-                words.append(f"--{what} {shlex.quote(f'{key}={value}')}")
+                options.append(f"--{what} {shlex.quote(f'{key}={value}')}")
     if description not in {"", version.description}:
         differences.append("another description")
-        words.append(f"--description {shlex.quote(description)}")
+        options.append(f"--description {shlex.quote(description)}")
     if differences:
         invocation.warn(
             f"{version.address} was there before, and keeps {', '.join(differences)}; to change "
-            f"that: poolctl models edit {version.address} {' '.join(words)}"
+            f"that: poolctl models edit {version.address} {' '.join(options)}"
         )
 
 
-def _require_vocabulary(invocation: Invocation, pool: "PoolClient", given: _Description) -> None:
-    """Refuse here, before anything is sent, what the pool's vocabulary does not take."""
+def _require_vocabulary(
+    invocation: Invocation, pool: "PoolClient", description: _Description
+) -> None:
+    """Refuse labels and terms outside the pool's vocabulary before anything is sent."""
     vocabulary = pool.models.vocabulary()
-    if problems := vocabulary.problems_of(given.labels):
+    if problems := vocabulary.problems_of(description.labels):
         raise UsageError("; ".join(problems))
-    version_options.question_label_keys(invocation, vocabulary, given.labels)
-    known = {each.code for each in vocabulary.terms}
-    for term in given.terms:
+    version_options.question_label_keys(invocation, vocabulary, description.labels)
+    known = {term.code for term in vocabulary.terms}
+    for term in description.terms:
         if term.code not in known:
             raise UsageError(f"term {term.code}: unknown to this pool")
 
 
-def _add_sidecars(given: _Description, file: Path, digest: str) -> None:
-    """Add what lies beside the file; what the command line says goes before it."""
+def _add_sidecars(description: _Description, file: Path, digest: str) -> None:
+    """Add the sidecar files; options on the command line take precedence."""
     from site_agent.training_record import beside
 
-    found = versions.recipe_beside(file, digest)
-    if found is not None:
-        given.recipe = found[1]
-        given.notes.append(f"taken from {found[0]}: the recipe")
+    recipe = versions.recipe_beside(file, digest)
+    if recipe is not None:
+        description.recipe = recipe[1]
+        description.notes.append(f"taken from {recipe[0]}: the recipe")
     labels = versions.labels_beside(file, digest)
-    if new := {key: value for key, value in labels.items() if key not in given.labels}:
-        given.labels |= new
-        words = " ".join(f"{key}={value}" for key, value in new.items())
-        given.notes.append(f"taken from {beside(file, 'training')}: {words}")
-    if not given.terms and (terms_file := version_options.terms_file_beside(file)) is not None:
-        given.terms = version_options.read_terms([], terms_file)
-        given.notes.append(f"taken from {terms_file}: {len(given.terms)} terms")
+    if new := {key: value for key, value in labels.items() if key not in description.labels}:
+        description.labels |= new
+        text = " ".join(f"{key}={value}" for key, value in new.items())
+        description.notes.append(f"taken from {beside(file, 'training')}: {text}")
+    if (
+        not description.terms
+        and (terms_file := version_options.terms_file_beside(file)) is not None
+    ):
+        description.terms = version_options.read_terms([], terms_file)
+        description.notes.append(f"taken from {terms_file}: {len(description.terms)} terms")
     metrics = versions.metrics_beside(file, digest)
     if count := versions.flattered_beside(file, digest):
-        given.notes.append(
+        description.notes.append(
             f"left out {beside(file, 'evaluation')}: the model was trained on {count} of "
             "its images, which flatters it; to send scores nevertheless, give --metric"
         )
-    elif measured := {key: value for key, value in metrics.items() if key not in given.metrics}:
-        given.metrics |= measured
-        words = " ".join(f"{key}={value:.6g}" for key, value in measured.items())
-        given.notes.append(f"taken from {beside(file, 'evaluation')}: {words}")
+    elif measured := {
+        key: value for key, value in metrics.items() if key not in description.metrics
+    }:
+        description.metrics |= measured
+        text = " ".join(f"{key}={value:.6g}" for key, value in measured.items())
+        description.notes.append(f"taken from {beside(file, 'evaluation')}: {text}")
 
 
 # ``poolctl uploads``: what is on its way into the pool.
@@ -265,18 +286,18 @@ def uploads(
     To resume an upload, upload the same file to the same name again. Abandoned uploads are deleted
     at the time shown here. Finished uploads do not change.
     """
-    for each in abort:
-        if not _UPLOAD_ID.fullmatch(each):
-            raise UsageError(f"--abort {each!r}: is not an upload; see 'poolctl uploads'")
+    for upload_id in abort:
+        if not _UPLOAD_ID.fullmatch(upload_id):
+            raise UsageError(f"--abort {upload_id!r}: is not an upload; see 'poolctl uploads'")
     with invocation.pool() as pool:
-        for each in abort:
-            pool.uploads.abort(each)
+        for upload_id in abort:
+            pool.uploads.abort(upload_id)
         if abort:
-            text = [f"cancelled upload {each}" for each in abort]
+            text = [f"cancelled upload {upload_id}" for upload_id in abort]
             return Reply({"aborted": abort}, text, abort)
-        found = invocation.first_of(pool.uploads.list(site), limit)
+        open_uploads = invocation.first_of(pool.uploads.list(site), limit)
     return listing(
-        found,
+        open_uploads,
         ["upload", "to", "file", "size", "state", "begun", "by", "deleted on"],
         _row,
         keep=("to", "state", "deleted on", "file", "size"),
@@ -284,15 +305,19 @@ def uploads(
     )
 
 
-def _row(found: "OpenUpload") -> list[str]:
-    to = f"{found.site}/{found.name}" if found.purpose == "version" else f"round {found.name}"
+def _row(open_upload: "OpenUpload") -> list[str]:
+    to = (
+        f"{open_upload.site}/{open_upload.name}"
+        if open_upload.purpose == "version"
+        else f"round {open_upload.name}"
+    )
     return [
-        found.upload_id,
+        open_upload.upload_id,
         to,
-        found.file_name,
-        size_words(found.size_bytes),
-        found.state,
-        f"{found.created_at:%Y-%m-%d %H:%M}",
-        found.created_by,
-        f"{found.expires_at:%Y-%m-%d %H:%M}",
+        open_upload.file_name,
+        size_words(open_upload.size_bytes),
+        open_upload.state,
+        f"{open_upload.created_at:%Y-%m-%d %H:%M}",
+        open_upload.created_by,
+        f"{open_upload.expires_at:%Y-%m-%d %H:%M}",
     ]

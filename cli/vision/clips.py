@@ -21,7 +21,7 @@ SCORE_COLUMNS = ("maps", "F1", "95 %", "recall", "precision", "AAE (deg)", "AUC"
 
 
 def evaluate_clips(
-    invocation: Invocation, words: Sequence[str], datasets: Sequence[Path], persons: str
+    invocation: Invocation, names: Sequence[str], datasets: Sequence[Path], persons: str
 ) -> Reply:
     """Answer ``evaluate`` on the test clips of a data set."""
     from site_agent.datasets.egocentric import open_egocentric
@@ -34,15 +34,19 @@ def evaluate_clips(
     data = open_egocentric(datasets[0])
     items: list[dict[str, Any]] = []
     text: list[str | TableText] = []
-    for file in model_files(invocation, list(words)):
+    for file in model_files(invocation, list(names)):
         network = read_network(file.path)
         module = to_module(network, file.word)
         shape = clip_shape(network.metadata["architecture"])
         with invocation.progress(f"evaluate {file.word}") as report:
             samples = data.read(part_words(persons), shape, progress=report)
-            found = evaluate_saliency(module, samples)
-        items.append({"model": file.word, **scores_to_plain(found)})
-        text += [f"{file.word}: {found.verdict}", score_table(found), _person_table(found)]
+            evaluation = evaluate_saliency(module, samples)
+        items.append({"model": file.word, **scores_to_plain(evaluation)})
+        text += [
+            f"{file.word}: {evaluation.verdict}",
+            score_table(evaluation),
+            _person_table(evaluation),
+        ]
     return Reply(
         {"datasets": list(datasets), "items": items},
         text,
@@ -50,26 +54,28 @@ def evaluate_clips(
     )
 
 
-def score_table(found: "SaliencyEvaluation") -> TableText:
-    """Return the scores of a network's maps, and of those beside them."""
+def score_table(evaluation: "SaliencyEvaluation") -> TableText:
+    """Return the scores of a network's maps and of the baseline maps."""
     from site_agent.evaluation.saliency import score_rows
 
-    return TableText(SCORE_COLUMNS, score_rows(found), keep=("F1", "recall", "precision", "95 %"))
+    return TableText(
+        SCORE_COLUMNS, score_rows(evaluation), keep=("F1", "recall", "precision", "95 %")
+    )
 
 
-def _person_table(found: "SaliencyEvaluation") -> TableText:
-    rows = [[person, f"{score:.3f}"] for person, score in found.by_person.items()]
+def _person_table(evaluation: "SaliencyEvaluation") -> TableText:
+    rows = [[person, f"{score:.3f}"] for person, score in evaluation.by_person.items()]
     return TableText(["person", "F1 of the network"], rows)
 
 
-def scores_to_plain(found: "SaliencyEvaluation") -> dict[str, Any]:
+def scores_to_plain(evaluation: "SaliencyEvaluation") -> dict[str, Any]:
     """Return scores, intervals and persons as JSON has them."""
     return {
         "scores": {
-            name: {**plain(each), "f1_interval": found.intervals.get(name)}
-            for name, each in found.scores.items()
+            name: {**plain(score), "f1_interval": evaluation.intervals.get(name)}
+            for name, score in evaluation.scores.items()
         },
-        "f1_by_person": dict(found.by_person),
+        "f1_by_person": dict(evaluation.by_person),
     }
 
 
@@ -100,7 +106,7 @@ def predict_looks(
             )
         if is_egocentric(path):
             clips |= {
-                each.path: each for each in open_egocentric(path).clips if each.split == "test"
+                test.path: test for test in open_egocentric(path).clips if test.split == "test"
             }
         else:
             clips[path] = None
@@ -117,13 +123,13 @@ def predict_looks(
     with invocation.progress("predict") as report:
         for number, (path, clip) in enumerate(clips.items()):
 
-            def show(frames: int, done: int = number, path: Path = path) -> None:
-                report(done / len(clips), f"{path.name}: {frames} frames")
+            def show(frames: int, index: int = number, path: Path = path) -> None:
+                report(index / len(clips), f"{path.name}: {frames} frames")
 
             looks = find_looks(module, shape, path, show)
             target = targets[path]
-            found = looks if target is None else iter(write_overlay(looks, target, clip))
-            items += [_item(path, each) for each in found]
+            seen = looks if target is None else iter(write_overlay(looks, target, clip))
+            items += [_item(path, look) for look in seen]
     text: list[str | TableText] = [
         f"looked at {count_words(len(items), 'frame')} of {count_words(len(clips), 'video')}"
     ]

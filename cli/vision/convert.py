@@ -109,7 +109,7 @@ def _kind_of(model: "Model") -> str | None:
 
 
 def _remarks(content: "Model", made: "Model", format_name: str) -> list[str]:
-    """Say what a reader of the new file will do otherwise."""
+    """Return the differences that a reader of the new file will notice."""
     from aggregators.formats import FORMATS
     from aggregators.models import FhogDetector
 
@@ -173,8 +173,8 @@ def prune(
     """
     if test is not None and not table:
         raise UsageError("--test goes with --table")
-    given = [fraction is not None, output is not None]
-    if any(given) if table else not all(given):
+    is_given = [fraction is not None, output is not None]
+    if any(is_given) if table else not all(is_given):
         raise UsageError("expected --fraction with --output, or --table without them")
     scope: Scope = "global" if over_all else "layer"
     file = model_file(invocation, network)
@@ -190,12 +190,12 @@ def prune(
     samples = None if test is None else open_gaze(test).read()
     fractions, lines = options.numbers(table, "--table"), []
     with invocation.progress(f"prune {network}") as report:
-        for number, each in enumerate(fractions):
-            report(number / len(fractions), f"fraction {each:g}")
-            pruned = _prune(content, each, layers, scope)
+        for number, share in enumerate(fractions):
+            report(number / len(fractions), f"fraction {share:g}")
+            pruned = _prune(content, share, layers, scope)
             error = None if samples is None else _error_deg(pruned, samples)
             lines.append(
-                {"fraction": each, "error_deg": error} | _total(pruning.entry_sizes(pruned))
+                {"fraction": share, "error_deg": error} | _total(pruning.entry_sizes(pruned))
             )
     return Reply(data | {"test": test, "table": lines}, _comparison(lines))
 
@@ -224,8 +224,8 @@ def _error_deg(network: "StateDict", samples: "GazeSamples") -> float:
     from site_agent.datasets.gaze.records import angular_errors_deg
     from site_agent.networks.files import predict_gaze, to_module
 
-    found = predict_gaze(to_module(network), samples.patches, samples.head)
-    return float(angular_errors_deg(found, samples.gaze).mean())
+    predicted = predict_gaze(to_module(network), samples.patches, samples.head)
+    return float(angular_errors_deg(predicted, samples.gaze).mean())
 
 
 def _comparison(table: list[dict[str, Any]]) -> TableText:
@@ -261,7 +261,7 @@ def _write(
             digest = write_model(network, place, format_name=name)
     sizes = pruning.entry_sizes(network)
     total = _total(sizes)
-    rows = [[each.name, each.form, *_size_cells(asdict(each))] for each in sizes]
+    rows = [[size.name, size.form, *_size_cells(asdict(size))] for size in sizes]
     rows.append(["all", "", *_size_cells(total)])
     data |= {"format": name, "digest": digest, "entries": sizes, "all": total}
     sheet = TableText(["entry", "form", *_SIZE_COLUMNS], rows)
@@ -274,7 +274,7 @@ def _write(
 
 def _total(sizes: "list[EntrySize]") -> dict[str, int]:
     return {
-        field: sum(getattr(each, field) for each in sizes) for field in ("numbers", "kept", *_SIZES)
+        field: sum(getattr(size, field) for size in sizes) for field in ("numbers", "kept", *_SIZES)
     }
 
 

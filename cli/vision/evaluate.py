@@ -59,7 +59,7 @@ _LENGTHS = {
 )
 def evaluate(  # noqa: PLR0912, PLR0915 (the steps of one command, in their order)
     invocation: Invocation,
-    words: Annotated[
+    arguments: Annotated[
         list[str],
         Argument(
             "Models (files or addresses), then annotations (imglab XML, COCO JSON, or a "
@@ -126,8 +126,8 @@ def evaluate(  # noqa: PLR0912, PLR0915 (the steps of one command, in their orde
     curve (to 0.08). Brackets are 95 % intervals from resampling images. A model of some of the 68
     landmarks is recognised by its mean shape or its training record; otherwise give --parts. A
     warning names models that were trained on the test images. Networks: angular errors in degrees,
-    of all samples and of persons, beside the constant mean gaze; intervals from resampling persons.
-    Of clips: F1 of coverage on test clips, beside maps that know no picture.
+    of all samples and of persons, compared with the mean gaze; intervals from resampling persons.
+    Of clips: F1 of coverage on test clips, compared with maps that know no picture.
     With --post the scores are sent to the pool, with the data's digest and name; images and their
     file names are not.
     """
@@ -142,7 +142,7 @@ def evaluate(  # noqa: PLR0912, PLR0915 (the steps of one command, in their orde
 
     if not post and (dataset_name or split):
         raise UsageError("--dataset-name and --split go with --post")
-    model_words, dataset_paths = _models_and_data(words)
+    model_words, dataset_paths = _models_and_data(arguments)
     settings = EvaluationSettings(
         upsample, threshold, normaliser, resamples, seed, part_words(parts)
     )
@@ -160,17 +160,17 @@ def evaluate(  # noqa: PLR0912, PLR0915 (the steps of one command, in their orde
     else:
         dataset = read_joined_faces(dataset_paths, reading_from(images), same_parts=True)
     files = model_files(invocation, model_words)
-    _require_networks(files, wanted=on_gaze)
+    _require_networks(files, expected=on_gaze)
     if post:
         # Before hours of work, not after them.
         DatasetWords("", dataset_name, split)
         with invocation.pool() as pool:
             pool.whoami()
     paths = [file.path for file in files]
-    found: Sequence[Scores]
+    scored: Sequence[Scores]
     if on_gaze:
         with invocation.progress("evaluate") as report:
-            found = evaluate_networks(
+            scored = evaluate_networks(
                 paths, samples, resamples=resamples, seed=seed, progress=report
             )
         measured = join_digests(person_digests(samples))
@@ -178,10 +178,12 @@ def evaluate(  # noqa: PLR0912, PLR0915 (the steps of one command, in their orde
             invocation, files, samples, digests, _lineages(invocation, paths)
         )
     else:
-        found, measured, trained_on = _score_on_faces(invocation, files, dataset, settings, workers)
+        scored, measured, trained_on = _score_on_faces(
+            invocation, files, dataset, settings, workers
+        )
     models = [
         ScoredModel(file.word, file_digest(file.path), scores)
-        for file, scores in zip(files, found, strict=True)
+        for file, scores in zip(files, scored, strict=True)
     ]
     for file, model, count in zip(files, models, trained_on, strict=True):
         if save and file.version is not None:
@@ -229,18 +231,21 @@ def evaluate(  # noqa: PLR0912, PLR0915 (the steps of one command, in their orde
         gaze.gaze_tables(models) if on_gaze else [*verdicts(models), *score_tables(models)]
     )
     text += [f"written {path}" for path in written]
-    text += [f"posted as evaluation {each.evaluation_id} by {each.site}" for each in posted]
+    text += [
+        f"posted as evaluation {evaluation.evaluation_id} by {evaluation.site}"
+        for evaluation in posted
+    ]
     return Reply(data, text, words_per_model)
 
 
-def _models_and_data(words: Sequence[str]) -> tuple[list[str], list[Path]]:
+def _models_and_data(arguments: Sequence[str]) -> tuple[list[str], list[Path]]:
     """Take the words apart: the last ones that can be annotations are."""
-    first = len(words) - 1
-    while first > 1 and _can_be_data(words[first - 1]):
+    first = len(arguments) - 1
+    while first > 1 and _can_be_data(arguments[first - 1]):
         first -= 1
     if first < 1:
         raise UsageError("expected MODEL... DATA, for example: merged.dat test.xml")
-    return list(words[:first]), [Path(word) for word in words[first:]]
+    return list(arguments[:first]), [Path(word) for word in arguments[first:]]
 
 
 def _can_be_data(word: str) -> bool:
@@ -260,9 +265,9 @@ def _score_on_faces(
 
     with invocation.progress("evaluate") as report:
         paths = [file.path for file in files]
-        found = evaluate_models(paths, dataset, settings, workers=workers, progress=report)
+        scored = evaluate_models(paths, dataset, settings, workers=workers, progress=report)
     digest = dataset_digest(dataset)
-    return found, digest, warn_of_training_images(invocation, files, dataset, digest)
+    return scored, digest, warn_of_training_images(invocation, files, dataset, digest)
 
 
 def warn_of_training_images(
@@ -286,21 +291,21 @@ def warn_of_training_images(
 def _lineages(invocation: Invocation, models: Sequence[Path]) -> list[set[str]]:
     """Return the digests of all that each model was made from, by recipes here and by the pool.
 
-    They are what this site's own records are looked up by.
+    This site's own records are looked up by them.
     """
     from aggregators.formats import file_digest
     from site_agent.pool.rebuilding import RecipeSources
 
-    own = [file_digest(model) for model in models]
-    found = [
+    own_digests = [file_digest(model) for model in models]
+    known = [
         set(RecipeSources([model.parent]).holdings(digest))
-        for model, digest in zip(models, own, strict=True)
+        for model, digest in zip(models, own_digests, strict=True)
     ]
     if is_offline():
-        return found
+        return known
     try:
         with invocation.pool() as pool:
-            for digest, digests in zip(own, found, strict=True):
+            for digest, digests in zip(own_digests, known, strict=True):
                 with suppress(NotFoundError):
                     answer = pool.models.lineage_of_digest(digest)
                     digests |= {node.digest for node in answer.nodes if node.depth <= 0}
@@ -308,7 +313,7 @@ def _lineages(invocation: Invocation, models: Sequence[Path]) -> list[set[str]]:
         pass
     except PoolClientError as error:
         invocation.warn(f"what the models were made from is not known: {error}")
-    return found
+    return known
 
 
 def _split_of_post(split: str, *, learned: bool, despite: bool) -> str:
@@ -346,20 +351,20 @@ def _post(
     return posted
 
 
-def _require_networks(files: Sequence[ModelFile], *, wanted: bool) -> None:
+def _require_networks(files: Sequence[ModelFile], *, expected: bool) -> None:
     from aggregators.formats import NETWORK_FORMATS, recognise
 
     for file in files:
-        if (recognise(file.path).name in NETWORK_FORMATS) != wanted:
-            what = "only networks can" if wanted else "networks cannot"
+        if (recognise(file.path).name in NETWORK_FORMATS) != expected:
+            what = "only networks can" if expected else "networks cannot"
             raise UsageError(
-                f"{file.word}: {what} be evaluated on {'gaze data' if wanted else 'faces'}"
+                f"{file.word}: {what} be evaluated on {'gaze data' if expected else 'faces'}"
             )
 
 
 def _refuse_face_options(settings: "EvaluationSettings", *, per_image: bool) -> None:
     faces = (settings.upsample, settings.threshold, settings.normaliser, settings.parts)
-    if any(each not in (None, 0.0, ()) for each in faces) or per_image:
+    if any(value not in (None, 0.0, ()) for value in faces) or per_image:
         raise UsageError("--upsample, --threshold, --normaliser, --parts, --per-image: for faces")
 
 
@@ -368,14 +373,14 @@ def verdicts(models: "Sequence[ScoredModel]") -> list[str]:
     from site_agent.evaluation.detection import DetectionScores
     from site_agent.evaluation.landmark_scores import LandmarkScores
 
-    words = []
+    lines = []
     detectors = [model for model in models if isinstance(model.scores, DetectionScores)]
     if detectors:
-        found, name = _best(detectors, lambda scores: -scores.f1)
+        winner, name = _best(detectors, lambda scores: -scores.f1)
         best = "" if len(detectors) == 1 else "Best by F1: "
-        words.append(
-            f"{best}{name} finds {100 * found.recall:.0f} % of the faces, and "
-            f"{100 * found.precision:.0f} % of what it finds are faces."
+        lines.append(
+            f"{best}{name} finds {100 * winner.recall:.0f} % of the faces, and "
+            f"{100 * winner.precision:.0f} % of what it finds are faces."
         )
     landmarks = [model for model in models if isinstance(model.scores, LandmarkScores)]
     if landmarks:
@@ -387,12 +392,12 @@ def verdicts(models: "Sequence[ScoredModel]") -> list[str]:
         if placed.ear_range is not None:
             lids = f" and follows the lids {100 * placed.ear_range:.0f} % of their way"
         size = placed.mean_error * (1 if in_px else 100)
-        words.append(f"{best}{name} is off by {size:.1f} {unit}{lids}.")
-    return words
+        lines.append(f"{best}{name} is off by {size:.1f} {unit}{lids}.")
+    return lines
 
 
 def _best(models: "Sequence[ScoredModel]", badness: Callable[[Any], float]) -> tuple[Any, str]:
-    model = min(models, key=lambda each: badness(each.scores))
+    model = min(models, key=lambda candidate: badness(candidate.scores))
     return model.scores, Path(model.name).name
 
 

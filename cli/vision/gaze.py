@@ -50,8 +50,8 @@ def read_gaze_samples(
     names = part_words(persons) or dataset.persons
     parts = []
     with invocation.progress("read patches") as report:
-        for done, person in enumerate(names):
-            report(done / len(names), f"person {person}")
+        for number, person in enumerate(names):
+            report(number / len(names), f"person {person}")
             parts.append(dataset.read([person]))
     samples = join_samples(parts)
     return select_sessions(samples, part_words(sessions)), person_digests(samples)
@@ -81,25 +81,25 @@ def gaze_tables(models: "Sequence[ScoredModel]") -> list[TableText | str]:
     from site_agent.evaluation.gaze import GazeScores
 
     rows = []
-    every = [each.scores for each in models if isinstance(each.scores, GazeScores)]
+    every = [scored.scores for scored in models if isinstance(scored.scores, GazeScores)]
     for model, scores in zip(models, every, strict=True):
-        found = scores.metrics
+        metrics = scores.metrics
         mean = f"{scores.mean_error_deg:.2f}"
         if "mean_error_deg" in scores.intervals:
             low, high = scores.intervals["mean_error_deg"]
             mean += f" [{low:.2f}, {high:.2f}]"
-        rows.append([model.name, mean, *(f"{found[name]:.2f}" for name in _SHOWN)])
+        rows.append([model.name, mean, *(f"{metrics[name]:.2f}" for name in _SHOWN)])
     constant, count = every[0].constant_error_deg, len(every[0].persons)
     rows.append(["constant mean gaze", f"{constant:.2f}", "", "", "", "", ""])
     columns = ["network", "mean error", "median", "best", "worst", "range", "sd"]
-    words = f"degrees, over {every[0].images} samples; best, worst, range and sd: of the means of "
+    title = f"degrees, over {every[0].images} samples; best, worst, range and sd: of the means of "
     table = TableText(columns, rows, keep=("mean error", "worst"))
     error, name = min(
-        (scores.mean_error_deg, each.name) for each, scores in zip(models, every, strict=True)
+        (scores.mean_error_deg, scored.name) for scored, scores in zip(models, every, strict=True)
     )
     best = "" if len(every) == 1 else "Smallest error: "
     verdict = f"{best}{name} is off by {error:.1f} degrees, the constant mean gaze by "
-    return [f"{verdict}{constant:.1f}.", table, words + count_words(count, "person")]
+    return [f"{verdict}{constant:.1f}.", table, title + count_words(count, "person")]
 
 
 # ``poolctl predict --network``: the gaze in eye patches.
@@ -134,13 +134,13 @@ def predict_gaze(
     drawn: dict[str, Image.Image]
     if any(is_gaze_data(path) for path in paths):
         samples, _ = read_gaze_samples(invocation, paths, "", "")
-        found = run(module, samples.patches, samples.head)
-        items, drawn = _of_data(samples, found, draw=pictures is not None)
-        text: list[str | TableText] = _describe_result(samples, found)
+        gaze = run(module, samples.patches, samples.head)
+        items, drawn = _of_data(samples, gaze, draw=pictures is not None)
+        text: list[str | TableText] = _describe_result(samples, gaze)
     else:
         images, patches = _patches(inputs)
-        found = run(module, patches, np.zeros((len(patches), 2)))
-        items, drawn = _of_images(images, patches, found)
+        gaze = run(module, patches, np.zeros((len(patches), 2)))
+        items, drawn = _of_images(images, patches, gaze)
         rows = [
             [str(item["file"]), *(f"{degrees(item[name]):.1f}" for name in ("yaw", "pitch"))]
             for item in items
@@ -165,7 +165,7 @@ def predicted(
     output: Path | None,
     pictures: list[Path],
 ) -> Reply:
-    """Return what a network has found, and write the table of it if that was asked for."""
+    """Return the predictions of a network, and write their table to `output` if any."""
     if output is not None:
         table = Table(output.stem, columns_of(items[0]))
         table.write_csv(output, ([item[name] for name in table.header] for item in items))
@@ -175,13 +175,13 @@ def predicted(
 
 
 def _of_data(
-    samples: "GazeSamples", found: "NDArray[np.float64]", *, draw: bool
+    samples: "GazeSamples", gaze: "NDArray[np.float64]", *, draw: bool
 ) -> "tuple[list[dict[str, Any]], dict[str, Image.Image]]":
     """Return a line for each sample as the camera saw it, and a picture for each person."""
     from site_agent.datasets.gaze.records import angular_errors_deg
     from site_agent.datasets.sheets import draw_found_gaze
 
-    errors = angular_errors_deg(found, samples.gaze)
+    errors = angular_errors_deg(gaze, samples.gaze)
     sides = [-1 if eye == "right" else 1 for eye in samples.eye]
     items = [
         {
@@ -189,23 +189,26 @@ def _of_data(
             "session": str(samples.session[i]),
             "frame": int(samples.frame[i]),
             "eye": str(samples.eye[i]),
-            "yaw": round(side * float(found[i, 0]), 6),
-            "pitch": round(float(found[i, 1]), 6),
+            "yaw": round(side * float(gaze[i, 0]), 6),
+            "pitch": round(float(gaze[i, 1]), 6),
             "error_deg": round(float(errors[i]), 3),
         }
         for i, side in enumerate(sides)
     ]
     persons = dict.fromkeys(samples.person.tolist()) if draw else {}
     owners = {name: samples.person == name for name in persons}
-    return items, {name: draw_found_gaze(samples[own], found[own]) for name, own in owners.items()}
+    return items, {
+        name: draw_found_gaze(samples[rows], gaze[rows]) for name, rows in owners.items()
+    }
 
 
-def _describe_result(samples: "GazeSamples", found: "NDArray[np.float64]") -> list[str | TableText]:
+def _describe_result(samples: "GazeSamples", gaze: "NDArray[np.float64]") -> list[str | TableText]:
     from site_agent.evaluation.gaze import score_gaze
 
-    scores = score_gaze(found, samples, resamples=0)
+    scores = score_gaze(gaze, samples, resamples=0)
     rows = [
-        [each.person, str(each.samples), f"{each.mean_error_deg:.2f}"] for each in scores.persons
+        [person.person, str(person.samples), f"{person.mean_error_deg:.2f}"]
+        for person in scores.persons
     ]
     total = (
         f"{count_words(scores.images, 'sample')}, mean error {scores.mean_error_deg:.2f} degrees"
@@ -213,7 +216,7 @@ def _describe_result(samples: "GazeSamples", found: "NDArray[np.float64]") -> li
     return [total, TableText(["person", "samples", "mean error"], rows)]
 
 
-def _patches(words: list[str]) -> "tuple[list[Path], NDArray[np.uint8]]":
+def _patches(names: list[str]) -> "tuple[list[Path], NDArray[np.uint8]]":
     """Read pictures of left eyes, 60 x 36 pixels."""
     import numpy as np
 
@@ -221,7 +224,7 @@ def _patches(words: list[str]) -> "tuple[list[Path], NDArray[np.uint8]]":
     from site_agent.datasets.gaze.records import PATCH_SHAPE
     from site_agent.pictures.images import list_images, read_image
 
-    images = list(dict.fromkeys(image for word in words for image in list_images(word)))
+    images = list(dict.fromkeys(image for word in names for image in list_images(word)))
     patches = []
     for image in images:
         patch = to_grey(read_image(image))
@@ -233,17 +236,17 @@ def _patches(words: list[str]) -> "tuple[list[Path], NDArray[np.uint8]]":
 
 
 def _of_images(
-    images: list[Path], patches: "NDArray[np.uint8]", found: "NDArray[np.float64]"
+    images: list[Path], patches: "NDArray[np.uint8]", angles: "NDArray[np.float64]"
 ) -> "tuple[list[dict[str, Any]], dict[str, Image.Image]]":
     from site_agent.datasets.sheets import draw_patch
 
     items = [
         {"file": str(path), "yaw": round(float(yaw), 6), "pitch": round(float(pitch), 6)}
-        for path, (yaw, pitch) in zip(images, found, strict=True)
+        for path, (yaw, pitch) in zip(images, angles, strict=True)
     ]
     drawn = {
         path.stem: draw_patch(patch, gaze[None], _ZOOM)
-        for path, patch, gaze in zip(images, patches, found, strict=True)
+        for path, patch, gaze in zip(images, patches, angles, strict=True)
     }
     if len(drawn) < len(images):
         raise UsageError("two of the pictures have the same name")

@@ -68,11 +68,11 @@ def predict(
     force: ForceOption = False,
     images: ImagesOption = None,
 ) -> Reply:
-    """Find faces and landmarks in images, the gaze in eye patches, or what a wearer looks at.
+    """Find faces and landmarks in images, gaze in eye patches, or the target of a wearer's gaze.
 
     Boxes are left, top, right, bottom in pixels, inclusive; landmarks are x, y in pixels, not
     rounded (--json). Yaw and pitch are in radians as the camera sees them, to the left of the
-    picture and upwards; for gaze data the error in degrees is beside them. Of videos of a head-worn
+    picture and upwards; for gaze data the error in degrees is added. Of videos of a head-worn
     camera, x and y are where the wearer looks, in widths and heights of the picture; --pictures
     writes videos with the map, the predicted region, its peak (cross), and for test clips the
     tracked gaze (ring). --output and --pictures replace existing files only with --force, and never
@@ -88,9 +88,9 @@ def predict(
     if of_gaze := [word for word in inputs if is_gaze_data(Path(word))]:
         raise UsageError(f"{of_gaze[0]}: this is gaze data; expected --network as well")
     faces = _images(inputs, reading_from(images), boxes_wanted=not detector)
-    wanted = {"detector": detector, "landmarks": landmarks}
-    words = {role: word for role, word in wanted.items() if word and word != "stock"}
-    files = dict(zip(words, model_files(invocation, list(words.values())), strict=True))
+    roles = {"detector": detector, "landmarks": landmarks}
+    named = {role: word for role, word in roles.items() if word and word != "stock"}
+    files = dict(zip(named, model_files(invocation, list(named.values())), strict=True))
     paths = faces if isinstance(faces, list) else [image.path for image in faces.images]
     if output is not None:
         models = [file.path for file in files.values()]
@@ -117,7 +117,7 @@ def predict(
                 progress=report,
             )
         )
-    broken = [each.problem for each in predictions if each.problem]
+    broken = [prediction.problem for prediction in predictions if prediction.problem]
     if len(broken) == len(predictions):
         raise InputMissingError(f"no image could be read: {broken[0]}")
     for problem in broken:
@@ -133,9 +133,11 @@ def predict(
         with invocation.progress("draw overlays"):
             overlays = write_overlays(predictions, pictures)
         notes.append(f"pictures {pictures}")
-    items = [each.to_dict() for each in predictions]
+    items = [prediction.to_dict() for prediction in predictions]
     data = {"items": items, "output": output, "pictures": overlays}
-    return Reply(data, [_table(predictions), *notes], [str(each.path) for each in predictions])
+    return Reply(
+        data, [_table(predictions), *notes], [str(prediction.path) for prediction in predictions]
+    )
 
 
 def _predict_with_network(
@@ -164,22 +166,22 @@ def _require_free_overlays(images: list[Path], folder: Path, *, force: bool) -> 
 
 
 def _images(
-    words: list[str], reading: "ReadingOptions", *, boxes_wanted: bool
+    names: list[str], reading: "ReadingOptions", *, boxes_wanted: bool
 ) -> "list[Path] | FaceDataset":
     """Return the images that words name, or the annotations."""
     from site_agent.faces.prediction import find_images
 
-    for word in words:
+    for word in names:
         if not Path(word).exists():
             raise InputMissingError(
                 f"{word}: no such file; expected images, a folder or annotations"
             )
-    annotations = [word for word in words if _is_annotations(Path(word), boxes_wanted=boxes_wanted)]
+    annotations = [word for word in names if _is_annotations(Path(word), boxes_wanted=boxes_wanted)]
     if not annotations:
-        return find_images(words)
-    if len(words) > len(annotations):
+        return find_images(names)
+    if len(names) > len(annotations):
         raise UsageError(f"{annotations[0]}: annotations and images cannot be mixed")
-    return read_joined_faces([Path(word) for word in words], reading)
+    return read_joined_faces([Path(word) for word in names], reading)
 
 
 def _is_annotations(path: Path, *, boxes_wanted: bool) -> bool:

@@ -1,4 +1,4 @@
-"""``poolctl study``: what sub-models of several sites give, alone, merged and refined."""
+"""``poolctl study``: compare sub-models of several sites: alone, merged, refined."""
 
 import math
 from dataclasses import replace
@@ -102,7 +102,7 @@ def _add_study(kind: str, options: SettingsOptions[Any], text: str, examples: li
             kept_when_interrupted(invocation, "steps"),
             invocation.progress(f"study {place.output.name}") as report,
         ):
-            done = conduct_study(
+            conducted = conduct_study(
                 *arguments,
                 test_reading=reading,
                 repeat=repeat,
@@ -111,10 +111,10 @@ def _add_study(kind: str, options: SettingsOptions[Any], text: str, examples: li
                 on_outcome=lambda outcome: _note_outcome(invocation, outcome),
                 progress=report,
             )
-        for leftover in done.leftovers:
+        for leftover in conducted.leftovers:
             invocation.note(f"left from an earlier study: {place.output / leftover}")
-        _check_complete(done)
-        return _reply(done)
+        _check_complete(conducted)
+        return _reply(conducted)
 
     study.__doc__ = f"{text}\n{_FOLDER_HELP}"
     command(app, kind, *examples, parameters=options.parameters())(study)
@@ -191,32 +191,32 @@ def _note_outcome(invocation: Invocation, outcome: StepOutcome) -> None:
         invocation.note(f"{outcome.title}  ({outcome.record.took_s:.1f} s)")
 
 
-def _check_complete(done: StudyOutcome) -> None:
-    failed = done.run.failed
+def _check_complete(conducted: StudyOutcome) -> None:
+    failed = conducted.run.failed
     if not failed:
         return
     lines = first_lines([f"{outcome.title}: {outcome.reason}" for outcome in failed])
-    lost = done.run.count("left out")
+    lost = conducted.run.count("left out")
     besides = f", and {lost} that need their results" if lost else ""
     text = (
-        f"{len(failed)} of {len(done.run.outcomes)} steps failed{besides}; the others are finished "
-        f"and listed in {done.files[0]}"
+        f"{len(failed)} of {len(conducted.run.outcomes)} steps failed{besides}; the others are "
+        f"finished and listed in {conducted.files[0]}"
     )
     raise incomplete("study", text, lines)
 
 
-def _reply(done: StudyOutcome) -> Reply:
-    run, table = done.run, done.table
+def _reply(conducted: StudyOutcome) -> Reply:
+    run, table = conducted.run, conducted.table
     data = {
         **table_data(run, table),
         "folder": run.folder.path,
         "workers": run.workers,
         "steps": {"done": run.count("done"), "kept": run.count("kept")},
-        "files": done.files,
+        "files": conducted.files,
     }
     verdict, *others = table.remarks
     text: list[str | TableText] = [verdict, _table_text(table), *others]
-    text += [f"written {path}" for path in done.files]
+    text += [f"written {path}" for path in conducted.files]
     return Reply(data, text, [str(run.folder.path)])
 
 

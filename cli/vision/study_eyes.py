@@ -1,4 +1,4 @@
-"""``poolctl study gaze|split|cross-encoder|privacy|egocentric``, and what all studies share."""
+"""``poolctl study gaze|split|cross-encoder|privacy|egocentric``, and parts of all studies."""
 
 import inspect
 from collections.abc import Iterator, Sequence
@@ -43,9 +43,9 @@ def kept_when_interrupted(invocation: Invocation, what: str) -> Iterator[None]:
         raise
 
 
-def data_or_drawn(given: Path | None, drawn: bool, *, name: str = "DATA") -> None:
+def data_or_drawn(dataset: Path | None, drawn: bool, *, name: str = "DATA") -> None:
     """Refuse a study that has both data and `--drawn`, or neither."""
-    if (given is None) != drawn:
+    if (dataset is None) != drawn:
         raise UsageError(f"give {name}, or --drawn without {name}")
 
 
@@ -84,19 +84,21 @@ def plan_reply(
     return Reply({"runs": runs}, text, [run.key for run in runs])
 
 
-def study_reply(done: StudyResults, study: StudyOptions) -> Reply:
+def study_reply(results: StudyResults, study: StudyOptions) -> Reply:
     """Return the tables of a study, which are in its first file, and the files written."""
-    if done.failed:
-        lines = first_lines([f"{key}: {reason}" for key, reason in done.failed.items()])
-        total = len(done.failed) + len(done.results)
-        failed = f"{len(done.failed)} of {total} runs failed; the others are finished and listed in"
-        raise incomplete("study", f"{failed} {done.files[0]}", lines)
-    tables = done.files[0].read_text(encoding="utf-8").split("\nTo repeat it")[0]
-    text = [*markdown_parts(tables), *(f"written {path}" for path in done.files)]
-    counts = {"done": len(done.results) - done.kept, "kept": done.kept}
+    if results.failed:
+        lines = first_lines([f"{key}: {reason}" for key, reason in results.failed.items()])
+        total = len(results.failed) + len(results.results)
+        failed = (
+            f"{len(results.failed)} of {total} runs failed; the others are finished and listed in"
+        )
+        raise incomplete("study", f"{failed} {results.files[0]}", lines)
+    tables = results.files[0].read_text(encoding="utf-8").split("\nTo repeat it")[0]
+    text = [*markdown_parts(tables), *(f"written {path}" for path in results.files)]
+    counts = {"done": len(results.results) - results.kept, "kept": results.kept}
     shown = {
-        "folder": study.output, "runs": counts, "findings": done.findings,
-        "results": done.results, "files": done.files,
+        "folder": study.output, "runs": counts, "findings": results.findings,
+        "results": results.results, "files": results.files,
     }  # fmt: skip
     return Reply(shown, text, [str(study.output)])
 
@@ -187,7 +189,7 @@ def study_split(
     """Compare split training with FedAvg on persons left out, and attack its smashed data.
 
     Each person is a site. The table has the data centre, single persons, FedAvg, the variants of
-    split training, also with differential privacy, and what needs no picture at all: the mean gaze
+    split training, also with differential privacy, and predictors without a picture: the mean gaze
     and the head pose. Smashed data are attacked at several strengths of noise.
     """
     from site_agent.studies import kinds
@@ -210,9 +212,10 @@ def study_cross_encoder(
     """Compare gaze heads from few labelled shots on federated encoders that were shown no label.
 
     Persons are left out; the others are sites, which train a cross-encoder in rounds from frames
-    with both eyes. A linear head is fitted to 5 to 200 shots of each left-out person. Beside it
-    stand a cross-encoder trained in one place, an auto-encoder, a random encoder, PCA-12, a network
-    that learns from the shots alone, the head pose, and the mean gaze, all with the same shots.
+    with both eyes. A linear head is fitted to 5 to 200 shots of each left-out person. It is
+    compared with a cross-encoder trained in one place, an auto-encoder, a random encoder, PCA-12, a
+    network that learns from the shots alone, the head pose, and the mean gaze, all with the same
+    shots.
     """
     from site_agent.studies import kinds
 
@@ -230,7 +233,7 @@ def study_privacy(
     quick: Annotated[bool, Option("A smaller study, of some minutes on two cores.")] = False,
     **settings: Any,
 ) -> Reply:
-    """Attack what federated training leaks: single updates, sums, the final network, nothing.
+    """Attack the leaks of federated training: single updates, sums, the final network, nothing.
 
     Each person is a site. The same attacks with the same budget run on each leak: re-identification
     by updates and by losses, reconstruction of pictures and of the distribution of gaze (DualView),
@@ -249,8 +252,8 @@ def study_privacy(
         return Reply({"settings": chosen}, [summary], [str(study.output)])
     repeat = repeat_words("privacy", dataset, quick=quick, more=more)
     with conducted(invocation, study, repeat) as conduct:
-        done = conduct_privacy_study(study.output, data, chosen, conduct)
-    return study_reply(done, study)
+        results = conduct_privacy_study(study.output, data, chosen, conduct)
+    return study_reply(results, study)
 
 
 for _study in (study_gaze, study_split, study_cross_encoder, study_privacy):
@@ -277,8 +280,8 @@ def _hold(
         return plan_reply(planned, kind.columns, rows)
     repeat = repeat_words(kind.name, dataset, quick=quick, more=more)
     with conducted(invocation, study, repeat) as conduct:
-        done = conduct_study(kind, study.output, data, settings, conduct)
-    return study_reply(done, study)
+        results = conduct_study(kind, study.output, data, settings, conduct)
+    return study_reply(results, study)
 
 
 def _cell(value: Any) -> str:
@@ -312,7 +315,7 @@ def study_egocentric(
 
     Each person is a site. The methods are local training, FedAvg, FedProx, FedPer, FedPAC,
     FedSelect, FedCPF and its random control, each with its best learning rate. With --drawn, on
-    persons who look at the same things and who do not, and on gaze networks of drawn eyes.
+    persons with equal and with different preferences, and on gaze networks of drawn eyes.
 
     FOLDER gets table.md, a CSV file for each table, curves over rounds and over FedCPF's options,
     the result of each run, and study.json. After an interruption, run the same command again to
@@ -331,5 +334,5 @@ def study_egocentric(
         return plan_reply(planned, ["world", "method", "learning rate"], rows, summary)
     repeat = repeat_words("egocentric", dataset, quick=quick, more=more)
     with conducted(invocation, study, repeat) as conduct:
-        done = conducting.conduct_egocentric_study(study.output, data, chosen, conduct)
-    return study_reply(done, study)
+        results = conducting.conduct_egocentric_study(study.output, data, chosen, conduct)
+    return study_reply(results, study)

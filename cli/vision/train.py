@@ -48,7 +48,7 @@ ERT_SETTINGS = SettingsOptions(
 
 _LEFT_OUT_SHOWN = 20
 GLASSES_SHARE = 1 / 3
-"""Share of a starter's drawn persons who wear glasses."""
+"""Share of a starter's drawn persons with glasses."""
 _MANY_FACES = 1000
 
 
@@ -73,7 +73,7 @@ class FaceTrainingOptions(TrainingOptions):
         faces: FaceDataset,
         settings: HogSvmSettings | ErtSettings,
     ) -> Afterwards:
-        """Find out before the training what `prepare` does, and whether the test can be read."""
+        """Do the checks of `prepare`, and read the test data, before the training."""
         tested = (self.test, reading_from(self.images))
         digest = partial(dataset_digest, faces)
         return self.prepare(invocation, target, plain(settings), digest, tested)
@@ -242,7 +242,7 @@ def _plan_landmarks(faces: FaceDataset, target: Path, settings: ErtSettings) -> 
     names = training.checked_parts(faces, settings)
     used = training.trainable_faces(faces)
     needed = training.estimated_memory_bytes(used, len(names), settings)
-    boxes = sum(len(found) for _, found in used)
+    boxes = sum(len(face_boxes) for _, face_boxes in used)
     data = {
         "output": target,
         "trained": False,

@@ -47,12 +47,12 @@ def cross_encoder(
     training: train_gaze.TrainingOptions,
     **settings: Any,
 ) -> Reply:
-    """Train a network that learns from frames with both eyes what gaze looks like, without labels.
+    """Train a network on frames with both eyes to represent gaze, without labels.
 
-    It describes an eye patch by what changes with the gaze and by what stays. 'poolctl train
-    gaze-head' makes a gaze network of it from few labelled samples. Run an interrupted training
-    again to go on. Several sites train one together in rounds: give 'poolctl federated init' the
-    same architecture.
+    It describes an eye patch by a part that changes with the gaze and one that stays. 'poolctl
+    train gaze-head' makes a gaze network of it from few labelled samples. Run an interrupted
+    training again to go on. Several sites train one together in rounds: give 'poolctl federated
+    init' the same architecture.
     """
     chosen = CROSS_ENCODER_SETTINGS.take(settings)
     data = train_gaze.open_gaze_data(dataset)
@@ -95,7 +95,7 @@ def gaze_head(
 ) -> Reply:
     """Make a gaze network of a cross-encoder from few labelled samples, best of one's own person.
 
-    A linear head is fitted to the shots, and tested on held-out sessions beside heads on a random
+    A linear head is fitted to the shots, and tested on held-out sessions against heads on a random
     encoder, on principal components, on the head pose alone, and the mean gaze. The network is a
     gaze network like any other, for 'poolctl evaluate' and 'poolctl predict'.
     """
@@ -129,7 +129,7 @@ def gaze_head(
 
 
 def _verdict(errors: Mapping[str, float]) -> str:
-    """Say whether the head is better than all that stands beside it."""
+    """Say whether the head is better than all baselines."""
     others = {name: error for name, error in errors.items() if name != OWN}
     best = min(others, key=lambda name: others[name])
     return (

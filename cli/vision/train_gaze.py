@@ -65,7 +65,7 @@ class TrainingOptions:
         digest: Callable[[], str],
         tested: Tested = (None, None),
     ) -> "Afterwards":
-        """Find out before hours of training whether the model can be written, and what follows.
+        """Check before hours of training whether the model can be written and uploaded.
 
         A file is replaced unasked only by the same training: the same settings and data.
         """
@@ -103,7 +103,7 @@ def upload_trained(
     data: dict[str, Any],
     text: Sequence[str | TableText],
 ) -> Reply:
-    """Upload a trained model where that was asked for, and return what the command says."""
+    """Upload a trained model if asked to, and return the reply of the command."""
     identifiers = [str(result.model_path)]
     if after.address is None:
         return Reply(data, text, identifiers)
@@ -119,7 +119,7 @@ def upload_trained(
 
 
 def plain_record(record: "TrainingRecord") -> dict[str, Any]:
-    """Return what the metadata file says, without a mark of each image."""
+    """Return the content of the metadata file without the marks of images."""
     plain = record.to_dict()
     return plain | {"data": {k: v for k, v in plain["data"].items() if k != "image_marks"}}
 
@@ -267,7 +267,7 @@ def saliency(
 ) -> Reply:
     """Train a network that finds where a person looks in clips of a head-mounted camera.
 
-    The network of the best validation score is kept, and scored on the test clips beside maps that
+    The network of the best validation score is kept, and scored on the test clips against maps that
     know no picture: each person's mean, the centre, and the uniform one. Run an interrupted
     training again to go on. 'poolctl dataset draw clips' draws clips to try it with.
     """
@@ -281,12 +281,12 @@ def saliency(
     with goes_on_when_repeated(), invocation.progress("train saliency") as report:
         result, scores = train_saliency(data, target, chosen, report)
     record = result.record
-    words = [
+    lines = [
         f"{result.model_path}  ({record.details['architecture']}, "
         f"{count_words(record.data.persons, 'person')}, {record.data.images} frames, "
         f"{count_words(record.details['epochs'], 'epoch')}, {record.duration_s:.0f} s)"
     ]
-    text: list[str | TableText] = list(words)
+    text: list[str | TableText] = list(lines)
     if scores is not None:
         text.insert(0, scores.verdict)
         text.append(score_table(scores))

@@ -64,5 +64,5 @@ def test_a_last_layer_that_was_mixed_is_not_called_kept(
     monkeypatch.setenv("POOL_HOME", str(tmp_path / "home"))
     hold_rounds(tmp_path, "fedpac", 1)
     assert poolctl("personal", "show", SERIES).out.startswith(
-        "site-0 has 0.1% of the numbers as they were mixed for it alone after round 1 of fedpac"
+        "site-0 has 0.1% of the numbers, mixed for it alone, after round 1 of fedpac"
     )
