@@ -21,12 +21,17 @@ PartArgument = Annotated[
 ]
 
 
-@command(app, "ls", "personal ls")
-def ls(_invocation: Invocation) -> Reply:
-    """List the personal parts of this site.
+@command(app, "ls", "personal ls", "personal ls 3f2a9c1e0b7d4a65")
+def ls(
+    _invocation: Invocation,
+    part: Annotated[str, Argument("Show only this part, with its layers.", "SERIES|FILE")] = "",
+) -> Reply:
+    """List the personal parts of this site, or show one: its layers and its score at home.
 
     A part never leaves the site: uploads, bundles and the pool refuse it.
     """
+    if part:
+        return _show(part)
     from site_agent.federated.personal import newest_parts, read_part
 
     newest = newest_parts(personal_folder())
@@ -45,10 +50,8 @@ def ls(_invocation: Invocation) -> Reply:
     )
 
 
-@command(app, "show", "personal show 3f2a9c1e0b7d4a65")
-def show(_invocation: Invocation, part: PartArgument) -> Reply:
-    """Show which numbers of each layer are personal, and the site's score at home."""
-    series, path, personal = _find(part)
+def _show(word: str) -> Reply:
+    series, path, personal = _find(word)
     verdict = (
         f"{personal.site} keeps {personal.share:.1%} of the numbers to itself after round "
         f"{personal.round_number} of {personal.method} ({series})"

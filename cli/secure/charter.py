@@ -127,28 +127,30 @@ def create(
     return _describe(made, output)
 
 
-@command(app, "show", "secure charter show eyes.toml")
-def show(_invocation: Invocation, file: _FileArgument) -> Reply:
-    """Show the members, the rules and the digest of a charter."""
-    from site_agent.secure.charter import read_charter
-
-    return _describe(read_charter(file), file)
-
-
-@command(app, "accept", 'secure charter accept eyes.toml --digest "lusab babad gutih ..."')
+@command(
+    app,
+    "accept",
+    "secure charter accept eyes.toml",
+    'secure charter accept eyes.toml --digest "lusab babad gutih ..."',
+)
 def accept(
     _invocation: Invocation,
     file: _FileArgument,
     *,
     digest: Annotated[
-        str, Option("What the others read out: all 64 digits, or the 16 words.", "DIGEST")
-    ],
+        str, Option("As the others read it out: all 64 digits, or the 16 words.", "DIGEST")
+    ] = "",
     folder: FolderOption = None,
 ) -> Reply:
-    """Take part under a charter, after comparing its digest with the other labs and servers."""
+    """Take part under a charter, after comparing its digest with the other labs and servers.
+
+    Without --digest, show its members, rules and digest.
+    """
     from site_agent.secure.charter import accept_charter, read_charter
 
     charter = read_charter(file)
+    if not digest:
+        return _describe(charter, file)
     accept_charter(party_folder(folder), charter, digest)
     text = f"accepted the charter {charter.terms.name}, sha256 {charter.digest}"
     return Reply({"digest": charter.digest, "accepted": True}, text, [charter.digest])

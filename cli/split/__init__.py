@@ -12,15 +12,15 @@ from cli.frame.options import Argument, ForceOption, Option, command, group, sin
 from cli.frame.output import Invocation, Reply, TableText
 from cli.privacy import write_receipt
 from cli.split import live
-from cli.split.live import ArchitectureOption, CutOption, NoiseLevelOption, NoiseOption, PlanOptions
+from cli.split.live import CutOption, NoiseLevelOption, NoiseOption, PlanOptions
 from cli.vision.gaze import read_gaze_samples
 
 if TYPE_CHECKING:
     from site_agent.split.cuts import CutSize
+    from site_agent.split.plan import SplitPlan
 
 attack_app = single()
-
-_SitesOption = Annotated[int, Option("Number of sites.", "N", min=1)]
+_Described = tuple[dict[str, Any], list[str | TableText]]
 
 
 @command(
@@ -79,27 +79,43 @@ app.add_typer(live.app)
 app.add_typer(attack_app)
 
 
-@command(app, "cuts", "split cuts", "split cuts --architecture gaze-resnet18")
-def cuts(
+@command(
+    app,
+    "plan",
+    "split plan --architecture gaze-lenet-wide --sites 14",
+    "split plan --noise-level 0.5 --option dp_epsilon=8 --dp-covers whole --images-each 400",
+    "split plan --cuts",
+)
+def show_plan(
     _invocation: Invocation,
     *,
-    architecture: Annotated[str, Option("Only of this architecture. Default: all.", "NAME")] = "",
+    plan: PlanOptions,
+    sites: Annotated[int, Option("Number of sites.", "N", min=1)] = 14,
+    images_each: Annotated[int, Option("Images of each site.", min=2)] = 3000,
+    persons_each: Annotated[int, Option("Persons of each site.", min=1)] = 1,
+    cuts: Annotated[bool, Option("List the cuts of all networks instead.")] = False,
 ) -> Reply:
-    """List the cuts of networks, and the client's share of each.
+    """Show the traffic and the protection of a training before it begins.
 
-    The smashed data are the output of the client part for an image; the server gets them.
+    Traffic is compared with FedAvg and with the images themselves, in bytes of tensors, both
+    directions together. Each epsilon stands with the data it covers. The options are those of
+    'split provision'. --cuts lists the client's share of each network; the smashed data are the
+    output of the client part for an image, and the server gets them.
     """
-    from site_agent.networks.architectures import find_architecture
+    if cuts:
+        return _list_cuts()
+    chosen = plan.plan()
+    traffic, traffic_text = _describe_cost(chosen, sites, images_each)
+    units = persons_each if chosen.dp_covers == "person" else images_each
+    protection, protection_text = _describe_protection(chosen, sites, units)
+    identifiers = [str(traffic["split_bytes"])]
+    return Reply(traffic | protection, [*traffic_text, *protection_text], identifiers)
+
+
+def _list_cuts() -> Reply:
     from site_agent.split.cuts import CUTS, size_of
 
-    if architecture:
-        find_architecture(architecture)
-    listed = [
-        (cut, size_of(cut))
-        for name, of_one in CUTS.items()
-        for cut in of_one
-        if architecture in ("", name)
-    ]
+    listed = [(cut, size_of(cut)) for of_one in CUTS.values() for cut in of_one]
     rows = [
         [
             cut.architecture,
@@ -123,31 +139,13 @@ def _floats(size: "CutSize") -> str:
     return f"{first} and {prod(size.returned):,}" if size.returned else first
 
 
-@command(
-    app,
-    "cost",
-    "split cost",
-    "split cost --architecture gaze-lenet --cut u --sites 5 --images-each 400 --rounds 5",
-)
-def cost(
-    _invocation: Invocation,
-    *,
-    architecture: ArchitectureOption = "gaze-lenet-wide",
-    cut: CutOption = "pool1",
-    sites: _SitesOption = 14,
-    images_each: Annotated[int, Option("Images of each site.", min=1)] = 3000,
-    rounds: Annotated[int, Option("Number of rounds.", min=1)] = 10,
-    epochs: Annotated[int, Option("Passes of a site in a round.", min=1)] = 1,
-) -> Reply:
-    """Compare the traffic of a training with FedAvg and with the images themselves.
-
-    The defaults are those of the thesis. Bytes are those of tensors, both directions together.
-    """
+def _describe_cost(plan: "SplitPlan", sites: int, images_each: int) -> _Described:
     from site_agent.split.cuts import IMAGE_BYTES, find_cut, frozen_traffic, size_of, traffic_of
 
-    chosen = find_cut(architecture, cut)
+    chosen = find_cut(plan.architecture, plan.cut)
     samples = {f"site-{number}": images_each for number in range(sites)}
-    moved = traffic_of(chosen, samples, rounds=rounds, epochs=dict.fromkeys(samples, epochs))
+    epochs = dict.fromkeys(samples, plan.training.epochs)
+    moved = traffic_of(chosen, samples, rounds=plan.rounds, epochs=epochs)
     size, frozen = size_of(chosen), frozen_traffic(chosen, samples)
     once = 2 * size.floats * 4
     ratio = moved.split / moved.fedavg
@@ -178,38 +176,17 @@ def cost(
         "frozen_bytes": frozen,
         "times_fedavg": ratio,
     }
-    return Reply(
-        facts, [verdict, TableText(["what moves", "amount"], rows), mpc], [str(moved.split)]
-    )
+    return facts, [verdict, TableText(["what moves", "amount"], rows), mpc]
 
 
-@command(
-    app,
-    "privacy",
-    "split privacy --noise-level 0.5",
-    "split privacy --option dp_epsilon=8 --dp-covers whole --sites 5 --images-each 400",
-)
-def privacy(
-    _invocation: Invocation,
-    *,
-    plan: PlanOptions,
-    sites: _SitesOption = 14,
-    images_each: Annotated[int, Option("Images of each site.", min=2)] = 3000,
-    persons_each: Annotated[int, Option("Persons of each site.", min=1)] = 1,
-) -> Reply:
-    """Show the protection of a planned training: each epsilon, and the data it covers.
-
-    The options are those of 'split provision'.
-    """
+def _describe_protection(plan: "SplitPlan", sites: int, units: int) -> _Described:
     from site_agent.split.noise import PIXELS, SmashedNoise
     from site_agent.split.private_steps import describe_protection
     from site_agent.split.rounds_folder import releases_of
 
-    chosen = plan.plan()
-    units = persons_each if chosen.dp_covers == "person" else images_each
-    weights = describe_protection(chosen, sites=sites, units=units)
-    releases = releases_of(chosen)
-    noise = SmashedNoise(chosen.noise, chosen.noise_level)
+    weights = describe_protection(plan, sites=sites, units=units)
+    releases = releases_of(plan)
+    noise = SmashedNoise(plan.noise, plan.noise_level)
     pixel = noise.epsilon(releases)
     count = f"Each image's smashed data reach the main server {releases} times"
     bound = f"{noise.level:g} sensitivities" if noise.level else "no noise"
@@ -220,11 +197,11 @@ def privacy(
         ["weights", _number(weights.epsilon), weights.covers],
     ]
     facts: dict[str, Any] = {
-        "releases": releases, "pixel_epsilon": pixel, "weights": weights, "plan": chosen,
+        "releases": releases, "pixel_epsilon": pixel, "weights": weights, "plan": plan,
     }  # fmt: skip
     text: list[str | TableText] = [verdict]
     text += [TableText(["what leaves", "epsilon", "covers"], rows), *weights.notes]
-    return Reply(facts, text, [_number(weights.epsilon)])
+    return facts, text
 
 
 def _number(value: float | None) -> str:

@@ -29,7 +29,7 @@ PersonsOption = Annotated[str, Option("Only these persons. Default: all.", "A,B,
 ArchitectureOption = Annotated[
     str, Option("Of the network: gaze-lenet, gaze-lenet-wide or gaze-resnet18.", "NAME")
 ]
-CutOption = Annotated[str, Option("Where the network is cut ('split cuts').", "NAME")]
+CutOption = Annotated[str, Option("Where the network is cut ('split plan --cuts').", "NAME")]
 NoiseOption = Annotated[
     Literal["laplace", "gaussian"], Option("On smashed data, with --noise-level.")
 ]
@@ -55,7 +55,7 @@ class PlanOptions:
     rounds: Annotated[int, Option("Number of rounds.", min=1, max=100_000)] = 5
     dp_covers: Annotated[
         Literal["client", "whole", "person"],
-        Option("With --option dp_epsilon=E: what the noise covers ('split privacy')."),
+        Option("With --option dp_epsilon=E: what the noise covers ('split plan')."),
     ] = "client"
     noise: NoiseOption = "laplace"
     noise_level: NoiseLevelOption = 0.0
@@ -165,7 +165,7 @@ def client(
     """Take part in a split training until its last round has ended.
 
     The images stay here. The main server gets the output of the client part, from which they
-    can be guessed ('poolctl split cost' says how much moves). After an interruption, run the same
+    can be guessed ('poolctl split plan' says how much moves). After an interruption, run the same
     command again: the current round starts again. KIT gets the client part.
     """
     from site_agent.split.client import SplitClient

@@ -157,9 +157,16 @@ def _result(
 cache_app = options.group("List, verify and remove the models cached on this machine.")
 
 
-@options.command(cache_app, "ls", "cache ls", "cache ls --json")
-def ls(_invocation: Invocation) -> Reply:
-    """List cached models, last used first."""
+@options.command(cache_app, "ls", "cache ls", "cache ls --json", "cache ls --verify")
+def ls(
+    invocation: Invocation,
+    *,
+    verify: Annotated[bool, options.Option("Verify the digests of all files instead.")] = False,
+    remove: Annotated[bool, options.Option("With --verify: remove damaged files.")] = False,
+) -> Reply:
+    """List cached models, last used first, or verify them."""
+    if verify or remove:
+        return _verify(invocation, remove=remove)
     cache = _cache()
     entries = cache.entries()
     rows = [
@@ -220,10 +227,7 @@ def rm(
     return _remove(invocation, cache, surplus, yes=yes, dry_run=dry_run)
 
 
-@options.command(cache_app, "verify", "cache verify", "cache verify --remove")
-def verify(
-    invocation: Invocation, remove: Annotated[bool, options.Option("Remove damaged files.")] = False
-) -> Reply:
+def _verify(invocation: Invocation, *, remove: bool) -> Reply:
     """Verify the digest of every cached model."""
     cache = _cache()
     entries = [entry for entry in cache.entries() if entry.complete]
@@ -240,7 +244,7 @@ def verify(
         raise VerificationError(
             f"damaged in {cache.folder}: {len(damaged)} of "
             f"{count_words(len(entries), 'file')}: {names}; "
-            "remove them with: poolctl cache verify --remove"
+            "remove them with: poolctl cache ls --verify --remove"
         )
     for entry in damaged:
         cache.remove(entry.digest)

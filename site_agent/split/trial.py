@@ -26,7 +26,7 @@ _TAIL = 1500
 class HeldTraining:
     """The traffic and the duration of a training on one machine.
 
-    `formula`: What `split cost` says for these sites. `seconds`: From the start of the processes to
+    `formula`: What `split plan` says for these sites. `seconds`: From the start of the processes to
     the end of the last client.
     """
 

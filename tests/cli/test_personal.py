@@ -41,7 +41,7 @@ def test_a_part_is_shown_exported_and_refused_by_upload(
     assert [(part["series"], part["site"], part["round"]) for part in listed] == [
         (SERIES, "site-0", 2)
     ]
-    shown = poolctl("personal", "show", SERIES[:6])
+    shown = poolctl("personal", "ls", SERIES[:6])
     assert shown.out.startswith(
         "site-0 keeps 0.1% of the numbers to itself after round 2 of fedper"
     )
@@ -54,7 +54,7 @@ def test_a_part_is_shown_exported_and_refused_by_upload(
     assert mine.read_bytes() != result.read_bytes()
     assert poolctl("personal", "rm", SERIES, "--yes").code == 0
     assert "no personal parts" in poolctl("personal", "ls").out
-    missing = poolctl("personal", "show", SERIES, "--json")
+    missing = poolctl("personal", "ls", SERIES, "--json")
     assert (missing.code, missing.error["code"]) == (4, "file_not_found")
 
 
@@ -63,6 +63,6 @@ def test_a_last_layer_that_was_mixed_is_not_called_kept(
 ) -> None:
     monkeypatch.setenv("POOL_HOME", str(tmp_path / "home"))
     hold_rounds(tmp_path, "fedpac", 1)
-    assert poolctl("personal", "show", SERIES).out.startswith(
+    assert poolctl("personal", "ls", SERIES).out.startswith(
         "site-0 has 0.1% of the numbers, mixed for it alone, after round 1 of fedpac"
     )

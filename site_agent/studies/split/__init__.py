@@ -40,7 +40,7 @@ class SplitStudySettings(Settings, error=InvalidInputError):
     architecture: str = "gaze-lenet"
     """Of all networks."""
     cut: str = "pool1"
-    """Where they are cut ('split cuts')."""
+    """Where they are cut ('split plan --cuts')."""
     methods: tuple[str, ...] = Field(default=tuple(METHODS), description=", ".join(METHODS) + ".")
     seeds: int = Field(default=3, ge=1, le=1000)
     """Repetitions with other starts."""

@@ -368,7 +368,7 @@ def test_the_cache_commands(member: Run, here: Path) -> None:
         ("pool://site-a/cached-1@1",),
         ("pool://site-a/cached-2@1",),
     }
-    assert member("cache", "verify", "--json").data == {
+    assert member("cache", "ls", "--verify", "--json").data == {
         "verified": 2,
         "size_bytes": sum(item["size_bytes"] for item in items),
         "removed": [],
@@ -379,8 +379,8 @@ def test_the_cache_commands(member: Run, here: Path) -> None:
     blob = Path(member("cache", "ls", "--json").data["folder"]) / "blobs" / left
     blob.chmod(0o644)
     blob.write_bytes(b"damaged")
-    assert member("cache", "verify", "--json").code == 5
-    assert member("cache", "verify", "--remove", "-q").out.split() == [left]
+    assert member("cache", "ls", "--verify", "--json").code == 5
+    assert member("cache", "ls", "--verify", "--remove", "-q").out.split() == [left]
     assert member("cache", "ls", "-q").out == ""
     assert member("download", "site-a/cached-2").code == 0
 

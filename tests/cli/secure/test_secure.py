@@ -106,10 +106,10 @@ def parties(
 
 def test_a_charter_is_written_shown_and_kept(parties: Parties, poolctl: Run) -> None:
     file = parties.folder / "charter.toml"
-    shown = poolctl("secure", "charter", "show", file, "--json").data
+    shown = poolctl("secure", "charter", "accept", file, "--json").data
     assert shown["digest"] == parties.charter
     assert [server["name"] for server in shown["servers"]] == [*SERVERS]
-    text = poolctl("secure", "charter", "show", file).out
+    text = poolctl("secure", "charter", "accept", file).out
     assert parties.charter in "".join(text.split())
     assert max(map(len, text.splitlines()[-4:])) <= 80
     arguments = [

@@ -6,33 +6,33 @@ from tests.cli.conftest import Run
 
 
 def test_cuts_are_listed_with_their_sizes(poolctl: Run) -> None:
-    items = poolctl("split", "cuts", "--json").data["items"]
+    items = poolctl("split", "plan", "--cuts", "--json").data["items"]
     assert len(items) == 11
-    shown = poolctl("split", "cuts", "--architecture", "gaze-lenet-wide")
+    shown = poolctl("split", "plan", "--cuts")
     assert "2,921,100" in shown.out
     assert "8,960 and 500" in shown.out
-    assert "resnet" not in shown.out
-    assert poolctl("split", "cuts", "--architecture", "no-net").code == 2
+    assert poolctl("split", "plan", "--architecture", "no-net").code == 2
 
 
 def test_cost_says_where_split_training_loses(poolctl: Run) -> None:
-    shown = poolctl("split", "cost")
+    wide = ("split", "plan", "--architecture", "gaze-lenet-wide")
+    shown = poolctl(*wide, "--rounds", 10)
     assert "move 30.11 GB, FedAvg 3.27 GB: 9.2 times as much" in shown.out
     assert "71,680 bytes for an image and pass, which has 2,160 bytes itself" in shown.out
     assert "15,297,004" in shown.out
     assert "MPC inference is not offered" in shown.out
-    few = poolctl("split", "cost", "--cut", "fc1", "--images-each", 10, "--json").data
+    few = poolctl(*wide, "--cut", "fc1", "--images-each", 10, "--json").data
     assert few["times_fedavg"] < 1.2
 
 
 def test_privacy_says_what_each_epsilon_covers(poolctl: Run) -> None:
-    shown = poolctl("split", "privacy", "--noise-level", 0.5, "--rounds", 10)
+    shown = poolctl("split", "plan", "--noise-level", 0.5, "--rounds", 10)
     assert "No epsilon covers an image as a whole against the main server" in shown.out
     assert "reach the main server 10 times" in shown.out
     arguments = ["--option", "dp_epsilon=8", "--sites", 14]
-    persons = poolctl("split", "privacy", *arguments, "--dp-covers", "person")
+    persons = poolctl("split", "plan", *arguments, "--dp-covers", "person")
     assert "all images of a person" in persons.out
     assert "expect nothing to be learned" in persons.out
-    facts = poolctl("split", "privacy", *arguments, "--noise-level", 0.5, "--json").data
+    facts = poolctl("split", "plan", *arguments, "--noise-level", 0.5, "--json").data
     assert (facts["weights"]["epsilon"], facts["pixel_epsilon"]) == (8, 10)
     assert "without noise" in facts["weights"]["covers"]
