@@ -1,4 +1,4 @@
-"""What every test may ask for."""
+"""Fixtures for every test."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ import pytest
 from hypothesis import settings
 
 from tests.begun_early import MARK, begin_all
-from tests.forked import forked_workers
 from tests.shared_servers import begin_run, end_run, shared_postgres, shared_swift
 
 if TYPE_CHECKING:
@@ -52,16 +51,9 @@ settings.load_profile("repeatable")
 
 @pytest.fixture(scope="session", autouse=True)
 def _own_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Keep what training and commands note about a site out of the home of who runs the tests."""
+    """Keep the notes of training and commands out of the home of the person running the tests."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("POOL_HOME", str(tmp_path_factory.mktemp("home")))
-        yield
-
-
-@pytest.fixture(scope="session", autouse=True)
-def _forked_workers() -> Iterator[None]:
-    """Fork workers and parties that a tested command starts from a process that has loaded all."""
-    with forked_workers():
         yield
 
 

@@ -1,4 +1,4 @@
-"""What takes long to make and is only read: made by one of the processes that run tests.
+"""Slow fixtures that are only read: made by one of the processes that run tests.
 
 With ``-n`` every process has session fixtures of its own; to draw the same faces and train the
 same model in each of them would take most of the time.
@@ -18,14 +18,14 @@ import pytest
 def made_once(
     tmp_path_factory: pytest.TempPathFactory, name: str, make: Callable[[Path], object]
 ) -> Path:
-    """Return a folder that `make` has filled; whoever comes second waits until it is there.
+    """Return a folder that `make` has filled; other processes wait until it is there.
 
     Parameters
     ----------
     name : str
         Of the folder, below that of this run of the tests.
     make : callable
-        Is given the folder, new and empty. What it makes may not depend on the process.
+        Is given the folder, new and empty. Its content may not depend on the process.
     """
     root = tmp_path_factory.getbasetemp()
     if "PYTEST_XDIST_WORKER" in os.environ:

@@ -71,7 +71,7 @@ def shared_swift() -> S3Server:
 
 
 def started_once(name: str, start: Callable[[Path], dict[str, Any]]) -> tuple[Path, dict[str, Any]]:
-    """Return a folder, and what `start` returned of the process group it started there."""
+    """Return a folder, and the result of `start` for the process group it started there."""
     run = Path(os.environ[RUN_FOLDER])
     folder, known = run / name, run / f"{name}.json"
     with (run / f"{name}.lock").open("w") as lock:

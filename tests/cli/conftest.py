@@ -18,7 +18,6 @@ import pytest
 
 from cli.frame.app import main
 from tests.conftest import PROJECT_ROOT
-from tests.forked import popen
 
 
 @dataclass(frozen=True)
@@ -136,9 +135,7 @@ def _nothing_left_running() -> Iterator[None]:
 
 def start_process(*arguments: object, **environment: str) -> subprocess.Popen[str]:
     """Start a command as a process of its own, which lasts as long as the test at most."""
-    # What Python reads from its environment when it starts takes a process that starts it.
-    start = subprocess.Popen if "PYTHONPATH" in environment else popen
-    process = start(
+    process = subprocess.Popen(
         [sys.executable, "-m", "cli", *[str(word) for word in arguments]],
         cwd=PROJECT_ROOT,
         env=os.environ | environment,

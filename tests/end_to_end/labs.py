@@ -12,8 +12,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tests.forked import popen
-
 
 @dataclass(frozen=True)
 class Lab:
@@ -38,8 +36,8 @@ class Lab:
 
     def attempt(self, *arguments: object) -> dict[str, Any]:
         """Run a command and return its JSON envelope."""
-        process = popen(
-            [sys.executable, "-m", "cli", *arguments, "--json"],
+        process = subprocess.Popen(
+            [sys.executable, "-m", "cli", *map(str, arguments), "--json"],
             cwd=self.folder,
             env=self.environment,
             stdin=subprocess.DEVNULL,
@@ -83,7 +81,7 @@ def serving_pool(folder: Path) -> Iterator[PoolProcess]:
     admin = Lab(folder)
     folder.mkdir()
     with (folder / "server.log").open("w") as log:
-        process = popen(
+        process = subprocess.Popen(
             [sys.executable, "-m", "cli", "serve", "--data", "data", "--port", "0", "--json"],
             cwd=folder,
             env=admin.environment,

@@ -64,7 +64,7 @@ rgw rados pool pg num min = 1
 
 
 def missing_programs() -> list[str]:
-    """Return what has to be installed first (`INSTALL`)."""
+    """Return the programs that have to be installed first (`INSTALL`)."""
     return [name for name in PROGRAMS if shutil.which(name) is None]
 
 
@@ -88,14 +88,14 @@ def ceph_server(folder: Path) -> Iterator[S3Server]:
     with ExitStack() as stack:
 
         def run(*command: str) -> None:
-            done = subprocess.run(
+            finished = subprocess.run(
                 [command[0], "-c", str(configuration), *command[1:]],
                 capture_output=True,
                 text=True,
                 timeout=LIMIT_S,
                 check=False,
             )
-            assert done.returncode == 0, f"{command}: {done.stderr[-2000:]}"
+            assert finished.returncode == 0, f"{command}: {finished.stderr[-2000:]}"
 
         def start(*command: str) -> subprocess.Popen[bytes]:
             output = stack.enter_context((folder / f"{command[0]}.out").open("wb"))
@@ -140,7 +140,7 @@ def free_ports(count: int) -> list[int]:
         sockets = [
             stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)
         ]
-        return [each.getsockname()[1] for each in sockets]
+        return [bound.getsockname()[1] for bound in sockets]
 
 
 def wait_for_answer(url: str, process: subprocess.Popen[bytes]) -> None:

@@ -1,4 +1,4 @@
-"""A real pool for tests, and short words for what a client does with it."""
+"""A real pool for tests, and short functions for a client's requests."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def open_client(
 class AlternatingTransport(httpx.BaseTransport):
     """Sends each request to the next of several processes, as a load balancer does.
 
-    What goes elsewhere (to the pool's storage) goes there without the token.
+    Requests to other places (the pool's storage) go without the token.
     """
 
     def __init__(self, urls: Sequence[str]) -> None:
@@ -209,7 +209,7 @@ def pool_of_processes(
         # All are started before the first is waited for.
         logs = [folder / f"log-{number}" for number in range(count)]
         started = [stack.enter_context(started_process(folder, log, **environment)) for log in logs]
-        urls = [each.wait_until_ready()[0] for each in started]
+        urls = [process.wait_until_ready()[0] for process in started]
         yield PoolDriver(
             urls[0], secret, chosen, stack, others=tuple(urls[1:]), processes=tuple(started)
         )

@@ -45,7 +45,7 @@ _counter = itertools.count(1)
 
 
 def unique_name() -> str:
-    """Return a name that no other test of this run uses, in whatever process."""
+    """Return a name that no other test of this run uses, in any process."""
     return f"{os.getpid()}x{next(_counter)}"
 
 
@@ -54,8 +54,8 @@ def find_binaries() -> Path | None:
     versions = [path.parent for path in Path("/usr/lib/postgresql").glob("*/bin/postgres")]
     if versions:
         return max(versions, key=lambda path: int(path.parent.name))
-    found = shutil.which("initdb")
-    return Path(found).resolve().parent if found else None
+    initdb = shutil.which("initdb")
+    return Path(initdb).resolve().parent if initdb else None
 
 
 def require_binaries() -> Path:
@@ -100,8 +100,8 @@ class PostgresServer:
     def start(self) -> None:
         """Start the server, after a kill too, and wait until it answers."""
         flags = {**_FLAGS, "unix_socket_directories": str(self.folder)}
-        words = [word for name, value in flags.items() for word in ("-c", f"{name}={value}")]
-        self._process = self._popen("postgres", "-D", str(self.data), *words)
+        arguments = [word for name, value in flags.items() for word in ("-c", f"{name}={value}")]
+        self._process = self._popen("postgres", "-D", str(self.data), *arguments)
         end = time.monotonic() + START_TIMEOUT_S
         while True:
             with suppress(psycopg.OperationalError), closing(self.connect("postgres")):
@@ -170,10 +170,10 @@ class PostgresServer:
     def log(self) -> str:
         return (self.folder / "log").read_text(errors="replace")[-2000:]
 
-    def _popen(self, program: str, *words: str) -> subprocess.Popen[bytes]:
+    def _popen(self, program: str, *arguments: str) -> subprocess.Popen[bytes]:
         with (self.folder / "log").open("ab") as log:
             return subprocess.Popen(
-                [self._binaries / program, *words],
+                [self._binaries / program, *arguments],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -185,7 +185,7 @@ class PostgresServer:
 
     @staticmethod
     def _owner() -> dict[str, int]:
-        """Say as whom to run it: PostgreSQL refuses to be root."""
+        """Return the user to run it as: PostgreSQL refuses to be root."""
         if os.getuid() != 0:
             return {}
         account = pwd.getpwnam("postgres")

@@ -138,11 +138,11 @@ def child_of(process_id: int, module: str) -> int:
     while time.monotonic() < end_s:
         for entry in Path("/proc").glob("[0-9]*"):
             try:
-                words = (entry / "cmdline").read_bytes().split(b"\0")
+                arguments = (entry / "cmdline").read_bytes().split(b"\0")
                 parent = int((entry / "stat").read_text().rsplit(")", 1)[1].split()[1])
             except (OSError, IndexError):
                 continue
-            if parent == process_id and module.encode() in words:
+            if parent == process_id and module.encode() in arguments:
                 return int(entry.name)
         time.sleep(0.01)
     raise AssertionError(f"{process_id} has no child that runs {module}")

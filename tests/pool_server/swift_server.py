@@ -83,7 +83,7 @@ _PLAIN_FILTERS = ("catch_errors", "gatekeeper", "listing_formats", "copy", "slo"
 
 @dataclass(frozen=True)
 class S3Server:
-    """Where an S3 server for tests answers, and who may ask.
+    """Address and keys of an S3 server for tests.
 
     Attributes
     ----------
@@ -153,7 +153,7 @@ def swift_server(folder: Path, *, least_part_bytes: int = LEAST_PART_BYTES) -> I
 
 
 def start_swift(folder: Path, *, least_part_bytes: int = LEAST_PART_BYTES) -> S3Server:
-    """Start Swift; whoever calls this kills it."""
+    """Start Swift; the caller kills it."""
     folder.mkdir(parents=True, exist_ok=True)
     require_attributes(folder)
     command = [sys.executable, "-W", "ignore", "-m", __name__, str(folder), str(least_part_bytes)]
@@ -184,7 +184,7 @@ def start_swift(folder: Path, *, least_part_bytes: int = LEAST_PART_BYTES) -> S3
 
 
 def require_attributes(folder: Path) -> None:
-    """Say so where Swift cannot keep what it knows of an object beside its bytes."""
+    """Raise if Swift cannot keep an object's attributes next to its bytes."""
     try:
         os.setxattr(folder, "user.poolctl", b"test")
     except OSError as error:
@@ -229,7 +229,7 @@ def main() -> None:
 
 
 def write_configuration(folder: Path, ports: Mapping[str, int], least_part_bytes: int) -> None:
-    """Write what Swift reads: the four servers' settings and three rings."""
+    """Write Swift's files: the four servers' settings and three rings."""
     from swift.common.ring import RingBuilder
 
     (folder / "devices" / "disk").mkdir(parents=True, exist_ok=True)
@@ -265,7 +265,7 @@ def write_configuration(folder: Path, ports: Mapping[str, int], least_part_bytes
 
 
 class MemoryCache:
-    """What Swift keeps in memcached, in a dictionary: who owns which container, for a minute."""
+    """Swift's memcached as a dictionary: the owners of containers, for a minute."""
 
     def __init__(self) -> None:
         self._values: dict[str, Any] = {}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import signal
+import subprocess
 import sys
 import time
 from dataclasses import replace
@@ -34,7 +35,6 @@ from site_agent.federated.private_training import (
 from site_agent.networks.files import from_module, new_network, to_module
 from site_agent.training.gaze.loop import to_tensors
 from tests.conftest import PROJECT_ROOT
-from tests.forked import popen
 from tests.site_agent.federated.small_sites import samples_at
 
 pytestmark = pytest.mark.usefixtures("small_lenet")
@@ -230,7 +230,9 @@ class TestLedger:
     def test_a_killed_site_never_counts_fewer_releases_than_it_made(self, tmp_path: Path) -> None:
         """A file that was written has its line in the ledger."""
         module = "tests.site_agent.federated.endless_releases"
-        with popen([sys.executable, "-m", module, tmp_path], cwd=PROJECT_ROOT) as process:
+        with subprocess.Popen(
+            [sys.executable, "-m", module, tmp_path], cwd=PROJECT_ROOT
+        ) as process:
             deadline = time.monotonic() + 120
             while not list(tmp_path.glob("*.sent")):
                 assert time.monotonic() < deadline

@@ -22,7 +22,6 @@ from site_agent.federated.plan import make_plan
 from site_agent.federated.tasks import GazeTask
 from site_agent.networks.files import new_network
 from tests.conftest import PROJECT_ROOT
-from tests.forked import popen
 from tests.site_agent.datasets.gaze.made import folder_of, samples_of
 
 OPTIONS = {"batch_size": "8", "eta": "0.0005"}
@@ -52,7 +51,7 @@ class Federation:
             self.base,
         ]
         arguments += ["--rounds", self.rounds, "--holdout", "none", "-o", self.place, *options]
-        return popen(
+        return subprocess.Popen(
             [sys.executable, "-m", "cli", *map(str, arguments)],
             cwd=PROJECT_ROOT,
             stdin=subprocess.DEVNULL,
