@@ -64,16 +64,16 @@ log = logging.getLogger("pool_server.activity.audit")
 
 
 async def record_refusal(request: Request, error: PoolError) -> None:
-    """Append an entry if an act was refused to somebody who is signed in.
+    """Append an entry if an act of a signed-in caller was refused.
 
-    Entries are never deleted, so nobody may fill the audit at will: where one token is refused
-    all the time, the rest goes to the log alone.
+    Entries are never deleted, so nobody may fill the audit at will: if one token is refused all
+    the time, further refusals only go to the log.
     """
     if request.method in _READING or error.status != HTTPStatus.FORBIDDEN:
         return
     caller = caller_behind(request)
     values = cast("dict[str, str]", request.path_params).values()
-    if caller is None or not all(_VALUE.fullmatch(str(each)) for each in values):
+    if caller is None or not all(_VALUE.fullmatch(str(value)) for value in values):
         return
     try:
         rate_limits(request).refusals.take(caller.token_id, "refused acts")
@@ -106,12 +106,12 @@ def _record(request: Request, caller: Caller, error: PoolError) -> None:
 
 
 def escape_unshown(text: str) -> str:
-    """Return text with the characters escaped that would not be seen as what they are."""
-    return _UNSHOWN.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+    """Return text with invisible and misleading characters escaped."""
+    return _UNSHOWN.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
 
 def subject_of(request: Request) -> str:
-    """Return what a request was about, as other entries name it; else its path."""
+    """Return the subject of a request as other entries name it, or else its path."""
     values = cast("dict[str, str]", request.path_params)
     if "site" not in values:
         return request.url.path[:_MOST_PATH]

@@ -52,26 +52,26 @@ class Connections:
         return partial(WatchedProtocol, self)
 
     def add(self, newcomer: "WatchedProtocol") -> None:
-        """Take in a new connection, and close others, or even itself, where there are too many."""
+        """Add a new connection; if there are too many, close idle ones, or else the new one."""
         self._open.add(newcomer)
         if len(self._open) <= self._most:
             return
-        holders = Counter(each.holder for each in self._open)
+        holders = Counter(connection.holder for connection in self._open)
         leaving = sorted(
-            (each for each in self._open if each.waits_for_client),
-            key=lambda each: (-holders[each.holder], each.waiting_since_s),
+            (connection for connection in self._open if connection.waits_for_client),
+            key=lambda connection: (-holders[connection.holder], connection.waiting_since_s),
         )
-        for each in leaving[: max(1, self._most // SHARE_MAKING_ROOM)] or [newcomer]:
-            each.transport.close()
-            self._open.discard(each)
+        for connection in leaving[: max(1, self._most // SHARE_MAKING_ROOM)] or [newcomer]:
+            connection.transport.close()
+            self._open.discard(connection)
 
     def remove(self, connection: "WatchedProtocol") -> None:
         self._open.discard(connection)
 
     def give_up_stalled(self, now_s: float) -> None:
-        """Look at each connection, and end those whose clients have stalled for too long."""
-        for each in list(self._open):
-            each.look(now_s, self._stall_s)
+        """Close connections with clients that have stalled for too long."""
+        for connection in list(self._open):
+            connection.look(now_s, self._stall_s)
 
 
 class WatchedProtocol(H11Protocol):
@@ -138,23 +138,23 @@ class WatchedProtocol(H11Protocol):
             self.cycle.disconnected = True
         said = "The rest of the request did not come in time."
         answer = error_response(408, "request_timeout", said, headers={"Connection": "close"})
-        lines = [b": ".join(each) for each in answer.raw_headers]
+        lines = [b": ".join(header) for header in answer.raw_headers]
         head = b"\r\n".join([b"HTTP/1.1 408 Request Timeout", *lines, b"", b""])
         self.transport.write(head + bytes(answer.body))
         self.transport.close()
 
 
 def raise_descriptor_limit() -> None:
-    """Let this process open as many files and sockets as the system allows it, and log too few."""
+    """Raise the limit on open files and sockets as far as possible; warn if it is low."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = MOST_DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, MOST_DESCRIPTORS)
-    if soft != resource.RLIM_INFINITY and soft < wanted:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+    limit = MOST_DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, MOST_DESCRIPTORS)
+    if soft != resource.RLIM_INFINITY and soft < limit:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
     if (most := most_connections()) < MOST_CONNECTIONS:
         log.warning(
             "this process may open %d files and sockets, which is enough for %d connections; "
             "raise the limit (`ulimit -n`, LimitNOFILE of systemd) for up to %d",
-            wanted,
+            limit,
             most,
             MOST_CONNECTIONS,
         )

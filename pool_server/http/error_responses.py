@@ -1,4 +1,4 @@
-"""Refusals, each an `ErrorResponse`, and what the description of the API says of them.
+"""Refusals as `ErrorResponse`, and their description in the API's schema.
 
 Its examples of requests and answers are made from the schemas.
 """
@@ -96,7 +96,7 @@ async def on_invalid_request(request: Request, error: Exception) -> Response:
         }
         for problem in problems[:MOST_FIELDS_NAMED]
     ]
-    message = "; ".join(f"{each['where']}: {each['problem']}" for each in named)
+    message = "; ".join(f"{field['where']}: {field['problem']}" for field in named)
     if len(problems) > MOST_FIELDS_NAMED:
         message += f"; and {len(problems) - MOST_FIELDS_NAMED} more"
     refusal = InvalidRequestError(
@@ -136,7 +136,7 @@ def install_error_handlers(app: FastAPI) -> None:
 
 
 def error_text(kind: type[PoolError]) -> str:
-    """Return what an error means, for the documentation."""
+    """Return the meaning of an error, for the documentation."""
     return inspect.getdoc(kind) or ""
 
 
@@ -215,7 +215,7 @@ _OF_TYPE = {"number": 0.5, "boolean": False, "string": "...", "null": None}
 
 
 def add_examples(schema: dict[str, Any]) -> dict[str, Any]:
-    """Give each type of a description an example; a request's has what it cannot do without."""
+    """Add an example to each type of the schema; that of a request has its required fields."""
     types = schema["components"]["schemas"]
     for name, described in types.items():
         described.setdefault("examples", [_example(described, types, name.endswith("Request"))])
@@ -253,7 +253,7 @@ def _plain_example(kind: str, described: Mapping[str, Any]) -> Any:
 def _of_field(
     name: str, described: Mapping[str, Any], types: Mapping[str, Any], is_request: bool
 ) -> Any:
-    found = _example(described, types, is_request)
-    known = _BY_NAME.get(name, found)
+    example = _example(described, types, is_request)
+    known = _BY_NAME.get(name, example)
     # What one type takes as a text may be an object in another.
-    return known if type(known) is type(found) and not described.get("enum") else found
+    return known if type(known) is type(example) and not described.get("enum") else example

@@ -1,11 +1,12 @@
 """Answers that hold a file or a range of it, in constant memory, or lead to where it is stored.
 
-How a download works: the client asks for a version (`registry.endpoints.download`), whose state
-and rights are checked; a download is recorded once for each site, so that its owner sees who has
-it. `send_content` then answers with the bytes from the storage, or, where an object store can send
-them itself, leads there by an address that is good for some minutes. The client asks for large
-files in ranges, several at once, goes on with `Range` and `If-Range` after an interruption, and
-compares the SHA-256 of the whole file in the end: nobody on the way has to be believed.
+How a download works: the client asks for a version (`registry.endpoints.download`), and the pool
+checks its state and the client's rights; a download is recorded once for each site, so that the
+owner sees the sites that have the file. `send_content` then answers with the bytes from the
+storage, or, where an object store can send them itself, leads there by an address that is good for
+some minutes. The client asks for large files in ranges, several at once, goes on with `Range` and
+`If-Range` after an interruption, and compares the SHA-256 of the whole file in the end: nobody on
+the way has to be believed.
 """
 
 import base64
@@ -103,7 +104,7 @@ class OpenFileResponse(Response):
             return
         honours_range = request.get("if-range", self.etag) == self.etag
         try:
-            wanted = requested_range(
+            range_ = requested_range(
                 request.get("range") if honours_range else None, self.size_bytes
             )
         except UnsatisfiableRangeError:
@@ -116,18 +117,18 @@ class OpenFileResponse(Response):
             )
             await refusal(scope, receive, send)
             return
-        await self._send_range(wanted, scope, send)
+        await self._send_range(range_, scope, send)
 
-    async def _send_range(self, wanted: tuple[int, int] | None, scope: Scope, send: Send) -> None:
-        first, end = wanted or (0, self.size_bytes)
+    async def _send_range(self, range_: tuple[int, int] | None, scope: Scope, send: Send) -> None:
+        first, end = range_ or (0, self.size_bytes)
         headers = dict(self.plain_headers)
         headers["content-length"] = str(end - first)
-        if wanted is not None:
+        if range_ is not None:
             headers["content-range"] = f"bytes {first}-{end - 1}/{self.size_bytes}"
         await send(
             {
                 "type": "http.response.start",
-                "status": 206 if wanted is not None else 200,
+                "status": 206 if range_ is not None else 200,
                 "headers": [
                     (name.lower().encode("latin-1"), value.encode("latin-1"))
                     for name, value in headers.items()
@@ -171,7 +172,7 @@ def send_content(
 
 
 class StoredElsewhereResponse(Response):
-    """Leads to where the storage keeps a file; what is only asked about is answered here.
+    """Redirects to the file in the storage; answers `HEAD` itself.
 
     The address is good for reading and nothing else, and for some minutes, so nobody may keep
     this answer.

@@ -1,8 +1,8 @@
 """Identity and permission of a caller: tokens, roles and scopes.
 
-A token without scopes may do all that its role may; one with scopes only what they name, and never
-more than its role. Every route that takes a token declares what it needs, where the router or the
-route itself is made::
+A token without scopes may do everything its role may; one with scopes only the acts they name, and
+never more than its role. Every route that takes a token declares the scopes it needs, with the
+router or the route::
 
     router = APIRouter(prefix="/rounds", tags=["rounds"], dependencies=[needs("rounds")])
 
@@ -85,8 +85,8 @@ def rank(role: str) -> int:
 class Caller:
     """The token behind a request, and where the request came from.
 
-    `role` is what the token may at its own site, and with `pool_wide` at every site: never more
-    than the user whose token it is. `scopes` narrow it; None: everything that its role may. `user`
+    `role` holds at the token's own site, and with `pool_wide` at every site; it never exceeds the
+    role of the token's user. `scopes` narrow it; None: everything that its role may. `user`
     is that user's name at `site`; empty for a token of the site itself. `lent_site` is another
     site, to which this one act may publish: that of a round's starter.
     """
@@ -156,9 +156,9 @@ class Caller:
 
 def find_token(session: Session, secret: str) -> TokenRecord:
     """Return the valid token that `secret` belongs to, with its site and user."""
-    wanted = hash_secret(secret)
-    token = session.scalar(_TOKEN_BEHIND, {"secret_hash": wanted})
-    if token is None or not hmac.compare_digest(token.secret_hash, wanted):
+    secret_hash = hash_secret(secret)
+    token = session.scalar(_TOKEN_BEHIND, {"secret_hash": secret_hash})
+    if token is None or not hmac.compare_digest(token.secret_hash, secret_hash):
         raise NotAuthenticatedError(
             "the pool does not know this token", hint="Log in again with `poolctl auth login`."
         )
@@ -192,7 +192,7 @@ def require_valid(token: TokenRecord) -> None:
 
 
 def refresh_caller(session: Session, caller: Caller) -> Caller:
-    """Return what a caller may at this moment, for work that takes longer than asking for it."""
+    """Return a caller with the rights of this moment, for work that outlasts its request."""
     token = get_token(session, caller.token_id)
     require_valid(token)
     return caller_of(token, address=caller.address, request_id=caller.request_id)
@@ -210,7 +210,7 @@ def get_token(session: Session, token_id: str) -> TokenRecord:
 
 
 def caller_of(token: TokenRecord, *, address: str = "", request_id: str = "") -> Caller:
-    """Return what a token, loaded with its site and user, may now."""
+    """Return the caller with the present rights of a token, loaded with its site and user."""
     role, pool_wide = cast("Role", token.role), token.pool_wide
     if token.user is not None:
         # A token never may more than its user.
@@ -261,7 +261,7 @@ def feed_reader(
     credentials: Annotated[HTTPAuthorizationCredentials | None, Security(bearer)],
     feed_token: Annotated[str | None, Security(feed_key)],
 ) -> Caller:
-    """Return who asks for a feed: by a feed token in the address, or signed in as elsewhere."""
+    """Return the reader of a feed: by a feed token in the address, or signed in as elsewhere."""
     if feed_token is not None:
         return _admit(request, parts, limits, feed_token, "feed")
     return signed_in(request, parts, limits, credentials)
@@ -270,7 +270,7 @@ def feed_reader(
 def _admit(
     request: Request, parts: ServerParts, limits: RateLimits, secret: str, kind: TokenKind
 ) -> Caller:
-    """Return who has a token, if that is of the kind that the request may be made with."""
+    """Return the caller behind a token, if this request accepts tokens of its kind."""
     address = client_address(request)
     try:
         with parts.database.look() as session:
@@ -300,7 +300,7 @@ def _admit(
 
 
 def caller_behind(request: Request) -> Caller | None:
-    """Return who sent a request, once that was looked up; None for who is not signed in."""
+    """Return the caller of a request if one has been looked up, or else None."""
     return cast("Caller | None", request.scope.get(_CALLER))
 
 

@@ -1,7 +1,7 @@
 """Counters and gauges of the server, in the form that Prometheus reads.
 
-Each process counts for itself, and is asked by itself; what all share (uploads under way, merges
-that wait) every process reports alike. Routes are counted by their template, never by the path
+Each process counts for itself and answers for itself; shared state (uploads under way, waiting
+merges) is the same from every process. Routes are counted by their template, never by the path
 asked for, and methods that no route has as one: names of sites and models stay out, and nobody
 can make an endless number of series.
 """
@@ -135,14 +135,14 @@ class _Shared(Collector):
     def collect(self) -> Iterable[Metric]:
         answers = GaugeMetricFamily("pool_database_up", "Whether the database answers.")
         try:
-            found = list(self._read())
+            families = list(self._read())
         except (PoolError, SQLAlchemyError):
             answers.add_metric([], 0)
             yield answers
             return
         answers.add_metric([], 1)
         yield answers
-        yield from found
+        yield from families
 
     def _read(self) -> Iterable[Metric]:
         with self._database.read() as session:

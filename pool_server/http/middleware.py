@@ -127,8 +127,8 @@ class Exchange:
         self._received: list[Message] = []
         self._replaying: list[Message] = []
         self._started = time.monotonic()
-        wanted = self._headers.get("x-request-id", "")
-        self.request_id = wanted if _REQUEST_ID.fullmatch(wanted) else secrets.token_hex(8)
+        client_id = self._headers.get("x-request-id", "")
+        self.request_id = client_id if _REQUEST_ID.fullmatch(client_id) else secrets.token_hex(8)
         scope["pool_request_id"] = self.request_id
 
     async def run(self, app: ASGIApp) -> None:
@@ -164,7 +164,7 @@ class Exchange:
             return None
         if too_large := await self._read_body(self._limit):
             return too_large
-        body = b"".join(each.get("body", b"") for each in self._received)
+        body = b"".join(message.get("body", b"") for message in self._received)
         if count_members(body) > MOST_MEMBERS:
             problem = f"the request's body has more than {MOST_MEMBERS:,} names of values"
             return errors.InvalidRequestError(problem)
@@ -194,18 +194,17 @@ class Exchange:
         return self.scope["path"] not in OPEN_PATHS and await self._is_known(self.scope)
 
     def _counted_address(self) -> str | None:
-        """Return whose requests this one is counted among; None: parts and health count nowhere."""
+        """Return the address to count this request under; None for parts and health checks."""
         if self._limit is None or self.scope["path"] in HEALTH_PATHS:
             return None
         client = self.scope.get("client")
         return rate_limit_key(client[0]) if client else ""
 
     async def _run_until_settled(self, app: ASGIApp) -> None:
-        """Handle the request; anew when its transaction met that of another request.
+        """Handle the request, again if its transaction conflicted with that of another request.
 
-        The loser's transaction has left nothing behind, and with what the winner wrote before its
-        eyes, the second attempt ends as it should: mostly by reporting that something is there
-        already.
+        The losing transaction has left nothing behind. The second attempt sees the changes of the
+        first winner and ends as it should: mostly by reporting that something exists already.
         """
         untouched = dict(self.scope)
         for attempt in range(MOST_ATTEMPTS):
@@ -259,7 +258,7 @@ class Exchange:
         return urlunsplit(("", "", parts.path, parts.query, parts.fragment))
 
     async def _drain(self) -> None:
-        """Read away what the client is still sending, up to a limit."""
+        """Read and discard the rest of the body, up to a limit."""
         waits_for_go_ahead = self._headers.get("expect", "").lower() == "100-continue"
         has_body = "content-length" in self._headers or "transfer-encoding" in self._headers
         if self._body_ended or not has_body or (waits_for_go_ahead and not self._received_bytes):
@@ -296,5 +295,5 @@ class Exchange:
             "client": client[0] if client else "",
         }
         # A decoded path may hold line ends, which would make lines of its own.
-        words = f"{line['method']} {quote(line['path'])} {self._status} in {line['duration_ms']} ms"
-        log.info("%s", words, extra={"fields": line})
+        text = f"{line['method']} {quote(line['path'])} {self._status} in {line['duration_ms']} ms"
+        log.info("%s", text, extra={"fields": line})

@@ -52,12 +52,12 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def write_cursor(before_id: int) -> str:
-    """Return an opaque cursor for what comes after the row of that id."""
+    """Return an opaque cursor for the rows after the one with this id."""
     return encode_cursor(f"v1:before={before_id}")
 
 
 def write_moment_cursor(at: datetime, key: str) -> str:
-    """Return one for rows whose keys have no order: what comes after that moment, and key."""
+    """Return a cursor for rows with unordered keys: those after this moment and key."""
     return encode_cursor(f"v1:at={(at - _EPOCH) // timedelta(microseconds=1)};key={key}")
 
 
@@ -99,13 +99,13 @@ def describe(kind: type[ModelT], record: object, **fields: Any) -> ModelT:
     return kind.model_validate({name: getattr(record, name) for name in same} | fields)
 
 
-def cut_page(found: Sequence[T], limit: int) -> tuple[Sequence[T], str | None]:
+def cut_page(rows: Sequence[T], limit: int) -> tuple[Sequence[T], str | None]:
     """Return one page of rows with an `id`, and the cursor of the next one if there is any.
 
-    `found` has one more than `limit` where there are more.
+    `rows` has one more than `limit` if there are more.
     """
-    page = found[:limit]
-    last: Any = page[-1] if len(found) > len(page) else None
+    page = rows[:limit]
+    last: Any = page[-1] if len(rows) > len(page) else None
     return page, None if last is None else write_cursor(last.id)
 
 

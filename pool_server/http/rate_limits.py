@@ -31,7 +31,7 @@ IPV6_PREFIX_BITS = 64
 class RateLimiter:
     """Buckets of tries, one for each key; an empty one fills up again within a minute.
 
-    `per_minute` tries may come at once, and so many a minute from then on. `clock` gives seconds
+    `per_minute` tries may come at once, and then the same number each minute. `clock` gives seconds
     that never run backwards.
     """
 
@@ -60,7 +60,7 @@ class RateLimiter:
             wait_s = math.ceil((1 - left) / self._per_s)
             raise TooManyRequestsError(
                 f"too many {what}; try again in {wait_s} s",
-                hint="Wait, and do not try what was refused again.",
+                hint="Wait, and do not repeat refused requests.",
                 details={"retry_after_s": wait_s},
             )
 
@@ -94,8 +94,8 @@ Limits = Annotated[RateLimits, Depends(get_limits)]
 def client_address(request: Request) -> str:
     """Return where a request came from.
 
-    Behind a reverse proxy that is what the proxy says, if the settings trust it
-    (`PoolSettings.trusted_proxies`); uvicorn has put it here then.
+    Behind a reverse proxy that the settings trust (`PoolSettings.trusted_proxies`), uvicorn has
+    put the address here that the proxy reports.
     """
     return request.client.host[:LONGEST_ADDRESS] if request.client else ""
 

@@ -75,7 +75,7 @@ WritingSession = Annotated[Session, Depends(writing_session, scope="function")]
 
 LOOK_INTERVAL_S = 0.05
 MOST_FROM_ADDRESS = 100
-"""Requests under way at once: what others ask waits for a thread behind these."""
+"""Requests of one address under way at once: those of others wait for a thread behind them."""
 
 
 class Traffic:
@@ -88,7 +88,7 @@ class Traffic:
 
     @property
     def is_stopping(self) -> bool:
-        """Whether the process ends once it has finished what it was asked before."""
+        """Whether the process ends once it has finished the requests under way."""
         return self._stopping.is_set()
 
     @contextmanager
@@ -138,7 +138,7 @@ ProcessTraffic = Annotated[Traffic, Depends(traffic_of)]
 
 
 class Readiness:
-    """A check that database and storage answer; one look serves all who ask at the same time."""
+    """A check that database and storage answer; simultaneous requests share one look."""
 
     def __init__(self, parts: ServerParts) -> None:
         self._parts = parts

@@ -24,16 +24,16 @@ async def run_in_background(
     *,
     interval_s: float,
     longest_stop_s: float,
-    wanted: threading.Event | None = None,
+    wake_early: threading.Event | None = None,
 ) -> AsyncIterator[None]:
     """Call `step` again and again in a thread while the block runs.
 
     `step` gets an event that is set when the block ends, and returns False where there was nothing
-    to do; then, and before the first call, `interval_s` pass, or less where `wanted` is set. If it
+    to do; then, and before the first call, `interval_s` pass, or less if `wake_early` is set. If it
     raises because the database or storage does not answer, it is called again later. A step under
     way at the end of the block is waited for, `longest_stop_s` at most.
     """
-    stopping, wake = threading.Event(), wanted or threading.Event()
+    stopping, wake = threading.Event(), wake_early or threading.Event()
 
     def run() -> None:
         is_busy = False

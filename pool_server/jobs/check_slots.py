@@ -1,6 +1,6 @@
-"""The slots for checks of files: how many run at once, and whose turn it is.
+"""The slots for checks of files: how many run at once, and which site is next.
 
-Not in `transfers.checking`, whose program would load FastAPI with it.
+Not in `transfers.checking`: that program would load FastAPI with it.
 """
 
 import asyncio
@@ -41,7 +41,7 @@ class CheckSlots:
         self._threads = anyio.CapacityLimiter(self._count)
 
     async def run(self, site: str, act: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Run `act` in a thread once there is a slot for `site`, and return what it returns."""
+        """Run `act` in a thread once there is a slot for `site`, and return its result."""
         async with self._slot(site):
             return await anyio.to_thread.run_sync(
                 lambda: act(*args, **kwargs), limiter=self._threads
@@ -70,9 +70,9 @@ class CheckSlots:
             self._give_out()
 
     def _give_out(self) -> None:
-        """Give free slots to those who wait."""
+        """Give free slots to waiting requests."""
         while self._waiting and self._taken.total() < self._count:
-            first = min(self._waiting, key=lambda each: self._taken[each[0]])
+            first = min(self._waiting, key=lambda waiter: self._taken[waiter[0]])
             site, turn = first
             if self._taken[site] and self._taken[site] >= self._count - 1:
                 return

@@ -42,7 +42,7 @@ PROGRAMS = (
 
 
 def load_everything() -> None:
-    """Load what the programs need, before the first request rather than in every child."""
+    """Load the modules of all programs, once rather than in every child."""
     from aggregators.formats.fingerprints import load_kernels
 
     for module in ("aggregators.methods", "aggregators.methods.refitting", *PROGRAMS):
@@ -63,7 +63,7 @@ def serve(requests: socket.socket) -> None:
     watched.register(wake_reading, select.POLLIN)
     while True:
         waiting = None if children else 1000 * LONGEST_IDLE_S
-        ready = {each for each, _ in watched.poll(waiting)}
+        ready = {descriptor for descriptor, _ in watched.poll(waiting)}
         if wake_reading in ready:
             os.read(wake_reading, 4096)
             report_ended(children)
@@ -77,8 +77,8 @@ def serve(requests: socket.socket) -> None:
                 signal.set_wakeup_fd(-1)
                 signal.signal(signal.SIGCHLD, signal.SIG_DFL)
                 become_program(outputs)
-            for each in outputs:
-                os.close(each)
+            for output in outputs:
+                os.close(output)
             children[child] = status
             write_number(status, child)
         if not ready:
@@ -94,11 +94,11 @@ def become_program(descriptors: list[int]) -> None:
         for place, descriptor in enumerate(descriptors):
             os.dup2(descriptor, place)
         os.closerange(3, os.sysconf("SC_OPEN_MAX"))
-        wanted = json.load(sys.stdin)
-        if wanted["module"] in PROGRAMS:
-            program = importlib.import_module(wanted["module"])
-            limit_resources(**wanted["limits"])
-            write_answer(program.run(wanted["plan"]))
+        request = json.load(sys.stdin)
+        if request["module"] in PROGRAMS:
+            program = importlib.import_module(request["module"])
+            limit_resources(**request["limits"])
+            write_answer(program.run(request["plan"]))
             code = 0
     except MemoryError:
         code = OUT_OF_MEMORY
@@ -148,7 +148,7 @@ def report_ended(children: dict[int, int]) -> None:
 
 
 def write_number(place: int, number: int) -> None:
-    # Whoever asked may not listen any more.
+    # The server may have stopped listening.
     with contextlib.suppress(OSError):
         os.write(place, f"{number}\n".encode())
 

@@ -79,7 +79,7 @@ class Helper:
             try:
                 with self._lock:
                     requests = self._start()
-                    socket.send_fds(requests, [b"!"], [*(each.fileno() for each in files), writing])
+                    socket.send_fds(requests, [b"!"], [*(file.fileno() for file in files), writing])
                 os.close(writing)
                 writing = -1
                 code = _wait(answers, time.monotonic() + timeout_s, goes_on)
@@ -186,7 +186,7 @@ GRACE_S = 5.0
 _LOGGED_BYTES = 4000
 
 Listener = Callable[[float, str], bool]
-"""Given progress from 0 to 1 and what is being done; returns False to end the program."""
+"""Gets progress from 0 to 1 and the present activity; returns False to end the program."""
 
 
 @dataclass(frozen=True)
@@ -208,7 +208,7 @@ def run_limited(
 ) -> dict[str, Any]:
     """Run ``module.run(plan)`` in a process of its own and return the JSON object it returns.
 
-    `activity` is what the program does, for messages ("reading face.dat"). `listen` is called about
+    `activity` describes the program in messages ("reading face.dat"). `listen` is called about
     every second; if it returns False, `StoppedError` is raised.
     """
     with (
@@ -216,8 +216,8 @@ def run_limited(
         tempfile.TemporaryFile() as output,
         tempfile.TemporaryFile() as errors,
     ):
-        wanted = {"module": module, "plan": dict(plan), "limits": asdict(limits)}
-        request.write(json.dumps(wanted).encode())
+        document = {"module": module, "plan": dict(plan), "limits": asdict(limits)}
+        request.write(json.dumps(document).encode())
         request.seek(0)
 
         def goes_on() -> bool:

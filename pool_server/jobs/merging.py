@@ -52,12 +52,12 @@ def merge_by_recipe(
         "result": str(result),
         "inputs": [
             {
-                "path": str(paths[each.digest]),
-                "file_name": each.file_name,
-                "address": each.address,
-                "weight": each.weight,
+                "path": str(paths[input_.digest]),
+                "file_name": input_.file_name,
+                "address": input_.address,
+                "weight": input_.weight,
             }
-            for each in recipe.inputs
+            for input_ in recipe.inputs
         ],
         "promised_digest": promised.digest if promised else None,
         "successor_of": recipe.model_dump(mode="json", by_alias=True).get("successor_of"),
@@ -97,13 +97,13 @@ def run(plan: Mapping[str, Any]) -> dict[str, Any]:
     try:
         merged = merge(
             plan["method"],
-            [Path(each["path"]) for each in inputs],
-            weights=[each["weight"] for each in inputs],
+            [Path(input_["path"]) for input_ in inputs],
+            weights=[input_["weight"] for input_ in inputs],
             options=plan["options"],
             output=Path(plan["result"]),
             output_format=plan["format"],
-            addresses=[each["address"] for each in inputs],
-            file_names=[each["file_name"] for each in inputs],
+            addresses=[input_["address"] for input_ in inputs],
+            file_names=[input_["file_name"] for input_ in inputs],
             progress=LineReport(),
         )
     except AggregatorError as error:

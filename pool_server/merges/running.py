@@ -326,6 +326,6 @@ async def merge_in_background(
         MergeWorker(parts, carry_out, of_rounds).run_next,
         interval_s=parts.settings.poll_interval_s,
         longest_stop_s=LONGEST_STOP_S,
-        wanted=parts.round_wanted if of_rounds else parts.merge_wanted,
+        wake_early=parts.round_wanted if of_rounds else parts.merge_wanted,
     ):
         yield
