@@ -7,7 +7,7 @@
     snapshots/20260301T120000Z/manifest.json   written last: with it the snapshot is whole
     backup.lock                             held while something is written or dropped
 
-A file is copied once; further snapshots into the same folder copy only what is new. Servers may
+A file is copied once; further snapshots into the same folder copy only new files. Servers may
 run meanwhile. The database is read first, in one transaction; files never change, so those that
 it speaks of can be copied afterwards; one that `poolctl admin gc` removes meanwhile is missing.
 """
@@ -80,7 +80,7 @@ class BackupMade:
 
 
 def make_backup(pool: Pool, target: Path, *, progress: Progress = no_progress) -> BackupMade:
-    """Take a snapshot of a pool into a folder, beside those that are there.
+    """Add a snapshot of a pool to a folder of snapshots.
 
     Files that are missing or damaged do not keep the others from being copied; `Snapshot.missing`
     names them.
@@ -118,20 +118,20 @@ def _make_backup(pool: Pool, target: Path, progress: Progress) -> BackupMade:
 
 def list_snapshots(target: Path) -> list[Snapshot]:
     """Return the whole snapshots of a backup folder, oldest first."""
-    found = [
+    snapshots = [
         read_snapshot(manifest.parent)
         for manifest in sorted(target.glob(f"snapshots/*/{MANIFEST}"))
     ]
-    if not found:
+    if not snapshots:
         raise BackupUnusableError(
             f"{target} has no whole snapshot of a pool",
             hint="Name a folder that `poolctl admin backup` has written.",
         )
-    return found
+    return snapshots
 
 
 def read_snapshot(folder: Path) -> Snapshot:
-    """Return what a snapshot's manifest says."""
+    """Return the snapshot that a manifest describes."""
     try:
         document = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
         if document["schema"] != SCHEMA:
@@ -156,7 +156,7 @@ def blob_path(blobs: Path, digest: str) -> Path:
 
 
 def check_snapshot(snapshot: Snapshot, *, progress: Progress = no_progress) -> list[str]:
-    """Read all of a snapshot and return what is wrong with it, in words."""
+    """Read all of a snapshot and return its problems as sentences."""
     problems = snapshot.gaps
     for table in snapshot.tables:
         try:
@@ -169,17 +169,17 @@ def check_snapshot(snapshot: Snapshot, *, progress: Progress = no_progress) -> l
         if rows != table.rows:
             problems.append(f"table {table.name} has {rows} rows, expected {table.rows}")
     blobs = snapshot.folder.parent.parent / "blobs"
-    wanted = [digest for digest in snapshot.files if digest not in snapshot.missing]
-    for number, digest in enumerate(wanted):
-        progress(number / len(wanted), f"reading {digest[:12]}")
+    copied = [digest for digest in snapshot.files if digest not in snapshot.missing]
+    for number, digest in enumerate(copied):
+        progress(number / len(copied), f"reading {digest[:12]}")
         try:
             with blob_path(blobs, digest).open("rb") as file:
-                found = hashlib.file_digest(file, "sha256").hexdigest()
+                stored_digest = hashlib.file_digest(file, "sha256").hexdigest()
         except OSError as error:
             problems.append(f"file {digest}: {error.strerror}")
             continue
-        if found != digest:
-            problems.append(f"file {digest} has SHA-256 {found}")
+        if stored_digest != digest:
+            problems.append(f"file {digest} has SHA-256 {stored_digest}")
     return problems
 
 
@@ -199,13 +199,13 @@ def _one_moment(pool: Pool) -> Iterator[Connection]:
 def _copy_files(
     pool: Pool, files: dict[str, int], blobs: Path, progress: Progress
 ) -> tuple[list[str], list[str]]:
-    """Copy what is not there yet; return what was copied, and what is missing or damaged."""
+    """Copy new files; return the copied ones, and those missing or damaged in the pool."""
     copied: list[str] = []
     missing: list[str] = []
-    total, done = max(1, sum(files.values())), 0
+    total, done_bytes = max(1, sum(files.values())), 0
     for digest, size_bytes in files.items():
-        progress(done / total, f"copying {len(files)} files")
-        done += size_bytes
+        progress(done_bytes / total, f"copying {len(files)} files")
+        done_bytes += size_bytes
         place = blob_path(blobs, digest)
         if place.is_file() and place.stat().st_size == size_bytes:
             continue
@@ -315,7 +315,7 @@ def drop_snapshots(target: Path, keep: int) -> Dropped:
     """Keep the newest snapshots of a backup folder, and every file that one of them names.
 
     A snapshot goes before its files: whenever this ends early, those that are listed are whole,
-    and the next call goes on. What an interrupted backup has left goes as well.
+    and the next call goes on. Leftovers of an interrupted backup are removed as well.
     """
     with alone_in(target), translate_errors(target):
         whole = list_snapshots(target)

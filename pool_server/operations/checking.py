@@ -37,9 +37,9 @@ _STATE = "optimiser's state"
 
 @dataclass(frozen=True)
 class Problem:
-    """Something wrong with an address or a digest: what was found, what was expected, what to do.
+    """A problem of an address or a digest: found, expected, and advice.
 
-    No damage is what costs only room, or was mended.
+    Waste of room, and repaired faults, are no damage.
     """
 
     kind: ProblemKind
@@ -112,7 +112,7 @@ def _mend_entries(pool: Pool, versions: list[int]) -> Iterator[Problem]:
 
 
 def _names_of_files(connection: Connection) -> dict[str, str]:
-    """Return what each file is called: the address of one version that has it, or its session."""
+    """Return a name for each file: the address of one of its versions, or its session."""
     rounds = connection.execute(
         select(RoundContributionRecord.digest, RoundRecord.key, SiteRecord.name)
         .join(RoundRecord, RoundRecord.id == RoundContributionRecord.round_id)
@@ -181,23 +181,23 @@ def _remedy(pool: Pool, digest: str, name: str) -> str:
 def _find_damaged_files(
     pool: Pool, known: dict[str, int], whole: set[str], names: dict[str, str], progress: Progress
 ) -> Iterator[Problem]:
-    total, done = max(1, sum(known.values())), 0
+    total, done_bytes = max(1, sum(known.values())), 0
     for digest, size_bytes in known.items():
         if digest not in whole:
             continue
-        progress(done / total, f"reading {names[digest]}")
-        done += size_bytes
+        progress(done_bytes / total, f"reading {names[digest]}")
+        done_bytes += size_bytes
         try:
-            found, count = _hash_file(pool, digest)
+            actual, count = _hash_file(pool, digest)
         except (ContentMissingError, StorageFailedError, OSError) as error:
             if _keep_known(pool, {digest}):
                 yield Problem("file-unreadable", names[digest], f"{error}")
             continue
-        if (found, count) != (digest, size_bytes):
+        if (actual, count) != (digest, size_bytes):
             yield Problem(
                 "file-damaged",
                 names[digest],
-                f"the file has {count:,} bytes and SHA-256 {found}, expected {size_bytes:,} "
+                f"the file has {count:,} bytes and SHA-256 {actual}, expected {size_bytes:,} "
                 f"bytes and {digest}; remove {pool.storage.place_of(digest)}, then "
                 f"{_remedy(pool, digest, names[digest])}",
             )

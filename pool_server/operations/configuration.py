@@ -40,26 +40,26 @@ def _warning(field: str, text: str) -> Finding:
     return Finding("warning", pool_settings.setting_name(field), text)
 
 
-def check_configuration(**given: Any) -> tuple[pool_settings.PoolSettings | None, list[Finding]]:
-    """Read the settings and try what they name: folders, database, storage.
+def check_configuration(**options: Any) -> tuple[pool_settings.PoolSettings | None, list[Finding]]:
+    """Read the settings and try the folders, database and storage that they name.
 
-    What is `given` counts for more than environment and file. None where they cannot be read.
+    `options` override environment and file. The settings are None if they cannot be read.
     """
-    found = [*_find_unknown_variables(os.environ), *_readable_secrets(os.environ)]
+    findings = [*_find_unknown_variables(os.environ), *_readable_secrets(os.environ)]
     try:
-        settings = pool_settings.PoolSettings(**given)
+        settings = pool_settings.PoolSettings(**options)
     except ValidationError as error:
-        return None, [*found, *wrong_values(error)]
+        return None, [*findings, *wrong_values(error)]
     checks = (_folder, _network, _database, _storage)
-    return settings, [*found, *(finding for check in checks for finding in check(settings))]
+    return settings, [*findings, *(finding for check in checks for finding in check(settings))]
 
 
 def wrong_values(error: ValidationError) -> Iterator[Finding]:
-    """Say what is wrong with each setting; no value is repeated, it may hold a password."""
-    for each in error.errors(include_url=False, include_input=False):
-        field = "_".join(str(step) for step in each["loc"])
-        text = problem_words(each, with_value=False)
-        if each["type"] == "extra_forbidden":
+    """Yield the problem of each setting; values are not repeated, as they may hold passwords."""
+    for problem in error.errors(include_url=False, include_input=False):
+        field = "_".join(str(step) for step in problem["loc"])
+        text = problem_words(problem, with_value=False)
+        if problem["type"] == "extra_forbidden":
             text = f"there is no such setting{_nearest(field)}"
         yield _problem(field, text)
 
@@ -97,7 +97,7 @@ def _readable_secrets(environment: Mapping[str, str]) -> Iterator[Finding]:
 
 def _folder(settings: pool_settings.PoolSettings) -> Iterator[Finding]:
     folder = settings.data_folder
-    existing = next(each for each in (folder, *folder.parents) if each.exists())
+    existing = next(parent for parent in (folder, *folder.parents) if parent.exists())
     if not existing.is_dir() or not os.access(existing, os.W_OK):
         yield _problem(
             "data_folder", f"{folder} cannot be written by this user (looked at {existing})"
@@ -161,7 +161,7 @@ def _database(settings: pool_settings.PoolSettings) -> Iterator[Finding]:
 
 
 def _storage(settings: pool_settings.PoolSettings) -> Iterator[Finding]:
-    unused = sorted(each for each in settings.model_fields_set if each.startswith("s3_"))
+    unused = sorted(name for name in settings.model_fields_set if name.startswith("s3_"))
     if unused and settings.storage != "s3":
         yield _warning(
             "storage",

@@ -1,7 +1,7 @@
 """Work on a pool without a server: unused files, an admin's lost token, the search entries.
 
-Triggers of the database keep the search entries (`pool_server.database.records`), whatever program
-writes. They are found to differ only where somebody switched the triggers off, or a file was
+Triggers of the database keep the search entries (`pool_server.database.records`) for every program
+that writes. They are found to differ only where somebody switched the triggers off, or a file was
 damaged.
 """
 
@@ -27,7 +27,7 @@ from pool_server.wire.people import TokenCreatedResponse
 DELETED = "deleted"
 OPEN_UPLOADS = ("receiving", "checking")
 Progress = Callable[[float, str], None]
-"""Takes the share done, from 0 to 1, and what is being done."""
+"""Takes the share done, from 0 to 1, and the present activity."""
 
 
 def no_progress(_fraction: float, _text: str) -> None:
@@ -133,8 +133,8 @@ def _hold_back_uploads(connection: Connection) -> None:
 def make_admin_token(settings: PoolSettings) -> TokenCreatedResponse:
     """Make another admin token of the whole pool; those that are there stay as they are.
 
-    Whoever can reach the database could change it anyway, so nothing more is required. The audit
-    records it. Servers may run meanwhile, and take the token at once.
+    Anyone with access to the database could change it anyway, so nothing more is required. The
+    audit records it. Servers may run meanwhile, and take the token at once.
     """
     require_newest_schema(settings)
     database = Database.open(settings)
@@ -162,7 +162,7 @@ _AT_A_TIME = 500
 
 
 def find_wrong_entries(connection: Connection) -> list[int]:
-    """Return the versions whose entries are missing, differ from the records, or are left over.
+    """Return the versions with entries that are missing, wrong, or left over.
 
     Reads all records that versions are found by; part of the caller's transaction.
     """
@@ -199,7 +199,7 @@ def _pieces(value: str | list[int]) -> Sequence[str | int]:
 
 
 def write_entries(database: Database, versions: Sequence[int]) -> None:
-    """Write the entries of some versions anew; the pool may go on serving."""
+    """Rewrite the entries of some versions; the pool may go on serving."""
     for start in range(0, len(versions), _AT_A_TIME):
         with database.write() as session:
             _write_some(session, versions[start : start + _AT_A_TIME])

@@ -46,15 +46,15 @@ def restore_snapshot(
     with schema.usable_engine(settings) as engine, engine.connect() as connection:
         _require_no_records(connection, settings)
     storage = open_storage(settings)
-    wanted = {
+    files = {
         digest: size for digest, size in snapshot.files.items() if digest not in snapshot.missing
     }
-    _require_no_other_files(storage, wanted)
-    _restore_files(settings, storage, snapshot, wanted, progress)
+    _require_no_other_files(storage, files)
+    _restore_files(settings, storage, snapshot, files, progress)
     progress(0.9, "writing the database")
     rows = _restore_rows(settings, snapshot)
     schema.upgrade_database(settings)
-    return Restored(rows, len(wanted), sum(wanted.values()))
+    return Restored(rows, len(files), sum(files.values()))
 
 
 def _require_no_records(connection: Connection, settings: PoolSettings) -> None:
@@ -69,8 +69,8 @@ def _require_no_records(connection: Connection, settings: PoolSettings) -> None:
         )
 
 
-def _require_no_other_files(storage: Storage, wanted: dict[str, int]) -> None:
-    strangers = [digest for digest in storage.published_digests() if digest not in wanted]
+def _require_no_other_files(storage: Storage, files: dict[str, int]) -> None:
+    strangers = [digest for digest in storage.published_digests() if digest not in files]
     if strangers:
         raise StartError(
             f"the storage has {len(strangers)} files that are not of this backup, among them "
@@ -84,14 +84,14 @@ def _restore_files(
     settings: PoolSettings,
     storage: Storage,
     snapshot: Snapshot,
-    wanted: dict[str, int],
+    files: dict[str, int],
     progress: Progress,
 ) -> None:
     blobs = snapshot.folder.parent.parent / "blobs"
-    total, done = max(1, sum(wanted.values())), 0
-    for digest, size_bytes in wanted.items():
-        progress(0.9 * done / total, f"writing {len(wanted)} files")
-        done += size_bytes
+    total, done_bytes = max(1, sum(files.values())), 0
+    for digest, size_bytes in files.items():
+        progress(0.9 * done_bytes / total, f"writing {len(files)} files")
+        done_bytes += size_bytes
         if not storage.has_content(digest):
             _restore_file(settings, storage, blob_path(blobs, digest), digest, size_bytes)
 
@@ -106,7 +106,7 @@ def _restore_file(
     except OSError as error:
         raise BackupUnusableError(
             f"{source} cannot be read: {error.strerror}",
-            hint="Use another copy of the backup; what was written so far stays.",
+            hint="Use another copy of the backup; the files written so far stay.",
         ) from error
     with file:
         if source.stat().st_size != size_bytes:
@@ -142,8 +142,8 @@ def _restore_rows(settings: PoolSettings, snapshot: Snapshot) -> int:
                     code="pool_not_empty",
                     hint="Restore into an empty database.",
                 )
-            tables = {each.name: each for each in tables_of(connection)}
-            written = {each.name: each for each in snapshot.tables}
+            tables = {table_.name: table_ for table_ in tables_of(connection)}
+            written = {table_.name: table_ for table_ in snapshot.tables}
             rows = expected = 0
             with loading_in_bulk(connection):
                 for name, table_ in tables.items():

@@ -5,7 +5,7 @@
     tables/<table>.jsonl.gz     one row a line: {"column": value, ...}
 
 Moments are ISO 8601 in UTC, JSON columns are nested as they are. Only tables of the pool's own
-records are written; what a database derives from them, such as an index of words, it makes again.
+records are written; the database itself derives the others, such as an index of words.
 Browser sessions and log-in links are left out: a copy of the pool must not let anybody in by them.
 """
 
@@ -39,19 +39,19 @@ class TableFile:
 
 def tables_of(connection: Connection) -> list[Table]:
     """Return the pool's tables as the database has them, referred-to before referring."""
-    found = MetaData()
-    wanted = {
+    metadata = MetaData()
+    names = {
         name
         for name, table in Record.metadata.tables.items()
         if not table.info.get("is_derived", False) and name not in _SHORT_LIVED
     }
-    found.reflect(connection, only=lambda name, _: name in wanted)
-    for table in found.tables.values():
+    metadata.reflect(connection, only=lambda name, _: name in names)
+    for table in metadata.tables.values():
         for column in table.columns:
             if isinstance(column.type, JSON):
                 # Otherwise no value at all would become the JSON word null.
                 column.type.none_as_null = True
-    return list(found.sorted_tables)
+    return list(metadata.sorted_tables)
 
 
 def open_private(path: Path) -> BinaryIO:
@@ -78,10 +78,10 @@ def write_table(connection: Connection, table: Table, folder: Path) -> TableFile
 def read_table(path: Path, expected: TableFile) -> Iterator[dict[str, Any]]:
     """Yield the rows of a written table."""
     try:
-        found = file_sha256(path)
-        if found != expected.sha256:
+        digest = file_sha256(path)
+        if digest != expected.sha256:
             raise BackupUnusableError(
-                f"{path} has SHA-256 {found}, the manifest says {expected.sha256}",
+                f"{path} has SHA-256 {digest}, the manifest says {expected.sha256}",
                 hint="Use another snapshot or another copy of the backup.",
             )
         with gzip.open(path, "rb") as file:

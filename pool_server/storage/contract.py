@@ -59,8 +59,8 @@ class Storage(Protocol):
 
     Laws
     ----
-    - A published file is whole and has the digest that it is published under, whatever process
-      was killed at whatever moment. It never changes, and cannot be changed from outside.
+    - A published file is whole and has the digest that it is published under, even if
+      processes were killed at any moment. It never changes, and cannot be changed from outside.
     - `received_parts` is the truth about parts, also after a restart.
     - Sending a part again replaces it. `assembled`, `publish`, `discard` may be repeated.
     - Memory does not grow with the size of a file.
@@ -126,7 +126,7 @@ class Storage(Protocol):
         """Give a published file as a local path, for programs that want one; not to be written."""
 
     def place_of(self, digest: str) -> str | None:
-        """Say where a published file lies, or lay, for who mends the storage by hand.
+        """Return the place of a published file, present or lost, for repairs by hand.
 
         None where a file of that digest has no place before it is uploaded.
         """
@@ -141,14 +141,14 @@ class Storage(Protocol):
         """
 
     def sweep(self, live_handles: Collection[str], older_than: datetime) -> int:
-        """Discard uploads that have no record any more; return how many.
+        """Discard uploads without a record; return their number.
 
-        Those in `live_handles`, and those younger than `older_than`, stay. What killed processes
-        left half-written, untouched since `older_than`, goes too.
+        Those in `live_handles`, and those younger than `older_than`, stay. Half-written
+        files of killed processes, untouched since `older_than`, are removed too.
         """
 
     def recover(self) -> None:
-        """Before serving alone: remove what a killed process left half-written."""
+        """Before serving alone, remove half-written files of a killed process."""
 
     def check(self) -> None:
         """Raise `StorageFailedError` when files cannot be written at this moment."""
@@ -182,8 +182,8 @@ class PartPlan:
         again: so they grow with the file, up to `MOST_GROWTH` times, and beyond that only as far
         as `most_parts` demands.
         """
-        wanted = -(-size_bytes // (FEW_PARTS * part_bytes)) * part_bytes
-        part_bytes = max(part_bytes, min(wanted, MOST_GROWTH * part_bytes))
+        chosen_bytes = -(-size_bytes // (FEW_PARTS * part_bytes)) * part_bytes
+        part_bytes = max(part_bytes, min(chosen_bytes, MOST_GROWTH * part_bytes))
         least = -(-size_bytes // most_parts)
         if least > part_bytes:
             part_bytes = -(-least // MIB) * MIB
@@ -234,9 +234,9 @@ class PartCheck:
         """SHA-256 of the bytes so far."""
         return self._hash.hexdigest()
 
-    def _refusal(self, found: str, expected: str = "") -> errors.PartMismatchError:
+    def _refusal(self, actual: str, expected: str = "") -> errors.PartMismatchError:
         return errors.PartMismatchError(
-            f"part {self.number} has {found}, expected {expected or f'{self.size_bytes:,} bytes'}",
+            f"part {self.number} has {actual}, expected {expected or f'{self.size_bytes:,} bytes'}",
             hint="Send the part again.",
         )
 
@@ -265,13 +265,13 @@ class CheckedWriter(ABC):
             raise
 
 
-def require_digest(found: str, expected: str) -> None:
+def require_digest(digest: str, expected: str) -> None:
     """Raise `DigestMismatchError` for an assembled file with another SHA-256."""
-    if found != expected:
+    if digest != expected:
         raise errors.DigestMismatchError(
-            f"the uploaded bytes have SHA-256 {found}, expected {expected}",
+            f"the uploaded bytes have SHA-256 {digest}, expected {expected}",
             hint="The file changed while it was sent, or was damaged on the way; upload it again.",
-            details={"found": found, "expected": expected},
+            details={"found": digest, "expected": expected},
         )
 
 

@@ -45,8 +45,8 @@ class LocalStorage:
         self.uploads = folder / "uploads"
         self.blobs = folder / "blobs"
         with translate_errors("prepare the folder"):
-            for each in (self.uploads, self.blobs):
-                each.mkdir(parents=True, exist_ok=True, mode=0o700)
+            for place in (self.uploads, self.blobs):
+                place.mkdir(parents=True, exist_ok=True, mode=0o700)
         self._joiners: dict[str, PartJoiner] = {}
         self._joining = ThreadPoolExecutor(1, thread_name_prefix="join")
 
@@ -91,15 +91,16 @@ class LocalStorage:
             )
 
     def _join_ahead(self, handle: str, number: int) -> None:
-        """Join what has arrived while other parts come; an only part is not copied at all."""
+        """Join parts while others arrive; an only part is not copied at all."""
         if number > 1 and handle not in self._joiners:
-            for left in [each for each in self._joiners if not (self.uploads / each).exists()]:
-                self._joiners.pop(left, None)
+            for other in list(self._joiners):
+                if not (self.uploads / other).exists():
+                    self._joiners.pop(other, None)
             folder = self._upload_folder(handle)
             joiner = PartJoiner(folder, temporary_name(folder / ASSEMBLED))
             self._joiners.setdefault(handle, joiner)
-        if (found := self._joiners.get(handle)) is not None:
-            self._joining.submit(found.join_ahead)
+        if (begun := self._joiners.get(handle)) is not None:
+            self._joining.submit(begun.join_ahead)
 
     def received_parts(self, handle: str) -> Mapping[int, int]:
         folder = self._upload_folder(handle)
@@ -134,13 +135,13 @@ class LocalStorage:
                 )
             joiner = self._joiners.pop(handle, None) or PartJoiner(folder, temporary)
             try:
-                found = link_and_hash(parts[0], temporary) if part_count == 1 else None
-                if found is None and (found := joiner.finish(part_count)) != digest:
+                joined_digest = link_and_hash(parts[0], temporary) if part_count == 1 else None
+                if joined_digest is None and (joined_digest := joiner.finish(part_count)) != digest:
                     # A part may have been sent again after it was joined.
                     joiner.end()
                     joiner = PartJoiner(folder, temporary)
-                    found = joiner.finish(part_count)
-                contract.require_digest(found or "of a part that went missing", digest)
+                    joined_digest = joiner.finish(part_count)
+                contract.require_digest(joined_digest or "of a part that went missing", digest)
                 joiner.target.replace(target)
                 flush_folder(folder)
             finally:
@@ -211,7 +212,7 @@ class LocalStorage:
         return swept
 
     def _sweep_half_written(self, place: Path, older_than: datetime) -> None:
-        """Remove what a killed process was writing; what another is writing now is younger."""
+        """Remove half-written files of killed processes; those of live ones are younger."""
         for file in place.glob("*.tmp") if place.is_dir() else [place]:
             with suppress(FileNotFoundError):
                 if file.suffix == ".tmp" and is_older(file, older_than):
@@ -241,7 +242,7 @@ class LocalStorage:
 
 
 class LocalPartWriter(contract.CheckedWriter):
-    """Writes one part to a temporary file beside its final name."""
+    """Writes one part to a temporary file next to its final name."""
 
     def __init__(
         self, target: Path, number: int, size_bytes: int, when_kept: Callable[[], None]
@@ -282,7 +283,7 @@ class LocalPartWriter(contract.CheckedWriter):
 
 @contextmanager
 def translate_errors(act: str) -> Iterator[None]:
-    """Turn what the operating system says into the server's own errors."""
+    """Translate errors of the operating system into the server's own."""
     try:
         yield
     except OSError as error:
@@ -299,7 +300,7 @@ def treat_missing_as_given_up() -> Iterator[None]:
 
 
 def temporary_name(target: Path) -> Path:
-    """Return an unused name beside `target`, of the kind that `recover` removes."""
+    """Return an unused name next to `target`, of the kind that `recover` removes."""
     return target.with_name(f"{target.name}.{secrets.token_hex(8)}.tmp")
 
 
@@ -352,8 +353,8 @@ def part_file(folder: Path, number: int) -> Path:
 class PartJoiner:
     """A file that grows by the parts of one upload in their order, and its SHA-256.
 
-    Nothing rests on it: it may be behind, or have a part that was sent again since. What has the
-    wrong digest in the end is joined anew.
+    Nothing rests on it: it may be behind, or have a part that was sent again since. A file
+    with the wrong digest in the end is joined again.
     """
 
     def __init__(self, folder: Path, target: Path) -> None:

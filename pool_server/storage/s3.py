@@ -10,12 +10,12 @@
 Every upload has a key of its own, chosen by the server and written once, by joining the parts of
 a multipart upload. The address that a client gets is good for one part of it, and for nothing
 once they are joined; Swift takes parts even then, but only the same bytes again, because an
-address is bound to the part's checksum. So what was verified there stays what it is, and
+address is bound to the part's checksum. So a verified object never changes, and
 publishing copies nothing: a small object under the digest names the verified one. Should two
 servers publish one digest at the same moment either may win, for both files were verified.
 Nothing rests on the S3 server refusing the second, which not all do.
 
-The mark goes when an upload is discarded; what a killed process leaves is found by it. No object
+The mark goes when an upload is discarded; leftovers of killed processes are found by it. No object
 is ever given another content but the one that names the published file, and that only where its
 file is lost: an S3 server may take its time until all see a change.
 """
@@ -44,7 +44,7 @@ ADDRESS_LIFETIME = timedelta(minutes=15)
 
 @dataclass(frozen=True)
 class PublishedFile:
-    """The upload whose file is the published one of a digest."""
+    """The upload that holds the published file of a digest."""
 
     upload_id: str
     size_bytes: int
@@ -145,8 +145,8 @@ class S3Storage:
                 f"of {size_bytes} bytes", f"{digest} of {upload.size_bytes} bytes"
             )
         with self.scratch.file(upload.size_bytes) as (path, file):
-            found = s3_objects.fetch_and_hash(self.bucket, key, file)
-            contract.require_digest(found, digest)
+            stored_digest = s3_objects.fetch_and_hash(self.bucket, key, file)
+            contract.require_digest(stored_digest, digest)
             yield path
 
     def publish(self, handle: str, digest: str) -> None:
@@ -192,9 +192,11 @@ class S3Storage:
         known = self._require_published(digest)
         key = self.places.blob(known.upload_id)
         with self.scratch.file(known.size_bytes) as (path, file):
-            found = s3_objects.fetch_and_hash(self.bucket, key, file)
-            if found != digest:
-                raise StorageFailedError(f"the file published as {digest} has SHA-256 {found}")
+            stored_digest = s3_objects.fetch_and_hash(self.bucket, key, file)
+            if stored_digest != digest:
+                raise StorageFailedError(
+                    f"the file published as {digest} has SHA-256 {stored_digest}"
+                )
             yield path
 
     def place_of(self, digest: str) -> str | None:
@@ -268,7 +270,7 @@ class S3Storage:
             raise contract.upload_given_up()
 
     def _drop(self, upload_id: str, *, settled: bool) -> None:
-        """Delete the file of an upload unless it is the published one, and what is said of it.
+        """Delete the file of an upload unless it is the published one, and its records.
 
         Another may be published only because an answer of the S3 server is old. Then a later
         sweep decides, for which such things are `settled`.

@@ -73,9 +73,9 @@ def require_settings(settings: PoolSettings) -> None:
         )
 
 
-def _refuse_setting(name: str, found: str, expected: str) -> StartError:
+def _refuse_setting(name: str, value: str, expected: str) -> StartError:
     return StartError(
-        f"{setting_name(name.lower())} is {found}, expected {expected}",
+        f"{setting_name(name.lower())} is {value}, expected {expected}",
         code="storage_settings",
         hint="With the storage s3 the model files lie in a bucket; without it, in the data folder.",
     )
@@ -123,9 +123,9 @@ def error_code(error: ClientError) -> str:
 
 @contextmanager
 def translate_errors(act: str, hints: Mapping[int, str] = _NO_HINTS) -> Iterator[None]:
-    """Turn what boto3 and the network say into the server's own errors.
+    """Translate errors of boto3 and the network into the server's own.
 
-    `act` is what cannot be done then; `hints` say what to do about each status of an answer.
+    `act` names the failed act, as in "begin an upload"; `hints` give advice by HTTP status.
     """
     try:
         yield
@@ -173,7 +173,7 @@ class MultipartGoneError(Exception):
 
 @dataclass(frozen=True)
 class StoredPart:
-    """A part that the S3 server has, with what it wants to hear when the parts are joined."""
+    """A part that the S3 server has, with its entry in the request that joins the parts."""
 
     number: int
     size_bytes: int
@@ -201,12 +201,12 @@ class S3Bucket:
             self._encryption["ServerSideEncryption"] = settings.s3_sse
         if settings.s3_sse_kms_key_id:
             self._encryption["SSEKMSKeyId"] = settings.s3_sse_kms_key_id
-        own, public = settings.s3_endpoint_url, settings.s3_public_endpoint_url
+        internal, public = settings.s3_endpoint_url, settings.s3_public_endpoint_url
         with translate_errors("open the S3 storage"):
             session = boto3.session.Session()
-            self.client = _open_client(session, settings, own, READ_TIMEOUT_S, ATTEMPTS)
+            self.client = _open_client(session, settings, internal, READ_TIMEOUT_S, ATTEMPTS)
             # Fails soon.
-            self._check_client = _open_client(session, settings, own, CHECK_TIMEOUT_S, 1)
+            self._check_client = _open_client(session, settings, internal, CHECK_TIMEOUT_S, 1)
             # Makes addresses for the sites, who may reach the S3 server under another one.
             self._signing_client = (
                 _open_client(session, settings, public, READ_TIMEOUT_S, 1)
@@ -270,8 +270,8 @@ class S3Bucket:
                 Bucket=self.name, Prefix=prefix
             )
             for page in pages:
-                for each in page.get("Contents", ()):
-                    yield each["Key"], each["LastModified"]
+                for entry in page.get("Contents", ()):
+                    yield entry["Key"], entry["LastModified"]
 
     def begin_multipart(self, key: str, checksum: Checksum | None) -> str:
         """Begin a multipart upload and return its identifier."""
@@ -298,22 +298,22 @@ class S3Bucket:
                 Bucket=self.name, Prefix=prefix
             )
             for page in pages:
-                for each in page.get("Uploads", ()):
-                    yield each["Key"], each["UploadId"], each["Initiated"]
+                for entry in page.get("Uploads", ()):
+                    yield entry["Key"], entry["UploadId"], entry["Initiated"]
 
     def parts(self, key: str, multipart_id: str) -> list[StoredPart]:
         """Return the parts of a multipart upload."""
-        found = []
+        parts = []
         with translate_errors("list parts"):
             try:
                 pages = self.client.get_paginator("list_parts").paginate(
                     **self.at(key), UploadId=multipart_id
                 )
                 for page in pages:
-                    found += [_read_part(each) for each in page.get("Parts", ())]
+                    parts += [_read_part(entry) for entry in page.get("Parts", ())]
             except ClientError as error:
                 raise _gone_or(error) from error
-        return found
+        return parts
 
     def put_part(
         self, key: str, multipart_id: str, number: int, content: BinaryIO, **more: Any
@@ -367,11 +367,11 @@ class S3Bucket:
             self._check_client.head_bucket(Bucket=self.name)
 
 
-def _read_part(each: dict[str, Any]) -> StoredPart:
-    naming = {"PartNumber": each["PartNumber"], "ETag": each["ETag"]}
-    if each.get("ChecksumSHA256"):
-        naming["ChecksumSHA256"] = each["ChecksumSHA256"]
-    return StoredPart(each["PartNumber"], each["Size"], naming)
+def _read_part(part: dict[str, Any]) -> StoredPart:
+    naming = {"PartNumber": part["PartNumber"], "ETag": part["ETag"]}
+    if part.get("ChecksumSHA256"):
+        naming["ChecksumSHA256"] = part["ChecksumSHA256"]
+    return StoredPart(part["PartNumber"], part["Size"], naming)
 
 
 def _gone_or(error: ClientError) -> Exception:

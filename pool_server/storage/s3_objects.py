@@ -27,8 +27,8 @@ _BROKEN_OFF = (BotoCoreError, urllib3.exceptions.HTTPError, ConnectionError, Tim
 class ObjectReader(io.RawIOBase):
     """An object as a file, up to `size_bytes`: seekable, unbuffered, read-only.
 
-    A request is made at the first reading, and again after moving elsewhere; what lies between
-    is not fetched. Each reading fills all that was asked for, up to the end.
+    A request is made at the first reading, and again after moving elsewhere; bytes between
+    are not fetched. Each reading fills all that was asked for, up to the end.
     """
 
     def __init__(self, bucket: s3_bucket.S3Bucket, key: str, size_bytes: int) -> None:
@@ -61,12 +61,12 @@ class ObjectReader(io.RawIOBase):
     def readinto(self, buffer: Any) -> int:
         """Fill `buffer` as far as there are bytes and return how many; a broken line is mended."""
         target = memoryview(buffer).cast("B")
-        wanted = max(0, min(len(target), self._size_bytes - self._position))
+        size = max(0, min(len(target), self._size_bytes - self._position))
         filled = failures = 0
-        while filled < wanted:
+        while filled < size:
             with s3_bucket.translate_errors(f"read {self._key}"):
                 try:
-                    chunk = self._read_some(wanted - filled)
+                    chunk = self._read_some(size - filled)
                 except _BROKEN_OFF:
                     self._end_request()
                     failures += 1
@@ -179,7 +179,7 @@ _DIGEST = re.compile(r"^[0-9a-f]{64}$")
 class S3Upload:
     """An upload as its handle describes it, with the S3 server's word for it.
 
-    `checksum` is what each part is checked by on arrival.
+    `checksum` is the kind that each part is checked by on arrival.
     """
 
     upload_id: str
@@ -210,7 +210,7 @@ class S3Upload:
 
 @dataclass(frozen=True)
 class S3Places:
-    """The keys of a pool's objects; what does not look as it should never becomes one.
+    """The keys of a pool's objects; malformed names never become one.
 
     All begin with `prefix`: nothing, or something with a slash at the end.
     """

@@ -33,7 +33,7 @@ class ScratchFolder:
         free = shutil.disk_usage(self.folder).free
         if free < size_bytes:
             raise StorageFullError(
-                f"looking at a file of {size_bytes:,} bytes needs as much room in the server's "
+                f"looking at a file of {size_bytes:,} bytes needs the same room in the server's "
                 f"data folder; {free:,} are free",
                 hint="Ask the pool's admin to make room there; the upload can go on afterwards.",
             )
@@ -46,7 +46,7 @@ class ScratchFolder:
 
     @contextmanager
     def room(self) -> Iterator[Path]:
-        """Give an empty folder for files whose sizes are not known yet."""
+        """Give an empty folder for files of unknown size."""
         path, lock = self._create()
         folder = path.with_suffix(_FOLDER_SUFFIX)
         with lock:
@@ -57,7 +57,7 @@ class ScratchFolder:
                 _remove(path)
 
     def clear(self) -> None:
-        """Remove what ended processes left; what cannot be removed now is for another time."""
+        """Remove leftovers of ended processes; those in use stay for another time."""
         for path in self.folder.glob(f"*{_SUFFIX}"):
             with suppress(OSError), path.open("rb") as file:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -99,6 +99,10 @@ def check_file(path: Path) -> Iterator[Finding]:
 
 CLEAN = (
     "aggregators",
+    "pool_server/http",
+    "pool_server/jobs",
+    "pool_server/operations",
+    "pool_server/storage",
     "tests/aggregators",
     "tests/architecture",
     "tests/benchmarks",
