@@ -31,6 +31,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from site_agent.errors import AnnotationFileError, InvalidInputError, VideoFileError
+from site_agent.pictures.video_reading import VideoReader
 from site_agent.work import Progress, no_progress
 
 Float64 = NDArray[np.float64]
@@ -221,16 +222,17 @@ def decode_video(path: Path, size_px: int | None = None) -> Iterator[NDArray[np.
 
 
 def decode_timed(path: Path) -> Iterator[tuple[float, NDArray[np.uint8]]]:
-    """Yield the frames of a video in RGB with their times in seconds."""
-    import av
-
-    try:
-        with av.open(str(path)) as container:
-            for number, frame in enumerate(container.decode(video=0)):
-                picture = np.asarray(frame.to_ndarray(format="rgb24"), dtype=np.uint8)
-                yield number / 30 if frame.time is None else float(frame.time), picture
-    except (av.error.FFmpegError, IndexError) as error:
-        raise VideoFileError(f"{path}: cannot be read as a video: {error}") from error
+    """Yield the frames of a video, upright and in RGB, with their times in seconds."""
+    with VideoReader(path, pixels="rgb") as reader:
+        for frame in reader.frames():
+            if reader.report.decoding_errors:
+                break
+            yield frame.timestamp_s, frame.image
+        # Behind a frame that is missing the gaze would belong to other pictures.
+        if reader.report.decoding_errors:
+            raise VideoFileError(
+                f"{path}: cannot be read as a video: it is damaged ({reader.report.first_error})"
+            )
 
 
 def squeeze(picture: NDArray[np.uint8], size_px: int) -> NDArray[np.uint8]:

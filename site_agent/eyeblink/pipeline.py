@@ -2,7 +2,7 @@
 
 How it works. `run_blink_analysis` takes a recording through the stages, each a folder:
 
-1. *Video*: `video.recording` opens a file (`video.frames`) or a folder of images
+1. *Video*: `video.recording` opens a file (`pictures.video_reading`) or a folder of images
    (`video.image_folder`) as a stream of frames; `video.camera` reads a camera.
 2. *Face*: a detector finds the face now and then, and `face.finding` follows it in between;
    `face.followers` has fixed places and all faces at once. `session.FaceModels` opens the models.

@@ -33,8 +33,8 @@ from site_agent.eyeblink.openness.signal import (
     fraction_eyelid_closure,
 )
 from site_agent.eyeblink.records import EyeTrace, FaceSource, Float64, Int64
-from site_agent.eyeblink.video.frames import Frame
 from site_agent.faces.models import FaceDetector, open_detector, open_landmarks
+from site_agent.pictures.video_reading import Frame
 from site_agent.settings import Settings
 from site_agent.training_record import read_beside, read_training_metadata
 

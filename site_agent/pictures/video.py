@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from site_agent.errors import VideoFileError
+from site_agent.pictures.video_reading import file_url
 
 if TYPE_CHECKING:
     from av.container import OutputContainer
@@ -36,7 +37,7 @@ def write_video(
     # not start at zero is kept to the tick, not to the millisecond.
     options = {"movflags": "faststart", "movie_timescale": str(TICKS_PER_S)}
     try:
-        with av.open(str(path), "w", format="mp4", options=options) as container:
+        with av.open(file_url(path), "w", format="mp4", options=options) as container:
             encoder = Encoder(container, frame_rate_hz, quality_crf)
             for time_s, pixels in pictures:
                 encoder.add(pixels, time_s)

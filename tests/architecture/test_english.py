@@ -108,6 +108,16 @@ CLEAN = (
     "tests/benchmarks",
     "tests/conformance",
     "tests/end_to_end",
+    "site_agent/datasets",
+    "site_agent/evaluation",
+    "site_agent/eyeblink",
+    "site_agent/faces",
+    "site_agent/pictures",
+    "tests/site_agent/datasets",
+    "tests/site_agent/evaluation",
+    "tests/site_agent/eyeblink",
+    "tests/site_agent/faces",
+    "tests/site_agent/pictures",
 )
 """Folders without findings."""
 

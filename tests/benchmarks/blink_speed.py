@@ -28,9 +28,9 @@ from site_agent.eyeblink.blinks.finding import Blink, find_blinks
 from site_agent.eyeblink.face.finding import FaceFollower
 from site_agent.eyeblink.face.landmarks import sample_eyes
 from site_agent.eyeblink.records import EyeTrace, FaceSource, TraceBuilder, mean_of_valid_eyes
-from site_agent.eyeblink.video.frames import VideoReader
 from site_agent.eyeblink.video.seeking import read_ahead
 from site_agent.faces.models import open_detector, open_landmarks
+from site_agent.pictures.video_reading import VideoReader
 from site_agent.training.ert import ErtSettings, train_ert
 from tests.site_agent.eyeblink.matching import match_blinks
 

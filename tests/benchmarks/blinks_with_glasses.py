@@ -38,8 +38,8 @@ from site_agent.eyeblink.face.finding import FaceFollower
 from site_agent.eyeblink.face.landmarks import eye_sample
 from site_agent.eyeblink.openness.signal import calibrate, without_unjudged
 from site_agent.eyeblink.records import EyeTrace, Float64, TraceBuilder, UInt8
-from site_agent.eyeblink.video.frames import Frame
 from site_agent.faces.models import FaceDetector, open_detector, open_landmarks
+from site_agent.pictures.video_reading import Frame
 from site_agent.training.ert import train_ert
 from tests.site_agent.eyeblink.matching import match_blinks
 

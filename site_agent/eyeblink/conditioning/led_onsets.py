@@ -17,7 +17,7 @@ from site_agent.eyeblink.conditioning.trials import (
     trials_from_onsets,
 )
 from site_agent.eyeblink.records import Float64, UInt8
-from site_agent.eyeblink.video.frames import DecodingReport, Frame, FrameSource, VideoInfo
+from site_agent.pictures.video_reading import DecodingReport, Frame, FrameSource, VideoInfo
 
 Region = tuple[int, ...]
 """Left, top, width and height in pixels of the picture as it is shown."""

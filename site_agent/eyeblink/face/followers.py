@@ -12,10 +12,10 @@ import numpy as np
 from site_agent.errors import InvalidInputError
 from site_agent.eyeblink.face import boxes, finding
 from site_agent.eyeblink.records import FaceBox, FaceSource, UInt8
-from site_agent.eyeblink.video.frames import Frame
 from site_agent.eyeblink.video.recording import Recording
 from site_agent.eyeblink.video.seeking import read_ahead
 from site_agent.faces.models import Detection, FaceDetector
+from site_agent.pictures.video_reading import Frame
 
 
 class RegionFollower:

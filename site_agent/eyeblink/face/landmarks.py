@@ -12,7 +12,7 @@ from site_agent.errors import InvalidInputError
 from site_agent.eyeblink.face.boxes import Predictor
 from site_agent.eyeblink.face.finding import Follower, FoundFace
 from site_agent.eyeblink.records import EyeSample, FaceSource, Float64, Gap
-from site_agent.eyeblink.video.frames import Frame
+from site_agent.pictures.video_reading import Frame
 
 SMALLEST_EYE_PX = 2.0
 """Eyes of less width are collapsed landmarks, or too small to tell open from closed."""

@@ -21,8 +21,8 @@ from site_agent.eyeblink.face.finding import FaceCounts, Follower
 from site_agent.eyeblink.face.followers import FaceCrowd
 from site_agent.eyeblink.face.landmarks import eye_sample, sample_eyes
 from site_agent.eyeblink.openness.signal import without_unjudged
-from site_agent.eyeblink.video.frames import Frame, FrameSource
 from site_agent.eyeblink.video.seeking import read_ahead
+from site_agent.pictures.video_reading import Frame, FrameSource
 from site_agent.settings import Settings
 from site_agent.work import Progress
 

@@ -19,10 +19,10 @@ from site_agent.errors import InvalidInputError
 from site_agent.eyeblink.face.finding import FoundFace
 from site_agent.eyeblink.records import FaceSource, Float64, Gap, Int64, UInt8
 from site_agent.eyeblink.session import AnalysedSession
-from site_agent.eyeblink.video.frames import Frame
 from site_agent.eyeblink.video.seeking import read_ahead
 from site_agent.pictures.plot_style import FOUND_RGB
 from site_agent.pictures.video import write_video
+from site_agent.pictures.video_reading import Frame
 
 Font = ImageFont.FreeTypeFont | ImageFont.ImageFont
 

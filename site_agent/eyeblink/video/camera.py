@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from site_agent.errors import InvalidInputError, VideoFileError
-from site_agent.eyeblink.video.frames import DecodingReport, Frame, UInt8, VideoInfo
 from site_agent.pictures.video import Encoder
+from site_agent.pictures.video_reading import DecodingReport, Frame, UInt8, VideoInfo, file_url
 
 if TYPE_CHECKING:
     from av.container import OutputContainer
@@ -67,7 +67,7 @@ class VideoRecorder:
 def _opened(path: Path) -> "OutputContainer":
     import av
 
-    return av.open(str(path), "w")
+    return av.open(file_url(path), "w")
 
 
 class CameraReader:

@@ -11,8 +11,8 @@ import numpy as np
 from site_agent.errors import ImageFileError, TableFileError, VideoFileError
 from site_agent.eyeblink.records import Float64, UInt8
 from site_agent.eyeblink.text_tables import read_table
-from site_agent.eyeblink.video.frames import DecodingReport, Frame, VideoInfo
 from site_agent.pictures.images import FULL_BITS, list_images, read_image
+from site_agent.pictures.video_reading import DecodingReport, Frame, VideoInfo
 from site_agent.wording import count_words
 
 

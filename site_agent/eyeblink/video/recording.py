@@ -14,9 +14,9 @@ from site_agent.errors import TableFileError, VideoFileError
 from site_agent.eyeblink.records import Float64
 from site_agent.eyeblink.session_folder import RecordingStart, SessionLabels, SourceFile
 from site_agent.eyeblink.text_tables import read_table
-from site_agent.eyeblink.video.frames import DecodingReport, FrameSource, VideoInfo, VideoReader
 from site_agent.eyeblink.video.image_folder import TIMESTAMPS_NAME, ImageFolderReader
 from site_agent.pictures.images import FULL_BITS
+from site_agent.pictures.video_reading import DecodingReport, FrameSource, VideoInfo, VideoReader
 from site_agent.wording import count_words
 
 
@@ -42,7 +42,9 @@ class Recording:
                 bits=self.bits,
             )
         clock = open_clock(self.path, self.timestamps, self.frame_rate_hz)
-        return VideoReader(self.path, pixels=pixels, clock=clock, bits=self.bits)
+        reader = VideoReader(self.path, pixels=pixels, clock=clock, bits=self.bits)
+        reader.require_times()
+        return reader
 
     def source(self) -> SourceFile:
         """Return name and digest; of a folder, the digest of its images' names and digests."""

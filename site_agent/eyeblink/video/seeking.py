@@ -17,8 +17,8 @@ import numpy as np
 
 from site_agent.errors import VideoFileError
 from site_agent.eyeblink.records import Float64
-from site_agent.eyeblink.video.frames import UInt8, VideoInfo, VideoReader, origin_of
 from site_agent.pictures.images import FULL_BITS
+from site_agent.pictures.video_reading import UInt8, VideoInfo, VideoReader, origin_of
 
 if TYPE_CHECKING:
     from av.video.frame import VideoFrame
@@ -96,7 +96,8 @@ class _Decoder(VideoReader):
         if time_s is not None:
             try:
                 # Without a stream, times are microseconds.
-                self._container.seek(max(0, round((time_s + self._origin_s) * 1e6)), backward=True)
+                played_s = time_s * self._slowed + self._origin_s
+                self._container.seek(max(0, round(played_s * 1e6)), backward=True)
             except (OSError, ValueError):
                 return iter(())
             self._stream.codec_context.flush_buffers()

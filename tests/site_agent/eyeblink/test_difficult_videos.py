@@ -17,7 +17,7 @@ from site_agent.errors import InvalidInputError
 from site_agent.eyeblink.face.boxes import FaceSettings
 from site_agent.eyeblink.pipeline import run_all_faces_analysis, run_blink_analysis
 from site_agent.eyeblink.session import BlinkAnalysisSettings, BlinkSession
-from site_agent.eyeblink.video.frames import VideoReader
+from site_agent.pictures.video_reading import VideoReader
 from tests.site_agent.eyeblink.matching import match_blinks
 
 Picture = np.typing.NDArray[np.uint8]

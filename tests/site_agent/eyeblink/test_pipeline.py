@@ -22,8 +22,8 @@ from site_agent.eyeblink.openness.traces import read_trace
 from site_agent.eyeblink.pipeline import TraceFile, run_blink_analysis
 from site_agent.eyeblink.records import EyeTrace, FaceSource, TraceBuilder
 from site_agent.eyeblink.session import BlinkAnalysisSettings
-from site_agent.eyeblink.video.frames import VideoReader
 from site_agent.faces.models import open_detector, open_landmarks
+from site_agent.pictures.video_reading import VideoReader
 from tests.site_agent.eyeblink.drawn_lids import LidDrawing, draw_lids
 from tests.site_agent.eyeblink.drawn_videos import write_video
 from tests.site_agent.eyeblink.matching import match_blinks

@@ -14,7 +14,7 @@ from site_agent.eyeblink.conditioning.led_onsets import LightMeter, light_region
 from site_agent.eyeblink.conditioning.trials import TrialTiming, TtlSettings, read_trials
 from site_agent.eyeblink.pipeline import TraceFile, run_blink_analysis
 from site_agent.eyeblink.session import BlinkAnalysisSettings
-from site_agent.eyeblink.video.frames import VideoReader
+from site_agent.pictures.video_reading import VideoReader
 
 RATE_HZ = 60
 CS_AT_S = (2.0, 9.0, 17.5)

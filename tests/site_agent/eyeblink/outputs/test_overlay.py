@@ -14,7 +14,7 @@ from site_agent.eyeblink.face.finding import FoundFace
 from site_agent.eyeblink.outputs.overlay import write_overlay
 from site_agent.eyeblink.records import FaceBox, FaceSource
 from site_agent.eyeblink.session import AnalysedSession
-from site_agent.eyeblink.video.frames import Frame
+from site_agent.pictures.video_reading import Frame
 from tests.site_agent.eyeblink.drawn_traces import trace_of
 
 

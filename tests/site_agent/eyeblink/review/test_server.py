@@ -16,7 +16,7 @@ from PIL import Image
 
 from site_agent.eyeblink.review.review_session import ReviewSession, open_review
 from site_agent.eyeblink.review.server import opening_page
-from site_agent.eyeblink.video.frames import VideoReader
+from site_agent.pictures.video_reading import VideoReader
 from tests.site_agent.eyeblink.review.conftest import running_review
 
 Served = tuple[httpx.Client, str, ReviewSession]

@@ -14,7 +14,7 @@ import pytest
 from site_agent.errors import FaceModelError, InvalidInputError, VideoFileError
 from site_agent.eyeblink.pipeline import run_blink_analysis
 from site_agent.eyeblink.video.camera import CameraReader, stopped_by_interrupt
-from site_agent.eyeblink.video.frames import VideoReader
+from site_agent.pictures.video_reading import VideoReader
 from tests.site_agent.eyeblink.drawn_videos import write_video
 
 

@@ -9,8 +9,8 @@ import av
 import numpy as np
 import pytest
 
-from site_agent.eyeblink.video.frames import VideoReader
 from site_agent.eyeblink.video.seeking import SeekableVideo
+from site_agent.pictures.video_reading import VideoReader
 
 LAYOUTS = [("a.avi", "ffv1", "gray16le"), ("a.mov", "png", "rgb48be")]
 

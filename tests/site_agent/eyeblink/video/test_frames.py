@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 from site_agent.errors import VideoFileError
-from site_agent.eyeblink.video.frames import VideoReader, grey_picture
 from site_agent.eyeblink.video.seeking import read_ahead
+from site_agent.pictures.video_reading import VideoReader, grey_picture
 from tests.site_agent.eyeblink.drawn_videos import write_video
 
 STEADY_S = [number / 30.0 for number in range(60)]

@@ -10,8 +10,8 @@ import pytest
 
 from site_agent.errors import VideoFileError
 from site_agent.eyeblink.records import Float64
-from site_agent.eyeblink.video.frames import VideoReader
 from site_agent.eyeblink.video.seeking import SeekableVideo
+from site_agent.pictures.video_reading import VideoReader
 from tests.site_agent.eyeblink.drawn_videos import write_video
 
 STEADY_S = [n / 30 for n in range(95)]

@@ -6,11 +6,12 @@ every blink, and reports a lost frame as the end of the file. PyAV gives each fr
 time, the rotation that a phone wrote, and every error.
 """
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -54,6 +55,10 @@ class VideoInfo:
     declared_rate_hz: float | None
     duration_s: float | None
     creation_time: str | None = None
+    capture_rate_hz: float | None = None
+    """Rate of filming of slow motion; None for a video that plays at its own speed."""
+    slowed: float = 1.0
+    """Factor by which slow motion plays more slowly; rates and times here are those of filming."""
 
 
 @dataclass
@@ -67,10 +72,14 @@ class DecodingReport:
     """Frames without a time of their own, or one not after the frame before: they got the time of
     the frame before plus one frame interval."""
     rotation_deg: int = 0
+    mirrored: bool = False
+    hidden_frames: int = 0
+    """Frames before the start or after the end of an edit list, which no player shows."""
+    interlaced_frames: int = 0
     last_time_s: float = 0.0
     times_from: str = "container"
-    """Where the times of frames come from: ``container``, ``camera``, ``table NAME`` or ``frame
-    rate N Hz``."""
+    """Where the times of frames come from: ``container``, ``camera``, ``table NAME``, ``frame rate
+    N Hz``, ``rate of filming`` or ``rate of the stream``."""
     warnings: list[str] = field(default_factory=list)
 
 
@@ -116,7 +125,9 @@ class VideoReader:
         self._grey = pixels == "grey"
         self._container, self._stream = _open(self.path)
         self.info = _describe(self.path, self._container, self._stream)
-        self.report = DecodingReport(times_from=clock.source if clock else "container")
+        self._untimed = self._container.format.name in _UNTIMED
+        self._slowed = self.info.slowed
+        self.report = DecodingReport(times_from=clock.source if clock else self._times_from())
         self._bits = bits
         self._aspect = float(self._stream.sample_aspect_ratio or 1)
 
@@ -128,6 +139,20 @@ class VideoReader:
 
     def close(self) -> None:
         self._container.close()
+
+    def _times_from(self) -> str:
+        if self._untimed:
+            return "rate of the stream"
+        return "container" if self._slowed == 1.0 else "rate of filming"
+
+    def require_times(self) -> None:
+        """Raise `VideoFileError` if neither file nor clock says when the frames were taken."""
+        if self._untimed and self._clock is None and self.info.declared_rate_hz is None:
+            raise VideoFileError(
+                f"{self.path}: is a raw stream, in which neither the frames have times nor a frame "
+                "rate is written; give the camera's rate with --frame-rate-hz, or the times of the "
+                "frames with --timestamps"
+            )
 
     def frames(self) -> Iterator[Frame]:
         """Yield the frames in presentation order."""
@@ -142,6 +167,8 @@ class VideoReader:
                         f"the damage cannot get their times from the {self._clock.source}"
                     )
                 time_s: float | None = self._clock.time_s(self.report.decoded_frames)
+            elif self._untimed:
+                time_s = self.report.decoded_frames * interval_s
             else:
                 time_s = self._time_s(picture, origin_s)
             if time_s is None or time_s <= last_s:
@@ -155,9 +182,10 @@ class VideoReader:
 
     def _time_s(self, picture: "VideoFrame", origin_s: float) -> float | None:
         # The frame's own time base is unset for the last ones, which the decoder had kept back.
-        if picture.pts is None or self._stream.time_base is None:
+        # For raw streams without times FFmpeg invents some, at 25 frames a second.
+        if self._untimed or picture.pts is None or self._stream.time_base is None:
             return None
-        return float(picture.pts * self._stream.time_base) - origin_s
+        return (float(picture.pts * self._stream.time_base) - origin_s) / self._slowed
 
     def _pictures(self) -> "Iterator[VideoFrame]":
         """Decode packet by packet, past the damaged ones."""
@@ -178,6 +206,7 @@ class VideoReader:
         try:
             for packet in self._container.demux(self._stream):
                 if packet.size:
+                    self.report.hidden_frames += packet.is_discard
                     yield packet
         except (OSError, ValueError) as error:
             self._note(error)
@@ -195,11 +224,10 @@ class VideoReader:
         else:
             pixels = grey_picture(picture) if self._grey else _rgb_picture(picture)
         pixels = _with_square_pixels(pixels, self._aspect)
-        turn_deg = round(picture.rotation / 90.0) * 90 % 360
-        self.report.rotation_deg = turn_deg
-        # FFmpeg's display matrix counts anticlockwise, as rot90 does.
-        upright = np.rot90(pixels, turn_deg // 90) if turn_deg else pixels
-        return np.ascontiguousarray(upright)
+        placement = Placement.of(picture)
+        self.report.rotation_deg, self.report.mirrored = placement.turn_deg, placement.mirrored
+        self.report.interlaced_frames += bool(picture.interlaced_frame)
+        return placement.show(pixels)
 
     def _conclude(self) -> None:
         report, info = self.report, self.info
@@ -214,9 +242,10 @@ class VideoReader:
                 f"({report.first_error}); all other frames are used"
             )
         declared = info.declared_frames
-        if declared is not None and declared != report.decoded_frames:
+        shown = None if declared is None else declared - report.hidden_frames
+        if shown is not None and shown != report.decoded_frames:
             report.warnings.append(
-                f"the file declares {declared} frames, {report.decoded_frames} could be decoded"
+                f"the file declares {shown} frames, {report.decoded_frames} could be decoded"
             )
         elif declared is None and info.duration_s and self._clock is None:
             interval_s = 1.0 / (info.declared_rate_hz or 30.0)
@@ -225,16 +254,92 @@ class VideoReader:
                     f"the file declares {info.duration_s:.1f} s, its frames end at "
                     f"{report.last_time_s:.1f} s"
                 )
+        report.warnings.extend(self._remarks())
+
+    def _remarks(self) -> Iterator[str]:
+        report, info = self.report, self.info
+        if self._clock is None and info.capture_rate_hz is not None:
+            yield (
+                f"slow motion: the file plays at {info.capture_rate_hz / info.slowed:.4g} frames/s "
+                f"and says that it was filmed at {info.capture_rate_hz:.4g}; all times are those "
+                "of filming (if that is wrong, give the true rate with --frame-rate-hz)"
+            )
+        if report.interlaced_frames > report.decoded_frames // 2:
+            yield (
+                "interlaced: each frame shows two moments, half a frame apart, line by line; the "
+                "eyes seem less open as they move. Give a copy with each field as a frame ('ffmpeg "
+                "-i VIDEO -vf bwdif COPY.mkv') for responses and exact onsets"
+            )
+        transfer = _HIGH_RANGE.get(int(self._stream.codec_context.color_trc))
+        if transfer:
+            yield (
+                f"the brightness is stored for high dynamic range ({transfer}), in which models "
+                "for ordinary pictures see paler faces"
+            )
         if abs(self._aspect - 1.0) >= SQUARE_WITHIN:
-            report.warnings.append(
+            yield (
                 f"pixels are {self._aspect:.3g} times as wide as high; pictures of "
                 f"{info.width_px} x {info.height_px} were stretched to square pixels"
             )
         if report.repaired_times:
-            report.warnings.append(
+            yield (
                 f"{count_words(report.repaired_times, 'frame')} had no time of their own or "
                 "one that did not come after the frame before: given the next interval"
             )
+
+
+@dataclass(frozen=True)
+class Placement:
+    """The way from a stored picture to the one that players show, by the display matrix."""
+
+    transposed: bool = False
+    """Rows and columns are exchanged first."""
+    right_to_left: bool = False
+    upside_down: bool = False
+
+    @classmethod
+    def of(cls, picture: "VideoFrame") -> "Placement":
+        """Return the placement of a decoded frame, with the mirrors of phones' front cameras."""
+        for entry in picture.side_data:
+            if entry.type.name == "DISPLAYMATRIX":
+                # Shown x and y are the sums of stored x and y with these factors.
+                x_of_x, y_of_x, _, x_of_y, y_of_y, *_ = np.frombuffer(bytes(entry), np.int32)
+                if abs(int(y_of_x)) > abs(int(x_of_x)):
+                    return cls(True, bool(x_of_y < 0), bool(y_of_x < 0))
+                return cls(False, bool(x_of_x < 0), bool(y_of_y < 0))
+        return cls()
+
+    @property
+    def mirrored(self) -> bool:
+        """Whether left and right are exchanged in the stored picture."""
+        return self.transposed ^ self.right_to_left ^ self.upside_down
+
+    @property
+    def turn_deg(self) -> int:
+        """Return the anticlockwise turn, before the shown picture is mirrored left to right."""
+        right_to_left = self.right_to_left ^ self.mirrored
+        if self.transposed:
+            return 270 if right_to_left else 90
+        return 180 if right_to_left else 0
+
+    def show(self, pixels: UInt8) -> UInt8:
+        """Return a stored picture as players show it."""
+        shown = pixels.swapaxes(0, 1) if self.transposed else pixels
+        shown = shown[:: -1 if self.upside_down else 1, :: -1 if self.right_to_left else 1]
+        return np.ascontiguousarray(shown)
+
+
+_UNTIMED = frozenset(
+    {"h264", "hevc", "vvc", "mjpeg", "mjpeg_2000", "m4v", "mpegvideo", "h261", "h263", "vc1", "obu"}
+)
+"""Raw streams: FFmpeg numbers their frames at 25 a second where it gives them times at all."""
+_HIGH_RANGE = {16: "PQ", 18: "HLG"}
+"""By FFmpeg's number of the transfer function."""
+
+
+def file_url(path: Path | str) -> str:
+    """Return a file's name for FFmpeg, which takes ``2026-05-04T10:30:00.mp4`` for a protocol."""
+    return f"file:{path}"
 
 
 def _open(path: Path) -> "tuple[InputContainer, VideoStream]":
@@ -243,7 +348,7 @@ def _open(path: Path) -> "tuple[InputContainer, VideoStream]":
     if not path.is_file():
         raise VideoFileError(f"{path}: no such file")
     try:
-        container = av.open(str(path), metadata_errors="replace")
+        container = av.open(file_url(path), metadata_errors="replace")
     except (av.error.FFmpegError, OSError, ValueError) as error:
         raise VideoFileError(
             f"{path}: cannot be opened as a video ({getattr(error, 'strerror', None) or error}); "
@@ -288,6 +393,15 @@ def _rgb_picture(picture: "VideoFrame") -> UInt8:
 def _describe(path: Path, container: "InputContainer", stream: "VideoStream") -> VideoInfo:
     duration_s = float(container.duration) / 1e6 if container.duration else None
     rate = stream.average_rate or stream.guessed_rate
+    if container.format.name in _UNTIMED:
+        rate = stream.codec_context.framerate
+    rate_hz = float(rate) if rate else None
+    filmed_hz = _capture_rate_hz(path, {**container.metadata, **stream.metadata}, rate_hz)
+    slowed = 1.0
+    if filmed_hz and rate_hz:
+        slowed = filmed_hz / rate_hz
+        # The mean rate of a file is not quite that at which its frames play.
+        slowed = round(slowed) if abs(slowed / round(slowed) - 1.0) < 0.02 else slowed
     return VideoInfo(
         path=path,
         container=container.format.name,
@@ -295,10 +409,38 @@ def _describe(path: Path, container: "InputContainer", stream: "VideoStream") ->
         width_px=stream.codec_context.width,
         height_px=stream.codec_context.height,
         declared_frames=stream.frames or None,
-        declared_rate_hz=float(rate) if rate else None,
-        duration_s=duration_s,
+        declared_rate_hz=filmed_hz or rate_hz,
+        duration_s=duration_s / slowed if duration_s else None,
         creation_time=container.metadata.get("creation_time"),
+        capture_rate_hz=filmed_hz,
+        slowed=slowed,
     )
+
+
+def _capture_rate_hz(
+    path: Path, metadata: Mapping[str, str], playing_hz: float | None
+) -> float | None:
+    """Return the rate of filming of slow motion; None for a video that plays at its own speed.
+
+    Android writes the rate into every video, which in the dark plays at fewer frames a second, too:
+    only fast rates tell slow motion. Sony writes it into a text behind the pictures.
+    """
+    text = metadata.get("com.android.capture.fps", "")
+    if not text:
+        with path.open("rb") as file:
+            file.seek(max(0, path.stat().st_size - _LAST_BYTES))
+            match = re.search(rb'\bcaptureFps="(\d+(?:\.\d+)?)[pi]?"', file.read())
+        text = match[1].decode() if match else ""
+    try:
+        filmed_hz = float(text)
+    except ValueError:
+        return None
+    fast = playing_hz and _SLOW_MOTION_HZ <= filmed_hz < 1e6 and filmed_hz >= 1.5 * playing_hz
+    return filmed_hz if fast else None
+
+
+_LAST_BYTES = 1 << 18
+_SLOW_MOTION_HZ = 100.0
 
 
 def origin_of(container: "InputContainer", stream: "VideoStream") -> float:
@@ -319,6 +461,9 @@ BRIGHTNESS_FIRST = frozenset(
 FULL_RANGE = frozenset({"gray", "yuvj411p", "yuvj420p", "yuvj422p", "yuvj440p", "yuvj444p"})
 """The same, 0..255 by definition."""
 _FULL_RANGE_FLAG = 2  # AVCOL_RANGE_JPEG
+_DEEP_BRIGHTNESS = re.compile(r"yuva?4[0-4]{2}p(9|10|12|14|16)le")
+"""Pixel formats of more bits with the brightness in their first plane."""
+_BYTES = np.dtype(np.uint8)
 
 
 def grey_picture(picture: "VideoFrame") -> UInt8:
@@ -334,6 +479,11 @@ def grey_picture(picture: "VideoFrame") -> UInt8:
         if int(picture.color_range) == _FULL_RANGE_FLAG:
             return _first_plane(picture).copy()
         return _stretched(_first_plane(picture))
+    if match := _DEEP_BRIGHTNESS.fullmatch(name):
+        # FFmpeg would dither, so that 10 bits had noise of two levels that 8 bits have not.
+        full = int(picture.color_range) == _FULL_RANGE_FLAG
+        levels = _levels(int(match[1]), full)
+        return levels[_first_plane(picture, np.dtype("<u2"))]
     return np.ascontiguousarray(picture.to_ndarray(format="gray"), dtype=np.uint8)
 
 
@@ -357,20 +507,23 @@ def deep_picture(picture: "VideoFrame", bits: int, *, grey: bool) -> UInt8:
     return np.asarray(cv2.cvtColor(pixels, cv2.COLOR_RGB2GRAY), np.uint8) if grey else pixels
 
 
-def _first_plane(picture: "VideoFrame") -> UInt8:
+def _first_plane(picture: "VideoFrame", kind: np.dtype[Any] = _BYTES) -> NDArray[Any]:
     """Return a view of the first plane without the padding at the end of its lines."""
     plane = picture.planes[0]
-    lines = np.frombuffer(plane, dtype=np.uint8).reshape(-1, plane.line_size)  # type: ignore[call-overload]
-    return np.asarray(lines[: picture.height, : picture.width], dtype=np.uint8)
+    lines = np.frombuffer(plane, dtype=kind)  # type: ignore[call-overload]
+    lines = lines.reshape(-1, plane.line_size // kind.itemsize)
+    return np.asarray(lines[: picture.height, : picture.width])
 
 
 def _stretched(brightness: UInt8) -> UInt8:
     import cv2
 
-    return np.asarray(cv2.LUT(brightness, _limited_to_full()), dtype=np.uint8)
+    return np.asarray(cv2.LUT(brightness, _levels(8, False)), dtype=np.uint8)
 
 
-@lru_cache(maxsize=1)
-def _limited_to_full() -> UInt8:
-    levels = (np.arange(256) - 16.0) * (255.0 / 219.0)
+@lru_cache(maxsize=8)
+def _levels(bits: int, full: bool) -> UInt8:
+    """Return the grey level of each value of brightness."""
+    values, factor = np.arange(1 << bits), 1 << (bits - 8)
+    levels = values * (255.0 / ((1 << bits) - 1)) if full else (values / factor - 16) * 255 / 219
     return np.clip(np.round(levels), 0, 255).astype(np.uint8)

@@ -1,0 +1,186 @@
+"""Files as recorders, phones and cutting programs leave them: names, turns, times, brightness."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from pathlib import Path
+
+import av
+import numpy as np
+import pytest
+
+from site_agent.datasets.egocentric import decode_video
+from site_agent.errors import VideoFileError
+from site_agent.eyeblink.video.recording import Recording
+from site_agent.eyeblink.video.seeking import SeekableVideo
+from site_agent.pictures.video import write_video as write_pictures
+from site_agent.pictures.video_reading import Frame, UInt8, VideoReader
+from tests.site_agent.eyeblink.drawn_videos import write_video
+
+STEADY_S = [number / 30.0 for number in range(60)]
+
+
+def read_video(path: Path | str) -> tuple[list[Frame], VideoReader]:
+    with VideoReader(path) as reader:
+        return list(reader.frames()), reader
+
+
+@pytest.mark.parametrize(
+    "name", ["2026-05-04T10:30:00.mp4", "a%03d?#.mp4", "-first.mp4", "two\nlines.mp4", "f:g.mp4"]
+)
+def test_every_file_name_is_read_and_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    pictures = [(time_s, np.full((64, 96, 3), 90, np.uint8)) for time_s in STEADY_S[:5]]
+    write_pictures(Path(name), iter(pictures))
+    assert len(read_video(name)[0]) == 5
+    assert len(list(decode_video(Path(name)))) == 5
+
+
+CORNERS = np.array([[30, 90], [150, 220]], dtype=np.uint8)
+ORIENTATIONS: dict[str, tuple[tuple[int, int, int, int], UInt8]] = {
+    "upright": ((1, 0, 0, 1), CORNERS),
+    "turned 90": ((0, 1, -1, 0), np.rot90(CORNERS, -1)),
+    "turned 180": ((-1, 0, 0, -1), np.rot90(CORNERS, 2)),
+    "turned 270": ((0, -1, 1, 0), np.rot90(CORNERS)),
+    "mirrored": ((-1, 0, 0, 1), np.fliplr(CORNERS)),
+    "upside down": ((1, 0, 0, -1), np.flipud(CORNERS)),
+    "transposed": ((0, 1, 1, 0), CORNERS.T),
+    "transversed": ((0, -1, -1, 0), np.rot90(CORNERS, 2).T),
+}
+"""Factors a, b, c, d of the matrix in the track header, and the picture that players show."""
+
+
+def set_matrix(path: Path, factors: tuple[int, int, int, int]) -> None:
+    """Write a display matrix into the track header of an mp4 file."""
+    a, b, c, d = factors
+    matrix = np.array([a, b, 0, c, d, 0, 0, 0, 0x4000], dtype=">i4") * 0x10000
+    content = bytearray(path.read_bytes())
+    start = content.index(b"tkhd") + 44
+    content[start : start + 36] = matrix.astype(">i4").tobytes()
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize("name", ORIENTATIONS)
+def test_all_eight_orientations_come_out_as_players_show_them(tmp_path: Path, name: str) -> None:
+    factors, expected = ORIENTATIONS[name]
+    path = tmp_path / "phone.mp4"
+    stored = np.repeat(np.repeat(CORNERS, 32, axis=0), 48, axis=1)
+    write_pictures(path, iter([(0.0, np.dstack([stored] * 3))]))
+    set_matrix(path, factors)
+    [frame], reader = read_video(path)
+    height, width = frame.image.shape
+    corners = frame.image[height // 4 :: height // 2, width // 4 :: width // 2].astype(int)
+    assert np.abs(corners - expected).max() <= 3
+    assert reader.report.mirrored == (name in {"mirrored", "upside down"} or name[:5] == "trans")
+    assert [picture.shape[:2] for picture in decode_video(path)] == [(height, width)]
+
+
+def test_slow_motion_has_the_times_of_filming(shared_data: Path) -> None:
+    path = shared_data / "public_reports/video/slowmo.mp4"
+    frames, reader = read_video(path)
+    assert len(frames) == 2400
+    assert frames[-1].timestamp_s == pytest.approx(2399 / 240, abs=2e-3)
+    assert reader.info.declared_rate_hz == 240.0
+    assert reader.info.duration_s == pytest.approx(10.0, abs=0.01)
+    assert reader.report.times_from == "rate of filming"
+    assert reader.report.warnings[0].startswith("slow motion: the file plays at 30 frames/s")
+    times_s = np.array([frame.timestamp_s for frame in frames])
+    seekable = SeekableVideo(path, times_s)
+    assert np.abs(seekable.picture(1900)[..., 1] - frames[1900].image.astype(int)).mean() < 2
+    seekable.close()
+
+
+def test_an_ordinary_recording_in_the_dark_is_no_slow_motion(tmp_path: Path) -> None:
+    path = tmp_path / "dark.mp4"
+    with av.open(str(path), "w", options={"movflags": "use_metadata_tags"}) as container:
+        container.metadata["com.android.capture.fps"] = "30.000000"
+        stream = container.add_stream("libx264", rate=15)
+        stream.width, stream.height, stream.pix_fmt = 96, 64, "yuv420p"
+        for _ in range(30):
+            frame = av.VideoFrame.from_ndarray(np.zeros((64, 96, 3), np.uint8), format="rgb24")
+            container.mux(stream.encode(frame))
+        container.mux(stream.encode(None))
+    frames, reader = read_video(path)
+    assert frames[-1].timestamp_s == pytest.approx(29 / 15, abs=1e-3)
+    assert reader.report.warnings == []
+
+
+def test_raw_streams_have_the_rate_written_in_them(shared_data: Path) -> None:
+    path = shared_data / "public_reports/video/pi.h264"
+    frames, reader = read_video(path)
+    assert len(frames) == 900
+    assert frames[-1].timestamp_s == pytest.approx(899 / 90)
+    assert (reader.report.repaired_times, reader.report.warnings) == (0, [])
+    assert reader.report.times_from == "rate of the stream"
+
+
+def test_raw_streams_without_a_rate_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "camera.mjpeg"
+    with av.open(str(path), "w", format="mjpeg") as container:
+        stream = container.add_stream("mjpeg", rate=60)
+        stream.width, stream.height, stream.pix_fmt = 96, 64, "yuvj420p"
+        for _ in range(30):
+            frame = av.VideoFrame.from_ndarray(np.zeros((64, 96, 3), np.uint8), format="rgb24")
+            container.mux(stream.encode(frame))
+        container.mux(stream.encode(None))
+    with pytest.raises(VideoFileError, match="give the camera's rate with --frame-rate-hz"):
+        Recording(path).open()
+    times_s = [frame.timestamp_s for frame in Recording(path, frame_rate_hz=60.0).open().frames()]
+    assert times_s == pytest.approx(np.arange(30) / 60.0)
+
+
+def test_frames_hidden_by_an_edit_list_are_no_damage(shared_data: Path) -> None:
+    frames, reader = read_video(shared_data / "public_reports/video/trimmed.mp4")
+    assert (len(frames), reader.report.hidden_frames) == (272, 195)
+    assert frames[0].timestamp_s == 0.0
+    # Two frames are missing before the last one: the cut left out those that it refers to.
+    assert frames[-1].timestamp_s == pytest.approx(9.1)
+    assert reader.report.warnings == []
+
+
+def test_interlaced_video_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "interlaced.mp4"
+    with av.open(str(path), "w") as container:
+        stream = container.add_stream("libx264", rate=Fraction(30), options={"flags": "+ildct"})
+        stream.width, stream.height, stream.pix_fmt = 96, 64, "yuv420p"
+        for _ in range(5):
+            frame = av.VideoFrame.from_ndarray(np.zeros((64, 96, 3), np.uint8), format="rgb24")
+            container.mux(stream.encode(frame))
+        container.mux(stream.encode(None))
+    _, reader = read_video(path)
+    assert [warning.split(":")[0] for warning in reader.report.warnings] == ["interlaced"]
+    write_video(tmp_path / "progressive.mp4", STEADY_S[:5])
+    assert read_video(tmp_path / "progressive.mp4")[1].report.warnings == []
+
+
+@pytest.mark.parametrize("transfer", [16, 18])
+def test_ten_bits_give_the_grey_of_eight(tmp_path: Path, transfer: int) -> None:
+    ramp = np.repeat(np.arange(256, dtype=np.uint8)[None], 64, axis=0)
+    greys = []
+    for depth, layout in (("8", "yuv420p"), ("10", "yuv420p10le")):
+        path = tmp_path / f"{depth}.mkv"
+        with av.open(str(path), "w") as container:
+            stream = container.add_stream("ffv1", rate=30)
+            stream.width, stream.height, stream.pix_fmt = 256, 64, layout
+            stream.codec_context.color_trc = 1 if depth == "8" else transfer
+            frame = av.VideoFrame.from_ndarray(np.dstack([ramp] * 3), format="rgb24")
+            container.mux(stream.encode(frame.reformat(format=layout)))
+            container.mux(stream.encode(None))
+        [frame_read], reader = read_video(path)
+        greys.append(frame_read.image.astype(int))
+    assert np.abs(greys[0] - ramp).max() <= 1
+    assert np.abs(greys[1] - greys[0]).max() <= 1
+    assert "high dynamic range" in reader.report.warnings[0]
+
+
+def test_turned_egocentric_clips_come_out_upright(shared_data: Path) -> None:
+    path = shared_data / "public_reports/egocentric/videos/P01-00.mp4"
+    with av.open(str(path)) as container:
+        stored = next(container.decode(video=0))
+        pixels, turn_deg = stored.to_ndarray(format="rgb24"), stored.rotation
+    assert turn_deg % 180 == 90
+    upright = next(iter(decode_video(path)))
+    assert upright.shape == (pixels.shape[1], pixels.shape[0], 3)
+    assert np.array_equal(upright, np.rot90(pixels, turn_deg // 90))
