@@ -140,7 +140,7 @@ def _parse(table: Path, line: int, fields: dict[str, str | None]) -> Row:
     if Path(file).is_absolute() or ".." in Path(file).parts or "\0" in file:
         problem = f"the picture {file!r} is outside the table's folder; expected one inside"
         raise AnnotationFileError(table, line, problem)
-    longest = max(len(each) for each in file.encode().split(b"/"))
+    longest = max(len(part) for part in file.encode().split(b"/"))
     if longest > _MOST_NAME_BYTES:
         problem = f"the picture's name has {longest} bytes, expected at most {_MOST_NAME_BYTES}"
         raise AnnotationFileError(table, line, problem)
