@@ -300,14 +300,14 @@ class Placement:
     @classmethod
     def of(cls, picture: "VideoFrame") -> "Placement":
         """Return the placement of a decoded frame, with the mirrors of phones' front cameras."""
-        for entry in picture.side_data:
-            if entry.type.name == "DISPLAYMATRIX":
-                # Shown x and y are the sums of stored x and y with these factors.
-                x_of_x, y_of_x, _, x_of_y, y_of_y, *_ = np.frombuffer(bytes(entry), np.int32)
-                if abs(int(y_of_x)) > abs(int(x_of_x)):
-                    return cls(True, bool(x_of_y < 0), bool(y_of_x < 0))
-                return cls(False, bool(x_of_x < 0), bool(y_of_y < 0))
-        return cls()
+        if "DISPLAYMATRIX" not in picture.side_data:
+            return cls()
+        matrix = bytes(picture.side_data["DISPLAYMATRIX"])
+        # Shown x and y are the sums of stored x and y with these factors.
+        x_of_x, y_of_x, _, x_of_y, y_of_y, *_ = np.frombuffer(matrix, np.int32).tolist()
+        if abs(y_of_x) > abs(x_of_x):
+            return cls(True, x_of_y < 0, y_of_x < 0)
+        return cls(False, x_of_x < 0, y_of_y < 0)
 
     @property
     def mirrored(self) -> bool:
@@ -483,7 +483,7 @@ def grey_picture(picture: "VideoFrame") -> UInt8:
         # FFmpeg would dither, so that 10 bits had noise of two levels that 8 bits have not.
         full = int(picture.color_range) == _FULL_RANGE_FLAG
         levels = _levels(int(match[1]), full)
-        return levels[_first_plane(picture, np.dtype("<u2"))]
+        return np.asarray(levels[_first_plane(picture, np.dtype("<u2"))], np.uint8)
     return np.ascontiguousarray(picture.to_ndarray(format="gray"), dtype=np.uint8)
 
 
