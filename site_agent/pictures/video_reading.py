@@ -300,9 +300,10 @@ class Placement:
     @classmethod
     def of(cls, picture: "VideoFrame") -> "Placement":
         """Return the placement of a decoded frame, with the mirrors of phones' front cameras."""
-        if "DISPLAYMATRIX" not in picture.side_data:
+        side_data: Mapping[str, Any] = picture.side_data  # PyAV's types know of no matrix
+        if "DISPLAYMATRIX" not in side_data:
             return cls()
-        matrix = bytes(picture.side_data["DISPLAYMATRIX"])
+        matrix = bytes(side_data["DISPLAYMATRIX"])
         # Shown x and y are the sums of stored x and y with these factors.
         x_of_x, y_of_x, _, x_of_y, y_of_y, *_ = np.frombuffer(matrix, np.int32).tolist()
         if abs(y_of_x) > abs(x_of_x):
