@@ -14,7 +14,7 @@ class FaceDrawing(Settings, error=InvalidInputError):
     images: int = Field(default=100, ge=1)
     """Number of images."""
     persons: int = Field(default=50, ge=1)
-    """Number of persons, who take turns."""
+    """Number of persons; they take turns."""
     first_person: int = Field(default=0, ge=0)
     """Number of the first person; disjoint ranges share no person."""
     size: tuple[int, int] = (320, 320)
@@ -62,5 +62,5 @@ class ClipSettings(Settings, error=InvalidInputError):
     heterogeneity: float = Field(default=1.0, ge=0, le=2)
     """Differences between persons in their preferences; 0: none."""
     held_out: float = Field(default=0.2, ge=0, le=0.5)
-    """Share of the videos for tests, and as many for validation, from three videos on."""
+    """Share of the videos for tests, and the same for validation, from three videos on."""
     seed: int = Field(default=0, ge=0)
