@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from cli.frame.addresses import ModelFile, fetch, known_version, model_files
 from cli.frame.errors import UsageError
 from cli.frame.output import Invocation
-from cli.options import versions
 from site_agent.errors import (
     ForbiddenError,
     NotFoundError,
@@ -16,6 +15,7 @@ from site_agent.errors import (
     PoolUnreachableError,
     WithdrawnError,
 )
+from site_agent.pool.sidecars import Sidecars
 
 if TYPE_CHECKING:
     from site_agent.pool.client import PoolClient
@@ -40,7 +40,7 @@ def weights_from_label(
         if version is not None:
             labels, source = version.labels, version.address
         else:
-            labels = versions.labels_beside(file.path, file_digest(file.path))
+            labels = Sidecars.read(file.path, file_digest(file.path)).labels
             source = str(metadata_path(file.path))
         if label not in labels:
             known = ", ".join(sorted(labels)) or "none"

@@ -1,15 +1,13 @@
 """Options that describe a version: labels, scores, terms of use, visibility, its card."""
 
-import json
 import math
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
 from aggregators.errors import first_problem
-from aggregators.whole_file import write_whole
 from cli.frame.addresses import ModelFile, known_version
 from cli.frame.errors import InputMissingError, UsageError
 from cli.frame.options import DespiteWithdrawalOption, LabelOption, Option, key_value_pairs
@@ -23,8 +21,6 @@ if TYPE_CHECKING:
     from pool_server.wire.labels import VocabularyResponse
     from site_agent.pool.client import PoolClient
 
-
-T = TypeVar("T")
 
 PurposeOption = Annotated[
     Sequence[str],
@@ -98,12 +94,6 @@ def read_terms(codes: Sequence[str], file: Path | None = None) -> "list[Term]":
     return list(terms)
 
 
-def terms_file_beside(model: Path) -> Path | None:
-    """Return the file of terms next to a model (``<model>.terms``), if there is one."""
-    path = model.with_name(f"{model.name}.terms")
-    return path if path.is_file() else None
-
-
 def read_purposes(names: Sequence[str]) -> "IntendedUse | None":
     """Return the intended use of a merge, or None."""
     if not names:
@@ -137,12 +127,13 @@ def check_terms(
     """
     from pool_server.wire.data_use_rules import TermsOf
     from site_agent.pool.restrictions import read_terms_file, require_mergeable, terms_of_version
+    from site_agent.pool.sidecars import find_terms_file
 
     inputs = []
     for file in files:
         version = known_version(file)
         terms = {} if version is None else dict.fromkeys(terms_of_version(version))
-        beside = None if file.version is not None else terms_file_beside(file.path)
+        beside = None if file.version is not None else find_terms_file(file.path)
         if beside is not None:
             terms |= dict.fromkeys(read_terms_file(beside))
         if version is not None or beside is not None:
@@ -237,82 +228,3 @@ def read_metrics(entries: Sequence[str]) -> dict[str, float]:
             raise UsageError(f"--metric {key}={text}: expected a finite number")
         metrics[key] = value
     return metrics
-
-
-# Files beside a model that say where it comes from and how good it is.
-#
-# ``<model>.recipe.json`` (a merge), ``<model>.training.json`` (a training) and
-# ``<model>.evaluation.json`` (``poolctl evaluate --save``) are written by this program; `upload`
-# takes recipe, labels and metrics from them. Each names the digest of the model that it is about,
-# so that a file which was replaced meanwhile does not inherit what was said of another.
-EVALUATION_SCHEMA = "poolctl-evaluation/1"
-
-
-def recipe_beside(model: Path, digest: str) -> tuple[Path, dict[str, Any]] | None:
-    """Return the recipe file of a merged model and its content; None where there is none."""
-    from site_agent.training_record import beside
-
-    path = beside(model, "recipe")
-    content = _read(path)
-    output = content.get("output")
-    if not isinstance(output, dict) or output.get("digest") != digest:
-        return None
-    return path, content
-
-
-def labels_beside(model: Path, digest: str) -> dict[str, str]:
-    """Return the labels that a training suggests for its model."""
-    labels = _said_beside(model, "training", digest, "suggested_labels", dict[str, Any]())
-    return {str(key): str(value) for key, value in labels.items()}
-
-
-def metrics_beside(model: Path, digest: str) -> dict[str, float]:
-    """Return the scores of the last saved evaluation."""
-    metrics = _said_beside(model, "evaluation", digest, "metrics", dict[str, Any]())
-    return {
-        str(key): float(value) for key, value in metrics.items() if isinstance(value, int | float)
-    }
-
-
-def flattered_beside(model: Path, digest: str) -> int:
-    """Return how many images of the last saved evaluation the model had been trained on."""
-    return _said_beside(model, "evaluation", digest, "training_images", 0)
-
-
-def _said_beside(model: Path, what: str, digest: str, key: str, default: T) -> T:
-    """Return an entry of a file that is about the model; the default if it is of another type."""
-    from site_agent.training_record import read_beside
-
-    value = (read_beside(model, what, digest) or {}).get(key)
-    return value if isinstance(value, type(default)) else default
-
-
-def save_evaluation(
-    model: Path, digest: str, metrics: Mapping[str, float], dataset: str, training_images: int = 0
-) -> Path:
-    """Write the scores of an evaluation next to the model, and return the file's path.
-
-    `training_images` says how many of its images the model was trained on.
-    """
-    from site_agent.training_record import beside
-
-    record = {
-        "schema": EVALUATION_SCHEMA,
-        "model_file": model.name,
-        "model_digest": digest,
-        "dataset_digest": dataset,
-        "training_images": training_images,
-        "metrics": dict(metrics),
-    }
-    path = beside(model, "evaluation")
-    write_whole(path, json.dumps(record, indent=2, sort_keys=True) + "\n")
-    return path
-
-
-def _read(path: Path) -> dict[str, Any]:
-    """Return a JSON object, or ``{}`` for a missing file or other content."""
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return content if isinstance(content, dict) else {}

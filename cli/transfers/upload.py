@@ -3,38 +3,24 @@
 import re
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from cli.frame.addresses import size_words, warn_of_standing
 from cli.frame.errors import InputMissingError, UsageError, goes_on_when_repeated
 from cli.frame.options import Argument, DryRunOption, LimitOption, Option, command, single
 from cli.frame.output import Invocation, Reply, listing
 from cli.options import versions
-from cli.options import versions as version_options
 
 if TYPE_CHECKING:
     from pool_server.wire.cards import PrivacyReceipt
-    from pool_server.wire.data_use import Term
     from pool_server.wire.models import ModelVersionResponse
     from pool_server.wire.uploads import OpenUpload
-    from site_agent.pool.client import PoolClient, Uploaded
+    from site_agent.pool.client import Uploaded
+    from site_agent.pool.sidecars import ModelDescription
 
 
 app = single()
-
-
-@dataclass
-class _Description:
-    """The description of the file, and where it comes from."""
-
-    labels: dict[str, str]
-    metrics: dict[str, float]
-    recipe: dict[str, Any] | None = None
-    terms: "list[Term]" = field(default_factory=list)
-    card: str = ""
-    notes: list[str] = field(default_factory=list)
 
 
 @command(
@@ -50,8 +36,8 @@ def upload(
     file: Annotated[Path, Argument("The model file.")],
     *,
     name: Annotated[str, Option("The site. Default: your own.", "[SITE/]NAME")],
-    version: version_options.NewVersionOptions,
-    metric: version_options.MetricOption = (),
+    version: versions.NewVersionOptions,
+    metric: versions.MetricOption = (),
     card: Annotated[Path | None, Option("The model card: Markdown with YAML front matter.")] = None,
     receipt: Annotated[Path | None, Option("A receipt that 'poolctl privacy probe' wrote.")] = None,
     sidecars_read: Annotated[
@@ -74,34 +60,33 @@ def upload(
     if not file.is_file():
         kind = "a folder" if file.is_dir() else "no such file"
         raise InputMissingError(f"{file}: {kind}; expected a model file")
-    said = version.read()
-    description = _Description(
-        said["labels"], version_options.read_metrics(metric), terms=said["terms"]
-    )
-    description.card = "" if card is None else version_options.read_card_file(card)
     from aggregators.formats import file_digest, recognise
     from site_agent.pool.client import refuse_site_only
+    from site_agent.pool.sidecars import ModelDescription
 
+    fields = version.read()
+    description = ModelDescription(
+        fields["labels"],
+        versions.read_metrics(metric),
+        fields["terms"],
+        "" if card is None else versions.read_card_file(card),
+    )
     model_format = recognise(file)
     refuse_site_only(file)
     digest = file_digest(file)
     if sidecars_read:
-        _add_sidecars(description, file, digest)
-    inputs = (
-        []
-        if description.recipe is None
-        else [entry["digest"] for entry in description.recipe["inputs"]]
-    )
-    privacy = (
-        None if receipt is None else version_options.read_receipt_file(receipt, [digest, *inputs])
-    )
-    for note in description.notes:
-        invocation.note(note)
+        description.add_sidecars(file, digest)
+    subjects = [digest, *description.input_digests]
+    privacy = None if receipt is None else versions.read_receipt_file(receipt, subjects)
     with invocation.pool() as pool:
-        address = version_options.model_address(pool, name)
+        address = versions.model_address(pool, name)
         if sidecars_read:
-            _add_shared_labels(invocation, pool, description, file.parent)
-        _require_vocabulary(invocation, pool, description)
+            description.add_shared_labels(pool, file.parent)
+        for note in description.notes:
+            invocation.note(note)
+        vocabulary = pool.models.vocabulary()
+        description.require_vocabulary(vocabulary)
+        versions.question_label_keys(invocation, vocabulary, description.labels)
         if dry_run:
             size = size_words(file.stat().st_size)
             data = {"address": address, "uploaded": False, "format": model_format.name}
@@ -117,7 +102,7 @@ def upload(
             uploaded = pool.upload(
                 file,
                 address,
-                **said | {"labels": description.labels, "terms": description.terms},
+                **fields | {"labels": description.labels, "terms": description.terms},
                 metrics=description.metrics,
                 recipe=description.recipe,
                 card=description.card,
@@ -147,7 +132,7 @@ def _reply(file: Path, uploaded: "Uploaded", privacy: "PrivacyReceipt | None") -
     state += "" if version.visibility == "consortium" else f", {version.visibility}"
     text = f"{file} is {version.address} ({sent}{signed}{state})"
     inherited = [term for term in version.terms if term.inherited]
-    lines = [text, *(f"inherited: {version_options.term_words(term)}" for term in inherited)]
+    lines = [text, *(f"inherited: {versions.term_words(term)}" for term in inherited)]
     if privacy is not None:
         lines += [f"Leak: {privacy.level}. {privacy.verdict}", privacy.protection]
     if version.state == "draft":
@@ -158,104 +143,23 @@ def _reply(file: Path, uploaded: "Uploaded", privacy: "PrivacyReceipt | None") -
     return Reply(data, lines, [version.address])
 
 
-def _add_shared_labels(
-    invocation: Invocation, pool: "PoolClient", description: _Description, folder: Path
-) -> None:
-    """Give a merged model the labels that all its inputs share."""
-    from pool_server.wire.labels import shared_labels
-    from site_agent.pool.rebuilding import RecipeSources
-
-    sources = RecipeSources((), pool.models)
-    known, unknown = [], []
-    for entry in description.recipe["inputs"] if description.recipe is not None else ():
-        name, digest = Path(entry["file_name"] or "").name, entry["digest"]
-        if name.endswith(".contribution") or sources.round_file(digest):
-            continue
-        labels = versions.labels_beside(folder / name, digest) if name else {}
-        addresses = [] if labels else sources.addresses_of(digest)
-        if labels or addresses:
-            known.append(labels or pool.version(addresses[0]).labels)
-        else:
-            unknown.append(name or f"sha256:{digest[:12]}...")
-    if unknown:
-        text = f"the labels of {', '.join(unknown)} are unknown"
-        invocation.note(f"{text}, so the merged model gets no labels from its inputs")
-        return
-    shared = shared_labels(known)
-    if new := {key: value for key, value in shared.items() if key not in description.labels}:
-        description.labels |= new
-        text = " ".join(f"{key}={value}" for key, value in new.items())
-        invocation.note(f"labels that all inputs share: {text}")
-
-
 def _warn_of_differences(
-    invocation: Invocation, sent: _Description, description: str, version: "ModelVersionResponse"
+    invocation: Invocation,
+    description: "ModelDescription",
+    text: str,
+    version: "ModelVersionResponse",
 ) -> None:
     """Warn if the pool keeps an earlier description of this file."""
-    differences, options = [], []
-    for what, values, kept in (
-        ("label", sent.labels, version.labels),
-        ("metric", sent.metrics, version.metrics),
-    ):
-        for key, value in values.items():
-            if kept.get(key) != value:
-                differences.append(f"{key}={kept[key]}" if key in kept else f"no {key}")
-                options.append(f"--{what} {shlex.quote(f'{key}={value}')}")
-    if description not in {"", version.description}:
-        differences.append("another description")
-        options.append(f"--description {shlex.quote(description)}")
+    differences = dict(description.differences(version))
+    if text not in {"", version.description}:
+        differences["another description"] = f"--description {text}"
     if differences:
+        options = (option.split(" ", 1) for option in differences.values())
+        change = " ".join(f"{name} {shlex.quote(value)}" for name, value in options)
         invocation.warn(
             f"{version.address} was there before, and keeps {', '.join(differences)}; to change "
-            f"that: poolctl models edit {version.address} {' '.join(options)}"
+            f"that: poolctl models edit {version.address} {change}"
         )
-
-
-def _require_vocabulary(
-    invocation: Invocation, pool: "PoolClient", description: _Description
-) -> None:
-    """Refuse labels and terms outside the pool's vocabulary before anything is sent."""
-    vocabulary = pool.models.vocabulary()
-    if problems := vocabulary.problems_of(description.labels):
-        raise UsageError("; ".join(problems))
-    version_options.question_label_keys(invocation, vocabulary, description.labels)
-    known = {term.code for term in vocabulary.terms}
-    for term in description.terms:
-        if term.code not in known:
-            raise UsageError(f"term {term.code}: unknown to this pool")
-
-
-def _add_sidecars(description: _Description, file: Path, digest: str) -> None:
-    """Add the sidecar files; options on the command line take precedence."""
-    from site_agent.training_record import beside
-
-    recipe = versions.recipe_beside(file, digest)
-    if recipe is not None:
-        description.recipe = recipe[1]
-        description.notes.append(f"taken from {recipe[0]}: the recipe")
-    labels = versions.labels_beside(file, digest)
-    if new := {key: value for key, value in labels.items() if key not in description.labels}:
-        description.labels |= new
-        text = " ".join(f"{key}={value}" for key, value in new.items())
-        description.notes.append(f"taken from {beside(file, 'training')}: {text}")
-    if (
-        not description.terms
-        and (terms_file := version_options.terms_file_beside(file)) is not None
-    ):
-        description.terms = version_options.read_terms([], terms_file)
-        description.notes.append(f"taken from {terms_file}: {len(description.terms)} terms")
-    metrics = versions.metrics_beside(file, digest)
-    if count := versions.flattered_beside(file, digest):
-        description.notes.append(
-            f"left out {beside(file, 'evaluation')}: the model was trained on {count} of "
-            "its images, which flatters it; to send scores nevertheless, give --metric"
-        )
-    elif measured := {
-        key: value for key, value in metrics.items() if key not in description.metrics
-    }:
-        description.metrics |= measured
-        text = " ".join(f"{key}={value:.6g}" for key, value in measured.items())
-        description.notes.append(f"taken from {beside(file, 'evaluation')}: {text}")
 
 
 # ``poolctl uploads``: what is on its way into the pool.

@@ -9,11 +9,11 @@ from cli.frame.addresses import ModelFile, model_files
 from cli.frame.errors import UsageError
 from cli.frame.options import Argument, Option, ProcessesOption, command, single
 from cli.frame.output import Invocation, Reply, TableText
-from cli.options import versions
 from cli.options.data import ImagesOption, part_words, read_joined_faces, reading_from, words_of
 from cli.vision import clips, gaze
 from site_agent.errors import NotFoundError, NotLoggedInError, PoolClientError
 from site_agent.pool.profiles import is_offline
+from site_agent.pool.sidecars import save_evaluation
 
 if TYPE_CHECKING:
     from pool_server.wire.evaluations import EvaluationResponse
@@ -189,9 +189,7 @@ def evaluate(  # noqa: PLR0912, PLR0915 (the steps of one command, in their orde
         if save and file.version is not None:
             invocation.warn(f"{file.word} is in the pool, not a local file: nothing was saved")
         elif save:
-            path = versions.save_evaluation(
-                file.path, model.digest, model.scores.metrics, measured, count
-            )
+            path = save_evaluation(file.path, model.digest, model.scores.metrics, measured, count)
             invocation.note(f"kept in {path}")
     written = []
     if output is not None:

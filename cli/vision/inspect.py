@@ -7,7 +7,7 @@ from cli.frame.addresses import count_words, model_file, size_words
 from cli.frame.errors import UsageError
 from cli.frame.options import Argument, Option, command, single
 from cli.frame.output import Invocation, Reply, TableText
-from cli.options import versions
+from site_agent.pool.sidecars import Sidecars
 
 if TYPE_CHECKING:
     from aggregators.models import Model
@@ -78,10 +78,10 @@ def _text(data: dict[str, Any], path: Path) -> list[str | TableText]:
     ]
     if data["landmark_group"]:
         rows.append(["landmarks", f"{data['landmark_group']}, by the mean shape"])
-    recipe = versions.recipe_beside(path, data["digest"])
-    if recipe is not None:
-        count = len(recipe[1].get("inputs", []))
-        rows.append(["recipe", f"{recipe[0]}: {count_words(count, 'model')}"])
+    sidecars = Sidecars.read(path, data["digest"])
+    if sidecars.recipe is not None:
+        count = len(sidecars.recipe.get("inputs", []))
+        rows.append(["recipe", f"{sidecars.recipe_file}: {count_words(count, 'model')}"])
     if data["picture"]:
         rows.append(["picture", str(data["picture"])])
     return [TableText(["what", "value"], rows)]

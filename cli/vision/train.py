@@ -12,12 +12,12 @@ from cli.frame.existing_files import require_free
 from cli.frame.options import DryRunOption, ForceOption, Option, command, group
 from cli.frame.output import Invocation, Reply, TableText
 from cli.frame.settings_options import SettingsOptions
-from cli.options import versions
 from cli.options.data import FacesArgument, ImagesOption, read_joined_faces, reading_from
 from cli.vision import train_cross_encoder, train_gaze
 from cli.vision.train_gaze import Afterwards, TrainingOptions, plain_record, upload_trained
 from site_agent.datasets.records import FaceDataset, dataset_digest
 from site_agent.plain_json import plain
+from site_agent.pool.sidecars import save_evaluation
 from site_agent.training.detector_plan import HogSvmSettings
 from site_agent.training.ert import FOR_BLINKS, ErtSettings, train_ert, with_named_parts
 from site_agent.training_record import TrainingResult
@@ -305,9 +305,7 @@ def _evaluate(
     file = ModelFile(str(result.model_path), result.model_path)
     measured = dataset_digest(after.test_faces)
     overlaps = warn_of_training_images(invocation, [file], after.test_faces, measured)
-    kept = versions.save_evaluation(
-        result.model_path, digest, scores.metrics, measured, overlaps[0]
-    )
+    kept = save_evaluation(result.model_path, digest, scores.metrics, measured, overlaps[0])
     plain = {
         "dataset": after.test_path,
         "dataset_digest": measured,

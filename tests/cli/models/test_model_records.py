@@ -21,7 +21,7 @@ def make(name: str, seed: int) -> str:
 def test_labels_are_judged_before_anything_is_sent(member: Run) -> None:
     make("a.svm", 100)
     refused = member("upload", "a.svm", "-n", "words", "-l", "population=babies", "--json")
-    assert (refused.code, refused.error["code"]) == (2, "usage")
+    assert (refused.code, refused.error["code"]) == (2, "invalid_input")
     assert "one of infant, child" in refused.error["message"]
     assert member("models", "ls", "--name", "words", "--state", "any", "-q").out == ""
     listed = member("models", "vocabulary", "--json").data
