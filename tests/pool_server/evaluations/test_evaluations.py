@@ -34,15 +34,15 @@ def post(client: httpx.Client, model: str, value: float = 0.5, **fields: Any) ->
 def matrix(client: httpx.Client, **query: Any) -> dict[str, Any]:
     answer = client.get("/api/v1/evaluations", params={"score": "recall", **query})
     assert answer.status_code == 200, answer.text
-    found: dict[str, Any] = answer.json()
-    return found
+    body: dict[str, Any] = answer.json()
+    return body
 
 
 def cells(row: dict[str, Any]) -> list[tuple[str, str, float]]:
-    return [(each["site"], each["dataset"], each["value"]) for each in row["cells"]]
+    return [(cell["site"], cell["dataset"], cell["value"]) for cell in row["cells"]]
 
 
-def test_who_measured_what(pool: PoolDriver) -> None:
+def test_evaluations_are_listed_with_their_sites(pool: PoolDriver) -> None:
     home, other = pool.member("eval-a"), pool.member("eval-b")
     version = upload(home, "eval-a/face")
     posted = post(other, "eval-a/face", images=12, faces=13, split="test", protocol="strict")
@@ -55,7 +55,7 @@ def test_who_measured_what(pool: PoolDriver) -> None:
     }  # fmt: skip
     assert post(home, f"sha256:{version['digest']}", 0.7).status_code == 201
     items = home.get("/api/v1/models/eval-a/face/versions/1/evaluations").json()["items"]
-    assert [each["site"] for each in items] == ["eval-a", "eval-b"]
+    assert [item["site"] for item in items] == ["eval-a", "eval-b"]
 
 
 def test_the_newest_of_the_same_measurement_counts(pool: PoolDriver) -> None:
@@ -68,7 +68,11 @@ def test_the_newest_of_the_same_measurement_counts(pool: PoolDriver) -> None:
         assert post(home, "eval-a/again", value, **fields).status_code == 201
     address = "/api/v1/models/eval-a/again/versions/1/evaluations"
     newest = home.get(address).json()["items"]
-    assert [sorted(each["scores"]) for each in newest] == [["f1"], ["recall"], ["recall"]]
+    assert [sorted(evaluation["scores"]) for evaluation in newest] == [
+        ["f1"],
+        ["recall"],
+        ["recall"],
+    ]
     history = [
         item
         for page in pages(home, address, {"history": "true", "limit": 2})
@@ -77,14 +81,14 @@ def test_the_newest_of_the_same_measurement_counts(pool: PoolDriver) -> None:
     assert len(history) == 5
     (row,) = matrix(home, name="again")["rows"]
     # The last evaluation has no recall: the one before it still counts for that.
-    assert sorted(each["value"] for each in row["cells"]) == [0.2, 0.3, 0.4]
+    assert sorted(cell["value"] for cell in row["cells"]) == [0.2, 0.3, 0.4]
 
 
 def pages(client: httpx.Client, address: str, query: dict[str, Any]) -> list[dict[str, Any]]:
-    found = [client.get(address, params=query).json()]
-    while cursor := found[-1]["next_cursor"]:
-        found.append(client.get(address, params={**query, "cursor": cursor}).json())
-    return found
+    result = [client.get(address, params=query).json()]
+    while cursor := result[-1]["next_cursor"]:
+        result.append(client.get(address, params={**query, "cursor": cursor}).json())
+    return result
 
 
 @pytest.mark.both_databases
@@ -96,9 +100,9 @@ def test_the_matrix_is_models_by_sites(pool: PoolDriver) -> None:
     post(home, "eval-m/one", 0.8)
     post(other, "eval-m/one", 0.6, dataset="clinic", dataset_digest=THERE)
     post(other, "eval-m/two", 0.9, protocol="strict")
-    found = matrix(other, site="eval-m")
-    assert found["sites"] == ["eval-m", "eval-n"]
-    assert [(row["address"], cells(row)) for row in found["rows"]] == [
+    result = matrix(other, site="eval-m")
+    assert result["sites"] == ["eval-m", "eval-n"]
+    assert [(row["address"], cells(row)) for row in result["rows"]] == [
         ("pool://eval-m/two@1", [("eval-n", "ward", 0.9)]),
         ("pool://eval-m/one@1", [("eval-m", "ward", 0.8), ("eval-n", "clinic", 0.6)]),
     ]
@@ -120,7 +124,7 @@ def test_the_matrix_is_models_by_sites(pool: PoolDriver) -> None:
     assert [len(page["rows"]) for page in one_by_one] == [1, 1]
 
 
-def test_scores_of_what_one_may_not_see(pool: PoolDriver) -> None:
+def test_scores_of_hidden_models_are_hidden(pool: PoolDriver) -> None:
     home, other = pool.member("eval-a"), pool.member("eval-b")
     draft = upload(home, "eval-a/hidden", draft=True)
     for model in ("eval-a/hidden@1", "eval-a/hidden"):
@@ -131,24 +135,24 @@ def test_scores_of_what_one_may_not_see(pool: PoolDriver) -> None:
     assert matrix(other, name="hidden")["rows"] == []
 
 
-def test_scores_of_a_private_copy_are_not_told_by_its_digest(pool: PoolDriver) -> None:
+def test_a_digest_does_not_reveal_the_scores_of_a_private_copy(pool: PoolDriver) -> None:
     content = detector_bytes()
     upload(pool.member("eval-p"), "eval-p/private", content, visibility="private")
     assert post(pool.member("eval-p"), "eval-p/private").status_code == 201
     other = pool.member("eval-q")
     upload(other, "eval-q/same", content)
     assert post(other, "eval-q/same", 0.9).status_code == 201
-    found = other.get("/api/v1/models/eval-q/same/versions/1/evaluations").json()["items"]
-    assert [each["site"] for each in found] == ["eval-q"]
+    items = other.get("/api/v1/models/eval-q/same/versions/1/evaluations").json()["items"]
+    assert [item["site"] for item in items] == ["eval-q"]
     [row] = matrix(other, name="same")["rows"]
     assert cells(row) == [("eval-q", "ward", 0.9)]
     card = other.get("/api/v1/models/eval-q/same/versions/1/card").text
     assert "eval-p" not in card
     kept = pool.member("eval-p").get("/api/v1/models/eval-p/private/versions/1/evaluations").json()
-    assert [each["site"] for each in kept["items"]] == ["eval-q", "eval-p"]
+    assert [item["site"] for item in kept["items"]] == ["eval-q", "eval-p"]
 
 
-def test_who_may_post(pool: PoolDriver) -> None:
+def test_only_contributors_may_post_scores(pool: PoolDriver) -> None:
     upload(pool.member("eval-a"), "eval-a/open")
     for_other = post(pool.member("eval-b"), "eval-a/open", site="eval-a")
     assert error_of(for_other) == (403, "not_allowed")
@@ -192,10 +196,10 @@ def test_the_matrix_takes_a_fixed_number_of_queries(tmp_path: Path) -> None:
             caller = Caller("t", "test", site.id, "lab", "viewer", None)
             for limit in (1, 4):
                 statements.clear()
-                found = evaluations.matrix(
+                result = evaluations.matrix(
                     caller, session, MatrixQuery(score="recall", limit=limit)
                 )
-                assert len(found.rows) == limit
+                assert len(result.rows) == limit
                 counts.append(len(statements))
         parts.database.close()
     assert counts == [2, 2]

@@ -37,7 +37,7 @@ def test_a_whole_file(pool: PoolDriver) -> None:
     )
 
 
-def test_asking_without_fetching(pool: PoolDriver) -> None:
+def test_a_head_request_returns_no_bytes(pool: PoolDriver) -> None:
     answer = pool.admin.head(ADDRESS)
     assert answer.status_code == 200
     assert answer.headers["content-length"] == str(len(CONTENT))
@@ -45,7 +45,7 @@ def test_asking_without_fetching(pool: PoolDriver) -> None:
 
 
 @pytest.mark.both_shapes
-def test_going_on_where_it_stopped(pool: PoolDriver) -> None:
+def test_an_interrupted_download_can_be_resumed(pool: PoolDriver) -> None:
     middle = 1_234_567
     headers = {"Range": f"bytes={middle}-", "If-Range": f'"{sha256(CONTENT)}"'}
     answer = pool.admin.get(ADDRESS, headers=headers)
@@ -63,13 +63,13 @@ def test_a_part_of_another_file_is_never_joined(embedded_pool: PoolDriver) -> No
     assert answer.content == CONTENT
 
 
-def test_what_the_client_has_is_not_sent(pool: PoolDriver) -> None:
+def test_unchanged_files_are_not_sent_again(pool: PoolDriver) -> None:
     answer = pool.admin.get(ADDRESS, headers={"If-None-Match": f'"x", "{sha256(CONTENT)}"'})
     assert answer.status_code == 304
     assert answer.content == b""
 
 
-def test_behind_the_end(embedded_pool: PoolDriver) -> None:
+def test_a_range_after_the_end_is_refused(embedded_pool: PoolDriver) -> None:
     pool = embedded_pool
     upload(pool.member("down"), "down/gaze", CONTENT)
     answer = pool.admin.get(ADDRESS, headers={"Range": f"bytes={len(CONTENT)}-"})

@@ -42,7 +42,7 @@ def test_metric_filters_come_back(name: str, relation: str, bound: float) -> Non
     assert read_metric(f"{name}{relation}{bound!r}") == Range("metrics", name, relation, bound)
 
 
-def test_values_may_have_anything_after_the_first_equals_sign() -> None:
+def test_values_may_contain_anything_after_the_first_equals_sign() -> None:
     assert read_label("a=b=c, d") == "a=b=c, d"
     assert read_label("a=b>5") == "a=b>5"
     assert read_label("a>=5") == Range("labels", "a", ">=", 5.0)

@@ -1,4 +1,4 @@
-"""Whatever is asked for, both databases find what a plain look at every version finds."""
+"""For any query, both databases find the same versions as a plain look at all of them."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Plain:
     number: int
     kind: str
     state: str
-    words: str
+    prose: str
     labels: dict[str, str]
     metrics: dict[str, float]
     merge_keys: frozenset[tuple[str, str]]
@@ -131,9 +131,9 @@ def expected_ids(
     groups: list[list[MergeKey]],
     known: dict[Any, list[Plain]] | None = None,
 ) -> list[int]:
-    """Return what a query should find, by looking at every version.
+    """Return the expected ids of a query, by checking every version.
 
-    What a caller sees in a state is kept in `known`, if given.
+    `known` caches the versions that a caller sees in a state.
     """
     order = Order.parse(query.sort)
     newest: dict[tuple[int, str], int] = {}
@@ -150,10 +150,10 @@ def expected_ids(
                 query.kind in {None, version.kind},
                 query.site in {None, version.site},
                 query.name in {None, version.name},
-                all(_condition_holds(each, version) for each in read_conditions(query)),
+                all(_condition_holds(condition, version) for condition in read_conditions(query)),
                 all(_word_holds(word, version) for word in read_words(query)),
                 all(
-                    {(each.method, each.key) for each in group} & version.merge_keys
+                    {(merge_key.method, merge_key.key) for merge_key in group} & version.merge_keys
                     for group in groups
                 ),
                 not query.latest
@@ -166,7 +166,7 @@ def expected_ids(
     known = {} if known is None else known
     if (caller, query.state) not in known:
         known[caller, query.state] = look_at_all(session, caller, query)
-    found = [version for version in known[caller, query.state] if passes(version)]
+    matches = [version for version in known[caller, query.state] if passes(version)]
 
     def key(version: Plain) -> tuple[Any, ...]:
         if order.by == "name":
@@ -175,32 +175,32 @@ def expected_ids(
             return version.metrics[order.metric], version.version_id
         return (version.version_id,)
 
-    found.sort(key=key, reverse=order.descending)
-    return [version.version_id for version in found]
+    matches.sort(key=key, reverse=order.descending)
+    return [version.version_id for version in matches]
 
 
-def _condition_holds(wanted: str | Range, version: Plain) -> bool:
-    if isinstance(wanted, str):
-        key, equals, text = wanted.partition("=")
+def _condition_holds(condition: str | Range, version: Plain) -> bool:
+    if isinstance(condition, str):
+        key, equals, text = condition.partition("=")
         label = version.labels.get(key)
         return label is not None and (not equals or label == text)
-    if wanted.table == "metrics":
-        value = version.metrics.get(wanted.name)
+    if condition.table == "metrics":
+        value = version.metrics.get(condition.name)
     else:
-        label = version.labels.get(wanted.name, "")
+        label = version.labels.get(condition.name, "")
         value = float(label) if label.isdigit() else None
-    return value is not None and bool(RELATIONS[wanted.relation](value, wanted.bound))
+    return value is not None and bool(RELATIONS[condition.relation](value, condition.bound))
 
 
 def _word_holds(word: str, version: Plain) -> bool:
     if len(word) > 2 or not word.isalnum():
-        return word.lower() in version.words
-    separated = "".join(each if each.isalnum() else " " for each in version.words)
+        return word.lower() in version.prose
+    separated = "".join(word if word.isalnum() else " " for word in version.prose)
     return word.lower() in separated.split()
 
 
 def random_query(chance: random.Random) -> tuple[ModelQuery, list[list[MergeKey]]]:
-    """Return filters of which some are common, some rare, some contradict each other."""
+    """Return random filters: some common, some rare, some contradictory."""
 
     def sometimes(one_in: int, *values: Any) -> Any:
         return chance.choice(values) if chance.randrange(one_in) == 0 else None
@@ -214,7 +214,7 @@ def random_query(chance: random.Random) -> tuple[ModelQuery, list[list[MergeKey]
         sometimes(5, "mean_error<0.08", "mean_error>0.05", "mean_error<0.001"),
         sometimes(8, "time_ms<=20", "time_ms>80"),
     ]
-    words = [
+    fields = [
         sometimes(
             4, "infant", "ADULT", "labor", "site-0", "zzz", "camera=cam", "Querzeiger", "-", "=+"
         ),
@@ -228,9 +228,9 @@ def random_query(chance: random.Random) -> tuple[ModelQuery, list[list[MergeKey]
     query = ModelQuery(
         kind=sometimes(4, "ert", "network", "none"),
         site=sometimes(6, "site-01", "site-02", "site-99"),
-        label=[each for each in labels if each],
-        metric=[each for each in metrics if each],
-        text=" ".join(each for each in words if each),
+        label=[label for label in labels if label],
+        metric=[metric for metric in metrics if metric],
+        text=" ".join(word for word in fields if word),
         state=sometimes(3, "available", "draft", "quarantined", "withdrawn", "any"),
         latest=chance.random() < 0.2,
         sort=chance.choice([*orders, "-created", "metric.absent"]),
@@ -252,19 +252,19 @@ def go_on(query: ModelQuery, page: list[Hit]) -> ModelQuery:
 def all_pages(
     finder: Finder, caller: Caller, query: ModelQuery, groups: list[list[MergeKey]]
 ) -> list[int]:
-    """Return what all pages together have, going on from cursors as clients send them."""
-    found: list[int] = []
+    """Return the items of all pages, following cursors as clients do."""
+    version_ids: list[int] = []
     while True:
         plan = plan_search(caller, query, groups, limit=query.limit)
         page = finder.find(plan)
-        found += [each.version_id for each in page]
+        version_ids += [version.version_id for version in page]
         if len(page) < query.limit:
-            return found
+            return version_ids
         query = go_on(query, page)
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_random_queries_find_what_a_plain_look_finds(database: Database, seed: int) -> None:
+def test_random_queries_match_a_plain_search(database: Database, seed: int) -> None:
     chance = random.Random(seed)
     sizes = set()
     known: dict[Any, list[Plain]] = {}
@@ -294,23 +294,25 @@ def test_at_most_four_queries_are_made(database: Database) -> None:
             for finder in finders(session):
                 statements.clear()
                 finder.find(plan)
-                counts.add(sum(each.startswith(("SELECT", "WITH")) for each in statements))
+                counts.add(
+                    sum(statement.startswith(("SELECT", "WITH")) for statement in statements)
+                )
     assert 1 in counts
     assert 1 < max(counts) <= 4
 
 
 def entries_are_in_step(session: Session) -> bool:
-    """Tell whether every entry is what its tables say now."""
+    """Return whether every entry matches its tables' present content."""
 
     def read(table: str) -> dict[int, tuple[object, ...]]:
         columns = "version_id, sort_name, words, facets, terms"
         rows = session.execute(text(f"SELECT {columns} FROM {table}"))
         return {
             version: (
-                *(name, words, frozenset(facets.split())),
+                *(name, prose, frozenset(facets.split())),
                 frozenset(terms.split() if isinstance(terms, str) else terms),
             )
-            for version, name, words, facets, terms in rows
+            for version, name, prose, facets, terms in rows
         }
 
     return read("search_entries") == read("search_sources")
@@ -343,8 +345,8 @@ def change_something(session: Session, chance: random.Random) -> None:
         .values(display_name=f"Renamed {chance.randrange(99)}"),
     ]
     session.execute(chance.choice(changes))
-    taken = select(GrantRecord.model_id).where(GrantRecord.site_id == 30)
-    if model not in session.scalars(taken).all():
+    grants = select(GrantRecord.model_id).where(GrantRecord.site_id == 30)
+    if model not in session.scalars(grants).all():
         session.execute(insert(GrantRecord).values(model_id=model, site_id=30, rights=[]))
 
 
@@ -400,12 +402,12 @@ def test_pages_have_no_gaps_while_versions_are_added(database: Database) -> None
         while True:
             with database.read() as session:
                 page = first_of(session, CALLERS[0], query)
-            seen += [each.version_id for each in page]
+            seen += [version.version_id for version in page]
             if len(page) < query.limit:
                 break
             query = go_on(query, page)
             with database.write() as session:
                 old = session.get_one(ModelVersionRecord, 2)
                 _add_beside(session, old, len(seen) + len(sort) * 1000 + 5000)
-        assert [each for each in seen if each in set(before)] == before
+        assert [version_id for version_id in seen if version_id in set(before)] == before
         assert len(seen) == len(set(seen))

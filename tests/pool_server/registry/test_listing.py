@@ -49,7 +49,7 @@ def shelf(open_pool: OpenPool, tmp_path_factory: pytest.TempPathFactory) -> Iter
 def found(pool: PoolDriver, **query: Any) -> list[str]:
     answer = pool.admin.get("/api/v1/models", params=query)
     assert answer.status_code == 200, answer.text
-    return [f"{each['site']}/{each['name']}@{each['version']}" for each in answer.json()["items"]]
+    return [f"{item['site']}/{item['name']}@{item['version']}" for item in answer.json()["items"]]
 
 
 ALL = ["lab_b/gaze@2", "lab_b/gaze@1", "lab_b/faces@1", "lab-a/faces@2", "lab-a/faces@1"]
@@ -111,7 +111,7 @@ def test_mergeable_with_a_digest(shelf: PoolDriver) -> None:
     ],
     ids=str,
 )
-def test_filters_that_cannot_be_read(shelf: PoolDriver, query: dict[str, Any]) -> None:
+def test_invalid_filters_are_refused(shelf: PoolDriver, query: dict[str, Any]) -> None:
     answer = shelf.admin.get("/api/v1/models", params=query)
     assert error_of(answer) == (422, "invalid_query")
 
@@ -137,12 +137,12 @@ def test_orders(shelf: PoolDriver, sort: str, expected: list[str]) -> None:
     query: dict[str, Any] = {"sort": sort, "limit": 1}
     while "cursor" not in query or query["cursor"]:
         page = shelf.admin.get("/api/v1/models", params=query).json()
-        collected += [f"{each['site']}/{each['name']}@{each['version']}" for each in page["items"]]
+        collected += [f"{item['site']}/{item['name']}@{item['version']}" for item in page["items"]]
         query["cursor"] = page["next_cursor"]
     assert collected == expected
 
 
-def test_a_cursor_is_of_one_order(shelf: PoolDriver) -> None:
+def test_a_cursor_is_valid_for_one_order_only(shelf: PoolDriver) -> None:
     first = shelf.admin.get("/api/v1/models", params={"limit": 1}).json()
     query = {"limit": 1, "sort": "name", "cursor": first["next_cursor"]}
     assert error_of(shelf.admin.get("/api/v1/models", params=query)) == (422, "invalid_query")
@@ -151,11 +151,11 @@ def test_a_cursor_is_of_one_order(shelf: PoolDriver) -> None:
 def facets(pool: PoolDriver, **query: Any) -> dict[str, Any]:
     answer = pool.admin.get("/api/v1/models/facets", params=query)
     assert answer.status_code == 200, answer.text
-    found: dict[str, Any] = answer.json()
-    return found
+    body: dict[str, Any] = answer.json()
+    return body
 
 
-def test_facets_count_what_a_listing_has(shelf: PoolDriver) -> None:
+def test_facets_count_the_versions_of_a_listing(shelf: PoolDriver) -> None:
     assert facets(shelf) == {
         "counted": 5,
         "complete": True,
@@ -178,8 +178,8 @@ def test_facets_are_narrowed_like_the_listing(shelf: PoolDriver, query: dict[str
     listed = shelf.admin.get("/api/v1/models", params=query).json()["items"]
     counted = facets(shelf, **query)
     assert counted["counted"] == len(listed)
-    assert {each["value"]: each["count"] for each in counted["sites"]} == Counter(
-        each["site"] for each in listed
+    assert {facet["value"]: facet["count"] for facet in counted["sites"]} == Counter(
+        version["site"] for version in listed
     )
 
 
@@ -193,7 +193,7 @@ def test_references_to_versions(shelf: PoolDriver) -> None:
     assert error_of(shelf.admin.get(f"{address}/-1")) == (422, "invalid_query")
     assert error_of(shelf.admin.get("/api/v1/models/lab_b/none")) == (404, "model_not_found")
     assert [
-        each["version"] for each in shelf.admin.get("/api/v1/models/lab_b/gaze").json()["items"]
+        item["version"] for item in shelf.admin.get("/api/v1/models/lab_b/gaze").json()["items"]
     ] == [2, 1]
 
 
@@ -222,8 +222,8 @@ def test_the_number_of_queries_does_not_grow_with_rows(shelf: PoolDriver, tmp_pa
         counts.append((with_filters, len(statements)))
     parts.database.close()
     assert {"best", "DUO:0000042"} <= {
-        *(alias for each in page.items for alias in each.aliases),
-        *(term.code for each in page.items for term in each.terms),
+        *(alias for item in page.items for alias in item.aliases),
+        *(term.code for item in page.items for term in item.terms),
     }
     # Where a page is not full at once, the finder makes up to three more queries.
     assert all(abs(many - few) <= 3 for few, many in zip(*counts, strict=True)), counts

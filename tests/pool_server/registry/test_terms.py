@@ -16,14 +16,14 @@ def term(code: str, detail: str = "") -> dict[str, str]:
 
 
 def terms_of(version: dict[str, Any]) -> dict[tuple[str, str], bool]:
-    return {(each["code"], each["detail"]): each["inherited"] for each in version["terms"]}
+    return {(term["code"], term["detail"]): term["inherited"] for term in version["terms"]}
 
 
 def merge_of(
     pool: PoolDriver, site: str, name: str, *parents: dict[str, Any], **fields: Any
 ) -> dict[str, Any]:
     content = network_bytes()
-    recipe = recipe_for(content, *(each["digest"] for each in parents))
+    recipe = recipe_for(content, *(parent["digest"] for parent in parents))
     return upload(pool.member(site), f"{site}/{name}", content, recipe=recipe, **fields)
 
 
@@ -59,8 +59,8 @@ def test_the_same_file_under_another_name_keeps_its_terms(pool: PoolDriver) -> N
     assert terms_of(copy) == {("DUO:0000046", ""): True}
 
 
-def test_terms_that_a_site_lays_on_its_copy_bind_itself_alone(pool: PoolDriver) -> None:
-    """Whoever may fetch a file may copy it: its terms are for whoever published it to say."""
+def test_terms_of_a_copy_bind_only_its_own_site(pool: PoolDriver) -> None:
+    """A site that may download a file may also copy it; its first publisher sets its terms."""
     content = network_bytes()
     original = upload(pool.member("terms-a"), "terms-a/open", content)
     let_hand_on(pool.member("terms-a"), "terms-a/open")
@@ -70,8 +70,8 @@ def test_terms_that_a_site_lays_on_its_copy_bind_itself_alone(pool: PoolDriver) 
     assert terms_of(merge_of(pool, "terms-b", "of-open", original)) == {}
     assert terms_of(upload(pool.member("terms-b"), "terms-b/open", content)) == {}
     assert terms_of(upload(pool.member("terms-a"), "terms-a/again", content)) == {}
-    own = merge_of(pool, "terms-m", "of-open", copy)
-    assert terms_of(own) == {("DUO:0000028", "terms-m"): True}
+    merged = merge_of(pool, "terms-m", "of-open", copy)
+    assert terms_of(merged) == {("DUO:0000028", "terms-m"): True}
 
 
 def test_an_input_that_comes_after_its_merge(pool: PoolDriver) -> None:
@@ -85,7 +85,7 @@ def test_an_input_that_comes_after_its_merge(pool: PoolDriver) -> None:
         assert terms_of(now) == {("DUO:0000046", ""): True}
 
 
-def test_the_terms_of_what_one_may_not_see_are_not_told_by_a_digest(pool: PoolDriver) -> None:
+def test_a_digest_does_not_reveal_the_terms_of_hidden_versions(pool: PoolDriver) -> None:
     lab = pool.member("terms-a")
     hidden = upload(lab, "terms-a/hidden", terms=[term("0000046")], draft=True)
     assert terms_of(merge_of(pool, "terms-b", "of-hidden", hidden)) == {}
@@ -97,7 +97,7 @@ def test_the_terms_of_what_one_may_not_see_are_not_told_by_a_digest(pool: PoolDr
     assert terms_of(shown) == terms_of(merged) == {}
 
 
-def test_terms_of_a_model_that_is_not_shared_any_more_bind_who_fetched_it(pool: PoolDriver) -> None:
+def test_terms_of_a_model_no_longer_shared_bind_its_downloaders(pool: PoolDriver) -> None:
     lab, other = pool.member("terms-a"), pool.member("terms-b")
     version = upload(lab, "terms-a/fetched", terms=[term("0000046")])
     assert other.get("/api/v1/models/terms-a/fetched/versions/1/content").status_code == 200
@@ -116,7 +116,7 @@ def test_terms_of_a_model_that_is_not_shared_any_more_bind_who_fetched_it(pool: 
     ],
     ids=str,
 )
-def test_merges_that_terms_forbid(
+def test_merges_forbidden_by_terms_are_refused(
     pool: PoolDriver, first: Any, second: Any, fields: dict[str, Any], word: str
 ) -> None:
     lab = pool.member("terms-a")
@@ -134,7 +134,7 @@ def test_merges_that_terms_forbid(
     assert announce(pool.member("terms-b"), "terms-b/plain", content).status_code == 201
 
 
-def test_terms_that_contradict_each_other(pool: PoolDriver) -> None:
+def test_contradictory_terms_are_refused(pool: PoolDriver) -> None:
     terms = [term("0000004"), term("0000046")]
     refused = announce(pool.member("terms-a"), "terms-a/x", network_bytes(), terms=terms)
     assert error_of(refused) == (422, "terms_refused")

@@ -28,13 +28,13 @@ def upload_network(pool: PoolDriver, name: str, seed: int) -> tuple[StateDict, s
 def network_contribution(
     base: StateDict, base_digest: str, seed: int, **changed: Any
 ) -> NetworkContribution:
-    """Return differences that fit a base, but for what is `changed`."""
+    """Return differences that fit a base, except for `changed`."""
     random = np.random.default_rng(seed)
     tensors = {
-        name: each
-        if each.dtype.kind == "i"
-        else (0.1 * random.standard_normal(each.shape)).astype(each.dtype)
-        for name, each in base.tensors.items()
+        name: tensor
+        if tensor.dtype.kind == "i"
+        else (0.1 * random.standard_normal(tensor.shape)).astype(tensor.dtype)
+        for name, tensor in base.tensors.items()
     }
     settings = LocalTraining.model_validate(TRAINING).shared()
     made = NetworkContribution(

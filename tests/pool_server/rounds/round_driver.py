@@ -1,4 +1,4 @@
-"""Short words for what sites do in a round, with contributions that are made up but genuine."""
+"""Short functions for sites' acts in a round, with invented but valid contributions."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def base_model(seed: int = 1) -> ShapePredictor:
 def contribution_bytes(
     base: ShapePredictor, seed: int, *, options: dict[str, Any] | None = None, **changed: Any
 ) -> bytes:
-    """Return the file of a contribution that fits `base`, but for what is `changed`."""
+    """Return the file of a contribution that fits `base`, except for `changed`."""
     settings = RefitSettings.model_validate(options or {})
     forest = thin_base(base, settings.thin)
     random = np.random.default_rng(seed)
@@ -118,13 +118,13 @@ def contribute(
 
 def combine(folder: Path, base: ShapePredictor, contributions: list[bytes]) -> tuple[Path, Merged]:
     """Combine on one machine, as the pool should."""
-    decoded = [decode_contribution(each) for each in contributions]
+    decoded = [decode_contribution(content) for content in contributions]
     output = folder / "result.dat"
     return output, merge("leaf-refit", [base, *decoded], output=output)
 
 
 def ask_to_finish(client: httpx.Client, key: str, address: str, **fields: Any) -> httpx.Response:
-    """Have the pool combine what is there, and publish it at an address, in the background."""
+    """Have the pool combine the contributions, and publish the result, in the background."""
     site, name = address.split("/")
     return client.post(f"/api/v1/rounds/{key}/finish", json={"site": site, "name": name, **fields})
 
@@ -152,7 +152,7 @@ def show(client: httpx.Client, key: str) -> dict[str, Any]:
 
 
 def states(shown: dict[str, Any]) -> dict[str, str]:
-    return {each["site"]: each["state"] for each in shown["participants"]}
+    return {participant["site"]: participant["state"] for participant in shown["participants"]}
 
 
 def pass_deadline(settings: PoolSettings, key: str) -> None:

@@ -1,4 +1,4 @@
-"""What a round takes, from whom, and until when."""
+"""Contributions to a round: their checks, their senders, their deadline."""
 
 from __future__ import annotations
 
@@ -34,7 +34,9 @@ def base(pool: PoolDriver) -> tuple[ShapePredictor, str]:
     return upload_base(pool, "base")
 
 
-def test_a_round_says_what_it_is(pool: PoolDriver, base: tuple[ShapePredictor, str]) -> None:
+def test_a_round_is_described_to_its_sites(
+    pool: PoolDriver, base: tuple[ShapePredictor, str]
+) -> None:
     started = start_round(pool, base[1], options={"starts": 3}, rounds=2, description="Infants")
     assert started["state"] == "open"
     assert not started["ready"]
@@ -65,8 +67,8 @@ def test_listings_are_paged_and_filtered(
 
     def of_state(state: str) -> list[str]:
         items = client.get("/api/v1/rounds", params={"state": state}).json()["items"]
-        assert {each["state"] for each in items} <= {state}
-        return [each["round_id"] for each in items]
+        assert {item["state"] for item in items} <= {state}
+        return [item["round_id"] for item in items]
 
     expected = {"cancelled": 0, "expired": 1, "closed": 2, "open": 3}
     for state, number in expected.items():
@@ -75,22 +77,26 @@ def test_listings_are_paged_and_filtered(
     assert client.get("/api/v1/rounds", params={"state": "odd"}).status_code == 422
     page = client.get("/api/v1/rounds", params={"limit": 3}).json()
     rest = client.get("/api/v1/rounds", params={"cursor": page["next_cursor"]}).json()
-    found = [each["round_id"] for each in page["items"] + rest["items"]]
-    assert found == keys[::-1]
+    identifiers = [item["round_id"] for item in page["items"] + rest["items"]]
+    assert identifiers == keys[::-1]
 
 
 @pytest.mark.both_shapes(slow=True)
-def test_contributing_once(pool: PoolDriver, base: tuple[ShapePredictor, str]) -> None:
+def test_a_site_contributes_once(pool: PoolDriver, base: tuple[ShapePredictor, str]) -> None:
     key = start_round(pool, base[1])["round_id"]
     client = pool.member(SITES[1])
     content = contribution_bytes(base[0], 7)
-    done = contribute(client, key, SITES[1], content)
-    assert done.status_code == 201, done.text
-    assert done.json()["state"] == "complete"
-    assert done.json()["version"] is None
+    response = contribute(client, key, SITES[1], content)
+    assert response.status_code == 201, response.text
+    assert response.json()["state"] == "complete"
+    assert response.json()["version"] is None
     shown = show(pool.member(SITES[0]), key)
     assert states(shown) == {"round-a": "waiting", "round-b": "contributed", "round-c": "waiting"}
-    [mine] = [each["contribution"] for each in shown["participants"] if each["contribution"]]
+    [mine] = [
+        participant["contribution"]
+        for participant in shown["participants"]
+        if participant["contribution"]
+    ]
     assert (mine["digest"], mine["size_bytes"]) == (sha256(content), len(content))
     expected = decode_contribution(content)
     assert mine["summary"]["leaves"] == len(expected.counts)
@@ -112,17 +118,17 @@ def test_a_contribution_can_be_taken_back(
     assert error_of(take_back(client, key, SITES[1])) == (404, "contribution_not_found")
     assert contribute(client, key, SITES[1], content).status_code == 201
     assert error_of(take_back(other, key, SITES[1])) == (403, "not_allowed")
-    done = take_back(client, key, SITES[1])
-    assert done.status_code == 200, done.text
-    assert states(done.json())[SITES[1]] == "waiting"
+    response = take_back(client, key, SITES[1])
+    assert response.status_code == 200, response.text
+    assert states(response.json())[SITES[1]] == "waiting"
     again = announce_contribution(client, key, SITES[1], content)
     assert again.json()["state"] == "receiving", "the pool has deleted the file"
     assert contribute(client, key, SITES[1], contribution_bytes(base[0], 71)).status_code == 201
     acts = pool.admin.get("/api/v1/audit", params={"action": "round.take-back"}).json()["items"]
-    assert key in {each["subject"] for each in acts}
+    assert key in {act["subject"] for act in acts}
 
 
-def test_a_file_that_others_contributed_too_stays(
+def test_a_file_shared_with_other_contributions_stays(
     pool: PoolDriver, base: tuple[ShapePredictor, str]
 ) -> None:
     content = contribution_bytes(base[0], 72)
@@ -143,7 +149,7 @@ def test_a_contribution_is_no_model(pool: PoolDriver, base: tuple[ShapePredictor
     content = contribution_bytes(base[0], 9)
     assert contribute(client, key, SITES[0], content).status_code == 201
     items = pool.admin.get("/api/v1/models", params={"limit": 200}).json()["items"]
-    assert sha256(content) not in {each["digest"] for each in items}
+    assert sha256(content) not in {item["digest"] for item in items}
     # Knowing its digest gives nobody the file, and it does not pass for a model.
     announced = pool.member("stranger").post(
         "/api/v1/uploads",
@@ -173,11 +179,11 @@ def test_an_upload_is_completed_where_it_belongs(
         f"/api/v1/rounds/{other}/contributions/uploads/{identifier}/complete",
     ):
         assert error_of(client.post(path)) == (404, "upload_not_found"), path
-    done = client.post(f"/api/v1/rounds/{key}/contributions/uploads/{identifier}/complete")
-    assert done.status_code == 201
+    response = client.post(f"/api/v1/rounds/{key}/contributions/uploads/{identifier}/complete")
+    assert response.status_code == 201
 
 
-def test_an_interrupted_contribution_goes_on(
+def test_an_interrupted_contribution_can_be_resumed(
     pool: PoolDriver, base: tuple[ShapePredictor, str]
 ) -> None:
     key = start_round(pool, base[1])["round_id"]
@@ -228,7 +234,7 @@ REASONS = {
 
 
 @pytest.mark.parametrize("what", REASONS)
-def test_what_does_not_fit_is_refused(
+def test_unfit_contributions_are_refused(
     pool: PoolDriver, base: tuple[ShapePredictor, str], what: str
 ) -> None:
     key = start_round(pool, base[1])["round_id"]
@@ -244,7 +250,7 @@ def test_what_does_not_fit_is_refused(
     assert contribute(client, key, SITES[0], contribution_bytes(base[0], 13)).status_code == 201
 
 
-def test_who_comes_late_is_named(pool: PoolDriver, base: tuple[ShapePredictor, str]) -> None:
+def test_late_sites_are_named(pool: PoolDriver, base: tuple[ShapePredictor, str]) -> None:
     key = start_round(pool, base[1])["round_id"]
     a, b, c = (pool.member(site) for site in SITES)
     assert contribute(a, key, SITES[0], contribution_bytes(base[0], 14)).status_code == 201
@@ -276,10 +282,10 @@ def test_outsiders_see_nothing(pool: PoolDriver, base: tuple[ShapePredictor, str
         ("DELETE", f"/contributions/{SITES[0]}"),
     ):
         answers = [
-            stranger.request(method, f"/api/v1/rounds/{each}{path}") for each in (key, nowhere)
+            stranger.request(method, f"/api/v1/rounds/{item}{path}") for item in (key, nowhere)
         ]
-        assert [error_of(each) for each in answers] == [(404, "round_not_found")] * 2
-        messages = [each.json()["error"]["message"] for each in answers]
+        assert [error_of(answer) for answer in answers] == [(404, "round_not_found")] * 2
+        messages = [answer.json()["error"]["message"] for answer in answers]
         assert messages[0].replace(key, nowhere) == messages[1]
     for site, code in ((SITES[0], (403, "not_allowed")), ("stranger", (404, "round_not_found"))):
         answer = announce_contribution(stranger, key, site, content)
@@ -319,7 +325,7 @@ def test_outsiders_see_nothing(pool: PoolDriver, base: tuple[ShapePredictor, str
         ({"surprise": 1}, 422, "invalid_request"),
     ],
 )
-def test_rounds_that_cannot_be_held(
+def test_invalid_rounds_are_refused(
     pool: PoolDriver,
     base: tuple[ShapePredictor, str],
     fields: dict[str, Any],

@@ -60,9 +60,9 @@ def test_the_pool_combines_and_opens_the_next_round(
     _, merged = combine(tmp_path, base[0], contents)
     client = pool.member(SITES[2])
     assert show(client, key)["ready"]
-    done = finish(client, key, "round-c/refined")
-    assert done.status_code == 200, done.text
-    ended = done.json()
+    response = finish(client, key, "round-c/refined")
+    assert response.status_code == 200, response.text
+    ended = response.json()
     assert (ended["state"], ended["ready"]) == ("finished", False)
     assert (ended["result"], ended["result_digest"]) == ("pool://round-c/refined@1", merged.digest)
     assert ended["ended_by"] == "round-c/test-contributor"
@@ -89,8 +89,8 @@ def test_the_pool_combines_and_opens_the_next_round(
     assert following["options"] == started["options"]
     assert states(following) == dict.fromkeys(SITES, "waiting")
     lasted, lasts = (
-        datetime.fromisoformat(each["deadline"]) - datetime.fromisoformat(each["created_at"])
-        for each in (started, following)
+        datetime.fromisoformat(item["deadline"]) - datetime.fromisoformat(item["created_at"])
+        for item in (started, following)
     )
     assert abs((lasts - lasted).total_seconds()) < 2
     # What fitted the first base does not fit the second.
@@ -129,12 +129,12 @@ def test_a_round_needs_as_many_others_as_any_contributor_asks_for(
     assert "round-b demands those of 2 other sites" in early.json()["error"]["message"]
     pass_deadline(pool.settings, key)
     assert show(victim, key)["state"] == "expired"
-    found = {
+    by_state = {
         state: starter.get("/api/v1/rounds", params={"state": state}).json()["items"]
         for state in ("expired", "closed")
     }
-    assert key in [each["round_id"] for each in found["expired"]]
-    assert key not in [each["round_id"] for each in found["closed"]]
+    assert key in [round_["round_id"] for round_ in by_state["expired"]]
+    assert key not in [round_["round_id"] for round_ in by_state["closed"]]
     over = finish(starter, key, "round-a/of-one-victim")
     assert error_of(over) == (409, "round_closed")
     assert "round-b demands those of 2 other sites" in over.json()["error"]["message"]
@@ -180,9 +180,7 @@ def test_a_contribution_of_nothing_is_refused(
     assert "changes no leaf" in refused.json()["error"]["message"]
 
 
-def test_who_does_not_answer_is_left_out(
-    pool: PoolDriver, base: tuple[ShapePredictor, str]
-) -> None:
+def test_silent_sites_are_left_out(pool: PoolDriver, base: tuple[ShapePredictor, str]) -> None:
     key = start_round(pool, base[1])["round_id"]
     starter, client = pool.member(SITES[0]), pool.member(SITES[1])
     for site, seed in zip(SITES[:2], (20, 21), strict=True):
@@ -216,7 +214,7 @@ def test_a_round_with_one_contribution_expires(
     pass_deadline(pool.settings, key)
     assert show(client, key)["state"] == "expired"
     listed = client.get("/api/v1/rounds", params={"state": "expired"}).json()["items"]
-    assert key in {each["round_id"] for each in listed}
+    assert key in {round_["round_id"] for round_ in listed}
     assert error_of(finish(client, key, "round-a/nothing")) == (409, "round_closed")
 
 
@@ -245,7 +243,7 @@ def test_a_round_on_a_withdrawn_base_goes_on_only_when_asked_for(
         assert error_of(finish(client, key, name)) == (409, "base_withdrawn")
         assert finish(client, key, name, **asked).json()["result"] == f"pool://{name}@1"
         result = client.get(f"/api/v1/models/{name}/versions/1").json()
-        assert [each["reason"] for each in result["flags"]] == [reason]
+        assert [flag["reason"] for flag in result["flags"]] == [reason]
 
 
 def test_two_finish_at_once(pool: PoolDriver, base: tuple[ShapePredictor, str]) -> None:
@@ -262,9 +260,9 @@ def test_two_finish_at_once(pool: PoolDriver, base: tuple[ShapePredictor, str]) 
     ended = show(pool.admin, key)
     assert answers == [(200, ended)] * 3
     listed = pool.admin.get("/api/v1/models", params={"name": "raced"}).json()["items"]
-    assert [each["address"] for each in listed] == [ended["result"]]
+    assert [version["address"] for version in listed] == [ended["result"]]
     rounds = pool.member(SITES[0]).get("/api/v1/rounds", params={"limit": 200}).json()["items"]
-    assert [each["round_id"] for each in rounds if each["predecessor"] == key] == [
+    assert [round_["round_id"] for round_ in rounds if round_["predecessor"] == key] == [
         ended["successor"]
     ]
 
@@ -287,7 +285,7 @@ def test_the_sites_of_a_round_see_the_merge_that_finishes_it(
     assert error_of(other.post(f"{at}/cancel")) == (403, "not_allowed")
 
 
-def test_what_is_taken_back_while_the_pool_combines_is_in_no_result(
+def test_a_contribution_taken_back_while_the_pool_combines_is_in_no_result(
     pool: PoolDriver, base: tuple[ShapePredictor, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     key = start_round(pool, base[1])["round_id"]
@@ -295,8 +293,8 @@ def test_what_is_taken_back_while_the_pool_combines_is_in_no_result(
     client = pool.member(SITES[0])
     step = running.merge_by_recipe  # type: ignore[attr-defined]
 
-    def combine_slowly(*words: Any, **named: Any) -> Any:
-        made = step(*words, **named)
+    def combine_slowly(*arguments: Any, **named: Any) -> Any:
+        made = step(*arguments, **named)
         assert take_back(pool.member(SITES[1]), key, SITES[1]).status_code == 200
         pass_deadline(pool.settings, key)
         return made

@@ -51,13 +51,13 @@ def test_killed_while_the_result_is_published(tmp_path: Path, moment: str) -> No
     with pool_process(data) as (_, url, _none), open_client(url, token) as member:
         # The pool goes on with it by itself; at each moment it has ended as a whole, or not at all.
         listed = member.get("/api/v1/models", params={"name": "refined"}).json()["items"]
-        found = show(member, key)
-        if found["state"] == "open":
-            assert (listed, found["result"], found["successor"]) == ([], None, None)
+        round_ = show(member, key)
+        if round_["state"] == "open":
+            assert (listed, round_["result"], round_["successor"]) == ([], None, None)
         [job] = member.get("/api/v1/merges").json()["items"]
         assert wait_for(member, job["merge_id"], OVER)["state"] == "finished"
-        done = finish(member, key, ADDRESS)
-        assert done.status_code == 200, done.text
+        response = finish(member, key, ADDRESS)
+        assert response.status_code == 200, response.text
         ended = show(member, key)
         assert (ended["state"], ended["result_digest"]) == ("finished", digest)
         following = show(member, ended["successor"])

@@ -1,4 +1,4 @@
-"""Rounds of networks: options, what is refused, and the optimiser's state from round to round."""
+"""Rounds of networks: options, refusals, and the optimiser's state from round to round."""
 
 from __future__ import annotations
 
@@ -46,18 +46,18 @@ def with_entry(base: StateDict, name: str, values: Any) -> StateDict:
 
 
 def read_content(pool: PoolDriver, digest: str, folder: Path) -> Path:
-    """Return a copy of a file that the pool keeps, whoever may have it."""
+    """Return a copy of a file that the pool stores, without checking rights."""
     path = folder / digest
     with open_storage(pool.settings).content_file(digest) as kept:
         path.write_bytes(kept.read_bytes())
     return path
 
 
-def test_options_are_of_the_method_and_of_the_training(
+def test_options_belong_to_the_method_or_the_training(
     pool: PoolDriver, base: tuple[StateDict, str]
 ) -> None:
-    given = {"eta": 0.05, "epochs": 3}
-    started = start_round(pool, base[1], method="fedadam", options=given)
+    settings = {"eta": 0.05, "epochs": 3}
+    started = start_round(pool, base[1], method="fedadam", options=settings)
     assert started["options"] == {
         "mean": "samples",
         "weight_cap": 3.0,
@@ -71,7 +71,7 @@ def test_options_are_of_the_method_and_of_the_training(
     assert (started["mode"], started["state_digest"]) == ("one-shot", None)
     client = pool.member(SITES[0])
     request = {"base": base[1], "sites": list(SITES), "deadline": started["deadline"]}
-    for fields, found in [
+    for fields, problem in [
         ({"method": "median", "options": {"eta": 1}}, "have no option 'eta'"),
         ({"method": "fedadam", "options": {"epochs": 0}}, "option 'epochs'"),
         ({"method": "fedadam", "options": {"beta1": 1}}, "option 'beta1'"),
@@ -81,14 +81,14 @@ def test_options_are_of_the_method_and_of_the_training(
     ]:
         refused = client.post("/api/v1/rounds", json=request | fields)
         assert error_of(refused) == (422, "round_refused"), fields
-        assert found in refused.json()["error"]["message"]
+        assert problem in refused.json()["error"]["message"]
     _, face = upload_base(pool, "face-not-network", 9)
     refused = client.post("/api/v1/rounds", json=request | {"base": face, "method": "fedavg"})
     assert "of kind ert" in refused.json()["error"]["message"]
 
 
 @pytest.mark.parametrize(
-    ("changed", "found"),
+    ("changed", "problem"),
     [
         ({"base_digest": "ab" * 32}, "made from another base: found abababababababab..., expected"),
         ({"settings": LocalTraining(epochs=3, seed=7).shared()}, "epochs 3, the round asks for 2"),
@@ -107,8 +107,8 @@ def test_options_are_of_the_method_and_of_the_training(
         ({"conv.weight": np.full((3, 4), np.inf, "f4")}, "entry 'conv.weight' (F32) holds inf"),
     ],
 )
-def test_what_does_not_fit_is_refused(
-    pool: PoolDriver, base: tuple[StateDict, str], changed: dict[str, Any], found: str
+def test_unfit_contributions_are_refused(
+    pool: PoolDriver, base: tuple[StateDict, str], changed: dict[str, Any], problem: str
 ) -> None:
     # A robust method would leave out what is not finite; the site is to know of it all the same.
     started = start_round(pool, base[1], SITES[:2], method="median", options=TRAINING)
@@ -120,24 +120,24 @@ def test_what_does_not_fit_is_refused(
             made = replace(made, **{name: value})
     refused = contribute(pool.member(SITES[0]), started["round_id"], SITES[0], encode_input(made))
     assert error_of(refused) == (422, "contribution_refused"), refused.text
-    assert found in refused.json()["error"]["message"]
+    assert problem in refused.json()["error"]["message"]
 
 
 @pytest.mark.parametrize("method", METHODS_OF_EACH_KIND)
 def test_the_pool_combines_as_merge_does(
     pool: PoolDriver, base: tuple[StateDict, str], method: str
 ) -> None:
-    own = {"trim": 0.4} if method == "trimmed-mean" else {}  # of three, or it trims nobody
-    started = start_round(pool, base[1], method=method, options={**TRAINING, **own})
+    options = {"trim": 0.4} if method == "trimmed-mean" else {}  # of three, or it trims nobody
+    started = start_round(pool, base[1], method=method, options={**TRAINING, **options})
     key, made = started["round_id"], []
     for seed, site in enumerate(SITES):
         statistics = class_statistics(seed) if METHODS[method].replies else None
         digest = started["base_digest"]
         made.append(network_contribution(base[0], digest, seed, statistics=statistics))
-        done = contribute(pool.member(site), key, site, encode_input(made[-1]))
-        assert done.status_code == 201, done.text
+        response = contribute(pool.member(site), key, site, encode_input(made[-1]))
+        assert response.status_code == 201, response.text
     ended = finish(pool.member(SITES[1]), key, f"{SITES[1]}/{method}").json()
-    merged = merge(method, [base[0], *made], options=own)
+    merged = merge(method, [base[0], *made], options=options)
     assert ended["result_digest"] == sha256(bytes(encode_model(merged.model)))  # type: ignore[arg-type]
     state = None if merged.state is None else sha256(encode_input(merged.state))
     assert ended["state_digest"] == state
@@ -169,12 +169,12 @@ def test_no_site_has_more_than_three_times_the_usual_weight(
             pool.member(site), started["round_id"], site, encode_input(made)
         ).is_success
     ended = finish(pool.member(SITES[0]), started["round_id"], f"{SITES[0]}/capped").json()
-    most = 3 * sorted([*(each.samples for each in honest), liar.samples])[1]
+    most = 3 * sorted([*(contribution.samples for contribution in honest), liar.samples])[1]
     fair = merge("fedavg", [base[0], *honest, replace(liar, samples=most)])
     assert ended["result_digest"] == sha256(bytes(encode_model(fair.model)))  # type: ignore[arg-type]
 
 
-def test_a_result_that_is_not_finite_is_none_and_opens_no_next_round(
+def test_a_result_that_is_not_finite_ends_the_series(
     pool: PoolDriver, base: tuple[StateDict, str]
 ) -> None:
     options = {**TRAINING, "eta": 1e300}
@@ -205,12 +205,12 @@ def test_the_state_goes_from_round_to_round_until_it_is_deleted(
             network_contribution(base, started["base_digest"], 10 * number + seed)
             for seed in range(3)
         ]
-        for site, each in zip(SITES, made, strict=True):
-            content = encode_input(each)
+        for site, contribution in zip(SITES, made, strict=True):
+            content = encode_input(contribution)
             inputs.append(tmp_path / f"{site}-{number}.contribution")
             inputs[-1].write_bytes(content)
-            done = contribute(pool.member(site), started["round_id"], site, content)
-            assert done.status_code == 201, done.text
+            response = contribute(pool.member(site), started["round_id"], site, content)
+            assert response.status_code == 201, response.text
         ended = finish(client, started["round_id"], name).json()
         result = tmp_path / f"round-{number}.safetensors"
         merged = merge("fedadam", inputs, options={"eta": 0.02, "mean": "sites"}, output=result)
@@ -224,20 +224,20 @@ def test_the_state_goes_from_round_to_round_until_it_is_deleted(
             started = show(client, ended["successor"])
             assert started["options"]["eta"] == 0.02
     lineage = client.get(f"/api/v1/models/{SITES[0]}/stepped/versions/3/lineage").json()
-    kinds = {each["digest"]: each["kind"] for each in lineage["nodes"]}
+    kinds = {node["digest"]: node["kind"] for node in lineage["nodes"]}
     assert kinds[states[1]] == "optimiser-state"
 
     with ExitStack() as stack:
         opened = stack.enter_context(open_pool_offline(pool.settings))
         collect_garbage(opened, remove=True)
-        assert all(opened.storage.has_content(each) for each in states)
+        assert all(opened.storage.has_content(state) for state in states)
         for version, left in ((1, states[1:]), (3, [])):
             deleted = client.delete(
                 f"/api/v1/models/{SITES[0]}/stepped/versions/{version}", params={"force": True}
             )
             assert deleted.is_success, deleted.text
             collect_garbage(opened, remove=True)
-            assert [each for each in states if opened.storage.has_content(each)] == left
+            assert [state for state in states if opened.storage.has_content(state)] == left
 
 
 def test_nobody_gets_a_state(pool: PoolDriver, base: tuple[StateDict, str], tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""A round's reply to one site, and everybody else who asks for it."""
+"""A round's reply to one site, and its refusal to all others."""
 
 from __future__ import annotations
 
@@ -27,8 +27,10 @@ def test_each_site_gets_its_own_reply_and_nobody_else_any(pool: PoolDriver) -> N
     )
     assert error_of(refused) == (422, "contribution_refused")
     assert "no statistics of classes" in refused.json()["error"]["message"]
-    for site, each in zip(SITES, made, strict=False):
-        assert contribute(pool.member(site), key, site, encode_input(each)).status_code == 201
+    for site, contribution in zip(SITES, made, strict=False):
+        assert (
+            contribute(pool.member(site), key, site, encode_input(contribution)).status_code == 201
+        )
     # What participants are shown of a contribution says nothing of its classes.
     assert "counts" not in str(show(pool.member(SITES[0]), key)["participants"])
     assert error_of(pool.member(SITES[0]).get(path)) == (404, "reply_not_found")
@@ -37,9 +39,9 @@ def test_each_site_gets_its_own_reply_and_nobody_else_any(pool: PoolDriver) -> N
     assert ended["state"] == "finished"
     merged = merge("fedpac", [base, *made])
     assert merged.state is not None
-    for site, each in zip(SITES, made, strict=False):
+    for site, contribution in zip(SITES, made, strict=False):
         answer = pool.member(site).get(path)
-        expected = encode_reply(merged.state, sha256(encode_input(each)))
+        expected = encode_reply(merged.state, sha256(encode_input(contribution)))
         assert (answer.status_code, answer.content) == (200, expected)
         assert answer.headers["cache-control"] == "no-store"
     # One who was asked and did not contribute, a stranger, the pool's admin, a viewer.

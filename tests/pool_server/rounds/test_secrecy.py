@@ -1,4 +1,4 @@
-"""Nobody gets a contribution out of the pool, by whatever route."""
+"""Nobody gets a contribution out of the pool, by any route."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ NAME = "base-of-victims"
 
 @pytest.fixture(scope="module")
 def secret(pool: PoolDriver) -> tuple[str, bytes]:
-    """Return a round that the attacker started, and what its victim contributed."""
+    """Return a round started by the attacker, and its victim's contribution."""
     base, address = upload_base(pool, NAME, 5)
     key = start_round(pool, address, SITES)["round_id"]
     for site, seed in zip(SITES, (90, 91, 92), strict=True):
@@ -46,7 +46,7 @@ def attackers(pool: PoolDriver) -> list[httpx.Client]:
 
 
 def all_values(key: str, site: str, digest: str, upload_id: str) -> Iterator[dict[str, Any]]:
-    """Yield what paths may be filled with, so that they name the contribution."""
+    """Yield path values that name the contribution."""
     common = {"round_id": key, "site": site, "digest": digest, "upload_id": upload_id}
     for name in (NAME, digest, f"{site}.contribution"):
         for reference in ("1", f"sha256:{digest}"):
@@ -54,23 +54,23 @@ def all_values(key: str, site: str, digest: str, upload_id: str) -> Iterator[dic
 
 
 def fill(path: str, values: dict[str, Any]) -> str:
-    return re.sub(r"{(\w+)}", lambda found: str(values.get(found[1], "1")), path)
+    return re.sub(r"{(\w+)}", lambda match: str(values.get(match[1], "1")), path)
 
 
-def test_no_route_gives_it_out(pool: PoolDriver, secret: tuple[str, bytes]) -> None:
+def test_no_route_returns_a_contribution(pool: PoolDriver, secret: tuple[str, bytes]) -> None:
     key, content = secret
     digest = sha256(content)
     own_upload = announce_contribution(pool.member(VICTIM), key, VICTIM, content).json()
     assert own_upload["state"] == "complete"
-    found = show(pool.member(ATTACKER), key)
-    assert digest in str(found), "participants see the digest, and only that"
+    round_ = show(pool.member(ATTACKER), key)
+    assert digest in str(round_), "participants see the digest, and only that"
     paths = [path for method, path in MATRIX if method == "GET"]
     # And one that a pool may have had.
     paths += ["/api/v1/rounds/{round_id}/contributions/{site}/content"]
     # The end of the file holds numbers of it, and no words that every file has.
     mark, asked = content[-64:], set()
     for values in all_values(key, VICTIM, digest, own_upload["upload_id"]):
-        for path in {fill(each, values) for each in paths} - asked:
+        for path in {fill(template, values) for template in paths} - asked:
             asked.add(path)
             for client in attackers(pool):
                 assert mark not in client.get(path).content, path

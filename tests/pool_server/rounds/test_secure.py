@@ -1,4 +1,4 @@
-"""Rounds whose contributions are summed before the pool gets them."""
+"""Rounds with contributions summed before the pool gets them."""
 
 from __future__ import annotations
 
@@ -57,12 +57,12 @@ def test_the_one_sum_is_confirmed_by_all_and_combined_once(
     assert result["result_digest"] == combine(tmp_path, base[0], [total])[1].digest
     assert show(clients[0], result["successor"])["secure"] == SECURE
     family = clients[0].get(f"/api/v1/lineage/{result['result_digest']}").json()
-    kinds = {each["digest"]: each["kind"] for each in family["nodes"]}
+    kinds = {node["digest"]: node["kind"] for node in family["nodes"]}
     assert kinds[sha256(total)] == "secure-sum"
 
 
 @pytest.mark.parametrize(
-    ("fields", "sites", "words"),
+    ("fields", "sites", "problem"),
     [
         ({"method": "median"}, SITES, "compares the contributions with one another"),
         ({"method": "geometric-median"}, SITES, "a secure sum shows none of them"),
@@ -70,15 +70,15 @@ def test_the_one_sum_is_confirmed_by_all_and_combined_once(
         ({}, (*SITES, SERVERS[0]), "cannot also be"),
     ],
 )
-def test_rounds_that_nobody_could_sum_are_refused(
+def test_unsummable_secure_rounds_are_refused(
     pool: PoolDriver,
     base: tuple[ShapePredictor, str],
     fields: dict[str, Any],
     sites: tuple[str, ...],
-    words: str,
+    problem: str,
 ) -> None:
     deadline = (datetime.now(UTC) + timedelta(days=1)).isoformat()
     request = {"base": base[1], "sites": [*sites], "deadline": deadline, "secure": SECURE}
     answer = pool.member(SITES[0]).post("/api/v1/rounds", json=request | fields)
     assert error_of(answer) == (422, "round_refused")
-    assert words in answer.json()["error"]["message"]
+    assert problem in answer.json()["error"]["message"]

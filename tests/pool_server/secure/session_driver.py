@@ -1,4 +1,4 @@
-"""Short words for what sites do on the board of a secure sum."""
+"""Short functions for sites' acts on the board of a secure sum."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ def post(
 def posts(client: httpx.Client, key: str, after: int = 0) -> list[dict[str, Any]]:
     answer = client.get(f"{SESSIONS}/{key}/posts", params={"after": after})
     assert answer.status_code == 200, answer.text
-    found: list[dict[str, Any]] = answer.json()["items"]
-    return found
+    items: list[dict[str, Any]] = answer.json()["items"]
+    return items
 
 
 def announce_file(client: httpx.Client, key: str, site: str, content: bytes) -> httpx.Response:

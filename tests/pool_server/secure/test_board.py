@@ -1,4 +1,4 @@
-"""The board of the secure sum: who may, what stays, what goes."""
+"""The board of the secure sum: its users, its messages, its end."""
 
 from __future__ import annotations
 
@@ -49,11 +49,11 @@ def test_sites_exchange_messages_and_files(pool: PoolDriver) -> None:
     assert post(lab, key, SITES[0], "share", "{1}").status_code == 200
     assert error_of(post(lab, key, SITES[0], "share", "{2}")) == (409, "post_exists")
     assert post(server, key, SITES[2], "share", "{3}").status_code == 201
-    found = posts(server, key)
-    assert [(each["sender"], each["envelope"]) for each in found] == [
+    messages = posts(server, key)
+    assert [(item["sender"], item["envelope"]) for item in messages] == [
         (SITES[0], "{1}"), (SITES[2], "{3}"),
     ]  # fmt: skip
-    assert posts(server, key, first.json()["number"]) == found[1:]
+    assert posts(server, key, first.json()["number"]) == messages[1:]
     content = os.urandom(300_000)
     assert send_file(lab, key, SITES[0], content).status_code == 201
     assert send_file(lab, key, SITES[0], content).json()["state"] == "complete"
@@ -69,13 +69,13 @@ def test_one_of_many_messages_at_once_stands_and_none_is_missed(pool: PoolDriver
         racing = list(
             threads.map(lambda n: post(client, key, SITES[0], "tag", f"{{{n}}}"), range(8))
         )
-        assert sorted(each.status_code for each in racing) == [201, *[409] * 7]
+        assert sorted(answer.status_code for answer in racing) == [201, *[409] * 7]
         phases = [threads.submit(post, client, key, SITES[0], f"phase-{n}") for n in range(25)]
         seen: list[int] = []
-        while not all(each.done() for each in phases):
-            seen += [each["number"] for each in posts(client, key, seen[-1] if seen else 0)]
+        while not all(phase_future.done() for phase_future in phases):
+            seen += [post["number"] for post in posts(client, key, seen[-1] if seen else 0)]
     while new := posts(client, key, seen[-1] if seen else 0):
-        seen += [each["number"] for each in new]
+        seen += [item["number"] for item in new]
     assert len(seen) == 26
     assert seen == sorted(set(seen))
 
@@ -85,7 +85,7 @@ def test_a_session_is_there_for_its_sites_only(pool: PoolDriver) -> None:
     key = start_session(lab, SITES, "members")
     assert error_of(other.get(f"{SESSIONS}/{key}")) == (404, "session_not_found")
     assert other.get(SESSIONS).json()["items"] == []
-    assert key in {each["session_id"] for each in lab.get(SESSIONS).json()["items"]}
+    assert key in {item["session_id"] for item in lab.get(SESSIONS).json()["items"]}
     # Nobody posts for another site, nor does a site that takes no part.
     assert error_of(post(lab, key, SITES[1], "share")) == (403, "not_allowed")
     assert error_of(post(pool.admin, key, OTHER, "share")) == (403, "not_allowed")
@@ -112,7 +112,7 @@ def test_a_descriptor_stands_for_one_session(pool: PoolDriver) -> None:
     assert error_of(unknown) == (404, "round_not_found")
 
 
-def test_a_site_is_limited_in_what_it_leaves(
+def test_a_sites_messages_and_sessions_are_limited(
     pool: PoolDriver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(service, "MOST_POSTS", 2)
@@ -120,7 +120,7 @@ def test_a_site_is_limited_in_what_it_leaves(
     lab = pool.member(SITES[0])
     key = start_session(lab, SITES, "limits")
     answers = [post(lab, key, SITES[0], f"phase-{n}") for n in range(3)]
-    assert [each.status_code for each in answers] == [201, 201, 409]
+    assert [answer.status_code for answer in answers] == [201, 201, 409]
     assert send_file(lab, key, SITES[0], b"one").status_code == 201
     assert error_of(send_file(lab, key, SITES[0], b"two")) == (409, "too_many_files")
     with monkeypatch.context() as fewer:
@@ -156,12 +156,12 @@ def test_messages_and_sessions_count_for_the_quota(pool: PoolDriver) -> None:
         opened = lab.post(SESSIONS, json=session_request(sites, "f" * 600))
         assert error_of(opened) == (409, "quota_exceeded")
         used = pool.member(OTHER, "admin").get("/api/v1/usage").json()["items"]
-        assert [each["size_bytes"] for each in used] == [1100]
+        assert [usage["size_bytes"] for usage in used] == [1100]
     finally:
         pool.admin.patch(f"/api/v1/sites/{OTHER}", json={"quota_bytes": None})
 
 
-def test_an_answer_has_only_so_many_characters_of_messages(
+def test_the_length_of_an_answer_with_messages_is_limited(
     pool: PoolDriver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(service, "CHARACTERS_PER_PAGE", 1000)

@@ -62,7 +62,7 @@ def signed(statement: Statement, key: PrivateKey) -> dict[str, Any]:
 def upload_signed(
     client: httpx.Client, address: str, key: PrivateKey, content: bytes | None = None, **fields: Any
 ) -> dict[str, Any]:
-    """Upload a file with a statement that says what the upload says."""
+    """Upload a file with a matching statement."""
     content = network_bytes() if content is None else content
     said = statement_of(address, content, **fields)
     return upload(client, address, content, statement=signed(said, key), **fields)

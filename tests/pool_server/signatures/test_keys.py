@@ -1,4 +1,4 @@
-"""Keys of sites: who holds one registers it, and who knows of one may not."""
+"""Keys of sites: registration needs possession; mere knowledge is not enough."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.pool_server.signatures.signers import proof, register, revoke
 
 def actions(pool: PoolDriver, site: str) -> list[str]:
     keys = pool.admin.get(f"/api/v1/sites/{site}/keys").json()["items"]
-    return [f"{each['name']} {each['revoked_as']}" for each in keys]
+    return [f"{key['name']} {key['revoked_as']}" for key in keys]
 
 
 @pytest.mark.both_databases
@@ -32,7 +32,7 @@ def test_a_site_registers_lists_and_revokes_keys(pool: PoolDriver) -> None:
     assert (again.status_code, again.json()["name"]) == (200, "laptop"), "it is there already"
     assert register(client, "keys-a", second, "desk").status_code == 201
     listed = pool.member("keys-b", "viewer").get("/api/v1/sites/keys-a/keys")
-    assert [each["key_id"] for each in listed.json()["items"]] == [
+    assert [item["key_id"] for item in listed.json()["items"]] == [
         first.public.key_id,
         second.public.key_id,
     ]

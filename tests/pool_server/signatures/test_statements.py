@@ -59,19 +59,19 @@ def test_a_signed_upload_can_be_checked_by_anybody(pool: PoolDriver, site: str) 
         "revoked_as": None,
     }
     reader = pool.member("reader", "viewer")
-    found = reader.get(statement_path(version)).json()
-    assert (found["digest"], found["origin"]) == (version["digest"], None)
+    body = reader.get(statement_path(version)).json()
+    assert (body["digest"], body["origin"]) == (version["digest"], None)
     statement = open_statement(
-        Envelope.model_validate(found["envelope"]), PublicKey.from_text(found["key"]["public_key"])
+        Envelope.model_validate(body["envelope"]), PublicKey.from_text(body["key"]["public_key"])
     )
     assert statement.digest == version["digest"]
     assert (statement.predicate.site, statement.predicate.name) == (site, "face")
     assert statement.predicate.labels == {"population": "infant"}
     listed = reader.get("/api/v1/models", params={"site": site, "name": "face"}).json()["items"]
-    assert [each["signed_by"]["key_id"] for each in listed] == [KEY.public.key_id]
+    assert [version["signed_by"]["key_id"] for version in listed] == [KEY.public.key_id]
 
 
-def test_an_unsigned_version_says_so(pool: PoolDriver) -> None:
+def test_an_unsigned_version_has_no_statement(pool: PoolDriver) -> None:
     version = upload(pool.member("unsigned"), "unsigned/face")
     assert version["signed_by"] is None
     answer = pool.member("unsigned").get(statement_path(version))
@@ -197,11 +197,11 @@ def test_a_version_is_signed_later_and_once(pool: PoolDriver) -> None:
     revoke(client, "late", key, "compromised")
     anew = signed(statement_of("late/face", content, **said), successor)
     assert client.put(path, json=anew).status_code == 200
-    found = client.get("/api/v1/models/late/face/versions/1").json()["signed_by"]
-    assert (found["key_id"], found["revoked_as"]) == (successor.public.key_id, None)
+    summary = client.get("/api/v1/models/late/face/versions/1").json()["signed_by"]
+    assert (summary["key_id"], summary["revoked_as"]) == (successor.public.key_id, None)
 
 
-def test_bytes_that_the_pool_has_are_signed_too(pool: PoolDriver, site: str) -> None:
+def test_bytes_already_in_the_pool_can_be_signed(pool: PoolDriver, site: str) -> None:
     content = network_bytes()
     client = pool.member(site)
     upload(client, "signer/original", content)
@@ -218,12 +218,12 @@ def test_an_import_brings_its_key_and_that_signs_nothing_new(pool: PoolDriver) -
     statement = signed(statement_of("site-a/face", content), key) | {"foreign_key": foreign}
     version = upload(client, "importer/face", content, statement=statement, file_name="face.bin")
     assert version["signed_by"]["origin"] == "site-a@pool.example.org"
-    found = client.get(statement_path(version)).json()
-    assert (found["origin"], found["key"]["origin"]) == (foreign["origin"],) * 2
+    body = client.get(statement_path(version)).json()
+    assert (body["origin"], body["key"]["origin"]) == (foreign["origin"],) * 2
     # The key is no key of the site.
     more = network_bytes()
-    own = signed(statement_of("importer/more", more), key)
-    answer = announce(client, "importer/more", more, statement=own)
+    importer_statement = signed(statement_of("importer/more", more), key)
+    answer = announce(client, "importer/more", more, statement=importer_statement)
     assert error_of(answer) == (422, "statement_refused")
     # Its statement must be about the site it came from.
     wrong = signed(statement_of("site-b/more", more), key) | {"foreign_key": foreign}

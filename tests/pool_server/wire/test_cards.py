@@ -1,4 +1,4 @@
-"""Cards taken apart: what strangers wrote is read, and never run."""
+"""Parsed cards: text from strangers is read, and never executed."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ values = st.recursive(
 
 
 @given(st.dictionaries(keys, values, max_size=4), st.text(max_size=50))
-def test_what_was_written_is_read_again(front: dict[str, object], body: str) -> None:
+def test_a_written_card_reads_back_unchanged(front: dict[str, object], body: str) -> None:
     card = read_card(write_card(front, body))
     assert card.front_matter == front
     assert card.body == body
@@ -54,12 +54,12 @@ def test_front_matter_holds_only_what_json_can() -> None:
     ],
     ids=lambda text: text[:20],
 )
-def test_front_matter_that_is_refused(front: str, expected: str) -> None:
+def test_harmful_front_matter_is_refused(front: str, expected: str) -> None:
     with pytest.raises(ValueError, match=expected):
         read_card(f"---\n{front}\n---\n")
 
 
-def test_a_card_that_does_not_end() -> None:
+def test_an_unterminated_front_matter_is_refused() -> None:
     with pytest.raises(ValueError, match="no second '---'"):
         read_card("---\na: 1\n")
     with pytest.raises(ValueError, match="expected at most 200,000"):

@@ -45,15 +45,15 @@ CHANGES: dict[str, dict[str, Any]] = {
 }
 
 
-def test_a_statement_of_facts_says_them_all() -> None:
+def test_a_statement_contains_all_facts() -> None:
     assert differences(FACTS.statement(NOW), FACTS) == []
 
 
 def test_every_signed_field_is_compared() -> None:
-    words = {each.replace(" ", "_") for each in CHANGES}
+    fields = {field.replace(" ", "_") for field in CHANGES}
     renamed = {"size_bytes": "size", "card_digest": "card", "recipe_digest": "recipe"}
-    signed = {renamed.get(each, each) for each in ModelPredicate.model_fields}
-    assert words == (signed - {"signed_at"}) | {"digest", "file_name"}
+    signed = {renamed.get(field, field) for field in ModelPredicate.model_fields}
+    assert fields == (signed - {"signed_at"}) | {"digest", "file_name"}
 
 
 @pytest.mark.parametrize("word", CHANGES)
@@ -63,7 +63,7 @@ def test_each_difference_is_named(word: str) -> None:
 
 
 def test_all_differences_are_named() -> None:
-    changed = replace(FACTS, **{k: v for each in CHANGES.values() for k, v in each.items()})
+    changed = replace(FACTS, **{k: v for field in CHANGES.values() for k, v in field.items()})
     assert len(differences(FACTS.statement(NOW), changed)) == len(CHANGES)
 
 
@@ -74,7 +74,7 @@ def test_a_kind_may_be_left_open() -> None:
 
 
 @pytest.mark.parametrize(
-    ("signed", "found", "problem"),
+    ("signed", "actual", "problem"),
     [
         # What is inherited binds more.
         ({}, {"inherited_terms": frozenset({NON_COMMERCIAL, ("DUO:0000019", "")})}, ""),
@@ -110,7 +110,7 @@ def test_a_kind_may_be_left_open() -> None:
     ],
 )
 def test_terms_may_bind_more_and_never_less(
-    signed: dict[str, Any], found: dict[str, Any], problem: str
+    signed: dict[str, Any], actual: dict[str, Any], problem: str
 ) -> None:
     statement = replace(FACTS, **signed).statement(NOW)
-    assert "".join(differences(statement, replace(FACTS, **found))) == problem
+    assert "".join(differences(statement, replace(FACTS, **actual))) == problem

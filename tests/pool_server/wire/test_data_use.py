@@ -1,4 +1,4 @@
-"""Terms of data use: how they are written, and what follows from them."""
+"""Terms of data use: their spelling, and their consequences."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ TODAY = date(2026, 6, 15)
 DETAILS = {"none": "", "date": "2027-01-31", "words": "one, two"}
 
 terms = st.sampled_from(
-    [Term(code=each.code, detail=DETAILS[each.detail]) for each in DATA_USE_TERMS]
+    [Term(code=term.code, detail=DETAILS[term.detail]) for term in DATA_USE_TERMS]
     + [Term.parse("DS=three", TODAY), Term.parse("IS=site-a", TODAY), Term.parse("text=x", TODAY)]
 )
 
 
-def read(*words: str) -> tuple[Term, ...]:
-    return tuple(Term.parse(word, TODAY) for word in words)
+def read(*texts: str) -> tuple[Term, ...]:
+    return tuple(Term.parse(word, TODAY) for word in texts)
 
 
 def test_the_codes_are_those_of_the_ontology() -> None:
     # duo.csv of release 2021-02-23: all classes but the two roots.
-    assert {int(each.code[4:]) for each in DATA_USE_TERMS if each.code != TEXT} == {
+    assert {int(term.code[4:]) for term in DATA_USE_TERMS if term.code != TEXT} == {
         4, 6, 7, 11, 12, 15, 16, 18, 19, 20, 21, 22, 24, 25, 26, 27, 28, 29, 42, 43, 44, 45, 46,
     }  # fmt: skip
-    permissions = {each.shorthand for each in DATA_USE_TERMS if each.kind == "permission"}
+    permissions = {term.shorthand for term in DATA_USE_TERMS if term.kind == "permission"}
     assert permissions == {"NRES", "GRU", "HMB", "DS", "POA"}
     assert label_of("DUO:0000024") == "publication moratorium"
 
@@ -65,7 +65,7 @@ def test_terms_are_read(text: str, code: str, detail: str) -> None:
         ("DS", "the disease"),
     ],
 )
-def test_what_is_no_term_is_named_with_what_was_expected(text: str, expected: str) -> None:
+def test_unknown_terms_are_named_with_the_expected_form(text: str, expected: str) -> None:
     with pytest.raises(ValueError, match=expected) as refusal:
         Term.parse(text, TODAY)
     assert "\n" not in str(refusal.value)
@@ -93,29 +93,33 @@ def test_what_is_no_term_is_named_with_what_was_expected(text: str, expected: st
     ],
     ids=str,
 )  # fmt: skip
-def test_merges(inputs: list[list[str]], use: IntendedUse, forbidden_by: list[str]) -> None:
-    named = [TermsOf(f"m{number}", read(*words)) for number, words in enumerate(inputs)]
+def test_forbidden_merges_name_their_terms(
+    inputs: list[list[str]], use: IntendedUse, forbidden_by: list[str]
+) -> None:
+    named = [TermsOf(f"m{number}", read(*texts)) for number, texts in enumerate(inputs)]
     problems = check_merge(named, use, today=TODAY, institution=["site-b", "B lab"])
-    assert sorted(each.codes[0] for each in problems if each.forbids) == sorted(forbidden_by)
-    assert problems == sorted(problems, key=lambda each: not each.forbids)
+    assert sorted(problem.codes[0] for problem in problems if problem.forbids) == sorted(
+        forbidden_by
+    )
+    assert problems == sorted(problems, key=lambda item: not item.forbids)
 
 
-def test_what_only_people_can_judge_is_shown() -> None:
+def test_terms_that_only_people_can_judge_are_shown() -> None:
     shown = check_merge(
         [TermsOf("m", read("IRB", "GS=Europe", "MOR=2027-01-31", "text=Cite us"))], today=TODAY
     )
-    assert not any(each.forbids for each in shown)
-    assert {each.codes[0] for each in shown} == {
+    assert not any(problem.forbids for problem in shown)
+    assert {problem.codes[0] for problem in shown} == {
         "DUO:0000021", "DUO:0000022", "DUO:0000024", "text",
     }  # fmt: skip
     narrowed = check_merge([TermsOf("a", read("DS=x")), TermsOf("b", read("GRU"))], today=TODAY)
-    assert [(each.forbids, each.codes) for each in narrowed] == [
+    assert [(problem.forbids, problem.codes) for problem in narrowed] == [
         (False, ("DUO:0000007", "DUO:0000042"))
     ]
 
 
 @pytest.mark.parametrize(
-    ("words", "forbidden"),
+    ("texts", "forbidden"),
     [
         (["GRU", "NCU", "IRB"], False),
         (["MOR=2026-06-16"], True),
@@ -125,28 +129,28 @@ def test_what_only_people_can_judge_is_shown() -> None:
     ],
     ids=str,
 )
-def test_redistribution(words: list[str], forbidden: bool) -> None:
-    problems = check_redistribution(read(*words), today=TODAY, name="a model")
-    assert any(each.forbids for each in problems) is forbidden
+def test_terms_can_forbid_redistribution(texts: list[str], forbidden: bool) -> None:
+    problems = check_redistribution(read(*texts), today=TODAY, name="a model")
+    assert any(problem.forbids for problem in problems) is forbidden
 
 
 @pytest.mark.parametrize(
-    ("words", "count"), [(["GRU", "IRB"], 0), (["NRES", "NCU"], 1), (["IS=a", "IS=b"], 1)], ids=str
+    ("texts", "count"), [(["GRU", "IRB"], 0), (["NRES", "NCU"], 1), (["IS=a", "IS=b"], 1)], ids=str
 )
-def test_contradictions(words: list[str], count: int) -> None:
-    assert len(contradictions(read(*words))) == count
+def test_contradictory_terms_are_found(texts: list[str], count: int) -> None:
+    assert len(contradictions(read(*texts))) == count
 
 
 @given(st.lists(st.lists(terms, max_size=4), max_size=5))
 def test_nothing_that_binds_is_lost_in_a_merge(inputs: list[list[Term]]) -> None:
     inherited = set(inherited_terms(inputs))
-    given_terms = {each for some in inputs for each in some}
+    given_terms = {item for some in inputs for item in some}
     assert inherited <= given_terms
-    assert {each for each in given_terms if each.code not in PERMISSIVE} <= inherited
-    for each in inherited:
-        if each.code in PERMISSIVE:
-            assert all(each in some for some in inputs)
+    assert {term for term in given_terms if term.code not in PERMISSIVE} <= inherited
+    for term in inherited:
+        if term.code in PERMISSIVE:
+            assert all(term in some for some in inputs)
     # Merging what was merged changes nothing, in whatever order.
     assert set(inherited_terms([*inputs[::-1], list(inherited)])) >= {
-        each for each in inherited if each.code not in PERMISSIVE
+        term for term in inherited if term.code not in PERMISSIVE
     }

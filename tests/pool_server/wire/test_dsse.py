@@ -148,7 +148,7 @@ def test_the_key_that_signed_is_found_without_a_hint() -> None:
 
 
 @pytest.mark.parametrize("spoilt", ["????", "abc"])
-def test_what_is_not_base64_is_refused(spoilt: str) -> None:
+def test_invalid_base64_is_refused(spoilt: str) -> None:
     good = EnvelopeSignature(sig=SIGNED_BY_A)
     with pytest.raises(ValueError, match="base64"):
         Envelope(payloadType="", payload=spoilt, signatures=(good,)).signed_by([KEY_A.public])
@@ -202,12 +202,12 @@ def test_keys_survive_their_text_forms(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "!" * 44, base64.b64encode(bytes(33)).decode()])
-def test_what_is_no_public_key_is_refused(text: str) -> None:
+def test_invalid_public_keys_are_refused(text: str) -> None:
     with pytest.raises(ValueError, match="32 bytes"):
         PublicKey.from_text(text)
 
 
-def test_what_is_no_private_key_is_refused(tmp_path: Path) -> None:
+def test_invalid_private_keys_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="no private key"):
         PrivateKey.from_pem(b"-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n")
     path = tmp_path / "other.pem"

@@ -1,4 +1,4 @@
-"""What is wrong with values, in words."""
+"""Descriptions of problems with values."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from pool_server.wire.errors import PATTERN_WORDS
 def patterns(schema: Any) -> Iterator[str]:
     """Yield the patterns in a JSON schema."""
     if isinstance(schema, dict):
-        if isinstance(found := schema.get("pattern"), str):
-            yield found
+        if isinstance(pattern := schema.get("pattern"), str):
+            yield pattern
         # Of a mapping's keys.
         yield from schema.get("patternProperties", {})
         for value in schema.values():
@@ -36,7 +36,7 @@ def models() -> Iterator[type[BaseModel]]:
                 yield value
 
 
-def test_every_pattern_has_its_words() -> None:
-    used = {found for model in models() for found in patterns(model.model_json_schema())}
+def test_every_pattern_has_a_description() -> None:
+    used = {pattern for model in models() for pattern in patterns(model.model_json_schema())}
     assert used - set(PATTERN_WORDS) == set()
     assert len(used) > 10

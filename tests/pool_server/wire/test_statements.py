@@ -91,7 +91,7 @@ def without(path: str) -> dict[str, Any]:
         ),
     ],
 )
-def test_what_is_no_statement_is_refused_with_the_field(content: Any, named: str) -> None:
+def test_invalid_statements_are_refused_naming_the_field(content: Any, named: str) -> None:
     sealed = seal(PAYLOAD_TYPE, json.dumps(content).encode(), KEY)
     with pytest.raises(ValueError, match=named):
         open_statement(sealed, KEY.public)

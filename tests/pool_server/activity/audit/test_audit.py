@@ -1,4 +1,4 @@
-"""What was done can be read, by those whom it concerns."""
+"""The audit: readable by those it concerns."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from tests.pool_server.pool_driver import PoolDriver, error_of, upload
 def read(client: httpx.Client, **parameters: Any) -> list[dict[str, Any]]:
     answer = client.get("/api/v1/audit", params=parameters)
     assert answer.status_code == 200, answer.text
-    found: list[dict[str, Any]] = answer.json()["items"]
-    return found
+    items: list[dict[str, Any]] = answer.json()["items"]
+    return items
 
 
-def test_the_story_of_a_withdrawal(pool: PoolDriver) -> None:
+def test_a_withdrawal_is_audited_at_every_affected_site(pool: PoolDriver) -> None:
     family = three_merges(pool, "story")
     family.withdraw("a/bad", "consent-withdrawn", explanation="One family.")
     [act] = read(pool.admin, subject=f"{family.address('a/bad')}@1", action="version.withdraw")
@@ -35,22 +35,26 @@ def test_the_story_of_a_withdrawal(pool: PoolDriver) -> None:
     assert life == ["version.flag", "version.publish"]
 
 
-def test_a_site_reads_of_itself_and_no_more(pool: PoolDriver) -> None:
+def test_a_site_reads_only_its_own_audit(pool: PoolDriver) -> None:
     family = three_merges(pool, "mine")
     family.withdraw("a/bad", "quality")
     site_b, site_c = family.site("b"), family.site("c")
-    found = read(family.member("c", "admin"), limit=200)
-    assert {entry["actor"].split("/")[0] for entry in found} <= {site_c, family.site("a"), "admin"}
+    entries = read(family.member("c", "admin"), limit=200)
+    assert {entry["actor"].split("/")[0] for entry in entries} <= {
+        site_c,
+        family.site("a"),
+        "admin",
+    }
     assert all(
         entry["actor"].startswith(f"{site_c}/") or entry["subject"].startswith(site_c)
-        for entry in found
+        for entry in entries
     )
     again = f"{family.address('c/again')}@1"
-    flags = [entry for entry in found if entry["action"] == "version.flag"]
+    flags = [entry for entry in entries if entry["action"] == "version.flag"]
     [flag] = [entry for entry in flags if entry["subject"] == again]
     assert (flag["token_id"], flag["address"]) == ("", ""), "that of another site's people"
-    own = next(entry for entry in found if entry["actor"].startswith(f"{site_c}/"))
-    assert own["token_id"]
+    site_entry = next(entry for entry in entries if entry["actor"].startswith(f"{site_c}/"))
+    assert site_entry["token_id"]
     refused = family.member("c", "admin").get("/api/v1/audit", params={"site": site_b})
     assert error_of(refused) == (403, "not_allowed")
     for role in ("viewer", "contributor", "curator"):
@@ -58,7 +62,7 @@ def test_a_site_reads_of_itself_and_no_more(pool: PoolDriver) -> None:
         assert error_of(refused) == (403, "not_allowed")
 
 
-def test_what_a_withdrawal_reaches_is_not_told_by_the_audit(pool: PoolDriver) -> None:
+def test_the_audit_does_not_reveal_versions_flagged_at_other_sites(pool: PoolDriver) -> None:
     """Its family leads to models that the withdrawing site may not see."""
     family = three_merges(pool, "reach")
     family.add("c/secret", "a/bad", visibility="private")
@@ -73,7 +77,7 @@ def test_what_a_withdrawal_reaches_is_not_told_by_the_audit(pool: PoolDriver) ->
     assert flag["details"]["reason"] == "quality"
 
 
-def test_filters_and_pages(pool: PoolDriver) -> None:
+def test_the_audit_can_be_filtered_and_paged(pool: PoolDriver) -> None:
     family = three_merges(pool, "pages")
     family.withdraw("a/bad", "quality")
     site = family.site("a")
@@ -94,8 +98,8 @@ def test_filters_and_pages(pool: PoolDriver) -> None:
     assert collected == read(pool.admin, site=site, limit=200)
 
 
-def test_a_site_does_not_read_what_its_people_did_for_the_whole_pool(pool: PoolDriver) -> None:
-    """Who curates the whole pool sees private models; the admin of their site does not."""
+def test_a_site_cannot_read_its_peoples_acts_for_the_whole_pool(pool: PoolDriver) -> None:
+    """A curator of the whole pool sees private models; the admin of the curator's site does not."""
     admin = pool.member("audit-home", "admin")
     request = {"site": "audit-home", "name": "wide", "role": "curator", "pool_wide": True}
     curator = pool.client(pool.admin.post("/api/v1/tokens", json=request).json()["secret"])
@@ -107,7 +111,7 @@ def test_a_site_does_not_read_what_its_people_did_for_the_whole_pool(pool: PoolD
     assert (entry["subject"], entry["actor"]) == ("audit-owner/secret@1", "audit-home/wide")
 
 
-def test_no_words_of_a_refused_request_get_into_the_audit(pool: PoolDriver) -> None:
+def test_the_audit_contains_no_text_of_refused_requests(pool: PoolDriver) -> None:
     site, text = "audit-words", "x%1b%5b31m%e2%80%ae"
     member = pool.member(site)
     refused = member.delete(f"/api/v1/users/{text}")

@@ -36,7 +36,7 @@ def feed_token(admin: httpx.Client, site: str, name: str = "reader", **fields: A
 
 
 def parse(answer: httpx.Response) -> Element:
-    """Parse a feed and check what RFC 4287 demands of it."""
+    """Parse a feed and check the demands of RFC 4287 on it."""
     assert answer.status_code == 200, answer.text
     assert answer.headers["content-type"] == "application/atom+xml"
     feed = fromstring(answer.content)
@@ -57,21 +57,21 @@ def require_valid(feed: Element) -> None:
         assert updated.tzinfo is not None
         for link in element.findall(f"{ATOM}link"):
             assert urlsplit(link.get("href", "")).scheme == "http"
-    identifiers = [each.findtext(f"{ATOM}id") for each in (feed, *entries)]
+    identifiers = [item.findtext(f"{ATOM}id") for item in (feed, *entries)]
     assert len(identifiers) == len(set(identifiers))
 
 
 def entries_of(feed: Element) -> list[tuple[str, str]]:
     """Return the identifiers and titles of a feed's entries."""
     return [
-        (each.findtext(f"{ATOM}id", ""), each.findtext(f"{ATOM}title", ""))
-        for each in feed.findall(f"{ATOM}entry")
+        (entry.findtext(f"{ATOM}id", ""), entry.findtext(f"{ATOM}title", ""))
+        for entry in feed.findall(f"{ATOM}entry")
     ]
 
 
 def link_of(element: Element, relation: str) -> str | None:
-    found = element.find(f"{ATOM}link[@rel='{relation}']")
-    return None if found is None else found.get("href")
+    link = element.find(f"{ATOM}link[@rel='{relation}']")
+    return None if link is None else link.get("href")
 
 
 def test_the_client_makes_the_token(pool: PoolDriver) -> None:
@@ -182,7 +182,7 @@ def test_only_a_feed_token_may_stand_in_the_address(pool: PoolDriver) -> None:
     made = feed_token(admin, "atom-kinds")
     assert reader.get(FEED, params={"token": made["secret"]}).status_code == 200
     [listed] = [
-        each for each in admin.get("/api/v1/tokens").json()["items"] if each["kind"] == "feed"
+        item for item in admin.get("/api/v1/tokens").json()["items"] if item["kind"] == "feed"
     ]
     assert listed["token_id"] == made["token_id"]
     assert "secret" not in listed
@@ -247,7 +247,7 @@ def test_hostile_names_are_text() -> None:
     shown = HOSTILE.replace("\x00", "\ufffd").replace("\x1b", "\ufffd").replace("\ufffe", "\ufffd")
     assert entries_of(feed)[0][1] == f"{shown}@1 was withdrawn: {shown}"
     assert feed.findtext(f"{ATOM}title") == f"{shown}: events in the pool"
-    assert {each.tag.removeprefix(ATOM) for each in feed.iter()} == {
+    assert {element.tag.removeprefix(ATOM) for element in feed.iter()} == {
         "feed", "id", "title", "updated", "author", "name", "link", "entry", "category", "content",
     }  # fmt: skip
 

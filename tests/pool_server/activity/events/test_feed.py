@@ -15,11 +15,11 @@ from tests.pool_server.pool_driver import PoolDriver, error_of
 def read(client: httpx.Client, **parameters: Any) -> dict[str, Any]:
     answer = client.get("/api/v1/events", params=parameters)
     assert answer.status_code == 200, answer.text
-    found: dict[str, Any] = answer.json()
-    return found
+    body: dict[str, Any] = answer.json()
+    return body
 
 
-def test_reading_on_from_the_last_one(pool: PoolDriver) -> None:
+def test_reading_continues_after_the_last_event(pool: PoolDriver) -> None:
     family = three_merges(pool, "feed")
     family.withdraw("a/bad", "quality")
     family.withdraw("c/fine", "licence")
@@ -43,7 +43,7 @@ def test_reading_on_from_the_last_one(pool: PoolDriver) -> None:
     assert read(client, limit=1)["more"]
 
 
-def test_only_ones_own_events(pool: PoolDriver) -> None:
+def test_a_site_reads_only_its_own_events(pool: PoolDriver) -> None:
     family = three_merges(pool, "own")
     family.withdraw("a/bad", "quality")
     assert read(family.member("d"))["items"] == []
@@ -53,7 +53,7 @@ def test_only_ones_own_events(pool: PoolDriver) -> None:
     assert len(read(pool.admin, **flagged)["items"]) == 1
 
 
-def test_waiting_for_an_event(pool: PoolDriver) -> None:
+def test_a_request_can_wait_for_an_event(pool: PoolDriver) -> None:
     family = Family(pool, "wait")
     family.add("a/model")
     client = family.member("a")
@@ -64,7 +64,7 @@ def test_waiting_for_an_event(pool: PoolDriver) -> None:
 
 
 @pytest.mark.both_shapes
-def test_events_of_many_processes_come_in_order_and_none_is_missed(pool: PoolDriver) -> None:
+def test_events_of_many_processes_arrive_in_order_without_gaps(pool: PoolDriver) -> None:
     family = Family(pool, "order")
     names = [f"a/model-{number}" for number in range(3)]
     for name in names:
@@ -72,16 +72,16 @@ def test_events_of_many_processes_come_in_order_and_none_is_missed(pool: PoolDri
     seen: list[dict[str, Any]] = []
     reader = family.member("a", "viewer")
     with ThreadPoolExecutor(3) as workers:
-        done = [workers.submit(family.withdraw, name, "quality") for name in names]
+        jobs = [workers.submit(family.withdraw, name, "quality") for name in names]
         while True:
             # Asked before reading: what comes in between is read the next time.
-            is_last = all(each.done() for each in done)
+            is_last = all(job.done() for job in jobs)
             page = read(reader, after=seen[-1]["event_id"] if seen else 0, limit=2)
             seen += page["items"]
             assert len(seen) <= len(names)
             if is_last and not page["items"]:
                 break
-        assert [each.result().status_code for each in done] == [200] * len(names)
+        assert [job.result().status_code for job in jobs] == [200] * len(names)
     assert sorted(event["subject"] for event in seen) == [
         f"pool://{family.address(name)}@1" for name in names
     ]

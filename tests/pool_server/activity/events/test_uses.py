@@ -1,4 +1,4 @@
-"""What owners, participants and curators hear of what others do with their models."""
+"""Events about acts by others: for owners, participants and curators."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from tests.pool_server.transfers.test_recipes import recipe_for
 
 def heard(client: httpx.Client, kind: str, **parameters: Any) -> list[tuple[str, dict[str, Any]]]:
     answer = client.get("/api/v1/events", params={"kind": kind, "limit": 200, **parameters})
-    return [(each["subject"], each["details"]) for each in answer.json()["items"]]
+    return [(item["subject"], item["details"]) for item in answer.json()["items"]]
 
 
-def test_an_owner_hears_who_downloads_merges_and_hands_on(pool: PoolDriver) -> None:
+def test_an_owner_is_notified_of_downloads_merges_and_copies(pool: PoolDriver) -> None:
     owner, user = pool.member("uses"), pool.member("uses-b")
     content = network_bytes()
     version = upload(owner, "uses/face", content)
@@ -36,8 +36,8 @@ def test_an_owner_hears_who_downloads_merges_and_hands_on(pool: PoolDriver) -> N
         (of_it, {"into": "pool://uses-b/open@1", "by": "uses-b"}),
         (of_it, {"into": "a private model", "by": "uses-b"}),
     ]
-    own = network_bytes()
-    upload(owner, "uses/own", own, recipe=recipe_for(own, version["digest"]))
+    merged = network_bytes()
+    upload(owner, "uses/own", merged, recipe=recipe_for(merged, version["digest"]))
     assert len(heard(owner, "version.merged")) == 2, "not of what the site does itself"
     sharing = {"visibility": "consortium", "rights": ["download", "merge", "redistribute"]}
     assert owner.put("/api/v1/models/uses/face/sharing", json=sharing).status_code == 200
@@ -48,7 +48,7 @@ def test_an_owner_hears_who_downloads_merges_and_hands_on(pool: PoolDriver) -> N
     assert heard(user, "version.merged") + heard(user, "version.downloaded") == []
 
 
-def test_sites_hear_that_they_are_asked_for_a_round(pool: PoolDriver) -> None:
+def test_sites_are_notified_of_invitations_to_a_round(pool: PoolDriver) -> None:
     _, address = upload_base(pool, "asked", seed=907)
     sites = ("round-a", "round-b", "round-c")
     started = start_round(pool, address, sites)
@@ -57,7 +57,7 @@ def test_sites_hear_that_they_are_asked_for_a_round(pool: PoolDriver) -> None:
     assert started["round_id"] not in dict(heard(pool.member("round-a"), "round.asked"))
 
 
-def test_curators_hear_of_drafts_that_wait(open_pool: OpenPool, tmp_path: Path) -> None:
+def test_curators_are_notified_of_waiting_drafts(open_pool: OpenPool, tmp_path: Path) -> None:
     with open_pool(tmp_path, curated=True) as pool:
         version = upload(pool.member("drafting"), "drafting/face")
         assert version["state"] == "draft"

@@ -26,12 +26,12 @@ ADMIN = Caller("0" * 16, "first-admin", 1, "admin", "admin", None, pool_wide=Tru
 
 
 def lineage_of(pool: PoolDriver, name: str) -> dict[str, Any]:
-    found: dict[str, Any] = pool.admin.get(f"/api/v1/models/kin/{name}/versions/1/lineage").json()
-    return found
+    body: dict[str, Any] = pool.admin.get(f"/api/v1/models/kin/{name}/versions/1/lineage").json()
+    return body
 
 
 @pytest.mark.both_databases
-def test_a_family(pool: PoolDriver) -> None:
+def test_lineage_shows_the_whole_family(pool: PoolDriver) -> None:
     client = pool.member("kin")
     files = {name: network_bytes() for name in ("a", "b", "merged", "again")}
     digests = {name: sha256(content) for name, content in files.items()}
@@ -79,7 +79,7 @@ def test_a_family(pool: PoolDriver) -> None:
     assert below == {digests["a"]: 0, digests["merged"]: 1, digests["again"]: 1}
 
 
-def test_recipes_that_contradict_each_other_end_too(pool: PoolDriver) -> None:
+def test_contradictory_recipes_end_the_walk_too(pool: PoolDriver) -> None:
     client, first, second = pool.member("kin"), network_bytes(), network_bytes()
     upload(client, "kin/hen", first, recipe=recipe_for(first, sha256(second)))
     upload(client, "kin/egg", second, recipe=recipe_for(second, sha256(first)))
@@ -87,7 +87,7 @@ def test_recipes_that_contradict_each_other_end_too(pool: PoolDriver) -> None:
     assert {node["digest"] for node in tree["nodes"]} == {sha256(first), sha256(second)}
 
 
-def test_a_thousand_ancestors_take_a_fixed_number_of_queries(tmp_path: Path) -> None:
+def test_a_thousand_ancestors_need_a_fixed_number_of_queries(tmp_path: Path) -> None:
     settings = PoolSettings(data_folder=tmp_path)
     upgrade_database(settings)
     database = Database.open(settings)
@@ -95,7 +95,7 @@ def test_a_thousand_ancestors_take_a_fixed_number_of_queries(tmp_path: Path) -> 
         youngest = ModelAddress.parse(fill_pool(connection, 1001).youngest)
     statements: list[str] = []
     event.listen(
-        database.engine, "before_cursor_execute", lambda *given: statements.append(given[2])
+        database.engine, "before_cursor_execute", lambda *arguments: statements.append(arguments[2])
     )
     with database.read() as session:
         version = resolve_version(session, ADMIN, youngest.site, youngest.name, youngest.reference)

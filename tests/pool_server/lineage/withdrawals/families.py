@@ -39,10 +39,10 @@ class Family:
         return sha256(self.files[name])
 
     def add(self, name: str, *parents: str, **fields: Any) -> dict[str, Any]:
-        """Upload a new file, merged from others by their names, whatever was withdrawn."""
+        """Upload a new file, merged from others by their names, despite any withdrawal."""
         content = self.files.setdefault(name, network_bytes())
         if parents:
-            self.recipes[name] = recipe_for(content, *(self.digest(each) for each in parents))
+            self.recipes[name] = recipe_for(content, *(self.digest(parent) for parent in parents))
             fields["recipe"] = self.recipes[name]
             fields.setdefault("despite_withdrawal", True)
         return upload(self.owner(name), self.address(name), content, **fields)
@@ -51,18 +51,18 @@ class Family:
         path = f"/api/v1/models/{self.address(name)}/versions/{number}"
         answer = self.pool.admin.get(path)
         assert answer.status_code == 200, answer.text
-        found: dict[str, Any] = answer.json()
-        return found
+        body: dict[str, Any] = answer.json()
+        return body
 
     def download(self, name: str, by: str, number: int = 1) -> httpx.Response:
         path = f"/api/v1/models/{self.address(name)}/versions/{number}/content"
         return self.member(by).get(path)
 
     def events(self, site: str, **parameters: str) -> list[dict[str, Any]]:
-        """Return what a site hears, but for what others merged from its models or downloaded."""
+        """Return a site's events, except those about merges and downloads by others."""
         answer = self.member(site).get("/api/v1/events", params=parameters)
         uses = {"version.merged", "version.downloaded"}
-        return [each for each in answer.json()["items"] if each["kind"] not in uses]
+        return [item for item in answer.json()["items"] if item["kind"] not in uses]
 
     def withdraw(
         self, name: str, reason: str, *, client: httpx.Client | None = None, **fields: Any

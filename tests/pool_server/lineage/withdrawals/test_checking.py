@@ -1,4 +1,4 @@
-"""Whoever has a file finds out that it was withdrawn, also where its model is not shared."""
+"""Every site can learn that its files were withdrawn, even if their models are not shared."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from tests.pool_server.lineage.withdrawals.test_withdrawing import make_private
 from tests.pool_server.pool_driver import PoolDriver, upload
 
 
-def test_asking_about_copies_of_what_is_not_shared_any_more(pool: PoolDriver) -> None:
+def test_copies_of_models_no_longer_shared_can_be_checked(pool: PoolDriver) -> None:
     family = Family(pool, "unshared")
     for name in ("a/bad", "b/good"):
         family.add(name)
@@ -36,6 +36,6 @@ def test_asking_about_copies_of_what_is_not_shared_any_more(pool: PoolDriver) ->
     [flag] = merged["flags"]
     assert (flag["address"], flag["digest"]) == (nameless, family.digest("a/bad"))
     assert family.prefix not in answer.text
-    own = family.member("a").post("/api/v1/withdrawals/check", json=asked).json()["items"]
-    assert own[0]["withdrawals"][0]["explanation"] == "One family."
-    assert own[0]["successors"] == [f"pool://{family.address('a/bad')}@2"]
+    site_items = family.member("a").post("/api/v1/withdrawals/check", json=asked).json()["items"]
+    assert site_items[0]["withdrawals"][0]["explanation"] == "One family."
+    assert site_items[0]["successors"] == [f"pool://{family.address('a/bad')}@2"]

@@ -1,4 +1,4 @@
-"""Who may say that a version replaces another: never just whoever wrote a recipe that fits."""
+"""The right to name a successor: never just the author of a fitting recipe."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def successor_recipe(family: Family, name: str, content: bytes) -> dict[str, Any
     bad = family.digest("a/bad")
     return {
         **recipe_for(content),
-        "inputs": [each for each in old["inputs"] if each["digest"] != bad],
+        "inputs": [source for source in old["inputs"] if source["digest"] != bad],
         "successor_of": {
             "digest": family.digest(name),
             "without": [{"digest": bad, "address": None, "file_name": None}],
@@ -62,11 +62,11 @@ def test_a_recipe_of_another_site_links_nothing(pool: PoolDriver) -> None:
 def test_a_site_links_its_own(pool: PoolDriver) -> None:
     family = three_merges(pool, "own-heir")
     family.withdraw("a/bad", "quality")
-    own = claim(family, "c/third", "c/third")
-    assert family.version("c/third")["successors"] == [own["address"]]
+    claimed = claim(family, "c/third", "c/third")
+    assert family.version("c/third")["successors"] == [claimed["address"]]
     assert family.events("c", kind="version.successor-offered") == []
     again = claim(family, "c/third", "c/other")
-    assert family.version("c/third")["successors"] == [again["address"], own["address"]]
+    assert family.version("c/third")["successors"] == [again["address"], claimed["address"]]
 
 
 def test_the_copy_of_another_site_is_for_that_site(pool: PoolDriver) -> None:
@@ -75,10 +75,10 @@ def test_the_copy_of_another_site_is_for_that_site(pool: PoolDriver) -> None:
     copy = upload(family.member("d"), family.address("d/copy"), family.files["c/third"])
     family.files["d/copy"] = family.files["c/third"]
     family.withdraw("a/bad", "quality")
-    own = claim(family, "c/third", "d/heir")
-    assert family.version("d/copy")["successors"] == [own["address"]]
+    claimed = claim(family, "c/third", "d/heir")
+    assert family.version("d/copy")["successors"] == [claimed["address"]]
     assert family.version("c/third")["successors"] == []
-    assert [each["subject"] for each in family.events("c", kind="version.successor-offered")] == [
+    assert [event["subject"] for event in family.events("c", kind="version.successor-offered")] == [
         family.version("c/third")["address"]
     ]
     assert copy["digest"] == family.digest("c/third")
@@ -92,9 +92,9 @@ def test_the_owner_confirms_what_was_offered(pool: PoolDriver) -> None:
     for stranger in ("b", "d"):
         refused = name_successor(family, "c/third", offered, by=stranger)
         assert error_of(refused) == (403, "not_allowed")
-    done = name_successor(family, "c/third", offered, by="c")
-    assert done.status_code == 200, done.text
-    assert (done.json()["successor"], done.json()["successors"]) == (offered, [offered])
+    response = name_successor(family, "c/third", offered, by="c")
+    assert response.status_code == 200, response.text
+    assert (response.json()["successor"], response.json()["successors"]) == (offered, [offered])
     assert family.version("c/third")["successors"] == [offered]
     for site in "bc":
         [event] = family.events(site, kind="version.replaced")
@@ -105,7 +105,7 @@ def test_the_owner_confirms_what_was_offered(pool: PoolDriver) -> None:
 
 
 @pytest.mark.parametrize("unfit", ["c/third", "c/again", "a/bad", "b/second"])
-def test_what_cannot_replace_it(pool: PoolDriver, unfit: str) -> None:
+def test_unfit_successors_are_refused(pool: PoolDriver, unfit: str) -> None:
     family = three_merges(pool, f"unfit-{unfit.replace('/', '-')}")
     family.withdraw("a/bad", "quality")
     answer = name_successor(family, "c/third", f"{family.address(unfit)}@1", by="c")
@@ -113,7 +113,7 @@ def test_what_cannot_replace_it(pool: PoolDriver, unfit: str) -> None:
     assert family.version("c/third")["successors"] == []
 
 
-def test_nothing_replaces_what_replaces_it(pool: PoolDriver) -> None:
+def test_a_successor_cannot_be_replaced_by_its_predecessor(pool: PoolDriver) -> None:
     family = Family(pool, "circle")
     old, new = family.add("a/old"), family.add("a/new")
     assert name_successor(family, "a/old", new["address"], by="a").status_code == 200
@@ -123,7 +123,7 @@ def test_nothing_replaces_what_replaces_it(pool: PoolDriver) -> None:
     assert error_of(missing) == (404, "model_not_found")
 
 
-def test_a_claim_tells_nothing_of_what_is_not_shared(pool: PoolDriver) -> None:
+def test_a_claim_reveals_nothing_about_hidden_versions(pool: PoolDriver) -> None:
     family = Family(pool, "quiet")
     for name in ("a/bad", "b/good"):
         family.add(name)
@@ -134,11 +134,11 @@ def test_a_claim_tells_nothing_of_what_is_not_shared(pool: PoolDriver) -> None:
     assert family.version("c/secret")["successors"] == []
 
 
-def test_who_fetched_it_is_not_told_the_name_of_a_private_successor(pool: PoolDriver) -> None:
+def test_downloaders_do_not_learn_the_name_of_a_private_successor(pool: PoolDriver) -> None:
     family = three_merges(pool, "private-heir")
     family.download("c/third", by="b")
     family.withdraw("a/bad", "quality")
     heir = claim(family, "c/third", "c/heir", visibility="private")
-    [own], [told] = (family.events(site, kind="version.replaced") for site in "cb")
-    assert own["details"]["successor"] == heir["address"]
+    [owner_event], [told] = (family.events(site, kind="version.replaced") for site in "cb")
+    assert owner_event["details"]["successor"] == heir["address"]
     assert told["details"]["successor"] == f"sha256:{heir['digest']}"

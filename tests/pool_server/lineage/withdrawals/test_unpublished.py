@@ -1,4 +1,4 @@
-"""What was not given out before is not given out by its withdrawal, whatever the reason."""
+"""A withdrawal never publishes a hidden version, for any reason."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ def path_of(family: Family, name: str) -> str:
 
 def listed(client: httpx.Client, name: str, **query: Any) -> list[tuple[str, str]]:
     items = client.get("/api/v1/models", params={"name": name, **query}).json()["items"]
-    return [(each["address"], each["state"]) for each in items]
+    return [(item["address"], item["state"]) for item in items]
 
 
-def test_a_draft_is_not_withdrawn(pool: PoolDriver) -> None:
+def test_a_draft_cannot_be_withdrawn(pool: PoolDriver) -> None:
     family = Family(pool, "never")
     family.add("a/early", draft=True)
     refused = family.withdraw("a/early", "other")
@@ -30,15 +30,15 @@ def test_a_draft_is_not_withdrawn(pool: PoolDriver) -> None:
     assert error_of(family.member("z").get(path_of(family, "a/early"))) == NOT_FOUND
 
 
-def test_doubted_bytes_are_not_public_again_by_a_withdrawal(pool: PoolDriver) -> None:
+def test_a_withdrawal_does_not_publish_quarantined_bytes(pool: PoolDriver) -> None:
     family = Family(pool, "doubted")
     family.add("a/doubted")
     family.add("b/made", "a/doubted")
     path, foreign = path_of(family, "a/doubted"), family.member("c")
     assert foreign.get(f"{path}/content").status_code == 200
     assert pool.admin.post(f"{path}/quarantine", json=REASON).status_code == 200
-    done = family.withdraw("a/doubted", "quality").json()
-    assert done["withdrawal"]["effect"] == "refuse"
+    body = family.withdraw("a/doubted", "quality").json()
+    assert body["withdrawal"]["effect"] == "refuse"
     # That there was such a version, everybody knew; those who have it find out what became of it.
     assert foreign.get(path).json()["state"] == "withdrawn"
     assert listed(foreign, "doubted", state="withdrawn", site=family.site("a")) == [
@@ -48,11 +48,11 @@ def test_doubted_bytes_are_not_public_again_by_a_withdrawal(pool: PoolDriver) ->
         assert error_of(client.get(f"{path}/content")) == GONE
     [flag] = family.version("b/made")["flags"]
     assert flag["address"] == f"pool://{family.address('a/doubted')}@1"
-    kinds = [each["kind"] for each in foreign.get("/api/v1/events").json()["items"]]
+    kinds = [item["kind"] for item in foreign.get("/api/v1/events").json()["items"]]
     assert kinds == ["version.withdrawn"]
 
 
-def test_a_deleted_version_does_not_tell_what_it_was_made_of(pool: PoolDriver) -> None:
+def test_a_deleted_version_does_not_reveal_its_inputs(pool: PoolDriver) -> None:
     family = Family(pool, "gone")
     family.add("a/part")
     family.add("a/merged", "a/part", draft=True)
@@ -60,7 +60,7 @@ def test_a_deleted_version_does_not_tell_what_it_was_made_of(pool: PoolDriver) -
 
     def parents_told(site: str) -> set[str]:
         lineage = family.member(site).get(f"{path_of(family, 'b/again')}/lineage").json()
-        return {each["digest"] for each in lineage["nodes"]}
+        return {node["digest"] for node in lineage["nodes"]}
 
     merged, part = family.digest("a/merged"), family.digest("a/part")
     both = {merged, family.digest("b/again")}
@@ -69,4 +69,4 @@ def test_a_deleted_version_does_not_tell_what_it_was_made_of(pool: PoolDriver) -
     assert deleted.status_code == 200
     assert (parents_told("z"), parents_told("a")) == (both, both)
     below = family.member("z").get(f"{path_of(family, 'a/part')}/lineage").json()["nodes"]
-    assert merged not in {each["digest"] for each in below}
+    assert merged not in {node["digest"] for node in below}

@@ -1,4 +1,4 @@
-"""Withdrawing a version: what is flagged, who hears of it, what becomes of downloads."""
+"""Withdrawing a version: its flags, its events, and its effect on downloads."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ def test_a_withdrawal_follows_every_merge_and_changes_nothing_else(pool: PoolDri
 
     answer = family.withdraw("a/bad", "consent-withdrawn", explanation="One family.")
     assert answer.status_code == 200, answer.text
-    done = answer.json()
-    assert done["withdrawal"]["effect"] == "refuse"
-    assert [each["address"] for each in done["versions"]] == [
+    body = answer.json()
+    assert body["withdrawal"]["effect"] == "refuse"
+    assert [version["address"] for version in body["versions"]] == [
         before[name]["address"] for name in FLAGGED
     ]
-    assert done["versions"] == foreseen["versions"]
-    assert done["sites"] == foreseen["sites"]
-    assert done["sites"] == [
+    assert body["versions"] == foreseen["versions"]
+    assert body["sites"] == foreseen["sites"]
+    assert body["sites"] == [
         {"site": family.site("a"), "versions": 1, "downloaded": 0},
         {"site": family.site("b"), "versions": 1, "downloaded": 0},
         {"site": family.site("c"), "versions": 2, "downloaded": 0},
@@ -64,7 +64,7 @@ def test_a_withdrawal_follows_every_merge_and_changes_nothing_else(pool: PoolDri
         assert family.version(name) == before[name]
 
 
-def test_downloads_are_refused_or_warned_of(pool: PoolDriver) -> None:
+def test_downloads_are_refused_or_carry_a_warning(pool: PoolDriver) -> None:
     family = three_merges(pool, "loads")
     family.add("b/other")
     family.withdraw("a/bad", "licence", explanation="Not ours to share.")
@@ -84,14 +84,14 @@ def test_downloads_are_refused_or_warned_of(pool: PoolDriver) -> None:
     assert family.version("b/other")["successors"] == [family.version("b/good")["address"]]
 
 
-def test_the_same_bytes_under_another_name(pool: PoolDriver) -> None:
+def test_a_withdrawal_covers_the_same_bytes_under_another_name(pool: PoolDriver) -> None:
     family = Family(pool, "twin")
     family.add("a/bad")
     family.add("a/poor")
     let_hand_on(family.member("a"), family.address("a/bad"))
     copy = upload(family.member("b"), family.address("b/copy"), family.files["a/bad"])
-    done = family.withdraw("a/bad", "security").json()
-    assert [(each["address"], each["same_bytes"]) for each in done["versions"]] == [
+    body = family.withdraw("a/bad", "security").json()
+    assert [(version["address"], version["same_bytes"]) for version in body["versions"]] == [
         (copy["address"], True)
     ]
     family.files["b/copy"] = family.files["a/bad"]
@@ -107,8 +107,8 @@ def test_the_same_bytes_under_another_name(pool: PoolDriver) -> None:
     assert late["flags"][0]["digest"] == late["digest"]
 
 
-def test_a_copy_takes_nothing_from_whose_file_it_is(pool: PoolDriver) -> None:
-    """Whoever may fetch a file may copy it under a name of its own."""
+def test_withdrawing_a_copy_does_not_affect_the_original(pool: PoolDriver) -> None:
+    """A site that may download a file may also copy it under its own name."""
     family = three_merges(pool, "copier")
     let_hand_on(family.member("a"), family.address("a/bad"))
     family.files["d/copy"] = family.files["a/bad"]
@@ -116,8 +116,8 @@ def test_a_copy_takes_nothing_from_whose_file_it_is(pool: PoolDriver) -> None:
     assert copy.json()["state"] == "complete", "nothing was sent"
     for role in ("contributor", "admin"):
         member = family.member("d", role)
-        taken = family.withdraw("d/copy", "security", client=member)
-        assert error_of(taken) == (403, "not_allowed")
+        response = family.withdraw("d/copy", "security", client=member)
+        assert error_of(response) == (403, "not_allowed")
         path = f"/api/v1/models/{family.address('d/copy')}/versions/1"
         assert error_of(member.get(f"{path}/withdrawal-preview")) == (403, "not_allowed")
     assert family.download("a/bad", by="c").status_code == 200
@@ -127,7 +127,7 @@ def test_a_copy_takes_nothing_from_whose_file_it_is(pool: PoolDriver) -> None:
     assert family.withdraw("a/bad", "security").status_code == 200
 
 
-def test_what_is_merged_later_is_flagged_at_once(pool: PoolDriver) -> None:
+def test_later_merges_are_flagged_at_once(pool: PoolDriver) -> None:
     family = Family(pool, "later")
     family.add("a/bad")
     family.add("b/good")
@@ -146,7 +146,7 @@ def test_what_is_merged_later_is_flagged_at_once(pool: PoolDriver) -> None:
     assert told[0]["details"]["versions"] == [family.version("c/end")["address"]]
 
 
-def test_it_cannot_be_undone_only_made_stricter(pool: PoolDriver) -> None:
+def test_a_withdrawal_cannot_be_undone_only_made_stricter(pool: PoolDriver) -> None:
     family = three_merges(pool, "once")
     weak = family.withdraw("a/bad", "consent-withdrawn", effect="warn")
     assert error_of(weak) == (422, "withdrawal_refused")
@@ -160,7 +160,7 @@ def test_it_cannot_be_undone_only_made_stricter(pool: PoolDriver) -> None:
     assert error_of(family.withdraw("a/bad", "other", effect="warn"))[0] == 409
 
 
-def test_owners_and_those_who_fetched_hear_of_it(pool: PoolDriver) -> None:
+def test_owners_and_downloaders_are_notified_of_a_withdrawal(pool: PoolDriver) -> None:
     family = three_merges(pool, "told")
     family.download("a/bad", by="d")
     family.download("c/again", by="d")
@@ -183,18 +183,18 @@ def test_owners_and_those_who_fetched_hear_of_it(pool: PoolDriver) -> None:
     assert family.events("d")[1]["details"]["downloaded"] == [family.version("c/again")["address"]]
 
 
-def test_the_list_of_withdrawals(pool: PoolDriver) -> None:
+def test_withdrawals_can_be_listed(pool: PoolDriver) -> None:
     family = three_merges(pool, "list")
     family.withdraw("b/good", "quality")
     family.withdraw("a/bad", "consent-withdrawn")
     client = family.member("c")
-    found = client.get("/api/v1/withdrawals", params={"site": family.site("a")}).json()
-    assert [each["reason"] for each in found["items"]] == ["consent-withdrawn"]
+    body = client.get("/api/v1/withdrawals", params={"site": family.site("a")}).json()
+    assert [item["reason"] for item in body["items"]] == ["consent-withdrawn"]
     first = client.get("/api/v1/withdrawals", params={"limit": 1}).json()
     second = client.get(
         "/api/v1/withdrawals", params={"limit": 1, "cursor": first["next_cursor"]}
     ).json()
-    assert [each["items"][0]["address"] for each in (first, second)] == [
+    assert [item["items"][0]["address"] for item in (first, second)] == [
         family.version("a/bad")["address"],
         family.version("b/good")["address"],
     ]
@@ -205,14 +205,14 @@ def test_a_private_family_is_flagged_and_stays_private(pool: PoolDriver) -> None
     family.add("a/bad")
     family.add("b/secret", "a/bad")
     make_private(pool, family.site("b"))
-    done = family.withdraw("a/bad", "consent-withdrawn").json()
-    assert (done["versions"], done["versions_total"]) == ([], 1)
+    body = family.withdraw("a/bad", "consent-withdrawn").json()
+    assert (body["versions"], body["versions_total"]) == ([], 1)
     assert len(family.version("b/secret")["flags"]) == 1
     tree = family.member("a").get(f"/api/v1/lineage/{family.digest('a/bad')}").json()
     assert [node["digest"] for node in tree["nodes"]] == [family.digest("a/bad")]
 
 
-def test_a_flag_does_not_tell_the_name_of_what_is_private(pool: PoolDriver) -> None:
+def test_a_flag_does_not_reveal_the_name_of_a_private_version(pool: PoolDriver) -> None:
     family = Family(pool, "nameless")
     family.add("a/secret", visibility="private")
     family.add("a/own", "a/secret")
@@ -236,7 +236,7 @@ def test_a_flag_does_not_tell_the_name_of_what_is_private(pool: PoolDriver) -> N
     assert family.address("a/secret") not in answer.text
 
 
-def test_events_and_audit_do_not_tell_the_name_of_what_is_private(pool: PoolDriver) -> None:
+def test_events_and_audit_do_not_reveal_the_name_of_a_private_version(pool: PoolDriver) -> None:
     family = Family(pool, "unnamed")
     family.add("a/secret", visibility="private")
     family.add("a/shown", visibility="private")
@@ -257,14 +257,17 @@ def test_events_and_audit_do_not_tell_the_name_of_what_is_private(pool: PoolDriv
         "", f"{family.site('a')}/test-contributor", "",
     ]  # fmt: skip
     assert [event["details"]["explanation"] for event in told] == ["", "Swapped eyes.", ""]
-    own = family.events("a")
-    assert [event["subject"] for event in own] == [family.version("a/secret")["address"], shown]
+    owner_events = family.events("a")
+    assert [event["subject"] for event in owner_events] == [
+        family.version("a/secret")["address"],
+        shown,
+    ]
     audit = family.member("b", "admin").get("/api/v1/audit", params={"action": "version.flag"})
     assert family.address("a/secret") not in audit.text
     assert f"sha256:{secret}" in audit.text
 
 
-def test_lineage_says_what_was_withdrawn_and_has_the_recipes(pool: PoolDriver) -> None:
+def test_lineage_shows_withdrawals_and_recipes(pool: PoolDriver) -> None:
     family = three_merges(pool, "marked")
     family.withdraw("a/bad", "licence")
     client = family.member("d")
@@ -284,7 +287,7 @@ def test_lineage_says_what_was_withdrawn_and_has_the_recipes(pool: PoolDriver) -
         "c/again": (None, True),
     }
     third = recipe_for(
-        family.files["c/third"], *(family.digest(each) for each in ("b/good", "a/bad", "c/fine"))
+        family.files["c/third"], *(family.digest(item) for item in ("b/good", "a/bad", "c/fine"))
     )
     assert nodes[family.digest("c/third")]["recipe"] == third
     assert nodes[family.digest("b/good")]["recipe"] is None
@@ -299,7 +302,7 @@ def warning_of(response: httpx.Response) -> str | None:
     return warning
 
 
-def test_nothing_is_begun_with_what_was_withdrawn(pool: PoolDriver) -> None:
+def test_withdrawn_versions_cannot_be_merged(pool: PoolDriver) -> None:
     family = Family(pool, "begun")
     family.files["a/base"] = bytes(encode_model(make_predictor(71)))
     family.add("a/base")
@@ -312,7 +315,7 @@ def test_nothing_is_begun_with_what_was_withdrawn(pool: PoolDriver) -> None:
     assert error_of(client.post("/api/v1/rounds", json=request)) == (422, "round_refused")
 
 
-def test_what_holds_something_withdrawn_is_taken_only_when_asked_for(pool: PoolDriver) -> None:
+def test_flagged_versions_are_used_only_on_request(pool: PoolDriver) -> None:
     family = Family(pool, "asked")
     for name, parents in (("a/root", ()), ("b/middle", ("a/root",)), ("b/other", ())):
         family.add(name, *parents)
@@ -327,7 +330,7 @@ def test_what_holds_something_withdrawn_is_taken_only_when_asked_for(pool: PoolD
     assert family.version("c/merged")["flags"]
 
 
-def test_the_newest_is_one_that_holds_nothing_withdrawn(pool: PoolDriver) -> None:
+def test_the_newest_version_is_an_unflagged_one(pool: PoolDriver) -> None:
     family = Family(pool, "newest")
     family.add("a/root")
     family.add("b/merged", "a/root")
@@ -341,7 +344,7 @@ def test_the_newest_is_one_that_holds_nothing_withdrawn(pool: PoolDriver) -> Non
         parameters = {"latest": True, "name": address.split("/")[1], "site": family.site("b")}
         listed = client.get("/api/v1/models", params=parameters).json()["items"]
         named = client.get(f"/api/v1/models/{address}/versions/latest").json()
-        return [named["version"], *(each["version"] for each in listed)]
+        return [named["version"], *(version["version"] for version in listed)]
 
     assert newest() == [late["version"]] * 2
     family.withdraw("a/root", "data-error")
@@ -359,11 +362,11 @@ def test_two_processes_neither_miss_a_version_nor_flag_it_twice(pool: PoolDriver
     family = three_merges(pool, "race")
     names = [f"c/racer-{number}" for number in range(4)]
     with ThreadPoolExecutor(len(names) + 1) as workers:
-        done = [workers.submit(family.add, name, "c/third", "b/good") for name in names]
+        jobs = [workers.submit(family.add, name, "c/third", "b/good") for name in names]
         withdrawn = workers.submit(family.withdraw, "a/bad", "quality")
         assert withdrawn.result().status_code == 200
-        for each in done:
-            each.result()
+        for job in jobs:
+            job.result()
     for name in names:
         assert [flag["reason"] for flag in family.version(name)["flags"]] == ["quality"], name
 

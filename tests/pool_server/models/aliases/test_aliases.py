@@ -12,7 +12,7 @@ MODEL = "/api/v1/models/alias-a"
 
 
 @pytest.mark.both_databases
-def test_an_alias_means_a_version_until_it_is_moved(pool: PoolDriver) -> None:
+def test_an_alias_names_a_version_until_it_is_moved(pool: PoolDriver) -> None:
     home, foreign = pool.member("alias-a"), pool.member("alias-b")
     upload(home, "alias-a/face")
     upload(home, "alias-a/face")
@@ -23,7 +23,7 @@ def test_an_alias_means_a_version_until_it_is_moved(pool: PoolDriver) -> None:
     moved = home.put(f"{MODEL}/face/aliases/best", json={}).json()
     assert (moved["version"], moved["aliases"]) == (2, ["best"])
     items = foreign.get(f"{MODEL}/face").json()["items"]
-    assert [each["aliases"] for each in items] == [["best"], []]
+    assert [item["aliases"] for item in items] == [["best"], []]
     home.put(f"{MODEL}/face/aliases/first", json={"version": "1"})
     assert home.put(f"{MODEL}/face/aliases/best", json={"version": "first"}).json()["aliases"] == [
         "best", "first",
@@ -34,7 +34,7 @@ def test_an_alias_means_a_version_until_it_is_moved(pool: PoolDriver) -> None:
 
 
 @pytest.mark.parametrize("alias", ["latest", "1", "Best"])
-def test_names_that_no_alias_can_have(pool: PoolDriver, alias: str) -> None:
+def test_invalid_aliases_are_refused(pool: PoolDriver, alias: str) -> None:
     upload(pool.member("alias-a"), "alias-a/named")
     refused = pool.member("alias-a").put(f"{MODEL}/named/aliases/{alias}", json={})
     assert error_of(refused) == (422, "alias_refused")
@@ -59,4 +59,4 @@ def test_of_many_at_once_one_wins_and_none_fails(pool: PoolDriver) -> None:
     with ThreadPoolExecutor(4) as threads:
         assert set(threads.map(set_it, [1, 2, 3, 4])) == {200}
     items = home.get(f"{MODEL}/race").json()["items"]
-    assert sum(each["aliases"] == ["best"] for each in items) == 1
+    assert sum(item["aliases"] == ["best"] for item in items) == 1

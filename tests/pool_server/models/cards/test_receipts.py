@@ -1,4 +1,4 @@
-"""Privacy receipts: kept with a version, and shown as what its site has measured."""
+"""Privacy receipts: stored with a version, and shown as measurements by its site."""
 
 from __future__ import annotations
 
@@ -24,12 +24,15 @@ def test_a_receipt_is_on_the_card_and_replaced_by_mode(pool: PoolDriver) -> None
     before = home.get(f"{path_of('shown')}/card").json()
     assert before["text"] == CARD
     model = RECEIPT | {"mode": "sub-model", "artifact_digest": version["digest"]}
-    for each in (RECEIPT, model, RECEIPT | {"seed": 7}):
-        assert home.put(f"{path_of('shown')}/receipts", json=each).status_code == 200
+    for item in (RECEIPT, model, RECEIPT | {"seed": 7}):
+        assert home.put(f"{path_of('shown')}/receipts", json=item).status_code == 200
     reader = pool.member("receipts-reader", "viewer")
     kept = reader.get(f"{path_of('shown')}/receipts").json()["items"]
-    assert [(each["mode"], each["seed"]) for each in kept] == [("sub-model", 0), ("update", 7)]
-    assert {each["measured_by"] for each in kept} == {"the site itself"}
+    assert [(receipt["mode"], receipt["seed"]) for receipt in kept] == [
+        ("sub-model", 0),
+        ("update", 7),
+    ]
+    assert {receipt["measured_by"] for receipt in kept} == {"the site itself"}
     card = home.get(f"{path_of('shown')}/card").json()
     assert card["source"] == CARD
     assert card["front_matter"] == {"license": "cc-by-4.0"}
@@ -59,9 +62,7 @@ def test_a_receipt_is_on_the_card_and_replaced_by_mode(pool: PoolDriver) -> None
         {"mode": "sub-model"},
     ],
 )
-def test_what_is_no_receipt_of_the_version_is_refused(
-    pool: PoolDriver, changes: dict[str, Any]
-) -> None:
+def test_receipts_of_other_files_are_refused(pool: PoolDriver, changes: dict[str, Any]) -> None:
     home = pool.member("receipts")
     upload(home, "receipts/refused")
     answer = home.put(f"{path_of('refused')}/receipts", json=RECEIPT | changes)
@@ -69,7 +70,7 @@ def test_what_is_no_receipt_of_the_version_is_refused(
     assert home.get(f"{path_of('refused')}/receipts").json() == {"items": []}
 
 
-def test_words_of_a_site_are_words_on_the_card(pool: PoolDriver) -> None:
+def test_text_of_a_site_is_escaped_on_the_card(pool: PoolDriver) -> None:
     home = pool.member("receipts")
     upload(home, "receipts/escaped")
     odd = RECEIPT | {"attacks": [ATTACK | {"name": "<b>|*no*"}], "what_left": "# not a title"}
@@ -80,7 +81,7 @@ def test_words_of_a_site_are_words_on_the_card(pool: PoolDriver) -> None:
 
 
 @pytest.mark.parametrize(
-    ("found", "control", "level", "words"),
+    ("interval", "control", "level", "sentence"),
     [
         ((0.9, 0.8, 0.95), 0.99, "high", "Whoever has a picture of an eye can tell that it was"),
         ((0.6, 0.57, 0.63), 0.99, "some", "can tell better than by chance that it was among"),
@@ -90,9 +91,9 @@ def test_words_of_a_site_are_words_on_the_card(pool: PoolDriver) -> None:
     ],
 )
 def test_the_verdict_is_that_of_the_worst_attack_that_can_judge(
-    found: tuple[float, float, float], control: float, level: str, words: str
+    interval: tuple[float, float, float], control: float, level: str, sentence: str
 ) -> None:
-    value, low, high = found
+    value, low, high = interval
     attack = ATTACK | {
         "reveals": "membership",
         "found": {"value": value, "low": low, "high": high},
@@ -100,4 +101,4 @@ def test_the_verdict_is_that_of_the_worst_attack_that_can_judge(
     }
     receipt = PrivacyReceipt.model_validate(RECEIPT | {"attacks": [attack]})
     assert receipt.level == level
-    assert words in receipt.verdict
+    assert sentence in receipt.verdict

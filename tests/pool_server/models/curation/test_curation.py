@@ -1,4 +1,4 @@
-"""From draft to published, quarantined, released, deleted; and who sees a version meanwhile."""
+"""From draft to published, quarantined, released, deleted; and the visibility meanwhile."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def address(name: str, reference: str | int = 1, site: str = "cur-a") -> str:
 
 def listed(client: httpx.Client, name: str, **query: Any) -> list[str]:
     items = client.get("/api/v1/models", params={"name": name, **query}).json()["items"]
-    return [f"{each['version']} {each['state']}" for each in items]
+    return [f"{item['version']} {item['state']}" for item in items]
 
 
 def test_a_draft_is_seen_at_home_and_by_curators_of_the_pool(pool: PoolDriver) -> None:
@@ -46,7 +46,7 @@ def test_a_draft_is_seen_at_home_and_by_curators_of_the_pool(pool: PoolDriver) -
     assert error_of(home.post(address("draft", 2) + "/publish")) == (409, "wrong_state")
 
 
-def test_a_curated_pool(open_pool: OpenPool, tmp_path: Path) -> None:
+def test_only_curators_publish_in_a_curated_pool(open_pool: OpenPool, tmp_path: Path) -> None:
     with open_pool(tmp_path, curated=True) as pool:
         contributor, curator = pool.member("lab"), pool.member("lab", "curator")
         foreign = pool.member("elsewhere", "curator")
@@ -56,7 +56,7 @@ def test_a_curated_pool(open_pool: OpenPool, tmp_path: Path) -> None:
             assert error_of(refused) == (403, "not_allowed"), "curators of the site are none here"
         assert upload(pool.admin, "admin/face")["state"] == "available"
         queue = curator.get("/api/v1/queue").json()["items"]
-        assert [each["address"] for each in queue][-1] == "pool://lab/face@1"
+        assert [version["address"] for version in queue][-1] == "pool://lab/face@1"
         assert foreign.get("/api/v1/queue").json()["items"] == []
         assert len(pool.admin.get("/api/v1/queue").json()["items"]) == 3
         assert error_of(contributor.get("/api/v1/queue")) == (403, "not_allowed")
@@ -64,7 +64,7 @@ def test_a_curated_pool(open_pool: OpenPool, tmp_path: Path) -> None:
         assert len(curator.get("/api/v1/queue").json()["items"]) == 2
 
 
-def test_quarantine(pool: PoolDriver) -> None:
+def test_a_quarantined_version_is_hidden_until_released(pool: PoolDriver) -> None:
     home, foreign = pool.member("cur-a"), pool.member("cur-b")
     curator = pool.member("cur-a", "curator")
     upload(home, "cur-a/doubted")
@@ -85,7 +85,7 @@ def test_quarantine(pool: PoolDriver) -> None:
     assert curator.post(release).json()["state_reason"] == ""
 
 
-def test_a_site_hears_what_others_do_with_its_models(pool: PoolDriver) -> None:
+def test_a_site_is_notified_of_acts_on_its_models(pool: PoolDriver) -> None:
     home = pool.member("cur-told")
     upload(home, "cur-told/face")
     scores = {
@@ -99,10 +99,10 @@ def test_a_site_hears_what_others_do_with_its_models(pool: PoolDriver) -> None:
     assert pool.admin.post(f"{at}/release").status_code == 200
     assert pool.admin.delete(at).status_code == 200
     items = home.get("/api/v1/events").json()["items"]
-    assert sorted(each["kind"] for each in items) == [
+    assert sorted(item["kind"] for item in items) == [
         "evaluation.posted", "version.deleted", "version.quarantined", "version.released",
     ]  # fmt: skip
-    assert {each["subject"] for each in items} == {"pool://cur-told/face@1"}
+    assert {item["subject"] for item in items} == {"pool://cur-told/face@1"}
 
 
 def test_a_deleted_version_is_gone_for_good(pool: PoolDriver) -> None:
@@ -128,7 +128,7 @@ def test_a_deleted_version_is_gone_for_good(pool: PoolDriver) -> None:
     assert upload(foreign, "cur-b/gone", content)["state"] == "available", "its own bytes"
 
 
-def test_deleting_what_others_were_made_from(pool: PoolDriver) -> None:
+def test_deleting_an_ancestor_needs_force(pool: PoolDriver) -> None:
     home = pool.member("cur-a")
     parent, content = upload(home, "cur-a/parent"), network_bytes()
     upload(home, "cur-a/child", content, recipe=recipe_for(content, parent["digest"]))
@@ -138,7 +138,7 @@ def test_deleting_what_others_were_made_from(pool: PoolDriver) -> None:
     forced = home.delete(address("parent"), params={"force": "true"}).json()
     assert len(forced["descendants"]) == 1
     tree = home.get(address("child") + "/lineage").json()
-    assert {each["digest"]: each["addresses"] for each in tree["nodes"]} == {
+    assert {node["digest"]: node["addresses"] for node in tree["nodes"]} == {
         parent["digest"]: [],
         forced["descendants"][0]: ["pool://cur-a/child@1"],
     }
@@ -168,7 +168,7 @@ def test_each_act_is_in_the_audit(pool: PoolDriver) -> None:
     home.delete(address("audited"))
     query = {"subject": "cur-a/audited"}
     entries = pool.admin.get("/api/v1/audit", params=query).json()["items"]
-    acts = [each["action"] for each in reversed(entries)]
+    acts = [entry["action"] for entry in reversed(entries)]
     assert acts == [
         "version.add", "version.publish", "version.quarantine", "version.release", "alias.set",
         "card.write", "alias.remove", "version.delete",

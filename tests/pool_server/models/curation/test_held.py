@@ -1,4 +1,4 @@
-"""What a curator of the pool has quarantined, its site does not get out by itself."""
+"""A site cannot release a version that a curator of the pool has quarantined."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_a_copy_stays_a_draft_meanwhile(pool: PoolDriver, by: str) -> None:
     assert pool.member(by).post(f"{path}/publish").json()["state"] == "available"
 
 
-def test_what_is_quarantined_is_not_deleted(pool: PoolDriver) -> None:
+def test_quarantined_versions_cannot_be_deleted(pool: PoolDriver) -> None:
     content, home = network_bytes(), pool.member("held-a", "admin")
     upload(home, "held-a/kept", content)
     hold(pool, "held-a", "kept")

@@ -26,12 +26,12 @@ def change(client: httpx.Client, version: dict[str, Any], **said: Any) -> httpx.
 
 def events_of(client: httpx.Client, kind: str, subject: str) -> list[dict[str, Any]]:
     items = client.get("/api/v1/events", params={"kind": kind, "limit": 200}).json()["items"]
-    return [each["details"] for each in items if each["subject"] == subject]
+    return [item["details"] for item in items if item["subject"] == subject]
 
 
 def found_by(pool: PoolDriver, **query: str) -> list[str]:
     items = pool.member("changes").get("/api/v1/models", params=query).json()["items"]
-    return [each["name"] for each in items]
+    return [item["name"] for item in items]
 
 
 def test_an_owner_corrects_a_version(pool: PoolDriver) -> None:
@@ -68,7 +68,7 @@ def test_an_owner_corrects_a_version(pool: PoolDriver) -> None:
     }
 
 
-def test_what_is_signed_is_signed_again(pool: PoolDriver) -> None:
+def test_a_changed_version_must_be_signed_again(pool: PoolDriver) -> None:
     owner = pool.member("changes-signed")
     assert register(owner, "changes-signed", KEY).status_code == 201
     content = network_bytes()
@@ -80,8 +80,8 @@ def test_what_is_signed_is_signed_again(pool: PoolDriver) -> None:
     new = signed(statement_of("changes-signed/face", content, description="Infants"), KEY)
     after = change(owner, version, description="Infants", statement=new).json()
     assert (after["description"], after["signed_by"]["key_id"]) == ("Infants", KEY.public.key_id)
-    found = owner.get(path_of(version, "statement")).json()
-    statement = open_statement(Envelope.model_validate(found["envelope"]), KEY.public)
+    body = owner.get(path_of(version, "statement")).json()
+    statement = open_statement(Envelope.model_validate(body["envelope"]), KEY.public)
     assert statement.predicate.description == "Infants"
 
 
@@ -103,14 +103,14 @@ def test_a_signed_card_is_signed_again(pool: PoolDriver) -> None:
     assert owner.put(path_of(version, "card"), json=card).status_code == 200, "nothing changes"
 
 
-def test_a_withdrawn_version_stays_as_it_is(pool: PoolDriver) -> None:
+def test_a_withdrawn_version_cannot_be_changed(pool: PoolDriver) -> None:
     owner = pool.member("changes")
     version = upload(owner, "changes/gone")
     owner.post(path_of(version, "withdraw"), json={"reason": "quality"})
     assert error_of(change(owner, version, description="Better")) == (409, "wrong_state")
 
 
-def test_the_vocabulary_names_the_keys_that_one_may_see(pool: PoolDriver) -> None:
+def test_the_vocabulary_lists_only_visible_keys(pool: PoolDriver) -> None:
     owner = pool.member("changes")
     upload(owner, "changes/keyed", labels={"lens_mm": "12"})
     upload(owner, "changes/secret", labels={"secret_key": "1"}, visibility="private")

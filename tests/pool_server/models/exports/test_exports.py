@@ -49,17 +49,17 @@ def recipe_of(content: bytes, *parents: str) -> dict[str, Any]:
 
 def merged(client: httpx.Client, address: str, *parents: dict[str, Any]) -> dict[str, Any]:
     content = network_bytes()
-    recipe = recipe_of(content, *(each["digest"] for each in parents))
+    recipe = recipe_of(content, *(parent["digest"] for parent in parents))
     return upload(client, address, content, recipe=recipe)
 
 
 def reasons(answer: httpx.Response) -> dict[str, list[str]]:
     assert error_of(answer) == (403, "export_refused")
-    found: dict[str, list[str]] = answer.json()["error"]["details"]["problems"]
-    return found
+    result: dict[str, list[str]] = answer.json()["error"]["details"]["problems"]
+    return result
 
 
-def test_ones_own_models_leave_with_all_that_goes_with_them(pool: PoolDriver) -> None:
+def test_a_sites_own_models_are_exported_with_their_records(pool: PoolDriver) -> None:
     client, key = pool.member("exporter"), PrivateKey.generate()
     register(client, "exporter", key)
     content, card = network_bytes(), "# Infants\n"
@@ -97,11 +97,11 @@ def test_ones_own_models_leave_with_all_that_goes_with_them(pool: PoolDriver) ->
     assert record.card == "# Infants\n"
     assert record.statement is not None
     assert record.statement.public_key == key.public.text
-    assert [each.scores["mean_error"].value for each in record.evaluations] == [0.08]
+    assert [evaluation.scores["mean_error"].value for evaluation in record.evaluations] == [0.08]
     assert PortableVersion.model_validate(client.get(path).json()).evaluations == []
 
 
-def test_others_models_need_the_right_to_be_handed_on(pool: PoolDriver) -> None:
+def test_exporting_others_models_needs_the_right_to_redistribute(pool: PoolDriver) -> None:
     owner, other = pool.member("keeper"), pool.member("taker")
     version = upload(owner, "keeper/face")
     why = reasons(ask(other, version["address"]))
@@ -116,18 +116,18 @@ def test_others_models_need_the_right_to_be_handed_on(pool: PoolDriver) -> None:
     }
     # The owner hears who took it along; nobody hears of what was refused.
     events = owner.get("/api/v1/events").json()["items"]
-    told = [each for each in events if each["kind"] == "versions.exported"]
-    assert [each["subject"] for each in told] == ["taker"]
+    told = [event for event in events if event["kind"] == "versions.exported"]
+    assert [event["subject"] for event in told] == ["taker"]
     assert told[0]["details"]["addresses"] == [version["address"]]
     audit = pool.admin.get("/api/v1/audit", params={"action": "version.export"}).json()["items"]
     assert [
-        (each["actor"], each["details"]["digest"])
-        for each in audit
-        if each["subject"] == "keeper/face@1"
+        (act["actor"], act["details"]["digest"])
+        for act in audit
+        if act["subject"] == "keeper/face@1"
     ] == [("taker/test-contributor", version["digest"])]
 
 
-def test_a_model_that_is_not_shared_is_not_there(pool: PoolDriver) -> None:
+def test_a_hidden_model_is_reported_as_missing(pool: PoolDriver) -> None:
     owner, other = pool.member("hidden"), pool.member("taker")
     version = upload(owner, "hidden/face", visibility="private")
     assert error_of(ask(other, version["address"])) == (404, "version_not_found")
@@ -135,20 +135,20 @@ def test_a_model_that_is_not_shared_is_not_there(pool: PoolDriver) -> None:
     assert error_of(other.get(record_path(version["address"])))[0] == 404
 
 
-def test_ancestors_come_first_and_one_that_may_not_go_keeps_all_back(pool: PoolDriver) -> None:
+def test_ancestors_come_first_and_one_forbidden_version_blocks_all(pool: PoolDriver) -> None:
     a, b = pool.member("family-a"), pool.member("family-b")
     grandparent = upload(a, "family-a/z-oldest")
     parent = merged(a, "family-a/middle", grandparent)
     private = upload(b, "family-b/secret", visibility="private")
     child = merged(b, "family-b/child", parent, private)
-    alone = [each["address"] for each in ask(b, child["address"]).json()["items"]]
+    alone = [item["address"] for item in ask(b, child["address"]).json()["items"]]
     assert alone == [child["address"]], "parents are not needed"
     share(a, "family-a/middle", "download", "merge", "redistribute")
     why = reasons(ask(b, child["address"], with_parents=True))
     assert list(why) == [grandparent["address"]]
     share(a, "family-a/z-oldest", "download", "merge", "redistribute")
     granted = ask(b, child["address"], with_parents=True).json()["items"]
-    assert [each["address"] for each in granted] == [
+    assert [version["address"] for version in granted] == [
         grandparent["address"],
         parent["address"],
         private["address"],
@@ -157,15 +157,15 @@ def test_ancestors_come_first_and_one_that_may_not_go_keeps_all_back(pool: PoolD
     # Another site, which does not see the private parent, gets the rest and no word of it.
     share(b, "family-b/child", "download", "redistribute")
     granted = ask(a, child["address"], with_parents=True).json()["items"]
-    assert private["address"] not in [each["address"] for each in granted]
+    assert private["address"] not in [version["address"] for version in granted]
     assert len(granted) == 3
 
 
 def named_recipe(content: bytes, *parents: dict[str, Any]) -> dict[str, Any]:
-    """Return a recipe that names its inputs, and what was left out of another merge."""
+    """Return a recipe that names its inputs, and the omitted inputs of another merge."""
     entries = [
-        {"digest": each["digest"], "address": each["address"], "file_name": each["file_name"]}
-        for each in parents
+        {"digest": parent["digest"], "address": parent["address"], "file_name": parent["file_name"]}
+        for parent in parents
     ]
     recipe = recipe_of(content)
     claim = {"digest": "12" * 32, "without": entries}
@@ -187,15 +187,15 @@ def test_a_record_does_not_name_inputs_that_are_not_shared(pool: PoolDriver) -> 
         assert record.parents == [secret["digest"], open_one["digest"]]
         assert record.recipe is not None
         for entries in (record.recipe["inputs"], record.recipe["successor_of"]["without"]):
-            assert [each["digest"] for each in entries] == record.parents
+            assert [entry["digest"] for entry in entries] == record.parents
             assert entries[1]["address"] == open_one["address"]
             assert entries[0]["address"] == (secret["address"] if knows else None)
         assert ("maker/secret" in answer.text) is knows
         assert ("patient-7" in answer.text) is knows
 
 
-def test_nor_does_the_record_of_a_signed_version(pool: PoolDriver) -> None:
-    """What is signed of a recipe has no names, so that they can be left out."""
+def test_a_record_of_a_signed_version_does_not_name_hidden_inputs(pool: PoolDriver) -> None:
+    """The signed form of a recipe has no names, so that they can be left out."""
     owner, key = pool.member("signer"), PrivateKey.generate()
     register(owner, "signer", key)
     secret = upload(owner, "signer/secret", visibility="private", file_name="patient-7.bin")
@@ -218,7 +218,7 @@ def test_nor_does_the_record_of_a_signed_version(pool: PoolDriver) -> None:
     assert recipe_digest(record.recipe) == digest
 
 
-def test_terms_and_standing_keep_models_back(pool: PoolDriver) -> None:
+def test_terms_and_standing_block_exports(pool: PoolDriver) -> None:
     client, key = pool.member("bound"), PrivateKey.generate()
     register(client, "bound", key)
     term = {"code": "DUO:0000028", "detail": "bound"}
@@ -231,7 +231,7 @@ def test_terms_and_standing_keep_models_back(pool: PoolDriver) -> None:
         "/api/v1/models/bound/withdrawn/versions/1/withdraw", json={"reason": "consent-withdrawn"}
     ).raise_for_status()
     revoke(client, "bound", key, "compromised")
-    asked = [each["address"] for each in (for_one, child, draft, stolen)]
+    asked = [item["address"] for item in (for_one, child, draft, stolen)]
     why = reasons(ask(client, *asked))
     assert list(why) == asked
     assert "DUO:0000028" in why[asked[0]][0] or "institution" in why[asked[0]][0]
@@ -248,7 +248,7 @@ def test_terms_and_standing_keep_models_back(pool: PoolDriver) -> None:
         (["site-a/face@1"] * 501, (422, "invalid_request")),
     ],
 )
-def test_what_cannot_be_read_is_refused(
+def test_invalid_addresses_are_refused(
     pool: PoolDriver, addresses: list[str], expected: tuple[int, str]
 ) -> None:
     assert error_of(ask(pool.member("exporter"), *addresses)) == expected

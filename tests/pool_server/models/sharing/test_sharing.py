@@ -1,4 +1,4 @@
-"""Who sees a model, what for, and what everybody else can find out: nothing."""
+"""The audience of a model and its rights; everybody else learns nothing."""
 
 from __future__ import annotations
 
@@ -57,18 +57,18 @@ def sites(pool: PoolDriver) -> None:
         pool.secret(site, "contributor")
 
 
-def test_a_model_is_for_all_to_fetch_and_merge_unless_said_otherwise(pool: PoolDriver) -> None:
+def test_by_default_all_sites_may_download_and_merge_a_model(pool: PoolDriver) -> None:
     version = upload(pool.member(OWNER), f"{OWNER}/usual")
     assert version["visibility"] == "consortium"
-    found = sharing_of(pool.member(STRANGER), "usual")
-    assert found["your_rights"] == ["see", "download", "merge"]
+    sharing = sharing_of(pool.member(STRANGER), "usual")
+    assert sharing["your_rights"] == ["see", "download", "merge"]
     assert sharing_of(pool.member(OWNER, "viewer"), "usual")["your_rights"] == [
         "see", "download", "merge", "redistribute",
     ]  # fmt: skip
 
 
 @pytest.mark.both_databases
-def test_what_is_private_is_not_there_for_others(pool: PoolDriver) -> None:
+def test_private_models_are_reported_as_missing_to_others(pool: PoolDriver) -> None:
     content = network_bytes()
     version = upload(pool.member(OWNER), f"{OWNER}/hidden", content, visibility="private")
     assert version["visibility"] == "private"
@@ -95,7 +95,7 @@ def told(answer: httpx.Response) -> str:
     return str([error["message"], error["hint"], error["details"]])
 
 
-def test_listed_sites_see_it_and_only_they(pool: PoolDriver) -> None:
+def test_only_listed_sites_see_a_model(pool: PoolDriver) -> None:
     owner, friend = pool.member(OWNER), pool.member(FRIEND)
     upload(owner, f"{OWNER}/for-friends", visibility="sites")
     assert listed(friend, name="for-friends") == [], "nobody is listed yet"
@@ -107,16 +107,18 @@ def test_listed_sites_see_it_and_only_they(pool: PoolDriver) -> None:
     assert mine["your_rights"] == ["see", "download"]
     assert mine["sites"] == [{"site": FRIEND, "rights": ["see", "download"]}]
     share(owner, "for-friends", "sites", sites=[{"site": FRIEND}, {"site": STRANGER}])
-    assert [each["site"] for each in sharing_of(owner, "for-friends")["sites"]] == [
+    assert [site_entry["site"] for site_entry in sharing_of(owner, "for-friends")["sites"]] == [
         FRIEND, STRANGER,
     ]  # fmt: skip
-    assert [each["site"] for each in sharing_of(friend, "for-friends")["sites"]] == [FRIEND]
+    assert [site_entry["site"] for site_entry in sharing_of(friend, "for-friends")["sites"]] == [
+        FRIEND
+    ]
     share(owner, "for-friends", "private")
     assert sharing_of(owner, "for-friends")["sites"] == []
     assert listed(friend, name="for-friends") == []
 
 
-def test_who_sees_but_may_not_fetch_is_told_whom_to_ask(pool: PoolDriver) -> None:
+def test_a_refused_download_names_the_site_to_ask(pool: PoolDriver) -> None:
     owner, friend = pool.member(OWNER), pool.member(FRIEND)
     pool.admin.patch(f"/api/v1/sites/{OWNER}", json={"contact": "ask@a.example"})
     upload(owner, f"{OWNER}/seen")
@@ -151,7 +153,7 @@ def test_a_digest_proves_no_possession(pool: PoolDriver) -> None:
     assert complete(thief, known.json()).status_code == 201, "who has the file may share it"
 
 
-def test_a_copy_needs_the_right_to_hand_it_on(pool: PoolDriver) -> None:
+def test_a_copy_needs_the_right_to_redistribute(pool: PoolDriver) -> None:
     owner, friend = pool.member(OWNER), pool.member(FRIEND)
     content = network_bytes()
     upload(owner, f"{OWNER}/lent", content, visibility="sites")
@@ -166,7 +168,7 @@ def test_a_copy_needs_the_right_to_hand_it_on(pool: PoolDriver) -> None:
     assert copied["version"]["visibility"] == "private", "not for all unless one says so"
 
 
-def test_seeing_without_fetching_hands_no_copy_out(pool: PoolDriver) -> None:
+def test_the_right_to_see_gives_no_copy(pool: PoolDriver) -> None:
     owner, friend = pool.member(OWNER), pool.member(FRIEND)
     content = network_bytes()
     upload(owner, f"{OWNER}/shown", content)
@@ -198,7 +200,7 @@ def test_a_merge_needs_the_right_to_its_inputs(pool: PoolDriver) -> None:
     assert merge_of(allowed, hidden).status_code == unknown.status_code - 1, "joined"
 
 
-def test_a_merge_of_what_is_not_for_all_is_not_for_all(pool: PoolDriver) -> None:
+def test_a_merge_of_restricted_models_is_restricted(pool: PoolDriver) -> None:
     owner, friend = pool.member(OWNER), pool.member(FRIEND)
     parent, merged, public = (network_bytes() for _ in range(3))
     upload(owner, f"{OWNER}/narrow", parent, visibility="sites")
@@ -212,7 +214,7 @@ def test_a_merge_of_what_is_not_for_all_is_not_for_all(pool: PoolDriver) -> None
     assert error_of(changed) == (422, "sharing_refused")
 
 
-def test_a_recipe_that_is_said_later_counts_as_much(pool: PoolDriver) -> None:
+def test_a_recipe_added_later_counts_as_much(pool: PoolDriver) -> None:
     owner, friend = pool.member(OWNER), pool.member(FRIEND)
     narrow, closed, merged = (network_bytes() for _ in range(3))
     for name, content, rights in (("late", narrow, ["merge"]), ("never", closed, ["download"])):
@@ -229,7 +231,7 @@ def test_a_recipe_that_is_said_later_counts_as_much(pool: PoolDriver) -> None:
     assert (version["parent_digests"], version["visibility"]) == ([sha256(narrow)], "private")
 
 
-def test_family_trees_show_strangers_digests_only(pool: PoolDriver) -> None:
+def test_family_trees_show_only_digests_of_hidden_models(pool: PoolDriver) -> None:
     owner = pool.member(OWNER)
     parent, merged, child = (network_bytes() for _ in range(3))
     upload(owner, f"{OWNER}/tree-parent", parent, visibility="private")
@@ -281,7 +283,7 @@ def test_a_round_needs_a_base_that_all_its_sites_may_use(pool: PoolDriver) -> No
     assert start(friend).status_code == 201
 
 
-def test_what_comes_out_of_a_round_is_shared_as_its_base(pool: PoolDriver) -> None:
+def test_the_result_of_a_round_is_shared_as_its_base(pool: PoolDriver) -> None:
     owner, friend = pool.member(OWNER), pool.member(FRIEND)
     base = base_model(29)
     upload(owner, f"{OWNER}/base-of-two", bytes(encode_model(base)), visibility="sites")
@@ -306,9 +308,7 @@ def test_what_comes_out_of_a_round_is_shared_as_its_base(pool: PoolDriver) -> No
         ({"visibility": "sites", "sites": [{"site": FRIEND}, {"site": FRIEND}]}, "twice"),
     ],
 )
-def test_ways_of_sharing_that_cannot_be(
-    pool: PoolDriver, fields: dict[str, Any], problem: str
-) -> None:
+def test_invalid_sharing_is_refused(pool: PoolDriver, fields: dict[str, Any], problem: str) -> None:
     owner = pool.member(OWNER)
     upload(owner, f"{OWNER}/shared")
     refused = owner.put(f"/api/v1/models/{OWNER}/shared/sharing", json=fields)
@@ -317,12 +317,12 @@ def test_ways_of_sharing_that_cannot_be(
     assert sharing_of(owner, "shared")["visibility"] == "consortium"
 
 
-def test_sites_that_gain_a_right_are_told(pool: PoolDriver) -> None:
+def test_sites_that_gain_a_right_are_notified(pool: PoolDriver) -> None:
     owner = pool.member(OWNER)
     upload(owner, f"{OWNER}/news", visibility="sites")
     share(owner, "news", "sites", sites=[{"site": FRIEND, "rights": ["download"]}])
     events = pool.member(FRIEND).get("/api/v1/events").json()["items"]
-    (told,) = (each for each in events if each["subject"] == f"pool://{OWNER}/news")
+    (told,) = (event for event in events if event["subject"] == f"pool://{OWNER}/news")
     assert told["kind"] == "model.shared"
     assert told["details"]["rights"] == ["see", "download"]
 
@@ -333,7 +333,7 @@ def reserved_pool(tmp_path: Path) -> Iterator[PoolDriver]:
         yield pool
 
 
-def test_a_pool_that_shares_nothing_by_itself(reserved_pool: PoolDriver) -> None:
+def test_a_pool_can_share_nothing_by_default(reserved_pool: PoolDriver) -> None:
     owner, other = reserved_pool.member(OWNER), reserved_pool.member(FRIEND)
     assert upload(owner, f"{OWNER}/gaze")["visibility"] == "private"
     assert listed(other) == []

@@ -1,4 +1,4 @@
-"""The core vocabulary: keys that mean the same everywhere, beside free ones."""
+"""The core vocabulary: keys with a fixed meaning, and free ones next to them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.pool_server.model_files import network_bytes
 from tests.pool_server.pool_driver import PoolDriver, announce, error_of, upload
 
 
-def test_a_client_judges_labels_by_what_the_pool_sent(pool: PoolDriver) -> None:
+def test_a_client_judges_labels_by_the_pools_vocabulary(pool: PoolDriver) -> None:
     answer = pool.member("words", "viewer").get("/api/v1/vocabulary")
     assert answer.status_code == 200
     received = VocabularyResponse.model_validate(answer.json())
@@ -19,16 +19,16 @@ def test_a_client_judges_labels_by_what_the_pool_sent(pool: PoolDriver) -> None:
     assert received.problems_of({"population": "infant", "anything": "else"}) == []
 
 
-def test_keys_near_known_ones_are_questioned() -> None:
+def test_likely_misspellings_of_keys_are_questioned() -> None:
     known = VOCABULARY.model_copy(update={"keys_in_use": ["lens_mm", "popluation"]})
     near = {"popluation": "population", "image": "images", "lens_mn": "lens_mm"}
     assert {key: known.near_key(key) for key in near} == near
     assert [known.near_key(key) for key in ("population", "lens_mm", "hospital")] == [""] * 3
 
 
-@pytest.mark.parametrize("label", CORE_LABELS, ids=lambda each: each.key)
+@pytest.mark.parametrize("label", CORE_LABELS, ids=lambda item: item.key)
 def test_each_key_takes_its_own_example_and_says_what_it_expects(label: object) -> None:
-    core = next(each for each in CORE_LABELS if each == label)
+    core = next(core_label for core_label in CORE_LABELS if core_label == label)
     TypeAdapter(LabelKey).validate_python(core.key)
     for value in (core.example, *core.values):
         TypeAdapter(LabelValue).validate_python(value)
@@ -54,6 +54,6 @@ def test_wrong_values_of_core_keys_are_refused(
     assert expected in refused.json()["error"]["message"]
 
 
-def test_free_keys_take_anything(pool: PoolDriver) -> None:
+def test_free_keys_accept_any_value(pool: PoolDriver) -> None:
     labels = {"study": "2026", "camera": "100%_dark", "images": "7"}
     assert upload(pool.member("words"), "words/free", labels=labels)["labels"] == labels

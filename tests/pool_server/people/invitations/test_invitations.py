@@ -29,12 +29,12 @@ def accept(pool: PoolDriver, secret: str, name: str, **fields: Any) -> httpx.Res
 
 def listed(client: httpx.Client, invitation_id: str) -> dict[str, Any]:
     items = client.get("/api/v1/invitations").json()["items"]
-    (found,) = (each for each in items if each["invitation_id"] == invitation_id)
-    return dict(found)
+    (invitation,) = (item for item in items if item["invitation_id"] == invitation_id)
+    return dict(invitation)
 
 
 @pytest.mark.both_databases
-def test_who_accepts_becomes_a_user_with_a_token(pool: PoolDriver) -> None:
+def test_accepting_an_invitation_gives_a_user_and_a_token(pool: PoolDriver) -> None:
     admin = pool.member("inv-1", "admin")
     made = invite(admin, "inv-1", role="curator", email="ada@lab.example")
     assert made["secret"].startswith("invite_")
@@ -57,18 +57,18 @@ def test_who_accepts_becomes_a_user_with_a_token(pool: PoolDriver) -> None:
     assert "used" in again.json()["error"]["message"]
 
 
-def test_a_name_that_is_taken_uses_nothing_up(pool: PoolDriver) -> None:
+def test_a_used_name_does_not_use_up_the_invitation(pool: PoolDriver) -> None:
     pool.secret("inv-2", "viewer")
     for _ in range(2):
         made = invite(pool.admin, "inv-2")
         answer = accept(pool, made["secret"], "ada")
     assert error_of(answer) == (409, "user_exists")
-    taken = accept(pool, made["secret"], "bea", token_name="test-viewer")
-    assert error_of(taken) == (409, "token_exists")
+    refused_name = accept(pool, made["secret"], "bea", token_name="test-viewer")
+    assert error_of(refused_name) == (409, "token_exists")
     assert accept(pool, made["secret"], "bea").status_code == 201
 
 
-def test_invitations_that_are_over(pool: PoolDriver) -> None:
+def test_expired_used_and_revoked_invitations_are_refused(pool: PoolDriver) -> None:
     admin = pool.member("inv-3", "admin")
     revoked, expired, suspended = (invite(admin, "inv-3") for _ in range(3))
     for _ in range(2):
@@ -92,7 +92,7 @@ def test_invitations_that_are_over(pool: PoolDriver) -> None:
     assert error_of(unknown) == (403, "invitation_refused")
 
 
-def test_nobody_invites_to_more_than_they_look_after(pool: PoolDriver) -> None:
+def test_nobody_invites_beyond_their_own_site(pool: PoolDriver) -> None:
     admin = pool.member("inv-4", "admin")
     pool.secret("inv-5", "viewer")
 
@@ -111,7 +111,7 @@ def test_nobody_invites_to_more_than_they_look_after(pool: PoolDriver) -> None:
     assert (token["role"], token["pool_wide"]) == ("curator", True)
 
 
-def test_a_narrowed_token_gives_no_wider_one(pool: PoolDriver) -> None:
+def test_a_token_with_scopes_cannot_invite(pool: PoolDriver) -> None:
     admin = pool.member("inv-8", "admin")
     request = {"site": "inv-8", "name": "narrow", "role": "admin", "scopes": ["admin"]}
     narrow = pool.client(admin.post("/api/v1/tokens", json=request).json()["secret"])

@@ -1,4 +1,4 @@
-"""Every route, and what each caller is answered: the table of `test_permissions`."""
+"""Every route, and each caller's answer: the table of `test_permissions`."""
 
 from __future__ import annotations
 

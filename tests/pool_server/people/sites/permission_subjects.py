@@ -1,6 +1,6 @@
-"""What each call of `permission_matrix` is about, made for it.
+"""The subject of each call of `permission_matrix`, made for it.
 
-Whoever is refused may not use a thing up, so it is there for the first who may; who comes next
+A refused caller must not use a subject up, so it is reused until a caller is allowed; the next one
 gets another.
 """
 
@@ -46,14 +46,14 @@ Body = dict[str, Any]
 
 @dataclass(frozen=True)
 class Subject:
-    """What a call is about: values of its path beside PATH_VALUES, and its body beside BODIES."""
+    """The subject of a call: values for its path and body, added to PATH_VALUES and BODIES."""
 
     values: Mapping[str, Any] = field(default_factory=dict)
     body: Body | Callable[[httpx.Client], Body] | None = None
 
 
 class Subjects:
-    """Makes what calls are about, as members of the site who may."""
+    """Makes the subjects of calls, as allowed members of the site."""
 
     def __init__(self, pool: PoolDriver, folder: Path) -> None:
         self.pool = pool

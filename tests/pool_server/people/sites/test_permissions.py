@@ -1,4 +1,4 @@
-"""Every route, and who may: deny by default."""
+"""Every route, and its permitted callers: deny by default."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from tests.pool_server.transfers.test_recipes import recipe_for
 
 
 def change(pool: PoolDriver, statement: Any) -> None:
-    """Bring about what no route does at once, such as the end of a token's time."""
+    """Bring about states that no route sets at once, such as the expiry of a token."""
     database = Database.open(pool.settings)
     with database.write() as session:
         session.execute(statement)
@@ -96,7 +96,7 @@ def narrow(pool: PoolDriver) -> Narrow:
 
 @pytest.fixture(scope="module", autouse=True)
 def _models(pool: PoolDriver) -> None:
-    """Publish what the rows are about."""
+    """Publish the subjects of the rows."""
     client, _ = pool.member(SITE), pool.member(PARTNER)
     face, heir = upload(client, f"{SITE}/face"), network_bytes()
     upload(client, f"{SITE}/heir", heir, recipe=recipe_for(heir, face["digest"]))
@@ -127,7 +127,7 @@ def test_every_route_has_a_row(pool: PoolDriver) -> None:
     }
     # Pages have tests of their own: they ask these routes.
     every = set(routes_of(app_of(pool).routes))
-    routes = {each for each in every if each in documented or each[1].startswith("/api/")}
+    routes = {route for route in every if route in documented or route[1].startswith("/api/")}
     assert sorted(routes - set(MATRIX)) == []
     assert sorted(set(MATRIX) - every) == []
     assert sorted(routes - documented) == []
@@ -147,9 +147,9 @@ def app_of(pool: PoolDriver) -> FastAPI:
 
 
 def routes_of(routes: Iterable[Any], prefix: str = "") -> Iterator[tuple[str, str]]:
-    """Yield method and path of all routes, also of routers that are included as they are.
+    """Yield method and path of all routes, including those of nested routers.
 
-    What is no route for requests with a method (a folder of files, a socket) has the method ANY.
+    Mounts without a method (a folder of files, a socket) have the method ANY.
     """
     for route in routes:
         if hasattr(route, "original_router"):
@@ -162,7 +162,7 @@ def routes_of(routes: Iterable[Any], prefix: str = "") -> Iterator[tuple[str, st
 
 
 @pytest.mark.parametrize(("method", "path"), MATRIX)
-def test_each_caller_gets_what_the_table_says(
+def test_each_caller_gets_the_answer_of_the_table(
     pool: PoolDriver,
     secrets: dict[str, str | None],
     *,
@@ -175,15 +175,15 @@ def test_each_caller_gets_what_the_table_says(
     missing = needed_scopes(pool, narrow, first, method, path)
     everybody = {**secrets, "narrowed": narrow(missing)}
     subject = None if missing == ALL_SCOPES else first
-    found = {}
+    results = {}
     for caller in CALLERS:
         # What the refused had before them is what the next one succeeds with.
         subject = subject or subjects.make(method, path)
-        found[caller] = ask(pool, everybody[caller], subject, method, path).status_code
-        if is_success(found[caller]) and method not in {"GET", "HEAD"}:
+        results[caller] = ask(pool, everybody[caller], subject, method, path).status_code
+        if is_success(results[caller]) and method not in {"GET", "HEAD"}:
             subject = None
     row = MATRIX[method, path]
-    assert found == dict(zip(CALLERS, row, strict=True))
+    assert results == dict(zip(CALLERS, row, strict=True))
 
 
 ALL_SCOPES = tuple(SCOPES)
@@ -192,7 +192,7 @@ ALL_SCOPES = tuple(SCOPES)
 def needed_scopes(
     pool: PoolDriver, narrow: Narrow, subject: Subject, method: str, path: str
 ) -> tuple[str, ...]:
-    """Return what a token without any scope is told to lack; every scope where it lacks none."""
+    """Return the scopes that the refusal of a token without scopes names, else all."""
     method = "GET" if method == "HEAD" else method
     refused = ask(pool, narrow(ALL_SCOPES), subject, method, path)
     if refused.status_code != 403:

@@ -1,4 +1,4 @@
-"""Sites, what they may, and what they take up."""
+"""Sites, their rights, and their usage."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ def test_a_site_is_created_once_and_listed(pool: PoolDriver) -> None:
 
 
 @pytest.mark.parametrize("name", ["", "A", "a/b"])
-def test_names_that_are_none(pool: PoolDriver, name: str) -> None:
+def test_invalid_names_of_sites_are_refused(pool: PoolDriver, name: str) -> None:
     answer = pool.admin.post("/api/v1/sites", json={"name": name})
     assert error_of(answer) == (422, "invalid_request")
 
 
-def test_a_site_changes_what_it_is_called(pool: PoolDriver) -> None:
+def test_a_site_can_change_its_display_name(pool: PoolDriver) -> None:
     admin = pool.member("lab-7", "admin")
     changed = admin.patch("/api/v1/sites/lab-7", json={"contact": "room 4"})
     assert changed.json()["contact"] == "room 4"
@@ -48,7 +48,7 @@ def test_a_site_changes_what_it_is_called(pool: PoolDriver) -> None:
     assert error_of(nowhere) == (404, "site_not_found")
 
 
-def test_a_suspended_site_is_refused_until_it_is_let_in_again(pool: PoolDriver) -> None:
+def test_a_suspended_site_is_refused_until_it_is_readmitted(pool: PoolDriver) -> None:
     client = pool.member("lab-8")
     upload(client, "lab-8/gaze")
     assert pool.admin.patch("/api/v1/sites/lab-8", json={"suspended": True}).json()["suspended"]
@@ -87,7 +87,7 @@ def test_a_quota_holds_from_the_announcement_on(pool: PoolDriver) -> None:
     assert announce(client, "lab-9/gaze", other).status_code == 201
 
 
-def test_copies_of_what_other_sites_have_count_too(pool: PoolDriver) -> None:
+def test_copies_of_other_sites_files_count_too(pool: PoolDriver) -> None:
     content = network_bytes()
     upload(pool.member("lab-10"), "lab-10/gaze", content)
     let_hand_on(pool.member("lab-10"), "lab-10/gaze")

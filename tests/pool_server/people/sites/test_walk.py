@@ -65,18 +65,18 @@ def pool(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PoolDriver]:
 
 @pytest.fixture(scope="module")
 def outsiders(pool: PoolDriver) -> dict[str, str | None]:
-    """Tokens of everybody for whom the things of `SITE` are not there."""
-    found: dict[str, str | None] = {"nobody": None, "unknown": "pool_" + "A" * 43}
+    """Tokens of all callers without access to the things of `SITE`."""
+    results: dict[str, str | None] = {"nobody": None, "unknown": "pool_" + "A" * 43}
     for role in ("viewer", "contributor", "curator", "admin"):
-        found[f"{FOREIGN} {role}"] = pool.secret(FOREIGN, role)
-    found["suspended"] = pool.secret(SUSPENDED, "admin")
+        results[f"{FOREIGN} {role}"] = pool.secret(FOREIGN, role)
+    results["suspended"] = pool.secret(SUSPENDED, "admin")
 
     def make(name: str, **fields: Any) -> dict[str, Any]:
         request = {"site": FOREIGN, "name": name, **fields}
         answer = pool.admin.post("/api/v1/tokens", json=request)
         assert answer.status_code == 201, answer.text
         made: dict[str, Any] = answer.json()
-        found[name] = made["secret"]
+        results[name] = made["secret"]
         return made
 
     make("wide-viewer", role="viewer", pool_wide=True)
@@ -90,7 +90,7 @@ def outsiders(pool: PoolDriver) -> dict[str, str | None]:
         accepted = pool.client(None).post(
             "/api/v1/invitations/accept", json={"secret": secret, "name": user}
         )
-        found[f"user {user}"] = accepted.json()["secret"]
+        results[f"user {user}"] = accepted.json()["secret"]
     for path, change in (
         (f"/api/v1/users/{FOREIGN}/eve", {"disabled": True}),
         (f"/api/v1/sites/{SUSPENDED}", {"suspended": True}),
@@ -104,7 +104,7 @@ def outsiders(pool: PoolDriver) -> dict[str, str | None]:
             .values(expires_at=now_utc() - timedelta(seconds=1))
         )
     database.close()
-    return found
+    return results
 
 
 @pytest.fixture(scope="module")
@@ -159,9 +159,9 @@ def pairs(pool: PoolDriver, tmp_path_factory: pytest.TempPathFactory) -> dict[st
         {"digest": digest, "address": None, "file_name": None}
         for digest in (private["digest"], unknown)
     ]
-    wanted = [
-        {"site": FOREIGN, "name": "merged", "recipe": recipe_of([]) | {"inputs": [each]}}
-        for each in inputs
+    requests = [
+        {"site": FOREIGN, "name": "merged", "recipe": recipe_of([]) | {"inputs": [source]}}
+        for source in inputs
     ]
     exports = [({"addresses": [there]}, {"addresses": [absent]}) for there, absent in references]
     session = {
@@ -201,7 +201,7 @@ def pairs(pool: PoolDriver, tmp_path_factory: pytest.TempPathFactory) -> dict[st
         "POST /api/v1/exports": [
             Pair({}, {}, ({"json": there}, {"json": absent})) for there, absent in exports
         ],
-        "POST /api/v1/merges": [Pair({}, {}, ({"json": wanted[0]}, {"json": wanted[1]}))],
+        "POST /api/v1/merges": [Pair({}, {}, ({"json": requests[0]}, {"json": requests[1]}))],
         "GET /api/v1/models": [
             Pair({}, {}, ({"params": {"mergeable_with": a}}, {"params": {"mergeable_with": b}}))
             for a, b in [*references, (f"sha256:{private['digest']}", f"sha256:{unknown}")]
@@ -211,16 +211,16 @@ def pairs(pool: PoolDriver, tmp_path_factory: pytest.TempPathFactory) -> dict[st
 
 def pairs_of(pairs: Mapping[str, list[Pair]], method: str, path: str) -> list[Pair]:
     """Return the pairs that a route is walked with; listings and the like are walked once."""
-    for name, found in pairs.items():
+    for name, route_pairs in pairs.items():
         if name.startswith("{") and name in path:
-            return found
+            return route_pairs
     return pairs.get(f"{method} {path}", [NOTHING])
 
 
-def test_what_is_for_others_is_answered_as_what_never_was(
+def test_things_of_others_are_answered_like_missing_ones(
     pool: PoolDriver, outsiders: dict[str, str | None], pairs: dict[str, list[Pair]]
 ) -> None:
-    found: list[tuple[object, ...]] = []
+    version_ids: list[tuple[object, ...]] = []
     before = settled(pool)
     shut_out = {
         caller: pool.client(secret).get("/api/v1/whoami").status_code != 200
@@ -239,22 +239,22 @@ def test_what_is_for_others_is_answered_as_what_never_was(
                 there = ask(client, method, path, pair, is_there=True)
                 if shut_out[caller] and (method, path) not in OPEN:
                     if there.status_code not in {401, 403}:
-                        found.append((caller, method, path, "let in", there.text))
+                        version_ids.append((caller, method, path, "let in", there.text))
                     continue
                 if pair == NOTHING:
                     # The audit has the names that the site itself has asked for.
                     if CANARY in there.text and not path.endswith("/audit"):
-                        found.append((caller, method, path, "a name", there.text))
+                        version_ids.append((caller, method, path, "a name", there.text))
                     continue
                 absent = ask(client, method, path, pair, is_there=False)
                 if told(there, pair.there, pair) != told(absent, pair.absent, pair):
-                    found.append((caller, method, path, pair, there.text, absent.text))
+                    version_ids.append((caller, method, path, pair, there.text, absent.text))
         after = rows(pool)
         changed = [name for name in after if after[name] != before[name]]
         if changed:
-            found.append(("somebody", method, path, "changed", changed))
+            version_ids.append(("somebody", method, path, "changed", changed))
             before = after
-    assert found == []
+    assert version_ids == []
 
 
 def ask(
@@ -269,9 +269,9 @@ def ask(
 
 
 def told(answer: httpx.Response, values: Mapping[str, Any], pair: Pair) -> Any:
-    """Return what an answer says, without what was asked for and what differs by chance."""
+    """Return an answer without the request's values and random differences."""
     text = answer.text
-    bodies = [] if pair.body is None else [str(each) for each in pair.body]
+    bodies = [] if pair.body is None else [str(item) for item in pair.body]
     for value in values.values():
         if len(str(value)) > 1:
             text = text.replace(str(value), "...")
@@ -291,8 +291,8 @@ def told(answer: httpx.Response, values: Mapping[str, Any], pair: Pair) -> Any:
 def settled(pool: PoolDriver) -> dict[str, str]:
     """Return `rows` once the merge in the background is over."""
     while any(
-        each["state"] in {"queued", "running"}
-        for each in pool.admin.get("/api/v1/merges").json()["items"]
+        item["state"] in {"queued", "running"}
+        for item in pool.admin.get("/api/v1/merges").json()["items"]
     ):
         time.sleep(0.05)
     return rows(pool)
@@ -311,7 +311,7 @@ def rows(pool: PoolDriver) -> dict[str, str]:
 
 def _digest(connection: sqlite3.Connection, name: str) -> str:
     columns = [row[1] for row in connection.execute(f"PRAGMA table_info('{name}')")]
-    kept = ", ".join(f'"{each}"' for each in columns if each != "last_used_at")
+    kept = ", ".join(f'"{column}"' for column in columns if column != "last_used_at")
     digest = hashlib.sha256()
     for row in connection.execute(f'SELECT {kept} FROM "{name}"'):
         digest.update(repr(row).encode())

@@ -1,4 +1,4 @@
-"""Tokens: whose they are, what they may, how they end."""
+"""Tokens: their owners, their rights, their ends."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_a_pool_keeps_an_admin(tmp_path: Path) -> None:
         assert heir.patch("/api/v1/sites/admin", json={"suspended": True}).status_code == 200
 
 
-def test_an_admin_of_a_site_looks_after_its_tokens_only(pool: PoolDriver) -> None:
+def test_an_admin_of_a_site_administers_only_its_tokens(pool: PoolDriver) -> None:
     admin = pool.member("lab-20", "admin")
     foreign = create(pool.admin, "lab-4", "of-another-site").json()
     assert create(admin, "lab-20", "laptop", role="curator").status_code == 201
@@ -101,7 +101,7 @@ def test_roles_of_the_whole_pool(pool: PoolDriver) -> None:
     assert error_of(client.get("/api/v1/tokens")) == (403, "not_allowed")
 
 
-def test_a_narrowed_token_does_what_its_scopes_name(pool: PoolDriver) -> None:
+def test_a_token_with_scopes_does_only_what_they_name(pool: PoolDriver) -> None:
     pool.secret("lab-22", "viewer")
     token = create(pool.admin, "lab-22", "reader", scopes=["models:read", "models:read"]).json()
     assert token["scopes"] == ["models:read"]
@@ -116,7 +116,7 @@ def test_a_narrowed_token_does_what_its_scopes_name(pool: PoolDriver) -> None:
     assert error_of(unknown) == (422, "invalid_request")
 
 
-def test_a_narrowed_admin_gives_no_more_than_it_has(pool: PoolDriver) -> None:
+def test_an_admin_with_scopes_cannot_grant_more(pool: PoolDriver) -> None:
     pool.secret("lab-23", "viewer")
     narrow = create(
         pool.admin, "lab-23", "narrow", role="admin", scopes=["admin", "models:read"]

@@ -1,4 +1,4 @@
-"""Who is disabled is shut out: with the tokens made and the invitations written, too."""
+"""Disabling a user also ends the user's tokens and invitations."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ def make(client: httpx.Client, site: str, name: str, **fields: Any) -> dict[str,
 
 def listed_token(client: httpx.Client, token_id: str) -> dict[str, Any]:
     items = client.get("/api/v1/tokens").json()["items"]
-    return dict(next(each for each in items if each["token_id"] == token_id))
+    return dict(next(item for item in items if item["token_id"] == token_id))
 
 
-def test_a_token_that_a_user_makes_is_that_users(pool: PoolDriver) -> None:
+def test_a_token_made_by_a_user_belongs_to_the_user(pool: PoolDriver) -> None:
     ada = join(pool, "out-1", "ada", role="admin")
     laptop = make(ada, "out-1", "laptop", role="admin")
     assert (laptop["user"], laptop["made_by"]) == ("ada", "out-1/ada")
@@ -33,7 +33,7 @@ def test_a_token_that_a_user_makes_is_that_users(pool: PoolDriver) -> None:
     assert error_of(pool.client(secret).get("/api/v1/models")) == (403, "suspended")
 
 
-def test_what_is_made_for_machines_and_others_says_who_made_it(pool: PoolDriver) -> None:
+def test_tokens_for_machines_and_others_name_their_creator(pool: PoolDriver) -> None:
     ada = join(pool, "out-2", "ada", role="admin")
     join(pool, "out-2", "bea")
     machine = make(ada, "out-2", "nightly", role="admin", for_machine=True)
@@ -51,7 +51,7 @@ def test_what_is_made_for_machines_and_others_says_who_made_it(pool: PoolDriver)
         assert listed_token(pool.admin, made["token_id"])["made_by"] == "out-2/ada"
 
 
-def test_nobody_comes_in_by_an_invitation_of_who_is_shut_out(pool: PoolDriver) -> None:
+def test_invitations_by_disabled_users_cannot_be_accepted(pool: PoolDriver) -> None:
     ada = join(pool, "out-6", "ada", role="admin")
     machine = pool.client(make(ada, "out-6", "m", role="admin", for_machine=True)["secret"])
     mine, by_machine = invite(ada, "out-6"), invite(machine, "out-6")

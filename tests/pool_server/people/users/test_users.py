@@ -31,7 +31,7 @@ def role_of(client: httpx.Client) -> tuple[str, bool]:
     return identity["role"], identity["pool_wide"]
 
 
-def test_a_token_is_held_to_its_user(pool: PoolDriver) -> None:
+def test_a_token_is_limited_by_its_user(pool: PoolDriver) -> None:
     ada = join(pool, "people-1", "ada", role="curator", pool_wide=True)
     assert role_of(ada) == ("curator", True)
     assert change(pool.admin, "people-1", "ada", pool_wide=False).status_code == 200
@@ -59,7 +59,7 @@ def test_a_disabled_user_is_refused_with_all_tokens(pool: PoolDriver) -> None:
     assert ada.get("/api/v1/models").status_code == 200
 
 
-def test_a_token_is_not_made_for_more_than_its_user(pool: PoolDriver) -> None:
+def test_a_token_cannot_have_more_rights_than_its_user(pool: PoolDriver) -> None:
     join(pool, "people-3", "ada")
 
     def refused(**fields: Any) -> tuple[int, str]:
@@ -71,7 +71,7 @@ def test_a_token_is_not_made_for_more_than_its_user(pool: PoolDriver) -> None:
     assert refused(user="nobody") == (404, "user_not_found")
 
 
-def test_an_admin_of_a_site_looks_after_its_people_only(pool: PoolDriver) -> None:
+def test_an_admin_of_a_site_administers_only_its_people(pool: PoolDriver) -> None:
     join(pool, "people-4", "ada")
     join(pool, "people-4", "boss", role="viewer", pool_wide=True)
     admin = join(pool, "people-4", "root", role="admin")
