@@ -53,7 +53,7 @@ Key = tuple[str, Size]
 
 
 class Drawings:
-    """The drawings of one process: whose turn it is, and which failed lately."""
+    """The drawings of one process: their order, and recent failures."""
 
     def __init__(self) -> None:
         self.slots = CheckSlots(CONCURRENT_DRAWINGS)

@@ -310,19 +310,21 @@ def _verdict(receipt: PrivacyReceipt) -> tuple[Level, str]:
     faces = receipt.mode in {"sub-model", "leaf-sums"}
     one, many = ("a picture of a face", "faces") if faces else ("a picture of an eye", "pictures")
     sentences = {
-        "membership": f"Whoever has {one} can tell {how}that it was among the "
+        "membership": f"Anyone with {one} can tell {how}that it was among the "
         f"{receipt.samples} training {many}",
-        "persons": f"Whoever has pictures of a person can tell {how}that the person is one of the "
+        "persons": f"Anyone with pictures of a person can tell {how}that the person is one of the "
         f"{receipt.persons} whose {many} trained",
-        "pictures": f"Whoever reads this file can see {worst.found.value:.0%} of the "
+        "pictures": f"Any reader of this file can see {worst.found.value:.0%} of the "
         f"{receipt.samples} training {many}",
-        "landmarks": f"Whoever reads this file can place landmarks of the training faces {how}"
+        "landmarks": f"Any reader of this file can place landmarks of the training faces {how}"
         "without a picture",
     }
     if receipt.mode == "smashed-data":
-        sentences["persons"] = f"Whoever gets the smashed data can tell {how}whose eyes they show"
+        sentences["persons"] = (
+            f"Any receiver of the smashed data can tell {how}whose eyes they show"
+        )
         sentences["pictures"] = (
-            f"Whoever gets the smashed data can draw the {receipt.samples} eyes, "
+            f"Any receiver of the smashed data can draw the {receipt.samples} eyes, "
             f"{worst.found.value:.0%} of the way from the mean eye to the truth"
         )
     plain = f"This file shows {how}what the attack looks for"

@@ -23,7 +23,7 @@ def test_an_attack_writes_a_receipt_with_its_verdict_first(tmp_path: Path, poolc
     arguments = ["--data", tmp_path / "mine", "--reference", tmp_path / "public", "--passes", 1]
     out = tmp_path / "receipt"
     shown = poolctl("split", "attack", network, *arguments, "-o", out)
-    assert shown.out.startswith("Leak: some. Whoever gets the smashed data can draw the 16 eyes")
+    assert shown.out.startswith("Leak: some. Any receiver of the smashed data can draw the 16 eyes")
     receipt = PrivacyReceipt.model_validate_json((out / "receipt.json").read_text())
     assert receipt.mode == "smashed-data"
     gains = {attack.name[:10]: attack for attack in receipt.attacks if attack.reveals == "pictures"}

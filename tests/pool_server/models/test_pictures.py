@@ -1,4 +1,4 @@
-"""Pictures of models: what a drawing may cost."""
+"""Pictures of models: the limits of a drawing."""
 
 from __future__ import annotations
 

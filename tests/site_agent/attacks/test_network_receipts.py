@@ -83,7 +83,7 @@ def test_the_verdict_on_an_honest_update_of_one_step_names_the_leak(
             assert finding.control is not None
             assert finding.control.value >= LEAST_CONTROL, finding.name
     sentences, rows = receipt_lines(receipt)
-    assert sentences[0].startswith("Leak: high. Whoever has a picture of an eye")
+    assert sentences[0].startswith("Leak: high. Anyone with a picture of an eye")
     assert "No differential privacy" in sentences[1]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     assert sum(widths) + 3 * 2 <= 80

@@ -83,7 +83,7 @@ def test_text_of_a_site_is_escaped_on_the_card(pool: PoolDriver) -> None:
 @pytest.mark.parametrize(
     ("interval", "control", "level", "sentence"),
     [
-        ((0.9, 0.8, 0.95), 0.99, "high", "Whoever has a picture of an eye can tell that it was"),
+        ((0.9, 0.8, 0.95), 0.99, "high", "Anyone with a picture of an eye can tell that it was"),
         ((0.6, 0.57, 0.63), 0.99, "some", "can tell better than by chance that it was among"),
         ((0.9, 0.4, 1.0), 0.99, "unclear", "20 samples and 30 held-out ones are too few"),
         ((0.55, 0.48, 0.62), 0.99, "none found", "None of 1 attacks did better than chance"),
