@@ -12,7 +12,7 @@ from typing import Any
 class SiteAgentError(Exception):
     """Root of all errors of this package.
 
-    `hint`: what to do about it; may be empty.
+    `hint`: the remedy; may be empty.
     """
 
     def __init__(self, message: str, *, hint: str = "") -> None:
@@ -54,7 +54,7 @@ class AnnotationFileError(SiteAgentError):
     line : int
         Line of it that is at fault, 0 where the whole file is.
     problem : str
-        What was found and what was expected.
+        The actual and the expected content.
     """
 
     def __init__(self, path: Path, line: int, problem: str) -> None:
@@ -70,7 +70,7 @@ class SettingsError(SiteAgentError, ValueError):
 
 
 class PoolClientError(SiteAgentError):
-    """Root of what goes wrong between a site and its pool.
+    """Root of the errors between a site and its pool.
 
     `code`: the pool's own code (``"upload_busy"``); empty where it gave none.
     """
@@ -101,7 +101,7 @@ class PoolUnreachableError(PoolClientError):
 
 
 class AddressGoneError(PoolUnreachableError):
-    """The storage does not have what an address leads to."""
+    """The storage does not have the file of an address."""
 
 
 class PoolRefusedFileError(PoolClientError):
@@ -117,7 +117,7 @@ class PoolAnswerError(PoolClientError):
 
 
 class WithdrawnError(PoolClientError):
-    """A model that was withdrawn and must not be used any more."""
+    """A model that was withdrawn and must no longer be used."""
 
 
 class DigestMismatchError(PoolClientError):
@@ -145,7 +145,7 @@ class SecureSumError(SiteAgentError):
 
     def __init__(self, faults: tuple[Any, ...], *, hint: str = "") -> None:
         self.faults = faults
-        super().__init__("; ".join(str(each) for each in faults), hint=hint)
+        super().__init__("; ".join(str(fault) for fault in faults), hint=hint)
 
 
 class FederationError(SiteAgentError):
@@ -179,15 +179,15 @@ class ImageFileError(SiteAgentError):
 
 
 class VideoFileError(SiteAgentError):
-    """A video of which no frame can be had: missing, empty, without picture, unknown codec."""
+    """A video without a readable frame: missing, empty, without picture, unknown codec."""
 
 
 class FaceModelError(SiteAgentError):
-    """A file that is not the face model asked for; says what it is and what was expected."""
+    """A file that is not the requested face model; names the actual and the expected kind."""
 
 
 class LinesError(SiteAgentError):
-    """A file, or a data set, of which lines cannot be used.
+    """A file, or a data set, with lines that cannot be used.
 
     `problems`: pairs of a line, counted from 1, and a text, or the text of one that is about the
     whole file, as line 0 is.
@@ -266,9 +266,9 @@ class TermsFileError(TableFileError):
 class TermsForbidError(SiteAgentError):
     """Terms of use forbid a merge.
 
-    `problems`: what each term says against it.
+    `problems`: the objection of each term.
     """
 
     def __init__(self, what: str, problems: Iterable[str]) -> None:
         self.problems = tuple(problems)
-        super().__init__("\n".join([f"{what}:", *(f"  {each}" for each in self.problems)]))
+        super().__init__("\n".join([f"{what}:", *(f"  {problem}" for problem in self.problems)]))

@@ -39,7 +39,7 @@ def _environment() -> "Environment":
 
 
 def cell_text(value: object, column: Column) -> str:
-    """Return the text of a table's cell as a page shows it: a dash for what is not known."""
+    """Return the text of a table's cell as a page shows it: a dash for an unknown value."""
     if isinstance(value, str):
         return value
     text = column.text(value)

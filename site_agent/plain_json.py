@@ -28,9 +28,9 @@ def json_bytes(content: Any) -> bytes:
 
 
 def plain(value: Any) -> Any:
-    """Reduce to what JSON has, dataclasses, pydantic models and arrays included.
+    """Reduce to values of JSON, dataclasses, pydantic models and arrays included.
 
-    NaN and infinities become null. What has no JSON form stays as it is.
+    NaN and infinities become null. A value without a JSON form stays as it is.
     """
     if isinstance(value, dict):
         return {str(key): plain(entry) for key, entry in value.items()}

@@ -198,12 +198,12 @@ def _contribute_by_level(  # noqa: PLR0917
         for number, level in enumerate(forest.levels(), start=1):
             fitted = [fit.fit(level) for fit in fits]
             change = mean_change(
-                [(found.changes, found.counts.astype(np.float64)) for found in fitted]
+                [(step.changes, step.counts.astype(np.float64)) for step in fitted]
             )
             leaves = (level.leaves + change).astype(np.float32)
-            for fit, writer, found in zip(fits, writers, fitted, strict=True):
+            for fit, writer, step in zip(fits, writers, fitted, strict=True):
                 fit.move(leaves)
-                writer.add(found.changes, found.counts)
+                writer.add(step.changes, step.counts)
             report(number / forest.level_count, f"level {number} of {forest.level_count}")
     return [(path, writer.digest) for path, writer in zip(paths, writers, strict=True)]
 
@@ -235,8 +235,8 @@ def _report_round(progress: Progress | None, number: int, rounds: int) -> Progre
 
     def report(fraction: float | None, text: str) -> None:
         if progress is not None:
-            words = f"round {number} of {rounds}, {text}" if rounds > 1 else text
-            progress((number - 1 + (fraction or 0.0)) / rounds, words)
+            label = f"round {number} of {rounds}, {text}" if rounds > 1 else text
+            progress((number - 1 + (fraction or 0.0)) / rounds, label)
 
     return report
 
@@ -291,8 +291,8 @@ def load_site(
             complete.append((image, boxes))
     count = sum(len(boxes) for _, boxes in complete)
     if count < _FEWEST_FACES:
-        found = f"has {count} faces with all {len(names)} landmarks, {_FEWEST_FACES} are needed"
-        raise TrainingDataError(dataset.path, [(0, found), *left_out])
+        problem = f"has {count} faces with all {len(names)} landmarks, {_FEWEST_FACES} are needed"
+        raise TrainingDataError(dataset.path, [(0, problem), *left_out])
     crops: list[tuple[UInt8, Float64, Float64]] = []
     threads = min(_MOST_THREADS, os.cpu_count() or 1)
     loaded = in_threads(lambda item: _crops(dataset, *item, names, margin), complete, threads)
@@ -316,10 +316,10 @@ def _model_parts(
     if unknown:
         raise TrainingDataError(dataset.path, f"has no landmarks named {', '.join(unknown[:6])}")
     if len(names) != len(initial_shape):
-        found = f"has {len(names) or len(known)} landmarks, the model {len(initial_shape)}"
+        problem = f"has {len(names) or len(known)} landmarks, the model {len(initial_shape)}"
         raise TrainingDataError(
             dataset.path,
-            found,
+            problem,
             hint="refine with faces of the model's scheme, or name the model's landmarks "
             "(parts, for example eyes or 36-47)",
         )

@@ -136,14 +136,14 @@ def find_name(known: Collection[str], name: str) -> str:
     name = name.replace("-", "_")
     if name in known:
         return name
-    found = [full for full in known if full.endswith(f".{name}")]
-    if len(found) == 1:
-        return found[0]
-    if found:
-        raise SettingsError(f"{name} is ambiguous: {' or '.join(found)}")
+    matches = [full for full in known if full.endswith(f".{name}")]
+    if len(matches) == 1:
+        return matches[0]
+    if matches:
+        raise SettingsError(f"{name} is ambiguous: {' or '.join(matches)}")
     lasts = {full.rpartition(".")[2]: full for full in known}
     near = difflib.get_close_matches(name.rpartition(".")[2], lasts, 2, 0.5)
-    advice = f"; did you mean {' or '.join(lasts[each] for each in near)}?" if near else ""
+    advice = f"; did you mean {' or '.join(lasts[match] for match in near)}?" if near else ""
     raise SettingsError(f"there is no setting {name!r}{advice}")
 
 
@@ -266,10 +266,10 @@ def _explanation(setting: Setting) -> str:
     is_choice = get_origin(setting.hint) is Literal or (
         isinstance(setting.hint, type) and issubclass(setting.hint, Enum)
     )
-    words = setting.expected.split(", ")
-    if not is_choice or all(word in setting.text for word in words):
+    parts = setting.expected.split(", ")
+    if not is_choice or all(word in setting.text for word in parts):
         return setting.text
-    return f"{setting.text} One of {', '.join(words)}."
+    return f"{setting.text} One of {', '.join(parts)}."
 
 
 def _flat(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -323,8 +323,8 @@ def _prepared(hint: Any, given: Any) -> Any:
         return None
     if lists:
         between = r"[\s,;]+" if _kinds(lists[0][0])[0][0] is str else r"[\s,;x]+"
-        words = [word for word in re.split(between, text) if word]
-        return words if len(kinds) == 1 or len(words) > 1 else text
+        parts = [word for word in re.split(between, text) if word]
+        return parts if len(kinds) == 1 or len(parts) > 1 else text
     return text.replace(",", ".") if float in kinds else text
 
 
@@ -356,9 +356,9 @@ def _expected_of(kind: Any, limits: tuple[Any, ...]) -> str:
 
 def _range(limits: tuple[Any, ...]) -> str:
     """Return the limits of a number in words: `` from 1 to 16``."""
-    found = {key: getattr(each, key) for each in limits for key in _LIMITS if hasattr(each, key)}
-    text = "".join(words.format(found[key]) for key, words in _LIMITS.items() if key in found)
-    return text.replace(" to ", " and at most ") if "gt" in found else text
+    ranges = {key: getattr(each, key) for each in limits for key in _LIMITS if hasattr(each, key)}
+    text = "".join(words.format(ranges[key]) for key, words in _LIMITS.items() if key in ranges)
+    return text.replace(" to ", " and at most ") if "gt" in ranges else text
 
 
 _LIMITS = {"ge": " from {}", "gt": " above {}", "le": " to {}", "lt": " to below {}"}

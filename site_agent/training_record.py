@@ -1,4 +1,4 @@
-"""The record of a training beside its model: ``<model file>.training.json``.
+"""The record of a training next to its model: ``<model file>.training.json``.
 
 It describes the data (counts, a digest, parts of hashes; nothing of the images), settings, program
 versions and duration. `poolctl upload` takes labels from it, and `evaluate` warns of test faces
@@ -40,7 +40,7 @@ class DataSummary:
     parts : int
         Landmarks a face, 0 for detectors and networks.
     persons : int
-        Networks: persons whose eyes they are.
+        Networks: persons in the images.
     image_marks : tuple of str
         `site_agent.datasets.records.image_marks`, or `sample_marks` of eye patches, by which a test
         on the same images is known.
@@ -66,7 +66,7 @@ class TrainingRecord:
     model_file, model_digest, model_bytes
         Name (without folder), SHA-256 and size of the model file.
     details : mapping
-        What came out besides: window, doublings of the images, changes made to boxes.
+        Further results: window, doublings of the images, changes made to boxes.
     training_scores : mapping
         How the model does on its own training data; flatters it.
     """
@@ -135,7 +135,7 @@ def metadata_path(model_path: Path | str) -> Path:
 
 
 def read_training_metadata(model_path: Path | str) -> dict[str, Any] | None:
-    """Read the metadata beside a model file.
+    """Read the metadata next to a model file.
 
     Returns
     -------
@@ -150,7 +150,7 @@ def read_training_metadata(model_path: Path | str) -> dict[str, Any] | None:
 def read_beside(
     model_path: Path | str, what: str, digest: str | None = None
 ) -> dict[str, Any] | None:
-    """Read the ``training`` or ``evaluation`` file beside a model; None if it is of other bytes.
+    """Read the ``training`` or ``evaluation`` file next to a model; None if it is of other bytes.
 
     `digest`: of the model's file, where it is known already.
     """
@@ -164,7 +164,7 @@ def read_beside(
 
 
 def _learned_folder() -> Path:
-    """Return where it is kept what this site's models learned from, beside its profiles."""
+    """Return the folder of the data records of this site's models, next to its profiles."""
     if home := os.environ.get("POOL_HOME"):
         return Path(home).expanduser() / "learned"
     from platformdirs import user_config_path
@@ -173,9 +173,9 @@ def _learned_folder() -> Path:
 
 
 def remember_learned(digest: str, record: Mapping[str, Any]) -> None:
-    """Keep what a model or contribution of this site learned from, by the digest of its file.
+    """Keep the data record of a model or contribution of this site, by the digest of its file.
 
-    The record beside a model stays behind when the model goes to the pool and comes back, and a
+    The record next to a model stays behind when the model goes to the pool and comes back, and a
     contribution to a round has none; a test on the same faces is recognised by this one. It holds
     parts of hashes, and nothing of the pictures. It is a help: where it cannot be written, the
     training is as good.
@@ -187,7 +187,7 @@ def remember_learned(digest: str, record: Mapping[str, Any]) -> None:
 
 
 def recall_learned(digest: str) -> dict[str, Any] | None:
-    """Return what `remember_learned` kept of a file."""
+    """Return the record of a file that `remember_learned` kept."""
     try:
         record = json.loads((_learned_folder() / f"{digest}.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -289,7 +289,7 @@ def temporary_beside(output: Path) -> Path:
 
 
 def program_versions(**libraries: str) -> dict[str, str]:
-    """Return the versions of what takes part in a training."""
+    """Return the versions of the programs and libraries of a training."""
     return {
         "poolctl": installed_version("poolctl"),
         **libraries,

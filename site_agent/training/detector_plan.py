@@ -1,7 +1,7 @@
-"""Settings of detector training, and what dlib is given for a data set under them.
+"""Settings of detector training, and the input of dlib for a data set under them.
 
 Window, doublings of the images and usable boxes are worked out here, before dlib is asked, so that
-a person learns which box is in the way and what to do about it.
+a person learns which box is in the way and how to solve it.
 """
 
 import os
@@ -29,7 +29,7 @@ class HogSvmSettings(Settings, error=InvalidInputError):
     """Training ends when the risk is within this of the best possible."""
     target_size_px: tuple[_Side, _Side] | Annotated[int, Field(ge=256, le=1_000_000)] = (80, 80)
     """Width and height of the sliding window; detectors can be merged (MWMA) only when theirs are
-    equal, so this fixes it whatever the shape of the boxes: where the mean box has another shape,
+    equal, so this fixes it for boxes of any shape: where the mean box has another shape,
     all boxes are first given the window's, about their centres. One number is dlib's own way: an
     area in pixels, in the shape of the mean box."""
     upsample: int = Field(default=0, ge=0, le=_MOST_UPSAMPLING)
@@ -48,7 +48,7 @@ class HogSvmSettings(Settings, error=InvalidInputError):
     threads: int = Field(default=0, ge=0, le=256)
     """0: as many as the machine has. The result does not depend on it."""
     max_runtime_s: float | None = Field(default=None, gt=0)
-    """Stop after this time with what there is, for each detector."""
+    """Stop after this time with the weights so far, for each detector."""
 
     @property
     def threads_used(self) -> int:
@@ -95,8 +95,8 @@ def plan_detector(dataset: FaceDataset, settings: HogSvmSettings) -> DetectorPla
                 kept[image][box.index].line,
                 f"box {box.index + 1} of {dataset.images[image].path.name} {box.reason}",
             )
-            for image, found in unreachable
-            for box in found
+            for image, image_boxes in unreachable
+            for box in image_boxes
         ]
         if not problems:
             return plan
@@ -105,8 +105,8 @@ def plan_detector(dataset: FaceDataset, settings: HogSvmSettings) -> DetectorPla
                 dataset.path, problems, hint=_way_out(plan, settings, len(problems))
             )
         left_out.extend(problems)
-        for image, found in unreachable:
-            gone = {box.index for box in found}
+        for image, image_boxes in unreachable:
+            gone = {box.index for box in image_boxes}
             kept[image] = [box for i, box in enumerate(kept[image]) if i not in gone]
         if not any(kept):
             raise TrainingDataError(
@@ -128,18 +128,18 @@ def _plan(
         area_px, size = target, windows.picked_window(everything, target)
     else:
         size = target
-        found = windows.area_for_window(everything, target)
-        if found is None:
+        best = windows.area_for_window(everything, target)
+        if best is None:
             reshaped = True
             boxes = tuple(
                 tuple(windows.with_window_shape(b, target) for b in image) for image in boxes
             )
-            found = windows.area_for_window([b for image in boxes for b in image], target)
-        if found is None:
+            best = windows.area_for_window([b for image in boxes for b in image], target)
+        if best is None:
             raise settings.refused(
                 "target_size_px", target, "a size that boxes of this data set can be brought to"
             )
-        area_px = found
+        area_px = best
     ignored = tuple(
         tuple(box.corners for box in image.boxes if box not in set_of)
         for image, set_of in zip(dataset.images, kept, strict=True)
@@ -155,8 +155,8 @@ def _with_upsampling(
     """Double the images until every box is reached, as dlib will, at most `most` times."""
     unreachable: list[tuple[int, list[windows.UnreachableBox]]] = []
     for times in range(most + 1):
-        found = [windows.unreachable_boxes(boxes, plan.window, times) for boxes in plan.boxes]
-        unreachable = [(image, boxes) for image, boxes in enumerate(found) if boxes]
+        by_image = [windows.unreachable_boxes(boxes, plan.window, times) for boxes in plan.boxes]
+        unreachable = [(image, boxes) for image, boxes in enumerate(by_image) if boxes]
         plan = replace(plan, upsample=times)
         if not unreachable:
             break

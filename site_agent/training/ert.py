@@ -72,8 +72,8 @@ class ErtSettings(Settings, error=InvalidInputError):
 
     def dlib_options(self) -> dict[str, Any]:
         """Return the settings under the names of dlib's options."""
-        own = ("parts", "allow_missing_parts", "seed", "threads")
-        options = {name: value for name, value in asdict(self).items() if name not in own}
+        shared = ("parts", "allow_missing_parts", "seed", "threads")
+        options = {name: value for name, value in asdict(self).items() if name not in shared}
         # Without a seed as text, dlib begins with that of an empty one.
         seed = str(self.seed) if self.seed else ""
         return options | {"random_seed": seed, "num_threads": self.threads}
@@ -104,7 +104,7 @@ def train_ert(
 
     `dataset`: boxes with parts; boxes marked `ignore` and images without boxes are left out.
     `output`: the ``.dat`` file, put in place only when it is complete; ``<output>.training.json``
-    lies beside it. `progress`: an exception that it raises stops the training. `training_scores`:
+    lies next to it. `progress`: an exception that it raises stops the training. `training_scores`:
     score the model on its own training data at the end.
 
     Raises `TrainingDataError`: too few faces, boxes without parts or with other parts, unreadable
@@ -160,8 +160,8 @@ def checked_parts(dataset: records.FaceDataset, settings: ErtSettings) -> tuple[
     """Names of the landmarks to train on, after checking every box."""
     boxes = [box for _, box in dataset.boxes()]
     if len(boxes) < _FEWEST_FACES:
-        found = f"has {len(boxes)} boxes to train on, at least {_FEWEST_FACES} are needed"
-        raise TrainingDataError(dataset.path, found)
+        shortage = f"has {len(boxes)} boxes to train on, at least {_FEWEST_FACES} are needed"
+        raise TrainingDataError(dataset.path, shortage)
     known = records.part_names(dataset)
     if not known:
         raise TrainingDataError(
@@ -203,7 +203,7 @@ def estimated_memory_bytes(
     A sample holds four vectors of coordinates and the pixels of the pool; images are kept as grey
     crops of up to three box sizes, twice while they are handed to dlib.
     """
-    boxes = [box for _, found in faces for box in found]
+    boxes = [box for _, image_boxes in faces for box in image_boxes]
     sample = 4 * 2 * parts * 4 + settings.feature_pool_size + _SAMPLE_OVERHEAD_BYTES
     crops = sum(9 * box.width * box.height for box in boxes)
     leaves = (1 << settings.tree_depth) * 2 * parts * 4
@@ -216,14 +216,14 @@ def trainable_faces(
     dataset: records.FaceDataset,
 ) -> list[tuple[records.AnnotatedImage, list[records.FaceBox]]]:
     """Images that have boxes to train on, with these."""
-    found = [(image, [box for box in image.boxes if not box.ignore]) for image in dataset.images]
-    return [(image, boxes) for image, boxes in found if boxes]
+    faces = [(image, [box for box in image.boxes if not box.ignore]) for image in dataset.images]
+    return [(image, boxes) for image, boxes in faces if boxes]
 
 
 def _count_closed_eyes(
     faces: Sequence[tuple[records.AnnotatedImage, Sequence[records.FaceBox]]], names: Sequence[str]
 ) -> dict[str, int]:
-    """Count the faces whose eyes are closed; nothing where the eyes are not among the landmarks."""
+    """Count the faces with closed eyes; nothing where the eyes are not among the landmarks."""
     shapes = np.stack([records.parts_array(box, names) for _, boxes in faces for box in boxes])
     ratios = mean_eye_aspect_ratio(shapes, names)
     return {} if ratios is None else {"closed_eyes": int((ratios < CLOSED_EAR).sum())}
@@ -265,9 +265,9 @@ def _box_problem(
     if len(missing) == len(names):
         return f"a box of {image.path.name} has no landmarks, {len(names)} are expected"
     if missing and not settings.allow_missing_parts:
-        found = len(names) - len(missing)
+        count = len(names) - len(missing)
         return (
-            f"a box of {image.path.name} has {found} of {len(names)} landmarks; "
+            f"a box of {image.path.name} has {count} of {len(names)} landmarks; "
             f"it lacks {_listed(missing)}"
         )
     return ""
@@ -308,7 +308,7 @@ def _points(box: records.FaceBox, names: Sequence[str]) -> list[list[int] | None
 def _scales(
     faces: Sequence[tuple[records.AnnotatedImage, Sequence[records.FaceBox]]], names: Sequence[str]
 ) -> list[list[float]] | None:
-    """What errors are divided by, for each box; None where a face lacks the landmarks for it."""
+    """Return the divisor of errors of each box; None where a face lacks landmarks for it."""
     normaliser = normaliser_for(names)
     scales = [
         [normaliser.scale(records.parts_array(box, names), box.corners) for box in boxes]
@@ -345,9 +345,9 @@ def unlearnable_boxes(
         if reshaped:
             size = (window.width_px, window.height_px)
             corners = [windows.with_window_shape(box, size) for box in corners]
-        for found in windows.unreachable_boxes(corners, window, settings.upsample):
-            text = f"{image.path}: the box {found.reason}{_way_out(corners, found.index, window)}"
-            line = kept[found.index].line
+        for miss in windows.unreachable_boxes(corners, window, settings.upsample):
+            text = f"{image.path}: the box {miss.reason}{_way_out(corners, miss.index, window)}"
+            line = kept[miss.index].line
             place = dataset.path or image.path
             findings.append(Finding("warning", "unreachable-box", place, line, text))
     return findings
@@ -369,6 +369,6 @@ def _window(
 
 def _way_out(corners: list[windows.Corners], index: int, window: windows.DetectionWindow) -> str:
     for times in range(1, _MOST_DOUBLINGS + 1):
-        if all(found.index != index for found in windows.unreachable_boxes(corners, window, times)):
+        if all(box.index != index for box in windows.unreachable_boxes(corners, window, times)):
             return f"; with --upsample {times} it is reached"
     return ""

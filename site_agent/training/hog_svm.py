@@ -3,7 +3,7 @@
 For faces seen from several sides one file has a detector for each label of the boxes. dlib's own
 face detector is of this kind: five detectors, for faces that look ahead, to either side, or are
 tilted. Each learns the faces of its label; the faces of the others are neither faces nor background
-to it. A face counts as found whichever detector finds it.
+to it. A face counts as found if any detector finds it.
 """
 
 import warnings
@@ -46,7 +46,7 @@ class OrientationView:
 
 
 def plan_views(dataset: FaceDataset, settings: HogSvmSettings) -> list[OrientationView]:
-    """Work out what is trained: one detector, or with `by_label` one for each label.
+    """Plan the training: one detector, or with `by_label` one for each label.
 
     All get the same window, so that they can be put into one file.
     """
@@ -69,8 +69,8 @@ def plan_views(dataset: FaceDataset, settings: HogSvmSettings) -> list[Orientati
         settings = replace(settings, target_size_px=window)
     views = []
     for label in sorted({box.label or "" for _, box in boxes}):
-        own = dataset.with_boxes(partial(_ignore_other_labels, label))
-        views.append(OrientationView(label, own, plan_detector(own, settings)))
+        labelled = dataset.with_boxes(partial(_ignore_other_labels, label))
+        views.append(OrientationView(label, labelled, plan_detector(labelled, settings)))
     return views
 
 
@@ -81,8 +81,8 @@ def _ignore_other_labels(label: str, box: FaceBox) -> FaceBox:
 def combine_detectors(detectors: Sequence[FhogDetector]) -> FhogDetector:
     """Put detectors of the same window into one file, in this order.
 
-    Boxes are the same face only where every detector would say so; images are doubled as often
-    as the detector wants it that wants it most, which only lets the others find smaller faces.
+    Boxes are the same face only where every detector would say so; the largest number of doublings
+    that a detector needs holds for all, which only lets the others find smaller faces.
     """
     known = [d.upsampling for d in detectors if d.upsampling is not None]
     return replace(
@@ -113,7 +113,7 @@ def train_hog_svm(
     """Train a face detector and write it as a dlib file; parameters are those of `train_ert`.
 
     Images without boxes are used too: as background. The same data and settings give the same
-    bytes, whatever the number of threads.
+    bytes with any number of threads.
 
     Raises `TrainingDataError`: no faces, unreadable images, or boxes that cannot be learned; names
     file and lines. `TrainingFailedError`: dlib failed, or memory would not or did not suffice.
@@ -241,24 +241,24 @@ def _job(
 
 
 def _warnings(views: Sequence[OrientationView], settings: HogSvmSettings) -> tuple[str, ...]:
-    found = []
+    notes = []
     if settings.flips and len(views) > 1:
-        found.append(
+        notes.append(
             "images were mirrored as well (flips): a face that looks left then looks right, so "
             "each detector has learned both sides"
         )
     if any(view.plan.reshaped for view in views):
         window = views[0].plan.window
         size = f"{window.width_px} x {window.height_px}"
-        found.append(f"boxes were given the shape of the {size} px window, about their centres")
+        notes.append(f"boxes were given the shape of the {size} px window, about their centres")
     left_out = sum(len(view.plan.left_out) for view in views)
     if left_out:
-        found.append(f"{count_words(left_out, 'box', 'boxes')} that no window reaches ignored")
-    return tuple(found)
+        notes.append(f"{count_words(left_out, 'box', 'boxes')} that no window reaches ignored")
+    return tuple(notes)
 
 
 def _pixel_count(image: AnnotatedImage) -> int:
-    """Size of an image from its header; what cannot be read is reported when it is decoded."""
+    """Return the size of an image from its header; a damaged one is reported when it is decoded."""
     from PIL import Image
 
     try:

@@ -43,12 +43,12 @@ def training_overlap(
     marks: tuple[str, ...] | None = None,
     lineage: Collection[str] = (),
 ) -> TrainingOverlap | None:
-    """Compare a test with what the records beside a model say of its training.
+    """Compare a test with the training records next to a model.
 
     Of a merged model the records of its inputs are read where they lie in the same folder. None
     where no record speaks of these pictures: a model without records may have learned them, too.
     """
-    own = image_marks(dataset) if marks is None else marks
+    test_marks = image_marks(dataset) if marks is None else marks
     learned: set[int] = set()
     names = []
     for name, record in all_records(model_file, lineage):
@@ -57,25 +57,25 @@ def training_overlap(
             continue
         trained = set(data.get("image_marks") or ())
         same = data.get("digest") == digest
-        found = {number for number, mark in enumerate(own) if same or mark in trained}
-        if found:
-            learned |= found
+        overlapping = {number for number, mark in enumerate(test_marks) if same or mark in trained}
+        if overlapping:
+            learned |= overlapping
             names.append(name)
-    return TrainingOverlap(len(learned), len(own), tuple(names)) if learned else None
+    return TrainingOverlap(len(learned), len(test_marks), tuple(names)) if learned else None
 
 
 def all_records(model_file: Path, lineage: Collection[str]) -> list[tuple[str, dict[str, Any]]]:
     """Return the records of training of a model and of all that it was made from, by name.
 
-    They are those beside the files, and those that this site kept (`remember_learned`) of the
-    model and of `lineage`, the digests of what it was made from.
+    They are those next to the files, and those that this site kept (`remember_learned`) of the
+    model and of `lineage`, the digests of its inputs.
     """
-    found = training_records(model_file)
-    known = {str(record.get("model_digest")) for _, record in found}
+    records = training_records(model_file)
+    known = {str(record.get("model_digest")) for _, record in records}
     for digest in sorted({file_digest(model_file), *lineage} - known):
         if (record := recall_learned(digest)) is not None:
-            found.append((str(record.get("name", digest[:12])), record))
-    return found
+            records.append((str(record.get("name", digest[:12])), record))
+    return records
 
 
 def training_records(model_file: Path, depth: int = _DEEPEST) -> list[tuple[str, dict[str, Any]]]:
@@ -91,19 +91,19 @@ def training_records(model_file: Path, depth: int = _DEEPEST) -> list[tuple[str,
         entries = {entry["digest"]: entry["file_name"] for entry in recipe["inputs"]}
     except (OSError, ValueError, KeyError, TypeError):
         return []
-    found = []
+    records = []
     for digest, name in entries.items():
         path = model_file.with_name(Path(str(name)).name) if name and depth else None
         if path is not None and path.is_file() and file_digest(path) == digest:
-            found += training_records(path, depth - 1)
+            records += training_records(path, depth - 1)
         elif (known := recall_learned(digest)) is not None:
-            found.append((str(known.get("name", digest[:12])), known))
-    return found
+            records.append((str(known.get("name", digest[:12])), known))
+    return records
 
 
 @dataclass(frozen=True)
 class GazeOverlap:
-    """Samples of a test that a network was trained on, and persons of whom it knows others."""
+    """Samples of a test that a network was trained on, and persons with others in training."""
 
     samples: int
     of: int
@@ -131,7 +131,7 @@ def gaze_overlap(
     digests: Mapping[str, str],
     lineage: Collection[str] = (),
 ) -> GazeOverlap | None:
-    """Compare a test with what the records beside a network say of its training.
+    """Compare a test with the training records next to a network.
 
     `digests`: digest of all samples of each person, tested or not.
     """
@@ -144,12 +144,12 @@ def gaze_overlap(
         if not isinstance(data, dict) or not isinstance(details, dict):
             continue
         trained = set(data.get("image_marks") or ())
-        found = np.array([mark in trained for mark in marks], dtype=np.bool_)
+        trained_on = np.array([mark in trained for mark in marks], dtype=np.bool_)
         digests_trained = set(details.get("person_digests") or ())
-        known = {each for each, digest in digests.items() if digest in digests_trained}
+        known = {person for person, digest in digests.items() if digest in digests_trained}
         known &= set(samples.person.tolist())
-        if found.any() or known:
-            learned |= found
+        if trained_on.any() or known:
+            learned |= trained_on
             persons |= known
             names.append(name)
     if not names:

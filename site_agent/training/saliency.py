@@ -70,7 +70,7 @@ class SaliencyTensors:
         return len(self.frames)
 
     def inputs(self, index: "torch.Tensor") -> "tuple[torch.Tensor, ...]":
-        """Return what a network takes of some clips."""
+        """Return the input of a network for some clips."""
         return (clip_inputs(self.frames[index]),)
 
 
@@ -98,11 +98,11 @@ def saliency_loss(
     """
     import torch
 
-    flat, wanted = logits.flatten(2).float(), targets.flatten(2)
+    flat, target_map = logits.flatten(2).float(), targets.flatten(2)
     if loss == "ce":
-        return -(wanted * torch.log_softmax(flat, dim=2)).sum(2).mean()
-    found = torch.log_softmax(flat / 2, dim=2)
-    return (found.exp() * (found - torch.log(wanted + 1e-6))).sum(2).mean()
+        return -(target_map * torch.log_softmax(flat, dim=2)).sum(2).mean()
+    log_map = torch.log_softmax(flat / 2, dim=2)
+    return (log_map.exp() * (log_map - torch.log(target_map + 1e-6))).sum(2).mean()
 
 
 def train_epoch(
@@ -127,7 +127,7 @@ def train_epoch(
 
     module.train()
     order = torch.randperm(len(data), generator=generator)
-    total, done = 0.0, 0
+    total, sample_count = 0.0, 0
     for batch in torch.split(order, batch_size):
         optimiser.zero_grad(set_to_none=True)
         logits = module(clip_inputs(data.frames[batch]))[:, 0]
@@ -139,8 +139,8 @@ def train_epoch(
         if after_step is not None:
             after_step()
         total += float(value.detach()) * len(batch)
-        done += len(batch)
-        progress(done / len(data))
+        sample_count += len(batch)
+        progress(sample_count / len(data))
     return total / max(1, len(data))
 
 
@@ -236,10 +236,10 @@ def train_saliency(
     return result, scores
 
 
-def _plain_scores(found: saliency.SaliencyEvaluation | None) -> dict[str, Any]:
-    if found is None:
+def _plain_scores(evaluation: saliency.SaliencyEvaluation | None) -> dict[str, Any]:
+    if evaluation is None:
         return {}
     return {
-        name: asdict(each) | {"f1_interval": found.intervals.get(name)}
-        for name, each in found.scores.items()
+        name: asdict(score) | {"f1_interval": evaluation.intervals.get(name)}
+        for name, score in evaluation.scores.items()
     }

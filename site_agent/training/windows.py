@@ -1,6 +1,6 @@
 """The face boxes that a HOG-SVM detector can learn, worked out before dlib is asked.
 
-dlib slides one window of a fixed size over an image pyramid whose layers shrink by 5/6, in steps
+dlib slides one window of a fixed size over an image pyramid with layers shrinking by 5/6, in steps
 of whole HOG cells. A training box is usable when some position of the window covers it well
 enough. dlib refuses the whole training set when one box is not usable, without saying which one
 or why; here the same arithmetic (whole pixels, rounding towards zero included) is done for each
@@ -59,11 +59,11 @@ def picked_window(boxes: Iterable[Corners], area_px: int) -> tuple[int, int]:
 
 def area_for_window(boxes: Sequence[Corners], window_px: tuple[int, int]) -> int | None:
     """Area at which dlib picks exactly this window for these boxes, None where there is none."""
-    wanted = window_px[0] * window_px[1]
+    window_area_px = window_px[0] * window_px[1]
     # Only areas near width x height can round to this width and height.
     reach = window_px[0] + window_px[1]
     for step in range(reach + 1):
-        for area_px in (wanted + step, wanted - step):
+        for area_px in (window_area_px + step, window_area_px - step):
             if area_px > 0 and picked_window(boxes, area_px) == window_px:
                 return area_px
     return None
@@ -152,7 +152,7 @@ def unreachable_boxes(
     `boxes`: all boxes of the image that are trained on, pixels of the image as it is. `upsample`:
     how many times the image is doubled before training.
     """
-    found = []
+    unreachable = []
     reachable: list[tuple[int, Corners]] = []
     for index, box in enumerate(boxes):
         scaled = upsampled(box, upsample)
@@ -161,14 +161,14 @@ def unreachable_boxes(
         if score > MATCH_THRESHOLD:
             reachable.append((index, position))
         else:
-            found.append(UnreachableBox(index, _reason(box, window, upsample, score)))
+            unreachable.append(UnreachableBox(index, _reason(box, window, upsample, score)))
     for place, (index, position) in enumerate(reachable):
         for other, other_position in reachable[place + 1 :]:
             if match_score(position, other_position) > _SAME_WINDOW_MATCH:
                 reason = f"falls on the same window position as box {other + 1} of its image"
-                found.append(UnreachableBox(index, reason))
+                unreachable.append(UnreachableBox(index, reason))
                 break
-    return sorted(found, key=lambda box: box.index)
+    return sorted(unreachable, key=lambda box: box.index)
 
 
 def _reason(box: Corners, window: DetectionWindow, upsample: int, score: float) -> str:

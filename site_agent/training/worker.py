@@ -2,7 +2,7 @@
 
 dlib cannot be interrupted, reports only by printing, and takes all the memory it needs; in a
 process of its own it can be stopped at once, its output can be read, and a crash takes nothing
-else along. What this process itself has to say are lines that begin with `EVENT_MARK`, followed by
+else along. The events of this process itself are lines that begin with `EVENT_MARK`, followed by
 JSON: ``{"reading": done, "of": total}``, ``{"error": text}``, ``{"done": facts}``.
 """
 

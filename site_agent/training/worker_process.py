@@ -1,9 +1,9 @@
-"""The parent's side of a training: start the worker, follow what it prints, stop it cleanly.
+"""The parent's side of a training: start the worker, follow its output, stop it cleanly.
 
-What dlib prints while it trains is turned into how far it has come. Landmark training prints
+The output of dlib is turned into progress. Landmark training prints
 ``Progress: 400/600 (66.67%). Time remaining: 12s.`` once a second, overwriting its line. Detector
-training prints a block after each iteration, of which the risk gap (how far the solution may still
-be from the best one) and the iteration count are of use.
+training prints a block after each iteration, with the iteration count and the risk gap (the largest
+distance of the solution from the best one).
 """
 
 import codecs
@@ -67,10 +67,10 @@ def split_lines(pieces: Iterable[str]) -> Iterator[str]:
 
 def read_ert_progress(line: str) -> TrainingProgress | None:
     """Read a line of landmark training."""
-    found = _TREES.search(line)
-    if found is None or not int(found[2]):
+    match = _TREES.search(line)
+    if match is None or not int(match[2]):
         return None
-    trees, total, left = int(found[1]), int(found[2]), found[3]
+    trees, total, left = int(match[1]), int(match[2]), match[3]
     return TrainingProgress(min(1.0, trees / total), f"tree {trees} of {total}, {left} left")
 
 
@@ -93,14 +93,14 @@ class HogSvmProgressReader:
 
     def read(self, line: str) -> TrainingProgress | None:
         """Read a line."""
-        if found := _RISK_GAP.search(line):
-            self._note_gap(found[1])
+        if match := _RISK_GAP.search(line):
+            self._note_gap(match[1])
             return None
-        found = _ITERATION.search(line)
-        if found is None or not math.isfinite(self._gap):
+        match = _ITERATION.search(line)
+        if match is None or not math.isfinite(self._gap):
             return None
-        text = f"iteration {found[1]}, gap {self._gap:.2g} of {self.epsilon:g}"
-        return TrainingProgress(self._fraction, text + self._remaining(int(found[1])))
+        text = f"iteration {match[1]}, gap {self._gap:.2g} of {self.epsilon:g}"
+        return TrainingProgress(self._fraction, text + self._remaining(int(match[1])))
 
     def _remaining(self, iteration: int) -> str:
         """Estimate the time that is left; a guess, as the gap does not fall steadily."""
@@ -153,7 +153,7 @@ def run_worker(
     The child is killed when anything goes wrong here, be it Ctrl-C or an exception in `progress`,
     and (on Linux) when this process dies.
 
-    `job`: what `site_agent.training.worker` does; ``folder`` is added: a temporary folder.
+    `job`: for `site_agent.training.worker`; ``folder`` is added: a temporary folder.
     `needed_memory_bytes`: estimate, for the message when the child is killed.
 
     Raises `TrainingDataError`: an image cannot be read. `TrainingFailedError`: dlib refuses,
@@ -194,8 +194,8 @@ def _follow(
         if line.startswith(EVENT_MARK):
             event = json.loads(line.removeprefix(EVENT_MARK))
             if "reading" in event:
-                done, total = event["reading"], event["of"]
-                progress(_READING_SHARE * done / total, f"reading image {done} of {total}")
+                number, total = event["reading"], event["of"]
+                progress(_READING_SHARE * number / total, f"reading image {number} of {total}")
             else:
                 outcome = event
         elif step := reader(line):

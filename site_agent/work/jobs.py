@@ -1,10 +1,10 @@
-"""Resumable work: jobs with digests, done side by side, of which none is done twice.
+"""Resumable work: jobs with digests, done side by side, each only once.
 
-How it works. Whoever has long work to do lists it as `Job`s, each with a key, the keys that it
+How it works. The caller lists the work as `Job`s, each with a key, the keys that it
 needs, and a digest of all that its result depends on. `JobRecords` (or the caller's own store) says
 which results an earlier run has left; `do_jobs` does the others in worker processes
-(`site_agent.work.workers`), the most urgent first, and gives each result to the caller, who writes
-it whole before the next job counts on it. A job that fails leaves out those that need it, and no
+(`site_agent.work.workers`), the most urgent first, and gives each result to the caller, written
+whole before the next job counts on it. A job that fails leaves out those that need it, and no
 others. Ctrl-C ends the workers; the same call again goes on. The folder is held by one process at a
 time (`hold_folder`).
 """
@@ -35,40 +35,39 @@ _LEAST_FOR_ESTIMATE_S = 5.0
 
 @dataclass(frozen=True)
 class Job:
-    """One piece of work.
-
-    `key`: Names its result. `needs`: Keys of the jobs whose results it takes; they come before it
-    in any list. `cost`: How long it takes beside others, in any unit. `title`: For people; the key
-    where empty. `lasting`: False: its result is only wanted by those that need it.
-    """
+    """One piece of work."""
 
     key: str
+    """Names its result."""
     needs: tuple[str, ...] = ()
+    """Keys of the jobs that it takes results from; they come before it in any list."""
     cost: float = 1.0
+    """Its duration relative to others, in any unit."""
     title: str = ""
+    """For people; the key if empty."""
     lasting: bool = True
+    """False: only other jobs need its result."""
 
 
 @dataclass(frozen=True)
 class JobOutcome:
-    """The outcome of a job.
-
-    `state`: ``done``, ``kept`` from an earlier run, ``failed``, ``left out``. `result`: What its
-    task returned, or what the caller made of that. `reason`: Why it failed or was left out.
-    """
+    """The outcome of a job."""
 
     key: str
     state: State
+    """``done``, ``kept`` from an earlier run, ``failed``, ``left out``."""
     result: Any = None
+    """Of its task, or of the caller's `keep`."""
     reason: str = ""
+    """Why it failed or was left out."""
     took_s: float = 0.0
 
 
 class Schedule:
-    """The order of jobs: which comes next, which wait for others, which cannot be done any more.
+    """The order of jobs: the next one, those that wait, and those that can no longer be done.
 
-    `jobs`: Each after those that it needs. `kept`: Keys of those whose results are there from
-    before.
+    `jobs`: Each after those that it needs. `kept`: Keys of those with results of an earlier
+    run.
     """
 
     def __init__(self, jobs: Sequence[Job], kept: frozenset[str] = frozenset()) -> None:
@@ -83,10 +82,10 @@ class Schedule:
         # What the longest chain of jobs hangs on goes first.
         self._urgency: dict[str, float] = {}
         for job in reversed(jobs):
-            own = self._urgency.get(job.key, 0.0) + job.cost
-            self._urgency[job.key] = own
+            urgency = self._urgency.get(job.key, 0.0) + job.cost
+            self._urgency[job.key] = urgency
             for key in job.needs:
-                self._urgency[key] = max(self._urgency.get(key, 0.0), own)
+                self._urgency[key] = max(self._urgency.get(key, 0.0), urgency)
 
     def next_job(self) -> Job | None:
         """Return the most urgent job that can begin, and count it as begun."""
@@ -119,7 +118,7 @@ class Schedule:
                 gone.add(other.key)
 
     def is_used_up(self, key: str) -> bool:
-        """Return whether no job will take the result of this one any more."""
+        """Return whether no other job still needs the result of this one."""
         takers = [job for job in self.jobs.values() if key in job.needs]
         return all(self.states[job.key] in _ENDED for job in takers)
 
@@ -130,15 +129,15 @@ class Schedule:
     @property
     def share(self) -> float:
         """The part of the work of this run that is done, 0 to 1."""
-        total = done = 0.0
+        total = ended_cost = 0.0
         for key, job in self.jobs.items():
             state = self.states[key]
             if state in ("kept", "not needed"):
                 continue
             total += job.cost
             part = self.shares.get(key, 0.0) if state == "running" else float(state in _ENDED)
-            done += part * job.cost
-        return done / total if total else 1.0
+            ended_cost += part * job.cost
+        return ended_cost / total if total else 1.0
 
     def _needed(self, kept: frozenset[str]) -> set[str]:
         needed: set[str] = set()
@@ -160,12 +159,12 @@ def do_jobs(
     noun: str = "jobs",
     progress: Progress = no_progress,
 ) -> dict[str, JobOutcome]:
-    """Do what a schedule has not done yet.
+    """Do the remaining jobs of a schedule.
 
     `make_task`: Called when a job begins. `kept`: Results of an earlier run, by key. `keep`: Gets
-    key, result and seconds of each job that is done, writes it whole and returns what is kept of
-    it. The job fails where it raises `OSError`. `on_outcome`: Called with every job that has ended,
-    after `keep`. May raise to stop everything. `noun`: What the jobs are called in the text of
+    key, result and seconds of each job that is done, writes it whole and returns the part to
+    keep. The job fails where it raises `OSError`. `on_outcome`: Called with every ended job,
+    after `keep`. May raise to stop everything. `noun`: The name of the jobs in the text of
     `progress`.
 
     Returns
@@ -173,7 +172,7 @@ def do_jobs(
     dict of str to JobOutcome
         In the order of the jobs, without those that were not needed.
     """
-    found = {key: JobOutcome(key, "kept", result) for key, result in (kept or {}).items()}
+    outcomes = {key: JobOutcome(key, "kept", result) for key, result in (kept or {}).items()}
     began_s = time.monotonic()
     started_s: dict[str, float] = {}
 
@@ -211,35 +210,35 @@ def do_jobs(
             schedule.fail(key, reason)
         else:
             schedule.finish(key)
-        found[key] = JobOutcome(key, schedule.states[key], result, reason, took_s)
-        on_outcome(found[key])
+        outcomes[key] = JobOutcome(key, schedule.states[key], result, reason, took_s)
+        on_outcome(outcomes[key])
         report(f"{title}: {schedule.states[key]}")
 
     workers.run(begin, on_event)
     for key in schedule.keys("left out"):
-        found[key] = JobOutcome(key, "left out", reason=schedule.reasons[key])
-    return {key: found[key] for key in schedule.jobs if key in found}
+        outcomes[key] = JobOutcome(key, "left out", reason=schedule.reasons[key])
+    return {key: outcomes[key] for key in schedule.jobs if key in outcomes}
 
 
 @dataclass(frozen=True)
 class JobRecords:
-    """Results of jobs as JSON files of a folder, each with the digest of what it depends on."""
+    """Results of jobs as JSON files of a folder, each with the digest of its inputs."""
 
     folder: Path
     schema: str
     digests: Mapping[str, str]
     facts: Mapping[str, Any] = field(default_factory=dict)
-    """More to write beside the result of a job, by key."""
+    """More to write with the result of a job, by key."""
 
     def read_all(self) -> dict[str, Any]:
-        """Return the results that are there and what is wanted now, by key."""
-        found = {}
+        """Return the results that exist and still fit their digests, by key."""
+        results = {}
         for key, digest in self.digests.items():
             with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
                 content = json.loads((self.folder / f"{key}.json").read_text(encoding="utf-8"))
                 if content["digest"] == digest:
-                    found[key] = content["result"]
-        return found
+                    results[key] = content["result"]
+        return results
 
     def keep(self, key: str, result: Any, took_s: float) -> Any:
         """Write a result, and return it.
@@ -262,7 +261,7 @@ class JobRecords:
 def hold_folder(folder: Path, lock: Path, *, what: str) -> Iterator[None]:
     """Make a folder, and keep other processes away from it; the lock ends with this process.
 
-    `lock`: Within the folder; its own folder is made, too. `what`: What is done there, such as
+    `lock`: Within the folder; its own folder is made, too. `what`: The work done there, such as
     "study".
 
     Raises `BusyError` if another process is at work there, and `InvalidInputError` if the folder is
@@ -281,5 +280,5 @@ def hold_folder(folder: Path, lock: Path, *, what: str) -> Iterator[None]:
 
 
 def digest_of(content: Any) -> str:
-    """Return the SHA-256 of a value of JSON, whatever the order of its keys."""
+    """Return the SHA-256 of a value of JSON, with any order of its keys."""
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()

@@ -65,5 +65,5 @@ class Ledger:
         except ValueError as error:
             raise InvalidInputError(
                 f"{self.path}: the ledger is damaged: {error}",
-                hint="what it counted is lost: take part under a new key, and with other data",
+                hint="its counts are lost: take part under a new key, and with other data",
             ) from error

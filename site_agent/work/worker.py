@@ -1,8 +1,8 @@
 """A worker process, from inside: ``python -m site_agent.work.worker``.
 
-It gets tasks as pickles, each a function of ours and what it takes, and answers with lines of JSON:
+It gets tasks as pickles, each a function of ours and its arguments, and answers with lines of JSON:
 any number of ``{"progress": share, "text": text}``, then ``{"done": ...}`` or ``{"failed": text}``.
-What one task has imported or read stays for the next.
+Modules and files that one task has loaded stay for the next.
 """
 
 import gc

@@ -39,7 +39,7 @@ class Task:
 class Workers:
     """At most `count` worker processes, which start when they are needed and end with the block.
 
-    `count`: They share the threads of the machine. `advice`: What to do if memory runs out, such
+    `count`: They share the threads of the machine. `advice`: A remedy if memory runs out, such
     as "run the study again with fewer workers". `tasks_each`: A worker is replaced after this many
     tasks, so that leaks of libraries do not add up; None: never, where starting costs more.
     """

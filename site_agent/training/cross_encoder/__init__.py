@@ -51,8 +51,8 @@ def read_frames(
     progress(0.0, "read patches")
     samples = require_both_eyes(dataset.read(settings.persons or None), dataset.path)
     if len(samples) < _FEWEST_SAMPLES:
-        found = f"has {len(samples) // 2} frames with both eyes, expected at least 2"
-        raise TrainingDataError(dataset.path, found)
+        problem = f"has {len(samples) // 2} frames with both eyes, expected at least 2"
+        raise TrainingDataError(dataset.path, problem)
     return samples
 
 

@@ -40,13 +40,13 @@ class GazeHeadSettings(Settings, error=InvalidInputError):
     """Settings of fitting a gaze head."""
 
     persons: tuple[str, ...] = ()
-    """Whose samples are the shots; empty: all persons."""
+    """Persons that give the shots; empty: all."""
     shots: int = Field(default=100, ge=0, le=1_000_000)
     """Labelled samples, drawn from the sessions that are not held out; 0: all."""
     validation: float = Field(default=gaze.HELD_OUT_SHARE, ge=0, lt=1)
     """Share of each person's sessions that is held out to test the head, below 1; 0: none."""
     seed: int = Field(default=0, ge=0, lt=2**63)
-    """Of the shots, and of the random encoder that stands beside."""
+    """Of the shots, and of the random encoder for comparison."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,7 +56,7 @@ class Shots:
     labelled: gaze.GazeSamples
     offered: gaze.GazeSamples
     test: gaze.GazeSamples
-    """The shots; what they were drawn from, whose labels are not used; and the held-out
+    """The shots; the samples they were drawn from, without their labels; and the held-out
     sessions."""
     digests: Mapping[str, str]
     """Digest of all samples of each person."""
@@ -73,11 +73,11 @@ def read_shots(dataset: gaze.GazeDataset, settings: GazeHeadSettings) -> Shots:
     offered = samples[~held]
     count = settings.shots or len(offered)
     if len(offered) < max(1, count):
-        found = (
+        problem = (
             f"has {len(offered)} samples outside the held-out sessions, expected at least "
             f"{max(1, count)} shots; lower --shots"
         )
-        raise TrainingDataError(dataset.path, found)
+        raise TrainingDataError(dataset.path, problem)
     drawn = draw_shots(len(offered), count, settings.seed)
     return Shots(offered[np.sort(drawn)], offered, samples[held], gaze.person_digests(samples))
 
@@ -92,7 +92,7 @@ def train_gaze_head(
     """Fit a gaze head to few shots, and write encoder and head as one gaze network.
 
     ``details["test_errors_deg"]`` of the record has the mean angle in degrees on the held-out
-    sessions, beside heads on other features of the same shots; it is empty where nothing is held
+    sessions, with heads on other features of the same shots; it is empty where nothing is held
     out.
 
     Raises `TrainingDataError`, `AnnotationFileError`: as `read_shots`. `InvalidInputError`: as
@@ -131,7 +131,7 @@ def train_gaze_head(
 
 
 def recorded_settings(settings: GazeHeadSettings, encoder: Path | str) -> dict[str, Any]:
-    """Return what the metadata file says of the settings, with the encoder's digest."""
+    """Return the settings as the metadata file has them, with the encoder's digest."""
     plain: dict[str, Any] = json.loads(json.dumps(asdict(settings)))
     return plain | {"encoder_digest": file_digest(encoder)}
 
@@ -144,7 +144,11 @@ def add_head(network: StateDict, module: "nn.Module", shots: gaze.GazeSamples) -
     headed = files.to_module(files.new_network(name))
     head = fit_head(encoder_features(module)(shots), shots.gaze)
     values = {
-        **{key: each for key, each in module.state_dict().items() if key.startswith("encoder.")},
+        **{
+            name: tensor
+            for name, tensor in module.state_dict().items()
+            if name.startswith("encoder.")
+        },
         "head.weight": _tensor(head.weight),
         "head.bias": _tensor(head.bias),
     }
@@ -180,13 +184,13 @@ Features = Callable[[gaze.GazeSamples], Float64]
 
 def encoder_features(module: "nn.Module") -> Features:
     """Return the gaze features of an encoder, with the head angles."""
-    return lambda own: np.concatenate([files.encode_gaze(module, own.patches), own.head], axis=1)
+    return lambda eyes: np.concatenate([files.encode_gaze(module, eyes.patches), eyes.head], axis=1)
 
 
 def component_features(everyone: gaze.GazeSamples) -> Features:
     """Return the 12 principal components of patches, with the head angles."""
     components = find_components(_pixels(everyone), _COMPONENTS)
-    return lambda own: np.concatenate([components(_pixels(own)), own.head], axis=1)
+    return lambda eyes: np.concatenate([components(_pixels(eyes)), eyes.head], axis=1)
 
 
 def head_features(samples: gaze.GazeSamples) -> Float64:

@@ -3,8 +3,8 @@
 How it works. Of two frames of one person and session, each with both eyes, the four patches are
 encoded. An eye keeps its look from frame to frame, and both eyes of a frame look at the same point.
 So a patch is drawn from its own gaze feature and the eye feature of the *other frame*, or from its
-own eye feature and the gaze feature of the *other eye*: what differs between frames can come only
-through the gaze feature, what differs between eyes only through the eye feature. No label is used.
+own eye feature and the gaze feature of the *other eye*: differences between frames can come only
+through the gaze feature, differences between eyes only through the eye feature. No label is used.
 
 Source: Sun et al. 2021, "Cross-Encoder for Unsupervised Gaze Representation Learning". Frames are
 paired within a session, as the light of a session is no gaze.
@@ -41,7 +41,7 @@ class FrameTensors:
         return len(self.patches)
 
     def inputs(self, index: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        """Return what a network takes of some patches."""
+        """Return the input of a network for some patches."""
         return (self.patches[index],)
 
 
@@ -137,7 +137,7 @@ def pairs_loss(module: nn.Module, patches: torch.Tensor, *, crossed: bool = True
     """
     assert isinstance(module, CrossEncoder)
     count, flat = len(patches), patches.flatten(0, 2).unsqueeze(1)
-    gaze, eye = (each.reshape(count, 2, 2, -1) for each in module.encode(flat))
+    gaze, eye = (feature.reshape(count, 2, 2, -1) for feature in module.encode(flat))
     if crossed:
         half = (count + 1) // 2
         eye = torch.cat([eye[:half].flip(1), eye[half:]])

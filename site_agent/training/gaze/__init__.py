@@ -31,7 +31,7 @@ class GazeSettings(Settings, error=InvalidInputError):
     epochs: int = Field(default=15, ge=1, le=100_000)
     """The largest number of passes over the samples."""
     patience: int = Field(default=5, ge=1, le=100_000)
-    """Stop after so many epochs without a smaller validation error."""
+    """Stop after this many epochs without a smaller validation error."""
     validation: float = Field(default=gaze.HELD_OUT_SHARE, ge=0, lt=1)
     """Share of each person's sessions that is held out for validation, below 1. 0: none, and the
     network after the last epoch is kept."""
@@ -46,7 +46,7 @@ class GazeSettings(Settings, error=InvalidInputError):
     batch_size: int = Field(default=64, ge=1, le=65_536)
     """Samples in a step."""
     shift_px: int = Field(default=1, ge=0, le=10)
-    """Shift each patch at random by up to so many pixels."""
+    """Shift each patch at random by at most this many pixels."""
     light: float = Field(default=0.4, ge=0, lt=1)
     """Change the light of each patch at random: the standard deviation of a gradient from edge to
     middle, in units of the patch's own; 0: none."""
@@ -92,14 +92,14 @@ def read_training_data(
     """
     persons = settings.persons or dataset.persons
     parts = []
-    for done, person in enumerate(persons):
-        progress(done / len(persons), f"read person {person}")
+    for number, person in enumerate(persons):
+        progress(number / len(persons), f"read person {person}")
         parts.append(dataset.read([person]))
     samples = gaze.join_samples(parts)
     held = gaze.held_out_sessions(samples, settings.validation)
     if (count := len(samples) - int(held.sum())) < _FEWEST_SAMPLES:
-        found = f"has {count} samples to train on, expected at least {_FEWEST_SAMPLES}"
-        raise TrainingDataError(dataset.path, found)
+        problem = f"has {count} samples to train on, expected at least {_FEWEST_SAMPLES}"
+        raise TrainingDataError(dataset.path, problem)
     return GazeTrainingData(samples[~held], samples[held], gaze.person_digests(samples))
 
 
@@ -113,10 +113,10 @@ def train_gaze(
 ) -> TrainingResult:
     """Train a gaze network and write it as a safetensors file.
 
-    The state is kept in a file beside the output after each epoch. Called again with the same data,
+    A file next to the output keeps the state after each epoch. Called again with the same data,
     settings and base, an interrupted training goes on; the result is that of an uninterrupted one.
 
-    `output`: put in place only when it is complete; ``<output>.training.json`` lies beside it.
+    `output`: put in place only when it is complete; ``<output>.training.json`` lies next to it.
     `progress`: called with the fraction done and a text; an exception that it raises stops the
     training. `base`: the network to go on from; by default one with random parameters.
 
@@ -156,9 +156,9 @@ def start_network(settings: GazeSettings, base: Path | str | None) -> StateDict:
     if base is None:
         return new_network(settings.architecture or "gaze-lenet", settings.seed)
     network = read_network(base)
-    found = network.metadata.get("architecture", "no architecture")
-    if settings.architecture not in (None, found):
-        raise InvalidInputError(f"{base}: found {found}, expected {settings.architecture}")
+    architecture = network.metadata.get("architecture", "no architecture")
+    if settings.architecture not in (None, architecture):
+        raise InvalidInputError(f"{base}: found {architecture}, expected {settings.architecture}")
     return network
 
 
@@ -174,7 +174,7 @@ def find_device(device: str) -> str:
 
 
 def recorded_settings(settings: GazeSettings, base: Path | str | None) -> dict[str, Any]:
-    """Return what the metadata file says of the settings, with the base's digest."""
+    """Return the settings as the metadata file has them, with the base's digest."""
     return {**plain(settings), "base_digest": None if base is None else file_digest(base)}
 
 
@@ -208,7 +208,7 @@ class _Recipe:
 def _train(
     start: StateDict, data: GazeTrainingData, recipe: _Recipe, progress: Progress
 ) -> tuple[StateDict, dict[str, Any]]:
-    """Return the trained network, and what came out besides."""
+    """Return the trained network, and further results."""
     import torch
 
     from site_agent.networks.files import from_module, predict_gaze, to_module
@@ -234,8 +234,8 @@ def _train(
     def score() -> float | None:
         if not len(validation):
             return None
-        found = predict_gaze(module, validation.patches, validation.head, device)
-        return float(gaze.angular_errors_deg(found, validation.gaze).mean())
+        angles = predict_gaze(module, validation.patches, validation.head, device)
+        return float(gaze.angular_errors_deg(angles, validation.gaze).mean())
 
     # Some operations have no deterministic form on CUDA.
     with loop.repeatable(recipe.threads) if device == "cpu" else nullcontext():

@@ -39,7 +39,7 @@ class GazeTensors:
         return len(self.patches)
 
     def inputs(self, index: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        """Return what a network takes of some samples."""
+        """Return the input of a network for some samples."""
         return (self.patches[index], self.head[index])
 
 
@@ -102,7 +102,7 @@ def train_epoch(
     generator : torch.Generator
         On the CPU; it orders the samples, and shifts and relights them.
     shift_px : int
-        Each patch is shifted by up to so many pixels in both directions, as where the corners of
+        Each patch is shifted by at most this many pixels in both directions, as if the corners of
         the eyes were found not quite exactly.
     light : float
         Each patch gets a gradient of brightness and another contrast curve, at random with this
@@ -110,13 +110,13 @@ def train_epoch(
     mixed_precision : bool
         Compute the network in bfloat16.
     extra_loss : function, optional
-        Takes the numbers of a step's samples, and returns what is added to its loss; it does not
+        Takes the numbers of a step's samples, and returns an addition to its loss; it does not
         count in the mean.
     """
     module.train()
     order = torch.randperm(len(data), generator=generator).to(data.patches.device)
     total = torch.zeros((), device=data.patches.device)
-    done = 0
+    sample_count = 0
     for batch in batches(order, batch_size):
         optimiser.zero_grad(set_to_none=True)
         patches = data.patches[batch]
@@ -125,22 +125,22 @@ def train_epoch(
         if light:
             patches = _relit(patches, light, generator)
         with torch.autocast(patches.device.type, torch.bfloat16, enabled=mixed_precision):
-            found = module(patches, data.head[batch])
-        loss = functional.l1_loss(found.float(), data.gaze[batch])
+            output = module(patches, data.head[batch])
+        loss = functional.l1_loss(output.float(), data.gaze[batch])
         whole = loss if extra_loss is None else loss + extra_loss(batch)
         whole.backward()  # type: ignore[no-untyped-call]
         optimiser.step()
         if after_step is not None:
             after_step()
         total += loss.detach() * len(batch)
-        done += len(batch)
-        progress(done / len(data))
+        sample_count += len(batch)
+        progress(sample_count / len(data))
     return float(total) / max(1, len(data))
 
 
 @contextmanager
 def repeatable(threads: int = 1) -> Iterator[None]:
-    """Make what torch computes inside depend on its inputs and the number of threads only."""
+    """Make results of torch in the block depend only on inputs and the number of threads."""
     before_threads = torch.get_num_threads()
     before = torch.are_deterministic_algorithms_enabled()
     filled = torch.utils.deterministic.fill_uninitialized_memory  # type: ignore[attr-defined]
@@ -174,8 +174,8 @@ def _shifted(patches: torch.Tensor, most: int, generator: torch.Generator) -> to
     rows = torch.arange(height, device=patches.device) + by[0]
     columns = torch.arange(width, device=patches.device) + by[1]
     larger = functional.pad(patches, (most, most, most, most), mode="replicate")[:, 0]
-    each = torch.arange(count, device=patches.device)[:, None, None]
-    return larger[each, rows[:, :, None], columns[:, None, :]].unsqueeze(1)
+    image_index = torch.arange(count, device=patches.device)[:, None, None]
+    return larger[image_index, rows[:, :, None], columns[:, None, :]].unsqueeze(1)
 
 
 def _relit(patches: torch.Tensor, deviation: float, generator: torch.Generator) -> torch.Tensor:
@@ -280,7 +280,7 @@ def train_epochs(
     train : callable
         Trains once on all data, reports its progress, and returns the mean loss.
     score : callable
-        Returns the validation error, of which the smallest is kept; None: the last network is.
+        Returns the validation error; the network with the smallest is kept. None: the last one is.
     patience : int, optional
         Epochs without a smaller error after which the training ends.
 
@@ -293,14 +293,14 @@ def train_epochs(
     while state.epoch < epochs:
         if patience and state.errors_deg and state.epoch - state.best_epoch >= patience:
             break
-        done = state.epoch / epochs
+        completed = state.epoch / epochs
         for group in state.optimiser.param_groups:
-            share = (1 + math.cos(math.pi * done)) / 2
+            share = (1 + math.cos(math.pi * completed)) / 2
             group["lr"] = lowest_rate + (rate - lowest_rate) * share
-        words = f"epoch {state.epoch + 1} of {epochs}"
+        text = f"epoch {state.epoch + 1} of {epochs}"
         if patience and state.errors_deg:
-            words += f", validation error {min(state.errors_deg):.2f} degrees"
-        loss = train(lambda share: progress(done + share / epochs, words))  # noqa: B023 - at once
+            text += f", validation error {min(state.errors_deg):.2f} degrees"
+        loss = train(lambda share: progress(completed + share / epochs, text))  # noqa: B023 - at once
         state.epoch += 1
         if not math.isfinite(loss):
             raise TrainingFailedError(

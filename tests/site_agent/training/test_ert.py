@@ -34,7 +34,7 @@ def change_box(dataset: FaceDataset, index: int, **changes: object) -> FaceDatas
 
 
 def plain_dlib(dataset: FaceDataset, settings: ErtSettings, output: Path) -> bytes:
-    """What dlib makes of whole images, without any of our cropping."""
+    """Return the result of dlib on whole images, without any of our cropping."""
     names = part_names(dataset)
     images, detections = [], []
     for image in dataset.images:

@@ -37,7 +37,7 @@ def labelled(dataset: FaceDataset, *labels: str | None) -> FaceDataset:
 
 @pytest.fixture(scope="module")
 def trained(training_faces: FaceDataset, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A detector of two orientations, and beside it those that it was made of."""
+    """A detector of two orientations, and the detectors that it was made of."""
     folder = tmp_path_factory.mktemp("orientations")
     dataset = labelled(training_faces, "front", "left")
     for view in plan_views(dataset, BY_LABEL):
@@ -81,11 +81,11 @@ def test_dlib_finds_the_same_with_it_as_with_both(trained: Path, test_faces: Fac
     for image in test_faces.images[:6]:
         pixels = read_image(image.path)
         boxes, scores, indices = both.run(pixels, 0, -0.2)
-        each = [detector.run(pixels, 0, -0.2) for detector in alone]
+        detections = [detector.run(pixels, 0, -0.2) for detector in alone]
         every = [
             (box.left(), box.top(), box.right(), box.bottom(), round(score, 6), i)
-            for i, (found, values, _) in enumerate(each)
-            for box, score in zip(found, values, strict=True)
+            for i, (rectangles, values, _) in enumerate(detections)
+            for box, score in zip(rectangles, values, strict=True)
         ]
         for box, score, index in zip(boxes, scores, indices, strict=True):
             corners = (box.left(), box.top(), box.right(), box.bottom())

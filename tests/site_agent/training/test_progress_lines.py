@@ -1,4 +1,4 @@
-"""Progress out of what dlib prints."""
+"""Progress from the output of dlib."""
 
 from __future__ import annotations
 
@@ -42,9 +42,9 @@ def test_detector_progress_never_falls_and_ends_below_1() -> None:
     gaps = ["60.5", "8.9", "24.6", "1.5", "0.1", "0.3", "0.02", "0.0097", "0.011", "0"]
     steps = []
     for number, gap in enumerate(gaps, 1):
-        found = [step for line in iteration(gap, number) if (step := reader.read(line))]
-        assert len(found) == 1
-        steps += found
+        new_steps = [step for line in iteration(gap, number) if (step := reader.read(line))]
+        assert len(new_steps) == 1
+        steps += new_steps
     fractions = [step.fraction or 0.0 for step in steps]
     assert fractions == sorted(fractions)
     assert fractions[0] == 0
@@ -54,8 +54,8 @@ def test_detector_progress_never_falls_and_ends_below_1() -> None:
 
 
 @pytest.mark.parametrize(
-    ("seconds", "words"),
+    ("seconds", "text"),
     [(0, "1 s"), (40.4, "40 s"), (100, "2 min"), (5000, "83 min"), (9000, "2.5 h")],
 )
-def test_lengths_of_time(seconds: float, words: str) -> None:
-    assert duration_words(seconds) == words
+def test_lengths_of_time(seconds: float, text: str) -> None:
+    assert duration_words(seconds) == text

@@ -1,4 +1,4 @@
-"""Saliency networks are trained, scored beside maps that know no picture, and go on when killed."""
+"""Saliency networks are trained, compared with maps that know no picture, and go on when killed."""
 
 from __future__ import annotations
 
@@ -52,12 +52,12 @@ def test_the_loss_is_the_cross_entropy_and_smallest_at_the_target(samples: ClipS
 
 def test_a_network_is_scored_beside_maps_that_know_no_picture(samples: ClipSamples) -> None:
     module = to_module(new_network("glc-tiny"))
-    found = evaluate_saliency(module, samples)
-    assert list(found.scores) == ["network", "person-mean", "centre", "uniform", "oracle"]
-    assert found.scores["uniform"].auc == pytest.approx(0.5)
-    assert found.scores["oracle"].f1 > 0.5 > found.scores["uniform"].f1
-    low, high = found.intervals["oracle"]
-    assert low <= found.scores["oracle"].f1 <= high
+    evaluation = evaluate_saliency(module, samples)
+    assert list(evaluation.scores) == ["network", "person-mean", "centre", "uniform", "oracle"]
+    assert evaluation.scores["uniform"].auc == pytest.approx(0.5)
+    assert evaluation.scores["oracle"].f1 > 0.5 > evaluation.scores["uniform"].f1
+    low, high = evaluation.intervals["oracle"]
+    assert low <= evaluation.scores["oracle"].f1 <= high
     maps = predict_maps(module, samples.frames[:3])
     assert maps.shape == (3, 4, 64, 64)
     assert maps.sum((2, 3)) == pytest.approx(1, abs=1e-4)
@@ -68,8 +68,8 @@ class _KilledError(Exception):
 
 
 def _killed_in(epoch: int) -> Progress:
-    def progress(_share: float | None, words: str) -> None:
-        if words.startswith(f"epoch {epoch}"):
+    def progress(_share: float | None, text: str) -> None:
+        if text.startswith(f"epoch {epoch}"):
             raise _KilledError
 
     return progress

@@ -27,13 +27,13 @@ boxes = st.tuples(st.integers(-500, 500), st.integers(-500, 500), sides, sides).
 )
 
 
-def dlib_accepts(found: list[Corners], area_px: int, upsample: int) -> bool:
+def dlib_accepts(boxes: list[Corners], area_px: int, upsample: int) -> bool:
     options = dlib.simple_object_detector_training_options()
     options.detection_window_size = area_px
     options.upsample_limit = upsample
     options.max_runtime_seconds = 0.001
     options.num_threads = 1
-    rectangles = [dlib.rectangle(*box) for box in found]
+    rectangles = [dlib.rectangle(*box) for box in boxes]
     image = np.zeros((100, 100), dtype=np.uint8)
     try:
         dlib.train_simple_object_detector([image], [rectangles], options)
@@ -49,17 +49,17 @@ def test_the_same_boxes_are_refused_as_by_dlib(seed: int) -> None:
     dice = random.Random(seed)
     accepted = 0
     for _ in range(150):
-        found = []
+        accepted_px = []
         for _ in range(dice.choice([1, 1, 2, 3])):
             left, top = dice.randint(-200, 200), dice.randint(-200, 200)
             width = int(20 * 2 ** dice.uniform(0, 4))
             height = int(width * 2 ** dice.uniform(-1.2, 1.2))
-            found.append((left, top, left + width - 1, top + height - 1))
+            accepted_px.append((left, top, left + width - 1, top + height - 1))
         area_px, most = dice.choice([720, 3000, 6400]), dice.choice([0, 0, 1, 2])
-        window = DetectionWindow(*picked_window(found, area_px))
-        expected = dlib_accepts(found, area_px, most)
-        tries = [not unreachable_boxes(found, window, times) for times in range(most + 1)]
-        assert any(tries) == expected, (found, area_px, most)
+        window = DetectionWindow(*picked_window(accepted_px, area_px))
+        expected = dlib_accepts(accepted_px, area_px, most)
+        tries = [not unreachable_boxes(accepted_px, window, times) for times in range(most + 1)]
+        assert any(tries) == expected, (accepted_px, area_px, most)
         accepted += expected
     assert 0 < accepted < 150
 
@@ -74,8 +74,8 @@ def test_two_boxes_on_one_window_are_refused_as_by_dlib() -> None:
 
 def test_reasons_say_what_is_wrong() -> None:
     window = DetectionWindow(80, 80)
-    found = [(0, 0, 29, 29), (0, 0, 159, 59), (0, 0, 59, 159), (0, 0, 99, 99)]
-    reasons = [box.reason for box in unreachable_boxes(found, window)]
+    boxes = [(0, 0, 29, 29), (0, 0, 159, 59), (0, 0, 59, 159), (0, 0, 99, 99)]
+    reasons = [box.reason for box in unreachable_boxes(boxes, window)]
     assert "too small (30 x 30 px)" in reasons[0]
     assert "wider than the window (160 x 60 px)" in reasons[1]
     assert "narrower than the window (60 x 160 px)" in reasons[2]
@@ -85,9 +85,9 @@ def test_reasons_say_what_is_wrong() -> None:
 @settings(deadline=None)
 @given(st.lists(boxes, min_size=1, max_size=5), st.integers(20, 200), st.integers(20, 200))
 def test_boxes_in_the_windows_shape_give_that_window(
-    found: list[Corners], width: int, height: int
+    corners: list[Corners], width: int, height: int
 ) -> None:
-    large = [(left, top, left + 400 + right % 9, top + 300) for left, top, right, _ in found]
+    large = [(left, top, left + 400 + right % 9, top + 300) for left, top, right, _ in corners]
     shaped = [with_window_shape(box, (width, height)) for box in large]
     area_px = area_for_window(shaped, (width, height))
     if area_px is not None:

@@ -62,17 +62,17 @@ def test_a_killed_worker_is_explained(training_faces: FaceDataset, tmp_path: Pat
 
 @pytest.mark.slow
 def test_ctrl_c_stops_the_worker(training_faces: FaceDataset, tmp_path: Path) -> None:
-    found: list[int] = []
+    workers: list[int] = []
 
     def interrupt(_fraction: float | None, text: str) -> None:
-        if text.startswith("tree") and not found:
-            found.extend(workers_of(os.getpid()))
+        if text.startswith("tree") and not workers:
+            workers.extend(workers_of(os.getpid()))
             threading.Timer(0.05, os.kill, (os.getpid(), signal.SIGINT)).start()
 
     with pytest.raises(KeyboardInterrupt):
         train_ert(training_faces, tmp_path / "a.dat", LONG, interrupt)
-    assert len(found) == 1
-    assert not is_running(found[0])
+    assert len(workers) == 1
+    assert not is_running(workers[0])
     assert list(tmp_path.iterdir()) == []
 
 

@@ -1,4 +1,4 @@
-"""Threads of a block: waited for, except by who presses Ctrl-C."""
+"""Threads of a block: waited for, except after Ctrl-C."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Frames in pairs, and which feature of which patch draws which patch."""
+"""Frames in pairs, and the features that draw each patch."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ def test_frames_without_both_eyes_are_left_out_whatever_the_order() -> None:
     samples = samples_of(count=24)
     kept = np.delete(np.arange(24), [3, 10])
     shuffled = samples[np.random.default_rng(0).permutation(kept)]
-    found = both_eyes(shuffled)
-    assert len(found) == 20
-    assert found.eye.tolist() == ["left", "right"] * 10
+    pairs = both_eyes(shuffled)
+    assert len(pairs) == 20
+    assert pairs.eye.tolist() == ["left", "right"] * 10
     for name in ("person", "session", "frame"):
-        values = getattr(found, name)
+        values = getattr(pairs, name)
         np.testing.assert_array_equal(values[0::2], values[1::2])
-    assert not {1, 5} & set(found.frame.tolist())
+    assert not {1, 5} & set(pairs.frame.tolist())
     assert len(both_eyes(samples[::2])) == 0
 
 
@@ -84,11 +84,11 @@ def test_half_of_the_pairs_change_eye_features_and_half_gaze_features() -> None:
 
 def test_the_loss_is_that_of_the_paper() -> None:
     patches = torch.randn(6, 2, 2, 36, 60)
-    found = float(pairs_loss(_Named(), patches))
+    loss = float(pairs_loss(_Named(), patches))
     x = patches.numpy()
     frames, eyes = x[:, 0] - x[:, 1], x[:, :, 0] - x[:, :, 1]
     expected = np.abs(x).mean() + np.abs(frames).mean() + 0.5 * np.abs(eyes).mean()
-    assert found == pytest.approx(expected, rel=1e-5)
+    assert loss == pytest.approx(expected, rel=1e-5)
 
 
 def test_features_of_gaze_are_four_vectors_of_length_1() -> None:

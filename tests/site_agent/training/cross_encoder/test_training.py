@@ -70,8 +70,8 @@ class _KilledError(Exception):
 
 
 def _killed_in(epoch: int) -> Progress:
-    def progress(_share: float | None, words: str) -> None:
-        if words.startswith(f"epoch {epoch}"):
+    def progress(_share: float | None, text: str) -> None:
+        if text.startswith(f"epoch {epoch}"):
             raise _KilledError
 
     return progress
@@ -103,10 +103,10 @@ def test_a_gaze_head_leaves_its_encoder_as_it_is_and_is_a_gaze_network(
             np.testing.assert_array_equal(after.tensors[name], before.tensors[name])
     errors = record.details["test_errors_deg"]
     assert list(errors) == [OWN, *BASELINES]
-    own = dataset.read(["p02"])
-    test = own[held_out_sessions(own)]
-    found = predict_gaze(to_module(after), test.patches, test.head)
-    measured = float(angular_errors_deg(found, test.gaze).mean())
+    samples = dataset.read(["p02"])
+    test = samples[held_out_sessions(samples)]
+    angles = predict_gaze(to_module(after), test.patches, test.head)
+    measured = float(angular_errors_deg(angles, test.gaze).mean())
     assert measured == pytest.approx(errors[OWN], abs=1e-3)
     assert record.data.images == 20
     # Those whom the encoder knows, and the person of the shots.
@@ -168,8 +168,8 @@ def test_a_base_whose_features_sort_samples_is_refused(eyes: dict[str, GazeSampl
         weight = base.tensors[f"{layer}.weight"].copy()
         weight[:] = weight[0]
         camera = StateDict({**base.tensors, f"{layer}.weight": weight}, base.infos, base.metadata)
-        found = audit_base(camera, eyes["p00"])
-        assert f"{units} of the {units} units of {layer} measure the same" in found[0]
+        audit = audit_base(camera, eyes["p00"])
+        assert f"{units} of the {units} units of {layer} measure the same" in audit[0]
 
 
 def test_of_sessions_with_one_frame_nothing_is_learned() -> None:

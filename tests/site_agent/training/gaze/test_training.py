@@ -1,4 +1,4 @@
-"""Training gaze networks: what is held out, when it stops, and going on after interruptions."""
+"""Training gaze networks: the held-out samples, when it stops, and going on after interruptions."""
 
 from __future__ import annotations
 
@@ -82,9 +82,9 @@ def test_a_killed_training_goes_on_to_the_same_network(eyes: GazeDataset, tmp_pa
         epochs=9, threads=1, device="cpu", optimiser="sgd", learning_rate=0.01, validation=0.0
     )
     train_gaze(eyes, whole, settings)
-    words = ("--epochs", 9, "--threads", 1, "--device", "cpu", "--set", "optimiser=sgd")
-    words = (*words, "--set", "learning_rate=0.01", "--set", "validation=0")
-    process = start_process("train", "gaze", eyes.path, "-o", output, *words)
+    options = ("--epochs", 9, "--threads", 1, "--device", "cpu", "--set", "optimiser=sgd")
+    options = (*options, "--set", "learning_rate=0.01", "--set", "validation=0")
+    process = start_process("train", "gaze", eyes.path, "-o", output, *options)
     wait_until(lambda: checkpoint_path(output).exists())
     os.kill(process.pid, signal.SIGKILL)
     process.wait()
