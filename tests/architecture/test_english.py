@@ -99,6 +99,7 @@ def check_file(path: Path) -> Iterator[Finding]:
 
 CLEAN = (
     "aggregators",
+    "cli",
     "pool_server/http",
     "pool_server/jobs",
     "pool_server/operations",
