@@ -52,6 +52,11 @@ MOST_COSINE_DRAWING = 0.8
 """Between two rows that draw a picture: those of neighbouring places resemble each other. In
 honest cross-encoders no row had five others above 0.7 (drawn eyes, up to 12 epochs)."""
 
+MOST_CORRELATION, FEWEST_COMPARED = 0.98, 16
+"""Between the answers of two units to the site's own samples, and samples needed to tell. Weights
+on inputs that are always zero hide rows that measure the same from a comparison of weights, not
+from this one. In honest networks no unit had five others above 0.98."""
+
 FEWEST_PARALLEL = 5
 """Other rows that a row of a camera is parallel to: it reads as many samples as it has thresholds.
 In honest networks of which 0.1 % of the weights were left, a row had up to 3 by chance."""
@@ -70,6 +75,10 @@ MOST_EPOCHS, MOST_LEARNING_RATE, MOST_MOMENTUM, FEWEST_IN_A_STEP = 100, 0.5, 0.9
 
 _FEWEST_UNITS = 8
 """A layer with fewer units has too few rows to sort samples by."""
+
+_NEIGHBOURS, _EQUAL, _MOST_PASSES = 8, 1e-5, 10
+"""Rows whose difference to a row is read; distance below which rows are one, in units of the
+median row; and passes, as rows that are left become neighbours."""
 
 _LOOKED_AT = {4: 512, 5: 16}
 """Samples of the site that are compared with rows, evenly spaced, by dimensions of the input: of
@@ -186,7 +195,13 @@ def _objections_to_layers(
                     f"their weights have cosines above {most:.2g}; "
                     "trained networks do not"
                 )
-            share = _median_share(layer(inputs.of[name]))
+            answers = layer(inputs.of[name])
+            if name not in drawing_layers and (equal := _correlated_units(answers)):
+                objections.append(
+                    f"{equal} of the {layer.out_features} units of {name} answer alike to your "
+                    f"samples: correlations above {MOST_CORRELATION:.2g}; trained networks do not"
+                )
+            share = _median_share(answers)
             if share < max(LEAST_SHARE, (FEWEST_ANSWERED - 0.5) / count):
                 objections.append(
                     f"half of the units of {name} answer to at most {share:.1%} of your samples: "
@@ -251,6 +266,7 @@ class DenseRows:
             if f"{name}.bias" in differences:
                 bias = torch.from_numpy(differences[f"{name}.bias"])
                 shown |= _readable(weight, bias, self._inputs.of[name])
+                shown |= _readable_pairs(weight, bias, self._inputs.of[name], shown)
                 bias[shown] = 0
             weight[shown] = 0
             count += int((shown & (sums > 0)).sum())
@@ -307,6 +323,15 @@ def _parallel_rows(weight: torch.Tensor, most: float) -> int:
     return int(((cosines > most).sum(dim=1) >= FEWEST_PARALLEL).sum())
 
 
+def _correlated_units(answers: torch.Tensor) -> int:
+    """Return how many units answer like several others; `answers`: shape (samples, units)."""
+    if len(answers) < FEWEST_COMPARED:
+        return 0
+    centred = (answers - answers.mean(0)).T
+    centred = centred[centred.norm(dim=1) > 0]
+    return _parallel_rows(centred, MOST_CORRELATION) if len(centred) else 0
+
+
 def _most_cosine(inputs: int) -> float:
     """Return the cosine between rows of so many inputs that chance does not give five times."""
     return max(MOST_COSINE, 3.4 / math.sqrt(inputs))
@@ -333,3 +358,38 @@ def _readable(weight: torch.Tensor, bias: torch.Tensor, inputs: torch.Tensor) ->
     typical = (inputs - inputs.mean(0)).square().sum(1)
     gain: torch.Tensor = 10 * torch.log10(typical / squares).max(dim=1).values
     return gain > MOST_GAIN_DB
+
+
+def _readable_pairs(
+    weight: torch.Tensor, bias: torch.Tensor, inputs: torch.Tensor, shown: torch.Tensor
+) -> torch.Tensor:
+    """Return for each row whether its difference to a near one comes near to an input.
+
+    Rows over nearly the same samples differ by few of them; rows in `shown` are left out.
+    """
+    rows = torch.cat([weight, bias[:, None]], dim=1)
+    readable = torch.zeros_like(shown)
+    for _ in range(_MOST_PASSES):
+        # Equal rows differ by nothing: one of them stands for all.
+        left = torch.nonzero(~(shown | readable)).flatten()
+        left = left[rows[left].norm(dim=1) > 0]
+        if len(left) < 2:
+            break
+        distances = torch.cdist(rows[left], rows[left])
+        equal = distances <= _EQUAL * rows[left].norm(dim=1).median()
+        first = equal.int().argmax(dim=1)
+        single = torch.nonzero(first == torch.arange(len(left))).flatten()
+        if len(single) < 2:
+            break
+        between = distances[single][:, single].fill_diagonal_(torch.inf)
+        near = between.topk(min(_NEIGHBOURS, len(single) - 1), largest=False).indices
+        pairs = torch.stack([torch.arange(len(single)).repeat_interleave(near.shape[1]),
+                             near.flatten()])  # fmt: skip
+        one, other = left[single[pairs[0]]], left[single[pairs[1]]]
+        seen = _readable(weight[one] - weight[other], bias[one] - bias[other], inputs)
+        marked = torch.zeros(len(left), dtype=torch.bool)
+        marked[single[pairs[:, seen].flatten()]] = True
+        if not bool(marked.any()):
+            break
+        readable[left[marked[first]]] = True
+    return readable

@@ -287,9 +287,15 @@ def _hold_frozen(module: "nn.Module", masks: "Mapping[str, Bits]") -> Callable[[
     return hold
 
 
-def count_honest(labs: Collection[object]) -> int:
-    """Return how many labs of a secure round are taken to add their share of the noise: half."""
-    return max(1, len(labs) // 2)
+def count_honest(labs: Collection[object], least_summed: int | None = None) -> int:
+    """Return how many labs of a secure round can be relied on to add their share of the noise.
+
+    Half of the invited labs are taken to be honest, and any of these may be missing from the sum.
+
+    `least_summed`: Fewest labs that are summed; all of them by default.
+    """
+    summed = len(labs) if least_summed is None else min(least_summed, len(labs))
+    return max(1, summed - (len(labs) - len(labs) // 2))
 
 
 @dataclass(frozen=True)

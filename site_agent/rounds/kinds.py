@@ -219,7 +219,19 @@ class NetworkPart(SitePart):
     def _honest_labs(self) -> int:
         from site_agent.federated.local_training import count_honest
 
-        return 1 if self.round_.secure is None else count_honest(self.round_.participants)
+        if self.round_.secure is None:
+            return 1
+        return count_honest(self.round_.participants, self._least_summed)
+
+    @property
+    def _least_summed(self) -> int:
+        """Fewest labs that a secure round sums: no session completes below the charter's number."""
+        from site_agent.pool.profiles import secure_folder
+        from site_agent.secure.charter import require_accepted
+
+        assert self.round_.secure is not None, "a round without a sum"
+        charter = require_accepted(secure_folder(), self.round_.secure.charter)
+        return charter.terms.least_labs
 
     def inputs(self, rules: "ContributionRules") -> list[Any]:
         from site_agent.datasets.network_data import digest_data
@@ -313,6 +325,11 @@ class NetworkPart(SitePart):
                 f"differences of the network with noise, and their weight {samples}; "
                 f"{self.settings.protection}; {noise}"
             )
+            if self.round_.secure is not None and self.settings.dp_unit == "person":
+                text += (
+                    f"; this assumes that {self._honest_labs} of the {self._least_summed} or more "
+                    "labs that are summed add their noise"
+                )
         elif warning := warn_of_few(self.settings, samples):
             text += f". Warning: {warning}"
         if made.shared:

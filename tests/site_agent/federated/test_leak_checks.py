@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
 
 from aggregators.methods.round_options import LocalTraining
 from aggregators.models import StateDict
@@ -13,6 +14,7 @@ from site_agent.datasets.gaze.check import open_gaze
 from site_agent.datasets.gaze.records import GazeSamples
 from site_agent.datasets.synthetic.eye_patches.dataset import RenderSettings, write_eye_dataset
 from site_agent.errors import ContributionWithheldError
+from site_agent.federated import leak_checks
 from site_agent.federated.leak_checks import (
     audit_base,
     batch_size_for,
@@ -29,12 +31,14 @@ from tests.site_agent.federated.network_cameras import (
     Kind,
     build_network_camera,
     first_gradient,
+    read_neighbours,
 )
 
 WORDS = {
     "imprint": "500 of the 500 units of fc1 measure the same",
     "alternating": "500 of the 500 units of fc1 measure the same",
     "hidden": "20 of the 500 units of fc1 measure the same",
+    "decoy": "500 of the 500 units of fc1 answer alike to your samples",
     "convolutional": "half of the units of fc1 answer to at most",
 }
 
@@ -66,7 +70,9 @@ def contribute(base: StateDict, samples: GazeSamples, **settings: float) -> dict
 @pytest.mark.parametrize(
     "kind",
     [
-        pytest.param(kind, marks=[] if kind in {"imprint", "hidden"} else [pytest.mark.slow])
+        pytest.param(
+            kind, marks=[] if kind in {"imprint", "hidden", "decoy"} else [pytest.mark.slow]
+        )
         for kind in KINDS
     ],
 )
@@ -76,7 +82,8 @@ def test_cameras_are_refused_and_what_they_ask_for(
     public, victim = eyes
     camera = build_network_camera(kind, public)
     # The attack works: what one step on all samples would show.
-    shown = read_inputs(camera, first_gradient(camera, victim), victim)
+    read = read_neighbours if kind == "decoy" else read_inputs
+    shown = read(camera, first_gradient(camera, victim), victim)
     assert len(shown) > (5 if kind == "hidden" else len(victim) // 8)
     assert WORDS[kind] in " ".join(audit_base(camera, victim))
     with pytest.raises(ContributionWithheldError, match="is not a trained network"):
@@ -90,6 +97,19 @@ def test_what_a_camera_would_get_that_is_not_noticed(eyes: tuple[GazeSamples, Ga
     update = contribute(camera, victim, batch_size=65_536, momentum=0.0)
     assert read_inputs(camera, update, victim) == {}
     assert (update["fc1.weight"] == 0).all(axis=1).sum() > 50
+
+
+def test_differences_of_neighbouring_rows_show_fewer_samples(
+    eyes: tuple[GazeSamples, GazeSamples], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No row of a decoy camera rests on few samples, but neighbours differ by one."""
+    public, victim = eyes[0], eyes[1][::3]
+    camera = build_network_camera("decoy", public)
+    settings = {"batch_size": 65_536, "momentum": 0.0, "learning_rate": 1e-4}
+    guarded = read_neighbours(camera, contribute(camera, victim, **settings), victim)
+    monkeypatch.setattr(leak_checks, "_readable_pairs", lambda *rows: torch.zeros_like(rows[-1]))
+    by_rows = read_neighbours(camera, contribute(camera, victim, **settings), victim)
+    assert len(guarded) < len(by_rows) / 2
 
 
 def test_an_honest_base_shows_single_samples_only_before_rows_are_kept_back(

@@ -20,7 +20,7 @@ from site_agent.attacks.gradients import SampleGradients
 from site_agent.attacks.leaks import leak_of_network, separation
 from site_agent.datasets.gaze.records import GazeSamples, join_samples
 from site_agent.errors import ContributionWithheldError, InvalidInputError
-from site_agent.federated.local_training import Privacy, train_contribution
+from site_agent.federated.local_training import Privacy, count_honest, train_contribution
 from site_agent.federated.plan import make_plan
 from site_agent.federated.private_training import (
     PrivacyLedger,
@@ -256,3 +256,12 @@ def test_gradients_of_samples_add_up_however_a_module_is_laid_out() -> None:
         by_sample = parameter.grad_sample  # type: ignore[attr-defined]
         assert torch.allclose(by_sample.sum(0), parameter.grad, rtol=1e-4, atol=1e-3)
     watched.to_standard_module()
+
+
+@pytest.mark.parametrize(
+    ("invited", "summed", "honest"), [(10, 10, 5), (10, 7, 2), (9, 6, 1), (15, 3, 1), (15, 15, 7)]
+)
+def test_labs_that_may_be_missing_from_the_sum_add_no_noise(
+    invited: int, summed: int, honest: int
+) -> None:
+    assert count_honest(range(invited), summed) == honest
