@@ -1,4 +1,4 @@
-"""What a lab has that installs no extra: everything but the parts that need one, and those say so.
+"""A lab that installs no extra has everything but the parts that need one, and those say so.
 
 Libraries of extras are made unimportable in a fresh interpreter.
 """
@@ -27,8 +27,8 @@ WITHOUT_EXTRAS = (
 )
 
 
-def run_without_extras(*words: object) -> Outcome:
-    code = f"{WITHOUT_EXTRAS}sys.exit(main({[str(word) for word in words]!r}))"
+def run_without_extras(*arguments: object) -> Outcome:
+    code = f"{WITHOUT_EXTRAS}sys.exit(main({[str(word) for word in arguments]!r}))"
     result = subprocess.run(
         [sys.executable, "-c", code], cwd=PROJECT_ROOT, capture_output=True, text=True, check=False
     )
@@ -51,8 +51,8 @@ def test_merging_and_inspecting_need_no_extra(tmp_path: Path) -> None:
     for name in ("a", "b"):
         write_model(make_detector(ord(name)), tmp_path / f"{name}.svm")
     merged = tmp_path / "m.svm"
-    words = ("merge", "mwma", tmp_path / "a.svm", tmp_path / "b.svm", "-o", merged, "--json")
-    assert run_without_extras(*words).data["output"] == str(merged)
+    arguments = ("merge", "mwma", tmp_path / "a.svm", tmp_path / "b.svm", "-o", merged, "--json")
+    assert run_without_extras(*arguments).data["output"] == str(merged)
     shown = run_without_extras("inspect", merged, "--picture", tmp_path / "m.png", "--json")
     assert shown.data["fingerprint"]["kind"] == "hog-svm"
     extras = run_without_extras("env", "--json").data["extras"]
@@ -60,7 +60,7 @@ def test_merging_and_inspecting_need_no_extra(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("extra", "words"),
+    ("extra", "arguments"),
     [
         ("server", ["serve", "--data", "{folder}/pool"]),
         ("vision", ["predict", "{folder}/a.png", "--detector", "stock"]),
@@ -68,13 +68,13 @@ def test_merging_and_inspecting_need_no_extra(tmp_path: Path) -> None:
         ("vision", ["dataset", "draw", "video", "{folder}/b.mp4"]),
     ],
 )
-def test_what_needs_an_extra_names_it(extra: str, words: list[str], tmp_path: Path) -> None:
+def test_what_needs_an_extra_names_it(extra: str, arguments: list[str], tmp_path: Path) -> None:
     from PIL import Image
 
     Image.new("RGB", (64, 64)).save(tmp_path / "a.png")
     (tmp_path / "a.mp4").write_bytes(b"no matter")
     write_model(small_predictor(68), tmp_path / "a.dat")
-    filled = [word.format(folder=tmp_path) for word in words]
+    filled = [word.format(folder=tmp_path) for word in arguments]
     shown = run_without_extras(*filled, "--json")
     assert shown.code == 2, shown.out + shown.err
     error = json.loads(shown.out)["error"]

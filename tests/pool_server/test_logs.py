@@ -54,6 +54,6 @@ def test_each_line_names_the_request_that_it_was_written_for(tmp_path: Path, for
 
 def wait_for(written: io.StringIO, text: str, count: int) -> None:
     """The line of a request is written once its answer is out."""
-    end = time.monotonic() + 20
+    end = time.monotonic() + 120
     while written.getvalue().count(text) < count and time.monotonic() < end:
         time.sleep(0.01)

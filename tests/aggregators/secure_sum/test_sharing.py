@@ -86,12 +86,12 @@ def test_random_numbers_are_the_counter_mode_stream_without_large_words() -> Non
     assert random_numbers(key, 1000, 5).tolist() == longer.tolist()
 
 
-def test_two_million_numbers_take_well_under_a_second() -> None:
+def test_two_million_numbers_take_less_than_a_second() -> None:
     first, second = (random_numbers(bytes([n] * 32), 2_000_000) for n in (1, 2))
     inner_product(first[:1], second[:1])
     start = time.process_time()
     inner_product(first, second)
-    assert time.process_time() - start < 0.5
+    assert time.process_time() - start < 1
 
 
 _SERVERS = ("s1", "s2", "s3")

@@ -30,9 +30,19 @@ def faces(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_splitting_by_person_and_checking_the_parts(
     faces: Path, tmp_path: Path, poolctl: Run
 ) -> None:
-    words = ("dataset", "split", faces, "--site-count", 2, "-o", tmp_path, "--together", "person")
+    arguments = (
+        "dataset",
+        "split",
+        faces,
+        "--site-count",
+        2,
+        "-o",
+        tmp_path,
+        "--together",
+        "person",
+    )
     table = faces.with_name("faces_truth.csv")
-    data = poolctl(*words, "--persons", table, "--json").data
+    data = poolctl(*arguments, "--persons", table, "--json").data
     first, second = data["items"]
     assert (first["images"], first["groups"], second["groups"]) == (4, 2, 2)
     assert poolctl("dataset", "check", first["dataset"], second["dataset"], "-q").out.split() == [
@@ -42,10 +52,10 @@ def test_splitting_by_person_and_checking_the_parts(
     shared = poolctl("dataset", "check", faces, second["dataset"], "--json")
     assert (shared.code, shared.error["code"]) == (5, "integrity")
     assert "faces-site-2.xml, line" in shared.error["message"]
-    again = poolctl(*words, "--persons", table, "--json")
+    again = poolctl(*arguments, "--persons", table, "--json")
     assert (again.code, again.error["code"]) == (7, "file_exists")
     by_name = poolctl(
-        *(*words, "--person-pattern", "person-([0-9]+)", "--copy", "--force", "--json")
+        *(*arguments, "--person-pattern", "person-([0-9]+)", "--copy", "--force", "--json")
     ).data
     assert [item["images"] for item in by_name["items"]] == [4, 4]
     copies = tmp_path / "faces-site-1"
@@ -56,7 +66,7 @@ def test_splitting_by_person_and_checking_the_parts(
         (("--person-pattern", "("), "invalid_input"),
         (("--persons", tmp_path / "no.csv"), "file_not_found"),
     ):
-        assert poolctl(*words, "--force", *wrong, "--json").error["code"] == code
+        assert poolctl(*arguments, "--force", *wrong, "--json").error["code"] == code
     assert poolctl("dataset", "split", faces, "-o", tmp_path, "--json").code == 2
     table_out = poolctl("dataset", "split", faces, "--test-share", "0.25", "-o", tmp_path).out
     assert table_out.splitlines()[2].split()[:2] == ["test", "2"]
@@ -72,12 +82,12 @@ def test_converting_there_and_back(faces: Path, tmp_path: Path, poolctl: Run) ->
     assert poolctl("dataset", "convert", faces, "-o", tmp_path / "f.json", "--json").code == 2
     assert poolctl("dataset", "check", pts, "--part-count", 68, "--json").data["boxes"] == 8
     eyes = tmp_path / "eyes.xml"
-    words = ("dataset", "convert", pts, "-o", eyes)
-    assert poolctl(*words, "--parts", "eyes", "--copy", "--json").data["parts"] == 12
-    assert poolctl(*words, "--json").error["code"] == "file_exists"
-    assert poolctl(*words, "--force", "--parts", "ears", "--json").code == 2
+    arguments = ("dataset", "convert", pts, "-o", eyes)
+    assert poolctl(*arguments, "--parts", "eyes", "--copy", "--json").data["parts"] == 12
+    assert poolctl(*arguments, "--json").error["code"] == "file_exists"
+    assert poolctl(*arguments, "--force", "--parts", "ears", "--json").code == 2
     (pts / "broken.pts").write_text("1 1\n2 two\n")
-    broken = poolctl(*words, "--force", "--json")
+    broken = poolctl(*arguments, "--force", "--json")
     assert (broken.code, broken.error["code"]) == (5, "annotation_file")
     assert "broken.pts, line 2" in broken.error["message"]
 
@@ -85,8 +95,8 @@ def test_converting_there_and_back(faces: Path, tmp_path: Path, poolctl: Run) ->
 def test_boxes_of_a_detector(shared_data: Path, tmp_path: Path, poolctl: Run) -> None:
     file = shared_data / "dlib_faces" / "training_with_face_landmarks.xml"
     out = tmp_path / "f.xml"
-    words = ("dataset", "convert", file, "-o", out, "--boxes", "detector", "--upsample", 1)
-    data = poolctl(*words, "--json").data
+    arguments = ("dataset", "convert", file, "-o", out, "--boxes", "detector", "--upsample", 1)
+    data = poolctl(*arguments, "--json").data
     assert data["boxes_found"] == 18
     assert data["estimated"] == []
 
@@ -102,8 +112,8 @@ def test_measures_and_pictures(
     [measures] = [line.split() for line in lines if line.startswith("inter ocular (px)")]
     assert f"{data['distributions']['inter_ocular_px']['p50']:.4g}" in measures
     sheet = tmp_path / "sheet.png"
-    words = ("dataset", "preview", faces, "-o", sheet, "--columns", 3, "--rows", 2)
-    data = poolctl(*words, "--json").data
+    arguments = ("dataset", "preview", faces, "-o", sheet, "--columns", 3, "--rows", 2)
+    data = poolctl(*arguments, "--json").data
     assert data["pages"] == [str(sheet), str(tmp_path / "sheet-2.png")]
     assert sheet.read_bytes().startswith(b"\x89PNG")
 
@@ -111,26 +121,28 @@ def test_measures_and_pictures(
 def test_a_report_goes_into_a_pipe_or_through_a_link(
     faces: Path, tmp_path: Path, poolctl: Run
 ) -> None:
-    pipe, found = tmp_path / "pipe", []
+    pipe, reports = tmp_path / "pipe", []
     os.mkfifo(pipe)
-    reader = threading.Thread(target=lambda: found.append(json.loads(pipe.read_bytes())))
+    reader = threading.Thread(target=lambda: reports.append(json.loads(pipe.read_bytes())))
     reader.start()
     assert poolctl("dataset", "check", faces, "--report", pipe).code == 0
-    reader.join(20)
+    reader.join(120)
     link = tmp_path / "link.json"
     link.symlink_to(tmp_path / "kept.json")
     assert poolctl("dataset", "check", faces, "--report", link).code == 0
-    assert [json.loads((tmp_path / "kept.json").read_bytes())] == found
+    assert [json.loads((tmp_path / "kept.json").read_bytes())] == reports
     assert pipe.is_fifo()
     assert link.is_symlink()
 
 
 def test_what_is_wrong_goes_to_a_report(faces: Path, tmp_path: Path, poolctl: Run) -> None:
     report = tmp_path / "findings.json"
-    words = ("dataset", "check", faces, "--report", report)
+    arguments = ("dataset", "check", faces, "--report", report)
     window = ("--target-size-px", "150x150")
-    assert "stops at" not in poolctl(*words, *window).out, "as 'train hog-svm' doubles the images"
-    told = poolctl(*words, *window, "--upsample", 0)
+    assert "stops at" not in poolctl(*arguments, *window).out, (
+        "as 'train hog-svm' doubles the images"
+    )
+    told = poolctl(*arguments, *window, "--upsample", 0)
     assert told.code == 0
     assert re.search(r"'train hog-svm' stops at \d+ of these boxes", told.out)
     once = ("train", "hog-svm", faces, "-o", tmp_path / "a.svm", *window)
@@ -144,24 +156,24 @@ def test_what_is_wrong_goes_to_a_report(faces: Path, tmp_path: Path, poolctl: Ru
     assert {finding["code"] for finding in findings} == {"unreachable-box"}
     assert findings[0]["line"] > 0
     assert "--upsample 1" in findings[0]["text"]
-    strict = poolctl(*words, *window, "--upsample", 0, "--strict", "--json")
+    strict = poolctl(*arguments, *window, "--upsample", 0, "--strict", "--json")
     assert strict.code == 5
     others = len(findings) - 1
     assert others > 5
     for shown in (told.out, strict.error["message"]):
         assert f"(and {others} more of this kind, in lines {findings[1]['line']}, " in shown
         assert shown.count("--upsample 1") == 1, "equal findings are told once"
-    assert poolctl(*words, "--not-for-detector", "--strict").code == 0
-    assert poolctl(*words, "--target-size-px", "150", "--json").code == 2
-    assert poolctl(*words, "--part-count", 5, "--json").code == 5
+    assert poolctl(*arguments, "--not-for-detector", "--strict").code == 0
+    assert poolctl(*arguments, "--target-size-px", "150", "--json").code == 2
+    assert poolctl(*arguments, "--part-count", 5, "--json").code == 5
 
 
 def test_a_conditioning_session_is_drawn_from_the_command_line(
     tmp_path: Path, poolctl: Run
 ) -> None:
     video = tmp_path / "p1.mp4"
-    words = ("dataset", "draw", "video", video, "--set", "trials=1", "--set", "size=96x64")
-    drawn = poolctl(*words, "--set", "frame_rate_hz=20", "--json").data
+    arguments = ("dataset", "draw", "video", video, "--set", "trials=1", "--set", "size=96x64")
+    drawn = poolctl(*arguments, "--set", "frame_rate_hz=20", "--json").data
     listed = read_trials_csv(Path(drawn["files"]["trials"])).trials
     assert [trial.trial for trial in listed] == ["1"]
     truth = json.loads(Path(drawn["files"]["truth"]).read_text(encoding="utf-8"))
@@ -169,5 +181,5 @@ def test_a_conditioning_session_is_drawn_from_the_command_line(
     assert set(truth["trials"][0]) >= {"cr", "onset_ms", "amplitude", "blink_near"}
     (session,) = find_sessions(tmp_path, videos=True).sessions
     assert (session.source, session.trials) == (video, Path(drawn["files"]["trials"]))
-    refused = poolctl(*words, "--set", "seconds=3")
+    refused = poolctl(*arguments, "--set", "seconds=3")
     assert refused.code == 2

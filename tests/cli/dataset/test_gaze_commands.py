@@ -15,24 +15,35 @@ def test_eyes_are_drawn_checked_counted_and_shown(
     tmp_path: Path, poolctl: Run, at_80_columns: Callable[..., list[str]]
 ) -> None:
     eyes = tmp_path / "eyes"
-    words = ("dataset", "draw", "eyes", eyes, "--set", "persons=2", "--set", "frames_per_person=24")
-    few = (*words, "--set", "amount=1", "--set", "sessions=2,2", "--set", "both_eyes=true")
+    arguments = (
+        "dataset",
+        "draw",
+        "eyes",
+        eyes,
+        "--set",
+        "persons=2",
+        "--set",
+        "frames_per_person=24",
+    )
+    few = (*arguments, "--set", "amount=1", "--set", "sessions=2,2", "--set", "both_eyes=true")
     data = poolctl(*few, "--json").data
     assert (data["dataset"], data["samples"]) == (str(eyes / "gaze.csv"), 96)
     assert poolctl(*few, "--json").error["code"] == "file_exists"
-    assert poolctl(*words, "--force", "--set", "sessions=two", "--json").code == 2
-    wrong = poolctl(*words, "--force", "--set", "sessions=5,2", "--json")
+    assert poolctl(*arguments, "--force", "--set", "sessions=two", "--json").code == 2
+    wrong = poolctl(*arguments, "--force", "--set", "sessions=5,2", "--json")
     assert wrong.error["code"] == "invalid_input"
     [digest] = poolctl("dataset", "check", eyes, "-q").out.split()
     shown = poolctl("dataset", "stats", eyes, "--json").data
     assert (shown["digest"], shown["layout"], shown["samples"]) == (digest, "folder", 96)
-    assert [(each["sessions"], each["both_eyes"]) for each in shown["persons"]] == [(2, 24)] * 2
+    assert [(person["sessions"], person["both_eyes"]) for person in shown["persons"]] == [
+        (2, 24)
+    ] * 2
     told = " ".join(at_80_columns("dataset", "stats", eyes / "gaze.csv"))
     assert told.startswith(f"{eyes / 'gaze.csv'} holds 2 persons, 96 samples.")
     assert {"p01", "yaw", "constant"} <= set(told.split())
     sheet = tmp_path / "sheet.png"
-    words = ("dataset", "preview", eyes, "-o", sheet, "--columns", 4)
-    assert poolctl(*words, "-q").out == f"{sheet}\n"
+    arguments = ("dataset", "preview", eyes, "-o", sheet, "--columns", 4)
+    assert poolctl(*arguments, "-q").out == f"{sheet}\n"
     with Image.open(sheet) as picture:
         assert picture.size == (56 + 4 * 122, 2 * 74 + 20), "two rows and the legend"
         assert (255, 210, 0) in {colour for _, colour in picture.getcolors(10**6) or ()}

@@ -87,15 +87,15 @@ class LiveFederation:
         process = self.processes.pop(name)
         process.kill()
         process.communicate()
-        wait_until(lambda: not processes_of(self.kits / name), 30)
+        wait_until(lambda: not processes_of(self.kits / name))
 
     def stop(self, name: str) -> None:
         """Ask a command to end, as Ctrl-C does."""
         process = self.processes.pop(name)
         process.send_signal(signal.SIGTERM)
-        process.communicate(timeout=30)
+        process.communicate(timeout=120)
         assert process.returncode == 0, name
-        wait_until(lambda: not processes_of(self.kits / name), 30)
+        wait_until(lambda: not processes_of(self.kits / name))
 
     def send_jobs(self, *kinds: str) -> Any:
         """Send jobs that are not ours; return the status and the details of each, by kind."""
@@ -147,7 +147,7 @@ class LiveFederation:
             shown = run_process("federated", "status", self.kits / "submit", "--json")
             return shown.code == 0 and all(site["connected"] for site in shown.data["sites"])
 
-        wait_until(all_connected, 60)
+        wait_until(all_connected)
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""What is there already: replaced only when asked for, and what is read never."""
+"""Existing files: replaced only when asked for, and inputs never."""
 
 from __future__ import annotations
 
@@ -27,23 +27,23 @@ def test_predictions_do_not_replace_annotations(
 ) -> None:
     assert faces.path is not None
     before = marks(faces.path.parent)
-    words = ("predict", faces.path, "--detector", "stock")
+    arguments = ("predict", faces.path, "--detector", "stock")
     for force in ((), ("--force",)):
-        refused = poolctl(*words, "--output", faces.path, *force, "--json")
+        refused = poolctl(*arguments, "--output", faces.path, *force, "--json")
         assert (refused.code, refused.error["code"]) == (2, "usage")
         assert "faces.xml: is an input" in refused.error["message"]
     linked = tmp_path / "linked.xml"
     linked.symlink_to(faces.path)
-    assert poolctl(*words, "--output", linked, "--force", "--json").error["code"] == "usage"
+    assert poolctl(*arguments, "--output", linked, "--force", "--json").error["code"] == "usage"
     image = faces.images[0].path
-    assert poolctl(*words, "--output", image, "--force", "--json").error["code"] == "usage"
+    assert poolctl(*arguments, "--output", image, "--force", "--json").error["code"] == "usage"
     assert marks(faces.path.parent) == before
     other = tmp_path / "other.xml"
     other.write_text("by hand")
-    refused = poolctl(*words, "--output", other, "--json")
+    refused = poolctl(*arguments, "--output", other, "--json")
     assert (refused.code, refused.error["code"]) == (7, "file_exists")
     assert other.read_text() == "by hand"
-    assert poolctl(*words, "--output", other, "--force", "--json").data["output"] == str(other)
+    assert poolctl(*arguments, "--output", other, "--force", "--json").data["output"] == str(other)
     assert other.read_text().startswith("<?xml")
 
 
@@ -53,15 +53,15 @@ def test_overlays_do_not_replace_photographs(
     assert faces.path is not None
     folder, seen = faces.path.parent, tmp_path / "seen"
     before = marks(folder)
-    words = ("predict", folder, "--detector", "stock", "--pictures")
+    arguments = ("predict", folder, "--detector", "stock", "--pictures")
     for force in ((), ("--force",)):
-        refused = poolctl(*words, folder, *force, "--json")
+        refused = poolctl(*arguments, folder, *force, "--json")
         assert (refused.code, refused.error["code"]) == (2, "invalid_input")
         assert "is one of the images themselves" in refused.error["message"]
     assert marks(folder) == before
-    assert len(poolctl(*words, seen, "--json").data["pictures"]) == 2
-    assert poolctl(*words, seen, "--json").error["code"] == "file_exists"
-    assert poolctl(*words, seen, "--force").code == 0
+    assert len(poolctl(*arguments, seen, "--json").data["pictures"]) == 2
+    assert poolctl(*arguments, seen, "--json").error["code"] == "file_exists"
+    assert poolctl(*arguments, seen, "--force").code == 0
 
 
 def test_converting_does_not_replace_other_annotations_and_pictures(
@@ -69,21 +69,21 @@ def test_converting_does_not_replace_other_annotations_and_pictures(
 ) -> None:
     assert faces.path is not None
     out = tmp_path / "out" / "faces.xml"
-    words = ("dataset", "convert", faces.path, "-o", out, "--copy")
-    assert poolctl(*words).code == 0
+    arguments = ("dataset", "convert", faces.path, "-o", out, "--copy")
+    assert poolctl(*arguments).code == 0
     out.write_text("by hand")
-    refused = poolctl(*words, "--json")
+    refused = poolctl(*arguments, "--json")
     assert (refused.code, refused.error["code"]) == (7, "file_exists")
     assert out.read_text() == "by hand"
     out.unlink()
     copies, other = out.with_suffix(""), faces.images[1].path.name
     picture(copies / other, 77)
     before = marks(copies)
-    refused = poolctl(*words, "--json")
+    refused = poolctl(*arguments, "--json")
     assert refused.error["code"] == "file_exists"
     assert other in refused.error["message"], "the same picture is not in the way, another is"
     assert marks(copies) == before
-    assert poolctl(*words, "--force").code == 0
+    assert poolctl(*arguments, "--force").code == 0
     assert (copies / other).read_bytes() == faces.images[1].path.read_bytes()
 
 
@@ -96,27 +96,28 @@ def test_converting_does_not_replace_what_is_converted(
     linked = tmp_path / "linked.xml"
     linked.symlink_to(read)
     before = marks(read.parent)
-    words = ("dataset", "convert", read, "--parts", "eyes", "--force", "--json")
+    arguments = ("dataset", "convert", read, "--parts", "eyes", "--force", "--json")
     for output in (("-o", read), ("-o", linked)):
-        refused = poolctl(*words, *output)
+        refused = poolctl(*arguments, *output)
         assert (refused.code, refused.error["code"]) == (2, "usage")
         assert f"--output {output[-1]}: is an input" in refused.error["message"]
         assert marks(read.parent) == before
 
 
 @pytest.mark.parametrize(
-    "words", [("video", "session.mp4", "--set", "seconds=0.2"), ("faces", ".", "--set", "images=1")]
+    "arguments",
+    [("video", "session.mp4", "--set", "seconds=0.2"), ("faces", ".", "--set", "images=1")],
 )
 def test_what_is_drawn_does_not_replace_what_was_recorded(
-    words: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, poolctl: Run
+    arguments: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, poolctl: Run
 ) -> None:
     monkeypatch.chdir(tmp_path)
     names = ("session.mp4", "faces.xml")
     for name in names:
         Path(name).write_bytes(b"of a lab")
-    words = ("dataset", "draw", *words, "--set", "size=160x160")
-    assert poolctl(*words, "--json").error["code"] == "file_exists"
+    arguments = ("dataset", "draw", *arguments, "--set", "size=160x160")
+    assert poolctl(*arguments, "--json").error["code"] == "file_exists"
     assert [Path(name).read_bytes() for name in names] == [b"of a lab"] * 2
     assert sorted(path.name for path in tmp_path.iterdir() if path.is_file()) == sorted(names)
-    assert poolctl(*words, "--force").code == 0
+    assert poolctl(*arguments, "--force").code == 0
     assert any(Path(name).read_bytes() != b"of a lab" for name in names)

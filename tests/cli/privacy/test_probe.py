@@ -24,7 +24,7 @@ def _own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_usage_is_checked_before_work(poolctl: Run) -> None:
-    words = ("privacy", "probe", "a.contribution", "--data", "m", "--holdout", "o", "-o", "out")
+    arguments = ("privacy", "probe", "a.contribution", "--data", "m", "--holdout", "o", "-o", "out")
     for more, problem in (
         (("--mode", "update"), "--mode update: give the --base"),
         (("--mode", "sub-model", "--reference", "p"), "--reference, --contribution and --long"),
@@ -32,7 +32,7 @@ def test_usage_is_checked_before_work(poolctl: Run) -> None:
         (("--mode", "update", "--contribution", "c"), "--contribution goes with"),
         (("--mode", "sub-model", "--long"), "--reference, --contribution and --long"),
     ):
-        refused = poolctl(*words, *more, "--json")
+        refused = poolctl(*arguments, *more, "--json")
         assert (refused.code, refused.error["code"]) == (2, "usage")
         assert problem in refused.error["message"]
 
@@ -42,16 +42,18 @@ def test_networks_are_no_models_of_faces(poolctl: Run, tmp_path: Path) -> None:
     draw = ("dataset", "draw", "eyes")
     few = ("--set", "frames_per_person=3")
     poolctl(*draw, eyes, "--set", "persons=1", *few)
-    words = ("privacy", "probe", "a.safetensors", "--data", eyes, "--holdout", eyes)
-    refused = poolctl(*words, "--mode", "sub-model", "-o", tmp_path / "out", "--json")
+    arguments = ("privacy", "probe", "a.safetensors", "--data", eyes, "--holdout", eyes)
+    refused = poolctl(*arguments, "--mode", "sub-model", "-o", tmp_path / "out", "--json")
     assert (refused.code, refused.error["code"]) == (2, "usage")
     assert "--mode update or secure-sum" in refused.error["message"]
     network = tmp_path / "a.safetensors"
     poolctl("federated", "init", "-o", network)
     others = tmp_path / "others"
     poolctl(*draw, others, "--set", "persons=2", "--set", "first_person=9", *few)
-    words = ("privacy", "probe", network, "--base", network, "--mode", "update", "--data", eyes)
-    refused = poolctl(*words, "--holdout", tmp_path / "others", "-o", tmp_path / "out", "--json")
+    arguments = ("privacy", "probe", network, "--base", network, "--mode", "update", "--data", eyes)
+    refused = poolctl(
+        *arguments, "--holdout", tmp_path / "others", "-o", tmp_path / "out", "--json"
+    )
     assert "not a contribution of this --mode" in refused.error["message"]
     assert "'poolctl env'" in refused.error["hint"]
 
@@ -93,15 +95,19 @@ def contribute_networks() -> None:
 
     write_network_contribution(train("all", list(data.persons)), Path("update.contribution"))
     single = [train(name, [name]) for name in data.persons]
-    for number, each in enumerate(single):
-        write_network_contribution(each, Path(f"site{number}.contribution"))
+    for number, contribution in enumerate(single):
+        write_network_contribution(contribution, Path(f"site{number}.contribution"))
     means = {
-        name: np.mean([each.network.tensors[name] for each in single], axis=0, dtype=np.float32)
+        name: np.mean(
+            [contribution.network.tensors[name] for contribution in single],
+            axis=0,
+            dtype=np.float32,
+        )
         for name in network.infos
     }
     summed = NetworkContribution(
         StateDict(means, dict(network.infos)), "differences",
-        sum(each.samples for each in single), digest, single[0].settings,
+        sum(contribution.samples for contribution in single), digest, single[0].settings,
     )  # fmt: skip
     write_network_contribution(summed, Path("sum.contribution"))
 
@@ -131,17 +137,17 @@ def test_all_modes_end_to_end(poolctl: Run) -> None:
         ("sum.contribution", "secure-sum", (*gaze, *sites)),
     ):
         folder = Path(f"receipt-{artifact}")
-        words = ("privacy", "probe", artifact, "--mode", mode, *more, "-o", folder, "--json")
-        receipt = poolctl(*words).data["receipt"]
+        arguments = ("privacy", "probe", artifact, "--mode", mode, *more, "-o", folder, "--json")
+        receipt = poolctl(*arguments).data["receipt"]
         seconds += receipt["seconds"]
         assert receipt["mode"] == mode
         assert json.loads((folder / "receipt.json").read_text())["attacks"] == receipt["attacks"]
         assert "<title>Privacy receipt" in (folder / "receipt.html").read_text()
-        assert poolctl(*words).code == 7, "receipts are there, and not replaced"
-        found = {each["name"]: each for each in receipt["attacks"]}
+        assert poolctl(*arguments).code == 7, "receipts are there, and not replaced"
+        attacks = {attack["name"]: attack for attack in receipt["attacks"]}
         if mode == "update":
-            assert found["membership: loss now"]["control"]["value"] > 0.9
-            assert found["re-identification by updates"]["control"]["value"] > 0.9
+            assert attacks["membership: loss now"]["control"]["value"] > 0.9
+            assert attacks["re-identification by updates"]["control"]["value"] > 0.9
         if mode == "secure-sum":
-            assert found["size of the roster"]["found"]["value"] == 4
+            assert attacks["size of the roster"]["found"]["value"] == 4
     print(f"all modes: {seconds:.0f} s")

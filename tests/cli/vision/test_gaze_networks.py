@@ -33,8 +33,8 @@ def _logged_in(pool: LivePool, monkeypatch: pytest.MonkeyPatch) -> None:
 def eyes(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("data") / "eyes"
     settings = ("persons=3", "frames_per_person=24", "amount=1", "sessions=2,3")
-    words = [word for setting in settings for word in ("--set", setting)]
-    drawn = run_here("dataset", "draw", "eyes", folder, *words, "-q")
+    arguments = [word for setting in settings for word in ("--set", setting)]
+    drawn = run_here("dataset", "draw", "eyes", folder, *arguments, "-q")
     assert drawn.code == 0, drawn.err
     return folder
 
@@ -50,18 +50,18 @@ def network(eyes: Path) -> Path:
 def test_a_training_is_planned_and_replaces_only_its_own(
     eyes: Path, network: Path, tmp_path: Path, poolctl: Run
 ) -> None:
-    words = ("train", "gaze", eyes, "-o", network, *SHORT)
+    arguments = ("train", "gaze", eyes, "-o", network, *SHORT)
     made = network.read_bytes()
-    planned = poolctl(*words, "--persons", "p00,p02", "--dry-run", "--json").data
+    planned = poolctl(*arguments, "--persons", "p00,p02", "--dry-run", "--json").data
     assert (planned["persons"], planned["architecture"]) == (["p00", "p02"], "gaze-lenet")
     assert planned["images"] + planned["validation_images"] == 48
-    again = poolctl(*words)
+    again = poolctl(*arguments)
     assert again.code == 0, again.err
     assert "samples of held-out sessions" in again.out
     assert network.read_bytes() == made
-    assert poolctl(*words, "--seed", 1, "--json").error["code"] == "file_exists"
+    assert poolctl(*arguments, "--seed", 1, "--json").error["code"] == "file_exists"
     same = ("--base", network, "--force", "--json")
-    assert poolctl(*words, *same).error["code"] == "usage", "the base is an input"
+    assert poolctl(*arguments, *same).error["code"] == "usage", "the base is an input"
     other = ("train", "gaze", eyes, "-o", tmp_path / "a.safetensors", *SHORT, "--json")
     assert poolctl(*other, "--architecture", "lenet").error["code"] == "invalid_input"
     assert poolctl(*other, "--set", "validation=1").error["code"] == "invalid_input"
@@ -90,9 +90,11 @@ def test_errors_are_measured_kept_and_sent(
     assert posted["posted"][0]["protocol"] == "angular error"
     assert "p01" not in json.dumps(posted["posted"])
     [item] = posted["items"]
-    assert item["worst_person_error_deg"] == max(each["mean_error_deg"] for each in item["persons"])
+    assert item["worst_person_error_deg"] == max(
+        person["mean_error_deg"] for person in item["persons"]
+    )
     one = poolctl("evaluate", network, eyes, "--persons", "p01", "--json").data["items"][0]
-    assert [each["person"] for each in one["persons"]] == ["p01"]
+    assert [person["person"] for person in one["persons"]] == ["p01"]
     assert one["training_images"] > 0
     for wrong in (("--sessions", "s9"), ("--persons", "p9"), ("--normaliser", "box")):
         assert poolctl("evaluate", network, eyes, *wrong, "--json").code == 2
@@ -103,13 +105,15 @@ def test_networks_of_one_architecture_are_found_in_the_pool(
     eyes: Path, network: Path, poolctl: Run
 ) -> None:
     wide = network.with_name("wide.safetensors")
-    words = ("train", "gaze", eyes, "-o", wide, *SHORT[2:], "--epochs", 1)
-    sent = poolctl(*words, "--architecture", "gaze-lenet-wide", "--upload", "wide", "--json").data
+    arguments = ("train", "gaze", eyes, "-o", wide, *SHORT[2:], "--epochs", 1)
+    sent = poolctl(
+        *arguments, "--architecture", "gaze-lenet-wide", "--upload", "wide", "--json"
+    ).data
     version = sent["upload"]["version"]
     assert version["fingerprint"]["architecture"] == "gaze-lenet-wide"
     assert version["fingerprint"]["parameters"] == 2_922_106
     near = poolctl("models", "ls", "--mergeable-with", wide, "--json").data["items"]
-    assert [each["name"] for each in near] == ["wide"]
+    assert [model_["name"] for model_ in near] == ["wide"]
     told = poolctl("inspect", wide).out
     assert "gaze-lenet-wide" in told
     assert "2922106" in told
@@ -124,8 +128,8 @@ def test_gaze_is_found_in_data_and_in_pictures(
     Path("run").mkdir()
     absent = poolctl("predict", eyes, "--network", "run/absent.safetensors", "--json")
     assert "no such file" in absent.error["message"], "no pool is asked"
-    words = ("predict", eyes, "--network", network, "--output", table, "--pictures", seen)
-    shown = poolctl(*words)
+    arguments = ("predict", eyes, "--network", network, "--output", table, "--pictures", seen)
+    shown = poolctl(*arguments)
     assert shown.code == 0, shown.err
     with table.open() as stream:
         rows = list(csv.DictReader(stream))
@@ -135,8 +139,8 @@ def test_gaze_is_found_in_data_and_in_pictures(
     assert sorted(path.name for path in seen.iterdir()) == ["p00.png", "p01.png", "p02.png"]
     with Image.open(seen / "p00.png") as sheet:
         assert sheet.size == (6 * 182, 4 * 110 + 20), "four rows and the legend"
-    assert poolctl(*words, "--json").error["code"] == "file_exists"
-    assert poolctl(*words, "--force", "--detector", "stock").code == 2
+    assert poolctl(*arguments, "--json").error["code"] == "file_exists"
+    assert poolctl(*arguments, "--force", "--detector", "stock").code == 2
     # A left eye of the data, as a picture by itself: equal but for the unknown head pose.
     [left] = [row for row in rows if row["eye"] == "left" and row["person"] == "p01"][:1]
     name = f"{left['session']}-{int(left['frame']):05d}-left.png"

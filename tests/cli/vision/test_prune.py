@@ -41,7 +41,7 @@ def network(tmp_path: Path) -> Path:
 def zeros_in(path: Path) -> dict[str, int]:
     network = read_model(path)
     assert isinstance(network, StateDict)
-    return {name: int((each == 0).sum()) for name, each in network.tensors.items()}
+    return {name: int((tensor == 0).sum()) for name, tensor in network.tensors.items()}
 
 
 def test_a_network_is_pruned_and_goes_through_the_other_commands(
@@ -76,12 +76,12 @@ def test_layers_are_chosen_and_pruned_each_or_together(
     poolctl: Run, network: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / "pruned.safetensors"
-    words = ("prune", network, "--fraction", 0.5, "-o", out, "--force", "--json")
-    shown = poolctl(*words, "--layers", "convolution").data
+    arguments = ("prune", network, "--fraction", 0.5, "-o", out, "--force", "--json")
+    shown = poolctl(*arguments, "--layers", "convolution").data
     assert shown["format"] == "safetensors"
     assert zeros_in(out)["conv.weight"] == 50
     assert zeros_in(out)["fc1.weight"] == 0
-    poolctl(*words, "--global")
+    poolctl(*arguments, "--global")
     zeros = zeros_in(out)
     assert zeros["fc1.weight"] + zeros["fc2.weight"] == 2550
     assert zeros["fc2.weight"] != 50
@@ -91,10 +91,10 @@ def test_a_table_compares_fractions_and_writes_nothing(
     poolctl: Run, network: Path, tmp_path: Path
 ) -> None:
     shown = poolctl("prune", network, "--table", "0,0.9,0.99", "--json").data
-    assert [each["fraction"] for each in shown["table"]] == [0, 0.9, 0.99]
-    assert [each["kept"] for each in shown["table"]] == [5204, 614, 155]
-    assert [each["dense_bytes"] for each in shown["table"]] == [4 * 5204] * 3
-    stored = [each["stored_bytes"] for each in shown["table"]]
+    assert [row["fraction"] for row in shown["table"]] == [0, 0.9, 0.99]
+    assert [row["kept"] for row in shown["table"]] == [5204, 614, 155]
+    assert [row["dense_bytes"] for row in shown["table"]] == [4 * 5204] * 3
+    stored = [row["stored_bytes"] for row in shown["table"]]
     assert stored == sorted(stored, reverse=True)
     text = poolctl("prune", network, "--table", "0,0.9").out
     assert text.splitlines()[0].split()[0] == "fraction"
@@ -109,10 +109,10 @@ def test_the_table_states_the_error_on_gaze_data(poolctl: Run, tmp_path: Path) -
     poolctl("dataset", "draw", "eyes", eyes, "--set", "persons=1", "--set", "frames_per_person=20")
     table = poolctl("prune", path, "--table", "0,1", "--test", eyes, "--json").data["table"]
     samples = open_gaze(eyes).read()
-    found = predict_gaze(to_module(network), samples.patches, samples.head)
+    predicted = predict_gaze(to_module(network), samples.patches, samples.head)
     # Without any weight of the last layer, only its bias is left.
-    constant = np.broadcast_to(network.tensors["fc2.bias"], found.shape)
-    for line, gaze in zip(table, (found, constant), strict=True):
+    constant = np.broadcast_to(network.tensors["fc2.bias"], predicted.shape)
+    for line, gaze in zip(table, (predicted, constant), strict=True):
         errors = angular_errors_deg(gaze.astype(float), samples.gaze)
         assert line["error_deg"] == pytest.approx(errors.mean(), rel=1e-5)
     shown = poolctl("prune", path, "--table", "1", "--test", eyes)
@@ -126,8 +126,8 @@ def test_the_table_states_the_error_on_gaze_data(poolctl: Run, tmp_path: Path) -
 
 def test_what_cannot_be_pruned_is_said(poolctl: Run, network: Path, tmp_path: Path) -> None:
     out = tmp_path / "out.sparse"
-    for words in (["--fraction", 0.9], ["-o", out], ["--table", "0,1", "-o", out], []):
-        shown = poolctl("prune", network, *words)
+    for arguments in (["--fraction", 0.9], ["-o", out], ["--table", "0,1", "-o", out], []):
+        shown = poolctl("prune", network, *arguments)
         assert shown.code == 2
         assert "--table without them" in shown.err
     assert poolctl("prune", network, "--table", "0,1.5").code == 2

@@ -1,4 +1,4 @@
-"""Training with what may follow it: evaluation, upload; several models scored into a report."""
+"""Training followed by evaluation or upload; several models scored into a report."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ def test_eyes_are_trained_scored_and_sent_in_one_go(
     monkeypatch.setenv("POOL_ENDPOINT", pool.url)
     monkeypatch.setenv("POOL_TOKEN", pool.tokens["site-a"])
     model = tmp_path / "eyes.dat"
-    words = ("train", "ert", faces, "-o", model, "--for", "blinks", *QUICK_ERT)
-    data = poolctl(*words, "--test", faces, "--upload", "eyes", "--json").data
+    arguments = ("train", "ert", faces, "-o", model, "--for", "blinks", *QUICK_ERT)
+    data = poolctl(*arguments, "--test", faces, "--upload", "eyes", "--json").data
     assert data["data"]["parts"] == 12
     assert data["settings"]["parts"][0] == "36"
     assert data["settings"]["feature_pool_region_padding"] == 0.08
@@ -83,14 +83,14 @@ def test_a_starter_is_marked_and_trained_as_for_few_faces(
 def test_what_cannot_follow_is_said_before_training(
     faces: Path, pool: LivePool, tmp_path: Path, poolctl: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    words = ("train", "ert", faces, "-o", tmp_path / "a.dat", *QUICK_ERT, "--json")
-    assert poolctl(*words, "--upload", "a").code == 3
+    arguments = ("train", "ert", faces, "-o", tmp_path / "a.dat", *QUICK_ERT, "--json")
+    assert poolctl(*arguments, "--upload", "a").code == 3
     monkeypatch.setenv("POOL_ENDPOINT", pool.url)
     monkeypatch.setenv("POOL_TOKEN", pool.tokens["reader"])
-    assert poolctl(*words, "--upload", "a").error["code"] == "forbidden"
+    assert poolctl(*arguments, "--upload", "a").error["code"] == "forbidden"
     monkeypatch.setenv("POOL_TOKEN", pool.tokens["site-a"])
-    assert poolctl(*words, "--test", tmp_path / "no.xml").code == 4
-    shown = poolctl(*words, "--parts", "ears").error
+    assert poolctl(*arguments, "--test", tmp_path / "no.xml").code == 4
+    shown = poolctl(*arguments, "--parts", "ears").error
     assert shown["code"] == "invalid_input"
     assert "eyes, mouth" in shown["message"]
     assert not (tmp_path / "a.dat").exists()
@@ -101,16 +101,16 @@ def test_training_replaces_only_what_the_same_training_made(
     faces: Path, tmp_path: Path, poolctl: Run
 ) -> None:
     model = tmp_path / "a.dat"
-    words = ("train", "ert", faces, "-o", model, *QUICK_ERT)
-    assert poolctl(*words).code == 0
+    arguments = ("train", "ert", faces, "-o", model, *QUICK_ERT)
+    assert poolctl(*arguments).code == 0
     made = model.read_bytes()
-    assert poolctl(*words, "-q").code == 0, "the same faces and settings"
-    refused = poolctl(*words, "--seed", 7, "--json")
+    assert poolctl(*arguments, "-q").code == 0, "the same faces and settings"
+    refused = poolctl(*arguments, "--seed", 7, "--json")
     assert (refused.code, refused.error["message"]) == (7, f"{model}: already exists")
     assert model.read_bytes() == made
-    assert poolctl(*words, "--seed", 7, "--force").code == 0
+    assert poolctl(*arguments, "--seed", 7, "--force").code == 0
     model.write_bytes(b"something else")
-    assert poolctl(*words, "--seed", 7).code == 7, "not what the record is about"
+    assert poolctl(*arguments, "--seed", 7).code == 7, "not what the record is about"
 
 
 def test_a_dry_run_plans_a_detector_for_each_label(
@@ -119,31 +119,31 @@ def test_a_dry_run_plans_a_detector_for_each_label(
     text = (shared_data / "dlib_faces" / "training.xml").read_text("latin-1")
     text = text.replace("file='", f"file='{shared_data / 'dlib_faces'}/")
 
-    def label(found: re.Match[str]) -> str:
-        side = "near" if int(found[2]) > 70 else "far"
-        return f"<box {found[1]} width='{found[2]}' {found[3]}><label>{side}</label></box>"
+    def label(match: re.Match[str]) -> str:
+        side = "near" if int(match[2]) > 70 else "far"
+        return f"<box {match[1]} width='{match[2]}' {match[3]}><label>{side}</label></box>"
 
     text = re.sub(r"<box ([^>]*) width='(\d+)' ([^/>]*)/>", label, text)
     faces = tmp_path / "faces.xml"
     faces.write_text(text, "latin-1")
     model = tmp_path / "faces.svm"
-    words = ("train", "hog-svm", faces, "-o", model, "--by-label", "--set", "epsilon=1")
-    planned = poolctl(*words, "--dry-run", "--json").data
+    arguments = ("train", "hog-svm", faces, "-o", model, "--by-label", "--set", "epsilon=1")
+    planned = poolctl(*arguments, "--dry-run", "--json").data
     assert {item["label"]: item["upsampling"] for item in planned["detectors"]} == {
         "far": 1,
         "near": 0,
     }
     assert planned["estimated_memory_bytes"] > 10**8
     assert not model.exists()
-    assert poolctl(*words, "--upsample", 0, "--json").error["code"] == "training_data"
+    assert poolctl(*arguments, "--upsample", 0, "--json").error["code"] == "training_data"
 
 
 @pytest.mark.slow
 def test_several_models_make_a_report(faces: Path, tmp_path: Path, poolctl: Run) -> None:
     models = [tmp_path / "a.dat", tmp_path / "b.dat"]
     for trees, model in zip((20, 40), models, strict=True):
-        words = ("train", "ert", faces, "-o", model, *QUICK_ERT[2:], "-q")
-        run = poolctl(*words, "--num-trees-per-cascade-level", trees)
+        arguments = ("train", "ert", faces, "-o", model, *QUICK_ERT[2:], "-q")
+        run = poolctl(*arguments, "--num-trees-per-cascade-level", trees)
         assert run.out == f"{model}\n"
     out = tmp_path / "report"
     data = poolctl("evaluate", *models, faces, "--output", out, "--resamples", 50, "--json").data

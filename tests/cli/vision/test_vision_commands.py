@@ -52,15 +52,15 @@ def test_what_is_wrong_with_a_data_set_is_code_5(faces: Path, tmp_path: Path, po
 
 
 def test_training_says_what_it_did(faces: Path, tmp_path: Path, poolctl: Run) -> None:
-    words = ("train", "hog-svm", faces, "-o", tmp_path / "face.svm", "--set", "epsilon=0.5")
-    words = (*words, "--json")
-    data = poolctl(*words).data
+    arguments = ("train", "hog-svm", faces, "-o", tmp_path / "face.svm", "--set", "epsilon=0.5")
+    arguments = (*arguments, "--json")
+    data = poolctl(*arguments).data
     assert data["settings"]["target_size_px"] == [80, 80]
     assert data["model_digest"] == file_digest(tmp_path / "face.svm")
     assert (tmp_path / "face.svm.training.json").exists()
-    refused = poolctl(*words, "--target-size-px", "abc")
+    refused = poolctl(*arguments, "--target-size-px", "abc")
     assert (refused.code, refused.error["code"]) == (2, "settings")
-    refused = poolctl(*words, "--set", "c=-1")
+    refused = poolctl(*arguments, "--set", "c=-1")
     assert (refused.code, refused.error["code"]) == (2, "invalid_input")
     assert refused.error["message"].startswith("c is -1")
     assert not list(tmp_path.glob(".*")), "no temporary files are left"
@@ -104,14 +104,14 @@ def test_a_model_scored_on_what_it_was_trained_on_is_said_to_be(
 def test_predicting_with_boxes_of_a_data_set_and_with_a_detector(
     faces: Path, landmarks: Path, tmp_path: Path, poolctl: Run
 ) -> None:
-    found, seen = tmp_path / "found.xml", tmp_path / "seen"
-    words = ("predict", faces, "--landmarks", landmarks)
-    data = poolctl(*words, "--output", found, "--pictures", seen, "--json").data
+    predictions, seen = tmp_path / "found.xml", tmp_path / "seen"
+    arguments = ("predict", faces, "--landmarks", landmarks)
+    data = poolctl(*arguments, "--output", predictions, "--pictures", seen, "--json").data
     assert len(data["items"]) == 12
     [face] = data["items"][0]["faces"]
     assert len(face["landmarks"]) == 68
     assert any(x != round(x) for x, _ in face["landmarks"])
-    assert poolctl("dataset", "check", found).code == 0
+    assert poolctl("dataset", "check", predictions).code == 0
     assert len(list(seen.glob("*.png"))) == 12
     image = next((faces.parent / "faces").glob("*.png"))
     by_detector = poolctl("predict", image, "--detector", "stock", "--json").data
