@@ -61,7 +61,7 @@ def read_coco_keypoints(path: Path | str, *, images: Path | str | None = None) -
 
 def _read_lists(path: Path) -> dict[str, list[dict[str, Any]]]:
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = json.loads(path.read_text(encoding="utf-8-sig"))
     except json.JSONDecodeError as error:
         raise AnnotationFileError(path, error.lineno, f"is not JSON: {error.msg}") from error
     except (UnicodeDecodeError, RecursionError) as error:

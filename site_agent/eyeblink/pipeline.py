@@ -252,11 +252,17 @@ def _read_trace(source: TraceFile, settings: BlinkAnalysisSettings) -> _Recorded
         raise InvalidInputError("a trace has no picture in which a light could be watched")
     path = Path(source.path)
     trace = read_trace(path, frame_rate_hz=source.frame_rate_hz, decimal=settings.files.decimal)
+    placeholders = (
+        f"{count_words(trace.placeholders, 'frame')} with runs of exactly the same number (0, -1, "
+        "999 or the like) were taken as frames without a value: shut lids never give them"
+        if trace.placeholders
+        else None
+    )
     return _Recorded(
         trace,
         (source_file("trace", path),),
         {"frames": len(trace.frames), "frame_rate_hz": trace.frame_rate_hz},
-        tuple(filter(None, [recordings.rate_remark(trace.frame_rate_hz)])),
+        tuple(filter(None, [recordings.rate_remark(trace.frame_rate_hz), placeholders])),
         recordings.recording_start(path, settings.labels, None),
     )
 

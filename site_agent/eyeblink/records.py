@@ -110,6 +110,8 @@ class EyeTrace:
     """Values of `Gap`."""
     face: FaceColumns | None = None
     """None for a trace that was read from a file."""
+    placeholders: int = 0
+    """Frames in which such a trace had a number such as 0 or -1 in place of a value."""
 
     @property
     def valid(self) -> NDArray[np.bool_]:

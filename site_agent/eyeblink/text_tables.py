@@ -129,11 +129,22 @@ def first_line(path: Path) -> str:
     """Return the first line of a UTF-8 text."""
     try:
         with path.open(encoding="utf-8-sig") as file:
-            return file.readline(100_000)
+            line = file.readline(100_000)
+            # Excel's way to name the separator, which is no header.
+            return file.readline(100_000) if _names_separator(line) else line
     except OSError as error:
         raise TableFileError(path, error.strerror or str(error)) from error
     except UnicodeDecodeError as error:
         raise TableFileError(path, NOT_UTF8) from error
+
+
+def _names_separator(line: str) -> bool:
+    return re.fullmatch(r"sep=.\s*", line, re.IGNORECASE) is not None
+
+
+def _skipped_lines(path: Path) -> int:
+    with path.open(encoding="utf-8-sig") as file:
+        return int(_names_separator(file.readline(100)))
 
 
 def header_of(path: Path) -> list[str]:
@@ -155,9 +166,11 @@ def _text_frame(path: Path) -> Any:
     import pandas as pd
 
     delimiter = _delimiter_of(first_line(path))
+    skipped = _skipped_lines(path)
     try:
-        return pd.read_csv(
+        frame = pd.read_csv(
             path,
+            skiprows=skipped,
             sep=delimiter,
             header=None,
             dtype=str,
@@ -166,6 +179,8 @@ def _text_frame(path: Path) -> Any:
             skipinitialspace=True,
             encoding="utf-8-sig",
         ).fillna("")
+        frame.index += skipped
+        return frame
     except pd.errors.EmptyDataError:
         return pd.DataFrame()
     except UnicodeDecodeError as error:

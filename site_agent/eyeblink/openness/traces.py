@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -63,10 +64,13 @@ def _plain_trace(path: Path, frame_rate_hz: float | None, decimal: text_tables.D
     if not cells:
         raise TableFileError(path, "is empty; expected eye aspect ratios")
     lines = list(range(1, len(cells) + 1))
-    ear = _ear(path, lines, cells, decimal)
+    written = _ear(path, lines, cells, decimal)
+    unknown = is_placeholder(written)
+    ear = np.where(unknown, np.nan, written)
     frames = np.arange(len(ear))
     times_s = frames / _rate(path, frame_rate_hz)
-    return _trace(frames, times_s, (ear, ear * np.nan, ear * np.nan), np.ones(len(ear), bool))
+    trace = _trace(frames, times_s, (ear, ear * np.nan, ear * np.nan), np.ones(len(ear), bool))
+    return replace(trace, placeholders=int(unknown.sum()))
 
 
 def _table_trace(table: text_tables.TextTable, frame_rate_hz: float | None) -> EyeTrace:
@@ -78,11 +82,16 @@ def _table_trace(table: text_tables.TextTable, frame_rate_hz: float | None) -> E
     if not table.rows:
         raise TableFileError(table.path, "has a header but no values")
     lines = table.lines
-    left, right = (
-        np.full(len(lines), np.nan) if name is None else _ear_column(table, name)
-        for name in (table.first_of(_LEFT), table.first_of(_RIGHT))
+    names = (table.first_of(_LEFT), table.first_of(_RIGHT), table.first_of(["ear"]))
+    written = [
+        np.full(len(lines), np.nan) if name is None else _ear_column(table, name) for name in names
+    ]
+    unknown = [is_placeholder(values) for values in written]
+    left, right, ear = (
+        np.where(at, np.nan, values) for at, values in zip(unknown, written, strict=True)
     )
-    ear = _ear_column(table, "ear") if "ear" in table.columns else mean_of_valid_eyes(left, right)
+    if names[2] is None:
+        ear = mean_of_valid_eyes(left, right)
     counts = np.arange(len(lines), dtype=np.float64)
     frames = _known(table, table.numbers("frame")) if "frame" in table.columns else counts
     if table.first_of(text_tables.TIME_COLUMNS) is not None:
@@ -94,7 +103,8 @@ def _table_trace(table: text_tables.TextTable, frame_rate_hz: float | None) -> E
         at = int(backwards[0]) + 1
         text = f"time {times_s[at]:.6g} s does not come after {times_s[at - 1]:.6g} s"
         raise TableFileError(table.path, [(lines[at], text)])
-    return _trace(frames.astype(np.int64), times_s, (ear, left, right), _valid(table))
+    trace = _trace(frames.astype(np.int64), times_s, (ear, left, right), _valid(table))
+    return replace(trace, placeholders=int(np.any(unknown, axis=0).sum()))
 
 
 def _trace(
@@ -129,13 +139,30 @@ def _ear(
     numbers = text_tables.read_numbers(
         path, "ear", lines, ["" if w == "x" else w for w in cells], decimal
     )
-    odd = np.flatnonzero((numbers < -0.01) | (numbers > _LARGEST_EAR)).tolist()
+    impossible = (numbers < -0.01) | (numbers > _LARGEST_EAR)
+    odd = np.flatnonzero(impossible & ~is_placeholder(numbers)).tolist()
     if odd:
         raise TableFileError(
             path,
             [(lines[index], f"found {cells[index]}, expected a ratio of 0 to 10") for index in odd],
         )
     return numbers
+
+
+PLACEHOLDERS = (0.0, -1.0, -999.0, 999.0, 9999.0)
+"""Numbers that programs write where they have no value."""
+_SHORTEST_RUN = 3
+
+
+def is_placeholder(ear: Float64) -> np.ndarray:
+    """Return where values of a trace, shape (n,), are runs of exactly one of `PLACEHOLDERS`.
+
+    Shut lids never give them: landmarks move by parts of a pixel, and the lashes keep a distance.
+    """
+    same = np.isin(ear, PLACEHOLDERS)
+    starts = np.flatnonzero(np.diff(ear, prepend=np.nan) != 0)
+    lengths = np.diff(starts, append=len(ear))
+    return same & np.repeat(lengths >= _SHORTEST_RUN, lengths)
 
 
 def _known(table: text_tables.TextTable, numbers: Float64) -> Float64:

@@ -11,6 +11,7 @@ from site_agent.errors import TableFileError
 from site_agent.eyeblink.openness.traces import looks_like_trace, read_trace
 from site_agent.eyeblink.records import Gap
 from site_agent.eyeblink.text_tables import Decimal
+from site_agent.eyeblink.video.recording import read_frame_times
 from tests.benchmarks.blinks_on_traces import Counts, found_events, load_annotated_traces
 
 
@@ -142,3 +143,32 @@ def test_annotated_blinks_are_found_in_real_traces(shared_data: Path) -> None:
             if recording.data_set == data_set
         ]
         assert Counts.of(matches).f1 > least
+
+
+@pytest.mark.parametrize("number", ["0", "-1", "999", "0.0000"])
+def test_runs_of_a_number_in_place_of_a_value_are_no_closure(tmp_path: Path, number: str) -> None:
+    rng = np.random.default_rng(0)
+    ears = [f"{ear:.4f}" for ear in rng.normal(0.3, 0.005, 300)]
+    ears[100:145] = [number] * 45
+    for text in ("\n".join(ears), "ear\n" + "\n".join(ears)):
+        trace = read_trace(write(tmp_path, text + "\n"), frame_rate_hz=28.0)
+        assert np.flatnonzero(np.isnan(trace.ear)).tolist() == list(range(100, 145))
+        assert trace.placeholders == 45
+    eyes = "".join(f"{ear},0.3\n" for ear in ears)
+    trace = read_trace(write(tmp_path, "ear_left,ear_right\n" + eyes), frame_rate_hz=28.0)
+    assert trace.ear[120] == 0.3
+    assert trace.placeholders == 45
+
+
+def test_one_value_of_zero_stays(tmp_path: Path) -> None:
+    trace = read_trace(write(tmp_path, "0.3\n0.1\n0\n0.1\n0.3\n"), frame_rate_hz=30.0)
+    assert trace.ear.tolist() == [0.3, 0.1, 0.0, 0.1, 0.3]
+    assert trace.placeholders == 0
+
+
+def test_the_separator_that_excel_names_is_no_header(shared_data: Path) -> None:
+    tables = shared_data / "public_reports/tables"
+    trace = read_trace(tables / "ear_sep.csv", frame_rate_hz=30.0)
+    assert trace.ear[:2].tolist() == [0.3012, 0.3033]
+    times_s = read_frame_times(tables / "times_sep.csv")
+    assert times_s[:2].tolist() == [0.0, 0.033333]
