@@ -64,19 +64,19 @@ def probe(
 
     A receipt begins with the verdict of the worst attack. Every attack's result is compared with
     chance and with a positive control: the same attack on something that was made to leak. An
-    attack is not counted if its control does not reach 0.95. Contributions to rounds are kept in
-    the folder 'rounds' of the cache ('poolctl env' shows where). Held-out data must show other
-    persons, not other images of the same ones. For faces, give the persons by --person-pattern or
-    --persons. FOLDER gets receipt.json and receipt.html. 'poolctl upload --receipt' shows a receipt
-    with the model.
+    attack counts if its control reaches 0.95. Contributions to rounds are kept in the folder
+    'rounds' of the cache ('poolctl env' shows where). Held-out data must show other persons,
+    not other images of the same ones. For faces, give the persons by --person-pattern or
+    --persons. FOLDER gets receipt.json, receipt.html and statement.html, one page for a data
+    protection officer to print. 'poolctl upload --receipt' shows a receipt with the model.
     """
+    from site_agent.attacks.receipt.findings import receipt_files
     from site_agent.attacks.receipt.networks import GazeSides
     from site_agent.attacks.receipt.probing import probe_faces, probe_gaze
     from site_agent.attacks.receipt.sub_models import FaceSides, know_faces
     from site_agent.datasets.gaze.check import is_gaze_data
 
-    files = {name: output / f"receipt.{name}" for name in ("json", "html")}
-    for path in files.values():
+    for path in receipt_files(output):
         require_free(path, force=force)
     base_file = None if not base else model_file(invocation, base).path
     on_faces = mode in {"sub-model", "leaf-sums"}
@@ -117,17 +117,14 @@ def probe(
                 artifact, base_file, sides, mode, contributions=contribution,
                 shadows=_SHADOWS * shadows_trained, seed=seed, progress=report,
             )  # fmt: skip
-    return write_receipt(probed, files, artifact.name)
+    return reply_with_receipt(probed, output, artifact.name)
 
 
-def write_receipt(probed: "ProbedReceipt", files: dict[str, Path], name: str) -> Reply:
-    from aggregators.whole_file import write_whole
-    from site_agent.attacks.receipt.findings import receipt_page
+def reply_with_receipt(probed: "ProbedReceipt", folder: Path, name: str) -> Reply:
+    """Write the files of a receipt, and return it as the reply of a command."""
+    from site_agent.attacks.receipt.findings import write_receipt
 
-    files["json"].parent.mkdir(parents=True, exist_ok=True)
-    write_whole(files["json"], probed.receipt.model_dump_json(indent=2) + "\n")
-    write_whole(files["html"], receipt_page(probed.receipt, probed.pictures, name))
+    files = write_receipt(probed.receipt, probed.pictures, folder, name)
     text: list[str | TableText] = [*receipt_tables([probed.receipt])]
-    text += [f"written {path}" for path in files.values()]
-    data = {"receipt": probed.receipt, "files": list(files.values())}
-    return Reply(data, text, [str(path) for path in files.values()])
+    text += [f"written {path}" for path in files]
+    return Reply({"receipt": probed.receipt, "files": files}, text, [str(path) for path in files])

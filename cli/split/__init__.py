@@ -10,7 +10,7 @@ from cli.frame.addresses import model_file
 from cli.frame.existing_files import require_free
 from cli.frame.options import Argument, ForceOption, Option, command, group, single
 from cli.frame.output import Invocation, Reply, TableText
-from cli.privacy import write_receipt
+from cli.privacy import reply_with_receipt
 from cli.split import live
 from cli.split.live import CutOption, NoiseLevelOption, NoiseOption, PlanOptions
 from cli.vision.gaze import read_gaze_samples
@@ -49,17 +49,17 @@ def attack(
     """Turn smashed data back into eyes, and write a privacy receipt of it.
 
     Attacker A fits a decoder to other persons, B gives it the mean of all releases, C knows the
-    client part. A gain of 0 is as good as the mean eye, 1 is the eye itself. Each attack is
-    compared with its control, the same on the pictures themselves. FOLDER gets receipt.json and
-    receipt.html with the eyes, each attacker's pictures and the mean eye.
+    client part. A gain of 0 is as good as the mean eye, 1 is the eye itself. The control of each
+    attack is the same on the pictures themselves. FOLDER gets receipt.json, receipt.html with the
+    eyes, each attacker's pictures and the mean eye, and statement.html, one page to print.
     """
+    from site_agent.attacks.receipt.findings import receipt_files
     from site_agent.attacks.receipt.networks import GazeSides
     from site_agent.attacks.receipt.smashed_data import probe_smashed_data
     from site_agent.attacks.smashed import SmashedAttackSettings
     from site_agent.split.noise import SmashedNoise
 
-    files = {name: output / f"receipt.{name}" for name in ("json", "html")}
-    for path in files.values():
+    for path in receipt_files(output):
         require_free(path, force=force)
     place = model_file(invocation, network).path
     sides = GazeSides(
@@ -71,7 +71,7 @@ def attack(
             place, cut, SmashedNoise(noise, noise_level), sides,
             SmashedAttackSettings(passes=passes, releases=releases, seed=seed),
         )  # fmt: skip
-    return write_receipt(probed, files, place.name)
+    return reply_with_receipt(probed, output, place.name)
 
 
 app = group("Train a network in two parts: the first at the sites, the rest at a server.")

@@ -210,10 +210,15 @@ class AttackFinding(RequestModel):
     control: Score | None = None
     """Score of the attack on an artifact that was made to leak."""
     note: Sentence = ""
-    reveals: Literal["", "membership", "persons", "pictures", "landmarks"] = Field(
+    reveals: Literal["", "membership", "persons", "pictures", "landmarks", "base"] = Field(
         default="",
         description="The knowledge gained by an attacker; empty for facts that are no attack.",
     )
+
+    @property
+    def is_attack(self) -> bool:
+        """Return whether this is an attack and not a fact for comparison."""
+        return bool(self.reveals) or self.control is not None
 
     @property
     def is_judged(self) -> bool:
@@ -247,6 +252,28 @@ class AttackFinding(RequestModel):
         return max(0.0, min(1.0, (self.found.value - self.chance) / (1 - self.chance)))
 
 
+class EpsilonBounds(RequestModel):
+    """The bounds on epsilon of the training that made an artifact."""
+
+    unit: Literal["sample", "person"] = Field(description="Unit that epsilon is about.")
+    delta: FiniteFloat = Field(ge=0, lt=1)
+    at_most: FiniteFloat | None = Field(
+        default=None, ge=0, description="By the accountant; null without differential privacy."
+    )
+    at_least: FiniteFloat = Field(ge=0, description="By the best attack, at 95 % confidence.")
+    attack: Annotated[Line, StringConstraints(max_length=100)] = ""
+
+    @property
+    def sentence(self) -> str:
+        """Return both bounds as a sentence."""
+        above = "not bounded above" if self.at_most is None else f"at most {self.at_most:g}"
+        below = f"at least {self.at_least:g} by {self.attack}" if self.at_least else "at least 0"
+        return (
+            f"Epsilon of a {self.unit} at delta {self.delta:g}: {above}, {below} "
+            "(an audit of the same training, 95 % confidence)."
+        )
+
+
 class PrivacyReceipt(RequestModel):
     """The findings of attacks on one artifact, with the verdict that follows from the worst.
 
@@ -257,6 +284,10 @@ class PrivacyReceipt(RequestModel):
     level: Level = Field(default="not judged", description="Derived from the attacks.")
     protection: Sentence = "No differential privacy: no bound on what other attacks find."
     format: Literal["poolctl-privacy-receipt/1"] = "poolctl-privacy-receipt/1"
+    bounds: EpsilonBounds | None = Field(
+        default=None, description="Of updates of networks: both bounds on epsilon."
+    )
+    measured_on: date | None = Field(default=None, description="Day of the measurement.")
     mode: ReceiptMode
     artifact_digest: Digest = Field(description="SHA-256 of the file that was attacked.")
     what_left: Sentence
@@ -289,7 +320,7 @@ class PrivacyReceipt(RequestModel):
 def _verdict(receipt: PrivacyReceipt) -> tuple[Level, str]:
     judged = [finding for finding in receipt.attacks if finding.is_judged]
     tried = [
-        finding for finding in receipt.attacks if finding.reveals or finding.control is not None
+        finding for finding in receipt.attacks if finding.is_attack and finding.reveals != "base"
     ]
     if not judged:
         return "not judged", (
@@ -303,6 +334,7 @@ def _verdict(receipt: PrivacyReceipt) -> tuple[Level, str]:
             f"to say whether an attack did better than chance {figures}."
         )
     if not worst.share:
+        judged = [finding for finding in judged if finding.reveals != "base"]
         of_all = "" if len(judged) == len(tried) else f" that could be judged ({len(tried)} tried)"
         return "none found", (
             f"None of {len(judged)} attacks{of_all} did better than chance. Others may find more."
@@ -318,6 +350,8 @@ def _verdict(receipt: PrivacyReceipt) -> tuple[Level, str]:
         f"{receipt.samples} training {many}",
         "landmarks": f"Any reader of this file can place landmarks of the training faces {how}"
         "without a picture",
+        "base": "The base of this contribution was not made by training: such bases are built to "
+        "read pictures",
     }
     if receipt.mode == "smashed-data":
         sentences["persons"] = (
@@ -344,13 +378,14 @@ def receipt_lines(receipt: PrivacyReceipt) -> tuple[list[str], list[list[str]]]:
     rows = []
     for finding in receipt.attacks:
         control = "" if finding.control is None else f"{finding.control.value:.2f}"
-        if control and not finding.is_judged:
-            control += " *"
+        if finding.is_attack and not finding.is_judged:
+            control = f"{control} *".strip()
         chance = "" if finding.chance is None else f"{finding.chance:.2f}"
         rows.append([finding.name, score_text(finding.found), chance, control])
     sentences = [
         f"Leak: {receipt.level}. {receipt.verdict}",
         receipt.protection,
+        *([receipt.bounds.sentence] if receipt.bounds else []),
         f"Measured by the site itself: {receipt.mode}, sha256 {receipt.artifact_digest[:12]}.",
     ]
     if any(control.endswith("*") for *_, control in rows):

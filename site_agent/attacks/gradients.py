@@ -33,7 +33,7 @@ _RIDGE = 1e-6
 GAIN_DB = 10.0
 """How much nearer to a row than to their mean the features of a sample are that count as read."""
 _DECODER_STEPS, _MOST_DECODED = 200, 8
-_SAME_ROWS = 0.5
+_SAME_ROWS, _NEAREST = 0.5, 3
 
 
 class SampleGradients:
@@ -176,9 +176,10 @@ def read_inputs(
 ) -> dict[int, tuple[float, NDArray[np.float32]]]:
     """Return which samples' features an update shows.
 
-    Every row is read by itself. With `camera`, so is every difference of rows that measure the same
-    at the base with thresholds at most three apart. The nearest reading of each sample is chosen by
-    the true samples, so that an attacker without them gets less.
+    Every row is read by itself. With `camera`, so are the differences of rows that measure the same
+    at the base with thresholds at most three apart, and of rows with nearly the same update. The
+    nearest reading of each sample is chosen by the true samples, so that an attacker without them
+    gets less.
 
     `update`: Differences by entry of the network.
 
@@ -224,7 +225,7 @@ def _differences_of_rows(
     sizes = rows_at_base.norm(dim=1).clamp(min=1e-12)
     cosines = ((rows_at_base / sizes[:, None]) @ (rows_at_base / sizes[:, None]).T).numpy()
     thresholds = (-dense.bias.detach().double() / sizes).numpy()
-    rows = []
+    pairs = _nearest_in_update(weight, bias)
     left = np.arange(len(rows_at_base))
     while len(left):
         first = left[0]
@@ -232,12 +233,35 @@ def _differences_of_rows(
         group, left = left[alike], left[~alike]
         group = group[np.argsort(thresholds[group] * np.sign(cosines[first, group]))]
         for apart in (1, 2, 3):
-            for one, other in zip(group, group[apart:], strict=False):
-                for sign in (1, -1):
-                    below = float(bias[one] - sign * bias[other])
-                    if abs(below) > 1e-12:
-                        rows.append((weight[one] - sign * weight[other]) / below)
+            neighbours = zip(group.tolist(), group[apart:].tolist(), strict=False)
+            pairs |= {(min(pair), max(pair)) for pair in neighbours}
+    rows = []
+    for one, other in sorted(pairs):
+        for sign in (1, -1):
+            below = float(bias[one] - sign * bias[other])
+            if abs(below) > 1e-12:
+                rows.append((weight[one] - sign * weight[other]) / below)
     return torch.stack(rows) if rows else torch.empty(0, weight.shape[1], dtype=torch.float64)
+
+
+def _nearest_in_update(weight: "torch.Tensor", bias: "torch.Tensor") -> set[tuple[int, int]]:
+    """Return pairs of rows with nearly the same update.
+
+    Weights on inputs that are always 0 make rows of a camera look unrelated; their updates, by the
+    same samples but few, cannot be.
+    """
+    import torch
+
+    rows = torch.cat([weight, bias[:, None]], dim=1)
+    alive = torch.nonzero(rows.norm(dim=1) > 1e-12).flatten()
+    rows = rows[alive] / rows[alive].norm(dim=1, keepdim=True)
+    cosines = (rows @ rows.T).abs().fill_diagonal_(-1)
+    nearest = cosines.topk(min(_NEAREST, max(0, len(alive) - 1)), dim=1).indices
+    return {
+        (min(one, other), max(one, other))
+        for one, others in zip(alive.tolist(), alive[nearest].tolist(), strict=True)
+        for other in others
+    }
 
 
 def decode_inputs(

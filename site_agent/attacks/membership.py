@@ -3,8 +3,9 @@
 Signals are losses of the leaked networks (Yeom et al. 2018); logistic regression over them learns
 from a shadow federation of public persons (Shokri et al. 2017); likelihood ratios compare each loss
 with those of networks that have not seen the sample, or with and without it (Carlini et al. 2022,
-offline and online). `gradients` says how much of a sample is in an update. If networks of single
-sites leaked, a sample is taken for a member if it is one of any site.
+offline and online; Zarifzadeh et al. 2024, RMIA). `gradients` says how much of a sample is in an
+update, `span` whether its features can be. If networks of single sites leaked, a sample is taken
+for a member if it is one of any site.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -17,6 +18,7 @@ from aggregators.models import StateDict
 from site_agent.attacks import leaks, reidentification
 from site_agent.attacks.gradients import SampleGradients
 from site_agent.attacks.leaks import MemberScores
+from site_agent.attacks.span import span_scores
 from site_agent.datasets.gaze.records import GazeSamples, join_samples
 
 _COEFFICIENT = "gradient regression"
@@ -110,7 +112,8 @@ def probe_membership(
     if len(leak.rounds) == 1:
         # The largest change of a round is the change.
         scores = {name: signal for name, signal in signals.items() if name != "change in a round"}
-    scores = {**scores, **candidates.gradients.scores(leak)}
+    spans = span_scores(leak, candidates.losses.samples)
+    scores = {**spans, **scores, **candidates.gradients.scores(leak)}
     if shadow is not None:
         fitted = fit_logistic(_columns(membership_signals(shadow.losses)), shadow.is_member)
         scores["shadow model"] = fitted.predict(_columns(signals))
@@ -134,13 +137,14 @@ def probe_by_shadows(
     *,
     count: int,
     seed: int,
-) -> MemberScores:
-    """Attack the membership of samples by networks trained with and without each (LiRA, online).
+) -> dict[str, MemberScores]:
+    """Attack the membership of samples by networks trained with and without each: LiRA and RMIA.
 
     Each shadow trains on a random half of the members and of an equal number of others, so that
     each sample is in half of the shadows. Its loss after training and its gradient's coefficient in
-    the update are Gaussian with and without it; the score is the log-likelihood ratio (Carlini et
-    al. 2022).
+    the update are Gaussian with and without it; the score of LiRA is the log-likelihood ratio
+    (Carlini et al. 2022). RMIA asks how many other samples' likelihood rose less by the training,
+    against their mean over the shadows (Zarifzadeh et al. 2024).
 
     `leak`: Of one round and one network.
     """
@@ -165,7 +169,26 @@ def probe_by_shadows(
         apart = np.square(seen[signal] - rest.mean(axis=0))
         apart -= np.square(seen[signal] - inside_losses.mean(axis=0))
         score += np.ma.filled(apart, 0.0) / (2 * spread**2)
-    return MemberScores(score, judged.is_member, samples.person)
+    scores = {"LiRA": score, "RMIA": relative_scores(seen[0], shadows[:, 0], judged.is_member)}
+    return {
+        name: MemberScores(values, judged.is_member, samples.person)
+        for name, values in scores.items()
+    }
+
+
+def relative_scores(
+    loss: leaks.Float64, shadow_losses: leaks.Float64, is_member: NDArray[np.bool_]
+) -> leaks.Float64:
+    """Return the share of the population that each sample's likelihood ratio exceeds: shape (n,).
+
+    The likelihood of a loss is exponential (Laplace errors of gaze). The population are the others.
+    """
+    scale = float(shadow_losses.mean()) + 1e-12
+    ratio = np.exp(-loss / scale) / np.exp(-shadow_losses / scale).mean(axis=0)
+    shares: leaks.Float64 = (ratio[:, None] >= ratio[None, ~is_member]).mean(axis=1)
+    # The ratio itself breaks ties among those above the whole population.
+    shares += 1e-6 * ratio
+    return shares
 
 
 def reference_losses(

@@ -304,7 +304,7 @@ class NetworkPart(SitePart):
 
     def describe(self, path: Path) -> ContributionFacts:
         from aggregators.methods.networks import read_network_contribution
-        from site_agent.federated.leak_checks import warn_of_few
+        from site_agent.federated.leak_checks import warn_of_few, warn_of_span
 
         made = read_network_contribution(path)
         samples = made.samples
@@ -330,8 +330,9 @@ class NetworkPart(SitePart):
                     f"; this assumes that {self._honest_labs} of the {self._least_summed} or more "
                     "labs that are summed add their noise"
                 )
-        elif warning := warn_of_few(self.settings, samples):
-            text += f". Warning: {warning}"
+        else:
+            warnings = warn_of_few(self.settings, samples), warn_of_span(made.network, samples)
+            text += "".join(f". Warning: {warning}" for warning in warnings if warning)
         if made.shared:
             kept = sum(int((~mask).sum()) for mask in made.shared.values())
             total = sum(_sizes(made))

@@ -1,6 +1,7 @@
 """Findings of attacks as lines of a receipt, and the receipt as a page."""
 
 import base64
+import hashlib
 import math
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
@@ -10,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aggregators.errors import FormatError
+from aggregators.whole_file import write_whole
 from pool_server.wire.cards import AttackFinding, PrivacyReceipt, score_text
 from pool_server.wire.evaluations import Score
 from site_agent.attacks.leaks import Float64, MemberScores, separation
@@ -25,12 +27,12 @@ _NORMAL_95 = 1.959964
 def membership(  # noqa: PLR0917 - found and control belong side by side
     name: str,
     attack: MemberScores,
-    control: MemberScores,
+    control: MemberScores | None,
     seed: int,
     note: str = "",
     reveals: Literal["membership", "persons"] = "membership",
     *,
-    chance: float = 0.5,
+    chance: float | None = 0.5,
 ) -> AttackFinding:
     """Return the line of an attack that separates members from others."""
     return AttackFinding(
@@ -38,7 +40,7 @@ def membership(  # noqa: PLR0917 - found and control belong side by side
         measure="AUC",
         found=auc_of(attack, seed),
         chance=chance,
-        control=auc_of(control, seed),
+        control=None if control is None else auc_of(control, seed),
         note=note,
         reveals=reveals,
     )
@@ -142,6 +144,61 @@ def require_held_out(
         )
 
 
+def receipt_files(folder: Path) -> list[Path]:
+    """Return the files of a receipt: data, page, and the statement to print."""
+    return [folder / name for name in ("receipt.json", "receipt.html", "statement.html")]
+
+
+def write_receipt(
+    receipt: PrivacyReceipt, pictures: Mapping[str, bytes], folder: Path, name: str
+) -> list[Path]:
+    """Write a receipt with its pages, and return the files; see `receipt_page`."""
+    folder.mkdir(parents=True, exist_ok=True)
+    files = receipt_files(folder)
+    content = receipt.model_dump_json(indent=2) + "\n"
+    pages = receipt_page(receipt, pictures, name), statement_page(receipt, content, name)
+    for path, text in zip(files, (content, *pages), strict=True):
+        write_whole(path, text)
+    return files
+
+
+def statement_page(receipt: PrivacyReceipt, content: str, name: str) -> str:
+    """Return one page to print and sign, for a data protection officer.
+
+    `content`: That of the receipt's file; its digest ties the signed page to it.
+    """
+    judged = [finding for finding in receipt.attacks if finding.is_judged]
+    tried = sum(finding.is_attack for finding in receipt.attacks)
+    facts = {
+        "Sent": f"{name}: {receipt.what_left}",
+        "SHA-256 of the file": receipt.artifact_digest,
+        "Protection": receipt.protection,
+        "Epsilon": receipt.bounds.sentence if receipt.bounds else "not bounded",
+        "Assumed attacker": receipt.attacker,
+        "Persons and samples": f"{receipt.persons} persons of the site, {receipt.samples} samples; "
+        f"compared with {receipt.held_out_persons} others, {receipt.held_out_samples} samples",
+        "Attacks": f"{len(judged)} judged of {tried} tried, with seed {receipt.seed} on "
+        f"{receipt.compute}",
+        "SHA-256 of receipt.json": hashlib.sha256(content.encode()).hexdigest(),
+        "Date": "" if receipt.measured_on is None else f"{receipt.measured_on:%Y-%m-%d}",
+    }
+    rows = [
+        (finding.name, finding.measure, score_text(finding.found), f"{finding.chance:.2f}")
+        for finding in judged[:_STATED_ATTACKS]
+    ]
+    return render_page(
+        "privacy_statement.html",
+        receipt=receipt,
+        name=name,
+        facts_of_receipt=facts.items(),
+        attacks=rows,
+        left_out=len(judged) - len(rows),
+    )
+
+
+_STATED_ATTACKS = 10
+"""The worst; more do not fit the page."""
+
 # The page; the places of its drawings are in pixels.
 _BAR_LEFT_PX, _BAR_RIGHT_PX = 6, 134
 
@@ -155,6 +212,7 @@ def receipt_page(receipt: PrivacyReceipt, pictures: Mapping[str, bytes], name: s
         "What left the site": receipt.what_left,
         "Assumed attacker": receipt.attacker,
         "Measured by": receipt.measured_by,
+        "Epsilon": receipt.bounds.sentence if receipt.bounds else "not bounded",
         "Persons of the site": f"{receipt.persons}, {receipt.samples} samples",
         "Held-out persons": f"{receipt.held_out_persons}, {receipt.held_out_samples} samples",
         "Seed": str(receipt.seed),
@@ -167,7 +225,7 @@ def receipt_page(receipt: PrivacyReceipt, pictures: Mapping[str, bytes], name: s
             "found": score_text(finding.found),
             "chance": "" if finding.chance is None else f"{finding.chance:.2f}",
             "control": "" if finding.control is None else score_text(finding.control),
-            "is_judged": finding.is_judged or finding.control is None,
+            "is_judged": finding.is_judged or not finding.is_attack,
             "bar": _bar(finding),
         }
         for finding in receipt.attacks

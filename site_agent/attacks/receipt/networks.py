@@ -1,9 +1,10 @@
 """Attacks on a network's contribution, and on a secure sum of contributions."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
+from typing import Literal, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,7 +14,7 @@ from aggregators.formats import file_digest
 from aggregators.methods.networks import read_network_contribution
 from aggregators.methods.round_options import LocalTraining
 from aggregators.models import NetworkContribution, StateDict
-from pool_server.wire.cards import AttackFinding
+from pool_server.wire.cards import AttackFinding, EpsilonBounds
 from pool_server.wire.evaluations import Score
 from site_agent.attacks import dualview, gradients, leaks, reidentification
 from site_agent.attacks.leaks import MemberScores, separation
@@ -24,9 +25,11 @@ from site_agent.attacks.membership import (
     probe_by_shadows,
     probe_membership,
 )
+from site_agent.attacks.receipt.bounds import epsilon_at_least
 from site_agent.attacks.receipt.findings import auc_of, membership, read_sent, share_of
+from site_agent.attacks.span import PREFIX, rows_of_layers
 from site_agent.datasets.gaze.records import GazeSamples, join_samples
-from site_agent.errors import InvalidInputError
+from site_agent.errors import InvalidInputError, SiteAgentError
 from site_agent.federated.leak_checks import audit_base
 from site_agent.federated.local_training import train_contribution
 
@@ -52,6 +55,7 @@ _GRADIENT_ATTACKS = {
 }
 
 
+T = TypeVar("T")
 Changes = Mapping[str, NDArray[np.generic]]
 """Differences by entry of a network."""
 
@@ -198,30 +202,62 @@ def attack_update(
     # The attacker trains without noise, and what he makes is no release of the site.
     training = training_of(sent).model_copy(update={"dp_epsilon": None})
     attacker = _Attacker(base, sides, training, seed)
-    yield from _attack_membership(attacker, network)
+    objections = audit_base(base, sides.members)
+    yield _audit_finding(attacker, objections)
+    yield from _attack_membership(attacker, network, sent.samples)
     changes = {name: _change(sent, base, name) for name in base.infos}
-    yield from _read_pictures(attacker, changes)
+    yield from _read_pictures(attacker, changes, objections)
     if shadows:
-        yield _attack_by_shadows(attacker, network, shadows)
-    for name, both in attacker.candidates(network).items():
+        yield from _attack_by_shadows(attacker, network, shadows)
+    persons, failure = _attempt(partial(attacker.candidates, network))
+    for name, both in (persons or {}).items():
         yield membership(f"re-identification by {name}", *both, seed, _CANDIDATES, "persons")
+    if failure:
+        yield _not_judged("re-identification by updates", failure, "persons")
 
 
-def _attack_membership(attacker: _Attacker, network: StateDict) -> Iterator[AttackFinding]:
+def _attempt(make: Callable[[], T]) -> tuple[T | None, str]:
+    """Return the attacker's result, or the reason for its failure: bases may not be trainable."""
+    try:
+        return make(), ""
+    except SiteAgentError as error:
+        return None, f"could not be judged: {error}"[:600]
+
+
+def _not_judged(
+    name: str, failure: str, reveals: Literal["membership", "persons", "pictures"]
+) -> AttackFinding:
+    return AttackFinding(
+        name=name, measure="none", found=Score(value=0.0), note=failure, reveals=reveals
+    )
+
+
+def _audit_finding(attacker: _Attacker, objections: Sequence[str]) -> AttackFinding:
+    """Return the findings of the audit of bases; its control is a camera made of the base."""
+    public = attacker.sides.others if attacker.sides.public is None else attacker.sides.public
+    camera = gradients.build_imprint(attacker.base, public, attacker.seed)
+    noticed = camera is not None and bool(audit_base(camera, attacker.sides.members))
+    return AttackFinding(
+        name="audit of the base",
+        measure="1 if the audit objects, 0 otherwise",
+        found=Score(value=float(bool(objections))),
+        chance=0.0,
+        control=Score(value=float(noticed)),
+        note=("; ".join(objections) or "the audit objects to nothing")[:600],
+        reveals="base",
+    )
+
+
+def _attack_membership(
+    attacker: _Attacker, network: StateDict, trained_samples: int
+) -> Iterator[AttackFinding]:
     base, sides, seed = attacker.base, attacker.sides, attacker.seed
     candidates = Candidates.of(sides.members, sides.others)
     attacks = attacker.memberships(network, candidates)
-    memorised, others = (_label_at_random(_thin(samples, _CONTROL_SAMPLES), seed) for samples in
-                         (sides.members, sides.others))  # fmt: skip
-    leaky = _train(base, memorised, _OVERFITTING, "control", guarded=False)
-    controls = attacker.memberships(leaky, Candidates.of(memorised, others))
-    few = _thin(sides.members, _FEW_SAMPLES)
-    stepped = _train(base, few, _ONE_STEP, "control of one step", guarded=False)
-    one_step = probe_membership(
-        leaks.leak_of_network(base, stepped), Candidates.of(few, sides.others)
-    )
-    controls |= {name: one_step[name] for name in _GRADIENT_ATTACKS}
-    chances = attacker.chances(candidates)
+    memorised = _attempt(partial(_memorised_control, attacker))
+    one_step = _attempt(partial(_one_step_control, attacker))
+    chances, unknown_chance = _attempt(partial(attacker.chances, candidates))
+    units = rows_of_layers(base)
     for name, scores in attacks.items():
         if name == "loss at base":
             yield AttackFinding(
@@ -231,12 +267,50 @@ def _attack_membership(attacker: _Attacker, network: StateDict) -> Iterator[Atta
             )  # fmt: skip
             continue
         note = _GRADIENT_ATTACKS.get(name, _MEMORISED)
+        if name.startswith(PREFIX):
+            note = span_note(trained_samples, units[name.removeprefix(PREFIX)])
+        by_gradients = name in _GRADIENT_ATTACKS or name.startswith(PREFIX)
+        controls, failure = one_step if by_gradients else memorised
+        control = None if controls is None else controls[name]
+        chance = None if chances is None else chances[name]
         yield membership(
-            f"membership: {name}", scores, controls[name], seed, note, chance=chances[name]
-        )
-        if name in _LOSS_ATTACKS:
-            pair = scores.by_person(), controls[name].by_person()
+            f"membership: {name}", scores, control, seed, failure or unknown_chance or note,
+            chance=chance,
+        )  # fmt: skip
+        if name in _LOSS_ATTACKS and control is not None:
+            pair = scores.by_person(), control.by_person()
             yield membership(f"membership of persons: {name}", *pair, seed, note, "persons")
+
+
+def span_note(samples: int, units: int) -> str:
+    """Return the note on the span attack on a layer of that size."""
+    return (
+        f"the update holds {samples} samples, the layer {units} units: "
+        + (
+            "with fewer samples than units the span tells members from others, in sums too"
+            if samples < units
+            else "with more samples than units the span tells less"
+        )
+        + "; the control is an update of one step on 2 samples"
+    )
+
+
+def _memorised_control(attacker: _Attacker) -> dict[str, MemberScores]:
+    """Return the scores of each attack in a network that has learnt some samples by heart."""
+    memorised, others = (
+        _label_at_random(_thin(samples, _CONTROL_SAMPLES), attacker.seed)
+        for samples in (attacker.sides.members, attacker.sides.others)
+    )
+    leaky = _train(attacker.base, memorised, _OVERFITTING, "control", guarded=False)
+    return attacker.memberships(leaky, Candidates.of(memorised, others))
+
+
+def _one_step_control(attacker: _Attacker) -> dict[str, MemberScores]:
+    """Return the scores of the attacks on gradients in an update of one step on few samples."""
+    few = _thin(attacker.sides.members, _FEW_SAMPLES)
+    stepped = _train(attacker.base, few, _ONE_STEP, "control of one step", guarded=False)
+    leak = leaks.leak_of_network(attacker.base, stepped)
+    return probe_membership(leak, Candidates.of(few, attacker.sides.others))
 
 
 def _label_at_random(samples: GazeSamples, seed: int) -> GazeSamples:
@@ -245,27 +319,39 @@ def _label_at_random(samples: GazeSamples, seed: int) -> GazeSamples:
     return replace(samples, gaze=_FAR_RAD * np.stack([np.cos(angles), np.sin(angles)], axis=1))
 
 
-def _attack_by_shadows(attacker: _Attacker, network: StateDict, shadows: int) -> AttackFinding:
+def _attack_by_shadows(
+    attacker: _Attacker, network: StateDict, shadows: int
+) -> Iterator[AttackFinding]:
     base, sides, seed = attacker.base, attacker.sides, attacker.seed
-    leak = leaks.leak_of_network(base, network)
-    attack = probe_by_shadows(
-        leak, sides.members, sides.others, attacker.train, count=shadows, seed=seed
-    )
 
     def overfit(samples: GazeSamples, name: str) -> StateDict:
         return _train(base, samples, _OVERFITTING, name, guarded=False)
 
-    memorised = _thin(sides.members, _DECODED_SAMPLES * 4)
-    leaky = leaks.leak_of_network(base, overfit(memorised, "control"))
-    others = _thin(sides.others, len(memorised))
-    control = probe_by_shadows(leaky, memorised, others, overfit, count=shadows, seed=seed)
-    return membership(
-        "membership: LiRA", attack, control, seed,
-        f"likelihood ratios from {shadows} shadow networks, half of them with each sample",
-    )  # fmt: skip
+    def control() -> dict[str, MemberScores]:
+        memorised = _thin(sides.members, _DECODED_SAMPLES * 4)
+        leaky = leaks.leak_of_network(base, overfit(memorised, "control"))
+        others = _thin(sides.others, len(memorised))
+        return probe_by_shadows(leaky, memorised, others, overfit, count=shadows, seed=seed)
+
+    leak = leaks.leak_of_network(base, network)
+    attacks, failure = _attempt(
+        lambda: probe_by_shadows(
+            leak, sides.members, sides.others, attacker.train, count=shadows, seed=seed
+        )
+    )
+    if attacks is None:
+        yield _not_judged("membership: LiRA and RMIA", failure, "membership")
+        return
+    controls, failure = _attempt(control)
+    note = f"likelihood ratios from {shadows} shadow networks, half of them with each sample"
+    for name, attack in attacks.items():
+        control_scores = None if controls is None else controls[name]
+        yield membership(f"membership: {name}", attack, control_scores, seed, failure or note)
 
 
-def _read_pictures(attacker: _Attacker, changes: Changes) -> Iterator[AttackFinding]:
+def _read_pictures(
+    attacker: _Attacker, changes: Changes, objections: Sequence[str]
+) -> Iterator[AttackFinding]:
     """Read pictures from single rows, as after one step, and from differences of equal rows."""
     base, sides = attacker.base, attacker.sides
     public = sides.others if sides.public is None else sides.public
@@ -281,28 +367,64 @@ def _read_pictures(attacker: _Attacker, changes: Changes) -> Iterator[AttackFind
             f"the {len(made)} clearest of {len(shown)} pictures have {min(made):.0f} to "
             f"{max(made):.0f} dB"
         )
-    audit = "; ".join(audit_base(base, sides.members)) or "the audit of bases objects to nothing"
+    audit = "; ".join(objections) or "the audit of bases objects to nothing"
     for camera, control_base, name, note in (
         (False, base, "one-step inversion: rows of the update", clarity),
         (True, camera_base, "imprint: the base as a camera", f"{clarity}; {audit}"[:600]),
     ):
-        leaky = _train(control_base, few, _ONE_STEP, "control of one step", guarded=False)
-        leaked = {
-            entry: np.subtract(leaky.tensors[entry], control_base.tensors[entry])
-            for entry in base.infos
-        }
+        control, failure = _attempt(partial(_count_read_control, control_base, few, camera=camera))
         readings = (
             shown if camera else gradients.read_inputs(base, changes, sides.members, camera=False)
         )
-        control = gradients.read_inputs(control_base, leaked, few, camera=camera)
         chance = gradients.read_inputs(base, changes, sides.others, camera=camera)
         yield AttackFinding(
             name=name, measure="share of the training pictures",
             found=share_of(len(readings), len(sides.members)),
             chance=len(chance) / len(sides.others),
-            control=share_of(len(control), len(few)),
-            note=note, reveals="pictures",
+            control=None if control is None else share_of(control, len(few)),
+            note=failure or note, reveals="pictures",
         )  # fmt: skip
+
+
+def _count_read_control(base: StateDict, few: GazeSamples, *, camera: bool) -> int:
+    """Return how many of a few samples are read from an unguarded update of one step."""
+    leaky = _train(base, few, _ONE_STEP, "control of one step", guarded=False)
+    leaked = {entry: np.subtract(leaky.tensors[entry], base.tensors[entry]) for entry in base.infos}
+    return len(gradients.read_inputs(base, leaked, few, camera=camera))
+
+
+def audit_epsilon(
+    base: StateDict, sides: GazeSides, training: LocalTraining, seed: int
+) -> EpsilonBounds:
+    """Bound the epsilon of a training from both sides: by its accountant, and by an audit.
+
+    The audit trains once more, with noise as the site did, on samples (or persons) that coins
+    choose; see `bounds`. It is no release.
+    """
+    members = _thin(sides.members, MOST_SAMPLES)
+    unit = training.dp_unit if training.dp_epsilon is not None else "sample"
+    names, group = (
+        np.unique(members.person, return_inverse=True)
+        if unit == "person"
+        else (np.arange(len(members)), np.arange(len(members)))
+    )
+    inside = (np.random.default_rng(seed).random(len(names)) < 0.5)[group]
+    known = EpsilonBounds(
+        unit=unit, delta=training.dp_delta, at_most=training.dp_epsilon, at_least=0.0
+    )
+    if min(np.count_nonzero(inside), np.count_nonzero(~inside)) < training.least_samples:
+        return known
+
+    def attack() -> dict[str, MemberScores]:
+        network = _train(base, members[inside], training, "audit of epsilon")
+        candidates = Candidates.of(members[inside], members[~inside])
+        return probe_membership(leaks.leak_of_network(base, network), candidates)
+
+    attacks, _ = _attempt(attack)
+    if unit == "person" and attacks:
+        attacks = {name: scores.by_person() for name, scores in attacks.items()}
+    at_least, strongest = epsilon_at_least(attacks or {}, training.dp_delta)
+    return known.model_copy(update={"at_least": at_least, "attack": strongest})
 
 
 def attack_roster(

@@ -14,6 +14,7 @@ import platform
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 from typing import Literal
@@ -26,7 +27,13 @@ from aggregators.methods.networks import read_network_contribution
 from pool_server.wire.cards import AttackFinding, PrivacyReceipt, ReceiptMode
 from site_agent.attacks.receipt.findings import require_held_out
 from site_agent.attacks.receipt.leaf_sums import attack_leaf_sums
-from site_agent.attacks.receipt.networks import GazeSides, attack_roster, attack_update, training_of
+from site_agent.attacks.receipt.networks import (
+    GazeSides,
+    attack_roster,
+    attack_update,
+    audit_epsilon,
+    training_of,
+)
 from site_agent.attacks.receipt.sub_models import FaceSides, attack_sub_model
 from site_agent.datasets.gaze.records import GazeSamples, sample_marks
 from site_agent.datasets.records import image_marks
@@ -131,6 +138,8 @@ def probe_gaze(
     persons = sides.members.person, sides.others.person
     receipt = make_receipt(artifact, mode, attacks, persons, seed=seed, started=started)
     training = training_of(read_network_contribution(artifact))
+    if mode == "update":
+        receipt.bounds = audit_epsilon(network, sides, training, seed)
     if training.dp_epsilon is not None:
         receipt.protection = f"{training.protection.capitalize()}, as the contribution says."
         if training.dp_unit == "sample":
@@ -177,6 +186,7 @@ def make_receipt(
     members, others = persons
     compute = f"{os.cpu_count()} cores ({platform.machine()}), poolctl {version('poolctl')}"
     return PrivacyReceipt(
+        measured_on=datetime.now(UTC).date(),
         mode=mode,
         artifact_digest=file_digest(artifact),
         what_left=WHAT_LEFT[mode],

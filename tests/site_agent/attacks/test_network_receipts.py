@@ -2,25 +2,33 @@
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from aggregators.formats import file_digest, write_model
 from aggregators.methods.networks.round_files import write_network_contribution
 from aggregators.methods.round_options import LocalTraining
 from aggregators.models import NetworkContribution, StateDict
-from pool_server.wire.cards import LEAST_CONTROL, PrivacyReceipt, receipt_lines
+from pool_server.wire.cards import LEAST_CONTROL, EpsilonBounds, PrivacyReceipt, receipt_lines
+from site_agent.attacks.gradients import build_imprint
 from site_agent.attacks.leaks import leak_of_network, separation
-from site_agent.attacks.membership import probe_by_shadows
-from site_agent.attacks.receipt.networks import GazeSides
+from site_agent.attacks.membership import probe_by_shadows, relative_scores
+from site_agent.attacks.receipt.bounds import refuted_epsilon
+from site_agent.attacks.receipt.findings import write_receipt
+from site_agent.attacks.receipt.networks import GazeSides, audit_epsilon
 from site_agent.attacks.receipt.probing import probe_gaze
+from site_agent.attacks.span import layer_inputs
 from site_agent.datasets.gaze.records import GazeSamples, join_samples
 from site_agent.datasets.synthetic.eye_patches.dataset import RenderSettings, render_person
 from site_agent.datasets.synthetic.eye_patches.persons import Skews
+from site_agent.federated.leak_checks import audit_base
 from site_agent.federated.local_training import train_contribution
-from site_agent.networks.files import new_network
+from site_agent.networks.files import from_module, new_network, to_module
 
 ONE_STEP = LocalTraining(epochs=1, batch_size=65_536, learning_rate=0.01)
 FLOORS = LocalTraining(epochs=2, batch_size=16, learning_rate=0.01)
@@ -40,8 +48,9 @@ def persons() -> list[GazeSamples]:
 class Probing:
     """A base, the updates of sites, and receipts."""
 
-    def __init__(self, folder: Path, others: GazeSamples) -> None:
-        self.base, self.others, self.folder = new_network("gaze-lenet", 5), others, folder
+    def __init__(self, folder: Path, others: GazeSamples, base: StateDict | None = None) -> None:
+        self.base = new_network("gaze-lenet", 5) if base is None else base
+        self.others, self.folder = others, folder
         write_model(self.base, folder / "base.safetensors")
 
     def train(
@@ -68,12 +77,16 @@ def test_the_verdict_on_an_honest_update_of_one_step_names_the_leak(
 ) -> None:
     members = persons[0]
     receipt = probing.probe(probing.train(members, ONE_STEP, guarded=False), members)
-    assert receipt.level == "high"
+    assert receipt.level == "high", receipt_lines(receipt)
     assert "can tell that it was among the 16 training pictures" in receipt.verdict
     assert receipt.verdict.endswith(").")
     findings = {finding.name: finding for finding in receipt.attacks}
-    assert receipt.attacks[0] is findings["membership: gradient regression"]
-    assert receipt.attacks[0].found.value > 0.99
+    assert receipt.attacks[0] is findings["membership: span of fc1"]
+    for name in ("membership: span of fc1", "membership: gradient regression"):
+        assert findings[name].found.value > 0.99
+    assert "16 samples, the layer 300 units" in receipt.attacks[0].note
+    assert receipt.bounds is not None
+    assert receipt.bounds.at_most is None
     pictures = findings["one-step inversion: rows of the update"]
     assert pictures.found.value > 0.5
     assert pictures.chance == 0.0
@@ -89,12 +102,11 @@ def test_the_verdict_on_an_honest_update_of_one_step_names_the_leak(
     assert sum(widths) + 3 * 2 <= 80
 
 
-def test_a_sum_of_15_sites_that_train_as_they_do_by_default_shows_nothing(
+def test_a_sum_of_13_sites_shows_nothing_but_the_span_of_a_wide_layer(
     probing: Probing, persons: list[GazeSamples]
 ) -> None:
-    made = [
-        probing.train(samples, FLOORS, f"site-{n}") for n, samples in enumerate(persons[:SITES])
-    ]
+    sites = [join_samples(persons[:3]), *persons[3:SITES]]
+    made = [probing.train(samples, FLOORS, f"site-{n}") for n, samples in enumerate(sites)]
     means = {
         name: np.mean(
             [contribution.network.tensors[name] for contribution in made], axis=0, dtype=np.float32
@@ -105,9 +117,13 @@ def test_a_sum_of_15_sites_that_train_as_they_do_by_default_shows_nothing(
         StateDict(means, dict(probing.base.infos)), "differences",
         sum(contribution.samples for contribution in made), made[0].base_digest, made[0].settings,
     )  # fmt: skip
-    receipt = probing.probe(summed, persons[0])
-    assert receipt.level == "none found", receipt.verdict
-    assert "did better than chance. Others may find more." in receipt.verdict
+    receipt = probing.probe(summed, sites[0])
+    span, *others = receipt.attacks
+    assert span.name == "membership: span of fc1"
+    assert summed.samples < 300, "units of fc1"
+    assert span.found.value > 0.9
+    assert receipt.level in {"some", "high"}, receipt_lines(receipt)[1][:3]
+    assert not any(finding.share for finding in others), others
     assert sum(finding.is_judged for finding in receipt.attacks) >= 6
     assert receipt.protection.startswith("No differential privacy")
 
@@ -134,6 +150,121 @@ def test_shadow_networks_find_members_by_likelihood_ratios(
 
     members = persons[0]
     leak = leak_of_network(probing.base, train(members, "site"))
-    attack = probe_by_shadows(leak, members, probing.others, train, count=6, seed=0)
-    assert attack.is_member.sum() == len(members)
-    assert separation(attack.scores, attack.is_member, resamples=0).auc > 0.95
+    attacks = probe_by_shadows(leak, members, probing.others, train, count=6, seed=0)
+    assert attacks["LiRA"].is_member.sum() == len(members)
+    aucs = {
+        name: separation(attack.scores, attack.is_member, resamples=0).auc
+        for name, attack in attacks.items()
+    }
+    assert aucs["LiRA"] > 0.95
+
+
+def test_relative_likelihoods_find_the_members_that_a_network_learnt_better() -> None:
+    draw = np.random.default_rng(0)
+    is_member = np.arange(200) < 100
+    hardness = draw.uniform(0.1, 1.0, 200)
+    shadows = hardness * draw.uniform(0.9, 1.1, (8, 200))
+    loss = hardness * np.where(is_member, 0.6, 1.0) * draw.uniform(0.9, 1.1, 200)
+    scores = relative_scores(loss, shadows, is_member)
+    assert separation(scores, is_member, resamples=0).auc > 0.95
+    assert separation(-loss, is_member, resamples=0).auc < 0.8, "without references"
+
+
+def build_decoy(base: StateDict, public: GazeSamples) -> StateDict:
+    """Return a camera with unrelated rows, by weights on channels that are always 0."""
+    module: Any = to_module(base).eval()
+    draw, dead = np.random.default_rng(0), 8
+    with torch.no_grad():
+        module.conv2.weight[:dead] = 0
+        module.conv2.bias[:dead] = 0
+        features = torch.from_numpy(layer_inputs(from_module(module, "gaze-lenet"), public)["fc1"])
+        features = features[:, :-1].float()
+        units, inputs = module.fc1.weight.shape
+        live = np.arange(inputs) >= dead * inputs // 20
+        row = draw.normal(size=inputs) * live / inputs**0.5
+        decoys = draw.normal(size=(units, inputs)) * ~live
+        decoys *= 3 * np.linalg.norm(row) / np.linalg.norm(decoys, axis=1)[:, None]
+        common = torch.from_numpy(row.astype(np.float32))
+        levels = torch.quantile(features @ common, torch.linspace(0.001, 0.999, units))
+        sign = torch.where(torch.arange(units) < units // 2, 1.0, -1.0)
+        module.fc1.weight[:] = sign[:, None] * common + torch.from_numpy(decoys.astype(np.float32))
+        module.fc1.bias[:] = -sign * levels
+        module.fc2.weight[:, :units] = 0.02
+        module.fc2.bias[:] = 5
+    return from_module(module, "gaze-lenet")
+
+
+def test_a_camera_in_disguise_is_named_although_controls_cannot_train_it(
+    persons: list[GazeSamples], tmp_path: Path
+) -> None:
+    members, public = join_samples(persons[:2]), join_samples(persons[SITES:])
+    probing = Probing(tmp_path, public, build_decoy(new_network("gaze-lenet", 5), public))
+    assert audit_base(probing.base, members) == [], "rows look unrelated"
+    sent = probing.train(members, LocalTraining(learning_rate=0.001, momentum=0))
+    receipt = probing.probe(sent, members)
+    assert receipt.level == "high", receipt_lines(receipt)
+    findings = {finding.name: finding for finding in receipt.attacks}
+    assert findings["imprint: the base as a camera"].found.value > 0.4
+    failed = findings["membership: loss now"]
+    assert not failed.is_judged
+    assert "could not be judged: the loss is" in failed.note
+    assert findings["audit of the base"].found.value == 0
+    files = write_receipt(receipt, {}, tmp_path / "receipt", "sent.contribution")
+    page = files[2].read_text()
+    assert hashlib.sha256(files[0].read_bytes()).hexdigest() in page
+    for part in (receipt.artifact_digest, "signature", receipt.attacks[0].name, "Epsilon"):
+        assert part in page
+
+
+def test_findings_of_the_audit_are_a_finding(persons: list[GazeSamples], tmp_path: Path) -> None:
+    members, public = persons[0], join_samples(persons[SITES:])
+    camera = build_imprint(new_network("gaze-lenet", 5), public)
+    assert camera is not None
+    probing = Probing(tmp_path, public, camera)
+    receipt = probing.probe(probing.train(members, ONE_STEP, guarded=False), members)
+    findings = {finding.name: finding for finding in receipt.attacks}
+    audit = findings["audit of the base"]
+    assert audit.is_judged
+    assert audit.found.value == 1
+    assert "measure the same" in audit.note
+
+
+def epsilons(
+    seeds: range, persons: list[GazeSamples], training: LocalTraining
+) -> list[EpsilonBounds]:
+    base, sides = new_network("gaze-lenet", 5), GazeSides(join_samples(persons[:4]), persons[SITES])
+    return [audit_epsilon(base, sides, training, seed) for seed in seeds]
+
+
+def check_bounds(seeds: range, persons: list[GazeSamples]) -> None:
+    for training in (
+        LocalTraining(epochs=1, dp_epsilon=1.0),
+        LocalTraining(epochs=1, dp_epsilon=8.0, dp_layers="all"),
+    ):
+        bounds = epsilons(seeds, persons, training)
+        assert all(bound.at_least <= (bound.at_most or 0) for bound in bounds)
+        assert all(bound.at_most == training.dp_epsilon for bound in bounds)
+
+
+def test_attacks_refute_no_epsilon_of_the_accountant(persons: list[GazeSamples]) -> None:
+    check_bounds(range(3), persons)
+
+
+@pytest.mark.slow
+def test_attacks_refute_no_epsilon_of_the_accountant_in_100_seeds(
+    persons: list[GazeSamples],
+) -> None:
+    check_bounds(range(100), persons)
+
+
+def test_training_without_noise_has_a_lower_bound_only(persons: list[GazeSamples]) -> None:
+    (bound,) = epsilons(range(1), persons, LocalTraining(learning_rate=0.002))
+    assert bound.at_most is None
+    assert bound.at_least > 1
+    assert "not bounded above, at least" in bound.sentence
+
+
+def test_right_guesses_refute_small_epsilons_only() -> None:
+    assert refuted_epsilon(100, 100, 100, 1e-5, 0.05) > 3
+    assert refuted_epsilon(50, 100, 100, 1e-5, 0.05) == 0
+    assert refuted_epsilon(100, 100, 100, 0.1, 0.05) == 0, "a large delta explains everything"
