@@ -1,1 +1,1 @@
-"""Federated training of networks: what sites do, and the engines that hold rounds."""
+"""Federated training of networks: the sites' training, and the engines that hold rounds."""

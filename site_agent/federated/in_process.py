@@ -20,7 +20,7 @@ from site_agent.federated.plan import CombinedRound, FederationPlan, combine, fi
 SUM = "sum of all sites"
 
 Corrupt = Callable[[str, int, NetworkContribution], NetworkContribution]
-"""Takes a site, the number of a round and the site's contribution; returns what it sends."""
+"""Takes a site, the number of a round and the site's contribution; returns the one to send."""
 
 
 @dataclass(frozen=True, eq=False)

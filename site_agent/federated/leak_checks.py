@@ -1,6 +1,6 @@
 """Checks of a site that keep its update of a network from showing a single picture.
 
-Who may lie here: whoever made the base of a round, be it the starter, the pool or the server of
+Liars considered: the maker of a round's base, be it the starter, the pool or the server of
 live rounds. The update of a dense layer's row is the sum over samples of (gradient of the unit) x
 (the layer's input), so that a row to which one sample contributes *is* that sample's input, and
 behind convolutions that pass pictures on, its picture (Phong et al. 2018; Boenisch et al. 2021,
@@ -19,7 +19,7 @@ So a site
 
 All of this depends on base, data and settings alone, so that all engines of rounds agree. What
 remains: rows are means over at least 5 samples, and where these are frames of one stare, a mean
-shows the stare; `site_agent.attacks` measures what an update gives away.
+shows the stare; `site_agent.attacks` measures the leaks of an update.
 """
 
 import math
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from aggregators.models import StateDict
 
 FEWEST_SAMPLES = 5
-"""In a row that is sent: what `min_faces` is for leaf sums."""
+"""In a row that is sent, as `min_faces` for leaf sums."""
 
 MOST_GAIN_DB = 6.0
 """How much nearer than their mean a row may come to one of the site's inputs."""
@@ -59,7 +59,7 @@ from this one. In honest networks no unit had five others above 0.98."""
 
 FEWEST_PARALLEL = 5
 """Other rows that a row of a camera is parallel to: it reads as many samples as it has thresholds.
-In honest networks of which 0.1 % of the weights were left, a row had up to 3 by chance."""
+In honest networks pruned to 0.1 % of the weights, a row had up to 3 by chance."""
 
 LEAST_SHARE, FEWEST_ANSWERED = 0.03, 3
 """Samples for which the median unit answers, of the units that ever do: a share, and at few samples
@@ -87,7 +87,7 @@ a clip, all its tokens are. It is enough to see near copies."""
 
 
 def objections_to_training(settings: "LocalTraining") -> list[str]:
-    """Return which settings of a round no site accepts, whoever started it."""
+    """Return the objections to settings of a round that no site accepts."""
     bounds = (
         ("epochs", settings.epochs, 1, MOST_EPOCHS),
         ("batch_size", settings.batch_size, FEWEST_IN_A_STEP, None),
@@ -103,7 +103,7 @@ def objections_to_training(settings: "LocalTraining") -> list[str]:
 
 
 def batch_size_for(settings: "LocalTraining", samples: int) -> int:
-    """Return how many samples a step takes: at most an eighth of the site's, and at least 2.
+    """Return the number of samples in a step: at most an eighth of the site's, and at least 2.
 
     An update of one step is a single mean of gradients, which linear algebra takes apart.
     """
@@ -111,12 +111,12 @@ def batch_size_for(settings: "LocalTraining", samples: int) -> int:
 
 
 def passes_for(settings: "LocalTraining", samples: int) -> int:
-    """Return how often a site sees its samples: as the round asks, but at least for 8 steps."""
+    """Return the number of passes over a site's samples: the round's, but at least 8 steps."""
     return max(settings.epochs, -(-FEWEST_STEPS // _steps_in_a_pass(settings, samples)))
 
 
 def warn_of_few(settings: "LocalTraining", samples: int) -> str:
-    """Return what a site should know whose update rests on few samples; nothing for others."""
+    """Return a warning for a site with few samples; empty for others."""
     steps = passes_for(settings, samples) * _steps_in_a_pass(settings, samples)
     if samples >= FEWEST_FOR_AN_UPDATE:
         return ""
@@ -149,7 +149,7 @@ def _steps_in_a_pass(settings: "LocalTraining", samples: int) -> int:
 def require_safe(
     round_name: str, base: "StateDict", samples: Any, settings: "LocalTraining"
 ) -> None:
-    """Refuse what a round asks for, before anything is computed for others.
+    """Refuse an unsafe round before anything is computed for others.
 
     Raises `ContributionWithheldError`: settings that no site accepts, or a base that no training
     makes; with each finding.
@@ -163,7 +163,7 @@ def require_safe(
 
 
 def audit_base(base: "StateDict", samples: Any) -> list[str]:
-    """Return what a base has that training does not make; empty for honest ones.
+    """Return the properties of a base that training does not produce; empty for honest ones.
 
     `samples`: The site's own; 512 patches or 16 clips of them are looked at.
     """
@@ -183,7 +183,7 @@ def audit_base(base: "StateDict", samples: Any) -> list[str]:
 def audit_dense_layers(
     module: nn.Module, data: Any, drawing_layers: Collection[str] = ()
 ) -> list[str]:
-    """Return what the dense layers of a module have that training does not make.
+    """Return the properties of a module's dense layers that training does not produce.
 
     `data`: What it takes; as many of them are looked at as `audit_base` says. `drawing_layers`:
     Layers of whose rows each draws a place of a picture, so that neighbours resemble each other.
@@ -199,7 +199,7 @@ def audit_dense_layers(
 def _objections_to_layers(
     inputs: "_LayerInputs", count: int, drawing_layers: Collection[str]
 ) -> list[str]:
-    """Return what training does not make, judged by what the layers get from `count` samples."""
+    """Return properties that training does not produce, judged by `count` samples."""
     objections = []
     with torch.no_grad():
         for name, layer in inputs.layers:
@@ -325,7 +325,7 @@ class _LayerInputs:
 
 
 def _some(data: Any) -> tuple[torch.Tensor, ...]:
-    """Return what a network takes of at most 512 patches, or 16 clips."""
+    """Return a network's inputs for at most 512 patches, or 16 clips."""
     most = min(_LOOKED_AT[len(data.inputs(slice(0, 1))[0].shape)], len(data))
     return tuple(data.inputs(torch.linspace(0, len(data) - 1, most).long()))
 
@@ -350,7 +350,7 @@ def _correlated_units(answers: torch.Tensor) -> int:
 
 
 def _most_cosine(inputs: int) -> float:
-    """Return the cosine between rows of so many inputs that chance does not give five times."""
+    """Return the cosine that chance does not give five times, for rows of `inputs` numbers."""
     return max(MOST_COSINE, 3.4 / math.sqrt(inputs))
 
 

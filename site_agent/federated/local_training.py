@@ -50,9 +50,9 @@ def train_contribution(
     max_hours: float = math.inf,
     privacy: "Privacy | None" = None,
 ) -> NetworkContribution:
-    """Return what a site sends in a round of a method without personal parts.
+    """Return a site's contribution to a round of a method without personal parts.
 
-    As `train_at_site`, which says what the parameters are.
+    The parameters are those of `train_at_site`.
     """
     return train_at_site(
         base, base_digest, samples, settings, site=site, round_number=round_number,
@@ -62,7 +62,7 @@ def train_contribution(
 
 @dataclass(frozen=True, eq=False)
 class SiteUpdate:
-    """The result of a site's training: what it sends, and what it keeps.
+    """The result of a site's training: its contribution, and its personal part.
 
     `part`: None for methods without personal parts.
     """
@@ -103,7 +103,7 @@ def train_at_site(
     method, options
         The round's method with its own options.
     before : PersonalPart, optional
-        What the site has kept of the last round that it took part in.
+        The site's personal part from the last round that it took part in.
     guarded : bool
         False only for the positive controls of attacks: nothing is kept back, and a step takes as
         many samples as the round asks for.
@@ -190,7 +190,7 @@ def train_at_site(
         _train(one_pass, epochs, parted, settings, round_number=round_number, max_hours=max_hours)
         rows.close()
         trained = from_module(module, architecture)
-        # With replies, what is personal is sent all the same, to be mixed with that of others.
+        # With replies, personal parts are sent too, because the server mixes them.
         kept = {} if parted is not None else masks
         differences = _without_personal(subtract_network(trained, base), kept)
         if guarded:
@@ -268,7 +268,7 @@ def _pull_to_start(
 
 
 def _hold_frozen(module: "nn.Module", masks: "Mapping[str, Bits]") -> Callable[[], None] | None:
-    """Return a function that puts the numbers of `masks` back to what they are now."""
+    """Return a function that restores the current numbers of `masks`."""
     import torch
 
     held = [

@@ -52,12 +52,12 @@ class PersonalStore:
         return self.folder / quote(site, safe="") / f"{round_number:04}.safetensors"
 
     def before(self, site: str, round_number: int) -> "PersonalPart | None":
-        """Return what a site has kept of its last round before this one, if anything."""
+        """Return a site's personal part from its last round before this one, if any."""
         known = [path for path in self._files(site) if int(path.stem) < round_number]
         return read_part(known[-1]) if known else None
 
     def newest(self, site: str) -> "PersonalPart | None":
-        """Return what a site keeps, if anything."""
+        """Return a site's personal part, if any."""
         files = self._files(site)
         return read_part(files[-1]) if files else None
 
@@ -310,7 +310,7 @@ def next_part(
     score: float,
     seed: int,
 ) -> PersonalPart:
-    """Return what a site keeps after it has trained in a round.
+    """Return a site's personal part after a round's training.
 
     `before`: As the site's last round has left it. `personal`: The masks of this round. `start`,
     `trained`: The network before and after training. `score`: At home, 0 to 1. `seed`: Of what is
@@ -343,7 +343,7 @@ def next_part(
 
 
 def with_reply(part: PersonalPart, reply: bytes) -> PersonalPart:
-    """Return what a site keeps once it has the reply to its contribution: the mixed head."""
+    """Return a site's personal part with the reply to its contribution: the mixed head."""
     infos = {name: TensorInfo("F32", mask.shape) for name, mask in part.personal.items()}
     try:
         tensors = decode_reply(reply, infos)

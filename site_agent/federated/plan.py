@@ -38,7 +38,7 @@ from site_agent.errors import InvalidInputError
 class FederationPlan(BaseModel):
     """A method with its options, and how many rounds are held with how many sites.
 
-    It is plain data: ``model_dump()`` gives what JSON can hold, and `read_plan` reads that.
+    It is plain data: ``model_dump()`` gives JSON values, and `read_plan` reads that.
 
     `method`: A method for networks, such as ``fedavg``. `options`: The method's own options and
     those of `LocalTraining`, together and in full. `cohort`: Share of the sites that train in each
@@ -160,9 +160,9 @@ def combine_files(
     contributions: Mapping[str, Path],
     output: Path,
 ) -> Merged:
-    """Write the network that a round makes to `output`, with its recipe and its state beside it.
+    """Write the network that a round makes to `output`, with its recipe and its state next to it.
 
-    `state`: The state that was written beside the base; None in the first round, and for methods
+    `state`: The state that was written next to the base; None in the first round, and for methods
     without one. `contributions`: By site.
     """
     files = [contributions[site] for site in sorted(contributions)]

@@ -1,4 +1,4 @@
-"""Training with differential privacy: what a site's updates can show of one sample, or one person.
+"""Training with differential privacy: bounds on the leaks about one sample, or one person.
 
 Two ways, by what is protected (`LocalTraining.dp_unit`):
 
@@ -56,7 +56,7 @@ MOST_NOISE = 10.0
 """`noise_ratio` up to which networks learned something (tests/benchmarks/private_rounds.py)."""
 
 _AT_ONCE = 16
-"""Samples whose gradients are in memory together."""
+"""Samples with gradients in memory together."""
 
 History = tuple[tuple[float, float, int], ...]
 """Noise multiplier, sampling rate and number of steps of each release."""
@@ -78,7 +78,7 @@ class PrivacyPlan:
 
     @property
     def release(self) -> tuple[float, float, int]:
-        """What one round spends."""
+        """The cost of one round."""
         return self.noise_multiplier, self.sample_rate, self.steps
 
 
@@ -161,7 +161,7 @@ def trained_parameters(module: nn.Module, settings: LocalTraining) -> dict[str, 
 def noise_ratio(
     settings: LocalTraining, units: int, numbers: int, sites: int, honest_labs: int = 1
 ) -> float:
-    """Return how large the noise of a series is beside the largest change that it can make.
+    """Return the ratio of a series' noise to the largest change that it can make.
 
     Both are norms, of the mean over the sites.
 
@@ -178,7 +178,7 @@ def noise_ratio(
 def noise_words(
     settings: LocalTraining, units: int, numbers: int, sites: int, honest_labs: int = 1
 ) -> str:
-    """Say what `noise_ratio` means, so that nobody trains for nothing; parameters as there."""
+    """Explain `noise_ratio`, so that nobody trains for nothing; parameters as there."""
     ratio = noise_ratio(settings, units, numbers, sites, honest_labs)
     state = (
         f"with {units} {settings.dp_unit}{'s' if units > 1 else ''} at each of {sites} sites and "
@@ -196,7 +196,7 @@ def noise_words(
 
 
 class PrivacyLedger:
-    """The ledger of what a site's data have spent in all its rounds on this machine.
+    """The privacy spent by a site's data in all its rounds on this machine.
 
     `folder`: Of the site; ``spent.jsonl`` in it has one line a training.
     """
@@ -205,7 +205,7 @@ class PrivacyLedger:
         self._ledger = Ledger(folder / "spent.jsonl")
 
     def epsilon(self, persons: Sequence[str], unit: str, delta: float) -> float:
-        """Return what the data of these persons have spent so far.
+        """Return the epsilon that the data of these persons have spent.
 
         `persons`: Their names: data that one more sample makes another file are still their data.
         """
@@ -287,7 +287,7 @@ def train_privately(
 ) -> int:
     """Train a network in place, and return the number of units by which its update is weighed.
 
-    `seed`: Of the draws and the noise. Whoever knows it can take the noise away.
+    `seed`: Of the draws and the noise. Knowing it, anybody can take the noise away.
     """
     generator = torch.Generator().manual_seed(seed)
     rate = settings.learning_rate_in(round_number)
@@ -349,7 +349,7 @@ def watch_samples(module: nn.Module) -> Any:
     """Return Opacus' wrapper, by which backward passes leave the gradients of single samples.
 
     Opacus reads the inputs of convolutions as if their channels came first in memory; where they
-    come last, its gradients are wrong, and it does not say so. So the module is laid out anew.
+    come last, its gradients are wrong, and it does not say so. So the module gets a new layout.
     """
     from opacus.grad_sample import GradSampleModule
 
@@ -429,7 +429,7 @@ def _sum_persons(
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Keep from users what Opacus advises programmers: wider orders would tighten epsilon."""
+    """Hide Opacus' advice to programmers from users: wider orders would tighten epsilon."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield

@@ -122,7 +122,7 @@ class Task(Protocol):
 
     @property
     def drawing_layers(self) -> tuple[str, ...]:
-        """Dense layers of whose rows each draws a place of a picture."""
+        """Dense layers in which each row draws a place of a picture."""
 
     def read(self, data: Any, persons: Sequence[str] = (), holdout: Holdout = "none") -> Any:
         """Return the samples that train, of a folder or an open data set; no persons: of all."""
@@ -247,7 +247,7 @@ class GazeTask:
 
     @staticmethod
     def features(outputs: torch.Tensor) -> torch.Tensor:
-        """Return what the last layer takes."""
+        """Return the inputs of the last layer."""
         return outputs
 
     @staticmethod
@@ -453,7 +453,7 @@ class SaliencyTask:
 
     @staticmethod
     def split_home(samples: ClipSamples) -> tuple[ClipSamples, ClipSamples]:
-        """Hold back the last fifth of each person's videos, as far as she has two."""
+        """Hold out the last fifth of the videos of each person with at least two."""
         is_home = np.zeros(len(samples), dtype=np.bool_)
         for person in np.unique(samples.person):
             is_person = samples.person == person
@@ -515,7 +515,7 @@ def draw_persons(persons: Sequence[str], seed: int) -> frozenset[str]:
 
 
 def task_of(architecture: str) -> Task:
-    """Return what networks of an architecture learn."""
+    """Return the task of an architecture."""
     kind = find_architecture(architecture).kind
     if kind == "saliency":
         return SaliencyTask(architecture)
@@ -525,7 +525,7 @@ def task_of(architecture: str) -> Task:
 
 
 def task_of_network(network: StateDict) -> Task:
-    """Return what a network learns; raises as `to_module`."""
+    """Return the task of a network; raises as `to_module`."""
     if "architecture" not in network.metadata:
         to_module(network)
     return task_of(network.metadata["architecture"])

@@ -1,4 +1,4 @@
-"""A site's part in a round: the data it chooses, the rules it keeps, and what a kind must do.
+"""A site's part in a round: its data, its rules, and the duties of each kind of contribution.
 
 `site_agent.rounds.kinds` implements `SitePart` for each kind of contribution.
 """
@@ -155,7 +155,7 @@ class SitePart(ABC):
 
     `data`: The data that it is computed from. `shows_origin`: Whether `same_origin` can compare a
     result with its base. If so, the result of a round is accounted for as its base is; otherwise
-    the pool is believed in what it combined within a series.
+    the pool's results within a series are trusted.
     """
 
     data: ClassVar[DataKind]
@@ -184,7 +184,7 @@ class SitePart(ABC):
 
     @abstractmethod
     def inputs(self, rules: ContributionRules) -> list[Any]:
-        """Return what the contribution depends on beside the base, as JSON values."""
+        """Return the inputs of the contribution besides the base, as JSON values."""
 
     def objections(self, _rules: ContributionRules) -> list[str]:
         """Return why the site refuses the round's options."""
@@ -196,13 +196,13 @@ class SitePart(ABC):
     ) -> tuple[tuple[int, str], ...]:
         """Write the contribution to a base; return faces that were left out, as (line, text).
 
-        Raises `ContributionWithheldError` if the rules speak against what was computed; nothing was
+        Raises `ContributionWithheldError` if the rules forbid the contribution; nothing was
         written.
         """
 
     @abstractmethod
     def learned(self) -> dict[str, Any]:
-        """Return ``data`` and ``details`` of what it is computed from, for `remember_learned`."""
+        """Return ``data`` and ``details`` of its data, for `remember_learned`."""
 
     @abstractmethod
     def describe(self, path: Path) -> ContributionFacts:
@@ -211,4 +211,4 @@ class SitePart(ABC):
     @staticmethod
     @abstractmethod
     def take_part(sums: "RoundSums", contribution: Path, base: Path, target: Path) -> "SumVisit":
-        """Do what can be done now in the secure sums of a round; write the last sum to `target`."""
+        """Take the possible steps in the secure sums of a round; write the last sum to `target`."""

@@ -7,7 +7,7 @@
    and the round's options (`kinds`); checks the terms and keeps them (`terms`); asks its own rules
    about options and base (`contract`, `provenance`); computes (`kinds`); of a secure round, takes
    part in the sums (`secure`); sends the file with the least number of other sites, which the pool
-   checks against the base; and records what the pool has taken.
+   checks against the base; and records the pool's receipt.
 3. **One site finishes the round** (`finishing`): the pool combines the contributions with the base
    (`aggregators.merge`, by the round's method), publishes the result, and opens the next round.
 
@@ -15,9 +15,9 @@ A contribution takes minutes to compute. It is written to the workspace before a
 and stays there until the pool has taken it, so that a killed process goes on with the upload::
 
     <cache>/rounds/<pool>/<round>/<site>-<inputs>.contribution   not taken yet
-    <cache>/rounds/<pool>/<round>/<site>-<inputs>.sum            of a secure round: what is sent
+    <cache>/rounds/<pool>/<round>/<site>-<inputs>.sum            of a secure round: the file sent
     <cache>/rounds/<pool>/<round>/terms.json                     the terms, as they were seen first
-    <cache>/rounds/<pool>/<round>/<site>-<inputs>.taken          the digest of what was taken
+    <cache>/rounds/<pool>/<round>/<site>-<inputs>.taken          the digest of the file taken
 
 <inputs> stands for the data, the settings and the rules that it was made with.
 """
@@ -98,7 +98,7 @@ def contribute_to_round(
     wait: bool = False,
     progress: Progress | None = None,
 ) -> Contributed:
-    """Compute what one site contributes to a round from its data, and send it.
+    """Compute one site's contribution to a round from its data, and send it.
 
     Of leaf refinement only the changes of leaves and the numbers of samples they rest on leave
     the site; of networks, the differences after training and the number of samples, and what
@@ -110,7 +110,7 @@ def contribute_to_round(
     Parameters
     ----------
     data : FaceDataset, GazeDataset or Path
-        What the round's method is computed from, or where it is, in any known format.
+        The data for the round's method, or their path, in any known format.
     choice : DataChoice, optional
         Which of the data are used.
     site : str
@@ -118,7 +118,7 @@ def contribute_to_round(
     despite_withdrawal : bool
         Go on although the base was withdrawn, or holds something that was.
     rules : ContributionRules, optional
-        What the site asks of the round; by default it trusts models of its own alone.
+        The site's rules; by default it trusts its own models alone.
     send : bool
         Compute the contribution, and send it.
     wait : bool
@@ -129,7 +129,7 @@ def contribute_to_round(
     ContributionWithheldError
         The rules of the site speak against it; nothing was sent.
     ConflictError
-        The round takes nothing any more, or the site has contributed something else.
+        The round is closed, or the site has contributed something else.
     TrainingDataError, AnnotationFileError, ImageFileError
         The data cannot be used.
     PoolClientError
@@ -229,7 +229,7 @@ def _restore(
 
 
 def _require_open(round_: RoundResponse, site: str) -> None:
-    """Refuse before minutes of computing what the pool would refuse afterwards."""
+    """Refuse a closed round before minutes of computing."""
     if site not in [participant.site for participant in round_.participants]:
         raise ConflictError(
             f"site {site!r} was not asked to take part in round {round_.round_id}",
@@ -253,7 +253,7 @@ def _require_open(round_: RoundResponse, site: str) -> None:
 def _require_verified_base(
     pool: "PoolClient", round_: RoundResponse, site: str, rules: contract.ContributionRules
 ) -> None:
-    """Refuse the result of a secure round as a base, unless it is what this lab's sum makes."""
+    """Refuse the result of a secure round as a base, unless this lab's sum makes it."""
     if round_.secure is None or round_.predecessor is None or rules.approved == round_.base_digest:
         return
     before = pool.rounds.get(round_.predecessor)
@@ -292,7 +292,7 @@ def _sum(
     wait: bool,
     progress: Progress,
 ) -> Contributed:
-    """Take part in the secure sums of a round; the last sum is what this site then sends."""
+    """Take part in the secure sums of a round; this site then sends the last sum."""
     from site_agent.secure.lab import RosterPolicy
 
     progress = part_of(progress, _COMPUTED, _SUMMED)

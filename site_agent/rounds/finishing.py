@@ -1,7 +1,7 @@
-"""The end of a round: the pool combines what was contributed, and the site signs the result.
+"""The end of a round: the pool combines the contributions, and the site signs the result.
 
 The steps before are in `site_agent.rounds.contributing`. Any site of the round may finish it: it
-asks the pool for a merge job, waits for it as for any other merge, and signs what it published.
+asks the pool for a merge job, waits for it as for any other merge, and signs the published result.
 """
 
 from dataclasses import dataclass
@@ -26,7 +26,7 @@ def first_round(pool: PoolClient, round_: RoundResponse) -> str:
 
 
 def take_reply(pool: PoolClient, round_: RoundResponse, site: str) -> None:
-    """Put the reply to this site's contribution in what it has kept of a round.
+    """Put the reply to this site's contribution in its personal part.
 
     A site does it before it contributes to the next round, and when it finishes a round or looks
     at one that has ended. Nothing happens where there is no reply, or where nothing was kept: the
@@ -68,7 +68,7 @@ def finish_round(
     despite_withdrawal: bool = False,
     progress: Progress | None = None,
 ) -> FinishedRound:
-    """Have the pool combine what was contributed to a round, publish the result, and wait for it.
+    """Have the pool combine a round's contributions, publish the result, and wait for it.
 
     Where this profile has a key of the site at which the result is published, it signs it. The
     signature says that the pool gave this result to the site, which cannot combine the

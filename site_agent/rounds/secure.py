@@ -1,4 +1,4 @@
-"""A lab's visits to the secure sums of a round: it shares what it computed, tags, and verifies.
+"""A lab's visits to the secure sums of a round: it shares its update, tags, and verifies.
 
 Its update never leaves the site as it is. What the site sends to the round in the end is the sum
 over all labs, which the servers signed. `SitePart.take_part` says which sums a kind of
@@ -82,7 +82,7 @@ class RoundSums:
         return self.lab.charter.terms.least_labs
 
     def take_part(self, encoded: "EncodedContribution", target: Path) -> SumVisit:
-        """Share, tag or verify in the session of one sum, whatever is next."""
+        """Take the next step in the session of one sum: share, tag or verify."""
         lab = self.lab
         lab.approve_base(encoded.layout.base_digest)
         session = self._find_session(encoded) or self._open_session(encoded)
@@ -153,7 +153,7 @@ def visit_sums(
     wait: bool,
     progress: Progress,
 ) -> SumVisit:
-    """Do what a site can do now in the secure sums of a round.
+    """Take a site's possible steps in the secure sums of a round.
 
     `step`: `SitePart.take_part` with the site's files. `terms`: As this site checked them.
     `policy`: With whom this lab lets itself be summed. `mode`: Whether the sum is verified by the
@@ -167,7 +167,7 @@ def visit_sums(
     ConversionError
         A number is out of the charter's range; nothing was shared.
     SecureSumError
-        The sum cannot go on; says who is at fault, where that is known.
+        The sum cannot go on; names the party at fault, where it is known.
     """
     from site_agent.secure.board import Board
     from site_agent.secure.charter import require_accepted
@@ -194,7 +194,7 @@ def require_own_result(pool: "PoolClient", round_: RoundResponse, site: str) -> 
 
     Rounds before it in the series are made again, too, where their optimiser's state is needed.
 
-    `found`: A finished secure round. `site`: The lab whose sum is taken.
+    `round_`: A finished secure round. `site`: The lab with the verified sum.
     """
     reasons = []
     try:
@@ -263,7 +263,7 @@ def _require_members(round_: RoundResponse, terms: SecureTerms, charter: "Charte
 
 
 def _waiting_for(view: "Session") -> tuple[str, ...]:
-    """Return who has to act next; before the receipts, the labs that have not shared."""
+    """Return the parties that must act next; before the receipts, the labs that have not shared."""
     if view.phase == "receipt" and len(view.shares) < len(view.descriptor.labs):
         return tuple(lab for lab in view.descriptor.labs if lab not in view.shares)
     return view.waiting

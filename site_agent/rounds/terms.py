@@ -224,7 +224,7 @@ def _lasting(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _equal(option: Any, asked: Any) -> bool:
-    """Compare an option with what was asked for, which may be its text."""
+    """Compare an option with the requested value, which may be its text."""
     try:
         return option == asked or float(option) == float(asked)
     except (TypeError, ValueError):

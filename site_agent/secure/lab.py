@@ -1,8 +1,8 @@
 """A lab in a secure sum: it shares on its first visit and tags on its second.
 
-The lab's own ledger decides what it takes part in. A second session of the same sum gets the same
+The lab's own ledger decides about its sessions. A second session of the same sum gets the same
 numbers and the same roster, unless all servers signed that the first one is void: else the
-difference of two sums would show what one lab gave.
+difference of two sums would show one lab's numbers.
 """
 
 import base64
@@ -28,7 +28,7 @@ from site_agent.secure.verification import Mode, WrittenResult, disputed_labs, v
 
 @dataclass(frozen=True)
 class RosterPolicy:
-    """A lab's demands on those with whom it is summed; the charter's `least_labs` holds besides.
+    """A lab's demands on the other labs of a sum; the charter's `least_labs` holds besides.
 
     `least_others`: Fewest other labs. `insists_on`: Labs that must be among them, because this lab
     knows that they are honest.
@@ -79,7 +79,7 @@ class Lab(Party):
         Parameters
         ----------
         layout : SumLayout
-            What this lab wants to sum; the session must have the same.
+            This lab's layout; the session must have the same.
         numbers : uint64, shape (size of the layout,)
             The encoded vector.
         labs : collection of str
@@ -88,7 +88,7 @@ class Lab(Party):
         Raises
         ------
         InvalidInputError
-            The session is not what this lab wants, or its base was not approved.
+            The session has another layout, or its base was not approved.
         ConflictError
             This lab gave other numbers to this sum.
         SecureSumError
@@ -123,7 +123,7 @@ class Lab(Party):
 
         Without its tag no sum over this lab's numbers is ever opened.
 
-        `policy`: What this lab asks of those with whom it is summed, besides the charter.
+        `policy`: This lab's demands on the other labs, besides the charter.
         `show_roster`: Called with the labs of the sum before the tag is given.
 
         Raises `ConflictError` if an earlier session of this sum had another roster and is not void,

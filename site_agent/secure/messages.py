@@ -104,7 +104,7 @@ BODIES: Mapping[str, type[_Body]] = {
     "result": ResultBody,
     "void": VoidBody,
 }
-"""The phases, in their order, and what their messages hold."""
+"""The phases, in their order, with the bodies of their messages."""
 
 LAB_PHASES = frozenset({"share", "tag", "answer"})
 
@@ -138,7 +138,7 @@ class Post:
 
 @dataclass(frozen=True)
 class Signed:
-    """A message whose signature was verified with a key of the charter.
+    """A message with a signature verified by a key of the charter.
 
     `digest`: SHA-256 of the payload. `body`: None where a sender signed something that is not a
     body of the phase.

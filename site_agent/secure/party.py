@@ -118,7 +118,7 @@ class Party:
         self._send(view.session, phase)
 
     def resume(self, view: Session) -> bool:
-        """Post again what the ledger has and the board does not show; return whether there was."""
+        """Post messages again that the board lost; return whether there were any."""
         missing = [
             entry["phase"]
             for entry in self.ledger.find("post", session=view.session)
@@ -129,7 +129,7 @@ class Party:
         return bool(missing)
 
     def facts(self, session: str, phase: str) -> Mapping[str, Any]:
-        """Return what was remembered with a message."""
+        """Return the facts remembered with a message."""
         facts: Mapping[str, Any] = self.ledger.find("post", session=session, phase=phase)[0][
             "facts"
         ]
@@ -161,7 +161,7 @@ def create_session_key() -> tuple[bytes, bytes]:
 
 
 def seal_share(content: bytes, public: bytes, *context: bytes | str) -> bytes:
-    """Return what only the holder of the private key can open, in this context.
+    """Return a seal that only the holder of the private key can open, in this context.
 
     Raises `ValueError` if the public key is not a point of the curve.
     """
@@ -170,7 +170,7 @@ def seal_share(content: bytes, public: bytes, *context: bytes | str) -> bytes:
 
 
 def open_share(sealed: bytes, private: bytes, *context: bytes | str) -> bytes:
-    """Open what `seal_share` returned.
+    """Open a seal of `seal_share`.
 
     Raises `ValueError`: it was altered, or sealed to another key or in another context.
     """

@@ -31,7 +31,7 @@ class Server(party.Party):
     role = "servers"
 
     def act(self, session: str) -> Session:
-        """Do what can be done now in a session, and return its state.
+        """Take the possible steps in a session, and return its state.
 
         Raises `InvalidInputError` if the session is not under this charter.
         """

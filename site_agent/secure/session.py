@@ -323,7 +323,7 @@ class Session:
         return not missing and not self.faults
 
     def answers(self) -> dict[str, messages.Signed | Fault]:
-        """Return what labs of the roster answered to the blame phase."""
+        """Return the answers of the roster's labs to the blame phase."""
         answers: dict[str, messages.Signed | Fault] = {}
         transcript = self.transcripts.get("answer", "")
         for lab in self.roster:

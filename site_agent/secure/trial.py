@@ -229,7 +229,7 @@ def _compare_sums(
     parameters: int,
     charter: Charter,
 ) -> dict[str, Any]:
-    """Compare what the labs found with sums computed here from all vectors."""
+    """Compare the labs' results with sums computed here from all vectors."""
     total = np.zeros(parameters + 1, dtype=np.int64)
     weighted, weights = np.zeros(parameters), 0
     for number in range(len(labs)):

@@ -91,9 +91,9 @@ def unfinished(view: Session) -> SecureSumError:
 
 
 def add_openings(view: Session, board: Board, folder: Path) -> sharing.UInt64:
-    """Return the sum of what the servers opened, with its masks left out.
+    """Return the sum that the servers opened, without its masks.
 
-    Raises `SecureSumError` if an opening is not what its server committed to; names the server.
+    Raises `SecureSumError` if an opening differs from its server's commitment; names the server.
 
     Returns
     -------
@@ -127,7 +127,7 @@ def add_openings(view: Session, board: Board, folder: Path) -> sharing.UInt64:
 
 
 def write_result(view: Session, total: sharing.UInt64, target: Path) -> WrittenResult:
-    """Write what follows from a sum; the same bytes at every party.
+    """Write the result of a sum; the same bytes at every party.
 
     Raises `SecureSumError` if the sum is out of the range that inputs in range can give.
     """
@@ -188,7 +188,7 @@ def _fetch(board: Board, session: str, digest: str, target: Path, most_bytes: in
 
 
 def find_liars(view: Session, now: float) -> tuple[Fault, ...]:
-    """Return who is at fault in a complete blame phase; empty while a lab has time to answer."""
+    """Return the parties at fault in a blame phase; empty while a lab has time to answer."""
     posted = view.bodies("blame")
     checks = view.bodies("check")
     answers = view.answers()
@@ -214,7 +214,7 @@ def find_liars(view: Session, now: float) -> tuple[Fault, ...]:
 
 
 def disputed_labs(view: Session) -> tuple[str, ...]:
-    """Return the labs whose tags are not the sum of what the servers posted of their shares."""
+    """Return the labs with tags that are not the sum of the servers' posts of their shares."""
     posted, tags = view.bodies("blame"), view.bodies("tag")
     return tuple(
         lab

@@ -88,7 +88,7 @@ def divide(
 ) -> DividedData:
     """Divide data: each person is a site, or the persons are dealt to some sites.
 
-    What is held out is the task's choice: sessions of gaze data, test clips, or drawn persons.
+    The task chooses the held-out data: sessions of gaze data, test clips, or drawn persons.
     """
     division = task.divide(path, holdout, seed, progress)
     sites = {
@@ -159,11 +159,11 @@ class MethodFolder:
 
     @property
     def personal(self) -> PersonalStore:
-        """What the sites keep, of methods with personal parts."""
+        """The personal parts of the sites."""
         return PersonalStore(self.path / "personal")
 
     def tidy(self, ended: int) -> None:
-        """Remove what no later round needs: contributions, states but the last, cut files."""
+        """Remove files that no later round needs: contributions, states but the last, cut files."""
         for cut in self.path.glob(".*.partial"):
             cut.unlink()
         for number in range(1, ended + 1):
@@ -214,7 +214,7 @@ def open_run(path: Path, data: DividedData, base: StateDict) -> Iterator[RunFold
 
 
 def _facts(data: DividedData, base: StateDict) -> dict[str, Any]:
-    """Return what all methods of a run have in common, as JSON has it."""
+    """Return the facts that all methods of a run share, as JSON values."""
     sites = {
         site: {"persons": list(entry.persons), "samples": entry.samples}
         for site, entry in data.sites.items()
@@ -275,7 +275,7 @@ class History:
 
 
 def read_history(path: Path, plan: FederationPlan) -> History:
-    """Return what was held of a plan; no rounds if there is no file.
+    """Return the rounds held of a plan; none if there is no file.
 
     The numbers of rounds may differ: a simulation can be made longer.
     """

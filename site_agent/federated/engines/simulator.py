@@ -29,7 +29,7 @@ from site_agent.work.measurements import processor_count, workers_that_fit
 from site_agent.work.workers import Task, Workers
 
 _WORKER_BYTES = 400 * 1024**2
-"""What torch takes, without its code, and training a small network."""
+"""Memory of torch without its code, and of training a small network."""
 
 
 def simulate(
@@ -156,7 +156,7 @@ def _score(
 class SiteRound:
     """One site's training in one round, and where its contribution goes.
 
-    `store` has what the site keeps from round to round, of methods with personal parts.
+    `store` has the site's personal parts.
     """
 
     site: str

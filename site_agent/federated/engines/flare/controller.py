@@ -1,4 +1,4 @@
-"""The server's part in live rounds: it sends the network, and combines what comes back."""
+"""The server's part in live rounds: it sends the network, and combines the contributions."""
 
 import os
 import re
@@ -63,7 +63,7 @@ class RoundsController(Controller):  # type: ignore[misc]
         """Clear nothing away."""
 
     def process_result_of_unknown_task(self, *_arguments: Any, **_named: Any) -> None:
-        """Drop what a site sends too late."""
+        """Drop contributions that arrive too late."""
 
     def handle_event(self, event_type: str, fl_ctx: Any) -> None:
         """Answer the submitter's question how far the rounds are."""

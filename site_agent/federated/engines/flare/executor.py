@@ -52,7 +52,7 @@ class SiteExecutor(Executor):  # type: ignore[misc]
             engine.register_aux_message_handler(messages.REPLY, self._take_reply)
 
     def _take_reply(self, topic: str, request: Shareable, fl_ctx: Any) -> Shareable:  # noqa: ARG002
-        """Keep what a round has made for this site, which has a part of it if it trained."""
+        """Keep the round's reply to this site, which has a part of it if it trained."""
         try:
             store = _store_of(read_plan(request[messages.PLAN]), request)
             number = int(request[messages.ROUND])

@@ -34,7 +34,7 @@ _DELETE_ATTEMPTS = 5
 
 
 class FederationFolder:
-    """The networks of a federation's rounds, and what became of each round."""
+    """The networks of a federation's rounds, and a report of each round."""
 
     def __init__(self, folder: Path, plan: FederationPlan, base: Path) -> None:
         self.folder, self.plan = folder, plan
@@ -65,11 +65,11 @@ class FederationFolder:
         return self.folder / (messages.model_name(number) if number else _BASE)
 
     def job_name(self, finished: int) -> str:
-        """Return the name of the job that goes on after so many rounds."""
+        """Return the name of the job that continues after the finished rounds."""
         return f"{digest_run(self.plan, self.first_base)[:12]}-{finished + 1}"
 
     def add(self, results: Path) -> tuple[messages.RoundReport, ...]:
-        """Take over the rounds of a block, and return what became of them."""
+        """Take over the rounds of a block, and return their reports."""
         place = results / messages.REPORT
         made = messages.read_reports(place.read_bytes()) if place.is_file() else ()
         for report in made:
@@ -162,7 +162,7 @@ def _hold_block(
     round_limit_s: float,
     progress: Progress,
 ) -> tuple[tuple[messages.RoundReport, ...], str]:
-    """Run one job; return what became of its rounds, and why there may be none."""
+    """Run one job; return the reports of its rounds, and the reason if there are none."""
     finished, total = len(federation.reports), federation.plan.rounds
     rounds = min(block_rounds, total - finished)
     with tempfile.TemporaryDirectory(dir=federation.folder, prefix=_BLOCK) as temporary:
@@ -255,7 +255,7 @@ class FederationSession:
             return str(self._session.submit_job(str(folder.resolve())))
 
     def status(self, job: str) -> tuple[str, list[str]]:
-        """Return the status of a job, and what each participant says of its deployment."""
+        """Return the status of a job, and each participant's report of its deployment."""
         with self._translate_errors("read a job's status"):
             meta = self._session.get_job_meta(job)
         return str(meta["status"]), [str(line) for line in meta.get("job_deploy_detail") or ()]

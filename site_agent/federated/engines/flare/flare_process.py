@@ -123,7 +123,7 @@ def _read(lines: IO[bytes] | None, on_line: Callable[[str], None]) -> None:
 
 
 def _plain(line: str) -> str:
-    """Return a line of FLARE's log, or what it means."""
+    """Return a line of FLARE's log, or its meaning."""
     if "CERTIFICATE_VERIFY_FAILED" in line:
         return "refused: the other side's certificate is not of this federation"
     if "UNKNOWN_CA" in line or "CERTIFICATE_UNKNOWN" in line:

@@ -21,11 +21,11 @@ from site_agent.federated.engines.flare.messages import TRAIN
 from site_agent.federated.plan import FederationPlan, read_plan
 
 Side = Literal["server", "client"]
-"""What FLARE calls the machine on which a part of a job runs."""
+"""FLARE's name of the machine on which a part of a job runs."""
 
 _FILE_NAME = r"[A-Za-z0-9][A-Za-z0-9_-]{0,99}\.safetensors"
 _SIGNATURES = (".__nvfl_sig.json", ".__nvfl_submitter.crt")
-"""FLARE's signature of a folder, and the certificate of whoever signed it."""
+"""FLARE's signature of a folder, and the signer's certificate."""
 
 _TASK_INTERVAL_S = 0.5
 _LONGEST_CONFIGURATION = 1_000_000
@@ -36,7 +36,7 @@ class BlockArguments(BaseModel):
     """A job's description of its block of rounds; the rest is the same in all jobs.
 
     `plan`: As ``FederationPlan.model_dump()`` gives it. `sites`: All sites of the federation.
-    `base`: Name of the network's file beside the configuration; a state may lie there, too.
+    `base`: Name of the network's file next to the configuration; a state may lie there, too.
     `first_base`: SHA-256 of the network with which the rounds of the plan began.
     """
 

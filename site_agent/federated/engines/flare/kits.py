@@ -81,7 +81,7 @@ def provision(output: Path, *, host: str, port: int, sites: Sequence[str]) -> li
     """Make the kits of a federation: ``server``, ``submit`` and one for each site.
 
     Existing kits stay as they are, so that a call with further sites adds these. The folder
-    ``authority`` holds the key that signs the certificates; whoever has it can add sites.
+    ``authority`` holds the key that signs the certificates; its holder can add sites.
 
     `host`: Name or address under which the sites reach the server.
 
@@ -164,7 +164,7 @@ _HEARTBEAT_LIMIT_S = 10
 """A site that is silent for so long is not given a part in the next job."""
 
 MOST_MESSAGE_BYTES = 512 * 1024**2
-"""Of a network or a contribution on its way: several times what the networks here have."""
+"""Of a network or a contribution on its way: several times the size of today's networks."""
 
 _ROLES = ("project_admin", "org_admin", "lead", "member")
 _SUBMITTERS_RIGHTS = ("submit_job", "manage_job", "download_job")
@@ -236,7 +236,7 @@ def _site_resources(resources: dict[str, Any]) -> dict[str, Any]:
 
 
 def _permissions() -> dict[str, dict[str, str]]:
-    """Return what each role may do: nobody sends code or commands of the shell."""
+    """Return the rights of each role: nobody sends code or commands of the shell."""
     submitters = dict.fromkeys(_SUBMITTERS_RIGHTS, "any") | {"view": "any"}
     others = dict.fromkeys((*_SUBMITTERS_RIGHTS, "view"), "none")
     nobody = dict.fromkeys(_NOBODYS_RIGHTS, "none")
@@ -246,7 +246,7 @@ def _permissions() -> dict[str, dict[str, str]]:
 
 
 def _log_config() -> dict[str, Any]:
-    """Return a log of everything in log.txt, and of what people need on standard output."""
+    """Return a log of everything in log.txt, and of progress on standard output."""
     return {
         "version": 1,
         "disable_existing_loggers": False,
