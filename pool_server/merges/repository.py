@@ -41,14 +41,14 @@ def count_open(session: Session, site_id: int) -> int:
     return count_rows(session, MergeJobRecord.site_id == site_id, MergeJobRecord.state.in_(OPEN))
 
 
-def find_job_of_round(session: Session, found: RoundRecord) -> MergeJobRecord | None:
+def find_job_of_round(session: Session, round_: RoundRecord) -> MergeJobRecord | None:
     """Return the job that finishes a round, or has finished it."""
-    has_finished = MergeJobRecord.version_id == found.result_version_id
+    has_finished = MergeJobRecord.version_id == round_.result_version_id
     return session.scalar(
         whole_jobs()
         .where(
-            MergeJobRecord.round_id == found.id,
-            MergeJobRecord.state.in_(OPEN) if found.result_version_id is None else has_finished,
+            MergeJobRecord.round_id == round_.id,
+            MergeJobRecord.state.in_(OPEN) if round_.result_version_id is None else has_finished,
         )
         .limit(1)
     )
@@ -78,10 +78,10 @@ def claim_next(
     *,
     of_rounds: bool = False,
 ) -> MergeJobRecord | None:
-    """Take the oldest job that waits or whose process died, or return None.
+    """Claim the oldest job that waits or has lost its process, or return None.
 
     Two processes that want the same job both try the update; the second finds nothing changed.
-    A site whose job is running waits behind the others, so that none occupies the pool alone.
+    A site with a running job waits behind the others, so that none occupies the pool alone.
     """
     now = now_utc()
     died = _died(now)
@@ -101,7 +101,7 @@ def claim_next(
     )
     if waiting is None:
         return None
-    taken = change_rows(
+    claimed = change_rows(
         session,
         sa.update(MergeJobRecord)
         .where(MergeJobRecord.id == waiting, sa.or_(MergeJobRecord.state == QUEUED, died))
@@ -115,7 +115,7 @@ def claim_next(
             activity="",
         ),
     )
-    if taken != 1:
+    if claimed != 1:
         return None
     return session.scalar(whole_jobs().where(MergeJobRecord.id == waiting))
 
@@ -243,15 +243,15 @@ def versions_of_digests(
     session: Session, digests: Sequence[str], visible: sa.ColumnElement[bool]
 ) -> dict[str, list[ModelVersionRecord]]:
     """Return the versions that have one of these digests and may be seen, oldest first."""
-    found = defaultdict(list)
+    groups = defaultdict(list)
     versions = session.scalars(
         whole_versions()
         .where(ModelVersionRecord.digest.in_(digests), visible)
         .order_by(ModelVersionRecord.id)
     )
     for version in versions:
-        found[version.digest].append(version)
-    return found
+        groups[version.digest].append(version)
+    return groups
 
 
 def addresses_of(session: Session, version_ids: Sequence[int]) -> dict[int, tuple[str, str]]:

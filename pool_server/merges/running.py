@@ -7,11 +7,11 @@ How a merge on the pool works:
    (`GET /merges/{id}`) until it is over.
 2. A `MergeWorker` of any server process claims the oldest job that waits, and keeps putting off
    the end of its claim. It fetches the inputs from the storage, and a limited child process merges
-   them (`jobs.merging`), whose progress goes to the job's record.
+   them (`jobs.merging`); its progress goes to the job's record.
 3. The result goes the way of every file, by `transfers.receiving.receive`.
 
-When a process dies, its claim runs out and another begins the job anew; the result is the same
-bytes, and what has been stored of it already is gone on with. Rounds have workers of their own, so
+When a process dies, its claim runs out and another starts the job again; the result is the same
+bytes, and its stored parts are kept. Rounds have workers of their own, so
 that they do not wait behind merges that take hours.
 """
 
@@ -77,12 +77,12 @@ class MergeRun:
             )
 
     def go_on(self, progress: float, activity: str) -> None:
-        """Write the progress; raise `StoppedError` when the job is not to be gone on with."""
+        """Write the progress; raise `StoppedError` if the job must not continue."""
         if not self.report(progress, activity):
             raise StoppedError
 
     def refresh_caller(self) -> Caller:
-        """Return the caller who asked for the merge, with the rights of this moment.
+        """Return the requester of the merge, with the rights of this moment.
 
         Hours may have passed, and a token that was revoked meanwhile must not publish anything.
         """
@@ -98,7 +98,7 @@ class MergeRun:
         except (errors.NotAuthenticatedError, errors.NotAllowedError) as error:
             raise errors.MergeRefusedError(
                 f"the merge was asked for with token {self.job.created_by}, which may not publish "
-                f"its result any more: {error.message}"
+                f"its result now: {error.message}"
             ) from error
         return caller
 
@@ -149,7 +149,7 @@ class MergeRun:
 
 
 CarryOut = Callable[[MergeRun], UploadRecord]
-"""Does what a job asks for, in steps that another process may repeat.
+"""Carries a job out, in steps that another process may repeat.
 
 It raises a `PoolError` where the job is refused for good, and `StoppedError` where it is
 cancelled, lost, or this process stops.
@@ -165,20 +165,22 @@ def carry_out_merge(run: MergeRun) -> UploadRecord:
     with parts.database.read() as session:
         # As things are now: an input may have been withdrawn since the merge was asked for.
         inputs = find_inputs(session, caller, recipe)
-    require_size_of_inputs(parts.settings, sum(each.size_bytes for each in inputs.values()))
+    require_size_of_inputs(parts.settings, sum(version.size_bytes for version in inputs.values()))
     names = {digest: version.file_name for digest, version in inputs.items()}
     recipe = recipe.model_copy(
         update={
             "inputs": tuple(
-                each.model_copy(update={"file_name": each.file_name or names[each.digest]})
-                for each in recipe.inputs
+                input_.model_copy(update={"file_name": input_.file_name or names[input_.digest]})
+                for input_ in recipe.inputs
             )
         }
     )
     with ScratchFolder(parts.settings.scratch_folder).room() as folder, ExitStack() as stack:
         result = folder / "result"
         made = run.merge(recipe, run.fetch(recipe, names, stack), result, request.format)
-        labels = [{each.key: each.value for each in version.labels} for version in inputs.values()]
+        labels = [
+            {label.key: label.value for label in version.labels} for version in inputs.values()
+        ]
         description = {name: getattr(request, name) for name in VersionDescription.model_fields}
         announced = UploadRequest(
             site=request.site,
@@ -287,7 +289,7 @@ class MergeWorker:
 
 
 def system_caller(job: MergeJobRecord, token: TokenRecord) -> Caller:
-    """Return the caller that the audit names for the end of a merge: the one who asked for it."""
+    """Return the caller that the audit names for the end of a merge: its requester."""
     site, _, token_name = job.created_by.partition("/")
     return Caller(
         token_id=job.token_id,

@@ -57,11 +57,13 @@ def show_fit(
         ),
     ],
 ) -> FitResponse:
-    """Return the methods that can merge all of these models, or what differs between them."""
-    addresses = [read_address(each) for each in model]
+    """Return the methods that can merge all of these models, or the differences between them."""
+    addresses = [read_address(address) for address in model]
     versions = resolve_versions(session, caller, addresses, versions=_with_fingerprints)
     fit = describe_fit(versions)
-    fit.versions = describe_page(session, [each.id for each in versions], viewing_site(caller))
+    fit.versions = describe_page(
+        session, [version.id for version in versions], viewing_site(caller)
+    )
     return fit
 
 
@@ -71,9 +73,11 @@ def _with_fingerprints() -> Select[ModelVersionRecord]:
 
 
 def describe_fit(versions: Sequence[ModelVersionRecord]) -> FitResponse:
-    """Return what can merge the versions; the first that does not fit is named otherwise."""
-    keys = [merge_keys(_describe_file(each)) for each in versions]
-    methods = [name for name, key in keys[0].items() if all(each.get(name) == key for each in keys)]
+    """Return the methods that fit the versions, or else the first version that does not fit."""
+    keys = [merge_keys(_describe_file(version)) for version in versions]
+    methods = [
+        name for name, key in keys[0].items() if all(fitting.get(name) == key for fitting in keys)
+    ]
     if methods:
         # One ordinary file is worth more than a list of files.
         return FitResponse(methods=sorted(methods, key=lambda name: name != "wba-cascade"))
@@ -87,27 +91,29 @@ def describe_fit(versions: Sequence[ModelVersionRecord]) -> FitResponse:
 
 
 def require_fitting(method_name: str, versions: Sequence[ModelVersionRecord]) -> None:
-    """Raise `MergeRefusedError` where the method cannot merge the versions; name what differs."""
+    """Raise `MergeRefusedError` if the method cannot merge the versions; name the differences."""
     method = find_method(method_name)
     first, *others = versions
-    wanted = _describe_file(first)
-    key = method.merge_key(wanted)
+    expected = _describe_file(first)
+    key = method.merge_key(expected)
     for other in others:
-        found = _describe_file(other)
-        if method.merge_key(found) == key:
+        actual = _describe_file(other)
+        if method.merge_key(actual) == key:
             continue
         # A field matters if the model with the other's value of it does not fit any more.
         fields = [
             field
-            for field in sorted(wanted.keys() & found.keys())
-            if wanted[field] != found[field]
-            and (field == "kind" or method.merge_key({**wanted, field: found[field]}) != key)
+            for field in sorted(expected.keys() & actual.keys())
+            if expected[field] != actual[field]
+            and (field == "kind" or method.merge_key({**expected, field: actual[field]}) != key)
         ]
-        words = "; ".join(_difference_words(each, wanted[each], found[each]) for each in fields)
+        differences = "; ".join(
+            _difference_words(field, expected[field], actual[field]) for field in fields
+        )
         names = f"{address_of(first)} and {address_of(other)}"
         raise MergeRefusedError(
-            f"{method.name} cannot merge {names}: {words or 'they are built differently'}",
-            hint="`poolctl models ls --mergeable-with MODEL` lists what can be merged with one.",
+            f"{method.name} cannot merge {names}: {differences or 'they are built differently'}",
+            hint="`poolctl models ls --mergeable-with MODEL` lists models that fit one.",
             details={"fields": fields},
         )
 
@@ -173,7 +179,7 @@ def read_request(request: merges.MergeRequest) -> Recipe:
     except ValidationError as error:
         raise MergeRefusedError(
             f"the recipe cannot be read: {first_problem(error)}",
-            hint="Send what `poolctl merge --dry-run` or a recipe file shows.",
+            hint="Send the output of `poolctl merge --dry-run`, or a recipe file.",
         ) from error
     try:
         method = find_method(recipe.method.name)
@@ -186,10 +192,10 @@ def read_request(request: merges.MergeRequest) -> Recipe:
             f"version {method.version} and would make other bytes",
             hint="Merge at home with the poolctl that wrote the recipe.",
         )
-    wanted = request.format or (recipe.output.format if recipe.output else None)
-    if wanted is not None and wanted not in method.output_formats:
+    format_ = request.format or (recipe.output.format if recipe.output else None)
+    if format_ is not None and format_ not in method.output_formats:
         raise MergeRefusedError(
-            f"{method.name} does not make {wanted!r}; it makes {', '.join(method.output_formats)}"
+            f"{method.name} does not make {format_!r}; it makes {', '.join(method.output_formats)}"
         )
     return recipe
 
@@ -228,8 +234,8 @@ def describe_job(session: Session, job: MergeJobRecord) -> merges.MergeJobRespon
 
 def _addresses(session: Session, jobs: Any) -> dict[int, tuple[str, str]]:
     """Return address and digest of the versions that jobs became, in one query."""
-    wanted = [job.version_id for job in jobs if job.version_id is not None]
-    return repository.addresses_of(session, wanted) if wanted else {}
+    version_ids = [job.version_id for job in jobs if job.version_id is not None]
+    return repository.addresses_of(session, version_ids) if version_ids else {}
 
 
 def _describe(
@@ -254,8 +260,8 @@ def find_inputs(session: Session, caller: Caller, recipe: Recipe) -> dict[str, M
     refusal = find_refusal(session, recipe.input_digests)
     if refusal is not None:
         raise MergeRefusedError(
-            f"input {refusal.digest} was withdrawn ({refusal.reason}) and cannot be merged any "
-            "more, under no name",
+            f"input {refusal.digest} was withdrawn ({refusal.reason}) and cannot be merged, "
+            "under any name",
             hint="Make the recipe without it: `poolctl merge --replay RECIPE --without DIGEST`.",
         )
     seen = repository.versions_of_digests(session, recipe.input_digests, readable_by(caller))
@@ -263,8 +269,8 @@ def find_inputs(session: Session, caller: Caller, recipe: Recipe) -> dict[str, M
     for entry in recipe.inputs:
         versions = seen.get(entry.digest, [])
         known_as = f"{entry.digest}" + (f" ({entry.address})" if entry.address else "")
-        if not versions and (found := find_round_files(session, [entry.digest])):
-            what = models.ROUND_FILES[found[entry.digest]]
+        if not versions and (round_files := find_round_files(session, [entry.digest])):
+            what = models.ROUND_FILES[round_files[entry.digest]]
             raise MergeRefusedError(
                 f"input {known_as} is {what}, which only rounds combine",
                 hint="Download the result of the round instead.",
@@ -314,7 +320,7 @@ MergeId = Annotated[
 def start(caller: Uploader, parts: Parts, request: merges.MergeRequest) -> merges.MergeJobResponse:
     """Carry a recipe out in the background and publish the result, with its lineage.
 
-    The result is what `poolctl merge` makes of the same recipe, byte for byte. The pool cannot
+    The result equals that of `poolctl merge` with the same recipe, byte for byte. The pool cannot
     sign it for the site: where signatures are demanded it is a draft, which only its site and
     curators see, until the site has signed it (`PUT .../statement`) and published it.
     """
@@ -341,12 +347,12 @@ def start(caller: Uploader, parts: Parts, request: merges.MergeRequest) -> merge
         require_visibility(model, request.visibility)
         inputs = find_inputs(session, caller, recipe)
         size_bytes = sum(version.size_bytes for version in inputs.values())
-        require_fitting(recipe.method.name, [inputs[each] for each in recipe.input_digests])
+        require_fitting(recipe.method.name, [inputs[digest] for digest in recipe.input_digests])
         require_good_standing(
             session, recipe.input_digests, despite_withdrawal=request.despite_withdrawal
         )
         require_size_of_inputs(settings, size_bytes)
-        parents = {each.digest: each.address or each.digest[:12] for each in recipe.inputs}
+        parents = {input_.digest: input_.address or input_.digest[:12] for input_ in recipe.inputs}
         require_terms(session, request.terms, parents, site=site, use=request.intended_use)
         described = describe_job(session, add_job(session, caller, site, recipe, request))
     parts.merge_wanted.set()
@@ -378,7 +384,7 @@ def list_merges(
 
 @router.get("/{merge_id}", summary="Show the progress of a merge")
 def show(caller: SignedIn, session: ReadingSession, merge_id: MergeId) -> merges.MergeJobResponse:
-    """Return a merge: its state, its progress, what it became or why it failed."""
+    """Return a merge: its state, its progress, its result or the reason of its failure."""
     return describe_job(session, get_job(session, caller, merge_id))
 
 

@@ -35,9 +35,9 @@ class CheckedModel:
     def fingerprint_columns(self) -> dict[str, dict[str, Any]]:
         """The fingerprint as a version has it: single values and, apart from them, lists."""
         lists = {
-            key: each for key, each in self.fingerprint.items() if isinstance(each, list | dict)
+            key: value for key, value in self.fingerprint.items() if isinstance(value, list | dict)
         }
-        single = {key: each for key, each in self.fingerprint.items() if key not in lists}
+        single = {key: value for key, value in self.fingerprint.items() if key not in lists}
         return {"fingerprint": single, "fingerprint_lists": lists}
 
 
@@ -62,7 +62,7 @@ def run_check(
 
 
 def check_limits(settings: "PoolSettings", size_bytes: int) -> Limits:
-    """Return what a program may use that reads files of `size_bytes` together."""
+    """Return the limits of a program that reads files of `size_bytes` together."""
     memory_bytes = settings.check_memory_bytes + MEMORY_FACTOR * size_bytes
     return Limits(memory_bytes, settings.check_time_s)
 

@@ -40,7 +40,7 @@ def require_description(session: Session, site: SiteRecord, request: UploadReque
 
 
 def require_wording(request: VersionDescription) -> None:
-    """Raise unless labels and card can be read, and say what they may."""
+    """Raise unless labels and card can be read and are allowed."""
     require_labels(request.labels)
     try:
         read_card(request.card)
@@ -49,22 +49,22 @@ def require_wording(request: VersionDescription) -> None:
 
 
 def name_parents(recipe: dict[str, Any], digest: str) -> dict[str, str]:
-    """Return the digests of a recipe's inputs with what the recipe calls each."""
+    """Return the recipe's name for each input, by digest."""
     return {
-        each["digest"]: each.get("address") or each.get("file_name") or each["digest"][:12]
-        for each in recipe["inputs"]
-        if each["digest"] != digest
+        input_["digest"]: input_.get("address") or input_.get("file_name") or input_["digest"][:12]
+        for input_ in recipe["inputs"]
+        if input_["digest"] != digest
     }
 
 
 def take_description(upload: UploadRecord, request: UploadRequest) -> None:
-    """Keep with an upload what its uploader says now."""
+    """Store the uploader's present description with an upload."""
     upload.file_name = request.file_name
     upload.description = request.description
     upload.labels = dict(request.labels)
     upload.metrics = dict(request.metrics)
     upload.card = request.card
-    upload.terms = [each.model_dump() for each in request.terms]
+    upload.terms = [term.model_dump() for term in request.terms]
     upload.recipe = request.recipe
     signed = request.statement
     upload.statement = None if signed is None else signed.model_dump(mode="json")
@@ -90,12 +90,12 @@ def read_recipe(document: dict[str, Any], digest: str) -> "Recipe":
         raise RecipeRefusedError(
             str(error), hint="Send the recipe that `poolctl merge` wrote, as it is."
         ) from error
-    found = recipe.output.digest if recipe.output is not None else None
-    if found != digest:
+    promised = recipe.output.digest if recipe.output is not None else None
+    if promised != digest:
         raise RecipeRefusedError(
-            f"the recipe makes a file with SHA-256 {found or '(left open)'}, expected {digest}",
+            f"the recipe makes a file with SHA-256 {promised or '(left open)'}, expected {digest}",
             hint="Send the recipe that was written with this very file, or none.",
-            details={"found": found, "expected": digest},
+            details={"found": promised, "expected": digest},
         )
     return recipe
 
@@ -117,7 +117,7 @@ def require_merge_rights(caller: Caller, parents: Iterable[Sequence[ModelRecord]
 def require_copy_right(
     session: Session, caller: Caller, site_id: int, digest: str, version_id: int | None = None
 ) -> None:
-    """Raise unless a file may become a model of a site, as far as that knows whose file it is.
+    """Raise unless a file may become a model of a site, as far as the site knows its owner.
 
     The site that published it first says so, also of copies. `version_id` is the new version.
     """
@@ -148,9 +148,9 @@ def find_keeper(
 def begins_as(
     default: Visibility, site_id: int, sources: Iterable[Sequence[ModelRecord]]
 ) -> Visibility:
-    """Return who sees a new model when its uploader does not say it.
+    """Return the default visibility of a new model.
 
-    What was made from models that other sites do not share with all is not shown to all by
+    A model made from models that other sites do not share with all is not shown to all by
     default. `sources` are, for each file that it was made from, the models that have it.
     """
     for homes in sources:
@@ -159,23 +159,23 @@ def begins_as(
     return default
 
 
-def require_visibility(model: ModelRecord | None, wanted: Visibility | None) -> None:
+def require_visibility(model: ModelRecord | None, visibility: Visibility | None) -> None:
     """Raise if a version is announced for more, or fewer, than its model is shared with."""
-    if model is not None and wanted not in {None, model.visibility}:
+    if model is not None and visibility not in {None, model.visibility}:
         address = f"{model.site.name}/{model.name}"
         raise RefusedError(
-            f"{address} is there already, with visibility {model.visibility!r}, not {wanted!r}",
+            f"{address} is there already, with visibility {model.visibility!r}, not {visibility!r}",
             code="sharing_refused",
             hint=f"Visibility is of the whole model: change it with `poolctl models share "
             f"{address}`.",
-            details={"found": wanted, "expected": model.visibility},
+            details={"found": visibility, "expected": model.visibility},
         )
 
 
 def require_not_wider(model: ModelRecord, upload: UploadRecord) -> None:
     """Raise if a model was made since an upload was announced, and more see it than that said.
 
-    The upload was to be its first version, and to say who sees it.
+    The upload was meant as its first version, and would have set its visibility.
     """
     if upload.visibility is None or model.created_at <= upload.created_at:
         return

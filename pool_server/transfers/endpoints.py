@@ -80,7 +80,7 @@ def list_uploads(
     limit: parameters.Limit = 50,
     cursor: parameters.Cursor = None,
 ) -> uploads.OpenUploadPage:
-    """Return what is on its way to one's own site, newest first; admins of the pool see all.
+    """Return the uploads to the caller's site, newest first; pool admins see all.
 
     The number under way is limited for each site; abandoned ones can be aborted.
     """
@@ -90,9 +90,9 @@ def list_uploads(
     elif not caller.is_admin:
         site = caller.site
     before = None if cursor is None else parameters.read_moment_cursor(cursor)
-    found = repository.list_open(session, site, before, limit)
-    page = found[:limit]
-    last = page[-1][0] if len(found) > limit else None
+    rows = repository.list_open(session, site, before, limit)
+    page = rows[:limit]
+    last = page[-1][0] if len(rows) > limit else None
     return uploads.OpenUploadPage(
         items=[
             parameters.describe(
@@ -125,8 +125,8 @@ def address(
 ) -> uploads.PartAddressList:
     """Return the addresses of some parts: at this pool, or at its storage.
 
-    Those of the storage are good for some minutes, for the part's size and checksum, and for
-    nothing else. Whoever has one may use it: send no token along, and keep it secret.
+    Those of the storage are good for some minutes, and only for the part's size and checksum.
+    They work for anyone: send no token along, and keep them secret.
     """
     upload = service.get_receiving_upload(parts, caller, upload_id)
     plan = PartPlan(upload.size_bytes, upload.part_bytes)
@@ -242,7 +242,7 @@ async def receive_part(
     """Write all of `pieces` and make the part count.
 
     While a thread hashes and writes one batch, the next is received; memory stays at two
-    batches. Whatever goes wrong, a client that vanishes included, leaves no part behind.
+    batches. Failures leave no part behind, even if the client vanishes.
     """
     writing: asyncio.Task[None] | None = None
     try:

@@ -1,4 +1,4 @@
-"""Make a checked file a version, in one transaction, and notify those whom it concerns."""
+"""Make a checked file a version, in one transaction, and notify the sites it concerns."""
 
 import json
 from collections.abc import Sequence
@@ -98,7 +98,7 @@ def add_version(
         session,
         upload.site_id,
         version,
-        [Term.model_validate(each) for each in upload.terms],
+        [Term.model_validate(term) for term in upload.terms],
         recipe.input_digests if recipe is not None else (),
         is_proven=is_proven,
     )
@@ -173,14 +173,14 @@ def require_not_deleted(model: ModelRecord | None, version: ModelVersionRecord |
 
 
 def _sharing_of_first(upload: UploadRecord) -> dict[str, Any]:
-    """Return `visibility` and `rights` of the model whose first version an upload becomes."""
+    """Return `visibility` and `rights` of a model, from the upload of its first version."""
     if upload.visibility is None or upload.rights is None:
         return {}
     return {"visibility": upload.visibility, "rights": upload.rights}
 
 
 def _hold_back_copy(session: Session, site_id: int, version: ModelVersionRecord) -> None:
-    """Keep a version a draft whose very bytes are quarantined under another name."""
+    """Keep a version a draft if its bytes are quarantined under another name."""
     if repository.find_quarantining_actors(session, site_id, version.digest):
         version.state, version.state_reason = access.DRAFT, "the same file is quarantined elsewhere"
 
@@ -212,8 +212,8 @@ def _is_believed(
     if caller.has_role("curator"):
         return True
     elsewhere = repository.oldest_elsewhere(session, site_id, version.digest)
-    own = repository.oldest_of(session, site_id, version.digest)
-    if elsewhere is None or own < elsewhere:
+    oldest = repository.oldest_of(session, site_id, version.digest)
+    if elsewhere is None or oldest < elsewhere:
         return True
     named = set(recipe.input_digests) - {version.digest}
     # Not only some of them: leaving one out would take from its owner the right to withdraw it.
@@ -233,14 +233,14 @@ def _add_recipe(
             version_id=version.id,
             position=position,
             child_digest=version.digest,
-            parent_digest=each.digest,
-            weight=each.weight,
+            parent_digest=input_.digest,
+            weight=input_.weight,
             method=recipe.method.name,
             followed=followed,
         )
-        for position, each in enumerate(recipe.inputs)
+        for position, input_ in enumerate(recipe.inputs)
         # A merge of one model may give the same bytes again; that makes nothing its own parent.
-        if each.digest != version.digest
+        if input_.digest != version.digest
     )
 
 
@@ -254,8 +254,8 @@ def notify_owners(session: Session, version: ModelVersionRecord, recipe: "Recipe
     """Notify the first publisher of each input of a new version; of a copy, that of its file.
 
     The event names the site, and the result if the publisher may see it. Nor does it have the
-    digest of a merge otherwise: who has the inputs could find out from it with what they were
-    merged.
+    digest of a merge otherwise: holders of the inputs could find out the others of the merge
+    from it.
     """
     kind, word = (HANDED_ON_EVENT, "as") if recipe is None else (MERGED_EVENT, "into")
     digests = [version.digest] if recipe is None else recipe.input_digests

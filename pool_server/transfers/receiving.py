@@ -1,29 +1,29 @@
-"""Receive files: the one way into the pool, whatever a file is to become.
+"""Receive files: the one way into the pool, for files of every purpose.
 
 How an upload works, step by step:
 
-1. `announce_upload` (`POST /uploads`, `.../contributions`, `.../files`): the uploader says what
-   will come. The destination looks whether it may come at all; nothing is sent that the pool has
+1. `announce_upload` (`POST /uploads`, `.../contributions`, `.../files`): the uploader describes
+   the file. The destination decides whether it may come at all; nothing is sent that the pool has
    already. A record with the parts to send is the answer; the same announcement again gives the
    same record, so that an interrupted client goes on, and a second uploader of the file joins in.
 2. `transfers.endpoints.send_part`: the parts arrive, in any order, at the server or straight at its
    storage. Only the storage knows for certain which are there, and it alone is asked.
 3. `complete_upload` (`POST .../complete`): one process claims the upload; the storage joins the
    parts and computes the digest; the destination checks the file in a limited child process; the
-   storage publishes the bytes under their digest; one transaction makes of them what was announced.
+   storage publishes the bytes under their digest; one transaction writes their records.
 
 `receive` does all three for a file that the pool itself has made.
 
-Who may lie, or die, and which step finds it:
+Lies and deaths, and the steps that find them:
 
 - The uploader about the size: each part is held to the announced plan, and quota and largest size
   are judged by the announcement. About the digest: it is computed from the bytes that the storage
-  gives back. About the kind of file: the destination reads the file itself. About whose it is:
+  gives back. About the kind of file: the destination reads the file itself. About its owner:
   the destination, at the announcement and again in the last transaction.
 - A slow or dying uploader holds nothing but its record, which expires (`service.sweep_uploads`);
   the number of those is limited for each site.
 - A second uploader of the same file to the same place: one record by a unique index, one check
-  by the claim, and the last transaction finds what the first has made of it.
+  by the claim, and the last transaction finds the records of the first.
 - A full disk is found when the storage prepares for the file, and again at each part; the upload
   stays open, and goes on once there is room.
 - A server killed between any two steps: everything before the last transaction can be done again,
@@ -88,7 +88,7 @@ class Arrival(Generic[CheckedT]):
 
 @dataclass(frozen=True)
 class Destination(ABC, Generic[OfferT, CheckedT]):
-    """A place that files are sent to: who may send them, how they are checked, what they become.
+    """A destination of files: permission to send them, their checks, and their final form.
 
     Size limit, quota, storage and leases are the same everywhere, and are looked after here. The
     audit calls a file of this `purpose` by the `action`.
@@ -115,7 +115,7 @@ class Destination(ABC, Generic[OfferT, CheckedT]):
         return False
 
     def renew(self, upload: UploadRecord, announced: Announcement[OfferT]) -> None:
-        """Take over into an upload under way what a new announcement says."""
+        """Update an upload under way from a new announcement."""
 
     def belongs(self, upload: UploadRecord) -> bool:
         """Return whether an upload was announced for this very place."""
@@ -127,7 +127,7 @@ class Destination(ABC, Generic[OfferT, CheckedT]):
 
     @abstractmethod
     def accept(self, session: Session, arrived: Arrival[CheckedT]) -> ModelVersionRecord | None:
-        """Make of a checked file what was announced, in a transaction; return the version, if any.
+        """Write the records of a checked file, in a transaction; return the version, if any.
 
         Called again, also for a file that somebody else was faster with, it changes nothing.
         """
@@ -171,11 +171,11 @@ def announce_upload(
 def complete_upload(
     destination: Destination[Any, Any], caller: Caller, upload_id: str
 ) -> UploadRecord:
-    """Assemble, check and accept a file whose parts are all there.
+    """Assemble, check and accept a file after all parts have arrived.
 
-    The steps, each of which may be the last that this process lives to do: claim the upload;
+    The steps (this process may die after any of them): claim the upload;
     join the parts aside and verify the digest; check the file in another process; publish it
-    under its digest; write what it became in one transaction; discard the parts.
+    under its digest; write its final record in one transaction; discard the parts.
     """
     parts = destination.parts
     with parts.database.read() as session:
@@ -265,7 +265,7 @@ def _require_size(parts: ServerParts, upload: UploadRecord) -> None:
 def _find_resumable(
     parts: ServerParts, session: Session, announced: UploadRecord
 ) -> UploadRecord | None:
-    """Return the upload of this file to this place that is under way, and can be gone on with.
+    """Return the resumable upload of this file to this place.
 
     One that cannot is over: of two sizes only one can be that of a file with this digest, and
     the admin of the storage may have cleared away parts that lay there for long.

@@ -53,7 +53,7 @@ def find_open(
 def list_open(
     session: Session, site: str | None, before: tuple[datetime, str] | None, limit: int
 ) -> Sequence[tuple[UploadRecord, str]]:
-    """Return uploads under way with who began each, newest first; one more than `limit`.
+    """Return uploads under way with their starters, newest first; one more than `limit`.
 
     Only those to a `site`, and after the moment and identifier of the last one of the page before.
     """
@@ -121,7 +121,7 @@ def release(session: Session, upload_id: str) -> None:
 
 
 def release_all(session: Session) -> None:
-    """Give back what a killed server had claimed; only while no other server is running."""
+    """Release the claims of a killed server; only while no other server is running."""
     session.execute(
         update(UploadRecord)
         .where(UploadRecord.state == CHECKING)
@@ -132,7 +132,7 @@ def release_all(session: Session) -> None:
 def expire_stale(session: Session, now: datetime) -> Sequence[str]:
     """Mark uploads that received no part for too long; return their storage handles.
 
-    What another process is working on at this moment is left for the next time.
+    Uploads that another process works on at this moment stay for the next time.
     """
     stale = session.scalars(
         select(UploadRecord)

@@ -139,7 +139,7 @@ def require_open(upload: UploadRecord) -> None:
 
 
 def discard_quietly(parts: ServerParts, upload: UploadRecord) -> None:
-    """Remove the parts; what remains is swept later, and is no reason to fail now."""
+    """Remove the parts; leftovers are swept later, and are no reason to fail now."""
     if not upload.storage_handle:
         return  # nothing was ever to be sent
     try:
@@ -206,10 +206,10 @@ def _sweep(parts: ServerParts) -> int:
 
 
 def recover_uploads(parts: ServerParts) -> None:
-    """Set right what a killed server left, before serving.
+    """Recover from a killed server, before serving.
 
-    Where other processes may be at work on the same pool, what is theirs cannot be distinguished
-    at once: claims are left to run out, and half-written files are swept once they are old.
+    If other processes may work on the same pool, their uploads cannot be distinguished at
+    once: claims are left to run out, and half-written files are swept once they are old.
     """
     if not parts.database.is_shared:
         with parts.database.write() as session:

@@ -1,6 +1,6 @@
-"""Uploads that become versions of models: who may announce them, and how their files are checked.
+"""Uploads that become versions of models: permission to announce them, and checks of files.
 
-What an accepted file becomes is written by `pool_server.transfers.publishing`.
+`pool_server.transfers.publishing` writes the records of accepted files.
 """
 
 import json
@@ -74,7 +74,7 @@ class Versions(Destination[UploadRequest, CheckedModel]):
         if offer.recipe is not None:
             require_good_standing(
                 session,
-                {each["digest"] for each in offer.recipe["inputs"]},
+                {input_["digest"] for input_ in offer.recipe["inputs"]},
                 despite_withdrawal=offer.despite_withdrawal,
             )
         # Also of what is under way: the recipe may only be said now.
@@ -95,7 +95,7 @@ class Versions(Destination[UploadRequest, CheckedModel]):
             kind=known.kind,
             format=known.format,
             fingerprint=known.fingerprint | known.fingerprint_lists,
-            merge_keys={each.method: each.key for each in known.merge_keys},
+            merge_keys={merge_key.method: merge_key.key for merge_key in known.merge_keys},
         )
         upload.version_id = self.accept(session, Arrival(announced.caller, upload, checked)).id
         key = (known.id, upload.site_id)
@@ -132,13 +132,15 @@ class Versions(Destination[UploadRequest, CheckedModel]):
         require_signature(self.parts.settings, upload)
 
     def _settle_rights(self, session: Session, announced: Announcement[UploadRequest]) -> None:
-        """Note who is to see the new model."""
+        """Note the visibility of the new model."""
         caller, upload, offer = announced.caller, announced.upload, announced.offer
         parents = _parents_of(offer)
         homes = registry.visible_homes(session, caller, {offer.digest, *parents})
         if offer.recipe is None:
             conditions.require_copy_right(session, caller, upload.site_id, offer.digest)
-        conditions.require_merge_rights(caller, [homes[each] for each in parents if each in homes])
+        conditions.require_merge_rights(
+            caller, [homes[parent] for parent in parents if parent in homes]
+        )
         upload.visibility = offer.visibility or conditions.begins_as(
             self.parts.settings.default_visibility, upload.site_id, homes.values()
         )
@@ -202,7 +204,7 @@ def check_merged(
 
 def _parents_of(offer: UploadRequest) -> set[str]:
     inputs: list[Mapping[str, Any]] = [] if offer.recipe is None else offer.recipe["inputs"]
-    return {each["digest"] for each in inputs} - {offer.digest}
+    return {input_["digest"] for input_ in inputs} - {offer.digest}
 
 
 # Making a merge again from its recipe, to see whether that gives the bytes that somebody sent.
@@ -217,7 +219,7 @@ def remake(parts: ServerParts, upload: UploadRecord) -> bool:
     with parts.database.read() as session:
         inputs = _find_inputs(session, upload, recipe)
     size_bytes = sum(inputs.values())
-    is_complete = all(each.digest in inputs for each in recipe.inputs)
+    is_complete = all(input_.digest in inputs for input_ in recipe.inputs)
     if not settings.central_merges or not is_complete or size_bytes > settings.merge_input_bytes:
         return False
     with ScratchFolder(settings.scratch_folder).room() as folder, ExitStack() as stack:
@@ -240,7 +242,11 @@ def _find_inputs(session: Session, upload: UploadRecord, recipe: Recipe) -> dict
         ),
         {"digests": sorted(set(recipe.input_digests) - {upload.digest})},
     )
-    return {each.digest: each.size_bytes for each in versions if _may_merge(upload.site_id, each)}
+    return {
+        version.digest: version.size_bytes
+        for version in versions
+        if _may_merge(upload.site_id, version)
+    }
 
 
 def _may_merge(site_id: int, version: ModelVersionRecord) -> bool:

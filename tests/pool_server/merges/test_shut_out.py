@@ -81,7 +81,7 @@ def test_a_merge_is_not_published(
         job = wait_for(pool.admin, asked["merge_id"], OVER)
         assert (job["state"], job["refusal"]["code"]) == ("failed", "merge_refused")
         assert (
-            f"token merges/ada, which may not publish its result any more: {words}"
+            f"token merges/ada, which may not publish its result now: {words}"
             in (job["refusal"]["message"])
         )
         assert pool.admin.get("/api/v1/models/merges/merged").status_code == 404
