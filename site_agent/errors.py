@@ -137,14 +137,11 @@ class ContributionWithheldError(SiteAgentError):
 
 
 class SecureSumError(SiteAgentError):
-    """A secure sum that cannot go on, or does not verify.
-
-    `faults`: `site_agent.secure.session.Fault`: the phase, and who is at fault, where that is
-    known.
-    """
+    """A secure sum that cannot go on, or does not verify."""
 
     def __init__(self, faults: tuple[Any, ...], *, hint: str = "") -> None:
         self.faults = faults
+        """`site_agent.secure.session.Fault`: the phase, and the party at fault if known."""
         super().__init__("; ".join(str(fault) for fault in faults), hint=hint)
 
 
@@ -247,16 +244,14 @@ class StudyFolderError(SiteAgentError):
 
 
 class AgentConfigError(SiteAgentError):
-    """A configuration of an agent that cannot be used.
+    """A configuration of an agent that cannot be used."""
 
-    `key`: where in the file (``merge[0].margin``); empty where it is the whole file.
-    """
-
-    def __init__(self, path: Path, key: str, found: str, expected: str) -> None:
+    def __init__(self, path: Path, key: str, value: str, expected: str) -> None:
         self.path = path
         self.key = key
+        """Position in the file (``merge[0].margin``); empty for the whole file."""
         place = f"{path}: {key}" if key else f"{path}"
-        super().__init__(f"{place}: found {found}, expected {expected}")
+        super().__init__(f"{place}: found {value}, expected {expected}")
 
 
 class TermsFileError(TableFileError):

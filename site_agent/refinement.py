@@ -81,7 +81,7 @@ _Sent = tuple[Path, str]
 
 
 def read_base(path: Path | str) -> ShapePredictor:
-    """Read the model that is to be refined."""
+    """Read the base model for refinement."""
     model = read_model(path)
     if isinstance(model, ShapePredictor):
         return model
@@ -137,7 +137,7 @@ def write_contributions(
     plan: RefinementPlan,
     progress: Progress | None = None,
 ) -> tuple[Path, ...]:
-    """Write what the sites would send in the first round, and combine nothing."""
+    """Write the sites' contributions to the first round, and combine nothing."""
     folder.mkdir(parents=True, exist_ok=True)
     report = _report_round(progress, 1, 1)
     sent = _contribute(base, sources, plan, 1, folder, report=report)
@@ -182,7 +182,7 @@ def _contribute_by_level(  # noqa: PLR0917
     paths: Sequence[Path],
     report: Progress,
 ) -> list[_Sent]:
-    """Fit level by level: all sites move their samples with what all of them found."""
+    """Fit level by level: all sites move their samples by the combined leaves of each level."""
     forest = refitting.thin_base(base, settings.thin)
     settings = settings.resolved(forest)
     fits = [refitting.SiteFit(forest, item.site.faces, settings, threads) for item in sources]
@@ -251,7 +251,7 @@ _MOST_THREADS = 8
 
 @dataclass(frozen=True, eq=False)
 class LoadedSite:
-    """A site's faces, and what may be said of them."""
+    """A site's faces, with the digest of the data set and the images left out."""
 
     faces: refitting.SiteFaces
     dataset_digest: str
@@ -309,10 +309,10 @@ def load_site(
 
 
 def _model_parts(
-    dataset: FaceDataset, initial_shape: NDArray[np.floating], words: Sequence[str]
+    dataset: FaceDataset, initial_shape: NDArray[np.floating], parts: Sequence[str]
 ) -> tuple[str, ...]:
     known = part_names(dataset)
-    names, unknown = find_model_parts(known, initial_shape, words)
+    names, unknown = find_model_parts(known, initial_shape, parts)
     if unknown:
         raise TrainingDataError(dataset.path, f"has no landmarks named {', '.join(unknown[:6])}")
     if len(names) != len(initial_shape):

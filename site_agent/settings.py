@@ -1,6 +1,6 @@
 """Settings: classes that check themselves, and their names in TOML files and on command lines.
 
-A class of settings derives from `Settings`: a frozen dataclass whose fields are values, with range
+A class of settings derives from `Settings`: a frozen dataclass. Its fields are values, with range
 and explanation, or further settings. A setting's full name is its path
 (``blinks.calibration.closed_from``); the last part is enough where no other setting has it.
 """
@@ -44,9 +44,9 @@ _COMMENT_WIDTH = 96
 class Settings:
     """Base of settings.
 
-    A field has its range in pydantic's ``Field``, and its explanation below it; what depends on
-    several fields is checked in ``__post_init__``. ``class ErtSettings(Settings, error=...)`` names
-    the error for values out of range.
+    A field has its range in pydantic's ``Field``, and its explanation below it; conditions on
+    several fields are checked in ``__post_init__``. ``class ErtSettings(Settings, error=...)``
+    names the error for values out of range.
     """
 
     _error: ClassVar[type[SiteAgentError]] = SettingsError
@@ -70,13 +70,13 @@ class Settings:
         cls.__init__ = init  # type: ignore[method-assign, assignment]
 
     @classmethod
-    def refused(cls, name: str, found: object, expected: str) -> SiteAgentError:
+    def refused(cls, name: str, value: object, expected: str) -> SiteAgentError:
         """Return the error for a value that cannot be used."""
-        return cls._error(f"{name} is {found!r}, expected {expected}")
+        return cls._error(f"{name} is {value!r}, expected {expected}")
 
 
 def _explained(kind: Any, error: ValidationError) -> Exception:
-    """Return what pydantic found in the words of all settings."""
+    """Return the error of pydantic in the form of all errors about settings."""
     problem = error.errors(include_url=False)[0]
     if isinstance(inner := problem.get("ctx", {}).get("error"), SiteAgentError):
         return inner
@@ -92,7 +92,7 @@ def _explained(kind: Any, error: ValidationError) -> Exception:
 
 @dataclass(frozen=True)
 class Setting:
-    """One setting: its type, its value, and what its class says of it."""
+    """One setting: its type, its value, and its explanation."""
 
     hint: Any
     value: Any
@@ -100,7 +100,7 @@ class Setting:
 
     @property
     def expected(self) -> str:
-        """What a value has to be, in words."""
+        """The permitted values, in words."""
         return _expected(self.hint)
 
 
@@ -112,17 +112,17 @@ def list_settings(settings: Any, leave_out: Collection[str] = ()) -> dict[str, S
 def with_values(settings: S, values: Mapping[str, Any], leave_out: Collection[str] = ()) -> S:
     """Return the settings with some replaced, by full names or the last parts of them.
 
-    The values are text, or what TOML has.
+    The values are text, or values from TOML.
     """
     known = list_settings(settings, leave_out)
     changes: dict[str, Any] = {}
-    for name, given in values.items():
+    for name, raw in values.items():
         full = find_name(known, name)
         try:
-            value = _reader(known[full].hint).validate_python(_prepared(known[full].hint, given))
+            value = _reader(known[full].hint).validate_python(_prepared(known[full].hint, raw))
         except ValidationError:
             expected = known[full].expected
-            raise SettingsError(f"{name} is {given!r}, expected {expected}") from None
+            raise SettingsError(f"{name} is {raw!r}, expected {expected}") from None
         *groups, last = full.split(".")
         inner = changes
         for group in groups:
@@ -294,7 +294,7 @@ def _replaced(settings: S, changes: Mapping[str, Any]) -> S:
 
 @lru_cache(maxsize=512)
 def _reader(hint: Any) -> TypeAdapter[Any]:
-    """Return what reads a value from text or TOML; ranges are checked with the other fields."""
+    """Return the reader of values from text or TOML; ranges are checked with the other fields."""
     kind = get_args(hint)[0] if get_origin(hint) is Annotated else hint
     return TypeAdapter(kind, config=ConfigDict(allow_inf_nan=False))
 
@@ -304,21 +304,25 @@ def _kinds(hint: Any) -> list[tuple[Any, tuple[Any, ...]]]:
     metadata: tuple[Any, ...] = ()
     if get_origin(hint) is Annotated:
         hint, *limits = get_args(hint)
-        metadata = tuple(own for each in limits for own in getattr(each, "metadata", [each]))
+        metadata = tuple(limit for item in limits for limit in getattr(item, "metadata", [item]))
     if get_origin(hint) in (Union, UnionType):
-        return [(kind, (*metadata, *own)) for each in get_args(hint) for kind, own in _kinds(each)]
+        return [
+            (kind, (*metadata, *limits))
+            for member in get_args(hint)
+            for kind, limits in _kinds(member)
+        ]
     return [(hint, metadata)]
 
 
-def _prepared(hint: Any, given: Any) -> Any:
+def _prepared(hint: Any, value: Any) -> Any:
     """Return a value in the form in which pydantic reads it."""
     kinds = [kind for kind, _ in _kinds(hint)]
-    if isinstance(given, bool) and bool not in kinds:
-        return str(given)
+    if isinstance(value, bool) and bool not in kinds:
+        return str(value)
     lists = [get_args(kind) for kind in kinds if get_origin(kind) is tuple]
-    if not isinstance(given, str):
-        return [given] if lists and len(kinds) == 1 and not isinstance(given, list) else given
-    text = given.strip()
+    if not isinstance(value, str):
+        return [value] if lists and len(kinds) == 1 and not isinstance(value, list) else value
+    text = value.strip()
     if NoneType in kinds and text in ("", "none", "None"):
         return None
     if lists:
@@ -345,19 +349,19 @@ def _expected_of(kind: Any, limits: tuple[Any, ...]) -> str:
         return f"{_expected(choices[0])} or several separated by commas"
     if isinstance(kind, type) and issubclass(kind, Enum):
         return ", ".join(str(member) for member in kind)
-    words = {
+    descriptions = {
         bool: "true or false",
         int: "a whole number",
         float: "a number",
         datetime: "a date and time such as 2026-05-04T13:45:00+02:00",
     }
-    return words.get(kind, "text") + _range(limits)
+    return descriptions.get(kind, "text") + _range(limits)
 
 
 def _range(limits: tuple[Any, ...]) -> str:
     """Return the limits of a number in words: `` from 1 to 16``."""
-    ranges = {key: getattr(each, key) for each in limits for key in _LIMITS if hasattr(each, key)}
-    text = "".join(words.format(ranges[key]) for key, words in _LIMITS.items() if key in ranges)
+    ranges = {key: getattr(item, key) for item in limits for key in _LIMITS if hasattr(item, key)}
+    text = "".join(phrase.format(ranges[key]) for key, phrase in _LIMITS.items() if key in ranges)
     return text.replace(" to ", " and at most ") if "gt" in ranges else text
 
 

@@ -1,8 +1,8 @@
 """The table of this package: columns are data, and rows become CSV or Markdown.
 
 A `Table` knows its columns (name, type, unit, meaning, format) and no rows. Rows come with each
-call, a value a column; ``None`` and NaN are missing values and become empty cells. What describes
-a table to programs (data packages, sidecars) reads the same columns.
+call, a value a column; ``None`` and NaN are missing values and become empty cells. Descriptions
+of a table for programs (data packages, sidecars) use the same columns.
 """
 
 import csv
@@ -141,9 +141,9 @@ def write_tables(
 ) -> list[Path]:
     """Write ``table.md`` and a CSV file for each table that has rows; return their files.
 
-    `findings`: The verdict first. `notes`: What a reader of the tables has to know. `repeat`: The
-    words of the command. `only_csv`: Tables that are too long to read. `only_text`: Tables that say
-    what another one has in full.
+    `findings`: The verdict first. `notes`: Notes for readers of the tables. `repeat`: The words of
+    the command. `only_csv`: Tables that are too long to read. `only_text`: Excerpts of other
+    tables.
     """
     filled = [(table, rows) for table, rows in tables if rows]
     lines = textwrap.wrap(findings[0], _WIDTH) if findings else []

@@ -4,12 +4,12 @@
 
     blobs/<sha256>               a whole, verified file (read-only)
     blobs/<sha256>.part          a download under way, or interrupted
-    locks/<sha256>               held by whoever writes, copies or removes that blob
+    locks/<sha256>               held by the process that writes, copies or removes that blob
     refs/<pool>/<site>/<name>/<reference>.json
-                                 what the pool said of an address: the version with its digest
+                                 the pool's answer for an address: the version with its digest
 
-No links are needed, and any number of processes may use one cache. What is made here is for its
-owner only, for a model may be one that its site shares with few.
+No links are needed, and any number of processes may use one cache. Only its owner can read the
+files, because a site may share a model with few others.
 """
 
 import hashlib
@@ -111,10 +111,10 @@ class ModelCache:
                 )
 
     def remember(self, pool: str, version: dict[str, Any], reference: str) -> None:
-        """Keep what the pool said of a version, under each name that leads to it.
+        """Store the pool's record of a version under each name that leads to it.
 
         `pool` is its host and port (`profiles.host_of`), `version` the JSON form of a
-        `ModelVersionResponse`, `reference` what was asked for: a number, ``latest``, an alias,
+        `ModelVersionResponse`, `reference` the requested one: a number, ``latest``, an alias,
         ``sha256:...``.
         """
         self._make(self._refs)
@@ -128,13 +128,13 @@ class ModelCache:
             write_whole(path, text, mode=_FILE_MODE)
 
     def recall(self, pool: str, address: ModelAddress) -> dict[str, Any] | None:
-        """Return what the pool once said of an address; None if it was never asked."""
+        """Return the stored record of an address; None if the pool was never asked for it."""
         name = (address.reference or "latest").replace(":", "-")
         path = self._folder_of(pool, address.site, address.name) / f"{name}.json"
         return _read_reference(path)
 
     def versions_of_size(self, size_bytes: int) -> list[dict[str, Any]]:
-        """Return what pools said of files of one size: candidates for a file that is at hand."""
+        """Return the stored records of files of one size: candidates for a local file."""
         return [
             version
             for _path, version in self._references()
@@ -181,7 +181,7 @@ class ModelCache:
         return True
 
     def prunable(self, max_bytes: int) -> list[CacheEntry]:
-        """Return what has to go to keep to a size: the longest unused first."""
+        """Return the blobs to remove to keep to a size: the longest unused first."""
         entries = sorted(self.entries(), key=lambda entry: entry.last_used_s)
         total = sum(entry.size_bytes for entry in entries)
         surplus: list[CacheEntry] = []

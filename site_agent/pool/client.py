@@ -264,9 +264,9 @@ class PoolClient:
         return self.models.write_card(version.address, text, statement)
 
     def require_merge_right(self, version: models.ModelVersionResponse) -> None:
-        """Raise unless the pool lets this site merge a version; offline nobody is asked.
+        """Raise unless the pool lets this site merge a version; not checked offline.
 
-        Whoever merged it all the same could not upload the result.
+        The pool would refuse the result of a forbidden merge.
         """
         if profiles.is_offline():
             return

@@ -23,7 +23,7 @@ from site_agent.pool.storage_connection import StorageConnection, open_http_clie
 Answer = TypeVar("Answer", bound=BaseModel)
 Item = TypeVar("Item")
 Content = bytes | Callable[[], Iterable[bytes]]
-"""Bytes to send, or a function that starts giving them anew for each attempt."""
+"""Bytes to send, or a function that starts giving them again for each attempt."""
 
 PAGE_SIZE = 100
 _PASSING_STATUS = frozenset({408, 429, 502, 503, 504})
@@ -120,7 +120,7 @@ class PoolConnection:
             )
 
     def close(self) -> None:
-        """Close what is open; the next request opens it again."""
+        """Close all connections; the next request opens one again."""
         if "_http_client" in self.__dict__:
             self._http_client.close()
             del self._http_client
@@ -177,9 +177,9 @@ class PoolConnection:
     def write(
         self, method: Literal["PUT", "PATCH"], path: str, answer: type[Answer], body: BaseModel
     ) -> Answer:
-        """Set something to what `body` says: doing it twice is the same as once.
+        """Send a PUT request with `body`; repeating it has no further effect.
 
-        Fields that `body` was not given are not sent.
+        Fields that were not set on `body` are not sent.
         """
         response = self.send(
             method,
@@ -200,9 +200,9 @@ class PoolConnection:
         repeatable: bool = True,
         timeout_s: float | None = None,
     ) -> httpx.Response:
-        """Send one request, several times if need be, and return the answer.
+        """Send one request, with retries if necessary, and return the answer.
 
-        Of `params`, what is None, empty or False is left out.
+        Parameters that are None, empty or False are not sent.
         """
         query = {
             name: item
@@ -234,9 +234,9 @@ class PoolConnection:
 
     @contextmanager
     def stream(self, url: str, headers: Mapping[str, str]) -> Iterator[httpx.Response]:
-        """Start receiving bytes; one attempt, whose line may also break inside the block.
+        """Start receiving bytes; one attempt, and the line may also break inside the block.
 
-        An answer that leads elsewhere, to the pool's storage, is given as it is.
+        A redirect to the pool's storage is returned as it is.
         """
         request = self._client.build_request("GET", url, headers=headers)
         self._guard_token(request)
@@ -258,7 +258,7 @@ class PoolConnection:
             request.headers.pop("Authorization", None)
 
     def read(self, response: httpx.Response, answer: type[Answer]) -> Answer:
-        """Return an answer as its type says, which is about what was asked for."""
+        """Return an answer as its type, and require that it matches the request."""
         try:
             content = answer.model_validate_json(response.content)
         except ValidationError as error:

@@ -23,7 +23,7 @@ class DisablingEffect:
     staying_tokens: Sequence[TokenResponse]
     """Valid tokens that the user created for machines or other users."""
     staying_users: Sequence[UserResponse]
-    """People who accepted an invitation of the user."""
+    """People with an account from an invitation of the user."""
 
 
 def find_disabling_effect(pool: PoolClient, user: str) -> DisablingEffect:

@@ -15,7 +15,7 @@ INVITATION_PREFIX = "invite_"
 
 @dataclass(frozen=True)
 class Newcomer:
-    """A person who accepts an invitation."""
+    """A person accepting an invitation."""
 
     name: str
     """The user name at the site."""

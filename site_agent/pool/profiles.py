@@ -1,7 +1,7 @@
 """Logins: the pools and their tokens, in ``config.toml``, the token file and the environment.
 
 ``config.toml`` is for people to read; tokens stand apart in ``tokens.toml`` (mode 0600), each
-beside the address of the pool that it is for, so that a changed address never receives it.
+next to the address of its pool, so that a changed address never receives it.
 
 Environment, read when used: ``POOL_ENDPOINT`` and ``POOL_TOKEN`` go before the files;
 ``POOL_HOME`` is the folder of everything, ``POOL_CACHE`` that of the cache; ``POOL_OFFLINE=1``
@@ -46,10 +46,10 @@ def config_file() -> Path:
 
 
 def key_folder(name: str, endpoint: str) -> Path:
-    """Return where private keys for a pool lie, beside the profiles.
+    """Return the folder of the private keys for a pool, next to the profiles.
 
-    Keys belong to a stored profile, and where there is none for that address, to the pool's host
-    and port, after which profiles are called anyway.
+    Keys belong to a stored profile. Without one for that address, they belong to the pool's host
+    and port, which is also the default name of a profile.
     """
     stored = table(read_toml(config_file()), "profiles")
     if name not in stored or table(stored, name).get("endpoint") != endpoint:
@@ -65,7 +65,7 @@ def secure_folder() -> Path:
 
 
 def privacy_folder() -> Path:
-    """Return the folder of the ledger of what the site's data have spent of their privacy."""
+    """Return the folder of the ledger of the privacy that the site's data have spent."""
     return config_folder() / "privacy"
 
 
@@ -208,7 +208,7 @@ def table(parent: dict[str, Any], key: str, file: Path | None = None) -> dict[st
 
 
 def read_toml(path: Path) -> dict[str, Any]:
-    """Return what a file holds; nothing where it is absent."""
+    """Return the content of a file; empty if it is absent."""
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:

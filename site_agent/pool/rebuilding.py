@@ -1,11 +1,11 @@
-"""Making a merged model again without something that is in it, however deep.
+"""Making a merged model again without one of the models in it, however deep.
 
-What is left out may be an input of the recipe, or stand in the recipe of an input, or further
+The excluded model may be an input of the recipe, or stand in the recipe of an input, or further
 down. Every merged input that holds it is then made again first, from its own recipe, and takes
 the old one's place with the old one's weight; an input that held nothing else is left out, too.
 
-What sites contributed to a round fits the base that they had and no other. Of the result of a round
-whose base is made again, only the base is therefore made.
+Contributions to a round fit only the base that they were computed from. If the base of a round is
+made again, the round's result is therefore replaced by the new base.
 """
 
 import json
@@ -26,11 +26,10 @@ if TYPE_CHECKING:
 
 
 class RecipeSources:
-    """Finds the recipe that makes a file, by the file's digest.
+    """Finds the recipe of a merged file by the file's digest.
 
-    The ``*.recipe.json`` of `folders` are looked through, once; other files are passed over. The
-    `models` of a pool are asked for what no folder has; a pool that cannot be asked is as good as
-    no pool. `silence` says why it was not asked any more; empty while it answers.
+    The ``*.recipe.json`` files of `folders` are read once; other files are ignored. If no folder
+    has a recipe, the pool is asked through `models`; an unreachable pool counts as no pool.
     """
 
     def __init__(self, folders: Iterable[Path] = (), models: "Models | None" = None) -> None:
@@ -39,6 +38,7 @@ class RecipeSources:
         self._round_files: dict[str, str] = {}
         self._models = models
         self.silence = "" if models is not None else "no pool was asked"
+        """Reason why the pool is not asked; empty while it answers."""
         for folder in dict.fromkeys(folders):
             for recipe in _recipes_in(folder):
                 self.add(recipe)
@@ -61,7 +61,7 @@ class RecipeSources:
         return self._addresses.setdefault(digest, [])
 
     def round_file(self, digest: str) -> str:
-        """Return what a file of a round is, which the pool keeps to itself; empty for others."""
+        """Return the kind of a file that a round keeps to itself; empty for other files."""
         self.addresses_of(digest)
         return self._round_files.get(digest, "")
 
@@ -92,7 +92,7 @@ class RecipeSources:
             self._recipes.setdefault(node.digest, methods.parse_recipe(json.dumps(node.recipe)))
 
     def holdings(self, digest: str) -> dict[str, str]:
-        """Return the digests of all that a file was merged from, and what to call each."""
+        """Return the digests of all ancestors of a file, each with a name to show."""
         names: dict[str, str] = {}
         waiting = [digest]
         while waiting:
@@ -161,7 +161,7 @@ class Rebuilt:
 
 @dataclass
 class Family:
-    """All recipes that lie behind one merge, by the digest of what they make; without the root's.
+    """All recipes behind one merge, by the digest of their output; without the root's.
 
     `round_files` has the digests of contributions and optimiser's states.
     """
@@ -219,7 +219,7 @@ def plan_rebuild(family: Family, without: Collection[str]) -> RebuildPlan:
     if unknown:
         raise errors.InvalidInputError(
             f"{unknown[0]} is neither an input of the recipe nor in any of its inputs",
-            hint="poolctl models lineage ADDRESS shows what a model was merged from",
+            hint="poolctl models lineage ADDRESS lists the ancestors of a model",
         )
     touched = family.holders(without)
     changed = touched - set(without)
@@ -236,8 +236,8 @@ def plan_rebuild(family: Family, without: Collection[str]) -> RebuildPlan:
     last = _step(old, _without_rounds(family, family.root, changed), gone, touched)
     if not last.kept and not last.rebuilt:
         raise errors.InvalidInputError(
-            "nothing is left to merge: every input of the recipe is left out, or holds nothing "
-            "but what is left out",
+            "nothing is left to merge: every input of the recipe is excluded, or consists of "
+            "excluded models",
             hint="there is no successor to make; withdraw the model itself",
         )
     needed = (*_find_needed(steps, last), last)
@@ -293,10 +293,10 @@ def carry_out(
 def carry_out_elsewhere(
     plan: RebuildPlan, make: Callable[[Step, methods.Recipe], methods.RecipeInput | None]
 ) -> None:
-    """Have others make everything that a plan names, inputs first.
+    """Have `make` carry out all steps of a plan, inputs first.
 
-    `make` gets a step, and the recipe to be carried out, whose output is open where it is not the
-    old one; it returns what came out, as an input of later steps. None ends it.
+    `make` gets a step and its recipe, without an output unless the recipe is unchanged. It returns
+    the output, which later steps use as an input, or None to end the plan.
     """
     inputs: dict[str, methods.RecipeInput] = {}
     for step in plan.steps:
@@ -321,7 +321,7 @@ def plan_replay(recipe: methods.Recipe) -> RebuildPlan:
 def _without_rounds(
     family: Family, recipe: methods.Recipe, changed: Collection[str]
 ) -> methods.Recipe:
-    """Return the recipe of the base in place of that of a round's result whose base changes."""
+    """Replace the recipe of a round's result by that of its base if the base changes."""
     while _is_of_round(family, recipe):
         bases = [digest for digest in recipe.input_digests if digest in changed]
         if not bases:

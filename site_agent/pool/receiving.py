@@ -3,12 +3,12 @@
 A download of a version goes these steps:
 
 1. `PoolClient.version` asks for the record of the version (`client`).
-2. `PoolClient.fetch` refuses what was withdrawn, and verifies the signature of all that the pool
-   shows of the version (`verification`), before any byte is asked for.
+2. `PoolClient.fetch` refuses withdrawn versions, and verifies the signature of the whole record
+   of the version (`verification`), before any byte is requested.
 3. A file that is in the cache under the signed digest is done (`cache`).
-4. `receive_file` hashes what an earlier download left in ``<digest>.part``, asks for the rest from
-   the pool or, by several ranges at once, from its storage (`storage_connection`), and reconnects
-   when the line breaks. Few megabytes are in memory at a time.
+4. `receive_file` hashes the start of the file in ``<digest>.part``, if there is one, asks for the
+   rest from the pool or, by several ranges at once, from its storage (`storage_connection`), and
+   reconnects when the line breaks. Few megabytes are in memory at a time.
 5. A file with another digest is deleted; the right one is moved into place as a whole.
 """
 
@@ -64,7 +64,7 @@ class ContentReceiver:
         return self._hasher.hexdigest()
 
     def resume(self) -> None:
-        """Hash what an earlier download left."""
+        """Hash the part of the file that an earlier download stored."""
         size_bytes = self._file.seek(0, os.SEEK_END)
         if size_bytes > self._remote.size_bytes:
             self._restart()
@@ -144,17 +144,17 @@ RANGE_BYTES = 8 << 20
 AT_ONCE = 4
 
 _Arrivals = queue.SimpleQueue[bytes | BaseException | None]
-"""The chunks of one range as they come; at last None, or what went wrong."""
+"""The chunks of one range as they come; at last None, or the error."""
 
 
 @contextmanager
 def fetch_ranges(
     storage: StorageConnection, url: str, position: int, size_bytes: int
 ) -> Iterator[Iterator[bytes]]:
-    """Give the bytes from `position` to the end as they come, in order.
+    """Yield the bytes from `position` to the end in order.
 
-    One connection to an object store gives a fraction of what several give. The first range is
-    passed on while it arrives, so that no more is lost with the line than what came ahead.
+    Several connections to an object store are several times as fast as one. The first range is
+    passed on while it arrives, so that a broken line loses only the ranges fetched ahead.
     """
     with BlockThreads("download") as threads:
 

@@ -1,8 +1,8 @@
-"""Requests as the pool takes them, and answers that are about what was asked for.
+"""Build requests to the pool, and check that its answers match them.
 
-A pool, or whoever has broken into it, could answer a question with what it truthfully says of
-another model: every signature would hold. So each answer that names its subject is compared with
-the path of the request.
+A malicious or compromised pool could answer a question with true statements about another model:
+every signature would hold. So each answer that names its subject is compared with the path of the
+request.
 """
 
 import re
@@ -49,7 +49,7 @@ def parse_address(text: str) -> ModelAddress:
 
 
 def model_path(address: str | ModelAddress) -> str:
-    """Return where a pool has a model, whatever version the address names."""
+    """Return the path of a model in the pool; the version in the address does not matter."""
     where = parse_address(address) if isinstance(address, str) else address
     return f"/api/v1/models/{where.site}/{where.name}"
 
@@ -61,9 +61,9 @@ def version_path(address: str | ModelAddress) -> str:
 
 
 def require_subject(path: str, answer: BaseModel) -> None:
-    """Raise if an answer is about something else than the path of its request names.
+    """Raise if an answer's subject differs from the path of its request.
 
-    An alias and the newest version are what the pool says they are; of these only the model is
+    Only the pool knows the version behind an alias or the newest version; there the model alone is
     compared.
     """
     if match := _VERSION.search(path):
@@ -89,9 +89,9 @@ def require_field(answer: BaseModel, field: str, asked: str) -> None:
 
 
 def require_same(asked: object, answered: object) -> None:
-    """Raise `PoolAnswerError` if `found` is not what was asked for."""
+    """Raise `PoolAnswerError` if the answered value differs from the requested one."""
     if asked != answered:
         raise PoolAnswerError(
             f"the pool was asked for {asked} and answered with {str(answered)[:200]}",
-            hint="do not use what it gave; notify the pool's admin",
+            hint="do not use the answer; notify the pool's admin",
         )

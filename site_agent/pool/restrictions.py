@@ -1,8 +1,8 @@
 """Restrictions on the use of models: terms of use, and withdrawals.
 
-The rules of terms are the pool's own (`pool_server.wire.data_use_rules`), so that what is refused
-there is refused here before any work is done. A model that was withdrawn, or holds something that
-was, is refused or warned of wherever its bytes come from.
+The rules of terms are the pool's own (`pool_server.wire.data_use_rules`), so that a merge the pool
+would refuse is refused here before any work starts. A model that was withdrawn, or contains a
+withdrawn model, is refused or warned of regardless of the source of its bytes.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -71,7 +71,7 @@ def terms_of_version(version: ModelVersionResponse) -> list[Term]:
 def require_mergeable(
     inputs: Sequence[TermsOf], use: IntendedUse | None = None, *, institution: Iterable[str] = ()
 ) -> list[str]:
-    """Raise where terms forbid a merge or its declared use; return what only people can judge."""
+    """Raise if terms forbid a merge or its declared use; return the terms for people to judge."""
     problems = check_merge(inputs, use, today=today_utc(), institution=institution)
     forbidding = dict.fromkeys(problem.message for problem in problems if problem.forbids)
     if forbidding:
@@ -98,7 +98,7 @@ def require_usable(version: ModelVersionResponse) -> None:
             refusal,
             hint=f"use {version.successors[0]} instead, and delete your copies"
             if version.successors
-            else "delete your copies; what else holds it: poolctl models check FILES",
+            else "delete your copies; to find other files with it: poolctl models check FILES",
             code="version_withdrawn",
         )
 

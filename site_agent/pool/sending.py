@@ -1,10 +1,10 @@
 """Sending files to a pool: model files, contributions to rounds, files of the secure sum.
 
-An upload of a model goes these steps, each of which may be repeated after an interruption:
+An upload of a model goes these steps, and each may be repeated after an interruption:
 
 1. `PoolClient.upload` computes the digest, builds the request and signs it (`signing`).
 2. `send_upload` announces the file. The pool answers with the version, if it has the file, or with
-   the parts that it lacks: it refuses before anything was sent what it would refuse afterwards.
+   the missing parts; it refuses an invalid upload here, before any byte is sent.
 3. `PartSender` sends the parts, three at a time, to the addresses that the pool gives: its own, or
    those of its storage (`storage_connection`). Few megabytes are in memory at a time.
 4. `send_upload` completes the upload; the pool reads and checks the whole file and publishes it.
@@ -55,7 +55,7 @@ MODELS = "/api/v1/uploads"
 class PartSender:
     """Sends parts, a few at a time; the first failure stops the others.
 
-    What is sent begins at byte `start` of the file at `path`: a file may hold several others.
+    The upload begins at byte `start` of the file at `path`: a file may hold several others.
     """
 
     connection: PoolConnection
@@ -126,7 +126,7 @@ class PartSender:
                     raise
 
     def _checksum(self, file: BinaryIO, part: UploadPart) -> str | None:
-        """Return what the pool wants to know of the part's bytes before it gives an address."""
+        """Return the part's checksum if the pool requires it before it gives an address."""
         if self.upload.part_checksum is None:
             return None
         if self.upload.part_checksum == "sha256" and part.size_bytes == self.upload.size_bytes:
@@ -210,8 +210,8 @@ def send_file(
 ) -> tuple[str, int]:
     """Upload a file that a round or session keeps at the address `folder`; see `send_upload`.
 
-    Return its SHA-256, and how many bytes this call sent. `kind` is that of the request, whose
-    fields besides size and digest are `fields`.
+    Return its SHA-256, and how many bytes this call sent. `kind` is the type of the request, and
+    `fields` are its fields besides size and digest.
     """
     digest = hash_file(path, progress, share=HASHING_SHARE)
     request = build_request(kind, size_bytes=path.stat().st_size, digest=digest, **fields)
@@ -233,12 +233,12 @@ def send_upload(
 ) -> tuple[UploadResponse, int]:
     """Upload a file: announce it, send the parts that the pool does not have, complete.
 
-    Return the complete upload, and how many bytes this call sent. Announced again, an upload goes
-    on where it was; so whatever came between (another process with the same file, a part that got
-    lost, a line that broke) is cured by another round.
+    Return the complete upload, and how many bytes this call sent. A repeated announcement resumes
+    the upload. So another pass repairs any interruption (another process with the same file, a
+    lost part, a broken line).
 
-    `announce` and `uploads` are the addresses at which the file is announced, and below which its
-    upload lies; `start` is the byte of the file at `path` with which the upload begins.
+    `announce` is the address for the announcement, and `uploads` the address above the upload;
+    `start` is the byte of the file at `path` at which the upload begins.
     """
     sent_bytes = 0
     deadline_s = time.monotonic() + _COMPLETE_TIMEOUT_S

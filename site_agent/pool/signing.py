@@ -1,11 +1,11 @@
 """Signing uploads: a site's private key on this machine, and statements made with it.
 
-Keys lie beside the profiles, one file for each pool and site, readable by their owner only::
+Keys lie next to the profiles, one file for each pool and site, readable by their owner only::
 
-    keys/<profile>/<site>.pem                           the key that signs (PKCS #8, unencrypted)
-    keys/<profile>/replaced/<site>.<fingerprint>.pem    one that signs no more
+    keys/<profile>/<site>.pem                           the current key (PKCS #8, unencrypted)
+    keys/<profile>/replaced/<site>.<fingerprint>.pem    an earlier key
 
-A file is never overwritten: a key that is lost cannot be had again from anywhere.
+A file is never overwritten, because a lost key cannot be recovered.
 """
 
 import json
@@ -101,7 +101,7 @@ def load_key(folder: Path, site: str) -> SigningKey | None:
 
 
 def facts_of_request(request: UploadRequest, path: Path) -> statements.VersionFacts:
-    """Return what an upload request says of the file at `path`; its recipe has to be canonical."""
+    """Return the signable fields of an upload of `path`; its recipe has to be canonical."""
     recipe = request.recipe
     inputs = [] if recipe is None else [str(entry["digest"]) for entry in recipe["inputs"]]
     return statements.VersionFacts(
@@ -118,7 +118,7 @@ def facts_of_request(request: UploadRequest, path: Path) -> statements.VersionFa
 
 
 def _said_of(record: UploadRequest | ModelVersionResponse | PortableVersion) -> dict[str, Any]:
-    """Return what records of all kinds say of a version in the same way."""
+    """Return the signable fields of a version, alike for records of all kinds."""
     names = ("name", "file_name", "digest", "size_bytes", "description", "labels", "metrics")
     return {name: getattr(record, name) for name in names}
 
@@ -129,7 +129,7 @@ def facts_of_version(
     card_digest: str | None,
     recipe_digest: str | None,
 ) -> statements.VersionFacts:
-    """Return what a pool, or a bundle, shows of a version, besides its card and its recipe."""
+    """Return the fields of a version in a pool or bundle, except its card and its recipe."""
     signed = version.statement if isinstance(version, PortableVersion) else version.signed_by
     origin = None if signed is None else signed.origin
     parents = version.parents if isinstance(version, PortableVersion) else version.parent_digests
@@ -174,7 +174,7 @@ def canonical_recipe(recipe: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _set_aside(folder: Path, site: str) -> None:
-    """Keep a key that is to be replaced under the name of its fingerprint."""
+    """Keep a key under the name of its fingerprint before it is replaced."""
     known = load_key(folder, site)
     if known is None:
         return

@@ -31,7 +31,7 @@ _DAMAGED_CODES = frozenset({"BadDigest", "InvalidDigest", "XAmzContentChecksumMi
 
 
 class StorageConnection:
-    """Connections to whatever hosts the pool's addresses name."""
+    """Connections to all hosts that the pool's addresses name."""
 
     def __init__(self, *, timeout_s: float) -> None:
         limit_s = max(timeout_s, _LEAST_TIMEOUT_S)
@@ -136,7 +136,7 @@ def open_http_client(url: str, timeout: httpx.Timeout, **options: Any) -> httpx.
 
 
 def trusted_certificates(*, trust_env: bool) -> ssl.SSLContext:
-    """Return what connections verify servers with; read once, for it takes longer than a request.
+    """Return the TLS context for verifying servers; read once, because that is slow.
 
     With `trust_env` the variables SSL_CERT_FILE and SSL_CERT_DIR may name other certificates.
     """
@@ -185,18 +185,17 @@ _REPORT_EVERY_S = 0.2
 class BlockThreads:
     """Threads that end with a block: it asks them to stop, and waits for them.
 
-    A block that is interrupted is left at once: what a silent server or a long training still
-    takes would hold the user for as long. The threads are daemons for that, and no futures:
-    Python may raise `KeyboardInterrupt` while the main thread holds the lock of a future, which
-    then stays locked, and the thread that fills that future waits for ever
-    (`concurrent.futures.wait` in slices hung once in some hundred interruptions). Threads should
-    answer by `queue.SimpleQueue`, which cannot be left half locked; `run` does.
-
-    `stopped`: set when the block ends, however it does: nothing more need be done.
+    An interrupted block is left at once, because a silent server or a long training could keep the
+    user waiting. The threads are daemons for that, and no futures: Python may raise
+    `KeyboardInterrupt` while the main thread holds the lock of a future, which then stays locked,
+    and the thread that fills that future waits for ever (`concurrent.futures.wait` in slices hung
+    once in some hundred interruptions). Threads should answer by `queue.SimpleQueue`, which cannot
+    be left half locked; `run` does.
     """
 
     def __init__(self, name: str) -> None:
         self.stopped = threading.Event()
+        """Set at the end of the block: no further work is needed."""
         self._name = name
         self._threads: list[threading.Thread] = []
 
@@ -218,7 +217,7 @@ class BlockThreads:
 
         `report`: called here after each result, and five times a second while none comes.
 
-        Raises `BaseException`: the first that `work` raises; what has not begun by then never does.
+        Raises `BaseException`: the first error of `work`; items that have not started are skipped.
         """
         left: queue.SimpleQueue[int] = queue.SimpleQueue()
         ended: queue.SimpleQueue[tuple[int, Result] | BaseException] = queue.SimpleQueue()

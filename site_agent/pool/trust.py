@@ -1,10 +1,10 @@
 """Trust on this machine: the keys of sites, pinned when first met, and the sites to work with.
 
-``trust.toml`` beside the profiles holds, for each pool and site, the keys that its signatures may
-be made with. Where nothing is known of a site, the keys that the pool names are taken, and that
-is said; from then on any other key is refused until somebody says, having asked the site, that
-it is to be trusted. ``trusted_sites.toml`` has, for each pool, the sites whose models may be in
-a model that one's own faces are fitted to.
+``trust.toml`` next to the profiles holds, for each pool and site, the keys that its signatures may
+be made with. The keys of an unknown site are taken from the pool, with a notice; from then on any
+other key is refused until somebody, having asked the site, trusts it explicitly.
+``trusted_sites.toml`` lists, for each pool, the trusted sites: only their models may be part of a
+model that one's own faces are fitted to.
 """
 
 from collections.abc import Iterable, Iterator
@@ -25,20 +25,19 @@ How = Literal["first use", "trusted"]
 
 @dataclass(frozen=True)
 class TrustedKey:
-    """A key that a site's signatures may be made with.
-
-    `key_id` is the SHA-256 of the raw key; `origin` is ``SITE@POOL`` for the key of an imported
-    version, empty for one of the site itself; `how` is ``first use``, or ``trusted`` by whoever
-    works here; `registered_at` is when the pool says that the site registered it.
-    """
+    """A key that a site's signatures may be made with."""
 
     key_id: str
+    """SHA-256 of the raw key."""
     public_key: str
     name: str
     origin: str
+    """``SITE@POOL`` for the key of an imported version; empty for one of the site itself."""
     how: str
+    """``first use``, or ``trusted`` by a decision of the user."""
     since: str
     registered_at: str
+    """Time at which the site registered the key, by the pool's account."""
 
     @property
     def public(self) -> PublicKey:
@@ -72,7 +71,7 @@ def all_trusted_keys() -> Iterator[tuple[str, str, TrustedKey]]:
 
 
 def trust_keys(pool: str, site: str, keys: Iterable[KeyResponse], how: How) -> list[TrustedKey]:
-    """Pin keys of a site, beside those that are pinned; return the new ones."""
+    """Pin further keys of a site; return the new ones."""
     now = datetime.now(UTC).isoformat(timespec="seconds")
     with _changing(trust_file()) as content:
         entries = content.setdefault(pool, {}).setdefault(site, {})

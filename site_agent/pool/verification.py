@@ -1,6 +1,6 @@
-"""Verification: a version is used only if its site signed what the pool shows of it.
+"""Verification: a version is used only if its site signed the pool's record of it.
 
-A pool, or whoever has broken into it, cannot pass a file off as one of a site, nor change its
+A malicious or compromised pool cannot pass a file off as one of a site, nor change its
 labels, metrics, terms, card, recipe or parents, because it cannot sign with the site's key; and it
 cannot come with a key of its own, because the site's keys were pinned when first met
 (`site_agent.pool.trust`). It can keep back newer versions; it can give one version of a
@@ -33,23 +33,23 @@ from site_agent.pool.signing import facts_of_version
 
 SignaturePolicy = Literal["check", "require", "ignore"]
 POLICIES: tuple[SignaturePolicy, ...] = ("check", "require", "ignore")
-"""``check``: what is signed must hold, and a site that signs must go on signing; ``require``:
-everything must be signed; ``ignore``: nothing is looked at."""
+"""``check``: signatures must hold, and a site that signs must go on signing; ``require``:
+everything must be signed; ``ignore``: nothing is checked."""
 
 
 @dataclass(frozen=True)
 class Verification:
-    """The outcome of verifying a version.
-
-    `key_id` is empty where there is no signature; `origin` is ``SITE@POOL`` of an imported version.
-    `note` is to be shown once (a key was met for the first time), `warning` always.
-    """
+    """The outcome of verifying a version."""
 
     status: Literal["verified", "unsigned", "unchecked"]
     key_id: str = ""
+    """Empty without a signature."""
     origin: str = ""
+    """``SITE@POOL`` of an imported version."""
     note: str = ""
+    """A notice to show once: a key was met for the first time."""
     warning: str = ""
+    """A notice to show always."""
 
     @property
     def words(self) -> str:
@@ -61,7 +61,7 @@ class Verification:
 
 
 def chosen_policy() -> SignaturePolicy:
-    """Return what ``POOL_SIGNATURES`` says; ``check`` where it says nothing."""
+    """Return the mode in ``POOL_SIGNATURES``; ``check`` by default."""
     import os
 
     word = os.environ.get("POOL_SIGNATURES", "").strip().lower() or "check"
@@ -71,7 +71,7 @@ def chosen_policy() -> SignaturePolicy:
 
 
 class StatementSource(Protocol):
-    """A pool, asked for what is needed to verify a version."""
+    """The pool's requests for verifying a version."""
 
     def statement(self, version: ModelVersionResponse) -> StatementResponse:
         """Return the signed statement, unverified."""
@@ -90,8 +90,8 @@ class StatementSource(Protocol):
 class Verifier:
     """Checks versions of one pool, at a host and port (`profiles.host_of`).
 
-    Statements are kept in the cache's folder, so that what is there needs no request. `source` is
-    the pool; None while offline.
+    Statements are kept in the cache's folder, so that a known one needs no request. `source` is the
+    pool; None while offline.
     """
 
     pool: str
@@ -108,11 +108,11 @@ class Verifier:
         card: str | None = None,
         recipe: Mapping[str, Any] | None = None,
     ) -> Verification:
-        """Check the signature of a version; `SignatureError` has a `code` that says what is wrong.
+        """Check the signature of a version; the `code` of a `SignatureError` tells the fault.
 
         With `pin`, keys that are met for the first time are remembered. With `may_be_unsigned`, a
         missing signature is refused only where everything has to be signed. `card` and `recipe` are
-        what the pool gave as such; they are fetched where they are needed and not given.
+        the pool's; they are fetched if they are needed and None.
         """
         if self.policy == "ignore":
             return Verification("unchecked")
@@ -188,8 +188,8 @@ class Verifier:
         # The pool could simply leave the signature out.
         if version.created_at >= signs_since:
             raise SignatureError(
-                f"{version.address}: is not signed, although {version.site} signs what it "
-                f"publishes since {signs_since:%Y-%m-%d}; somebody may have put another file in "
+                f"{version.address}: is not signed, although {version.site} has signed its "
+                f"versions since {signs_since:%Y-%m-%d}; somebody may have put another file in "
                 "its place",
                 hint=hint,
                 code="signature_missing",
@@ -252,10 +252,10 @@ class Verifier:
         return place / f"{version.digest}.json"
 
     def _pin(self, version: ModelVersionResponse, key: KeyResponse) -> str:
-        """Take over the keys of a site that was never met before; say what was done.
+        """Pin the keys of an unknown site; return a notice about it.
 
-        With the key itself come the site's other valid ones: they are taken on the same word, and
-        a site that has several would seem to have changed its key at the next version else.
+        The site's other valid keys are pinned with this one, on the same trust: otherwise a site
+        with several keys would seem to have changed its key at the next version.
         """
         keys = [key]
         if self.source is not None:
@@ -297,7 +297,7 @@ def _require_valid(version: ModelVersionResponse, summary: statements.SignatureS
         raise SignatureError(
             f"{version.address}: signed with key {summary.key_id[:16]}..., which {version.site} "
             f"declared compromised on {summary.revoked_at:%Y-%m-%d}: anybody may have signed it",
-            hint=f"{version.site} can sign it anew: poolctl keys sign "
+            hint=f"{version.site} can sign it again: poolctl keys sign "
             f"{version.site}/{version.name}@{version.version}",
         )
     if summary.accepted_at > summary.revoked_at:

@@ -45,7 +45,7 @@ class DataChoice:
 
 @dataclass(frozen=True)
 class ContributionFacts:
-    """Facts about a contribution file, for the person who sends it."""
+    """Facts about a contribution file for its sender."""
 
     summary: str
     """The file's contents, in one line."""
@@ -64,9 +64,9 @@ class ContributionRules:
     """The rules of the contributing site; the starter of a round cannot change them."""
 
     trusted: frozenset[str] = frozenset()
-    """Sites whose trained models may be in the base, besides the site itself."""
+    """Sites to trust, besides the site itself: the base may contain models trained by them."""
     approved: str = ""
-    """Address (SITE/NAME@NUMBER) or SHA-256 of a base that is accepted whatever its origin."""
+    """Address (SITE/NAME@NUMBER) or SHA-256 of a base to accept from any origin."""
     min_starts: int = 5
     """Fewest starting shapes for each face. A face's first sample starts at the mean landmarks,
     which determine the pixels that a level reads; the others start at secret landmarks."""

@@ -101,11 +101,10 @@ def contribute_to_round(
     """Compute one site's contribution to a round from its data, and send it.
 
     Of leaf refinement only the changes of leaves and the numbers of samples they rest on leave
-    the site; of networks, the differences after training and the number of samples, and what
-    `NetworkPart.describe` says besides. What an earlier round of the series, or this one where it
-    has ended, has made for this site alone is fetched first (`take_reply`). The same
-    call again goes on where it was killed: what was computed is not computed again, what was sent
-    is not sent again, and a contribution that the pool has taken is returned as it is.
+    the site; of networks, the differences after training, the number of samples and the facts of
+    `NetworkPart.describe`. First the site's own reply from an earlier round of the series is
+    fetched, or from this round if it has ended (`take_reply`). A repeated call resumes: it
+    recomputes and resends nothing, and returns a contribution that the pool has taken as it is.
 
     Parameters
     ----------
@@ -238,13 +237,13 @@ def _require_open(round_: RoundResponse, site: str) -> None:
     if round_.state in {"finished", "cancelled"}:
         following = f"poolctl rounds contribute {round_.successor}" if round_.successor else ""
         raise ConflictError(
-            f"round {round_.round_id} is {round_.state}, and takes no contributions any more",
+            f"round {round_.round_id} is {round_.state}, and no longer takes contributions",
             hint=f"the next round of the series is open: {following}" if following else "",
             code="round_closed",
         )
     if round_.state != "open":
         raise ConflictError(
-            f"round {round_.round_id} takes no contributions any more: its deadline "
+            f"round {round_.round_id} no longer takes contributions: its deadline "
             f"{round_.deadline:%Y-%m-%d %H:%M} UTC has passed",
             code="round_closed",
         )

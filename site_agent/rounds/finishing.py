@@ -72,13 +72,13 @@ def finish_round(
 
     Where this profile has a key of the site at which the result is published, it signs it. The
     signature says that the pool gave this result to the site, which cannot combine the
-    contributions itself. The starter signs by the same call what another site has finished. By
-    the same call each site fetches the reply of a method that makes one for each.
+    contributions itself. The starter makes the same call to sign a result that another site has
+    published, and every site makes it to fetch its own reply of a method that has them.
 
-    `upload_to`: Where the result goes; to the site that started the round, by the base's name,
-    where empty. So the results of a series have one address, whoever finishes its rounds. `early`:
-    Do not wait for sites that have not contributed; for who started the round, and admins.
-    `despite_withdrawal`: Go on although the base was withdrawn, or holds something that was.
+    `upload_to`: The address for the result; by default the base's name at the site that started
+    the round. So the results of a series have one address for all finishing sites.
+    `early`: Do not wait for sites that have not contributed; only for the starter and admins.
+    `despite_withdrawal`: Continue although the base was withdrawn, or contains a withdrawn model.
 
     Raises `ConflictError` if sites are waited for, the round expired or was cancelled, or the base
     was withdrawn; or the pool could not combine the contributions, and `ContributionWithheldError`

@@ -1,16 +1,15 @@
 """Check where the base of a round comes from: is it made of models that this site trusts?
 
-Who chooses the base chooses which sums over the faces of others are sent. So a site contributes
-only to a base that it can account for:
+The base determines which sums over the faces of others are sent. So a site contributes only to a
+base that it can account for:
 
 - a model that was trained by the site itself or by one that it trusts, or
 - a merge of such models: signed by a trusted site, or made again here from its recipe, byte for
-  byte (what a trusted site merged without publishing it is taken as its own), or
-- the result of an earlier round. What sites contributed to that is not for others to read, so it
-  cannot be made again. Of leaf refinement, its trees have to be those of the round's base, which
-  is accounted for. Of networks nothing shows: the pool is believed in what it combined within a
-  series whose first base is accounted for, and a result of another series is the merge of the
-  site that has published it.
+  byte (an unpublished merge of a trusted site counts as its own model), or
+- the result of an earlier round. Its contributions are not for others to read, so it cannot be made
+  again. Of leaf refinement, its trees have to be those of the round's base, which is accounted
+  for. Of networks nothing shows: if the series' first base is accounted for, the pool's combination
+  is believed, and a result of another series counts as a merge by the site that has published it.
 
 That a model comes from a site is believed as far as signatures show it (``POOL_SIGNATURES``).
 """

@@ -1,11 +1,10 @@
 """A lab's visits to the secure sums of a round: it shares its update, tags, and verifies.
 
-Its update never leaves the site as it is. What the site sends to the round in the end is the sum
-over all labs, which the servers signed. `SitePart.take_part` says which sums a kind of
-contribution needs.
+Its update never leaves the site as it is. In the end the site sends the sum over all labs to the
+round, signed by the servers. `SitePart.take_part` says which sums a kind of contribution needs.
 
 The pool combines base and sum, and could publish something else as the result: a network built to
-photograph what is trained on it. So a lab makes the result itself, from what it has verified
+photograph its training data. So a lab makes the result itself, from verified inputs
 (`require_own_result`), before it signs it or trains on it.
 """
 
@@ -38,30 +37,27 @@ _POLL_S = 2.0
 
 @dataclass(frozen=True)
 class SumVisit:
-    """The state of a round's sum after a visit.
-
-    `session`: The last session that this site took part in. `phase`: What the session waits for;
-    ``complete`` once the sum is there. `waiting`: Labs or servers that have to act next. `total`:
-    The verified sum, as one contribution.
-    """
+    """The state of a round's sum after a visit."""
 
     session: str
+    """The last session that this site took part in."""
     phase: str
+    """The session's current phase; ``complete`` once the sum is there."""
     waiting: tuple[str, ...]
+    """Labs or servers that have to act next."""
     total: Path | None = None
+    """The verified sum, as one contribution."""
 
 
 @dataclass(frozen=True)
 class RoundSums:
-    """The secure sums of one round, as one lab takes part in them.
-
-    `purpose`: What a session's descriptor says of the round, with the digest of its terms. A
-    session of other terms is another session, in which this lab takes no part.
-    """
+    """The secure sums of one round, as one lab takes part in them."""
 
     round_: RoundResponse
     lab: "Lab"
     purpose: str
+    """The session descriptor's text on the round, with the digest of its terms. This lab takes no
+    part in a session of other terms."""
     policy: "RosterPolicy"
     mode: "Mode" = "servers"
     progress: Progress = no_progress
@@ -78,7 +74,7 @@ class RoundSums:
 
     @property
     def least_labs(self) -> int:
-        """Fewest labs that must reach a leaf whose changes are summed."""
+        """Fewest labs that must reach a leaf before its changes are summed."""
         return self.lab.charter.terms.least_labs
 
     def take_part(self, encoded: "EncodedContribution", target: Path) -> SumVisit:
@@ -156,7 +152,7 @@ def visit_sums(
     """Take a site's possible steps in the secure sums of a round.
 
     `step`: `SitePart.take_part` with the site's files. `terms`: As this site checked them.
-    `policy`: With whom this lab lets itself be summed. `mode`: Whether the sum is verified by the
+    `policy`: The labs that this lab may be summed with. `mode`: Whether the sum is verified by the
     servers' signatures, or added up again here. `wait`: Repeat the step until the last sum is
     there.
 
@@ -229,7 +225,8 @@ def _make_result(pool: "PoolClient", round_: RoundResponse, site: str) -> Path:
         before = _make_result(pool, pool.rounds.get(round_.predecessor), site)
         if file_digest(before) != round_.base_digest:
             raise InvalidInputError(
-                f"the base of secure round {round_.round_id} is not what the rounds before it make"
+                f"the base of secure round {round_.round_id} is not the result of the rounds "
+                "before it"
             )
         if state_path(before).is_file():
             inputs.append(state_path(before))

@@ -1,15 +1,15 @@
 """The terms of a round: signed by its starter, checked and kept by each site that contributes.
 
-Who may lie here: the pool, which keeps the rounds and could show each site another one. A round
-without its secure sum would give it single contributions, another base or other options would make
-these show pictures, and other sites could be anybody.
+The pool could lie here: it keeps the rounds and could show each site another one. A round without
+its secure sum would give it single contributions, another base or other options would make these
+show pictures, and other sites could be anybody.
 
-1. **The starter signs** (`start_round`) what the pool shows of the new round, once it is what was
-   asked for (`pool_server.wire.rounds.RoundTerms`): with its key of models, and with its key of
-   secure sums, whichever it has. The rounds that follow have the same terms.
+1. **The starter signs** (`start_round`) the terms of the new round in the pool's answer, after
+   comparing them with its request (`pool_server.wire.rounds.RoundTerms`): with its key of models
+   and its key of secure sums, if it has them. The rounds that follow have the same terms.
 2. **Each site checks** (`check_terms`), whenever it contributes: the signature, by a key that it
    knows as the starter's (from charters that it accepted, or as keys of models are trusted), and
-   all terms against the round that it is shown. A starter whose key is known has to have signed.
+   all terms against the round that it is shown. A starter with a known key must have signed.
 3. **It keeps them** (`pin_terms`) as it saw them first, signed or not, and refuses others later.
 4. **A secure sum names their digest** in its descriptor, which all its messages are bound to; a lab
    takes part in no other sum of the round (`secure`).
@@ -51,11 +51,10 @@ def start_round(
 ) -> RoundResponse:
     """Start a round, and sign its terms where this profile has a key; see `Rounds.start`.
 
-    The sites of a secure round count equally unless `options` says otherwise: nobody sees what one
-    of them states, so `weight_cap` holds for none of them.
+    The sites of a secure round count equally unless `options` says otherwise: nobody sees the
+    numbers that a single site states, so `weight_cap` holds for none of them.
 
-    Raises `PoolAnswerError` if the round that the pool shows is not the one that was asked for;
-    nothing was signed.
+    Raises `PoolAnswerError` if the pool's round differs from the requested one; nothing was signed.
     """
     version = pool.version(base)
     chosen = METHODS.get(fields.get("method", ""))
@@ -94,9 +93,8 @@ def start_round(
 def check_terms(pool: "PoolClient", round_: RoundResponse) -> RoundTerms:
     """Return the terms of a round, if its starter has signed them, or need not.
 
-    Raises `ConflictError` if the round is not as its starter signed it; names the first term that
-    differs, and `SignatureError` if the signature is missing, or is not that of a key known as the
-    starter's.
+    Raises `ConflictError`, naming the first term that differs from the signed ones, and
+    `SignatureError` if the signature is missing, or is not that of a key known as the starter's.
     """
     first = find_first(pool, round_)
     shown = RoundTerms.of(round_, first)
@@ -117,8 +115,8 @@ def check_terms(pool: "PoolClient", round_: RoundResponse) -> RoundTerms:
             raise ConflictError(
                 f"round {round_.round_id} is not as {signed.started_by} signed it: {name} was "
                 f"{_in_words(was)}, and is {_in_words(now)} now",
-                hint="nothing was sent; ask whoever started the round, and do not trust this pool "
-                "before you know why",
+                hint="nothing was sent; ask the site that started the round, and do not trust this "
+                "pool before you know why",
                 code="round_changed",
             )
     if pool.signatures.policy != "ignore":
@@ -138,8 +136,8 @@ def find_first(pool: "PoolClient", round_: RoundResponse) -> RoundResponse:
 def pin_terms(round_: RoundResponse, terms: RoundTerms, place: Path) -> None:
     """Keep the terms of a round as this site saw them first, and refuse others afterwards.
 
-    Else the pool could show a secure round to whoever tries it by --dry-run, and take plain
-    contributions to the same round later, where nobody has signed the terms.
+    Otherwise the pool could show a secure round to a site that tries it by --dry-run, and take
+    plain contributions to the same round later, where nobody has signed the terms.
 
     Raises `ConflictError`: names the first term that differs.
     """
@@ -152,8 +150,8 @@ def pin_terms(round_: RoundResponse, terms: RoundTerms, place: Path) -> None:
             raise ConflictError(
                 f"round {round_.round_id} has other terms than when this site saw it first: {name} "
                 f"was {_in_words(known.get(name))}, and is {_in_words(value)} now",
-                hint="nothing was sent; ask whoever started the round, and do not trust this pool "
-                "before you know why",
+                hint="nothing was sent; ask the site that started the round, and do not trust this "
+                "pool before you know why",
                 code="round_changed",
             )
     place.parent.mkdir(parents=True, exist_ok=True)

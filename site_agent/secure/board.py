@@ -1,7 +1,7 @@
 """The board: where the parties of a secure sum post signed messages and large ciphertexts.
 
-The board is not trusted. It can withhold, repeat or reorder what it keeps; whoever reads it checks
-every signature against the keys in the charter.
+The board is not trusted. It can withhold, repeat or reorder its posts; every reader checks every
+signature against the keys in the charter.
 """
 
 import hashlib
@@ -18,12 +18,12 @@ from site_agent.secure.session import Session, parse_descriptor
 class Board:
     """An append-only board with a store of large files, which a pool keeps.
 
-    Laws: what was posted stays as it is; posting the same bytes again changes nothing and
-    succeeds; all methods may be called again after the process was killed.
+    Laws: a post never changes; posting the same bytes again changes nothing and succeeds; all
+    methods may be called again after the process was killed.
 
-    `sessions`: ``pool.secure`` of a `site_agent.PoolClient`. `charter`: That of sessions that are
-    opened here: its members have the names of their sites in the pool. `round_id`: The round that
-    the sessions belong to.
+    `sessions`: ``pool.secure`` of a `site_agent.PoolClient`. `charter`: The charter for sessions
+    that are opened here: its members have the names of their sites in the pool. `round_id`: The
+    round of the sessions.
     """
 
     def __init__(

@@ -1,9 +1,9 @@
 """The charter of secure sums: their members, the keys of these, and the rules.
 
 A TOML file that every lab and server accepts after comparing its digest with the others, by
-telephone or in a meeting. No key is taken from anywhere else, so who may lie is whoever hands the
-file round: two charters that agree in 16 digits were found in minutes. A party compares all 64, or
-the 16 words that stand for them. The digest is of the content, whatever the file's comments.
+telephone or in a meeting. No key is taken from anywhere else, so only the distributor of the file
+could lie: two charters that agree in 16 digits were found in minutes. A party compares all 64, or
+the 16 words that stand for them. The digest covers the content without the file's comments.
 """
 
 import hashlib
@@ -196,7 +196,7 @@ def accept_charter(folder: Path, charter: Charter, digest: str) -> None:
     if not own_keys & {item.key for item in (*charter.terms.servers, *charter.terms.labs)}:
         raise InvalidInputError(
             f"the charter {charter.terms.name} names no key in {folder}",
-            hint="whoever makes the charter needs the key that 'poolctl secure keygen' prints here",
+            hint="give the key that 'poolctl secure keygen' prints here to the charter's author",
         )
     target = folder / "charters" / f"{charter.digest}.toml"
     target.parent.mkdir(parents=True, exist_ok=True, mode=0o700)

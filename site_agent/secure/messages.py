@@ -164,8 +164,8 @@ def sign_message(message: Message, key: PrivateKey) -> bytes:
 def verify_post(post: Post, charter: Charter) -> Signed | None:
     """Return a post's message, or None where its sender did not sign it for this place.
 
-    Such a post says nothing about any member: the board, or whoever may write to it, made it.
-    Boards are read again and again, so what was verified is remembered.
+    Such a post says nothing about any member: the board, or a writer to it, made it. Boards are
+    read again and again, so verified posts are cached.
     """
     # A lab that posts in a phase of the servers is ignored, whatever it signed.
     keys = charter.labs if post.phase in LAB_PHASES else charter.servers

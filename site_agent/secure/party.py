@@ -4,7 +4,7 @@
 
     <folder>/charters/<digest>.toml      accepted charters
     <folder>/<name>.pem                  the key that signs
-    <folder>/ledger.jsonl                what was said, before it was sent
+    <folder>/ledger.jsonl                messages, each written before it was sent
     <folder>/sessions/<session>/         secrets of a session, deleted at its end
 
 Shares are sealed to a server by HPKE in base mode (RFC 9180) with the whole context in `info`; the
@@ -87,10 +87,10 @@ class Party:
     ) -> None:
         """Sign a message, write it to the ledger and post it.
 
-        A message that the ledger has is posted as it is; no second one of a phase is ever made.
+        A message in the ledger is posted as it is; a phase never gets a second one.
 
-        `blob`: A file that is put on the board before the message. `facts`: What the party has to
-        remember of it.
+        `blob`: A file to put on the board before the message. `facts`: The party's notes to keep
+        with the message.
         """
         if not self.has_said(view.session, phase):
             message = Message(

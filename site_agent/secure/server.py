@@ -69,7 +69,7 @@ class Server(party.Party):
         return steps[view.phase](view) if view.phase in steps else False
 
     def _objection(self, view: Session) -> str:
-        """Say why the session cannot be opened any more; empty while it can."""
+        """Return the reason why the session can no longer be opened; empty while it can."""
         if view.voids:
             return f"{', '.join(sorted(view.voids))} declared it void"
         faults = view.faults or self._silence(view)

@@ -1,8 +1,8 @@
 """A session as its descriptor and the signed messages on a board show it.
 
 `Session` goes through the phases in their order and stops at the first that is not complete. It
-says who is waited for and who is at fault, and computes the digests that each phase binds. It
-believes nothing but signatures, so labs, servers and auditors use it alike.
+names the parties that are waited for and those at fault, and computes the digests that each phase
+binds. It believes nothing but signatures, so labs, servers and auditors use it alike.
 """
 
 import hashlib
@@ -37,18 +37,16 @@ class Deadlines(BaseModel):
 
 
 class Descriptor(BaseModel):
-    """The subject of a session: its SHA-256 is the session.
-
-    `attempt`: Tells sessions of the same sum apart. `labs`: Who is invited; servers close when all
-    have shared.
-    """
+    """The subject of a session: its SHA-256 is the session."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     charter: messages.Digest
     layout: SumLayout
     attempt: int = Field(ge=1)
+    """Tells sessions of the same sum apart."""
     labs: _Names
+    """The invited labs; servers close when all have shared."""
     deadlines: Deadlines
     purpose: str = Field(default="", max_length=500)
 
@@ -58,7 +56,7 @@ class Descriptor(BaseModel):
 
     @property
     def subject(self) -> str:
-        """The sum that this session is an attempt at: the base, and what is summed of it."""
+        """The subject of the sum: its base and its layout."""
         return self.layout.subject
 
 
@@ -73,7 +71,7 @@ def new_descriptor(
 ) -> Descriptor:
     """Return the descriptor of a new session, with the deadlines that the charter gives.
 
-    `now`: Seconds since 1970. `labs`: Who is invited; all labs of the charter by default.
+    `now`: Seconds since 1970. `labs`: The invited labs; all labs of the charter by default.
     """
     lab, server = charter.terms.lab_hours * 3600, charter.terms.server_hours * 3600
     return Descriptor(
@@ -123,9 +121,9 @@ class Session:
     phase : str
         The first phase that is not complete; ``complete`` after the last.
     waiting : tuple of str
-        Who has not posted in this phase.
+        Members without a post in this phase.
     faults : tuple of Fault
-        What keeps the phase from being completed.
+        Reasons why the phase cannot be completed.
     transcripts : dict of str to str
         By phase, the digest that its messages have to carry.
     roster : dict of str to str
@@ -261,7 +259,7 @@ class Session:
         return True
 
     def _disagreement(self, phase: str, sender: str, signed: messages.Signed) -> Fault:
-        """Say who lied where a message follows from other messages than are seen here.
+        """Return the liars where a message follows from other messages than are seen here.
 
         A lab or server goes on only when the messages that it sees agree in all earlier ones. So
         only those of the phase before can differ, and each of them is signed.
@@ -363,7 +361,7 @@ def parse_descriptor(content: bytes, charter: Charter) -> Descriptor:
 def _require_deadlines_of(charter: Charter, deadlines: Deadlines) -> None:
     """Raise `InvalidInputError` unless each phase is as long as the charter says.
 
-    Whoever opens a session could leave a lab no time, or keep shares for years.
+    Otherwise the opener of a session could leave a lab no time, or keep shares for years.
     """
     lab, server = charter.terms.lab_hours * 3600, charter.terms.server_hours * 3600
     phases = {

@@ -4,7 +4,7 @@ Nothing is shared between them but the pool. Every party reaches it through a re
 bytes at its sockets.
 
 A lab is ``python -m site_agent.secure.trial FILE``, with its task in the file. It draws a vector,
-takes part in the session, verifies the result and writes what it found beside the file. It can be
+takes part in the session, verifies the result and writes its findings next to the file. It can be
 killed and started again.
 """
 

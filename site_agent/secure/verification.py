@@ -4,10 +4,10 @@
 contribution, not the openings.
 
 Where the check values of labs and servers do not agree, each server has posted those of every
-single share. A server whose values do not add up to its check value is at fault. Where those of a
-lab do not add up to its tag, the lab posts what it expects: if that does not give its tag either,
-the lab is at fault; else it differs from what some server posted, and one of the two lied. A share
-is never decrypted to settle it.
+single share. If a server's values do not add up to its check value, the server is at fault. If
+those of a lab do not add up to its tag, the lab posts the expected ones. If these do not add up to
+the tag either, the lab is at fault; otherwise they differ from some server's post, and one of the
+two lied. A share is never decrypted to settle it.
 """
 
 import hashlib
@@ -55,8 +55,8 @@ def verify_result(
 ) -> WrittenResult:
     """Verify a session and write its result: one combined contribution, or the sum of a presence.
 
-    Raises `SecureSumError` if the session has no result, or one that does not verify; names who is
-    at fault.
+    Raises `SecureSumError` if the session has no result, or one that does not verify; names the
+    parties at fault.
     """
     if mode == "full":
         if not view.has("opening"):
@@ -168,7 +168,7 @@ def _compare_results(view: Session, written: WrittenResult) -> WrittenResult:
 
 
 def _most_bytes_of_result(view: Session) -> int:
-    """Return how large a combined contribution can be: its numbers, and what the layout says."""
+    """Return the maximal size of a combined contribution: its numbers and its layout."""
     described = len(view.descriptor.to_bytes())
     return sharing.NUMBER_BYTES * view.descriptor.layout.size + 2 * described + 1024**2
 

@@ -143,7 +143,7 @@ def test_a_killed_site_comes_back_and_a_silent_one_is_left_out(
             line_c.bytes_per_s = None
             out, _ = silent.communicate(timeout=120)
             assert silent.returncode == 7, out
-            assert "round_closed" in out or "no contributions any more" in out
+            assert "round_closed" in out or "no longer takes contributions" in out
         finally:
             for process in (killed, silent):
                 if process.poll() is None:

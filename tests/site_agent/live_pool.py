@@ -65,7 +65,7 @@ class UnreliableLine:
     bytes_per_s : float or None
         How fast each connection is, in each direction.
     cut_after_bytes : int or None
-        Connections break when so much came from either side.
+        Number of bytes from either side after which a connection breaks.
     cuts_left : int
         How often that happens.
     requests : int
@@ -93,12 +93,12 @@ class UnreliableLine:
         return f"http://127.0.0.1:{self._listener.getsockname()[1]}"
 
     def turn_to(self, url: str) -> None:
-        """Relay to another server from now on, as a load balancer does whose server has died."""
+        """Relay to another server from now on, like a load balancer after its server has died."""
         parts = urlsplit(url)
         self._target = (parts.hostname or "", parts.port or 80)
 
     def break_connections(self) -> None:
-        """Break all that are open, at whatever byte they are; new ones are taken."""
+        """Break all open connections, at any byte; new ones are accepted."""
         for end in tuple(self._sockets):
             _break(end)
 

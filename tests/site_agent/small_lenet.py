@@ -1,6 +1,6 @@
 """``gaze-lenet`` with fewer channels and units, for tests that train it many times.
 
-What such tests show does not depend on its size, and a step takes less than half of the time. A
+The results of such tests do not depend on its size, and a step takes less than half of the time. A
 module asks for it by ``pytestmark = pytest.mark.usefixtures("small_lenet")``; processes that it
 starts call `use_small_lenet`.
 """

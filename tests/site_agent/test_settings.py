@@ -60,17 +60,17 @@ def test_every_setting_is_explained(settings: Any, leave_out: tuple[str, ...]) -
     ],
 )
 def test_a_setting_is_read_from_text_and_written_as_it(name: str, text: str, expected: Any) -> None:
-    found = with_values(BlinkAnalysisSettings(), {name: text}, LEFT_OUT)
-    values = {full: setting.value for full, setting in list_settings(found, LEFT_OUT).items()}
+    settings = with_values(BlinkAnalysisSettings(), {name: text}, LEFT_OUT)
+    values = {full: setting.value for full, setting in list_settings(settings, LEFT_OUT).items()}
     (value,) = (value for full, value in values.items() if full.endswith(name.replace("-", "_")))
     assert value == expected
-    assert with_values(BlinkAnalysisSettings(), changed_values(found, LEFT_OUT)) == found
+    assert with_values(BlinkAnalysisSettings(), changed_values(settings, LEFT_OUT)) == settings
 
 
 def test_a_window_is_a_size_or_an_area() -> None:
-    for given, expected in (("80x60", (80, 60)), ([80, 60], (80, 60)), ("6400", 6400)):
-        found = with_values(HogSvmSettings(), {"target_size_px": given})
-        assert found == replace(HogSvmSettings(), target_size_px=expected)  # type: ignore[arg-type]
+    for size, expected in (("80x60", (80, 60)), ([80, 60], (80, 60)), ("6400", 6400)):
+        settings = with_values(HogSvmSettings(), {"target_size_px": size})
+        assert settings == replace(HogSvmSettings(), target_size_px=expected)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -95,5 +95,5 @@ def test_an_ambiguous_name_lists_the_settings() -> None:
     settings = BlinkAnalysisSettings()
     with pytest.raises(SettingsError, match=r"smoothing_ms is ambiguous: .* or conditioning"):
         with_values(settings, {"smoothing_ms": "20"})
-    found = with_values(settings, {"conditioning.smoothing_ms": "20"})
-    assert asdict(found)["conditioning"]["smoothing_ms"] == 20
+    changed = with_values(settings, {"conditioning.smoothing_ms": "20"})
+    assert asdict(changed)["conditioning"]["smoothing_ms"] == 20

@@ -154,7 +154,7 @@ class Models(connection.Resource):
     # -- sharing --------------------------------------------------------------------------
 
     def sharing(self, address: Address) -> models.SharingResponse:
-        """Return who sees a model and what each may do with it."""
+        """Return the sites that see a model, and the rights of each."""
         return self._pool.get(_sharing_path(address), models.SharingResponse)
 
     def share(
@@ -165,10 +165,10 @@ class Models(connection.Resource):
         rights: Sequence[str] | None = None,
         sites: Mapping[str, Sequence[str] | None] | None = None,
     ) -> models.SharingResponse:
-        """Set how a model (``SITE/NAME``) of the own site is shared.
+        """Set the visibility and the rights of a model (``SITE/NAME``) of the own site.
 
-        `rights` of everybody who sees it are ``download``, ``merge``, ``redistribute``; the pool's
-        usual ones when None. With visibility ``sites``, `sites` are listed with their rights where
+        `rights` of all sites that see it are ``download``, ``merge``, ``redistribute``; the pool's
+        defaults when None. With visibility ``sites``, `sites` are listed with their rights where
         these differ.
         """
         listed = [{"site": site, "rights": rights} for site, rights in (sites or {}).items()]
@@ -186,7 +186,7 @@ class Withdrawals(connection.Resource):
     """Withdrawals, and the files that they affect."""
 
     def preview(self, address: str | ModelAddress) -> withdrawals.WithdrawalPreview:
-        """Return what a withdrawal would flag and who would be notified; changes nothing."""
+        """Preview a withdrawal: the models it would flag and the people it would notify."""
         path = f"{requests.version_path(address)}/withdrawal-preview"
         return self._pool.get(path, withdrawals.WithdrawalPreview)
 
@@ -229,14 +229,12 @@ class _Names(BaseModel):
 
 @dataclass(frozen=True)
 class DatasetWords:
-    """The words by which a data set is known in the pool.
-
-    `digest` (`site_agent.datasets.records.dataset_digest`) is equal for equal data. `name` is what
-    the site calls it, never a path; made of the digest where empty.
-    """
+    """The description of a data set in the pool."""
 
     digest: str
+    """`site_agent.datasets.records.dataset_digest`: equal for equal data."""
     name: str = ""
+    """The site's name of the data set, never a path; made of the digest if empty."""
     split: str = ""
     note: str = ""
 
@@ -260,11 +258,11 @@ class Evaluations(connection.Resource):
         protocol: str = "",
         site: str = "",
     ) -> evaluations.EvaluationResponse:
-        """Post how a model did on the site's own data.
+        """Post the scores of a model on the site's own data.
 
-        `model` is an address, or ``sha256:DIGEST`` of a file that the pool has; `site` is who
-        measured, one's own where empty. Metrics and intervals of `scores` are sent, and how many
-        faces and images there were.
+        `model` is an address, or ``sha256:DIGEST`` of a file that the pool has; `site` is the site
+        that measured, one's own if empty. Metrics and intervals of `scores` are sent, and the
+        numbers of faces and images.
         """
         request = requests.build_request(
             evaluations.EvaluationRequest,

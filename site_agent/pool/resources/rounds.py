@@ -85,10 +85,9 @@ class Bundles(connection.Resource):
     def grant_export(
         self, addresses: Sequence[str], *, with_parents: bool = False
     ) -> list[GrantedVersion]:
-        """Ask whether versions may leave the pool, which writes down that they do.
+        """Ask for permission to export versions; the pool records the export.
 
-        With `with_parents` also all that they were merged from, as far as one may see it: parents
-        before what was merged from them.
+        With `with_parents` also all visible ancestors, parents before their children.
         """
         from pool_server.wire.bundles import ExportRequest, ExportResponse
 
@@ -119,7 +118,7 @@ class Bundles(connection.Resource):
     def repeat_evaluation(
         self, address: str, site: str, evaluation: PortableEvaluation
     ) -> EvaluationResponse:
-        """Post what another pool knows of a model, in the name of a site."""
+        """Post another pool's record of a model, in the name of a site."""
         request = requests.build_request(
             EvaluationRequest,
             model=address,
@@ -130,7 +129,7 @@ class Bundles(connection.Resource):
 
 
 class Rounds(connection.Resource):
-    """Rounds; `site_agent.rounds` does what a site does at home."""
+    """Requests about rounds; `site_agent.rounds` does a site's part in one."""
 
     def list(self, state: str = "") -> Iterator[rounds.RoundResponse]:
         """Yield the rounds that the site takes part in, newest first; of one state if given."""
@@ -154,18 +153,18 @@ class Rounds(connection.Resource):
         return self._pool.post("/api/v1/rounds", rounds.RoundResponse, request)
 
     def sign(self, round_id: str, terms: Envelope) -> rounds.RoundResponse:
-        """Keep the terms of a new round with it, signed (who started it)."""
+        """Store the signed terms of a new round (only by its starter)."""
         return self._pool.write(
             "PUT", f"{_round_path(round_id)}/terms", rounds.RoundResponse, terms
         )
 
     def close(self, round_id: str) -> rounds.RoundResponse:
-        """Stop waiting for missing contributions (who started it, and admins)."""
+        """Stop waiting for missing contributions (only by the starter and admins)."""
         path = f"{_round_path(round_id)}/close"
         return self._pool.post(path, rounds.RoundResponse, repeatable=True)
 
     def cancel(self, round_id: str) -> rounds.RoundResponse:
-        """Cancel a round (who started it, and admins)."""
+        """Cancel a round (only by its starter and admins)."""
         path = f"{_round_path(round_id)}/cancel"
         return self._pool.post(path, rounds.RoundResponse, repeatable=True)
 
@@ -199,7 +198,7 @@ class Rounds(connection.Resource):
         return sent_bytes
 
     def reply(self, round_id: str) -> bytes:
-        """Return what a finished round has made for one's own site, if its method makes any."""
+        """Return a finished round's reply to one's own site, if its method makes any."""
         return bytes(self._pool.send("GET", f"{_round_path(round_id)}/reply").content)
 
     def take_back(self, round_id: str, site: str) -> rounds.RoundResponse:
@@ -214,8 +213,8 @@ class Rounds(connection.Resource):
     ) -> MergeJobResponse:
         """Have the pool combine the contributions and publish the result at `address`.
 
-        Return the merge in the background that does it (`Merges.wait`). Whoever asks while it goes
-        on, or afterwards, gets the same one.
+        Return the merge in the background (`Merges.wait`). A repeated call, during the merge or
+        after it, returns the same one.
         """
         request = requests.build_request(
             rounds.FinishRequest,
@@ -241,7 +240,7 @@ _SESSIONS = "/api/v1/secure/sessions"
 
 
 class SecureSessions(connection.Resource):
-    """Sessions of the secure sum; `site_agent.secure` does what labs and servers do."""
+    """Requests about secure sums; `site_agent.secure` does the part of labs and servers."""
 
     def open(
         self, descriptor: str, sites: Sequence[str], ends_at: datetime, round_id: str | None = None
@@ -306,7 +305,7 @@ class SecureSessions(connection.Resource):
     ) -> None:
         """Write a file to `target`, whole or not at all; an interrupted download is resumed.
 
-        A file of more than `most_bytes` cannot be what was asked for, and is not fetched.
+        A file of more than `most_bytes` cannot be the requested one, and is not fetched.
         """
         url = f"{_session_path(session)}/files/{_require_digest(digest)}"
         asked = self._pool.send("HEAD", url)

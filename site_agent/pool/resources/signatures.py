@@ -66,7 +66,7 @@ class Signatures:
         return self._pool.post(_keys_path(site), signatures.KeyResponse, request, repeatable=True)
 
     def revoke_key(self, site: str, key_id: str, reason: Revocation) -> signatures.KeyResponse:
-        """Revoke a key; what it signed before stays valid only if it is `superseded`."""
+        """Revoke a key; its earlier signatures stay valid only if it is `superseded`."""
         if not re.fullmatch(names.DIGEST_PATTERN, key_id):
             raise PoolRefusedRequestError(
                 f"{key_id!r} is not a key identifier; see: poolctl keys ls"

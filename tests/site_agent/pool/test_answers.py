@@ -1,4 +1,4 @@
-"""Answers that are truthful, and about something else than what was asked for."""
+"""Answers that are truthful, but about another subject than the request."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ MODELS = "/api/v1/models"
 
 
 class LyingPool(ThreadingHTTPServer):
-    """Stands before a real pool and asks it for something else where `instead` says so.
+    """Stands before a real pool and alters requests to it as `instead` says.
 
     Attributes
     ----------
     instead : dict of str to str
-        What is replaced in the path and the body of a request, and by what.
+        Replacements in the path and the body of a request.
     changed : callable
         Given the path and the body of an answer, returns headers and the body to send.
     """

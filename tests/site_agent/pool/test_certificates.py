@@ -1,4 +1,4 @@
-"""Certificates are read once, and anew where others are named."""
+"""Certificates are read once, and again when others are named."""
 
 from __future__ import annotations
 

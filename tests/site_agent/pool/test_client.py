@@ -256,7 +256,7 @@ def test_nobody_answers(cache: ModelCache) -> None:
 
 
 class _Script(BaseHTTPRequestHandler):
-    """Answers by a list of (status, headers, body); remembers what was asked."""
+    """Answers by a list of (status, headers, body); remembers the requests."""
 
     answers: list[tuple[int, dict[str, str], bytes]]
     asked: list[dict[str, str]]
@@ -276,7 +276,7 @@ class _Script(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def scripted() -> Iterator[tuple[str, type[_Script]]]:
-    """A plain web server that answers what it is told to."""
+    """A plain web server with scripted answers."""
     script = type("Script", (_Script,), {"answers": [], "asked": []})
     with HTTPServer(("127.0.0.1", 0), script) as server:
         thread = threading.Thread(target=server.serve_forever, daemon=True)

@@ -62,7 +62,7 @@ def client(
 
 
 def forge(liar: LyingPool, ending: str, change: Callable[[dict[str, Any]], object]) -> None:
-    """Let the pool change each answer whose path ends so."""
+    """Let the pool change each answer to a path with this ending."""
 
     def changed(path: str, body: bytes) -> tuple[dict[str, str], bytes]:
         if not path.endswith(ending):

@@ -175,7 +175,7 @@ def test_contributions_of_a_round_fit_their_base_only(tmp_path: Path) -> None:
 
 @given(st.data())
 def test_nothing_of_it_is_left_however_deep_it_was(data: st.DataObject) -> None:
-    """The rebuilt recipes never reach what was left out, and keep everything else."""
+    """The rebuilt recipes never reach the excluded model, and keep everything else."""
     trained = [f"{number:x}" * 64 for number in range(1, 6)]
     sources = RecipeSources()
     recipes: dict[str, Recipe] = {}

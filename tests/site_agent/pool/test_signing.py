@@ -1,6 +1,6 @@
-"""Keys on this machine, and whose signatures are trusted, against a real pool that may lie.
+"""Keys on this machine, and trust in signatures, against a real pool that may lie.
 
-What a pool could do that was broken into is done here by writing into its database.
+The tests play a compromised pool by writing into its database.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ def lab(driver: PoolDriver, tmp_path: Path) -> Iterator[Lab]:
 def reader(
     driver: PoolDriver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[PoolClient]:
-    """Somebody else, whose machine has met nobody yet."""
+    """Another user, on a machine without pinned keys."""
     monkeypatch.setenv("POOL_HOME", str(tmp_path / "reader"))
     with PoolClient(driver.url, driver.secret("reader", "viewer")) as client:
         yield client
@@ -106,7 +106,7 @@ def reader(
 
 @contextmanager
 def inside(driver: PoolDriver) -> Iterator[Session]:
-    """Do what only somebody inside the pool could do."""
+    """Change the pool's database, as only an insider can."""
     database = Database.open(driver.settings)
     try:
         with database.write() as session:
@@ -216,7 +216,7 @@ def test_a_key_that_is_not_registered_signs_nothing(driver: PoolDriver, tmp_path
 
 
 def tampered(driver: PoolDriver, address: str) -> dict[str, Any]:
-    """Return what somebody inside the pool could do to a version, by the word for it."""
+    """Return an insider's possible changes to a version, by a word for each."""
     number = version_id(driver, address)
     forged = PrivateKey.generate()
     with inside(driver) as session:
@@ -349,7 +349,7 @@ def test_retired_and_stolen_keys(lab: Lab, reader: PoolClient) -> None:
     assert f"poolctl keys sign {lab.site}/face@1" in refused.value.hint
     with pytest.raises(PoolRefusedFileError, match="was revoked"):
         lab.publish("face-2", 41)
-    # A new key signs the old version anew; who knew the site must be told of the key.
+    # A new key signs the old version again; sites that trust the old key must be told.
     lab.sign_up(replace=True)
     assert lab.client.signatures.sign(address).key.key_id != key_id
     with pytest.raises(SignatureError):

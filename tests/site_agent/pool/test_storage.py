@@ -38,7 +38,7 @@ class StorageRelay(ThreadingHTTPServer):
     damages : int
         In how many requests and answers to come a byte is changed on the way.
     heads : list of str
-        What requests looked like, without their bytes.
+        Heads of the requests, without their bytes.
     """
 
     daemon_threads = True

@@ -54,7 +54,7 @@ class Sites:
         self.clients[address.split("/", maxsplit=1)[0]].upload(path, address, recipe=recipe)
 
     def problems(self, address: str, *trusted: str) -> tuple[str, list[str]]:
-        """Return what site-a finds wrong with a base, and whom it would have to trust."""
+        """Return site-a's objections to a base, and the sites that it would have to trust."""
         client = self.clients["site-a"]
         provenance = Provenance(client, {"site-a", *trusted})
         return "\n".join(provenance.problems_of(client.version(address))), provenance.distrusted

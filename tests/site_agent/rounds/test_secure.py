@@ -1,4 +1,4 @@
-"""Leaf refinement by secure sums: two sums give what plain contributions give."""
+"""Leaf refinement by secure sums: two sums equal the sum of plain contributions."""
 
 from __future__ import annotations
 

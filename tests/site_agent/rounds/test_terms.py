@@ -1,4 +1,4 @@
-"""The terms of a round hold as its starter signed them, whatever the pool shows afterwards."""
+"""The terms of a round hold as its starter signed them; the pool cannot change them later."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def lab(pool: PoolDriver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> It
 
 @pytest.fixture
 def signed(pool: PoolDriver, lab: PoolClient, tmp_path: Path) -> RoundResponse:
-    """Return a round whose starter has signed its terms, as the lab sees it."""
+    """Return a round with signed terms, as the lab sees it."""
     with PoolClient(pool.url, pool.secret(STARTER, "contributor")) as starter:
         key = starter.signatures.signing_key(STARTER)
         if key is None:
@@ -58,7 +58,7 @@ def signed(pool: PoolDriver, lab: PoolClient, tmp_path: Path) -> RoundResponse:
 def test_sites_of_a_secure_round_count_equally_unless_its_starter_says_otherwise(
     pool: PoolDriver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What one of them states is seen by nobody, so no cap holds for it."""
+    """Nobody sees the numbers that a single site states, so no cap holds for them."""
     monkeypatch.setenv("POOL_HOME", str(tmp_path))
     for server in ("sum-1", "sum-2"):
         pool.member(server)

@@ -1,6 +1,6 @@
 """A verifier of secure sums, written from ``site_agent/secure/FORMATS.md`` alone.
 
-It shares no code with the program, and whoever wrote it had not read the program.
+It shares no code with the program, and its author had not read the program.
 """
 
 from __future__ import annotations

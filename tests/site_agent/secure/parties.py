@@ -36,7 +36,7 @@ LAYOUT = network_layout(BASE, BASE_DIGEST)
 
 
 def contribution(seed: int, samples: int = 10) -> NetworkContribution:
-    """Return what a lab trained: differences of about 0.1."""
+    """Return the update of a lab: differences of about 0.1."""
     change = np.random.default_rng(seed).normal(0, 0.1, (3, 4)).astype(np.float32)
     tensors = {"weight": change, "steps": np.array(9, dtype=np.int64)}
     return NetworkContribution(
@@ -126,7 +126,7 @@ class Parties:
         raise AssertionError(phase)
 
     def sum_of(self, inputs: Mapping[str, EncodedContribution], target: Path) -> Path:
-        """Sum what some labs encoded in one session, and write what the first verified."""
+        """Sum the encodings of some labs in one session, and write the first lab's verified sum."""
         layout = next(iter(inputs.values())).layout
         descriptor = new_descriptor(self.charter, layout, self.clock.now, labs=tuple(inputs))
         session = self.board.open_session(descriptor.to_bytes())

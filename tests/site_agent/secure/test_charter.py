@@ -1,4 +1,4 @@
-"""Charters: what they must say, and acceptance by digest only."""
+"""Charters: required content, and acceptance by digest only."""
 
 from __future__ import annotations
 

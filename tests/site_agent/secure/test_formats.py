@@ -45,7 +45,7 @@ TRANSCRIPT = json.loads(Path(__file__).with_name("transcript.json").read_text())
 
 @dataclass
 class Given:
-    """What a verifier gets: a charter's file, a descriptor, posts, and files by their SHA-256."""
+    """A verifier's inputs: a charter's file, a descriptor, posts, and files by their SHA-256."""
 
     charter: str
     descriptor: bytes
@@ -57,7 +57,7 @@ class Given:
         return verify(self.charter, self.descriptor, posts, self.files if full else None)
 
     def by_the_program(self, folder: Path) -> Verified:
-        """Return what the program's own full verification says."""
+        """Return the verdict of the program's own full verification."""
         charter = Charter.parse(self.charter.encode())
         written = verify_result(
             Session(self.descriptor, charter, self.posts), self, folder / "result", mode="full"  # type: ignore[arg-type]
@@ -87,7 +87,7 @@ class Given:
 def held(
     folder: Path, *, late: str = "", leaves: str = "", attempt: int = 1, **rules: Any
 ) -> tuple[Parties, Given]:
-    """Hold a sum of three labs or more, and return what it left on the board."""
+    """Hold a sum of at least three labs, and return the files and posts of its board."""
     parties = create_parties(folder, **rules)
     labs = [name for name in parties.charter.labs if name != late]
     if not leaves:

@@ -1,4 +1,4 @@
-"""Labs and servers in processes of their own, one of which is killed at a chosen moment."""
+"""Labs and servers in processes of their own: one is killed at a chosen moment."""
 
 from __future__ import annotations
 

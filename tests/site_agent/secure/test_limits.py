@@ -1,4 +1,4 @@
-"""What is refused before anything is computed, fetched or kept for it."""
+"""Inputs that are refused before anything is computed, fetched or kept for them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.site_agent.secure.parties import LAYOUT, create_parties
 
 
 class TestLimits:
-    """What costs a sentence to send must not cost minutes to look at."""
+    """A message that is cheap to send must not take minutes to check."""
 
     def test_a_small_descriptor_of_a_huge_sum_is_refused_before_anything_is_made_of_it(
         self, tmp_path: Path

@@ -1,4 +1,4 @@
-"""Boards that cheat: how far they get, and what the parties do about it."""
+"""Boards that cheat: how far they get, and how the parties react."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Servers and labs that lie: how far they get, and whom the others name."""
+"""Servers and labs that lie: how far they get, and the parties that the others name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which labs are summed, and what a lab asks of them before it tags."""
+"""Rosters of summed labs, and the conditions on them before a lab tags."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_a_roster_of_too_few_labs_is_not_summed(folder: Path) -> None:
 
 
 class TestRosters:
-    """Who is summed together is for each lab to decide, not for those who open the session."""
+    """Each lab decides on the labs that it is summed with, not the opener of the session."""
 
     @pytest.fixture
     def parties(self, tmp_path: Path) -> Parties:
@@ -149,7 +149,7 @@ class TestRosters:
 
 
 def test_equal_weights_in_two_files_are_one_subject() -> None:
-    """Else {a, b, c, d} on one file less {a, b, c} on the other is what d gave."""
+    """Otherwise {a, b, c, d} on one file less {a, b, c} on the other is d's contribution."""
     other = StateDict(BASE.tensors, BASE.infos, {"note": "the same weights"})
     first, second = network_layout(BASE, "ab" * 32), network_layout(other, "cd" * 32)
     assert first.digest != second.digest

@@ -1,4 +1,4 @@
-"""What of a measurement leaves the site."""
+"""The parts of a measurement that leave the site."""
 
 from __future__ import annotations
 
