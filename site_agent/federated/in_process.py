@@ -25,14 +25,12 @@ Corrupt = Callable[[str, int, NetworkContribution], NetworkContribution]
 
 @dataclass(frozen=True, eq=False)
 class HeldRound(CombinedRound):
-    """One round that was held.
-
-    `number`: From 1. `parts`: What each site has kept, up to this round; empty for methods without
-    personal parts.
-    """
+    """One round that was held."""
 
     number: int
+    """From 1."""
     parts: Mapping[str, PersonalPart] = field(default_factory=dict)
+    """The personal part of each site so far; empty for methods without personal parts."""
 
 
 def honest(
@@ -53,10 +51,10 @@ def run_rounds(
     """Hold the rounds of a plan, and yield each one when it has ended.
 
     All updates and networks have the digests that the engines with files give. Each yielded round
-    holds a network and its state in memory: keep no more of them than needed.
+    holds a network and its state in memory: keep only those that you need.
 
-    `sites`: At least 2 samples for each site. `corrupt`: Alters what sites send, to study hostile
-    updates. `secure`: Combine the secure sum of the contributions, not each of them; the only
+    `sites`: At least 2 samples for each site. `corrupt`: Alters the sites' updates, to study
+    hostile ones. `secure`: Combine the secure sum of the contributions, not each of them; the only
     update of a round is then the sum, under the name of `SUM`.
 
     Raises

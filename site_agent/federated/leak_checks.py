@@ -17,9 +17,9 @@ So a site
    pictures can be read (`DenseRows`): the row's differences are sent as zeros. Honest bases have
    such rows, too, above all where a site has few samples.
 
-All of this depends on base, data and settings alone, so that all engines of rounds agree. What
-remains: rows are means over at least 5 samples, and where these are frames of one stare, a mean
-shows the stare; `site_agent.attacks` measures the leaks of an update.
+All of this depends on base, data and settings alone, so that all engines of rounds agree. One
+leak remains: rows are means over at least 5 samples, and where these are frames of one stare, a
+mean shows the stare; `site_agent.attacks` measures the leaks of an update.
 """
 
 import math
@@ -58,13 +58,13 @@ on inputs that are always zero hide rows that measure the same from a comparison
 from this one. In honest networks no unit had five others above 0.98."""
 
 FEWEST_PARALLEL = 5
-"""Other rows that a row of a camera is parallel to: it reads as many samples as it has thresholds.
+"""Other rows that a row of a camera is parallel to: it reads one sample for each threshold.
 In honest networks pruned to 0.1 % of the weights, a row had up to 3 by chance."""
 
 LEAST_SHARE, FEWEST_ANSWERED = 0.03, 3
 """Samples for which the median unit answers, of the units that ever do: a share, and at few samples
-a number. Honest networks: 4 % and more, and 3 of 23 samples. A camera whose thresholds were set
-with other persons' pictures can pass at a site of one person, where most units never answer and the
+a number. Honest networks: 4 % and more, and 3 of 23 samples. A camera with thresholds set from
+other persons' pictures can pass at a site of one person, where most units never answer and the
 others answer to 3 of its samples and more; the rows that it needs are then kept back (`DenseRows`).
 Differences of rows with nearly equal updates then showed at most 2 % of the pictures, 10 to 12 dB
 nearer than their mean."""
@@ -78,8 +78,8 @@ _FEWEST_UNITS = 8
 """A layer with fewer units has too few rows to sort samples by."""
 
 _NEIGHBOURS, _EQUAL, _MOST_PASSES = 8, 1e-5, 10
-"""Rows whose difference to a row is read; distance below which rows are one, in units of the
-median row; and passes, as rows that are left become neighbours."""
+"""Number of rows compared with a row; distance below which rows are one, in units of the median
+row; and passes, because the remaining rows become neighbours."""
 
 _LOOKED_AT = {4: 512, 5: 16}
 """Samples of the site that are compared with rows, evenly spaced, by dimensions of the input: of
@@ -121,7 +121,7 @@ def warn_of_few(settings: "LocalTraining", samples: int) -> str:
     if samples >= FEWEST_FOR_AN_UPDATE:
         return ""
     return (
-        f"your update rests on {samples} samples and {steps} steps: whoever reads it and has "
+        f"your update rests on {samples} samples and {steps} steps: a reader with "
         "pictures of yours may find out which ones trained ('poolctl privacy probe' measures it)"
     )
 
@@ -158,7 +158,7 @@ def require_safe(
     reasons += [f"the base is not a trained network: {item}" for item in audit_base(base, samples)]
     if reasons:
         raise ContributionWithheldError(
-            round_name, reasons, hint="ask whoever started the round how the base was made"
+            round_name, reasons, hint="ask the starter of the round how the base was made"
         )
 
 
@@ -185,8 +185,8 @@ def audit_dense_layers(
 ) -> list[str]:
     """Return the properties of a module's dense layers that training does not produce.
 
-    `data`: What it takes; as many of them are looked at as `audit_base` says. `drawing_layers`:
-    Layers of whose rows each draws a place of a picture, so that neighbours resemble each other.
+    `data`: The module's input; see `audit_base` for the number examined. `drawing_layers`: Layers
+    with rows that each draw a place of a picture, so that neighbours resemble each other.
     """
     if not dense_layers(module):
         return []

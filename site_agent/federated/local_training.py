@@ -62,13 +62,11 @@ def train_contribution(
 
 @dataclass(frozen=True, eq=False)
 class SiteUpdate:
-    """The result of a site's training: its contribution, and its personal part.
-
-    `part`: None for methods without personal parts.
-    """
+    """The result of a site's training: its contribution, and its personal part."""
 
     contribution: NetworkContribution
     part: "PersonalPart | None" = None
+    """None for methods without personal parts."""
 
 
 def train_at_site(
@@ -105,11 +103,11 @@ def train_at_site(
     before : PersonalPart, optional
         The site's personal part from the last round that it took part in.
     guarded : bool
-        False only for the positive controls of attacks: nothing is kept back, and a step takes as
-        many samples as the round asks for.
+        False only for the positive controls of attacks: nothing is kept back, and a step takes the
+        whole batch of the round.
     privacy : Privacy, optional
-        Of rounds with differential privacy (`site_agent.federated.private_training`), where what
-        leaves the site is counted; nothing is then kept back, as the noise protects all rows.
+        Of rounds with differential privacy (`site_agent.federated.private_training`), which count
+        each release; nothing is then kept back, as the noise protects all rows.
     max_hours : float
         Stop as soon as the whole training will take longer than the site allows.
 
@@ -300,16 +298,14 @@ def count_honest(labs: Collection[object], least_summed: int | None = None) -> i
 
 @dataclass(frozen=True)
 class Privacy:
-    """The ledger and budget of a site in rounds with differential privacy.
-
-    `ledger`: Folder of the site's ledger; None in simulations, which release nothing.
-    `most_epsilon`: The site's budget for its data. `honest_labs`: Of a secure round, so many labs
-    at least add their noise.
-    """
+    """The ledger and budget of a site in rounds with differential privacy."""
 
     ledger: Path | None = None
+    """Folder of the site's ledger; None in simulations, which release nothing."""
     most_epsilon: float | None = None
+    """The site's budget for its data."""
     honest_labs: int = 1
+    """Smallest number of labs that add their noise in a secure round."""
 
 
 def _train_private_contribution(
@@ -411,7 +407,7 @@ def subtract_network(trained: StateDict, base: StateDict) -> dict[str, NDArray[n
 
 
 def clip_update(contribution: NetworkContribution, norm: float) -> NetworkContribution:
-    """Return an update whose Euclidean norm over all trained numbers is at most `norm`."""
+    """Scale an update to a Euclidean norm of at most `norm` over all trained numbers."""
     network = contribution.network
     names = [name for name, info in network.infos.items() if info.dtype.startswith("F")]
     length = float(

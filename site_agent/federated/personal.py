@@ -2,11 +2,11 @@
 
 Before a round a site puts its own numbers into the round's network (`assemble`), and trains all of
 it. It sends the differences of the numbers that it shares, and the mask of these; after training
-it chooses what becomes personal from the next round on (`next_part`). The personal part stays in
+it chooses the personal numbers of the next rounds (`next_part`). The personal part stays in
 the workspace of the site: its file is marked as site-only, and uploads, bundles and the pool refuse
-it by that mark. What the mask gives away, which numbers changed much at a site, is not hidden.
-Of methods that reply to each site (FedPAC), the last layer does leave it, and the reply takes its
-place (`with_reply`).
+it by that mark. The mask shows the numbers that changed much at a site; this is not hidden.
+Of methods that reply to each site (FedPAC), the last layer does leave it, and the reply replaces it
+(`with_reply`).
 
 Source: the FedCPF paper, algorithm 1; FedSelect and FedPer as `aggregators.methods.networks`
 names them.
@@ -93,40 +93,29 @@ PERSONAL_PART = "poolctl-personal-part"
 
 @dataclass(frozen=True, eq=False)
 class PersonalPart:
-    """The numbers that a site keeps after a round.
-
-    Attributes
-    ----------
-    base_digest : str
-        SHA-256 of the network of the round that it was made in.
-    values : mapping of str to array
-        The site's own numbers; zeros where `personal` is False.
-    personal : mapping of str to bool array
-        Which numbers were personal in that round.
-    chosen : mapping of str to bool array
-        Which are from the next round on; all of `personal` among them.
-    changes : mapping of str to float32 array
-        How much numbers have changed since they were last counted anew; empty for methods that
-        do not choose by changes.
-    step : int
-        Of FedCPF: the next score at which changes are counted anew, in units of ``acc``.
-    score : float
-        At home after the round, 0 to 1; NaN for methods that measure none.
-    prototypes : float32 array, shape (classes, features), or None
-        Of the last reply; NaN for classes without. None for methods without replies.
-    """
+    """The numbers that a site keeps after a round."""
 
     method: str
     site: str
     base_digest: str
+    """SHA-256 of the network of the round that it was made in."""
     round_number: int
     values: Mapping[str, NDArray[Any]]
+    """The site's own numbers; zeros where `personal` is False."""
     personal: Masks
+    """Masks of the numbers that were personal in that round."""
     chosen: Masks
+    """Masks of the personal numbers from the next round on; all of `personal` among them."""
     changes: Mapping[str, NDArray[Any]]
+    """Change of each number since counting last restarted; empty for methods that do not choose by
+    changes."""
     step: int = 1
+    """For FedCPF: the next score at which counting restarts, in units of ``acc``."""
     score: float = math.nan
+    """The site's score after the round, 0 to 1; NaN for methods that measure none."""
     prototypes: NDArray[np.float32] | None = None
+    """Shape (classes, features), from the last reply; NaN for classes without. None for methods
+    without replies."""
 
     @property
     def share(self) -> float:
@@ -172,42 +161,36 @@ def assemble(network: StateDict, part: PersonalPart | None) -> StateDict:
 
 @dataclass(frozen=True)
 class Choice:
-    """The input from which a method chooses the personal numbers of the next round.
-
-    Attributes
-    ----------
-    personal : mapping
-        Of the round that was trained.
-    changes : mapping of str to float32 array
-        As `PersonalPart.changes`.
-    seed : int
-        Of site and round.
-    """
+    """The input from which a method chooses the personal numbers of the next round."""
 
     options: Any
     personal: Masks
+    """Masks of the round just trained."""
     changes: Mapping[str, NDArray[Any]]
+    """As `PersonalPart.changes`."""
     round_number: int
     seed: int
+    """The seed of site and round."""
 
 
 @dataclass(frozen=True)
 class ClientHalf:
-    """A site's half of a method with personal parts: one entry a method.
-
-    `begins_with`: Takes names and shapes of the entries, and names of those of the head; returns
-    the first masks. `choose`: Returns the next masks. `counts_from`: Takes options and a round's
-    number; returns whether changes are counted anew from this round on. Without it, changes are not
-    counted. `scores_at_home`: Part of the site's samples measures its score, and does not train;
-    changes are counted anew when it reaches a step. `takes_replies`: What is personal is also sent,
-    with statistics of classes; a reply takes its place (`with_reply`).
-    """
+    """A site's half of a method with personal parts: one entry a method."""
 
     begins_with: Callable[[Mapping[str, tuple[int, ...]], frozenset[str]], dict[str, Bits]]
+    """Takes names and shapes of the entries, and names of those of the head; returns the first
+    masks."""
     choose: Callable[[Choice], dict[str, Bits]] | None = None
+    """Returns the next masks."""
     counts_from: Callable[[Any, int], bool] | None = None
+    """Takes options and a round's number; returns whether counting of changes restarts with this
+    round. Without it, changes are not counted."""
     scores_at_home: bool = False
+    """Measure the site's score on samples kept out of training; counting of changes restarts when
+    the score reaches a step."""
     takes_replies: bool = False
+    """Send the personal part, too, with statistics of classes; a reply replaces it
+    (`with_reply`)."""
 
 
 def _nothing(shapes: Mapping[str, tuple[int, ...]], _head: frozenset[str]) -> dict[str, Bits]:
@@ -313,21 +296,21 @@ def next_part(
     """Return a site's personal part after a round's training.
 
     `before`: As the site's last round has left it. `personal`: The masks of this round. `start`,
-    `trained`: The network before and after training. `score`: At home, 0 to 1. `seed`: Of what is
-    drawn.
+    `trained`: The network before and after training. `score`: At the site, 0 to 1. `seed`: Of
+    random choices.
     """
     step = 1 if before is None else before.step
     changes: dict[str, NDArray[Any]] = {}
     if half.counts_from is not None:
-        anew = before is None or half.counts_from(options, round_number)
-        # FedCPF counts changes anew whenever the site has become better by a step. The number of
-        # rounds by which the paper divides them does not alter their order.
+        restarts = before is None or half.counts_from(options, round_number)
+        # FedCPF restarts counting changes whenever the site has become better by a step. The number
+        # of rounds by which the paper divides them does not alter their order.
         while half.scores_at_home and score >= step * options.acc:
-            step, anew = step + 1, True
+            step, restarts = step + 1, True
         for name, mask in personal.items():
             moved = np.subtract(trained.tensors[name], start.tensors[name], dtype=np.float32)
             changes[name] = np.abs(moved) * ~mask
-            if not anew and before is not None:
+            if not restarts and before is not None:
                 changes[name] += before.changes[name]
     chosen = personal
     if half.choose is not None:

@@ -36,21 +36,20 @@ from site_agent.errors import InvalidInputError
 
 
 class FederationPlan(BaseModel):
-    """A method with its options, and how many rounds are held with how many sites.
+    """A method with its options, and the numbers of rounds and sites.
 
     It is plain data: ``model_dump()`` gives JSON values, and `read_plan` reads that.
-
-    `method`: A method for networks, such as ``fedavg``. `options`: The method's own options and
-    those of `LocalTraining`, together and in full. `cohort`: Share of the sites that train in each
-    round, above 0 and at most 1.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     method: str
+    """A method for networks, such as ``fedavg``."""
     options: dict[str, Any] = Field(default_factory=dict, validate_default=True)
+    """The method's own options and those of `LocalTraining`, together and in full."""
     rounds: int = Field(ge=1, le=100_000)
     cohort: float = Field(default=1.0, gt=0, le=1)
+    """Share of the sites that train in each round, above 0 and at most 1."""
 
     @model_validator(mode="after")
     def _cover_all_rounds(self) -> "FederationPlan":
@@ -74,7 +73,7 @@ class FederationPlan(BaseModel):
 
     @property
     def own_options(self) -> MethodOptions:
-        """The method's own options, of which some are for the sites (``rho`` ...)."""
+        """The method's own options, some of them for the sites (``rho`` ...)."""
         return self._split.merging
 
     @property
@@ -106,7 +105,7 @@ def digest_run(plan: FederationPlan, first_base: str) -> str:
 def make_plan(
     method: str, options: Mapping[str, Any], *, rounds: int, cohort: float = 1.0
 ) -> FederationPlan:
-    """Return a plan whose options are checked and in full.
+    """Return a plan with checked and complete options.
 
     Raises `UnknownMethodError`, `OptionError` if the method is not for networks, or an option is
     unknown or invalid, and `InvalidInputError` if a number is out of its range.
@@ -126,25 +125,22 @@ def read_plan(data: Mapping[str, Any]) -> FederationPlan:
 
 @dataclass(frozen=True, eq=False)
 class RoundModel:
-    """A network between two rounds.
-
-    `digest`: SHA-256 of the network's file. `state`: What the method takes along to the next round.
-    """
+    """A network between two rounds."""
 
     network: StateDict
     digest: str
+    """SHA-256 of the network's file."""
     state: OptimiserState | None = None
+    """The method's state for the next round."""
 
 
 @dataclass(frozen=True, eq=False)
 class CombinedRound:
-    """The result of one round.
-
-    `update_digests`: SHA-256 of each contribution's file, by site.
-    """
+    """The result of one round."""
 
     model: RoundModel
     update_digests: Mapping[str, str]
+    """SHA-256 of each contribution's file, by site."""
     warnings: tuple[str, ...]
 
 

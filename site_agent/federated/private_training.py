@@ -1,6 +1,6 @@
 """Training with differential privacy: bounds on the leaks about one sample, or one person.
 
-Two ways, by what is protected (`LocalTraining.dp_unit`):
+Two ways, by the protected unit (`LocalTraining.dp_unit`):
 
 - ``sample``: DP-SGD (Abadi et al. 2016). Each step draws each sample with the probability batch /
   samples, clips its gradient to the norm `clip`, and adds Gaussian noise to the sum.
@@ -8,18 +8,18 @@ Two ways, by what is protected (`LocalTraining.dp_unit`):
   whole (McMahan et al. 2018, "Learning Differentially Private Recurrent Language Models"); noise is
   added to the sum over the site's persons, once a round.
 
-The noise on each number is as large however many numbers are trained, and so grows as a whole with
+The noise on each number does not depend on the number of trained numbers, so its norm grows with
 their square root. So the last layer alone is trained (`LocalTraining.dp_layers`), on a base that
 has learned to see from other data; with all layers a few persons make the base worse
-(`noise_words` says it beforehand, `python -m tests.benchmarks.private_rounds` measures it).
+(`noise_words` warns of it, `python -m tests.benchmarks.private_rounds` measures it).
 
 The noise is such that all rounds of a series together stay within `dp_epsilon`
 (`find_noise_multiplier`), by Opacus' accountant of Renyi differential privacy. Before a training
-begins, what it will release is written to the site's ledger and is on disk (`PrivacyLedger`); a
-site that is killed and trains again has spent twice, never less than it released.
+begins, its release is written to the site's ledger and is on disk (`PrivacyLedger`); a site that
+is killed and trains again has spent twice, never less than it released.
 
-What is covered: the update that leaves the site, against anybody, for a neighbouring data set with
-one sample (or person) more or less. What is not: the number of samples, that the site took part,
+Covered: the update that leaves the site, against anybody, for a neighbouring data set with one
+sample (or person) more or less. Not covered: the number of samples, that the site took part,
 and that it refused a base, which it judges by its own data. In a secure round of ``person`` each
 lab adds only its share of the noise, so that the sum has all of it: with half of the labs honest
 the epsilon holds for the sum, and nobody sees a part of it. ``sample`` adds all noise at each lab,
@@ -64,17 +64,16 @@ History = tuple[tuple[float, float, int], ...]
 
 @dataclass(frozen=True)
 class PrivacyPlan:
-    """The sampling and the noise that keep a site's training in one round private.
-
-    `noise_multiplier`: Standard deviation of the noise in units of `clip`. `sample_rate`: With
-    which probability a step draws each unit. `steps`: In one round. `noise_share`: Of the noise's
-    standard deviation, what this site adds; below 1 in secure rounds of persons.
-    """
+    """The sampling and the noise that keep a site's training in one round private."""
 
     noise_multiplier: float
+    """Standard deviation of the noise in units of `clip`."""
     sample_rate: float
+    """Probability with which a step draws each unit."""
     steps: int
+    """Number of steps in one round."""
     noise_share: float = 1.0
+    """This site's share of the noise's standard deviation; below 1 in secure rounds of persons."""
 
     @property
     def release(self) -> tuple[float, float, int]:
@@ -85,7 +84,7 @@ class PrivacyPlan:
 def plan_privacy(settings: LocalTraining, samples: int, honest_labs: int = 1) -> PrivacyPlan:
     """Return the noise with which all rounds of a series stay within the round's epsilon.
 
-    `honest_labs`: Of a secure round: so many at least add their share of the noise.
+    `honest_labs`: Smallest number of labs that add their share of the noise in a secure round.
     """
     assert settings.dp_epsilon is not None, "the round has no differential privacy"
     if settings.dp_unit == "person":
@@ -165,8 +164,8 @@ def noise_ratio(
 
     Both are norms, of the mean over the sites.
 
-    `units`: Samples of a site, or persons; the other sites are taken to have as many. `numbers`:
-    How many are trained. `honest_labs`: As in `plan_privacy`.
+    `units`: Samples of a site, or persons; the other sites are assumed equal. `numbers`:
+    Number of trained numbers. `honest_labs`: As in `plan_privacy`.
     """
     plan = plan_privacy(settings, units, honest_labs)
     # Changes add up over steps, rounds and sites; noise does so like a random walk.
@@ -264,13 +263,13 @@ class PrivacyLedger:
 
 
 def require_private_network(module: nn.Module, name: str) -> None:
-    """Raise `InvalidInputError` for a network whose samples are not independent of each other."""
+    """Raise `InvalidInputError` for a network that mixes samples of a batch."""
     mixing = next(
         (module for module in module.modules() if isinstance(module, nn.BatchNorm2d)), None
     )
     if mixing is not None:
         raise InvalidInputError(
-            f"{name} has BatchNorm, whose statistics mix samples and are not covered by "
+            f"{name} has BatchNorm: its statistics mix samples and are not covered by "
             "differential privacy; expected a network without it, such as gaze-lenet"
         )
 

@@ -1,12 +1,12 @@
 """A site's half of FedPAC: statistics of its classes, and features drawn to prototypes.
 
-Features are what the last layer (the head) takes. Before it trains, a site sends how often each
-class is there and its mean features; the class of a sample is where its gaze goes
+Features are the input of the last layer (the head). Before it trains, a site sends the frequency
+and the mean features of each class; the class of a sample is where its gaze goes
 (`site_agent.federated.tasks`). It then trains the head alone for one pass, and the body alone for
 the passes of the round, with features drawn to the mean features of their class at all sites.
 
-A class with fewer than 5 samples is left out, for its mean would show them. What is sent is a
-histogram of the site's labels all the same.
+A class with fewer than 5 samples is left out, for its mean would show them. The
+frequencies still show a histogram of the site's labels.
 
 Source: as `aggregators.methods.networks.fedpac`.
 """
@@ -32,7 +32,7 @@ _AT_ONCE = 16
 class HeadAndBody:
     """Trains a head first and then its body, and knows the features of a site's samples.
 
-    `statistics`: What the site sends of its classes.
+    `statistics`: The statistics of classes that the site sends.
     """
 
     def __init__(

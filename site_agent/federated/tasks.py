@@ -51,15 +51,13 @@ Holdout = Literal["sessions", "persons", "none"]
 
 @dataclass(frozen=True)
 class Measure:
-    """The measure by which networks of a kind are scored, person by person.
-
-    `unit`: Empty for a share. `reference`: What stands beside each network: an answer that knows no
-    picture.
-    """
+    """The measure by which networks of a kind are scored, person by person."""
 
     name: str
     unit: str
+    """Empty for a share."""
     reference: str
+    """The baseline reported with each network: an answer made without pictures."""
     larger_is_better: bool
 
 
@@ -91,16 +89,16 @@ class PersonScores:
 
 @dataclass(frozen=True, eq=False)
 class Division:
-    """The data of a simulation before persons become sites.
-
-    `digest`: Of all the data. `counts`: Number of samples that train, by person. `held_out`: What
-    no site trains with. `reference`: Of the answer that knows no picture, on what is held out.
-    """
+    """The data of a simulation before persons become sites."""
 
     digest: str
+    """SHA-256 of all the data."""
     counts: Mapping[str, int]
+    """Number of training samples, by person."""
     held_out: Any | None
+    """Samples with which no site trains."""
     reference: PersonScores | None
+    """Scores of the baseline on the held-out samples."""
 
 
 class Task(Protocol):
@@ -370,7 +368,7 @@ class RepresentationTask(GazeTask):
 class SaliencyTask:
     """The task of finding where persons look in clips of a head-mounted camera.
 
-    Sites train with the training clips of their data; the test clips are what is held out.
+    Sites train with the training clips of their data; the test clips are held out.
     """
 
     architecture: str

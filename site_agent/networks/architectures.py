@@ -29,9 +29,9 @@ class Architecture:
     out."""
 
     def build_empty(self) -> "nn.Module":
-        """Return a module whose entries have shapes and types, but no memory.
+        """Return a module with the shapes and types of its entries, but no memory.
 
-        To draw initial parameters takes ten times as long as to read those of a file.
+        Drawing initial parameters takes ten times as long as reading those of a file.
         """
         import torch
 

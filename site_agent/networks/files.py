@@ -130,9 +130,9 @@ _BATCH = 512
 
 
 def to_inputs(patches: NDArray[np.uint8]) -> "torch.Tensor":
-    """Return patches as networks take them: each with mean 0 and standard deviation 1.
+    """Normalise patches for networks: each with mean 0 and standard deviation 1.
 
-    Scaling each patch removes most of what differs between lights and cameras.
+    Scaling each patch removes most differences between lights and cameras.
 
     `patches`, uint8 of shape (n, 36, 60).
 

@@ -3,10 +3,10 @@
 A network is a sequence of stages, so that it can be run as a whole or, cut between two of them, in
 parts (`site_agent.split.cuts`).
 
-Cross-encoders learn what gaze looks like without being told where anybody looks: an encoder
+Cross-encoders learn the appearance of gaze without labels: an encoder
 describes an eye patch by a gaze feature and an eye feature; a decoder draws the patch from both.
-`site_agent.training.cross_encoder` says how they are trained, and why the gaze feature then holds
-the gaze. `GazeHead` is the gaze network that is made of a trained encoder. Source: Sun et al. 2021,
+`site_agent.training.cross_encoder` describes their training, and why the gaze feature then holds
+the gaze. `GazeHead` is the gaze network built from a trained encoder. Source: Sun et al. 2021,
 "Cross-Encoder for Unsupervised Gaze Representation Learning".
 """
 
@@ -26,9 +26,9 @@ class Stage:
 
     name: str
     layers: tuple[str, ...]
-    """The modules whose parameters it uses, such as ``layer1.0``."""
+    """Names of the modules that it uses, such as ``layer1.0``."""
     run: Callable[[Any, torch.Tensor, torch.Tensor], torch.Tensor]
-    """Takes the module, what the stage before returned, and the head angles; returns tensors of
+    """Takes the module, the output of the stage before, and the head angles; returns tensors of
     shape (n, ...)."""
 
 
@@ -40,7 +40,7 @@ class StagedNetwork(nn.Module):
     def run_stages(
         self, stages: Sequence[Stage], x: torch.Tensor, head: torch.Tensor
     ) -> torch.Tensor:
-        """Return what the last of these stages returns."""
+        """Return the output of the last of these stages."""
         for stage in stages:
             x = stage.run(self, x, head)
         return x
@@ -54,7 +54,7 @@ class StagedNetwork(nn.Module):
         return self.run_stages(self.stages, patches, head)
 
     def pooled(self, patches: torch.Tensor) -> torch.Tensor:
-        """Return what the last layer sees of patches, shape (n, features)."""
+        """Return the last layer's input for patches, shape (n, features)."""
         # The last stage alone looks at head angles.
         return self.run_stages(self.stages[:-1], patches, patches)
 
@@ -158,7 +158,7 @@ _SIZES = ((5, 8), (9, 15), (18, 30), (18, 30))
 
 
 class SmallEncoder(nn.Module):
-    """Three convolutions, each of which halves the picture, and a dense layer that sees places."""
+    """Three convolutions that each halve the picture, and a dense layer that sees places."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -198,7 +198,7 @@ class ResNetEncoder(GazeResNet18):
 
 
 class _DenseBlock(nn.Module):
-    """Convolutions, each of which sees the input and what all before it made."""
+    """Convolutions that each see the input and the outputs of all before."""
 
     def __init__(self, width: int, growth: int, layers: int) -> None:
         super().__init__()

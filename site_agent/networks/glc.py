@@ -1,4 +1,4 @@
-"""GLC: a multiscale video transformer whose tokens are compared with one token of the whole clip.
+"""GLC: a multiscale video transformer that compares its tokens with one token of the whole clip.
 
 A clip becomes patches of space and time (`PatchEmbedding`), and all patches together one global
 token (`GlobalEmbedding`). The blocks of the encoder halve the grid of patches where they double
@@ -65,7 +65,7 @@ _BLOCK_EPSILON = 1e-6
 class Glc(nn.Module):
     """Clips in, one saliency map a frame out.
 
-    It has as many parameters as `GlcLayout` says: 70,181,857 for ``glc-paper``.
+    `GlcLayout` determines the number of parameters: 70,181,857 for ``glc-paper``.
     """
 
     def __init__(self, layout: GlcLayout) -> None:
@@ -210,7 +210,7 @@ class _DropPath(nn.Module):
 
 
 class _PooledAttention(nn.Module):
-    """Attention whose queries, keys and values are first convolved over the grid.
+    """Attention on queries, keys and values that are first convolved over the grid.
 
     The global token, which stands first, has no place in the grid and passes by.
     """
@@ -280,7 +280,7 @@ def global_local_attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) ->
 
 
 class _Block(nn.Module):
-    """A block whose MLP may change the width of tokens; where it does, so does the residual's."""
+    """A block with an MLP that may change the width of tokens, and then of the residual."""
 
     norm2: nn.LayerNorm
     mlp: _Mlp

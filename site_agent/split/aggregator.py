@@ -1,8 +1,9 @@
 """The part aggregator: it keeps the client parts of all rounds, and never sees smashed data.
 
-Who may lie here: a site, about its part and its samples (`check_network_contribution`, and the main
-server compares the samples); the main server, about who is done. The aggregator averages once a
-round, over at least 3 sites, so that two rosters that differ by one site cannot be compared.
+Possible liars: a site, about its part and its samples (`check_network_contribution`, and the main
+server compares the samples); the main server, about the sites that have finished. The aggregator
+averages once a round, over at least 3 sites, so that two rosters that differ by one site cannot be
+compared.
 """
 
 import math
@@ -41,7 +42,7 @@ class PartAggregator:
         self.most_bytes = _HEADER_BYTES + sum(8 * math.prod(info.shape) for info in entries)
 
     def status(self) -> dict[str, Any]:
-        """Return the round under way, and whose parts have arrived."""
+        """Return the current round, and the sites that have sent their parts."""
         with self._lock:
             finished = self.rounds.is_finished
             known = {} if finished else self.rounds.contributions()

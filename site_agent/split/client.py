@@ -4,10 +4,10 @@ How a round goes. The client asks the main server for the round under way, fetch
 from the aggregator, compares its digest with the one that the main server knows, and audits it
 (`audit_client_part`). It writes the number of its attempt to its ledger, trains
 (`training.train_client`), sends the trained part to the aggregator, and then tells the main server
-that it is done. Where either service has lost it, or the client was killed, it begins the round
-anew as the next attempt.
+that it is done. If either service has lost it, or the client was killed, it restarts the round
+as the next attempt.
 
-A client part may be a camera, which hands the server pictures instead of features: whoever made
+A client part may be a camera, which hands the server pictures instead of features: the maker of
 the first one may lie, or the aggregator. Smashed data behind honest filters show much of an image,
 too (`site_agent.attacks`); the audit refuses parts that no training makes, and that would show it
 without any attack.
@@ -42,7 +42,7 @@ from site_agent.work.ledger import Ledger
 from site_agent.work.measurements import peak_memory_bytes
 
 MOST_IN_ONE_TAP = 0.75
-"""Of a filter's energy, what one weight may have: a filter of one weight copies the picture.
+"""Largest share of a filter's energy in one weight: a filter of one weight copies the picture.
 Filters that torch draws have below 0.15, trained ones below 0.5 (see tests)."""
 
 MOST_SMASHED = 1e4
@@ -64,12 +64,12 @@ def require_safe_part(
     reasons += [f"the client part is not a trained one: {item}" for item in objections]
     if reasons:
         raise errors.ContributionWithheldError(
-            round_name, reasons, hint="ask whoever made the kits how the first network was made"
+            round_name, reasons, hint="ask the maker of the kits how the first network was made"
         )
 
 
 def audit_client_part(part: StateDict, samples: GazeSamples, cut: cuts.Cut) -> list[str]:
-    """Return what a client part has that training does not make; empty for honest ones.
+    """Return the properties of a client part that training does not produce; empty if honest.
 
     `samples`: The site's own; 512 of them are looked at.
     """
@@ -111,20 +111,20 @@ Note = Callable[[str], None]
 
 @dataclass(frozen=True)
 class ClientReport:
-    """A report on a client's work since it was last started.
-
-    `server_bytes`, `aggregator_bytes`: Bodies in both directions. `seconds`: With waiting for
-    others. `training_seconds`: With waiting for the main server's answers.
-    """
+    """A report on a client's work since it was last started."""
 
     site: str
     rounds: int
     steps: int
     samples: int
     server_bytes: int
+    """Bodies in both directions."""
     aggregator_bytes: int
+    """Bodies in both directions."""
     seconds: float
+    """Including the wait for other sites."""
     training_seconds: float
+    """Including the wait for the main server's answers."""
     peak_memory_bytes: int
     part_digest: str
 
@@ -204,7 +204,7 @@ class SplitClient:
         return self.kit.folder / "client-part.safetensors"
 
     def status(self) -> dict[str, Any]:
-        """Return what the main server says of the training."""
+        """Return the main server's status of the training."""
         status = self._server.get_json("/status")
         if status.get("plan") != self.kit.plan.digest:
             raise errors.FederationError("the server holds another plan than this kit")
@@ -302,7 +302,7 @@ class SplitClient:
         return noise.alter(sensitivity_of(part, plan.found_cut), generator)
 
     def _spend(self, number: int, attempt: int) -> None:
-        """Count what an attempt will release, before anything of it leaves."""
+        """Charge an attempt to the privacy ledger before any of its data leave."""
         plan = self.kit.plan
         if plan.is_private:
             PrivacyLedger(self.kit.folder / "ledger").spend(

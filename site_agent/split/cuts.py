@@ -1,11 +1,11 @@
-"""The places where networks can be cut, cutting and joining, and the cost of a cut beside FedAvg.
+"""Cuts of networks: their places, cutting and joining, and their cost compared with FedAvg.
 
 A part is a network file of its own. Its metadata name the architecture with the cut and the part's
 role (``gaze-lenet/pool1/client``), so that its fingerprint differs from those of whole networks and
 of other parts, and merges refuse to mix them.
 
 The cost in parameters, work and bytes follows from the cut and the numbers of images and rounds,
-before anything is trained. Real messages have headers in besides.
+before anything is trained. Real messages have headers as well.
 """
 
 import math
@@ -30,18 +30,17 @@ Role = Literal["client", "server"]
 
 @dataclass(frozen=True)
 class Cut:
-    """The place where a network is cut.
-
-    `front`: Number of stages at the start that the client has. `tail`: Number of stages at the end
-    that the client has as well; with them the labels and head angles stay at home. `meaning`: For
-    people.
-    """
+    """The place where a network is cut."""
 
     architecture: str
     name: str
     front: int
+    """Number of stages at the start that the client has."""
     tail: int = 0
+    """Number of stages at the end that the client has as well; with them the labels and head angles
+    stay at the site."""
     meaning: str = ""
+    """A description for people."""
 
     def label(self, role: Role) -> str:
         """Return the architecture of a part, as its metadata name it."""
@@ -117,7 +116,7 @@ def split_network(network: StateDict, cut: Cut) -> Parts:
 
 
 def join_parts(client: StateDict, server: StateDict) -> StateDict:
-    """Return the network whose parts these are.
+    """Join the two parts of a network.
 
     Raises `InvalidInputError` if they are not the two parts of one cut, or their other metadata
     differ.
@@ -239,34 +238,28 @@ IMAGE_BYTES = 36 * 60
 
 @dataclass(frozen=True)
 class CutSize:
-    """The sizes of the parts of a cut, and of what passes between them.
-
-    Attributes
-    ----------
-    client_parameters, server_parameters : int
-        Trained numbers of each part.
-    client_entries, server_entries : int
-        All numbers of each part, with the statistics of BatchNorm.
-    multiplications, comparisons : int
-        Of a forward pass of the whole network on one image: of dense layers and convolutions, and
-        of ReLU and max-pooling. Inference on shares (MPC) takes a triple and a message for each.
-    client_share : float
-        Of all multiplications, what the client makes.
-    smashed : tuple of int
-        Shape of the smashed data of an image.
-    returned : tuple of int
-        Shape of what the server gives back to the client's tail; empty without one.
-    """
+    """The sizes of the parts of a cut, and of the data exchanged between them."""
 
     client_parameters: int
+    """Trained numbers of the client part."""
     server_parameters: int
+    """Trained numbers of the server part."""
     client_entries: int
+    """All numbers of the client part, including the statistics of BatchNorm."""
     server_entries: int
+    """All numbers of the server part, including the statistics of BatchNorm."""
     multiplications: int
+    """Multiplications of dense layers and convolutions in a forward pass of the whole network on
+    one image. Inference on shares (MPC) takes a triple and a message for each."""
     comparisons: int
+    """Comparisons of ReLU and max-pooling in the same pass; MPC takes a triple and a message for
+    each."""
     client_share: float
+    """The client's share of all multiplications."""
     smashed: tuple[int, ...]
+    """Shape of the smashed data of an image."""
     returned: tuple[int, ...]
+    """Shape of the features that the server returns to the client's tail; empty without a tail."""
 
     @property
     def floats(self) -> int:
@@ -307,7 +300,7 @@ def size_of(cut: Cut) -> CutSize:
 
 @contextmanager
 def _counting() -> Iterator[list[int]]:
-    """Count the multiplications and the comparisons of what torch computes in the block."""
+    """Count torch's multiplications and comparisons in the block."""
     from torch.overrides import TorchFunctionMode
 
     counted = [0, 0]
@@ -329,19 +322,18 @@ def _counting() -> Iterator[list[int]]:
 
 @dataclass(frozen=True)
 class Traffic:
-    """Bytes that move in a whole training, both directions together.
-
-    `steps`: Smashed data, head angles and targets to the main server, and gradients back. `parts`:
-    Client parts to and from the aggregator. `predictions`: What one prediction of every image would
-    move afterwards. `fedavg`: Whole networks to and from all sites, for the same rounds. `raw`: All
-    images once, which is what a data centre would get.
-    """
+    """Bytes sent in a whole training, in both directions together."""
 
     steps: int
+    """Smashed data, head angles and targets to the main server, and gradients back."""
     parts: int
+    """Client parts to and from the aggregator."""
     predictions: int
+    """The later traffic of one prediction for every image."""
     fedavg: int
+    """Whole networks to and from all sites, for the same rounds."""
     raw: int
+    """All images once, as sent to a data centre."""
 
     @property
     def split(self) -> int:
@@ -358,11 +350,11 @@ def traffic_of(
     size = size_of(cut)
     passes = rounds * sum(samples[site] * epochs[site] for site in samples)
     # With a tail, neither targets nor head angles leave; else 2 floats of each.
-    beside = 0 if cut.tail else 4
+    label_floats = 0 if cut.tail else 4
     whole = size.client_entries + size.server_entries
     images = sum(samples.values())
     return Traffic(
-        steps=passes * (2 * size.floats + beside) * FLOAT_BYTES,
+        steps=passes * (2 * size.floats + label_floats) * FLOAT_BYTES,
         parts=2 * rounds * len(samples) * size.client_entries * FLOAT_BYTES,
         predictions=images * (size.floats + (0 if cut.tail else 4)) * FLOAT_BYTES,
         fedavg=2 * rounds * len(samples) * whole * FLOAT_BYTES,

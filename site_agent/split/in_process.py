@@ -1,4 +1,4 @@
-"""Rounds of split training in one process: for studies, and what the real processes must equal."""
+"""Rounds of split training in one process, for studies and as reference for the real processes."""
 
 import math
 from collections.abc import Iterator, Mapping
@@ -206,7 +206,7 @@ class SmashedData:
 
 
 def smash(part: StateDict, samples: GazeSamples, plan: SplitPlan, alter: Alter) -> SmashedData:
-    """Return what a client part, which stays as it is, makes of all images of a site."""
+    """Return a client part's smashed data of all images of a site, without training it."""
     module = to_part_module(part, plan.found_cut, "client")
     front = plan.found_cut.front_stages(module.stages)
     with repeatable(), torch.no_grad():

@@ -44,34 +44,25 @@ _NAME_SUFFIX = ".split"
 
 @dataclass(frozen=True)
 class Kit:
-    """A kit on disk.
-
-    Attributes
-    ----------
-    folder : Path
-        Has ``certificate.pem``, ``key.pem``, ``authority.pem``, and of services the part with
-        which the first round begins.
-    name : str
-        Of the site; ``server`` and ``aggregator`` for the services.
-    addresses : mapping of str to str
-        Host and port of ``server`` and ``aggregator``.
-    sites : tuple of str
-        All sites that may take part.
-    first_client, first_server : str
-        SHA-256 of the parts with which the first round begins.
-    round_limit_s : float
-        After it, a round ends without the sites that are not done.
-    """
+    """A kit on disk."""
 
     folder: Path
+    """Contains ``certificate.pem``, ``key.pem``, ``authority.pem`` and, for services, the part with
+    which the first round begins."""
     role: KitRole
     name: str
+    """The site's name; ``server`` and ``aggregator`` for the services."""
     addresses: Mapping[str, str]
+    """Host and port of ``server`` and ``aggregator``."""
     plan: SplitPlan
     sites: tuple[str, ...]
+    """All sites that may take part."""
     first_client: str
+    """SHA-256 of the client part with which the first round begins."""
     first_server: str
+    """SHA-256 of the server part with which the first round begins."""
     round_limit_s: float
+    """Time after which a round ends without the unfinished sites."""
 
     def listening_at(self) -> tuple[str, int]:
         """Return host and port of a service's own address."""
@@ -84,7 +75,7 @@ class Kit:
         return token
 
     def known_tokens(self) -> "dict[str, TokenFacts]":
-        """Return what a service knows of tokens, by their SHA-256."""
+        """Return a service's facts about tokens, by their SHA-256."""
         content = json.loads((self.folder / _TOKENS).read_text(encoding="utf-8"))
         return {key: TokenFacts(**facts) for key, facts in content.items()}
 
@@ -107,7 +98,7 @@ class Kit:
 
 @dataclass(frozen=True)
 class TokenFacts:
-    """Whose token it is, and until when, in seconds since 1970."""
+    """The site of a token, and its expiry in seconds since 1970."""
 
     site: str
     not_after: float

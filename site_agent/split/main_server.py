@@ -2,12 +2,12 @@
 
 It has one session a site: the site's attempt at the round, with a server part of its own (V1) or
 the one of all sites (V2), the number of the next step, and the answer to the last one. A session
-lives in memory; a server that is killed has lost it, and the site begins its round anew. What is
-finished (`done`) is on disk before the site hears of it. In V2 the sites of a round train one part,
+lives in memory; a server that is killed has lost it, and the site restarts its round. Finished
+work (`done`) is on disk before the site hears of it. In V2 the sites of a round train one part,
 one after the other: the part and its optimiser are on disk after each turn, in one file with the
-sites whose turn is over. A turn that takes too long is given up, and the part stays as it was.
+sites that have had their turn. A turn that takes too long is given up, and the part is unchanged.
 
-Who may lie here: a site, about everything that it sends. Bodies are bounded and checked
+Possible liars: a site, about everything that it sends. Bodies are bounded and checked
 (`messages`), a step cannot be taken twice, and finished parts are checked as those of rounds are.
 """
 
@@ -38,9 +38,9 @@ from site_agent.training.gaze.loop import repeatable
 
 
 class Turns:
-    """Whose turn it is in the round under way.
+    """The turns of the sites in the current round.
 
-    `done`: The sites whose turn is over, in their order.
+    `done`: The sites that have had their turn, in their order.
     """
 
     def __init__(self, plan: SplitPlan, rounds: RoundsFolder) -> None:
@@ -51,7 +51,7 @@ class Turns:
         self._limit_s, self._began_s = 0.0, 0.0
 
     def open(self, sites: Collection[str], limit_s: float, now_s: float) -> None:
-        """Begin a round, or go on with one whose turns are on disk."""
+        """Begin a round, or resume one from the turns on disk."""
         if self._plan.variant != "v2" or self._rounds.is_finished:
             return
         self._order = self._plan.order_in(self._rounds.number, sites)
@@ -61,7 +61,7 @@ class Turns:
             self.done = {name: Taken(*item) for name, item in self._read()["done"].items()}
 
     def whose(self, now_s: float) -> str | None:
-        """Return the site whose turn it is; a turn that took too long goes to the next site."""
+        """Return the site at its turn; a turn that took too long goes to the next site."""
         for site in self._order:
             if site in self.done or site in self._skipped:
                 continue
@@ -107,7 +107,7 @@ _MOST_ATTEMPTS = 10_000
 
 @dataclass(frozen=True)
 class StepPlace:
-    """Of which site, round, attempt and step a message is."""
+    """The site, round, attempt and step of a message."""
 
     site: str
     round_number: int
@@ -150,7 +150,7 @@ class MainServer:
         self._open_round(frozenset(self._sites))
 
     def status(self, site: str = "") -> dict[str, Any]:
-        """Return the round under way, and what a site has to do in it."""
+        """Return the current round, and a site's task in it."""
         with self._lock:
             self._seen.add(site)
             session = self._sessions.get(site)
@@ -271,7 +271,7 @@ class MainServer:
             self.smashed.finish(site, pieces, samples)
 
     def predict(self, body: bytes) -> bytes:
-        """Return what the newest server part makes of smashed data."""
+        """Return the newest server part's predictions for smashed data."""
         arrays = decode_arrays(body, self.shapes["predict"])
         with self._lock:
             model = self.rounds.model
@@ -315,7 +315,7 @@ class MainServer:
             return not self.rounds.is_finished and self.rounds.intention() is not None
 
     def intend(self, roster: Roster) -> None:
-        """Decide the roster of the round's end; nobody can be done any more."""
+        """Decide the roster of the round's end; no further site can finish."""
         with self._lock:
             self.rounds.intend(roster)
 

@@ -159,7 +159,7 @@ class Closing:
         self._note(f"round {number} of {self._server.plan.rounds}: {', '.join(sorted(roster))}")
 
     def _received_by_both(self, aggregator: ServiceConnection, finished: Roster) -> Roster:
-        """Return the sites of which both services have the same attempt and samples."""
+        """Return the sites with the same attempt and samples at both services."""
         if self._server.plan.trains_server_alone:
             return finished
         received = {

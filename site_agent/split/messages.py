@@ -1,4 +1,4 @@
-"""Messages: calls over mutual TLS, with bodies whose entries and shapes the session determines.
+"""Messages: calls over mutual TLS, with bodies of entries and shapes that the session determines.
 
 Connections are kept, answers bounded, and calls tried again. A body is a safetensors file:
 
@@ -13,8 +13,8 @@ smashed         ``smashed``, ``head``, ``gaze`` as in a step, for images sent on
 predict         ``smashed`` (n, ...), ``head`` (n, 2) without a tail; the answer ``found``
 ==============  =============================================================================
 
-Whoever receives a body may not trust it: it is read only up to the size that its message can have,
-and every number must be finite.
+A receiver does not trust a body: it reads no more than the largest size of the message, and every
+number must be finite.
 """
 
 import json
@@ -93,7 +93,7 @@ class ServiceConnection:
                 if time.monotonic() > deadline_s:
                     raise FederationError(
                         f"the {self._service} at {self._address} does not answer: {error}",
-                        hint="start it, or have the kits made anew if its certificate has run out",
+                        hint="start it, or have the kits made again if its certificate has expired",
                     ) from error
             time.sleep(wait_s)
             wait_s = min(2 * wait_s, _LONGEST_WAIT_S)
@@ -151,15 +151,14 @@ Shapes = Mapping[str, tuple[int, ...]]
 
 @dataclass(frozen=True)
 class BodyShape:
-    """The shape of a message's body.
-
-    `entries`: Shape of each entry for one sample. `most_rows`: The largest number of samples.
-    `fewest_rows`: 0 in steps of DP-SGD, which draw each sample by chance.
-    """
+    """The shape of a message's body."""
 
     entries: Shapes
+    """Shape of each entry for one sample."""
     most_rows: int
+    """The largest number of samples."""
     fewest_rows: int = 1
+    """0 in steps of DP-SGD, which draw each sample by chance."""
 
     @property
     def most_bytes(self) -> int:
@@ -216,7 +215,7 @@ def encode_arrays(arrays: Mapping[str, models.Float32]) -> bytes:
 
 
 def decode_arrays(body: bytes, shape: BodyShape) -> dict[str, models.Float32]:
-    """Return the arrays of a body, by name; each has as many rows as the others.
+    """Return the arrays of a body, by name; all have the same number of rows.
 
     Raises `InvalidInputError`: another entry, type or shape than expected, no rows or too many, or
     numbers that are not finite.
@@ -234,8 +233,8 @@ def decode_arrays(body: bytes, shape: BodyShape) -> dict[str, models.Float32]:
     rows = next(iter(counts))[0] if len(counts) == 1 and () not in counts else -1
     if not shape.fewest_rows <= rows <= shape.most_rows:
         raise InvalidInputError(
-            f"found {max(0, rows)} samples, expected {shape.fewest_rows} to {shape.most_rows}, as "
-            "many in each entry"
+            f"found {max(0, rows)} samples, expected {shape.fewest_rows} to {shape.most_rows}, "
+            "the same number in each entry"
         )
     arrays: dict[str, models.Float32] = {}
     for name, entry in contents.entries.items():

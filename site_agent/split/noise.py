@@ -1,9 +1,9 @@
 """Noise on smashed data (PixelDP), with the sensitivity of the layers before it.
 
-The noise is added after pooling. What it gives is obfuscation and no privacy of images: two images
-whose grey levels differ by ``d`` in sum have smashed data that are epsilon ``d / l`` apart at each
-release, and two images of one eye differ by hundreds. So `SmashedNoise.words` says the epsilon for
-one pixel and what an image has of them, and `signal_to_noise_db` measures what is left.
+The noise is added after pooling. It gives obfuscation and no privacy of images: if the grey levels
+of two images differ by ``d`` in sum, their smashed data are epsilon ``d / l`` apart at each
+release, and two images of one eye differ by hundreds. So `SmashedNoise.words` states the epsilon
+for one pixel and for a whole image, and `signal_to_noise_db` measures the remaining signal.
 
 Source: Lecuyer et al. 2019, "Certified Robustness to Adversarial Examples with Differential
 Privacy". The spectral norm of the kernels as a matrix is *not* a bound: windows overlap, so that a
@@ -64,8 +64,8 @@ def sensitivity_of(part: StateDict, cut: Cut) -> Sensitivity:
                 sensitivity = sensitivity.then(dense_sensitivity(layer.weight.detach()))
             else:
                 raise InvalidInputError(
-                    f"{cut.architecture} has {type(layer).__name__} in {name}, whose sensitivity "
-                    "is not bounded; expected a LeNet"
+                    f"{cut.architecture} has {type(layer).__name__} in {name}, "
+                    "without a bound on its sensitivity; expected a LeNet"
                 )
     return sensitivity
 
@@ -117,7 +117,7 @@ class SmashedNoise:
         )
 
     def alter(self, sensitivity: Sensitivity, generator: torch.Generator) -> Alter:
-        """Return what adds the noise to smashed data."""
+        """Return a function that adds the noise to smashed data."""
         scale = self.scale(sensitivity)
 
         def add(smashed: torch.Tensor) -> torch.Tensor:
@@ -136,14 +136,14 @@ class SmashedNoise:
     def epsilon(self, releases: int) -> float | None:
         """Return the epsilon for a pixel that changes by one standard deviation of its image.
 
-        None without noise, and with Gaussian noise, of which no delta is chosen.
+        None without noise, and with Gaussian noise, because it has no chosen delta.
         """
         return releases / self.level if self.level and self.kind == "laplace" else None
 
     def words(self, releases: int) -> str:
-        """Say what the noise gives.
+        """Describe the protection by the noise.
 
-        `releases`: How often the smashed data of an image are sent.
+        `releases`: Number of times that the smashed data of an image are sent.
         """
         if self.level == 0:
             return "no noise on smashed data"
@@ -161,7 +161,7 @@ class SmashedNoise:
 
 
 def signal_to_noise_db(smashed: torch.Tensor, noisy: torch.Tensor) -> float:
-    """Return the variance of smashed data over images, beside that of the noise, in decibels."""
+    """Return the ratio of the variance of smashed data over images to the noise's, in decibels."""
     signal = (smashed - smashed.mean(0)).square().mean()
     noise = (noisy - smashed).square().mean()
     return float(10 * torch.log10(signal / noise.clamp(min=1e-30)))

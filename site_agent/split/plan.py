@@ -17,7 +17,7 @@ from site_agent.split.cuts import Cut, find_cut
 Variant = Literal["v1", "v2", "mean-smashed", "frozen-client"]
 
 Covers = Literal["client", "whole", "person"]
-"""What differential privacy covers; see `site_agent.split.private_steps`."""
+"""Scope of differential privacy; see `site_agent.split.private_steps`."""
 
 PERSONS_IN_ONE_PROCESS = (
     "dp_covers is person: the noise belongs to the mean over persons,\nwhich no site may see "
@@ -31,44 +31,32 @@ FEWEST_SITES = 3
 
 
 class SplitPlan(BaseModel):
-    """The plan of a split training: what is trained, how, and for how many rounds.
-
-    Attributes
-    ----------
-    architecture, cut : str
-        As `site_agent.split.cuts.find_cut` takes them.
-    variant : str
-        ``v1``: a server part for each site, both parts averaged at the round's end. ``v2``: one
-        server part, which the sites train one after the other. ``mean-smashed``: the client part
-        stays as it is, and the server part learns from means over sites. ``frozen-client``: the
-        client part stays as it is, and smashed data are sent once.
-    optimiser : str
-        Of both parts; it begins anew in each round.
-    rounds : int
-    mean : str
-        ``samples``: sites count by their numbers of samples. ``sites``: equally.
-    training : LocalTraining
-        How each site trains. Its seed is that of the whole training.
-    dp_covers : str
-        What `training.dp_epsilon` covers; only with that.
-    noise : str
-        On smashed data; see `site_agent.split.noise`.
-    noise_level : float
-        Scale of the noise in units of the sensitivity; 0: none.
-    """
+    """The plan of a split training: network, cut, settings and number of rounds."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     architecture: str = "gaze-lenet"
+    """A name known to `site_agent.split.cuts.find_cut`."""
     cut: str = "pool1"
+    """A cut of the architecture."""
     variant: Variant = "v1"
+    """``v1``: a server part for each site, both parts averaged at the round's end. ``v2``: one
+    server part, which the sites train one after the other. ``mean-smashed``: the client part is not
+    trained, and the server part learns from means over sites. ``frozen-client``: the client part is
+    not trained, and smashed data are sent once."""
     optimiser: Literal["sgd", "adam"] = "sgd"
+    """The optimiser of both parts; its state is reset in each round."""
     rounds: int = Field(default=5, ge=1, le=100_000)
     mean: Literal["samples", "sites"] = "samples"
+    """``samples``: sites count by their numbers of samples. ``sites``: equally."""
     training: LocalTraining = Field(default_factory=LocalTraining)
+    """Each site's training settings; the seed is that of the whole training."""
     dp_covers: Covers = "client"
+    """The scope of `training.dp_epsilon`; unused without it."""
     noise: NoiseKind = "laplace"
+    """Noise on smashed data; see `site_agent.split.noise`."""
     noise_level: float = Field(default=0.0, ge=0, le=1000)
+    """Scale of the noise in units of the sensitivity; 0: none."""
 
     @model_validator(mode="after")
     def _fits(self) -> "SplitPlan":
@@ -108,7 +96,7 @@ class SplitPlan(BaseModel):
 
     @property
     def way_out(self) -> str:
-        """What helps where the loss is not finite."""
+        """Advice for a loss that is not finite."""
         lower = f"lower the learning rate ({self.training.learning_rate:g})"
         if self.noise_level and self.optimiser == "sgd":
             # Gradients of the first layer after the noise grow with it.

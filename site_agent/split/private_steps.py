@@ -1,13 +1,13 @@
 """DP-SGD of one part: each sample's gradient is clipped, and noise is added to their sum.
 
-Three ways, by what the noise covers; the accountant and its arithmetic are those of rounds
+Three ways, by the scope of the noise; the accountant and its arithmetic are those of rounds
 (`site_agent.federated.private_training`):
 
 - ``client`` (the thesis): the client part. *Nominal*: the server part trains on the same images
   without noise, so that the whole network has no such epsilon.
 - ``whole``: both parts. Each clips to ``dp_clip / sqrt(2)``, so that a sample's gradient over both
-  has at most the norm `dp_clip`, and adds the noise for `dp_clip`. Image-level, against whoever
-  sees only weights; the main server sees the smashed data of every image.
+  has at most the norm `dp_clip`, and adds the noise for `dp_clip`. Image-level, against readers of
+  the weights alone; the main server sees the smashed data of every image.
 - ``person``: both parts of each person's update are clipped, and noise is added to their mean once
   a round (`in_process`).
 """
@@ -27,7 +27,7 @@ class PrivateSteps:
     """Turns the gradients of a step into those of DP-SGD.
 
     `module`: A part; its layers are watched from now on. `expected`: Samples in a step on average.
-    `generator`: Of the noise. Whoever knows its seed can take the noise away.
+    `generator`: Of the noise. Knowing its seed is enough to remove the noise.
     """
 
     def __init__(
@@ -64,13 +64,13 @@ class PrivateSteps:
 _COVERS = {
     "client": "one image, in the client parts only: the server parts train on the same images "
     "without noise",
-    "whole": "one image, in both parts, against whoever sees only weights",
-    "person": "all images of a person, in both parts, against whoever sees only weights",
+    "whole": "one image, in both parts, against readers of the weights alone",
+    "person": "all images of a person, in both parts, against readers of the weights alone",
 }
 
 
 def protection_words(plan: SplitPlan) -> str:
-    """Say what differential privacy a training has, and what it covers."""
+    """Describe the differential privacy of a training, and its scope."""
     training = plan.training
     if training.dp_epsilon is None:
         return training.protection
@@ -87,11 +87,11 @@ class Protection:
     """The three are None without it."""
     covers: str
     notes: tuple[str, ...] = ()
-    """How large the noise is, and what is not possible."""
+    """Notes on the size of the noise, its effect, and the limits of one process."""
 
 
 def describe_protection(plan: SplitPlan, *, sites: int, units: int) -> Protection:
-    """Return the epsilon of a training's weights, with what it covers.
+    """Return the epsilon of a training's weights, with its scope.
 
     `units`: Images of each site; persons, where these are covered.
     """

@@ -1,7 +1,7 @@
-"""The rounds folder of a service: its part after each round, and what sites sent in this one.
+"""The rounds folder of a service: its part after each round, and the sites' data of this one.
 
 A round's part is written before ``rounds.json`` names it; putting that file in place is the commit
-point. A service that is killed at any moment goes on from what the file says.
+point. A service that is killed at any moment resumes from the file.
 """
 
 import json
@@ -30,14 +30,12 @@ _CLOSING = "closing.json"
 
 @dataclass(frozen=True)
 class Taken:
-    """The training of a site that counts in a round.
-
-    `attempt`: Of the site's training in this round; both services count the same one. `samples`: As
-    the site states them.
-    """
+    """The training of a site that counts in a round."""
 
     attempt: int
+    """Number of the site's training in this round; both services count the same one."""
     samples: int
+    """As stated by the site."""
 
 
 Roster = Mapping[str, Taken]
@@ -46,16 +44,15 @@ Roster = Mapping[str, Taken]
 
 @dataclass(frozen=True)
 class ClosedRound:
-    """A round that has ended.
-
-    `number`: From 1. `digest`: SHA-256 of this service's part after the round. `client_digest`:
-    That of the client part, which the main server knows from the aggregator.
-    """
+    """A round that has ended."""
 
     number: int
+    """From 1."""
     roster: Roster
     digest: str
+    """SHA-256 of this service's part after the round."""
     client_digest: str
+    """SHA-256 of the client part, which the main server learns from the aggregator."""
 
 
 class RoundsFolder:
@@ -98,7 +95,7 @@ class RoundsFolder:
 
     @property
     def round_folder(self) -> Path:
-        """Folder of what belongs to the round under way."""
+        """Folder of the current round."""
         place = self.folder / f"round-{self.number:04}"
         place.mkdir(exist_ok=True)
         return place
@@ -127,7 +124,7 @@ class RoundsFolder:
         return {site: Taken(**entry) for site, entry in content.items()}
 
     def intend(self, roster: Roster) -> None:
-        """Write the roster with which the round is to be closed; it stays, come what may."""
+        """Write the roster with which the round must close; it never changes afterwards."""
         known = self.intention()
         if known is not None and dict(known) != dict(roster):
             raise ConflictError(
@@ -194,7 +191,7 @@ class RoundsFolder:
         return combine(self.plan.averaging, self.model, updates).model.network
 
     def _remove_old(self) -> None:
-        """Delete what sites sent in rounds that have ended: nobody needs it any more."""
+        """Delete the sites' data of rounds that have ended."""
         for place in self.folder.glob("round-*"):
             if int(place.name.removeprefix("round-")) < self.number:
                 shutil.rmtree(place)
@@ -210,9 +207,9 @@ def rounds_of(kit: kits.Kit) -> RoundsFolder:
 
 
 def assemble(server: kits.Kit, aggregator: kits.Kit, output: Path) -> dict[str, Any]:
-    """Write the network of the newest round, and a statement beside it; return the statement.
+    """Write the network of the newest round with a statement next to it; return the statement.
 
-    Whoever has both kits has the whole network; neither service does.
+    It takes both kits: neither service has the whole network.
     """
     if server.plan != aggregator.plan or server.first_client != aggregator.first_client:
         raise InvalidInputError("the kits are of different trainings")
@@ -244,22 +241,22 @@ def assemble(server: kits.Kit, aggregator: kits.Kit, output: Path) -> dict[str, 
 
 
 def releases_of(plan: SplitPlan) -> int:
-    """Return how often the smashed data of an image are sent at least."""
+    """Return the least number of times that the smashed data of an image are sent."""
     return 1 if plan.trains_server_alone else plan.rounds * plan.training.epochs
 
 
 def privacy_statement(kit: kits.Kit) -> str:
-    """Say in words what left the sites, and what protects it."""
+    """Describe the data that left the sites, and their protection."""
     plan = kit.plan
     seen = "the smashed data of every image"
-    beside = (
+    labels = (
         "; labels and head angles stay at the sites, though gradients show the residuals"
         if plan.found_cut.tail
         else ", with its label and head angles"
     )
     smashed = noise.SmashedNoise(plan.noise, plan.noise_level)
     return (
-        f"Images stay at the sites. The main server gets {seen}{beside}. Images can be "
+        f"Images stay at the sites. The main server gets {seen}{labels}. Images can be "
         "guessed from smashed data ('poolctl split attack'). The aggregator gets the client "
         f"parts of at least 3 sites a round. Training: {private_steps.protection_words(plan)}. "
         f"Smashed data: {smashed.words(releases_of(plan))}."
@@ -303,7 +300,7 @@ class SmashedStore:
         write_whole(self._folder / site / _END, json.dumps(content))
 
     def complete(self) -> dict[str, Taken]:
-        """Return the sites whose data are complete."""
+        """Return the sites with complete data."""
         ends = sorted(self._folder.glob(f"*/{_END}"))
         return {
             path.parent.name: Taken(1, json.loads(path.read_text())["samples"]) for path in ends

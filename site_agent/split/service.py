@@ -27,7 +27,7 @@ _STOP_S = 5
 class RefusalError(Exception):
     """An answer that is no success.
 
-    `status`: Of HTTP. `facts`: Goes into the answer, beside `code` and `message`.
+    `status`: Of HTTP. `facts`: Added to the answer's `code` and `message`.
     """
 
     def __init__(self, status: int, code: str, message: str, **facts: Any) -> None:
@@ -96,7 +96,7 @@ Handler = Callable[[Request], Awaitable[Response]]
 
 
 def answered(handler: Handler) -> Handler:
-    """Turn what a handler raises into an answer."""
+    """Turn a handler's errors into answers."""
 
     async def run(request: Request) -> Response:
         try:
@@ -127,7 +127,7 @@ def json_object(body: bytes, **kinds: type) -> dict[str, Any]:
 
 
 class PeerProtocol(H11Protocol):
-    """A connection whose requests say whose certificate it has."""
+    """A connection that adds the peer's certificate to its requests."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)

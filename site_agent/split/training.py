@@ -32,14 +32,12 @@ Alter = Callable[[torch.Tensor], torch.Tensor]
 
 @dataclass(frozen=True)
 class StepAnswer:
-    """The server's answer to a step.
-
-    `gradient`: Of the mean loss, by the smashed data; of their shape. `loss`: Mean absolute
-    difference of yaw and pitch in radians.
-    """
+    """The server's answer to a step."""
 
     gradient: Float32
+    """Gradient of the mean loss with respect to the smashed data, in their shape."""
     loss: float
+    """Mean absolute difference of yaw and pitch in radians."""
 
 
 class Server(Protocol):
@@ -53,7 +51,7 @@ class Server(Protocol):
         """Take a step on smashed data (n, ...), head angles (n, 2) and gaze (n, 2)."""
 
     def forward(self, number: int, smashed: Float32) -> Float32:
-        """Return what the server part makes of smashed data, for the client's tail."""
+        """Return the server part's features of smashed data, for the client's tail."""
 
     def backward(self, number: int, gradient: Float32) -> Float32:
         """Take the step that `forward` began; return the gradient by the smashed data."""
@@ -63,7 +61,7 @@ class ServerHalf:
     """A server part while it is trained in a round.
 
     `samples`: Of the site; only for differential privacy that covers both parts. `noise_seed`: As
-    `samples`; drawn by whoever must not be able to take the noise away.
+    `samples`; drawn by the party that must not be able to remove the noise.
     """
 
     def __init__(
@@ -154,16 +152,14 @@ class ServerHalf:
 
 @dataclass(frozen=True, eq=False)
 class ClientUpdate:
-    """The client part after a site's training.
-
-    `differences`: From the part with which the round began. `loss`: Mean over all steps, in
-    radians.
-    """
+    """The client part after a site's training."""
 
     differences: StateDict
+    """From the part with which the round began."""
     samples: int
     steps: int
     loss: float
+    """Mean over all steps, in radians."""
 
 
 def train_client(
@@ -280,7 +276,7 @@ def _draw_batches(
 def private_steps(
     module: StagedNetwork, plan: SplitPlan, samples: int, noise_seed: int | None
 ) -> PrivateSteps:
-    """Return what makes a part's steps those of DP-SGD.
+    """Return the hook that turns a part's steps into those of DP-SGD.
 
     `noise_seed`: None draws one that nobody knows.
     """

@@ -24,15 +24,13 @@ _TAIL = 1500
 
 @dataclass(frozen=True)
 class HeldTraining:
-    """The traffic and the duration of a training on one machine.
-
-    `formula`: What `split plan` says for these sites. `seconds`: From the start of the processes to
-    the end of the last client.
-    """
+    """The traffic and the duration of a training on one machine."""
 
     reports: tuple[client.ClientReport, ...]
     formula: cuts.Traffic
+    """The traffic that `split plan` predicts for these sites."""
     seconds: float
+    """From the start of the processes to the end of the last client."""
 
     @property
     def step_bytes(self) -> int:
@@ -67,7 +65,8 @@ def hold_training(
 ) -> HeldTraining:
     """Run all processes until the last round has ended.
 
-    `samples`: Images of each site. `commands`: What starts the process of each kit, by its name.
+    `samples`: Images of each site. `commands`: Commands that start the processes, by
+    the names of their kits.
     """
     began_s = time.monotonic()
     by_name = {kit.name: kit for kit in kits}

@@ -3,13 +3,13 @@
 =================================  =============================================================
 file                               content
 =================================  =============================================================
-``run.json``                       digests of data and base, the sites, what is held out
+``run.json``                       digests of data and base, the sites, the held-out data
 ``base.safetensors``               the base of the first round of all methods
 ``METHOD/history.json``            plan, digests and scores of the rounds that have ended
 ``METHOD/round-001.safetensors``   each round's result, with its recipe
 ``METHOD/round-001...state``       the state of the last round, if the method has one
 ``METHOD/round-002/``              contributions to a round that has not ended
-``METHOD/personal/SITE/0002...``   what a site keeps, of methods with personal parts, of its last
+``METHOD/personal/SITE/0002...``   a site's personal part, of methods that have one, of its last
                                    two rounds
 ``scores.png``                     scores over rounds of all methods
 =================================  =============================================================
@@ -46,15 +46,13 @@ from site_agent.work.measurements import processor_count
 
 @dataclass(frozen=True)
 class SiteData:
-    """The place of a site's samples; its process reads them itself.
-
-    `samples`: Number of those that train.
-    """
+    """The place of a site's samples; its process reads them itself."""
 
     task: Task
     path: Path
     persons: tuple[str, ...]
     samples: int
+    """Number of training samples."""
     holdout: Holdout
 
     def read(self) -> Any:
@@ -64,17 +62,16 @@ class SiteData:
 
 @dataclass(frozen=True, eq=False)
 class DividedData:
-    """Data for a federation.
-
-    `digest`: Of all the data. `held_out`: What no site trains with. `reference`: Of an answer that
-    knows no picture, on what is held out.
-    """
+    """Data for a federation."""
 
     task: Task
     digest: str
+    """SHA-256 of all the data."""
     sites: Mapping[str, SiteData]
     held_out: Any | None
+    """Samples with which no site trains."""
     reference: PersonScores | None
+    """Scores on the held-out samples of an answer made without pictures."""
 
 
 def divide(
@@ -222,39 +219,30 @@ def _facts(data: DividedData, base: StateDict) -> dict[str, Any]:
     return {"data": data.digest, "base": first_model(base).digest, "sites": sites}
 
 
-# `History` is the content of ``history.json``, which is written anew after each round.
+# `History` is the content of ``history.json``, which is rewritten after each round.
 _SCHEMA = "poolctl-simulation/2"
 
 
 @dataclass(frozen=True)
 class Round:
-    """One round that was held.
-
-    Attributes
-    ----------
-    number : int
-        From 1.
-    base, result : str
-        SHA-256 of the networks' files.
-    state : str or None
-        SHA-256 of the file of the method's state.
-    updates : mapping of str to str
-        SHA-256 of the sites' contributions, by site.
-    scores : mapping of str to float
-        Of the result on the samples that were held out, by person; empty without such samples.
-        With personal parts, each person's samples are scored with the network of its site.
-    personal_share : mapping of str to float
-        Share of the numbers that each site keeps to itself from the next round on.
-    """
+    """One round that was held."""
 
     number: int
+    """From 1."""
     base: str
+    """SHA-256 of the base's file."""
     result: str
+    """SHA-256 of the result's file."""
     state: str | None
+    """SHA-256 of the file of the method's state."""
     updates: Mapping[str, str]
+    """SHA-256 of the sites' contributions, by site."""
     warnings: tuple[str, ...]
     scores: Mapping[str, float]
+    """The result's scores on held-out samples, by person; empty without such samples. With personal
+    parts, each person's samples are scored with the network of its site."""
     personal_share: Mapping[str, float] = field(default_factory=dict)
+    """Share of the numbers that each site keeps to itself from the next round on."""
 
 
 @dataclass(frozen=True)

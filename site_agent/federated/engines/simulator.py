@@ -1,7 +1,7 @@
 """Rounds of a plan on one machine: the worker processes train one site after the other.
 
 A round is a list of jobs, one a site. Each writes its contribution whole, so that those of an
-interrupted run can be used. There are as many workers as processors; each imports torch once,
+interrupted run can be used. There is one worker for each processor; it imports torch once,
 trains in one thread, and keeps the samples that it has read.
 """
 

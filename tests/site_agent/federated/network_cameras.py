@@ -1,4 +1,4 @@
-"""Bases of gaze-lenet that photograph what they are trained on, and what is read from updates.
+"""Bases of gaze-lenet that photograph their training data, and pictures read from updates.
 
 All let the convolutions pass pictures on, and set up the first dense layer to sort them.
 """
@@ -27,7 +27,7 @@ _DEAD_CHANNELS = slice(40, 50)
 def build_network_camera(
     kind: Kind, public: GazeSamples, *, seed: int = 0, noise: float = 0.0, level: float = 0.995
 ) -> StateDict:
-    """Make a camera whose thresholds suit public pictures.
+    """Make a camera with thresholds that suit public pictures.
 
     Parameters
     ----------
@@ -93,7 +93,7 @@ def build_network_camera(
 
 
 def features_of(module: Any, samples: GazeSamples) -> torch.Tensor:
-    """Return what the first dense layer gets: shape (samples, 3600)."""
+    """Return the input of the first dense layer: shape (samples, 3600)."""
     with torch.no_grad():
         x = functional.max_pool2d(module.conv1(to_tensors(samples).patches), 2)
         x = functional.max_pool2d(module.conv2(x), 2)
@@ -101,7 +101,7 @@ def features_of(module: Any, samples: GazeSamples) -> torch.Tensor:
 
 
 def first_gradient(base: StateDict, samples: GazeSamples) -> dict[str, np.ndarray[Any, Any]]:
-    """Return the update of one step on all samples: what a starter could ask for."""
+    """Return the update of one step on all samples, as a starter could request it."""
     module: nn.Module = to_module(base)
     data = to_tensors(samples)
     functional.l1_loss(module(data.patches, data.head), data.gaze).backward()  # type: ignore[no-untyped-call]

@@ -1,4 +1,4 @@
-"""Bases of saliency networks that photograph tokens of clips, and what sites do about them."""
+"""Bases of saliency networks that photograph tokens of clips, and the sites' defence."""
 
 from __future__ import annotations
 

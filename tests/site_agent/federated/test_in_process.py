@@ -1,4 +1,4 @@
-"""Rounds in memory and rounds with files give equal digests, whatever the order of the sites."""
+"""Rounds in memory and rounds with files give equal digests in any order of the sites."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A base that was built to photograph the eyes of others, and what sites do about it."""
+"""A base that was built to photograph the eyes of others, and the sites' defence."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ WORDS = {
 
 @pytest.fixture(scope="module")
 def eyes(tmp_path_factory: pytest.TempPathFactory) -> tuple[GazeSamples, GazeSamples]:
-    """What the starter has, and the victim's data: other persons."""
+    """The starter's data, and the victim's: other persons."""
     settings = RenderSettings(persons=4, frames_per_person=120, seed=3)
     folder = made_once(
         tmp_path_factory, "camera-eyes", lambda place: write_eye_dataset(place / "eyes", settings)

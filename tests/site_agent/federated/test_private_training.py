@@ -1,4 +1,4 @@
-"""Differential privacy of rounds: the noise, what it is computed from, and what is counted."""
+"""Differential privacy of rounds: the noise, the basis of its size, and the counted releases."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""FedPAC at the sites: classes, statistics, what is trained when, and replies."""
+"""FedPAC at the sites: classes, statistics, order of training, and replies."""
 
 from __future__ import annotations
 

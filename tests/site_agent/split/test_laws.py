@@ -1,4 +1,4 @@
-"""The laws of split training: what the network learns does not depend on where it is cut."""
+"""The laws of split training: the trained network does not depend on the cut."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def fedavg(plan: SplitPlan, sites: Mapping[str, GazeSamples]) -> StateDict:
 
 
 def difference(network: StateDict, expected: StateDict) -> float:
-    """Return the largest difference, beside the largest number of the entry."""
+    """Return the largest difference, relative to the largest number of the entry."""
     return max(
         float(np.abs(network.tensors[name] - expected.tensors[name]).max())
         / max(float(np.abs(expected.tensors[name]).max()), 1e-12)

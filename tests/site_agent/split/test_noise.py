@@ -33,7 +33,7 @@ from tests.site_agent.split.live_split import live_split
 
 @cache
 def bounded_part(seed: int, cut_name: str) -> tuple[Any, Any, Any]:
-    """Return a client part, its stages, and the bounds of what pictures move."""
+    """Return a client part, its stages, and the bounds of the pictures' effect."""
     cut = find_cut("gaze-lenet", cut_name)
     part = split_network(new_network("gaze-lenet", seed), cut).client
     module = to_part_module(part, cut, "client")

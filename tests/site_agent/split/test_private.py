@@ -1,4 +1,4 @@
-"""DP-SGD in split training: what is clipped, what is noised, and what is counted before it."""
+"""DP-SGD in split training: clipping, noise, and the release counted beforehand."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What services refuse, and what clients do: with a wrong body, certificate, token or part."""
+"""Services refuse wrong bodies, certificates, tokens and parts, and clients react."""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ def test_a_step_counts_once(live: LiveSplit) -> None:
         (step_of(smashed=np.full((2, 20, 16, 28), np.nan)), "smashed: found infinities or NaN"),
         (step_of(gaze=np.full((2, 2), np.inf)), "gaze: found infinities or NaN"),
         (step_of(smashed=np.zeros((2, 20, 16, 29))), "expected F32 [2, 20, 16, 28]"),
-        (step_of(head=np.zeros((3, 2))), "expected 1 to 9, as many in each entry"),
+        (step_of(head=np.zeros((3, 2))), "expected 1 to 9, the same number in each entry"),
         (step_of(rows=0), "found 0 samples"),
         (encode_arrays({"smashed": np.zeros((2, 20, 16, 28))}), "found entries smashed, expected"),
         (b"not safetensors at all", "the body is no safetensors"),

@@ -188,7 +188,7 @@ class RoundsController(Controller):  # type: ignore[misc]
         updates = {site: file_digest(path) for site, path in files.items()}
         if merged.state is not None and find_method(self._plan.method).replies:
             self._reply(number, merged.state, updates, fl_ctx)
-            # Nobody else gets the replies, and whoever submits the job would download the state.
+            # Nobody else gets the replies, and the submitter of the job would download the state.
             round_files.state_path(output).unlink()
         report = messages.RoundReport(
             number,
@@ -251,19 +251,18 @@ _REFUSAL = re.compile(r"[A-Za-z_]{1,64}")
 
 @dataclass(frozen=True)
 class Answers:
-    """The answers of the sites.
-
-    `contributions`: Bytes of each contribution's file, by site. `least_others`: Fewest other sites
-    with which each of these may be combined. `refusals`: Type of the error that kept a site from
-    contributing, by site. `lost`: Sites that are gone. `late`: Sites that were still training when
-    the time was up, or when the rounds were stopped.
-    """
+    """The answers of the sites."""
 
     contributions: dict[str, bytes]
+    """Bytes of each contribution's file, by site."""
     least_others: dict[str, int]
+    """Smallest number of other sites with which each contribution may be combined."""
     refusals: dict[str, str]
+    """Type of the error that kept a site from contributing, by site."""
     lost: tuple[str, ...]
+    """Sites that are gone."""
     late: tuple[str, ...]
+    """Sites that were still training when the time was up, or when the rounds were stopped."""
 
 
 class Questions:

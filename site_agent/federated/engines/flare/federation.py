@@ -94,13 +94,13 @@ def hold_rounds(
     on_round: Callable[[messages.RoundReport], None],
     progress: Progress,
 ) -> None:
-    """Hold the rounds of a plan that are not done yet.
+    """Hold the remaining rounds of a plan.
 
     It can be killed at any moment: the block under way goes on without it, and the next call takes
     over its results.
 
     `block_rounds`: Most rounds of one job. `round_limit_s`: How long a site may train in a round.
-    `on_round`: Called for each round whose network has arrived, also those of earlier calls.
+    `on_round`: Called for each round after its network arrives, also those of earlier calls.
 
     Raises `BusyError` if another job is at work, or another call in this folder, and
     `FederationError` if the server does not answer, too few sites are connected, or rounds fail.

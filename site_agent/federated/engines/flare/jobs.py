@@ -1,9 +1,9 @@
 """Jobs that hold a block of rounds: configuration and a network, never code.
 
-Who may lie here: whoever holds the submitter's kit, or a server in other hands. FLARE's own job
+Possible liars: the holder of the submitter's kit, or a server in other hands. FLARE's own job
 configuration can fetch addresses, read the environment and name files, so server and sites take
 none but the one that `write_job` writes: before FLARE reads a job, `check_job` compares every file
-of it with what this module would have written.
+of it with this module's own output.
 """
 
 import json
@@ -33,19 +33,18 @@ _LONGEST_ROUND_S = 7 * 24 * 3600.0
 
 
 class BlockArguments(BaseModel):
-    """A job's description of its block of rounds; the rest is the same in all jobs.
-
-    `plan`: As ``FederationPlan.model_dump()`` gives it. `sites`: All sites of the federation.
-    `base`: Name of the network's file next to the configuration; a state may lie there, too.
-    `first_base`: SHA-256 of the network with which the rounds of the plan began.
-    """
+    """A job's description of its block of rounds; the rest is the same in all jobs."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     plan: dict[str, Any]
+    """The JSON values of ``FederationPlan.model_dump()``."""
     sites: tuple[Annotated[str, Field(pattern=f"^{SITE_NAME}$")], ...] = Field(max_length=1000)
+    """All sites of the federation."""
     base: str = Field(pattern=f"^{_FILE_NAME}$")
+    """Name of the network's file next to the configuration; a state may be stored there, too."""
     first_base: str = Field(pattern="^[0-9a-f]{64}$")
+    """SHA-256 of the network with which the rounds of the plan began."""
     first_round: int = Field(ge=1, le=100_000)
     rounds: int = Field(ge=1, le=100_000)
     round_limit_s: float = Field(gt=0, le=_LONGEST_ROUND_S)
@@ -79,7 +78,7 @@ def write_job(
 ) -> None:
     """Write the job of a block of rounds as FLARE takes it.
 
-    `folder`: Created; its name is the job's. `base`: The network's file; a state beside it goes
+    `folder`: Created; its name is the job's. `base`: The network's file; a state next to it goes
     along. Both go to the server only.
     """
     arguments = BlockArguments(

@@ -29,18 +29,18 @@ _FILE_OF_ROLE: dict[Role, str] = {
 
 @dataclass(frozen=True)
 class Kit:
-    """A kit on disk.
-
-    `folder`: Absolute. `name`: Of the site; ``server`` and ``submit`` for the other roles. `port`:
-    Of the server. `sites`: All sites of the federation; only the submitter's kit knows them.
-    """
+    """A kit on disk."""
 
     folder: Path
+    """An absolute path."""
     role: Role
     name: str
+    """The site's name; ``server`` and ``submit`` for the other roles."""
     host: str
     port: int
+    """The server's port."""
     sites: tuple[str, ...] = ()
+    """All sites of the federation; only the submitter's kit knows them."""
 
     @property
     def address(self) -> str:

@@ -18,11 +18,11 @@ CONTRIBUTION, REFUSAL = "contribution", "refusal"
 """An answer has one of these: bytes of the contribution's file, or the type of an error."""
 
 REPLY = "poolctl.reply"
-"""The message, and its entry, with what a round has made for one site; beside it `ROUND`, `PLAN`
+"""The message, and its entry, with the result of a round for one site; sent with `ROUND`, `PLAN`
 and `FIRST_BASE`."""
 
 LEAST_OTHERS = "least_others"
-"""Beside a contribution: with how many other sites' contributions it may be combined at least."""
+"""Sent with a contribution: smallest number of other sites' contributions to combine it with."""
 
 RESULTS = "rounds"
 """Folder of a job's results: the networks with their states and recipes, and `REPORT`."""
@@ -30,25 +30,25 @@ RESULTS = "rounds"
 REPORT = "rounds.json"
 
 PROBLEM = "problem.txt"
-"""Beside `REPORT`, where a round made no network: why, for the submitter."""
+"""Next to `REPORT` if a round made no network: the reason, for the submitter."""
 
 
 @dataclass(frozen=True)
 class RoundReport:
-    """The outcome of one round.
-
-    `number`: From 1. `updates`: SHA-256 of each contribution, by site. `missing`: Sites that were
-    to train, and whose contribution is not in the network. `digest`: SHA-256 of the network that
-    was made. `left_out`: Why sites are missing that did answer, by site.
-    """
+    """The outcome of one round."""
 
     number: int
+    """From 1."""
     updates: dict[str, str]
+    """SHA-256 of each contribution, by site."""
     missing: tuple[str, ...]
+    """Sites that were selected for training, and have no contribution in the network."""
     digest: str
+    """SHA-256 of the resulting network."""
     seconds: float
     warnings: tuple[str, ...]
     left_out: dict[str, str] = field(default_factory=dict)
+    """Reasons for leaving out sites that answered, by site."""
 
 
 _REPORTS = TypeAdapter(tuple[RoundReport, ...])

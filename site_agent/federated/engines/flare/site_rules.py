@@ -1,15 +1,15 @@
 """A site's own rules in live rounds: which networks it trains, how long, and with how many others.
 
-Who may lie here: the submitter, and the server. A base that somebody built for the purpose makes a
+Possible liars: the submitter and the server. A base that somebody built for the purpose makes a
 site's update show its pictures, so a run of rounds has to begin with a network that the site
 accounts for by itself: it names its digest, its file, or its address in a pool, where it is made
 of models of sites that this one trusts (`site_agent.rounds.provenance`).
 
 The networks of later rounds are means over contributions that only the server sees, so a site
 cannot make them again. It believes the server there as it believes a pool within a series, and
-keeps a ledger, so that a run stays what it was: one first base, one plan, few networks a round.
-Else the server could ask for the updates of any number of bases. Every base is audited
-(`site_agent.federated.leak_checks`), whichever round it comes from.
+keeps a ledger, so that a run keeps one first base, one plan, and few networks a round.
+Otherwise the server could ask for the updates of any number of bases. Every base is audited
+(`site_agent.federated.leak_checks`), in every round.
 """
 
 import json
@@ -36,20 +36,19 @@ LEDGER_NAME = "trained.json"
 
 @dataclass(frozen=True)
 class SiteRules:
-    """The data of a site, and what it asks of live rounds.
-
-    `persons`: Those of the data that take part; all where empty. `bases`: SHA-256 of each network
-    with which a run may begin. `ledger`: See `LEDGER_NAME`. `least_others`: Fewest other sites with
-    whose contributions this one's may be combined. `max_hours`: How long the training of a round
-    may take.
-    """
+    """The data of a site, and its conditions for live rounds."""
 
     data: Path
     persons: tuple[str, ...]
+    """The persons of the data that take part; empty for all."""
     bases: tuple[str, ...]
+    """SHA-256 of each network with which a run may begin."""
     ledger: Path
+    """See `LEDGER_NAME`."""
     least_others: int = 2
+    """Smallest number of other sites' contributions to combine with this one's."""
     max_hours: float = math.inf
+    """The longest permitted training of a round."""
 
     def environment(self) -> dict[str, str]:
         """Return the variable by which a site's processes learn of the rules."""
@@ -64,7 +63,7 @@ class SiteRules:
         """Record that a network is trained in a round, or refuse it.
 
         `first_base`: SHA-256 of the network with which the run began, as the server says. `number`:
-        Of the round, from 1. `digest`: SHA-256 of the network that is to be trained.
+        Of the round, from 1. `digest`: SHA-256 of the network to train.
 
         Raises `ContributionWithheldError` if the run begins with a network that this site did not
         name, the round is not in the plan, or too many other networks were trained in it.

@@ -1,4 +1,4 @@
-"""How gaze data are divided into sites, and what is held out."""
+"""Division of gaze data into sites and held-out samples."""
 
 from __future__ import annotations
 

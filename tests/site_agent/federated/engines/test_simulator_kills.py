@@ -1,4 +1,4 @@
-"""Whatever process of a simulation is killed, the run that goes on gives the same digests."""
+"""A simulation resumes with the same digests after any of its processes is killed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What server and sites check of a job before FLARE reads it."""
+"""Checks of a job by server and sites before FLARE reads it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a site asks of live rounds, whoever runs the server."""
+"""A site's conditions for live rounds hold with any server."""
 
 from __future__ import annotations
 
