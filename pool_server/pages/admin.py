@@ -35,7 +35,7 @@ LATELY = timedelta(days=1)
 
 @router.get("/admin")
 async def overview(visitor: Anyone, readiness: ProcessReadiness) -> Response:
-    """Show what waits; a site's admin sees that of the site, a curator the queue."""
+    """Show the open work: of the site for its admin, and the queue for a curator."""
     api, now = visitor.api, now_utc()
     queue = await api.get(ModelPage, "/queue")
     usage, tokens, jobs, rounds, audit = await asyncio.gather(
@@ -49,9 +49,9 @@ async def overview(visitor: Anyone, readiness: ProcessReadiness) -> Response:
         api.get(AuditPage, "/audit", action="request.refuse", since=(now - LATELY).isoformat())
     )
     ending = [
-        each
-        for each in (tokens.items if tokens else [])
-        if each.revoked_at is None and each.expires_at and now < each.expires_at < now + SOON
+        token
+        for token in (tokens.items if tokens else [])
+        if token.revoked_at is None and token.expires_at and now < token.expires_at < now + SOON
     ]
     return await showing.show(
         visitor,
@@ -108,12 +108,12 @@ async def audit(  # noqa: PLR0917 - FastAPI gives them by name
     site: str = "",
     cursor: str = "",
 ) -> Response:
-    """Show who did what, newest first."""
-    given = {"subject": subject, "action": action, "actor": actor, "site": site}
-    found = await visitor.api.get(AuditPage, "/audit", **given, cursor=cursor)
-    older = visitor.next_page(found.next_cursor)
+    """Show the entries of the audit, newest first."""
+    filters = {"subject": subject, "action": action, "actor": actor, "site": site}
+    page = await visitor.api.get(AuditPage, "/audit", **filters, cursor=cursor)
+    older = visitor.next_page(page.next_cursor)
     return await showing.show(
-        visitor, "admin/audit.html", given=given, entries=found.items, next_address=older
+        visitor, "admin/audit.html", filters=filters, entries=page.items, next_address=older
     )
 
 
@@ -123,9 +123,9 @@ ACTS = ("publish", "quarantine", "release", "delete")
 @router.get("/admin/queue")
 async def queue(visitor: Anyone, cursor: str = "") -> Response:
     """List drafts and quarantined versions, newest first."""
-    found = await visitor.api.get(ModelPage, "/queue", cursor=cursor)
-    older = visitor.next_page(found.next_cursor)
-    return await showing.show(visitor, "admin/queue.html", versions=found.items, next_address=older)
+    page = await visitor.api.get(ModelPage, "/queue", cursor=cursor)
+    older = visitor.next_page(page.next_cursor)
+    return await showing.show(visitor, "admin/queue.html", versions=page.items, next_address=older)
 
 
 @router.post("/models/{site}/{name}/{act}")
@@ -155,7 +155,7 @@ GB = 1_000_000_000
 
 @router.get("/admin/sites")
 async def sites(visitor: Anyone) -> Response:
-    """List the sites that one looks after, with their storage and people."""
+    """List the sites that one administers, with their storage and people."""
     return await _show_sites(visitor, showing.EMPTY_FORM)
 
 
@@ -163,7 +163,7 @@ async def _show_sites(visitor: Visitor, form: showing.FormState) -> Response:
     usage, known = await asyncio.gather(
         visitor.api.get(UsageResponse, "/usage"), visitor.api.get(SiteList, "/sites")
     )
-    names = {each.name: each.display_name for each in known.items}
+    names = {site.name: site.display_name for site in known.items}
     return await showing.show(
         visitor, "admin/sites.html", usage=usage.items, names=names, form=form, path="sites"
     )
@@ -173,8 +173,8 @@ async def _show_sites(visitor: Visitor, form: showing.FormState) -> Response:
 async def storage(visitor: Anyone) -> Response:
     """Show the bytes of each site, largest first."""
     usage = await visitor.api.get(UsageResponse, "/usage")
-    found = sorted(usage.items, key=lambda each: -each.size_bytes)
-    return await showing.show(visitor, "admin/storage.html", usage=found)
+    largest_first = sorted(usage.items, key=lambda site: -site.size_bytes)
+    return await showing.show(visitor, "admin/storage.html", usage=largest_first)
 
 
 @router.post("/admin/sites")
@@ -182,13 +182,13 @@ async def create_site(request: Request, visitor: Anyone) -> Response:
     """Create a site, and lead to it."""
     form = await showing.read_form(request)
     try:
-        wanted = {
+        body = {
             "name": form["name"],
             "display_name": form["display_name"],
             "contact": form["contact"],
             "quota_bytes": _read_quota(form["quota_gb"]),
         }
-        await visitor.api.send("POST", "/sites", wanted)
+        await visitor.api.send("POST", "/sites", body)
     except (pool_api.RefusedByApiError, RefusedError) as error:
         return await _show_sites(visitor, showing.refused_form(form, error))
     return showing.go_to(f"/admin/sites/{form['name']}")
@@ -204,11 +204,12 @@ async def _show_site(visitor: Visitor, name: str, form: showing.FormState) -> Re
     usage, known = await asyncio.gather(
         visitor.api.get(UsageResponse, "/usage"), visitor.api.get(SiteList, "/sites")
     )
-    of_site = next((each for each in usage.items if each.site == name), None)
-    site = next((each for each in known.items if each.name == name), None)
+    of_site = next((row for row in usage.items if row.site == name), None)
+    site = next((row for row in known.items if row.name == name), None)
     if of_site is None or site is None:
         raise MissingError(
-            f"you look after no site {name!r}", hint="`/admin/sites` lists those that you do."
+            f"you do not administer site {name!r}",
+            hint="`/admin/sites` lists the sites you administer.",
         )
     return await showing.show(visitor, "admin/site.html", site=site, usage=of_site, form=form)
 
@@ -217,16 +218,16 @@ async def _show_site(visitor: Visitor, name: str, form: showing.FormState) -> Re
 async def change_site(request: Request, visitor: Anyone, name: str) -> Response:
     """Change a site's names, its quota, or whether it is suspended."""
     form = await showing.read_form(request)
-    wanted: dict[str, object] = {}
+    changes: dict[str, object] = {}
     try:
         if form.has("state"):
             visitor.require_proof()
-            wanted["suspended"] = form["state"] == "suspend"
+            changes["suspended"] = form["state"] == "suspend"
         else:
-            wanted = {"display_name": form["display_name"], "contact": form["contact"]}
+            changes = {"display_name": form["display_name"], "contact": form["contact"]}
             if visitor.member.is_admin:
-                wanted["quota_bytes"] = _read_quota(form["quota_gb"])
-        await visitor.api.send("PATCH", f"/sites/{name}", wanted)
+                changes["quota_bytes"] = _read_quota(form["quota_gb"])
+        await visitor.api.send("PATCH", f"/sites/{name}", changes)
     except (pool_api.RefusedByApiError, RefusedError) as error:
         return await _show_site(visitor, name, showing.refused_form(form, error))
     return showing.go_to(f"/admin/sites/{name}")
@@ -248,13 +249,13 @@ async def sites_of(visitor: Visitor) -> list[str]:
     """Return the sites that a visitor may choose from: all for admins of the pool."""
     if not visitor.member.is_admin:
         return [visitor.member.site]
-    found = await visitor.api.get(SiteList, "/sites")
-    return [each.name for each in found.items]
+    sites = await visitor.api.get(SiteList, "/sites")
+    return [site.name for site in sites.items]
 
 
 @router.get("/admin/people")
 async def people(visitor: Anyone, site: str = "") -> Response:
-    """List users and invitations of the sites that one looks after."""
+    """List users and invitations of the sites that one administers."""
     return await _show_people(visitor, showing.FormState({"site": site} if site else {}))
 
 
@@ -267,7 +268,9 @@ async def _show_people(visitor: Visitor, form: showing.FormState) -> Response:
         "admin/people.html",
         users=users.items,
         invitations=[
-            each for each in invitations.items if each.used_at is None and each.revoked_at is None
+            invitation
+            for invitation in invitations.items
+            if invitation.used_at is None and invitation.revoked_at is None
         ],
         sites=await sites_of(visitor),
         roles=ROLES,
@@ -281,13 +284,13 @@ async def invite(request: Request, visitor: Anyone) -> Response:
     form = await showing.read_form(request)
     try:
         visitor.require_proof()
-        wanted = {
+        body = {
             "site": form["site"],
             "role": form["role"],
             "email": form["email"],
             "pool_wide": form.has("pool_wide"),
         }
-        made = await visitor.api.send("POST", "/invitations", wanted)
+        made = await visitor.api.send("POST", "/invitations", body)
     except pool_api.RefusedByApiError as refusal:
         return await _show_people(visitor, showing.refused_form(form, refusal))
     invitation = InvitationCreatedResponse.model_validate_json(made)
@@ -319,18 +322,18 @@ async def change_user(request: Request, visitor: Anyone, site: str, user: str) -
     form = await showing.read_form(request)
     visitor.require_proof()
     if form["state"] in {"disable", "enable"}:
-        wanted: dict[str, object] = {"disabled": form["state"] == "disable"}
+        changes: dict[str, object] = {"disabled": form["state"] == "disable"}
     elif form["role"]:
-        wanted = {"role": form["role"]}
+        changes = {"role": form["role"]}
     else:
         raise RefusedError("the form changes nothing", hint="Choose a role, or disable the user.")
-    await visitor.api.send("PATCH", f"/users/{site}/{user}", wanted)
+    await visitor.api.send("PATCH", f"/users/{site}/{user}", changes)
     return showing.go_to("/admin/people")
 
 
 @router.get("/admin/tokens")
 async def tokens(visitor: Anyone, revoked: bool = False, site: str = "") -> Response:
-    """List the tokens of the sites that one looks after."""
+    """List the tokens of the sites that one administers."""
     form = showing.FormState({"site": site} if site else {})
     return await _show_tokens(visitor, form, with_revoked=revoked)
 
@@ -338,11 +341,11 @@ async def tokens(visitor: Anyone, revoked: bool = False, site: str = "") -> Resp
 async def _show_tokens(
     visitor: Visitor, form: showing.FormState, *, with_revoked: bool = False
 ) -> Response:
-    found = await visitor.api.get(TokenList, "/tokens")
+    token_list = await visitor.api.get(TokenList, "/tokens")
     return await showing.show(
         visitor,
         "admin/tokens.html",
-        tokens=[each for each in found.items if with_revoked or each.revoked_at is None],
+        tokens=[token for token in token_list.items if with_revoked or token.revoked_at is None],
         with_revoked=with_revoked,
         sites=await sites_of(visitor),
         roles=ROLES,
@@ -380,17 +383,17 @@ async def create_token(request: Request, visitor: Anyone) -> Response:
 
 
 def _token_request(form: showing.Form) -> dict[str, object]:
-    wanted: dict[str, object] = {"site": form["site"], "name": form["name"], "kind": form["kind"]}
+    body: dict[str, object] = {"site": form["site"], "name": form["name"], "kind": form["kind"]}
     if form["kind"] != "feed":
-        wanted |= {
+        body |= {
             "role": form["role"],
             "for_machine": form.has("for_machine"),
             "pool_wide": form.has("pool_wide"),
             "scopes": form.all("scope") or None,
         }
     if form["expires_in_days"]:
-        wanted["expires_in_days"] = form["expires_in_days"]
-    return wanted
+        body["expires_in_days"] = form["expires_in_days"]
+    return body
 
 
 @router.post("/admin/tokens/{token_id}/revoke")

@@ -31,7 +31,7 @@ _TITLES = {"mergeable_with": "Fits together with", "name": "Name", "metric": "Sc
 class Choice:
     """One value of a facet, and the address of the listing with it, or without it if chosen."""
 
-    words: str
+    text: str
     address: str
     count: int | None = None
     is_chosen: bool = False
@@ -46,52 +46,49 @@ class Facet:
 
 
 class Filters:
-    """The filters of a listing.
+    """The filters of a listing, from the query of its page; other parameters are dropped."""
 
-    `given`: The query of the page; names that are no filter are dropped.
-    """
-
-    def __init__(self, given: Iterable[tuple[str, str]]) -> None:
+    def __init__(self, parameters: Iterable[tuple[str, str]]) -> None:
         known = SINGLE + SEVERAL
-        self._given = [(name, value) for name, value in given if name in known and value]
+        self._parameters = [(name, value) for name, value in parameters if name in known and value]
 
     def __getitem__(self, name: str) -> str:
-        return next((value for key, value in self._given if key == name), "")
+        return next((value for key, value in self._parameters if key == name), "")
 
     def query(self) -> dict[str, Any]:
         """Return the filters as parameters of the API."""
-        found: dict[str, Any] = {name: self[name] for name in SINGLE if self[name]}
-        return found | {
-            name: [value for key, value in self._given if key == name] for name in SEVERAL
+        single: dict[str, Any] = {name: self[name] for name in SINGLE if self[name]}
+        return single | {
+            name: [value for key, value in self._parameters if key == name] for name in SEVERAL
         }
 
     def address(self) -> str:
-        return f"/models?{urlencode(self._given)}" if self._given else "/models"
+        return f"/models?{urlencode(self._parameters)}" if self._parameters else "/models"
 
     def hidden(self, *without: str) -> list[tuple[str, str]]:
-        """Return what a form sends along: all but its own fields."""
-        own = without or ("text", "sort", "latest")
-        return [each for each in self._given if each[0] not in own]
+        """Return the filters that a form carries as hidden fields: all but its visible ones."""
+        excluded = without or ("text", "sort", "latest")
+        return [pair for pair in self._parameters if pair[0] not in excluded]
 
     def has(self, name: str, value: str) -> bool:
-        return (name, value) in self._given
+        return (name, value) in self._parameters
 
     def toggled(self, name: str, value: str) -> str:
         """Return the address of the listing with this filter, or without it where it is set."""
         if self.has(name, value):
-            rest = [each for each in self._given if each != (name, value)]
+            rest = [pair for pair in self._parameters if pair != (name, value)]
         else:
             key = value.partition("=")[0] + "="
             rest = [
                 (other, old)
-                for other, old in self._given
+                for other, old in self._parameters
                 if other != name or (name == "label" and not old.startswith(key))
             ] + [(name, value)]
         return Filters(rest).address()
 
     def chips(self) -> Iterator[Choice]:
         """Yield each filter that is set, with the address of the listing without it."""
-        for name, value in self._given:
+        for name, value in self._parameters:
             if name in _UNSHOWN:
                 continue
             title, shown = _TITLES.get(name, name.capitalize()), value
@@ -103,16 +100,16 @@ class Filters:
             yield Choice(f"{title}: {shown}", self.toggled(name, value), is_chosen=True)
 
     def facets(self, counted: FacetsResponse) -> Iterator[Facet]:
-        """Yield the facets of a listing, with what is chosen of each."""
+        """Yield the facets of a listing, with the chosen values marked."""
         yield self._facet("Kind", "kind", counted.kinds, dict(words.KINDS))
         for key in ("population", "dataset_type", "lighting"):
-            found = counted.labels.get(key, [])
-            yield self._facet(words.label(key), "label", found, key=key)
+            facet_counts = counted.labels.get(key, [])
+            yield self._facet(words.label(key), "label", facet_counts, key=key)
         yield self._facet("Site", "site", counted.sites)
-        for key, found in counted.labels.items():
+        for key, facet_counts in counted.labels.items():
             if key not in {"population", "dataset_type", "lighting"}:
-                yield self._facet(words.label(key), "label", found, key=key)
-        counts = {each.value: each.count for each in counted.states}
+                yield self._facet(words.label(key), "label", facet_counts, key=key)
+        counts = {count.value: count.count for count in counted.states}
         states = [
             Choice(
                 "any state" if state == "any" else state,
@@ -133,8 +130,8 @@ class Filters:
         key: str = "",
     ) -> Facet:
         values = [
-            (f"{key}={each.value}" if key else each.value, each.value, each.count)
-            for each in counts
+            (f"{key}={count.value}" if key else count.value, count.value, count.count)
+            for count in counts
         ]
         choices = [
             Choice(
@@ -163,13 +160,13 @@ async def catalogue(visitor: Anyone, cursor: str = "") -> Response:
         api.get(ModelPage, "/models", **query, limit=ROWS, cursor=cursor),
         api.get(FacetsResponse, "/models/facets", **facets_query),
     )
-    digests = list(dict.fromkeys(each.digest for each in page.items))
+    digests = list(dict.fromkeys(version.digest for version in page.items))
     measured = (
         await asking(api.get(EvaluationSummaryList, "/evaluations/summaries", digest=digests))
         if digests
         else None
     )
-    scores = {(each.digest, each.score): each for each in (measured.items if measured else [])}
+    scores = {(row.digest, row.score): row for row in (measured.items if measured else [])}
     return await show(
         visitor,
         "catalogue.html",
@@ -177,11 +174,11 @@ async def catalogue(visitor: Anyone, cursor: str = "") -> Response:
         sorts=SORTS,
         versions=page.items,
         scores={
-            each.address: scores.get((each.digest, HEADLINES.get(each.kind, "")))
-            for each in page.items
+            version.address: scores.get((version.digest, HEADLINES.get(version.kind, "")))
+            for version in page.items
         },
         counted=facets,
-        facets=[each for each in filters.facets(facets) if each.choices],
+        facets=[facet for facet in filters.facets(facets) if facet.choices],
         chips=list(filters.chips()),
         next_address=visitor.next_page(page.next_cursor),
         is_first=not cursor,

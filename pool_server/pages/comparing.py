@@ -1,4 +1,4 @@
-"""Two to six models side by side: whether they fit, what differs, and their merge."""
+"""Two to six models side by side: their fit, their differences and their merge."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -26,9 +26,9 @@ _BUILD = ("format", "parts", "levels", "members", "window_width_px", "window_hei
 
 @dataclass(frozen=True)
 class Fact:
-    """One line of the table: what each of the models says."""
+    """One property, with its value for each of the models."""
 
-    words: str
+    title: str
     values: list[str]
 
     @property
@@ -38,7 +38,7 @@ class Fact:
 
 @router.get("/compare")
 async def compare(visitor: Anyone, everything: bool = False) -> Response:
-    """Show what differs between models, and how to merge them."""
+    """Show the differences between models, and the form that merges them."""
     return await _show(visitor, showing.EMPTY_FORM, everything=everything)
 
 
@@ -51,7 +51,7 @@ async def _show(
 ) -> Response:
     api = visitor.api
     chosen = list(models) or visitor.request.query_params.getlist("model")
-    addresses = [_parse(each) for each in dict.fromkeys(filter(None, chosen))]
+    addresses = [_parse(text) for text in dict.fromkeys(filter(None, chosen))]
     if len(addresses) > MOST_COMPARED:
         raise RefusedError(
             f"{len(addresses)} models were chosen, expected 2 to {MOST_COMPARED}",
@@ -61,7 +61,7 @@ async def _show(
     if addresses:
         fit = await _fit(api, addresses)
     versions = fit.versions
-    names = [words.short(each.address) for each in versions]
+    names = [words.short(version.address) for version in versions]
     facts = _facts(versions)
     return await showing.show(
         visitor,
@@ -70,21 +70,21 @@ async def _show(
         names=names,
         fit=fit,
         facts={
-            title: [each for each in found if everything or each.differs]
-            for title, found in facts.items()
+            title: [fact for fact in group if everything or fact.differs]
+            for title, group in facts.items()
         },
-        equal=sum(not each.differs for found in facts.values() for each in found),
+        equal=sum(not fact.differs for group in facts.values() for fact in group),
         everything=everything,
-        here="/compare?" + urlencode([("model", each) for each in names]),
+        here="/compare?" + urlencode([("model", name) for name in names]),
         matrix=await _measured(api, versions),
-        terms=list(dict.fromkeys(term for each in versions for term in _terms(each))),
+        terms=list(dict.fromkeys(term for version in versions for term in _terms(version))),
         purposes=PURPOSES,
         form=form,
     )
 
 
 async def _fit(api: PoolApi, addresses: Sequence[ModelAddress]) -> FitResponse:
-    return await api.get(FitResponse, "/merges/fit", model=[str(each) for each in addresses])
+    return await api.get(FitResponse, "/merges/fit", model=[str(address) for address in addresses])
 
 
 def _parse(text: str) -> ModelAddress:
@@ -96,60 +96,62 @@ def _parse(text: str) -> ModelAddress:
 
 def _facts(versions: Sequence[ModelVersionResponse]) -> dict[str, list[Fact]]:
     def fact(title: str, values: list[object]) -> Fact:
-        return Fact(title, ["not said" if each in (None, "") else str(each) for each in values])
+        return Fact(title, ["not said" if value in (None, "") else str(value) for value in values])
 
-    labels = dict.fromkeys(key for each in versions for key in each.labels)
-    built = [key for key in _BUILD if any(key in each.fingerprint for each in versions)]
+    labels = dict.fromkeys(key for version in versions for key in version.labels)
+    built = [key for key in _BUILD if any(key in version.fingerprint for version in versions)]
     return {
         "Trained on": [
-            fact(words.label(key), [each.labels.get(key) for each in versions]) for key in labels
+            fact(words.label(key), [version.labels.get(key) for version in versions])
+            for key in labels
         ],
         "Built": [
-            fact("Kind", [words.kind(each.kind) for each in versions]),
+            fact("Kind", [words.kind(version.kind) for version in versions]),
             *(
-                fact(key.replace("_", " "), [each.fingerprint.get(key) for each in versions])
+                fact(key.replace("_", " "), [version.fingerprint.get(key) for version in versions])
                 for key in built
             ),
         ],
         "Terms and origin": [
-            fact("Terms of use", [", ".join(_terms(each)) for each in versions]),
-            fact("Site", [each.site for each in versions]),
-            fact("By", [each.created_by for each in versions]),
-            fact("State", [each.state for each in versions]),
+            fact("Terms of use", [", ".join(_terms(version)) for version in versions]),
+            fact("Site", [version.site for version in versions]),
+            fact("By", [version.created_by for version in versions]),
+            fact("State", [version.state for version in versions]),
         ],
     }
 
 
 def _terms(version: ModelVersionResponse) -> list[str]:
-    return [f"{each.label or each.code} {each.detail}".strip() for each in version.terms]
+    return [f"{term.label or term.code} {term.detail}".strip() for term in version.terms]
 
 
 async def _measured(api: PoolApi, versions: Sequence[ModelVersionResponse]) -> matrix.Matrix | None:
     if not versions:
         return None
     score = HEADLINES.get(versions[0].kind, "mean_error")
-    found = await find_scores(api, score, [each.address for each in versions])
+    scores = await find_scores(api, score, [version.address for version in versions])
     rows = [
-        found.get(each.address) or matrix.row_of(each.address, each.digest, each.kind, (), score)
-        for each in versions
+        scores.get(version.address)
+        or matrix.row_of(version.address, version.digest, version.kind, (), score)
+        for version in versions
     ]
     return matrix.build_matrix(score, rows, keep_empty=True)
 
 
 async def find_scores(api: PoolApi, score: str, addresses: Sequence[str]) -> dict[str, MatrixRow]:
     """Return one score of these versions by all sites, by address, where anybody measured it."""
-    found = await api.get(EvaluationMatrix, "/evaluations", score=score, model=addresses)
-    return {each.address: each for each in found.rows}
+    scores = await api.get(EvaluationMatrix, "/evaluations", score=score, model=addresses)
+    return {row.address: row for row in scores.rows}
 
 
 @router.post("/merges")
 async def merge(request: Request, visitor: Anyone) -> Response:
-    """Have the pool merge the models, and lead to the merge; or show what is wrong."""
+    """Have the pool merge the models, and lead to the merge; or show the form's errors."""
     form = await showing.read_form(request)
     try:
-        fit = await _fit(visitor.api, [_parse(each) for each in form.all("model")])
-        wanted = _merge_request(visitor, form, fit.versions)
-        answer = await visitor.api.send("POST", "/merges", wanted)
+        fit = await _fit(visitor.api, [_parse(text) for text in form.all("model")])
+        body = _merge_request(visitor, form, fit.versions)
+        answer = await visitor.api.send("POST", "/merges", body)
     except (RefusedByApiError, RefusedError) as error:
         return await _show(visitor, showing.refused_form(form, error), models=form.all("model"))
     return showing.go_to(f"/merges/{MergeJobResponse.model_validate_json(answer).merge_id}")
@@ -173,7 +175,7 @@ def _merge_request(
         }
         for version, weight in zip(versions, weights, strict=True)
     ]
-    wanted: dict[str, object] = {
+    body: dict[str, object] = {
         "site": visitor.member.site,
         "name": form["name"],
         "description": form["description"],
@@ -185,8 +187,8 @@ def _merge_request(
         },
     }
     if form["purpose"]:
-        wanted["intended_use"] = {"purposes": [form["purpose"]]}
-    return wanted
+        body["intended_use"] = {"purposes": [form["purpose"]]}
+    return body
 
 
 def _number(text: str) -> float:

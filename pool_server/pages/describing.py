@@ -23,19 +23,19 @@ def read_lines(text: str, what: str, read: Callable[[str], V]) -> dict[str, V]:
 
     Raises `RefusedError` if a line has no ``=``, or a value that cannot be read.
     """
-    found: dict[str, V] = {}
+    values: dict[str, V] = {}
     for line in filter(None, map(str.strip, text.splitlines())):
         key, equals, value = line.partition("=")
         try:
             if not equals:
                 raise ValueError
-            found[key.strip()] = read(value.strip())
+            values[key.strip()] = read(value.strip())
         except ValueError:
             raise RefusedError(
                 f"{what} {line[:80]!r} cannot be read, expected one key=value a line",
                 hint="For example population=infant, or mean_error=0.0727.",
             ) from None
-    return found
+    return values
 
 
 @router.get("/models/{site}/{name}/manage")
@@ -63,7 +63,7 @@ async def _show_forms(visitor: Visitor, site: str, name: str, form: showing.Form
 
 @router.post("/models/{site}/{name}/manage")
 async def manage(request: Request, visitor: Anyone, site: str, name: str) -> Response:
-    """Change what one of the forms is about."""
+    """Apply the change of one of the forms."""
     form = await showing.read_form(request)
     address = read_address(site, name)
     version, model = api_path(address), f"/models/{address.site}/{address.name}"
@@ -82,7 +82,7 @@ def _change(form: showing.Form, version: str, model: str) -> tuple[str, str, dic
         if form["visibility"] != "private":
             shared["rights"] = form.all("right")
         if form["visibility"] == "sites":
-            shared["sites"] = [{"site": each} for each in form["sites"].replace(",", " ").split()]
+            shared["sites"] = [{"site": site} for site in form["sites"].replace(",", " ").split()]
         return "PUT", f"{model}/sharing", shared
     if form["what"] == "alias":
         reference = version.rpartition("/")[2]
@@ -109,7 +109,7 @@ REASONS: dict[WithdrawalReason, str] = {
 
 @router.get("/models/{site}/{name}/withdraw")
 async def withdrawal_page(visitor: Anyone, site: str, name: str) -> Response:
-    """Show what a withdrawal would flag, and which sites would hear of it."""
+    """Show the models a withdrawal would flag, and the sites it would notify."""
     return await _show_withdrawal(visitor, site, name, showing.EMPTY_FORM)
 
 
@@ -124,7 +124,7 @@ async def _show_withdrawal(
         "withdraw.html",
         address=words.short(preview.address),
         preview=preview,
-        downloads=sum(each.downloaded for each in preview.sites),
+        downloads=sum(row.downloaded for row in preview.sites),
         reasons=[
             (reason, f"{what}; downloads {_EFFECTS[EFFECT_OF_REASON[reason]]}")
             for reason, what in REASONS.items()
@@ -138,16 +138,16 @@ _EFFECTS = {"refuse": "are refused", "warn": "carry a warning"}
 
 @router.post("/models/{site}/{name}/withdraw")
 async def withdraw(request: Request, visitor: Anyone, site: str, name: str) -> Response:
-    """Withdraw the version, and show what it looks like from now on."""
+    """Withdraw the version, and lead to its page."""
     form = await showing.read_form(request)
     visitor.require_proof()
-    wanted: dict[str, object] = {"reason": form["reason"], "explanation": form["explanation"]}
+    body: dict[str, object] = {"reason": form["reason"], "explanation": form["explanation"]}
     if form.has("refuse"):
-        wanted["effect"] = "refuse"
+        body["effect"] = "refuse"
     if form["successor"]:
-        wanted["successor"] = form["successor"]
+        body["successor"] = form["successor"]
     try:
-        await visitor.api.send("POST", f"{api_path(read_address(site, name))}/withdraw", wanted)
+        await visitor.api.send("POST", f"{api_path(read_address(site, name))}/withdraw", body)
     except pool_api.RefusedByApiError as refusal:
         return await _show_withdrawal(visitor, site, name, showing.refused_form(form, refusal))
     return showing.go_to(f"/models/{site}/{name}")

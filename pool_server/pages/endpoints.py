@@ -1,4 +1,4 @@
-"""The first page, the addresses of all pages, and those for whatever watches the server."""
+"""The first page, the addresses of all pages, and the endpoints for monitoring."""
 
 import asyncio
 from functools import lru_cache
@@ -50,12 +50,12 @@ async def healthz() -> HealthResponse:
 async def readyz(readiness: ProcessReadiness, traffic: ProcessTraffic) -> HealthResponse:
     """Answer 200 when database and storage answer, 503 otherwise. Needs no token.
 
-    Also 503 while the server stops: it finishes what is under way, and should get nothing new.
+    Also 503 while the server stops: it finishes open requests, and should get no new ones.
     """
     if traffic.is_stopping:
         raise ServerStoppingError(
             "this server is stopping: it finishes the requests under way",
-            hint="Ask another server of the pool, or this one again once it was started anew.",
+            hint="Ask another server of the pool, or this one after its restart.",
         )
     await readiness.require()
     return HealthResponse()
@@ -79,7 +79,7 @@ def metrics(parts: Parts, caller: SignedIn) -> Response:
 
 @pages.get("/json/{path:path}")
 async def as_json(visitor: Anyone, path: str) -> Response:
-    """Send what the API answers at an address, to who is logged in here."""
+    """Pass an answer of the API on to a logged-in visitor."""
     return visitor.api.pass_on("GET", f"/{path}")
 
 
@@ -106,23 +106,25 @@ MOST_EVENTS, MOST_MODELS, MOST_ROUNDS = 20, 50, 50
 
 @pages.get("/")
 async def first_page(request: Request, visitor: Anyone) -> Response:
-    """Show rounds that wait, models with something wrong, drafts, and what happened."""
+    """Show waiting rounds, flagged models, drafts and the latest events."""
     if visitor.caller is None:
         address = own_address(request)
         return await show(visitor, "landing.html", address=address)
     api, site = visitor.api, visitor.member.site
-    rounds, own, events = await asyncio.gather(
+    rounds, listing, events = await asyncio.gather(
         asking(api.get(RoundPage, "/rounds", state="open", limit=MOST_ROUNDS)),
         asking(api.get(ModelPage, "/models", site=site, state="any", limit=MOST_MODELS)),
         asking(api.get(EventPage, "/events", newest=True, limit=MOST_EVENTS)),
     )
-    models = own.items if own else []
+    models = listing.items if listing else []
     return await show(
         visitor,
         "home.html",
-        rounds=[each for each in rounds.items if site in each.sites("waiting")] if rounds else [],
-        flagged=[each for each in models if each.flags and each.state != "withdrawn"],
-        drafts=[each for each in models if each.state in {"draft", "quarantined"}],
+        rounds=[round_ for round_ in rounds.items if site in round_.sites("waiting")]
+        if rounds
+        else [],
+        flagged=[version for version in models if version.flags and version.state != "withdrawn"],
+        drafts=[version for version in models if version.state in {"draft", "quarantined"}],
         has_models=bool(models),
         events=events.items if events else [],
     )

@@ -20,7 +20,7 @@ class Box:
 
     node: models.LineageNode
     title: str
-    words: str
+    caption: str
     css: str
     address: str = ""
     x: int = 0
@@ -103,13 +103,13 @@ def list_relatives(
     seen = {family.root}
 
     def walk(digest: str) -> list[Relative]:
-        found = []
+        relatives = []
         for other, edge in steps[digest]:
             if other not in seen and other in boxes and len(seen) <= MOST_BOXES:
                 seen.add(other)
                 by = f"by {edge.method}, weight {edge.weight:g}"
-                found.append(Relative(boxes[other], by, walk(other)))
-        return found
+                relatives.append(Relative(boxes[other], by, walk(other)))
+        return relatives
 
     return walk(family.root)
 
@@ -133,8 +133,8 @@ def _boxes(
         edges.append(edge)
     for first, *others in contributions.values():
         boxes[first].title = words.count(1 + len(others), "contribution")
-        for each in others:
-            boxes.pop(each, None)
+        for digest in others:
+            boxes.pop(digest, None)
     for edge in edges:
         if edge.parent in boxes and edge.child in boxes:
             boxes[edge.parent].children.append(edge.child)
@@ -166,7 +166,7 @@ def _columns(boxes: Mapping[str, Box], *, crowded: bool) -> dict[int, list[Box]]
     for depth in sorted(columns, key=abs):
         for box in columns[depth]:
             nearer = box.children if depth < 0 else box.parents
-            box.order = _mean(boxes[each].order for each in nearer if each in boxes)
+            box.order = _mean(boxes[digest].order for digest in nearer if digest in boxes)
         column = columns[depth]
         if crowded and len(column) > MOST_IN_COLUMN:
             column.sort(key=lambda box: box.css not in {"withdrawn", "flagged", "root"})

@@ -50,7 +50,7 @@ async def login_page(
 
 @router.post("/login")
 async def log_in(request: Request, visitor: Anyone, parts: Parts, limits: Limits) -> Response:
-    """Begin a session with a secret of its own, whatever cookie the browser came with."""
+    """Begin a session with a new secret; the browser's earlier cookie counts for nothing."""
     form = await showing.read_form(request)
     address = client_address(request)
     try:
@@ -93,11 +93,11 @@ def _begin(request: Request, parts: ServerParts, secret: str, link: str) -> str:
 async def accept_invitation(request: Request, visitor: Anyone, parts: Parts) -> Response:
     """Become a user of the site that invited, logged in, with a token for the command line."""
     form = await showing.read_form(request)
-    wanted = {"secret": form["invitation"], "name": form["name"]}
+    body = {"secret": form["invitation"], "name": form["name"]}
     if form["display_name"]:
-        wanted["display_name"] = form["display_name"]
+        body["display_name"] = form["display_name"]
     try:
-        made = await pool_api.PoolApi(request, None).send("POST", "/invitations/accept", wanted)
+        made = await pool_api.PoolApi(request, None).send("POST", "/invitations/accept", body)
     except pool_api.RefusedByApiError as refusal:
         return await showing.show(
             visitor,
@@ -143,7 +143,7 @@ _YEAR_S = 365 * 24 * 3600
 
 @router.get("/account")
 async def account(visitor: Anyone, session: ReadingSession) -> Response:
-    """Show who one is, and the browsers in which one is logged in."""
+    """Show the visitor's identity, and the browsers with an open session."""
     return await showing.show(
         visitor,
         "account.html",

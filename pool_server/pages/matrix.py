@@ -1,7 +1,7 @@
 """The evaluation matrix: models down, data sets across, shaded within each column.
 
-Numbers of different faces do not compare, so only cells of one column are held against each
-other. Columns of one data set and protocol are one, whoever measured.
+Scores on different faces do not compare, so cells are compared within one column only. All
+sites' measurements on one data set with one protocol share a column.
 """
 
 from collections.abc import Iterable, Sequence
@@ -81,16 +81,16 @@ def row_of(
     """Return the evaluations of one version as a row of a matrix."""
     cells = [
         MatrixCell(
-            **each.model_dump(
+            **evaluation.model_dump(
                 include={
                     "site", "dataset", "dataset_digest", "split", "protocol", "images",
                     "created_at",
                 }
             ),
-            **each.scores[score].model_dump(),
+            **evaluation.scores[score].model_dump(),
         )
-        for each in evaluations
-        if score in each.scores
+        for evaluation in evaluations
+        if score in evaluation.scores
     ]  # fmt: skip
     site = address.removeprefix("pool://").partition("/")[0]
     return MatrixRow(address=address, digest=digest, kind=kind, own_site=site, cells=cells)
@@ -105,15 +105,15 @@ def build_matrix(
     are shown where it was measured at all. `keep_empty`: Keep models without any score, so that
     lines and models go together.
     """
-    own = next((row.cells for row in rows if row.address == here), [])
+    own_cells = next((row.cells for row in rows if row.address == here), [])
     columns: dict[ColumnKey, Column] = {}
-    for each in own or [cell for row in rows for cell in row.cells]:
-        key = (each.dataset_digest, each.protocol)
-        columns.setdefault(key, Column(key, each.dataset, each.site, each.images, each.protocol))
-    found = [
+    for cell in own_cells or [cell for row in rows for cell in row.cells]:
+        key = (cell.dataset_digest, cell.protocol)
+        columns.setdefault(key, Column(key, cell.dataset, cell.site, cell.images, cell.protocol))
+    cells_by_row = [
         {(cell.dataset_digest, cell.protocol): (row, cell) for cell in row.cells} for row in rows
     ]
-    shaded = {key: _shade(score, [by_key.get(key) for by_key in found]) for key in columns}
+    shaded = {key: _shade(score, [by_key.get(key) for by_key in cells_by_row]) for key in columns}
     lines = [
         Line(row.address, [shaded[key][number] for key in columns], row.address == here)
         for number, row in enumerate(rows)
@@ -124,9 +124,9 @@ def build_matrix(
 
 def _shade(score: str, cells: Sequence[tuple[MatrixRow, MatrixCell] | None]) -> list[Cell | None]:
     meaning = SCORES.get(score)
-    present = [each[1] for each in cells if each is not None]
+    present = [pair[1] for pair in cells if pair is not None]
     if meaning is None or len(present) < 2:
-        return [None if each is None else _cell(*each) for each in cells]
+        return [None if pair is None else _cell(*pair) for pair in cells]
     sign = -1.0 if meaning.smaller_is_better else 1.0
     best = max(present, key=lambda cell: sign * cell.value)
     far = min(sign * cell.value for cell in present)
@@ -141,7 +141,7 @@ def _shade(score: str, cells: Sequence[tuple[MatrixRow, MatrixCell] | None]) -> 
             is_near=not is_best and _overlap(cell, best),
         )
 
-    return [None if each is None else shade(*each) for each in cells]
+    return [None if pair is None else shade(*pair) for pair in cells]
 
 
 def _cell(row: MatrixRow, cell: MatrixCell) -> Cell:

@@ -45,7 +45,7 @@ def read_address(site: str, name: str) -> ModelAddress:
         return ModelAddress.parse(f"{site}/{name}")
     except ValueError as error:
         raise MissingError(
-            str(error), code="no_such_page", hint="`/models` lists what there is."
+            str(error), code="no_such_page", hint="`/models` lists the models of the pool."
         ) from None
 
 
@@ -56,7 +56,7 @@ def api_path(address: ModelAddress) -> str:
 
 
 def exact_path(version: models.ModelVersionResponse) -> str:
-    """Return the path of this version in the API, whatever is newest meanwhile."""
+    """Return the path of exactly this version in the API, even after a newer one appears."""
     return api_path(ModelAddress(version.site, version.name, str(version.version)))
 
 
@@ -72,7 +72,7 @@ async def models_of_site(site: str) -> Response:
 
 @router.get("/models/{site}/{name}")
 async def model_page(visitor: Anyone, site: str, name: str, score: str = "") -> Response:
-    """Show all that the pool knows of a version to who may see it."""
+    """Show all that the pool knows of a version."""
     api = visitor.api
     version = await find_version(api, read_address(site, name))
     path = exact_path(version)
@@ -87,9 +87,9 @@ async def model_page(visitor: Anyone, site: str, name: str, score: str = "") -> 
     sharing = await showing.asking(
         api.get(models.SharingResponse, f"/models/{version.site}/{version.name}/sharing")
     )
-    own = row_of(version.address, version.digest, version.kind, evaluations.items, shown_score)
-    near = [each for each in others.rows if each.address != version.address]
-    matrix = build_matrix(shown_score, [own, *near], version.address)
+    own_row = row_of(version.address, version.digest, version.kind, evaluations.items, shown_score)
+    near = [row for row in others.rows if row.address != version.address]
+    matrix = build_matrix(shown_score, [own_row, *near], version.address)
     body = ""
     if version.has_card:
         # To make the card of a version that has none takes longer than the rest of the page.
@@ -108,7 +108,7 @@ async def model_page(visitor: Anyone, site: str, name: str, score: str = "") -> 
         json_path=path,
         headline=_headline(matrix),
         lines=matrix.lines[:MOST_COMPARED],
-        scores=sorted({name for each in evaluations.items for name in each.scores} & SCORES.keys()),
+        scores=sorted({name for item in evaluations.items for name in item.scores} & SCORES.keys()),
         score_words=SCORES,
         drawing=family_drawing.draw_family(family, version.address),
         ancestors=family_drawing.list_relatives(family, version.address, descendants=False),
@@ -116,7 +116,7 @@ async def model_page(visitor: Anyone, site: str, name: str, score: str = "") -> 
         recipe=family.recipe,
         card_html=card_html(body),
         receipts=receipts.items,
-        history=sorted(_history(version, evaluations), key=lambda each: each.at, reverse=True),
+        history=sorted(_history(version, evaluations), key=lambda entry: entry.at, reverse=True),
         commands=list(_commands(version)),
         may_change=visitor.member.may_upload_to(version.site),
     )
@@ -130,11 +130,11 @@ def _headline(matrix: Matrix) -> tuple[Column, Cell] | None:
         for column, cell in zip(matrix.columns, row, strict=False)
         if cell is not None
     ]
-    return min(measured, key=lambda each: not each[1].is_own, default=None)
+    return min(measured, key=lambda pair: not pair[1].is_own, default=None)
 
 
 def _commands(version: models.ModelVersionResponse) -> Iterator[tuple[str, str]]:
-    """Yield what to type to use a version, with a title."""
+    """Yield the commands that use a version, each after its title."""
     address = words.short(version.address)
     if version.state == "withdrawn":
         return
@@ -159,12 +159,12 @@ def _history(
     for flag in version.flags:
         what = f"was withdrawn, which it holds: {flag.reason}"
         yield HistoryEntry(flag.flagged_at, words.short(flag.address), what)
-    for each in evaluations.items:
-        score, value = next(iter(each.scores.items()))
+    for evaluation in evaluations.items:
+        score, value = next(iter(evaluation.scores.items()))
         meaning = SCORES.get(score)
         shown = meaning.label.lower() if meaning else score
-        what = f"measured it on {each.dataset}: {shown} {words.number(value.value)}"
-        yield HistoryEntry(each.created_at, each.site, what)
+        what = f"measured it on {evaluation.dataset}: {shown} {words.number(value.value)}"
+        yield HistoryEntry(evaluation.created_at, evaluation.site, what)
 
 
 @router.get("/models/{site}/{name}/download")
@@ -183,7 +183,7 @@ async def card_source(visitor: Anyone, site: str, name: str) -> Response:
 
 @router.get("/pictures/{digest}/{size}")
 async def picture(visitor: Anyone, digest: str, size: str) -> Response:
-    """Send a drawing of a model to who may see it."""
+    """Send a drawing of a model."""
     return visitor.api.pass_on("GET", f"/pictures/{digest}/{size}")
 
 

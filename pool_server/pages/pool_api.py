@@ -38,7 +38,7 @@ class RefusedByApiError(Exception):
 class PoolApi:
     """Asks the API as one caller.
 
-    `request`: Of the page. `caller`: Whom the page is for; None asks as somebody without a token.
+    `request`: Request of the page. `caller`: None asks without a token.
     """
 
     def __init__(self, request: Request, caller: Caller | None) -> None:
@@ -48,9 +48,9 @@ class PoolApi:
         self._named: dict[Any, Any] = named
 
     async def get(self, answer: type[T], path: str, **query: Any) -> T:
-        """Return what the API has at a path below ``/api/v1``; None in `query` is left out.
+        """Return the API's answer at a path below ``/api/v1``; None in `query` is left out.
 
-        Raises `RefusedByApiError`: not found, not allowed, or not to be read.
+        Raises `RefusedByApiError`: not found, not allowed, or not readable.
         """
         return answer.model_validate_json(await self._ask("GET", path, query=query))
 
@@ -105,16 +105,16 @@ class PoolApi:
     ) -> Scope:
         outer = self._request.scope
         whole = API_PREFIX + path
-        given = {name: value for name, value in query.items() if value not in (None, "", [])}
-        kept = [each for each in outer["headers"] if each[0] in _KEPT_HEADERS]
-        own = [(name.replace("_", "-").encode(), value.encode()) for name, value in headers.items()]
+        parameters = {name: value for name, value in query.items() if value not in (None, "", [])}
+        kept = [header for header in outer["headers"] if header[0] in _KEPT_HEADERS]
+        new = [(name.replace("_", "-").encode(), value.encode()) for name, value in headers.items()]
         scope = {name: value for name, value in outer.items() if name not in _OF_THE_PAGE}
         return scope | {
             "method": method,
             "path": whole,
             "raw_path": quote(whole).encode(),
-            "query_string": urlencode(given, doseq=True).encode(),
-            "headers": kept + own,
+            "query_string": urlencode(parameters, doseq=True).encode(),
+            "headers": kept + new,
             "state": {},
             ADMITTED: self._caller,
             NAMED: self._named,

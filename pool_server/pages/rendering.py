@@ -1,4 +1,4 @@
-"""Rendering of pages: templates that escape every value, and a policy for what browsers load.
+"""Rendering of pages: templates that escape every value, and a policy for browsers.
 
 Templates hold no script and no style of their own; both come from files of this pool.
 """
@@ -56,17 +56,17 @@ def static_address(name: str) -> str:
 @router.get("/static/{digest}/{name}")
 async def static_file(request: Request, digest: str, name: str) -> Response:
     """Return a file under the digest of its bytes, and under no other."""
-    found = FILES.get(name)
-    if found is None or found.address != f"/static/{digest}/{name}":
+    file = FILES.get(name)
+    if file is None or file.address != f"/static/{digest}/{name}":
         raise MissingError(
             f"the pool has no file {name!r} with the digest {digest}",
-            hint="Load the page anew: it names the files that belong to it.",
+            hint="Load the page again: it names the files that belong to it.",
         )
     headers = {"cache-control": "public, max-age=31536000, immutable", "vary": "accept-encoding"}
     if "gzip" in request.headers.get("accept-encoding", ""):
         headers["content-encoding"] = "gzip"
-        return Response(found.compressed, headers=headers, media_type=found.media_type)
-    return Response(found.content, headers=headers, media_type=found.media_type)
+        return Response(file.compressed, headers=headers, media_type=file.media_type)
+    return Response(file.content, headers=headers, media_type=file.media_type)
 
 
 _TEMPLATES = Path(__file__).parent / "templates"
@@ -95,10 +95,10 @@ _EMPHASIS = re.compile(r"\*(\w[^*<]*)\*")
 def render_page(template: str, *, visitor: Visitor | None = None, **values: Any) -> str:
     """Return the page that a template makes of these values.
 
-    `visitor`: Whom the forms of the page belong to.
+    `visitor`: Owner of the forms on the page.
     """
-    own = {"visitor": visitor, "waiting": 0, "csrf": partial(_csrf_field, visitor)}
-    return _ENVIRONMENT.get_template(template).render(own | values)
+    defaults = {"visitor": visitor, "waiting": 0, "csrf": partial(_csrf_field, visitor)}
+    return _ENVIRONMENT.get_template(template).render(defaults | values)
 
 
 def _csrf_field(visitor: Visitor | None) -> Markup:
@@ -133,8 +133,8 @@ def operations_by_tag(schema: Mapping[str, Any]) -> dict[str, list[dict[str, Any
     by_tag: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for path, operations in schema["paths"].items():
         for method, operation in operations.items():
-            own = {"path": path, "method": method.upper(), "example": _example(schema, operation)}
-            shown = _LEFT_OUT | operation | own
+            extra = {"path": path, "method": method.upper(), "example": _example(schema, operation)}
+            shown = _LEFT_OUT | operation | extra
             for tag in operation.get("tags", ["other"]):
                 by_tag[tag].append(shown)
     return by_tag

@@ -1,4 +1,4 @@
-"""Rounds and what each needs, merges on the pool, and the scores of all models."""
+"""Rounds and their progress, merges on the pool, and the scores of all models."""
 
 import asyncio
 from collections.abc import Iterator
@@ -38,7 +38,7 @@ class Step:
     """One of the rounds that follow each other; `css` is ``done``, ``now`` or empty."""
 
     number: int
-    words: str
+    caption: str
     css: str
     round_id: str | None = None
     result: str | None = None
@@ -46,7 +46,7 @@ class Step:
 
 @dataclass(frozen=True)
 class SecurePhase:
-    """A session of the secure sum, and who has posted in which phase."""
+    """A session of the secure sum, with the sites that have posted, by phase."""
 
     session_id: str
     ends_at: datetime
@@ -56,18 +56,20 @@ class SecurePhase:
 @router.get("/rounds")
 async def rounds(visitor: Anyone, cursor: str = "") -> Response:
     """List the rounds of one's site, those that wait for it first."""
-    found = await visitor.api.get(RoundPage, "/rounds", cursor=cursor, limit=30)
+    page = await visitor.api.get(RoundPage, "/rounds", cursor=cursor, limit=30)
     site = visitor.member.site
     waiting = [
-        each for each in found.items if each.state == "open" and site in each.sites("waiting")
+        round_
+        for round_ in page.items
+        if round_.state == "open" and site in round_.sites("waiting")
     ]
-    keys = {each.round_id for each in waiting}
+    keys = {round_.round_id for round_ in waiting}
     return await showing.show(
         visitor,
         "rounds.html",
         waiting_here=waiting,
-        others=[each for each in found.items if each.round_id not in keys],
-        next_address=visitor.next_page(found.next_cursor),
+        others=[round_ for round_ in page.items if round_.round_id not in keys],
+        next_address=visitor.next_page(page.next_cursor),
     )
 
 
@@ -83,7 +85,7 @@ async def _show_form(visitor: Visitor, form: showing.FormState) -> Response:
     return await showing.show(
         visitor,
         "round_new.html",
-        sites=[each.name for each in sites.items if not each.suspended],
+        sites=[site.name for site in sites.items if not site.suspended],
         methods=list_round_methods(),
         deadline=deadline,
         form=form,
@@ -95,7 +97,7 @@ async def start_round(request: Request, visitor: Anyone) -> Response:
     """Start a round, and lead to it."""
     form = await showing.read_form(request)
     try:
-        wanted = {
+        body = {
             "base": form["base"],
             "method": form["method"],
             "sites": form.all("site"),
@@ -103,7 +105,7 @@ async def start_round(request: Request, visitor: Anyone) -> Response:
             "rounds": form["rounds"] or 1,
             "description": form["description"],
         }
-        answer = await visitor.api.send("POST", "/rounds", wanted)
+        answer = await visitor.api.send("POST", "/rounds", body)
     except (pool_api.RefusedByApiError, RefusedError) as error:
         return await _show_form(visitor, showing.refused_form(form, error))
     return showing.go_to(f"/rounds/{RoundResponse.model_validate_json(answer).round_id}")
@@ -121,38 +123,39 @@ def _end_of_day(text: str) -> datetime:
 
 @router.get("/rounds/{round_id}")
 async def round_page(visitor: Anyone, round_id: RoundId) -> Response:
-    """Show what one's site must do, who has contributed, and what the rounds bring."""
+    """Show the tasks of one's site, the contributions, and the scores of the rounds."""
     return await _show_round(visitor, round_id, showing.EMPTY_FORM)
 
 
 async def _show_round(visitor: Visitor, round_id: str, form: showing.FormState) -> Response:
     api = visitor.api
-    found = await api.get(RoundResponse, f"/rounds/{round_id}")
-    others = await _neighbours(api, found)
-    matrix = await _measured(api, found.method, others)
-    mine = next((each for each in found.participants if each.site == visitor.member.site), None)
-    starter = found.created_by.partition("/")[0]
-    contributed = len(found.contributions())
+    round_ = await api.get(RoundResponse, f"/rounds/{round_id}")
+    others = await _neighbours(api, round_)
+    matrix = await _measured(api, round_.method, others)
+    mine = next((row for row in round_.participants if row.site == visitor.member.site), None)
+    starter = round_.created_by.partition("/")[0]
+    contributed = len(round_.contributions())
+    is_open = round_.state in OPEN_STATES
     return await showing.show(
         visitor,
         "round.html",
-        round=found,
+        round=round_,
         mine=mine,
-        steps=list(_steps(found, others)),
+        steps=list(_steps(round_, others)),
         matrix=matrix,
         contributed=contributed,
-        is_open=found.state in OPEN_STATES,
+        is_open=is_open,
         is_starter=visitor.member.may_upload_to(starter),
         starter=starter,
-        can_finish=found.state in OPEN_STATES and found.ready and contributed >= found.fewest_sites,
-        secure=await _secure_phases(api, found),
+        can_finish=is_open and round_.ready and contributed >= round_.fewest_sites,
+        secure=await _secure_phases(api, round_),
         form=form,
     )
 
 
-async def _neighbours(api: pool_api.PoolApi, found: RoundResponse) -> list[RoundResponse]:
+async def _neighbours(api: pool_api.PoolApi, round_: RoundResponse) -> list[RoundResponse]:
     """Return the rounds that follow each other around this one, oldest first."""
-    line = [found]
+    line = [round_]
     while line[0].predecessor and len(line) < MOST_STEPS:
         line.insert(0, await api.get(RoundResponse, f"/rounds/{line[0].predecessor}"))
     while line[-1].successor and len(line) < MOST_STEPS:
@@ -160,45 +163,47 @@ async def _neighbours(api: pool_api.PoolApi, found: RoundResponse) -> list[Round
     return line
 
 
-def _steps(found: RoundResponse, line: list[RoundResponse]) -> Iterator[Step]:
-    for each in line:
-        is_here = each.round_id == found.round_id
-        css = "done" if each.state == "finished" else "now" if each.state in OPEN_STATES else ""
-        words = f"{each.state}, {len(each.contributions())} of {len(each.participants)} sites"
-        yield Step(each.number, words, css, None if is_here else each.round_id, each.result)
+def _steps(shown: RoundResponse, line: list[RoundResponse]) -> Iterator[Step]:
+    for round_ in line:
+        is_here = round_.round_id == shown.round_id
+        css = "done" if round_.state == "finished" else "now" if round_.state in OPEN_STATES else ""
+        caption = (
+            f"{round_.state}, {len(round_.contributions())} of {len(round_.participants)} sites"
+        )
+        yield Step(round_.number, caption, css, None if is_here else round_.round_id, round_.result)
     last = line[-1]
     if last.number < last.rounds_total and last.state in OPEN_STATES:
-        what = f"opens when round {last.number} is finished"
-        yield Step(last.number + 1, what, "")
+        caption = f"opens when round {last.number} is finished"
+        yield Step(last.number + 1, caption, "")
 
 
 async def _measured(api: pool_api.PoolApi, method: str, line: list[RoundResponse]) -> Matrix:
-    """Return what the sites measured of the bases and the result, as far as one may see it."""
+    """Return the visible scores of the rounds' bases and their result."""
     score = HEADLINES[find_method(method).kind]
-    known = [*(each.base for each in line), line[-1].result or ""]
-    # Who may not see a base knows its digest.
-    named = [each for each in dict.fromkeys(known) if each.startswith("pool://")]
-    found = await comparing.find_scores(api, score, named) if named else {}
-    return build_matrix(score, [found[each] for each in named if each in found])
+    known = [*(round_.base for round_ in line), line[-1].result or ""]
+    # A site that may not see a base gets its digest.
+    addresses = [address for address in dict.fromkeys(known) if address.startswith("pool://")]
+    rows = await comparing.find_scores(api, score, addresses) if addresses else {}
+    return build_matrix(score, [rows[address] for address in addresses if address in rows])
 
 
-async def _secure_phases(api: pool_api.PoolApi, found: RoundResponse) -> list[SecurePhase]:
+async def _secure_phases(api: pool_api.PoolApi, round_: RoundResponse) -> list[SecurePhase]:
     """Return how far each attempt at the round's secure sum is."""
-    if found.secure is None:
+    if round_.secure is None:
         return []
     sessions = await showing.asking(
-        api.get(SecureSessionPage, "/secure/sessions", round=found.round_id)
+        api.get(SecureSessionPage, "/secure/sessions", round=round_.round_id)
     )
     items = sessions.items[:3] if sessions else []
     boards = await asyncio.gather(
-        *(api.get(SecurePostList, f"/secure/sessions/{each.session_id}/posts") for each in items)
+        *(api.get(SecurePostList, f"/secure/sessions/{item.session_id}/posts") for item in items)
     )
     phases = []
-    for each, board in zip(items, boards, strict=True):
+    for session, board in zip(items, boards, strict=True):
         posts: dict[str, list[str]] = {}
         for post in board.items:
             posts.setdefault(post.phase, []).append(post.sender)
-        phases.append(SecurePhase(each.session_id, each.ends_at, list(posts.items())))
+        phases.append(SecurePhase(session.session_id, session.ends_at, list(posts.items())))
     return phases
 
 
@@ -233,14 +238,14 @@ UNDER_WAY = frozenset({"queued", "running"})
 @router.get("/merges")
 async def merges(visitor: Anyone, cursor: str = "") -> Response:
     """List the merges of one's site; an admin of the pool sees all."""
-    found = await visitor.api.get(MergeJobPage, "/merges", cursor=cursor)
-    older = visitor.next_page(found.next_cursor)
-    return await showing.show(visitor, "merges.html", jobs=found.items, next_address=older)
+    page = await visitor.api.get(MergeJobPage, "/merges", cursor=cursor)
+    older = visitor.next_page(page.next_cursor)
+    return await showing.show(visitor, "merges.html", jobs=page.items, next_address=older)
 
 
 @router.get("/merges/{merge_id}")
 async def merge_page(visitor: Anyone, merge_id: MergeId) -> Response:
-    """Show how far a merge is, what it became, or why it failed."""
+    """Show a merge's progress, then its result or its failure."""
     job = await visitor.api.get(MergeJobResponse, f"/merges/{merge_id}")
     return await showing.show(visitor, "merge.html", job=job, is_under_way=job.state in UNDER_WAY)
 
@@ -257,14 +262,14 @@ async def evaluations(
     visitor: Anyone, score: str = "mean_error", kind: str = "", cursor: str = ""
 ) -> Response:
     """Show one score of all models by all sites."""
-    found = await visitor.api.get(
+    page = await visitor.api.get(
         EvaluationMatrix, "/evaluations", score=score, kind=kind, cursor=cursor, limit=30
     )
     return await showing.show(
         visitor,
         "evaluations.html",
-        matrix=build_matrix(score, found.rows),
+        matrix=build_matrix(score, page.rows),
         score_choices=[(name, meaning.label) for name, meaning in SCORES.items()],
         score=score,
-        next_address=visitor.next_page(found.next_cursor),
+        next_address=visitor.next_page(page.next_cursor),
     )

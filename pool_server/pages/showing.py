@@ -1,6 +1,6 @@
 """Around every page: forms are checked, and the layout, the policy and errors are the same.
 
-A form comes back with its problems; what the server refuses in JSON, a browser shows as a page.
+A form comes back with its problems; a refusal in JSON reaches a browser as a page.
 """
 
 import gzip
@@ -111,7 +111,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class FormState:
-    """A form as it is shown: what was typed, and what was wrong with it."""
+    """A form as it is shown: its typed values, and the errors in them."""
 
     kept: Mapping[str, str] = field(default_factory=dict)
     errors: Mapping[str, str] = field(default_factory=dict)
@@ -123,14 +123,14 @@ EMPTY_FORM = FormState()
 
 
 def refused_form(form: "Form", error: pool_api.RefusedByApiError | PoolError) -> FormState:
-    """Return a form with what was typed, and with what the pool refused of it."""
+    """Return a form with its typed values and the pool's reasons for refusing them."""
     body: ErrorBody = (
         error.body if isinstance(error, pool_api.RefusedByApiError) else describe_error(error)
     )
     fields = {
-        str(each["where"]).rsplit(".", 1)[-1]: str(each["problem"])
-        for each in body.details.get("fields", [])
-        if isinstance(each, Mapping)
+        str(entry["where"]).rsplit(".", 1)[-1]: str(entry["problem"])
+        for entry in body.details.get("fields", [])
+        if isinstance(entry, Mapping)
     }
     if fields:
         wrong = f"{words.count(len(fields), 'field')} cannot be taken as typed"
@@ -161,7 +161,7 @@ async def asking(question: Awaitable[T]) -> T | None:
 
 
 def go_to(path: str) -> RedirectResponse:
-    """Lead the browser to a page after a change, so that loading it anew changes nothing."""
+    """Lead the browser to a page after a change, so that a reload changes nothing."""
     return RedirectResponse(path, 303)
 
 
@@ -169,7 +169,7 @@ _FOR_PROGRAMS = ("/api/", "/healthz", "/readyz", "/metrics", "/openapi.json")
 
 
 class ErrorPages:
-    """Around the whole server: turns each refusal of what a browser asked for into a page."""
+    """Middleware around the whole server: turns refusals into pages for browsers."""
 
     def __init__(self, app: ASGIApp) -> None:
         self.app = app
@@ -222,7 +222,7 @@ async def _send_page(
 
 
 async def _find_visitor(request: Request, status: HTTPStatus) -> Visitor | None:
-    """Return who looks at the page; None where the server is in no state to say."""
+    """Return the visitor of the page; None where the server cannot look it up."""
     known: Visitor | None = getattr(request.state, "visitor", None)
     if known is not None or status != HTTPStatus.NOT_FOUND:
         return known
@@ -245,14 +245,14 @@ class Form:
 
     def all(self, name: str) -> list[str]:
         """Return all values of a field that may come several times, without empty ones."""
-        return [each.strip() for each in self._fields.get(name, []) if each.strip()]
+        return [value.strip() for value in self._fields.get(name, []) if value.strip()]
 
     def has(self, name: str) -> bool:
         """Return whether a box is ticked."""
         return bool(self[name])
 
     def kept(self) -> dict[str, str]:
-        """Return what was typed, to show it again; secrets are typed again."""
+        """Return the typed values for showing the form again, without secrets."""
         hidden = {CSRF_FIELD, "token", "secret"}
         return {name: values[0] for name, values in self._fields.items() if name not in hidden}
 
@@ -291,5 +291,5 @@ async def require_own_form(request: Request) -> None:
         raise NotAllowedError(
             "the form belongs to another log-in, or to none",
             code="form_expired",
-            hint="Go back, load the page anew, and send the form again.",
+            hint="Go back, load the page again, and send the form again.",
         )

@@ -1,8 +1,8 @@
 """Uploads from a browser: a file is announced, sent in parts, and completed.
 
-The script of the page sends what the API would get from a program, with the cookie in place of
-the token. Who chooses the same file again goes on where it was interrupted, because the pool
-knows an upload by its digest.
+The script of the page sends the same requests as a program, with the cookie in place of the
+token. Choosing the same file again resumes an interrupted upload, because the pool identifies
+uploads by digest.
 """
 
 from typing import Annotated, Any
@@ -33,8 +33,8 @@ async def upload_page(visitor: Anyone, parts: Parts) -> Response:
     return await showing.show(
         visitor,
         "upload.html",
-        labels=[each for each in vocabulary.labels if each.type == "choice"],
-        other_labels=[each for each in vocabulary.labels if each.type != "choice"],
+        labels=[label for label in vocabulary.labels if label.type == "choice"],
+        other_labels=[label for label in vocabulary.labels if label.type != "choice"],
         terms=vocabulary.terms,
         visibilities=VISIBILITIES,
         usual_visibility=settings.default_visibility,
@@ -46,16 +46,16 @@ async def upload_page(visitor: Anyone, parts: Parts) -> Response:
 @router.get("/uploads")
 async def uploads(visitor: Anyone, cursor: str = "") -> Response:
     """List uploads that are under way."""
-    found = await visitor.api.get(OpenUploadPage, "/uploads", cursor=cursor)
-    older = visitor.next_page(found.next_cursor)
-    return await showing.show(visitor, "uploads.html", uploads=found.items, next_address=older)
+    page = await visitor.api.get(OpenUploadPage, "/uploads", cursor=cursor)
+    older = visitor.next_page(page.next_cursor)
+    return await showing.show(visitor, "uploads.html", uploads=page.items, next_address=older)
 
 
 @router.post("/uploads")
 async def announce(request: Request, visitor: Anyone) -> Response:
     """Announce the file of the form, and return the upload as the API describes it."""
-    wanted = _upload_request(await showing.read_form(request), visitor.member.site)
-    answer = await visitor.api.send("POST", "/uploads", wanted)
+    body = _upload_request(await showing.read_form(request), visitor.member.site)
+    answer = await visitor.api.send("POST", "/uploads", body)
     return Response(answer, media_type="application/json")
 
 
@@ -65,7 +65,7 @@ def _upload_request(form: showing.Form, site: str) -> dict[str, Any]:
         for name, value in form.kept().items()
         if name.startswith(_LABEL) and value
     }
-    wanted: dict[str, Any] = {
+    body: dict[str, Any] = {
         "site": site,
         "name": form["name"],
         "file_name": form["file_name"],
@@ -84,8 +84,8 @@ def _upload_request(form: showing.Form, site: str) -> dict[str, Any]:
         "draft": form.has("draft"),
     }
     if form["visibility"]:
-        wanted["visibility"] = form["visibility"]
-    return wanted
+        body["visibility"] = form["visibility"]
+    return body
 
 
 @router.put("/uploads/{upload_id}/parts/{number}")

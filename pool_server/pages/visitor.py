@@ -32,23 +32,22 @@ _MASK_BYTES = 32
 
 
 class LoginNeededError(Exception):
-    """A page is for people who are logged in."""
+    """A page needs a log-in."""
 
 
 @dataclass(frozen=True)
 class Visitor:
-    """The person who looks at a page.
-
-    `secret`: Value of the cookie; before the log-in one that the pool does not know. `is_new`: The
-    browser has sent no cookie, and is to be given this one. `session`: None: nobody is logged in.
-    `refusal`: Why the session behind the cookie is not valid any more.
-    """
+    """The person in front of a page."""
 
     request: Request
     secret: str
+    """Value of the cookie; unknown to the pool before the log-in."""
     is_new: bool
+    """The browser sent no cookie, and must get this one."""
     session: browser_sessions.BrowserSession | None
+    """None before the log-in."""
     refusal: PoolError | None = None
+    """The reason why the session behind the cookie is no longer valid."""
 
     @property
     def caller(self) -> Caller | None:
@@ -66,7 +65,7 @@ class Visitor:
         return PoolApi(self.request, self.member)
 
     def require_proof(self) -> None:
-        """Raise `NotAllowedError` where the log-in is too long ago for what cannot be undone."""
+        """Raise `NotAllowedError` where the log-in is too old for an irreversible change."""
         if self.session is not None and not self.session.is_proved:
             raise NotAllowedError(
                 "you logged in a while ago, and this needs your token once more",
@@ -87,8 +86,8 @@ class Visitor:
 
     def next_page(self, cursor: str | None) -> str:
         """Return the address of the page to which a cursor leads; empty where there is none."""
-        given = self.request.query_params.multi_items()
-        query = [each for each in given if each[0] != "cursor"]
+        parameters = self.request.query_params.multi_items()
+        query = [pair for pair in parameters if pair[0] != "cursor"]
         path = self.request.url.path
         return f"{path}?{urlencode([*query, ('cursor', cursor)])}" if cursor else ""
 
@@ -103,7 +102,7 @@ class Visitor:
     def csrf(self) -> str:
         """Return the token for the forms of one answer.
 
-        It is masked anew each time, so that what a compressed answer weighs reveals nothing.
+        Each token has a fresh mask, so that the size of a compressed answer reveals nothing.
         """
         mask = secrets.token_bytes(_MASK_BYTES)
         hidden = bytes(a ^ b for a, b in zip(mask, form_key(self.secret), strict=True))
@@ -111,7 +110,7 @@ class Visitor:
 
 
 def form_key(secret: str) -> bytes:
-    """Return what the forms of a cookie's holder carry."""
+    """Return the key in the forms of a cookie's holder."""
     return hmac.digest(secret.encode("utf-8", "surrogateescape"), b"pool forms", hashlib.sha256)
 
 
@@ -162,7 +161,7 @@ def require_own_page(request: Request) -> None:
 
 
 def find_visitor(request: Request, parts: Parts) -> Visitor:
-    """Return who looks at a page, by the cookie alone: a token in a header is for the API."""
+    """Return the visitor of a page by the cookie alone: a token in a header is for the API."""
     secret = request.cookies.get(cookie_name(request), "")
     visitor = Visitor(request, secret or new_secret("visitor_"), not secret, None)
     if secret:
@@ -175,7 +174,7 @@ def _look_up(parts: Parts, visitor: Visitor) -> Visitor:
     request = visitor.request
     try:
         with parts.database.look() as session:
-            found = browser_sessions.find_session(
+            browser_session = browser_sessions.find_session(
                 session,
                 visitor.secret,
                 address=client_address(request),
@@ -184,10 +183,10 @@ def _look_up(parts: Parts, visitor: Visitor) -> Visitor:
     except (NotAuthenticatedError, NotAllowedError) as error:
         return Visitor(request, visitor.secret, False, None, error)
     is_polling = POLLING_HEADER in request.headers
-    if not is_polling and now_utc() - found.last_used_at > browser_sessions.RENEWAL_STEP:
+    if not is_polling and now_utc() - browser_session.last_used_at > browser_sessions.RENEWAL_STEP:
         with parts.database.write() as session:
-            browser_sessions.renew_session(session, found.session_id)
-    return Visitor(request, visitor.secret, False, found)
+            browser_sessions.renew_session(session, browser_session.session_id)
+    return Visitor(request, visitor.secret, False, browser_session)
 
 
 async def is_known_sender(parts: ServerParts, scope: Scope) -> bool:
@@ -225,7 +224,7 @@ def own_address(request: Request) -> str:
 def own_path(address: str) -> str:
     """Return `address` if it is a path of this pool; else the first page."""
     is_own = address.startswith("/") and not address.startswith(("//", "/\\"))
-    has_controls = any(ord(each) < 32 or each == "\\" for each in address)
+    has_controls = any(ord(character) < 32 or character == "\\" for character in address)
     return address if is_own and not has_controls else "/"
 
 

@@ -44,7 +44,7 @@ EVENTS = {
     "version.withdrawn": "a version was withdrawn:",
     "versions.exported": "versions were handed on:",
 }
-_SHORTHANDS = {each.code: each.shorthand for each in DATA_USE_TERMS}
+_SHORTHANDS = {term.code: term.shorthand for term in DATA_USE_TERMS}
 _STEPS = ((60, "s"), (60, "min"), (24, "h"), (30, "days"), (12, "months"), (10_000, "years"))
 _ONE = {"days": "day", "months": "month", "years": "year"}
 
@@ -74,10 +74,10 @@ def age(moment: datetime | None) -> Markup:
     if moment is None:
         return Markup('<span class="quiet">never</span>')
     seconds = (now_utc() - moment).total_seconds()
-    words = f"{duration(seconds)} ago" if seconds >= 0 else f"in {duration(-seconds)}"
+    text = f"{duration(seconds)} ago" if seconds >= 0 else f"in {duration(-seconds)}"
     exact = moment.astimezone(UTC)
     return Markup('<time datetime="{}" title="{} UTC">{}</time>').format(
-        exact.isoformat(), f"{exact:%Y-%m-%d %H:%M:%S}", words
+        exact.isoformat(), f"{exact:%Y-%m-%d %H:%M:%S}", text
     )
 
 
@@ -106,7 +106,7 @@ def kind(name: str | None) -> str:
 
 
 def build(fingerprint: Mapping[str, Any]) -> str:
-    """Return what a model looks like inside, in a few words."""
+    """Return a model's structure in a few words."""
     if "parts" in fingerprint:
         return f"{fingerprint['parts']} points, {fingerprint.get('levels', '?')} levels"
     if "window_width_px" in fingerprint:
@@ -137,7 +137,7 @@ def standing(version: ModelVersionResponse) -> tuple[str, str]:
 
 
 def happened(kind: str) -> str:
-    """Return what an event says of its subject."""
+    """Return the phrase that announces an event, before its subject."""
     return EVENTS.get(kind, kind.replace(".", " ").replace("-", " "))
 
 
@@ -147,8 +147,8 @@ def count(items: int, noun: str) -> str:
 
 
 FILTERS = {
-    each.__name__: each
-    for each in (
+    function.__name__: function
+    for function in (
         age, build, count, digest, duration, kind, label, number, page_of, short, shorthand, size,
         happened, standing,
     )

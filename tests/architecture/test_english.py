@@ -104,6 +104,7 @@ CLEAN = (
     "pool_server/jobs",
     "pool_server/merges",
     "pool_server/operations",
+    "pool_server/pages",
     "pool_server/storage",
     "pool_server/transfers",
     "site_agent/agent",
