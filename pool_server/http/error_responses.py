@@ -247,6 +247,8 @@ def _plain_example(kind: str, described: Mapping[str, Any]) -> Any:
         return _DIGEST
     if described.get("format") == "date-time":
         return "2026-03-01T12:00:00Z"
+    if described.get("format") == "date":
+        return "2026-03-01"
     return int(described.get("minimum", 1)) if kind == "integer" else _OF_TYPE[kind]
 
 

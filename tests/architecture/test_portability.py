@@ -1,7 +1,7 @@
 """The client runs on Linux, macOS and Windows, as far as Linux can show it.
 
 The site's side (cli, site_agent, aggregators, pool_server.wire) is imported without the modules and
-functions that Windows lacks, and mypy reads it as on Windows and macOS.
+functions that Windows lacks; `test_types` lets mypy read it as on Windows and macOS.
 """
 
 from __future__ import annotations
@@ -16,21 +16,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.begun_early import EarlyCommand
 from tests.conftest import PROJECT_ROOT
 
 CLIENT = ("cli", "site_agent", "aggregators", "pool_server.wire")
-_TYPES = {
-    platform: EarlyCommand(
-        f"mypy-{platform}",
-        (
-            *("mypy", "--platform", platform, "--cache-dir", f".mypy_cache/{platform}"),
-            *(word for package in CLIENT for word in ("-p", package)),
-        ),
-        PROJECT_ROOT,
-    )
-    for platform in ("win32", "darwin")
-}
 _IMPORT_ALL = """
 import importlib, importlib.abc, json, os, pkgutil, signal, socket, sys, traceback
 
@@ -82,18 +70,6 @@ def test_every_client_module_imports_without_what_windows_lacks() -> None:
     answer = json.loads(process.stdout.splitlines()[-1])
     assert answer["failed"] == {}
     assert answer["count"] > 400
-
-
-@pytest.mark.begun_early(_TYPES["win32"])
-def test_types_are_right_on_windows() -> None:
-    process, _ = _TYPES["win32"].result()
-    assert process.returncode == 0, process.stdout + process.stderr
-
-
-@pytest.mark.begun_early(_TYPES["darwin"])
-def test_types_are_right_on_macos() -> None:
-    process, _ = _TYPES["darwin"].result()
-    assert process.returncode == 0, process.stdout + process.stderr
 
 
 @pytest.mark.slow

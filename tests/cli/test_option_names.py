@@ -69,7 +69,6 @@ SHARED = {
     "--site": ("SITE", "one site by name"),
     "--site-count": (TEXT, "of sites"),
     "--sites": ("A,B,C or N", "of a round; how many labs in a trial"),
-    "--size": ("WIDTHxHEIGHT", "of pictures in pixels"),
     "--starts": (TEXT, "starting shapes for each face"),
     "--state": (TEXT, "of what is listed"),
     "--step": (TEXT, "factor on every update of a cascade"),

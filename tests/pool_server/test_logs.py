@@ -33,7 +33,7 @@ def test_each_line_names_the_request_that_it_was_written_for(tmp_path: Path, for
                 named = {"X-Request-ID": f"mine-{number}"}
                 path = f"/api/v1/uploads/{upload['upload_id']}"
                 assert pool.admin.delete(path, headers=named).status_code == 204
-            wait_for(written, '"DELETE"', 2)
+            wait_for(written, '"DELETE"' if form == "json" else "DELETE /api", 2)
         logging.getLogger("pool_server").warning("nobody asked for this")
     finally:
         logging.getLogger("pool_server").removeHandler(handler)
@@ -55,5 +55,6 @@ def test_each_line_names_the_request_that_it_was_written_for(tmp_path: Path, for
 def wait_for(written: io.StringIO, text: str, count: int) -> None:
     """The line of a request is written once its answer is out."""
     end = time.monotonic() + 120
-    while written.getvalue().count(text) < count and time.monotonic() < end:
+    while written.getvalue().count(text) < count:
+        assert time.monotonic() < end, written.getvalue()
         time.sleep(0.01)

@@ -32,7 +32,10 @@ def test_secure_rounds_give_the_networks_of_plain_ones(method: str, mean: str) -
         assert set(other.update_digests) == {SUM}
         for name, values in one.model.network.tensors.items():
             values_ = other.model.network.tensors[name]
-            assert np.abs(values - values_).max() < (1e-6 if one.number == 1 else 1e-4), name
+            # From the second round on a row at the bound may be kept back in one sum only.
+            differences = np.abs(values - values_)
+            assert differences.max() < (1e-6 if one.number == 1 else 2e-3), name
+            assert np.median(differences) < 1e-6, name
 
 
 def test_an_update_out_of_range_is_refused() -> None:
