@@ -90,13 +90,13 @@ def upgrade(
         has_text_index = _make_text_index(invocation, settings)
     facts: dict[str, Any] = {
         "database": settings.database_place,
-        "found": change.found,
+        "found": change.before,
         "revision": change.now,
         "backup": change.backup,
         "admin_token": secret,
         "text_index": has_text_index,
     }
-    before = change.found or "empty"
+    before = change.before or "empty"
     now = f"{change.now}  (up to date already)"
     rows = [
         ["database", settings.database_place],

@@ -164,7 +164,7 @@ def create_app(settings: PoolSettings) -> FastAPI:
 
 @asynccontextmanager
 async def serve_parts(app: FastAPI) -> AsyncIterator[None]:
-    """Recover from a kill, sweep from time to time, and close what was opened."""
+    """Recover from a kill, sweep from time to time, and close the parts at the end."""
     parts: session.ServerParts = app.state.parts
     await asyncio.to_thread(recover_uploads, parts)
     await asyncio.to_thread(recover_merges, parts)

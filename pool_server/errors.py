@@ -1,8 +1,8 @@
-"""Everything that the pool server raises on purpose.
+"""All errors that the pool server raises on purpose.
 
 A class is there where something catches it, where a client acts on its code, or where many
 places raise it; other cases are instances of their parent with a `code` of their own. They reach
-the caller as they are, so functions of the server do not list what they raise.
+the caller as they are, so functions of the server do not list their errors.
 """
 
 from collections.abc import Mapping
@@ -12,8 +12,8 @@ from typing import Any, ClassVar
 class PoolError(Exception):
     """Root of all errors of the server; the text of a class is part of the API's description.
 
-    `message` says what was found and what was expected, and may be shown to the caller; `hint` what
-    to do about it. `code` is a stable word for programs, by default the one of the class, `details`
+    `message` names the value found and the one expected, and may be shown to the caller; `hint` is
+    the remedy. `code` is a stable word for programs, by default the one of the class, `details`
     are values for them. `shows_message` is False where the message could show the inside of the
     server: then the text of the class is sent.
     """
@@ -61,7 +61,7 @@ class MissingError(PoolError, status=404, code="not_found"):
 
 
 class VersionWithdrawnError(MissingError, status=410, code="version_withdrawn"):
-    """The version was withdrawn; its bytes are not given out any more."""
+    """The version was withdrawn; its file can no longer be downloaded."""
 
 
 class ConflictError(PoolError, status=409, code="conflict"):
@@ -153,7 +153,7 @@ class ContentMissingError(StorageError, status=500, code="content_missing"):
 
 
 class TransactionError(PoolError):
-    """The database could not do what it was asked to; it may a moment later."""
+    """The database could not finish the transaction; a later attempt may succeed."""
 
 
 class DatabaseUnavailableError(
@@ -167,7 +167,7 @@ class WriteConflictError(TransactionError, status=503, code="write_conflict"):
 
 
 class ServerStoppingError(PoolError, status=503, code="stopping"):
-    """This server finishes what it was asked before, and ends."""
+    """This server finishes earlier requests, and ends."""
 
 
 class StartError(PoolError, status=503, code="not_ready", shows_message=False):

@@ -1,6 +1,6 @@
 """The log: lines for people, or one JSON object a line for programs.
 
-Whatever is logged while a request is served carries the request's identifier, also from the
+Each line logged while a request is served carries the request's identifier, also from the
 threads that serve it: `request_id` is set around the request, and a thread that works on its
 behalf begins with `in_this_context`.
 """
@@ -37,7 +37,7 @@ class RequestIdFilter(logging.Filter):
 class JsonFormatter(logging.Formatter):
     """One object a line: ``time``, ``level``, ``logger``, and ``message`` or an event's fields.
 
-    ``request_id`` is there for what was logged while a request was served. A line logged with
+    ``request_id`` is there for lines logged while a request was served. A line logged with
     ``extra={"fields": ...}`` (the request itself) has these in place of the message.
     """
 
@@ -70,5 +70,5 @@ def prepare_handler(handler: logging.Handler, settings: PoolSettings) -> logging
 
 
 def in_this_context(work: Callable[P, T]) -> Callable[P, T]:
-    """Return `work` for a new thread, whose lines then belong to the request of this one."""
+    """Return `work` for a new thread, with its lines under the request of this one."""
     return partial(copy_context().run, work)

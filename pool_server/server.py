@@ -111,7 +111,7 @@ class ReportingServer(uvicorn.Server):
         return await super().on_tick(counter)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Finish what is under way while still answering; then stop listening, and end.
+        """Finish open requests while still answering; then stop listening, and end.
 
         uvicorn alone stops listening at once: a load balancer would learn from refused
         connections, not from `/readyz`.

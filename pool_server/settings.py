@@ -85,7 +85,7 @@ class PoolSettings(BaseSettings):
     s3_prefix: str = Field(
         default="",
         pattern=r"^([A-Za-z0-9._-]+/)*[A-Za-z0-9._-]*$",
-        description="What the keys of all objects begin with, for a bucket used for more.",
+        description="Start of the keys of all objects, for a bucket with other content.",
     )
     s3_endpoint_url: str = Field(
         default="", description="Address of the S3 server; Amazon's own where it is empty."
@@ -100,7 +100,7 @@ class PoolSettings(BaseSettings):
     )
     s3_access_key_id: SecretStr = Field(
         default=SecretStr(""),
-        description="Both keys empty: what boto3 finds by itself (environment, files, roles).",
+        description="Both keys empty: boto3's own sources (environment, files, roles).",
     )
     s3_secret_access_key: SecretStr = SecretStr("")
     s3_sse: Literal["", "AES256", "aws:kms", "aws:kms:dsse"] = Field(
@@ -111,7 +111,7 @@ class PoolSettings(BaseSettings):
         default="md5",
         description="Checksum that an address for a part is good for, checked by the S3 server on "
         "arrival. Every server knows MD5; SHA-256 costs all sides more; `none` is for servers "
-        "that check nothing. The pool verifies the whole file's SHA-256 itself, whatever this is.",
+        "that check nothing. The pool verifies the whole file's SHA-256 in any case.",
     )
     s3_least_part_bytes: int = Field(
         default=5 * MIB, ge=1, description="Smallest part, but the last, that the S3 server takes."
@@ -153,23 +153,23 @@ class PoolSettings(BaseSettings):
     )
 
     default_visibility: Literal["private", "sites", "consortium"] = Field(
-        default="consortium", description="Who sees a new model, unless its uploader says it."
+        default="consortium", description="Readers of a new model, unless its uploader names them."
     )
     default_rights: str = Field(
         default="download,merge",
         pattern="^((download|merge|redistribute)(,(download|merge|redistribute))*)?$",
-        description="What those who see a new model may do beyond seeing it.",
+        description="Acts allowed to readers of a new model, beyond seeing it.",
     )
 
     check_memory_bytes: int = Field(
-        default=4 * GIB, ge=64 * MIB, description="Memory of the format check, beside the model."
+        default=4 * GIB, ge=64 * MIB, description="Memory of the format check, added to its model."
     )
     check_time_s: float = Field(default=180, gt=0, description="Time limit of the format check.")
     lease_s: float = Field(
         default=30,
         ge=3,
-        description="A check or merge whose process was silent for so long is taken over by "
-        "another process.",
+        description="A check or merge is taken over by another process after its own was "
+        "silent for this long.",
     )
     poll_interval_s: float = Field(
         default=1.0, gt=0, description="How often a process looks for merges that others left."
@@ -183,7 +183,7 @@ class PoolSettings(BaseSettings):
         default=16 * GIB, ge=1, description="All inputs of one merge together."
     )
     merge_memory_bytes: int = Field(
-        default=4 * GIB, ge=64 * MIB, description="Memory of a merge, beside its models."
+        default=4 * GIB, ge=64 * MIB, description="Memory of a merge, added to its models."
     )
     merge_time_s: float = Field(default=3600, gt=0, description="Time limit of a merge.")
 
@@ -191,13 +191,13 @@ class PoolSettings(BaseSettings):
         default=False, description="Whether versions without a site's signature are refused."
     )
     key_role: Literal["contributor", "admin"] = Field(
-        default="contributor", description="What one must be at a site to register its keys."
+        default="contributor", description="Least role that may register its site's keys."
     )
 
     curated: bool = Field(
         default=False,
-        description="Whether what others than curators of the pool upload waits as a draft until "
-        "one of these publishes it. Of rounds that follow each other only the last result waits: "
+        description="Whether uploads of others than the pool's curators wait as drafts until a "
+        "curator publishes them. Of rounds that follow each other only the last result waits: "
         "the sites go on with the others.",
     )
 
@@ -219,7 +219,7 @@ class PoolSettings(BaseSettings):
         dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003
         file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Say where settings come from: what stands further ahead counts for more."""
+        """Return the sources of settings, the strongest first."""
         file = os.environ.get(CONFIG_VARIABLE, "")
         if not file:
             return init_settings, env_settings
@@ -234,16 +234,16 @@ class PoolSettings(BaseSettings):
     @field_validator("trusted_proxies")
     @classmethod
     def _networks(cls, text: str) -> str:
-        """Return addresses and networks with commas between them, each of which can be read."""
-        words = [word.strip() for word in text.split(",") if word.strip()]
-        for word in words:
+        """Return valid addresses and networks, with commas between them."""
+        networks = [network.strip() for network in text.split(",") if network.strip()]
+        for network in networks:
             try:
-                ipaddress.ip_network(word)
+                ipaddress.ip_network(network)
             except ValueError as error:
                 raise ValueError(
-                    f"{word!r} is not an address or network, such as 10.0.0.0/8"
+                    f"{network!r} is not an address or network, such as 10.0.0.0/8"
                 ) from error
-        return ",".join(words)
+        return ",".join(networks)
 
     @field_validator("database_url")
     @classmethod
@@ -296,7 +296,7 @@ class PoolSettings(BaseSettings):
 
     @property
     def scratch_folder(self) -> Path:
-        """For files that are only looked at; what a killed process leaves there is removed."""
+        """For files read once; leftovers of a killed process are removed."""
         return self.data_folder / "scratch"
 
     @property

@@ -4,11 +4,11 @@
 so when it begins (``BEGIN IMMEDIATE``) and waits its turn there; one that began as a reader and
 then wrote would fail at once whenever another had written in between.
 
-**PostgreSQL** lets many processes write at once (READ COMMITTED). Between a look and an insert
-somebody else may have inserted: unique constraints and row locks (``with_for_update``) decide,
-and who loses does it again: `write_with_retry`, or `pool_server.http.middleware`, which handles
-the whole request anew. Who reads in a transaction (`Database.read`) sees one snapshot, however
-many queries that takes.
+**PostgreSQL** lets many processes write at once (READ COMMITTED). Between a query and an insert
+another process may have inserted the same row: unique constraints and row locks
+(``with_for_update``) decide, and the loser tries again, by `write_with_retry` or by
+`pool_server.http.middleware`, which handles the whole request again. All queries of one
+`Database.read` see the same snapshot.
 """
 
 import logging
@@ -209,8 +209,8 @@ def ping_after_idling(engine: Engine) -> None:
 class Database:
     """Transactions on one engine.
 
-    `read` never changes anything; nor does `look`, whose queries each see what was there when they
-    began. `write` commits when its block ends well and rolls back when it raises. All of them raise
+    `read` changes nothing; nor does `look`, where each query sees the state at its own start.
+    `write` commits when its block ends well and rolls back when it raises. All of them raise
     `DatabaseUnavailableError` when the database does not answer, and `WriteConflictError` when
     another transaction was first.
     """
@@ -281,14 +281,14 @@ class Database:
 
 
 def reading_engine(engine: Engine) -> Engine:
-    """Return an engine whose transactions see one snapshot and change nothing."""
+    """Return an engine with read-only transactions, each of one snapshot."""
     if engine.dialect.name == "sqlite":
         return engine
     return engine.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
 
 
 def looking_engine(engine: Engine) -> Engine:
-    """Return an engine without transactions: each query sees what was there when it began."""
+    """Return an engine without transactions: each query sees the state at its own start."""
     if engine.dialect.name == "sqlite":
         return engine
     # To begin and to end one takes longer than a short query.
@@ -296,9 +296,9 @@ def looking_engine(engine: Engine) -> Engine:
 
 
 def write_with_retry(database: Database, act: Callable[[Session], T]) -> T:
-    """Run `act` in a transaction; again when another process was first.
+    """Run `act` in a transaction, and again when another process was first.
 
-    What `act` does beside the database must bear being done again.
+    Effects of `act` outside the database must bear repetition.
     """
     for attempt in range(MOST_ATTEMPTS - 1):
         try:
@@ -316,14 +316,14 @@ def pause_s(attempt: int) -> float:
 
 
 def advisory_key(purpose: str) -> int:
-    """Return the number by which PostgreSQL knows a lock of ours."""
+    """Return the number of an advisory lock of PostgreSQL."""
     return zlib.crc32(f"poolctl: {purpose}".encode())
 
 
 def wait_for_turn(session: Session, purpose: str) -> None:
-    """Let one transaction at a time do something; the turn ends with the transaction.
+    """Wait until no other transaction has the turn; it ends with the transaction.
 
-    For what no unique constraint decides. SQLite has one writer at a time anyway.
+    For races that no unique constraint decides. SQLite has one writer at a time anyway.
     """
     if session.get_bind().dialect.name == "postgresql":
         session.execute(select(func.pg_advisory_xact_lock(advisory_key(purpose))))
@@ -342,7 +342,7 @@ def count_rows(session: Session, *conditions: ColumnElement[bool]) -> int:
 
 @contextmanager
 def translate_errors() -> Iterator[None]:
-    """Turn what the database says into the server's own errors, where it is not our mistake."""
+    """Translate the database's errors into the server's own, except for our mistakes."""
     try:
         yield
     except DataError as error:
@@ -385,7 +385,7 @@ def is_unavailable(error: DBAPIError) -> bool:
 
 
 def first_line(error: DBAPIError) -> str:
-    """Return what the driver says, without the statement and its values."""
+    """Return the driver's message, without the statement and its values."""
     return str(error.orig).strip().split("\n", 1)[0]
 
 

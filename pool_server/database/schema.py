@@ -1,8 +1,8 @@
 """Compare the schema of the database with the newest one, and upgrade it.
 
-An embedded pool does that by itself when it starts, after copying its file. On PostgreSQL,
-which several processes share, an admin does it once, by ``poolctl db upgrade``; the server only
-looks, and refuses what it does not know.
+An embedded pool upgrades by itself when it starts, after copying its file. On PostgreSQL, which
+several processes share, an admin runs ``poolctl db upgrade`` once; the server only compares, and
+refuses to start with an unknown schema.
 """
 
 import sqlite3
@@ -29,15 +29,15 @@ LOCK_TIMEOUT_MS = 60_000
 
 @dataclass(frozen=True)
 class SchemaChange:
-    """Revisions before (None: an empty database) and after an upgrade, and where a copy lies."""
+    """Revisions before (None: an empty database) and after an upgrade, and the backup's path."""
 
-    found: str | None
+    before: str | None
     now: str
     backup: Path | None = None
 
 
 def migration_settings(connection: Connection | None = None) -> Config:
-    """Return Alembic's configuration, found beside the installed `migrations` package."""
+    """Return Alembic's configuration for the installed `migrations` package."""
     import migrations
 
     config = Config()
@@ -54,7 +54,7 @@ def newest_revision() -> str:
 
 
 def current_revision(connection: Connection) -> str | None:
-    """Return the revision that a database is at; None for an empty one."""
+    """Return the revision of a database; None for an empty one."""
     return MigrationContext.configure(connection).get_current_revision()
 
 
@@ -68,16 +68,16 @@ def find_revision(settings: PoolSettings) -> str | None:
 
 def require_newest_schema(settings: PoolSettings) -> None:
     """Raise unless the database has the schema that this program works with."""
-    found = find_revision(settings)
-    refuse_unknown_revision(found, settings)
-    if found != newest_revision():
+    revision = find_revision(settings)
+    refuse_unknown_revision(revision, settings)
+    if revision != newest_revision():
         raise StartError(
             f"the database {settings.database_place} "
-            f"{'is empty' if found is None else f'has schema {found}'}; "
+            f"{'is empty' if revision is None else f'has schema {revision}'}; "
             f"this version of poolctl works with schema {newest_revision()}",
             code="schema_older",
             hint="Run `poolctl db upgrade` with the same settings.",
-            details={"found": found, "expected": newest_revision()},
+            details={"found": revision, "expected": newest_revision()},
         )
 
 
@@ -100,12 +100,12 @@ def _upgrade_postgresql(settings: PoolSettings) -> SchemaChange:
         connection.execute(text("SET LOCAL lock_timeout = 0"))
         connection.execute(select(func.pg_advisory_xact_lock(advisory_key("schema"))))
         connection.execute(text(f"SET LOCAL lock_timeout = {LOCK_TIMEOUT_MS}"))
-        found = current_revision(connection)
-        refuse_unknown_revision(found, settings)
-        if found != newest:
+        before = current_revision(connection)
+        refuse_unknown_revision(before, settings)
+        if before != newest:
             _require_utf8(connection, settings)
-            _upgrade(connection, found, newest)
-    return SchemaChange(found, newest)
+            _upgrade(connection, before, newest)
+    return SchemaChange(before, newest)
 
 
 def _upgrade_sqlite(settings: PoolSettings) -> SchemaChange:
@@ -116,21 +116,21 @@ def _upgrade_sqlite(settings: PoolSettings) -> SchemaChange:
         settings.database_file.touch(mode=0o600)
     with usable_engine(settings) as engine:
         with engine.connect() as connection:
-            found = current_revision(connection)
-        if found == newest:
-            return SchemaChange(found, newest)
-        refuse_unknown_revision(found, settings)
-        backup = _back_up(settings, found) if existed else None
+            before = current_revision(connection)
+        if before == newest:
+            return SchemaChange(before, newest)
+        refuse_unknown_revision(before, settings)
+        backup = _back_up(settings, before) if existed else None
         with engine.execution_options(pool_writes=True).begin() as connection:
-            _upgrade(connection, found, newest)
-        return SchemaChange(found, newest, backup)
+            _upgrade(connection, before, newest)
+        return SchemaChange(before, newest, backup)
 
 
-def _upgrade(connection: Connection, found: str | None, newest: str) -> None:
+def _upgrade(connection: Connection, before: str | None, newest: str) -> None:
     """Bring the schema to the newest revision; the audit records it, except for a new pool."""
     command.upgrade(migration_settings(connection), "head")
-    if found is not None:
-        act = local_act("pool.upgrade", FIRST_SITE, found=found, now=newest)
+    if before is not None:
+        act = local_act("pool.upgrade", FIRST_SITE, found=before, now=newest)
         connection.execute(insert(AuditRecord).values(**act))
 
 
@@ -152,17 +152,17 @@ def usable_engine(settings: PoolSettings) -> Iterator[Engine]:
         engine.dispose()
 
 
-def refuse_unknown_revision(found: str | None, settings: PoolSettings) -> None:
-    """Raise `StartError` for a revision that this program has not heard of."""
+def refuse_unknown_revision(revision: str | None, settings: PoolSettings) -> None:
+    """Raise `StartError` for a revision that this program does not know."""
     scripts = ScriptDirectory.from_config(migration_settings())
-    known = {revision.revision for revision in scripts.walk_revisions()}
-    if found is not None and found not in known:
+    known = {script.revision for script in scripts.walk_revisions()}
+    if revision is not None and revision not in known:
         raise StartError(
-            f"{settings.database_place} has schema {found}, which this version of poolctl does "
+            f"{settings.database_place} has schema {revision}, which this version of poolctl does "
             f"not know (its newest is {scripts.get_current_head()})",
             code="schema_newer",
             hint="Upgrade poolctl; the database was left as it is.",
-            details={"found": found},
+            details={"found": revision},
         )
 
 

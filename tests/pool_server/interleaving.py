@@ -38,10 +38,10 @@ def overtaken(
             with database.write() as session:
                 act(session)
                 session.flush()
-                answers = [threads.submit(each) for each in later]
+                answers = [threads.submit(request) for request in later]
                 wait_for_locks(database, answers)
                 meanwhile(database)
-            return [each.result(LONGEST_S) for each in answers]
+            return [answer.result(LONGEST_S) for answer in answers]
     finally:
         database.close()
 
@@ -56,7 +56,7 @@ def wait_for_locks(database: Database, answers: Sequence[Future[T]]) -> None:
         "WHERE datname = current_database() AND wait_event_type = 'Lock'"
     )
     while True:
-        left = sum(not each.done() for each in answers)
+        left = sum(not answer.done() for answer in answers)
         with database.read() as session:
             waiting = session.scalar(query) or 0
         if waiting >= left:

@@ -103,10 +103,10 @@ def defaults_differ(
     _context: object, _found: object, column: Column[object], *rest: str | None
 ) -> bool | None:
     """Compare defaults of JSON as text, for PostgreSQL has no equality for them."""
-    found, _, wanted = rest
+    in_database, _, in_record = rest
     if not isinstance(column.type, JSON):
         return None
-    return (found or "").removesuffix("::json") != (wanted or "")
+    return (in_database or "").removesuffix("::json") != (in_record or "")
 
 
 def test_migrations_and_records_agree(settings: PoolSettings) -> None:
@@ -191,9 +191,9 @@ def test_upgrades_at_once_are_one_upgrade(postgres_settings: PoolSettings) -> No
         return set_up_database(postgres_settings)
 
     with ThreadPoolExecutor(4) as threads:
-        done = [each.result() for each in [threads.submit(upgrade) for _ in range(4)]]
-    assert sorted(str(change.found) for change, _ in done) == [newest_revision()] * 3 + ["None"]
-    assert sum(secret is not None for _, secret in done) == 1
+        results = [future.result() for future in [threads.submit(upgrade) for _ in range(4)]]
+    assert sorted(str(change.before) for change, _ in results) == [newest_revision()] * 3 + ["None"]
+    assert sum(secret is not None for _, secret in results) == 1
 
 
 def test_sqlite_has_the_settings_that_the_server_counts_on(sqlite_settings: PoolSettings) -> None:
@@ -226,7 +226,7 @@ def test_a_record_of_nothing_is_refused(database: Database) -> None:
         session.add(TokenRecord(id="x", site_id=12345, name="t", role="viewer", secret_hash="h"))
 
 
-def test_what_somebody_else_removed_is_a_lost_race(database: Database) -> None:
+def test_a_row_removed_by_another_transaction_is_a_lost_race(database: Database) -> None:
     with database.write() as session:
         session.add(SiteRecord(name="going"))
     with pytest.raises(WriteConflictError):
@@ -253,7 +253,7 @@ def test_a_writing_transaction_happens_as_a_whole_or_not_at_all(database: Databa
         assert session.scalar(select(func.count()).select_from(SiteRecord)) == 0
 
 
-def test_who_loses_a_race_does_it_again_and_sees_the_winner(database: Database) -> None:
+def test_the_loser_of_a_race_tries_again_and_sees_the_winner(database: Database) -> None:
     attempts: list[int] = []
     together = threading.Barrier(2)
 
@@ -268,12 +268,12 @@ def test_who_loses_a_race_does_it_again_and_sees_the_winner(database: Database) 
 
     with ThreadPoolExecutor(4) as threads:
         futures = [threads.submit(write_with_retry, database, add_next) for _ in range(12)]
-        numbers = [each.result() for each in futures]
+        numbers = [future.result() for future in futures]
     assert sorted(numbers) == list(range(1, 13))
     assert (len(attempts) > 12) is database.is_shared
 
 
-def test_one_process_at_a_time_does_what_is_to_be_done_alone(database: Database) -> None:
+def test_one_process_at_a_time_does_exclusive_work(database: Database) -> None:
     with database.alone("sweep") as first, database.alone("other") as other:
         assert (first, other) == (True, True)
         with database.alone("sweep") as second:

@@ -1,4 +1,4 @@
-"""What two processes of a pool do at once ends as if one had done it after the other."""
+"""Requests to two processes of a pool at once end as if one had come after the other."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ MODELS = f"/api/v1/models/{SITE}"
 
 @contextmanager
 def closing_parts(pool: PoolDriver) -> Iterator[ServerParts]:
-    """Open a pool's database and storage beside its servers, as one more of them does."""
+    """Open a pool's database and storage as one more of its server processes does."""
     parts = open_parts(pool.settings)
     yield parts
     parts.database.close()
@@ -74,7 +74,7 @@ def merge_of(*digests: str) -> dict[str, Any]:
         "schema": "poolctl-recipe/1",
         "method": {"name": "wba-cascade", "version": 1},
         "options": {"step": 1.1},
-        "inputs": [{"digest": each} for each in digests],
+        "inputs": [{"digest": digest} for digest in digests],
     }
     return {"site": SITE, "name": "merged", "recipe": recipe}
 
@@ -185,7 +185,7 @@ def test_a_merge_and_the_input_that_comes_with_it(pool: PoolDriver) -> None:
         lambda: upload(home, f"{SITE}/met-input", later, terms=terms),
     )
     merged = home.get(f"{MODELS}/met-merge/versions/1").json()
-    assert [each["code"] for each in merged["terms"]] == ["DUO:0000046"]
+    assert [term["code"] for term in merged["terms"]] == ["DUO:0000046"]
 
 
 @pytest.mark.postgres
@@ -224,7 +224,7 @@ def test_of_what_a_site_may_have_so_many(open_pool: OpenPool, tmp_path: Path) ->
         ask = partial(member.post, "/api/v1/merges", json=merge_of(version["digest"]))
         with ThreadPoolExecutor(4) as threads:
             asked = [threads.submit(ask) for _ in range(4)]
-        assert sorted(each.result().is_success for each in asked) == [False, False, False, True]
+        assert sorted(future.result().is_success for future in asked) == [False, False, False, True]
 
 
 @pytest.mark.slow
@@ -237,12 +237,12 @@ def test_a_merge_is_cancelled_while_its_process_gives_it_back(
         version = upload(member, f"{SITE}/met-face", bytes(encode_model(make_predictor(63))))
         job = member.post("/api/v1/merges", json=merge_of(version["digest"])).json()
         with closing_parts(pool) as parts, parts.database.write() as session:
-            taken = merges.claim_next(session, "worker", now_utc() + timedelta(hours=1), 3)
-        assert taken is not None
+            claimed = merges.claim_next(session, "worker", now_utc() + timedelta(hours=1), 3)
+        assert claimed is not None
         cancel = f"/api/v1/merges/{job['merge_id']}/cancel"
         [cancelled] = overtaken(
             pool,
-            lambda session: merges.give_back(session, taken.id, "worker"),
+            lambda session: merges.give_back(session, claimed.id, "worker"),
             lambda: member.post(cancel),
         )
         assert cancelled.json()["state"] == "cancelled"
@@ -306,4 +306,4 @@ def test_a_private_model_that_somebody_else_makes_for_all(pool: PoolDriver) -> N
     upload(home, f"{SITE}/met-hidden", visibility="consortium")
     assert error_of(complete(home, opened)) == (422, "sharing_refused")
     listed = pool.member("meet-b").get("/api/v1/models", params={"name": "met-hidden"})
-    assert [each["version"] for each in listed.json()["items"]] == [1]
+    assert [version["version"] for version in listed.json()["items"]] == [1]

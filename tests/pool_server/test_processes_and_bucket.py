@@ -73,11 +73,11 @@ class BucketPool:
         self.driver.processes[self.numbers[0]].send_signal(signal.SIGKILL)
 
     def keys(self, prefix: str) -> list[str]:
-        found = self.swift.client().list_objects_v2(Bucket=self.bucket, Prefix=prefix)
-        return [each["Key"] for each in found.get("Contents", [])]
+        listing = self.swift.client().list_objects_v2(Bucket=self.bucket, Prefix=prefix)
+        return [item["Key"] for item in listing.get("Contents", [])]
 
     def require_whole(self) -> None:
-        """Nothing is in the bucket but published files, each of which is what it should be."""
+        """Check that the bucket holds published files alone, all of them undamaged."""
         with open_pool_offline(self.driver.settings) as opened:
             assert check_pool(opened).problems == ()
         assert len(self.keys("blobs/")) == len(self.keys("published/")) > 0
@@ -111,7 +111,7 @@ def processes(
 @pytest.fixture
 def pool(processes: BucketPool) -> BucketPool:
     running = processes.driver.processes
-    first, second, *_ = [number for number, each in enumerate(running) if each.poll() is None]
+    first, second, *_ = [number for number, process in enumerate(running) if process.poll() is None]
     return replace(processes, numbers=(first, second))
 
 

@@ -33,8 +33,8 @@ def test_a_folder_has_one_server(tmp_path: Path) -> None:
 
 
 def test_a_port_that_is_taken(tmp_path: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
         settings = PoolSettings(data_folder=tmp_path, port=port)
         with pytest.raises(StartError, match=str(port)):
             run_server(settings, on_ready=lambda url, secret: None)

@@ -1,7 +1,7 @@
 """Several server processes of one pool: at work together, and killed in the middle of it.
 
-Here they share a folder and carry every byte themselves; `test_processes_and_bucket` has those
-whose bytes go to a bucket.
+Here they share a folder and carry every byte themselves; in `test_processes_and_bucket` the bytes
+go to a bucket.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def processes(
 @pytest.fixture
 def pair(processes: PoolDriver) -> Pair:
     urls = (processes.url, *processes.others)
-    living = [number for number, each in enumerate(processes.processes) if each.poll() is None]
+    living = [n for n, process in enumerate(processes.processes) if process.poll() is None]
     first, second = living[:2]
     return Pair(processes, urls[first], urls[second], processes.processes[first])
 
@@ -108,7 +108,7 @@ def model_file(folder: Path) -> Path:
     return path
 
 
-def test_what_is_uploaded_through_one_is_downloaded_through_the_other(pair: Pair) -> None:
+def test_uploads_through_one_process_are_downloaded_through_the_other(pair: Pair) -> None:
     content = network_bytes(ENTRIES)
     one, other = pair.clients("both")
     upload(one, "both/gaze", content)
@@ -229,7 +229,7 @@ def test_the_database_is_killed_in_the_middle_of_an_upload(tmp_path: Path) -> No
 
 
 def finish_upload(result: Callable[[float], Any], sender: PoolClient, file: Path) -> int:
-    """Return what was sent in all, where an upload may have given up and is run again."""
+    """Return the bytes sent by an upload, which is run again if it gave up."""
     try:
         return int(result(60).sent_bytes)
     except PoolClientError:
@@ -249,8 +249,8 @@ def at_once(*acts: Callable[[], httpx.Response]) -> list[tuple[int, str]]:
         return sorted(threads.map(do, acts))
 
 
-def test_who_comes_second_is_told_so(pool: PoolDriver) -> None:
-    """Also when both come at once, to whatever process."""
+def test_second_requests_are_told_that_the_first_won(pool: PoolDriver) -> None:
+    """Also when both come at once, to either process."""
     for number in range(2):
         site = {"name": f"race-{number}"}
         made = at_once(*[lambda site=site: pool.admin.post("/api/v1/sites", json=site)] * 4)

@@ -1,4 +1,4 @@
-"""The tables of the database: people, models, rounds, uploads and merges, and what was done."""
+"""The tables of the database: people, models, rounds, uploads, merges and the audit."""
 
 # ruff: noqa: F403
 from typing import Any

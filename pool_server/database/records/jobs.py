@@ -17,11 +17,11 @@ UPLOAD_IS_OPEN = sa.text("state IN ('receiving', 'checking')")
 
 
 class UploadRecord(base.Record):
-    """An announced file and what its uploader says of it.
+    """An announced file and its uploader's description of it.
 
     `state` is ``receiving``, ``checking``, ``complete``, ``refused`` or ``expired``.
-    `purpose` is what the file is to become: a ``version`` of a model, a ``contribution`` to the
-    round `round_id` (of which `model_name` then holds the key), the ``result`` or the optimiser's
+    `purpose` names the file's use: a ``version`` of a model, a ``contribution`` to the round
+    `round_id` (then `model_name` holds the round's key), the ``result`` or the optimiser's
     ``state`` of that round, or a file of the ``secure`` session `secure_session_id` (likewise).
     `least_others` waits here for the contribution.
     `card`, `terms`, `as_draft` and `statement` wait here for the version; `visibility` and
@@ -88,11 +88,11 @@ JOB_IS_OPEN = sa.text("state IN ('queued', 'running')")
 
 
 class MergeJobRecord(base.Record):
-    """One merge in the background, and what became of it.
+    """One merge in the background, and its outcome.
 
     `state` is ``queued``, ``running``, ``finished``, ``failed`` or ``cancelled``. A running job is
     held by one server process until `claim_expires_at`, which that process keeps putting off; a
-    claim that has run out belongs to a process that died, and the job is begun anew.
+    claim that has run out belongs to a process that died, and the job starts again.
 
     `round_id` is the round that the merge finishes, if it does: of several sites that finish one
     at the same time, the index lets one job through, and the others wait for that one.
@@ -147,7 +147,7 @@ LOCAL_ACTOR = "command-line"
 class AuditRecord(base.Record):
     """One act, written in the same transaction as the act itself.
 
-    Names are copied, not referenced: the entry says what was true at the time. `actor_user` is
+    Names are copied, not referenced: the entry keeps the names of its time. `actor_user` is
     empty for a token that belongs to its site alone. The database refuses to change or delete a
     row (a trigger made by the first migration).
     """
@@ -172,7 +172,7 @@ class AuditRecord(base.Record):
 
 
 def local_act(action: str, subject: str, **details: Any) -> dict[str, Any]:
-    """Return the columns of an entry for what somebody does on the pool's own machine.
+    """Return the columns of an entry for an act on the pool's own machine.
 
     The details name the person, by the system's name for the user.
     """

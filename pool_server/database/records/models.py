@@ -40,8 +40,8 @@ class GrantRecord(base.Record):
 class ModelRecord(base.Record):
     """``site/name``: all versions of it are of one kind.
 
-    `visibility` is ``private`` (the own site), ``sites`` (those with a `GrantRecord`) or
-    ``consortium`` (every site); `rights` are what those who see it may do beyond seeing. A
+    `visibility` is ``private`` (its own site), ``sites`` (those with a `GrantRecord`) or
+    ``consortium`` (every site); `rights` are the further acts allowed to its readers. A
     deleted model keeps its row, so that its name is never used again.
     """
 
@@ -112,7 +112,7 @@ class MetricRecord(base.Record):
 
 
 class TermRecord(base.Record):
-    """One term of one version; `detail` says what the code leaves open (a site, a date, words).
+    """One term of one version; `detail` fills in its code (a site, a date, a text).
 
     `inherited` terms came from the inputs of a merge and bind as the version's own do.
     """
@@ -174,7 +174,7 @@ class ModelVersionRecord(base.Record):
     """One file of a model. A record exists only for a file that was checked and is stored.
 
     `state` is ``draft``, ``available``, ``quarantined``, ``withdrawn`` or ``deleted``. `id` grows
-    with time and is what listings are paged by; `number` counts within the model.
+    with time and orders the pages of listings; `number` counts within the model.
     """
 
     __tablename__ = "model_versions"
@@ -246,8 +246,8 @@ class ModelVersionRecord(base.Record):
 class WithdrawalRecord(base.Record):
     """A version was withdrawn, once and for good.
 
-    `reason` is a word of a fixed list, `effect` what it means for downloads: ``warn`` or
-    ``refuse``. What was made from the file is flagged in `WithdrawalFlagRecord`.
+    `reason` is a word of a fixed list, `effect` is the answer to downloads: ``warn`` or
+    ``refuse``. Versions made from the file are flagged in `WithdrawalFlagRecord`.
     """
 
     __tablename__ = "withdrawals"
@@ -269,7 +269,7 @@ class WithdrawalRecord(base.Record):
 
 
 class WithdrawalFlagRecord(base.Record):
-    """A version holds, directly or through other merges, what was withdrawn."""
+    """A version holds a withdrawn one, directly or through other merges."""
 
     __tablename__ = "withdrawal_flags"
     __table_args__ = (sa.Index(None, "withdrawal_id", "version_id"),)
@@ -282,7 +282,7 @@ class WithdrawalFlagRecord(base.Record):
 
 
 class SuccessorRecord(base.Record):
-    """A version was made again without what was withdrawn from it."""
+    """A version was merged again without its withdrawn inputs."""
 
     __tablename__ = "successors"
     __table_args__ = (sa.Index(None, "successor_id"),)
@@ -313,16 +313,16 @@ class DownloadRecord(base.Record):
 
 # Search entries: one row for each version, written by triggers of the database.
 class SearchEntryRecord(base.Record):
-    """All that a version can be found by, beside its numbers.
+    """All that a search matches of a version, except for its numbers.
 
     Only the triggers of the baseline migration write here: any statement that changes a version,
     its labels, model, site or grants changes its entry in the same transaction. The view
-    ``search_sources`` says what belongs into an entry.
+    ``search_sources`` selects the content of an entry.
 
     `terms` are words without spaces that a version has or has not
     (`pool_server.registry.search`); on SQLite one text, with a space before and
     after each, on PostgreSQL a number for each. `facets` has those that are counted, with spaces
-    between them. `words` is the text that people search, in lower case. `sort_name` orders by
+    between them. `text` is the text that people search, in lower case. `sort_name` orders by
     name, then site, then number.
     """
 
@@ -340,7 +340,9 @@ class SearchEntryRecord(base.Record):
     facets: Mapped[str] = mapped_column(sa.Text)
     terms: Mapped[str] = mapped_column(sa.Text().with_variant(ARRAY(sa.BigInteger()), "postgresql"))
     # Compared byte by byte, which is quicker.
-    words: Mapped[str] = mapped_column(sa.Text().with_variant(sa.Text(collation="C"), "postgresql"))
+    text: Mapped[str] = mapped_column(
+        "words", sa.Text().with_variant(sa.Text(collation="C"), "postgresql")
+    )
 
 
 def is_index_of_search(name: str | None, *_more: object) -> bool:
@@ -370,8 +372,8 @@ class EvaluationRecord(base.Record):
     """Scores of a file, by digest, measured by one site on one data set.
 
     `dataset_digest` is equal for equal data sets, and reveals nothing of them. A later
-    evaluation of the same file by the same site on the same data stands beside the earlier one;
-    the newest counts.
+    evaluation of the same file by the same site on the same data does not replace the earlier
+    one; the newest counts.
     """
 
     __tablename__ = "evaluations"

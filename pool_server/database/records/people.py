@@ -1,4 +1,4 @@
-"""Sites, their people and tokens, and what sites sign."""
+"""Sites, their people, tokens and signing keys."""
 
 from datetime import datetime
 
@@ -73,8 +73,8 @@ class TokenRecord(base.Record):
     """A named token of a site; of the secret only the SHA-256 is kept.
 
     `kind` is ``program`` or ``feed``; a feed token only reads the feed of its site's events.
-    `role` holds for the token's own site, with `pool_wide` for every site. `scopes` narrow what
-    the role allows; None: all of it. The secret has 256 random bits, so that a
+    `role` holds for the token's own site, with `pool_wide` for every site. `scopes` narrow the
+    role's permissions; None: all of them. The secret has 256 random bits, so that a
     plain hash is as good as a slow one.
     """
 
@@ -109,7 +109,7 @@ class TokenRecord(base.Record):
 
 
 class UserTokenRecord(base.Record):
-    """Whose a token is; those of machines belong to the site alone."""
+    """The owner of a token; those of machines belong to the site alone."""
 
     __tablename__ = "user_tokens"
     __table_args__ = (sa.Index(None, "user_id"),)
@@ -119,10 +119,10 @@ class UserTokenRecord(base.Record):
 
 
 class BrowserSessionRecord(base.Record):
-    """A person who is logged in with a browser: by a token, and as long as that is valid.
+    """A person's log-in with a browser: by a token, and as long as that is valid.
 
     The browser has the secret as a cookie; only its SHA-256 is kept. `proved_at` is when the
-    browser last sent the token itself, or what stood for it at the log-in.
+    browser last sent the token itself, or its substitute at the log-in.
     """
 
     __tablename__ = "browser_sessions"
@@ -158,8 +158,8 @@ class SiteKeyRecord(base.Record):
     `origin` is empty for a key that the site has proved to hold, and ``site@pool`` for one that
     came with models imported from another pool: such a key signs nothing new here. The same key
     may stand at several sites, so that importing a key cannot keep its owner from registering it
-    first. `revocation` is empty, ``superseded`` (what was signed before stays good) or
-    ``compromised`` (nothing does).
+    first. `revocation` is empty, ``superseded`` (earlier signatures stay good) or
+    ``compromised`` (none does).
     """
 
     __tablename__ = "site_keys"

@@ -25,8 +25,8 @@ class RoundContributionRecord(base.Record):
     """The one contribution of a site to a round: a checked file, which is no model.
 
     The key lets a site contribute once, however many of its processes try at the same time.
-    `summary` is what the check read from the file. `least_others` is with how many other
-    contributions at least the site lets it be combined.
+    `summary` holds the values that the check read from the file. The site lets it be combined
+    with at least `least_others` other contributions.
     """
 
     __tablename__ = "round_contributions"
@@ -52,9 +52,9 @@ class RoundContributionRecord(base.Record):
 
 
 class RoundRecord(base.Record):
-    """One exchange: a base model, the sites that were asked, and what became of it.
+    """One exchange: a base model, the invited sites, and the outcome.
 
-    `key` is what the outside calls it; `id` grows with time and is what listings are paged by.
+    `key` is its public name; `id` grows with time and orders the pages of listings.
     `state` is ``open``, ``finished`` or ``cancelled``; whether an open round still takes
     contributions is asked of `deadline`, so that no process has to watch the clock.
 

@@ -25,24 +25,24 @@ def test_labels_are_judged_before_anything_is_sent(member: Run) -> None:
     assert "one of infant, child" in refused.error["message"]
     assert member("models", "ls", "--name", "words", "--state", "any", "-q").out == ""
     listed = member("models", "vocabulary", "--json").data
-    assert {"population", "air_puff_hose"} <= {each["key"] for each in listed["labels"]}
+    assert {"population", "air_puff_hose"} <= {label["key"] for label in listed["labels"]}
     assert "DUO:0000024" in member("models", "vocabulary", "--terms", "-q").out.split()
 
 
-def test_terms_from_the_command_line_and_beside_the_model(member: Run) -> None:
+def test_terms_come_from_the_command_line_and_next_to_the_model(member: Run) -> None:
     make("a.svm", 101)
     terms = ("--term", "NCU", "--term", "GRU", "--term", "DUO:0000024=2099-01-31")
-    words = ("upload", "a.svm", "-n", "terms-1", *terms)
-    version = member(*words, "--json").data["version"]
-    assert [(each["code"], each["detail"]) for each in version["terms"]] == [
+    command = ("upload", "a.svm", "-n", "terms-1", *terms)
+    version = member(*command, "--json").data["version"]
+    assert [(term["code"], term["detail"]) for term in version["terms"]] == [
         ("DUO:0000024", "2099-01-31"), ("DUO:0000042", ""), ("DUO:0000046", ""),
     ]  # fmt: skip
     shown = member("models", "info", "site-a/terms-1").out
     assert "publication moratorium (DUO:0000024): 2099-01-31" in shown
     make("b.svm", 102)
     Path("b.svm.terms").write_text("# ours\n\nIRB\n")
-    taken = member("upload", "b.svm", "-n", "terms-2", "--dry-run", "--json").data["terms"]
-    assert [each["code"] for each in taken] == ["DUO:0000021"]
+    listed = member("upload", "b.svm", "-n", "terms-2", "--dry-run", "--json").data["terms"]
+    assert [term["code"] for term in listed] == ["DUO:0000021"]
     Path("b.svm.terms").write_text("GRU\nMOR=soon\nXYZ\n")
     refused = member("upload", "b.svm", "-n", "terms-2", "--json")
     assert (refused.code, refused.error["code"]) == (2, "terms_file")
@@ -54,18 +54,18 @@ def test_terms_are_held_against_a_merge_and_inherited(member: Run) -> None:
         make(f"{number}.svm", 110 + number)
         assert member("upload", f"{number}.svm", "-n", f"held-{number}", "--term", term).code == 0
     member("download", "site-a/held-1", "-o", "got.svm")
-    words = ("merge", "mwma", "got.svm", "site-a/held-2", "-o", "m.svm")
-    refused = member(*words, "--purpose", "commercial", "--json")
+    command = ("merge", "mwma", "got.svm", "site-a/held-2", "-o", "m.svm")
+    refused = member(*command, "--purpose", "commercial", "--json")
     assert (refused.code, refused.error["code"]) == (3, "terms_forbid")
     assert "commercial use is excluded by got.svm" in refused.error["message"]
     assert not Path("m.svm").exists()
-    despite = member(*words, "--purpose", "commercial", "--despite-terms", "--dry-run")
+    despite = member(*command, "--purpose", "commercial", "--despite-terms", "--dry-run")
     assert "non-commercial use only" in despite.err
-    assert member(*words, "--purpose", "research").code == 0
+    assert member(*command, "--purpose", "research").code == 0
     sent = member("upload", "m.svm", "-n", "held-m", "--purpose", "commercial", "--json")
     assert (sent.code, sent.error["code"]) == (7, "conflict")
-    done = member("upload", "m.svm", "-n", "held-m")
-    assert "inherited: non-commercial use only (DUO:0000046)" in done.out
+    uploaded = member("upload", "m.svm", "-n", "held-m")
+    assert "inherited: non-commercial use only (DUO:0000046)" in uploaded.out
 
 
 def test_a_draft_an_alias_and_away(
@@ -100,33 +100,33 @@ def test_a_draft_an_alias_and_away(
 
 def test_labels_are_corrected(member: Run) -> None:
     make("a.svm", 130)
-    words = ("upload", "a.svm", "-n", "corrected", "--description", "Adults")
-    first = member(*words, "-l", "popluation=adult", "-l", "images=3")
+    command = ("upload", "a.svm", "-n", "corrected", "--description", "Adults")
+    first = member(*command, "-l", "popluation=adult", "-l", "images=3")
     assert "did you mean population?" in first.err
-    again = member(*words, "-l", "population=infant", "-l", "images=3")
+    again = member(*command, "-l", "population=infant", "-l", "images=3")
     assert "keeps no population; to change that: poolctl models edit" in again.err
     assert "images" not in again.err
     change = again.err.split("to change that: poolctl ")[1].split()
-    done = member(*change, "--remove-label", "popluation", "--description", "", "--json").data
-    assert done["labels"] == {"population": "infant", "images": "3"}
-    assert done["description"] == ""
+    corrected = member(*change, "--remove-label", "popluation", "--description", "", "--json").data
+    assert corrected["labels"] == {"population": "infant", "images": "3"}
+    assert corrected["description"] == ""
     lacking = member("models", "edit", "site-a/corrected", "--remove-label", "camera", "--json")
     assert (lacking.code, "it has images, population" in lacking.error["message"]) == (2, True)
     assert member("models", "edit", "site-a/corrected").code == 2
-    assert "keeps" not in member(*words[:4], "-l", "population=infant").err
+    assert "keeps" not in member(*command[:4], "-l", "population=infant").err
 
 
-def test_a_merged_model_has_what_its_inputs_share(
+def test_a_merged_model_has_the_labels_that_its_inputs_share(
     member: Run, pool: LivePool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     common = ("-l", "population=infant", "-l", "orientation=frontal")
     for number, name in enumerate(("one", "two")):
         make(f"{name}.svm", 170 + number)
-        words = ("-l", "images=7", "-l", f"camera=make-{name}")
-        assert member("upload", f"{name}.svm", "-n", f"shared-{name}", *common, *words).code == 0
+        labels = ("-l", "images=7", "-l", f"camera=make-{name}")
+        assert member("upload", f"{name}.svm", "-n", f"shared-{name}", *common, *labels).code == 0
     monkeypatch.setenv("POOL_TOKEN", pool.tokens["site-b"])
-    words = ("merge", "mwma", "site-a/shared-one", "site-a/shared-two", "--weight", "3,1")
-    assert member(*words, "-o", "merged.svm", "-q").code == 0
+    command = ("merge", "mwma", "site-a/shared-one", "site-a/shared-two", "--weight", "3,1")
+    assert member(*command, "-o", "merged.svm", "-q").code == 0
     uploaded = member("upload", "merged.svm", "-n", "shared", "-l", "orientation=mixed")
     assert "labels that all inputs share: population=infant" in uploaded.err
     version = member("models", "info", "shared", "--json").data
@@ -143,7 +143,7 @@ def test_a_merged_model_has_what_its_inputs_share(
     assert "## Merged by mwma from" in card["text"]
     monkeypatch.setenv("POOL_TOKEN", pool.tokens["site-a"])
     used = member("models", "info", "shared-one", "--usage", "--json").data["items"]
-    assert [(each["use"], each["by"], each["result"]) for each in used] == [
+    assert [(entry["use"], entry["by"], entry["result"]) for entry in used] == [
         ("merged", "site-b", "pool://site-b/shared@1"),
         ("downloaded", "site-b", ""),
     ]
@@ -165,11 +165,11 @@ def test_cards(member: Run) -> None:
     assert front["library_name"] == "dlib"
     assert member("models", "info", "site-a/told", "--card").out.endswith("# Only words\n")
     Path("bad.md").write_text("---\na: &x 1\n---\n")
-    for words in (
+    for command in (
         ("models", "edit", "site-a/told", "--card", "bad.md"),
         ("upload", "a.svm", "-n", "told", "--card", "bad.md"),
     ):
-        refused = member(*words, "--json")
+        refused = member(*command, "--json")
         assert (refused.code, refused.error["code"]) == (2, "invalid_input")
 
 
@@ -185,14 +185,16 @@ def test_posting_scores_and_seeing_the_matrix(
         make(f"{name}.svm", 150 + len(name) + ord(name[0]))
         assert member("upload", f"{name}.svm", "-n", f"scored-{name}").code == 0
     make("private.svm", 155)
-    words = ("one.svm", "site-a/scored-two", "private.svm", faces, "--resamples", "20")
-    done = member("evaluate", *words, "--post", "--split", "test", "--json")
-    assert len(done.data["posted"]) == 2
-    assert "private.svm: not posted" in done.err
-    sent = json.dumps(done.data["posted"])
+    models = ("one.svm", "site-a/scored-two", "private.svm", faces, "--resamples", "20")
+    evaluated = member("evaluate", *models, "--post", "--split", "test", "--json")
+    assert len(evaluated.data["posted"]) == 2
+    assert "private.svm: not posted" in evaluated.err
+    sent = json.dumps(evaluated.data["posted"])
     assert "secret" not in sent
     assert ".png" not in sent
-    assert done.data["posted"][0]["dataset"] == f"dataset-{done.data['dataset_digest'][:12]}"
+    assert (
+        evaluated.data["posted"][0]["dataset"] == f"dataset-{evaluated.data['dataset_digest'][:12]}"
+    )
     monkeypatch.setenv("POOL_TOKEN", pool.tokens["site-b"])
     named = member(
         "evaluate",
@@ -215,7 +217,7 @@ def test_posting_scores_and_seeing_the_matrix(
     table = member("models", "evaluations", "--kind", "hog-svm", "--score", "recall").out
     assert "site-b ward" in table
     one = member("models", "evaluations", "site-a/scored-one", "--json").data["items"]
-    assert {each["site"] for each in one} == {"site-a", "site-b"}
+    assert {score["site"] for score in one} == {"site-a", "site-b"}
     shown = member("models", "evaluations", "site-a/scored-one").out
     assert "overlap 0.5, threshold 0, upsampling 0" in shown, "a pipe gets whole cells"
     assert one[0]["digest"] == file_digest(Path("one.svm"))

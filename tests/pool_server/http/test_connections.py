@@ -89,7 +89,7 @@ def test_half_sent_requests_and_slow_checks_keep_nobody_waiting(tmp_path: Path) 
             stack.enter_context(connected(url, HALF_BODY if number % 3 == 0 else HALF_HEAD))
         os.kill(helper, signal.SIGSTOP)
         try:
-            checks = [stack.enter_context(connected(url, each)) for each in waiting]
+            checks = [stack.enter_context(connected(url, head)) for head in waiting]
             for _ in range(3):
                 assert client.get("/healthz").json() == {"status": "ok"}
                 assert client.get("/readyz").json() == {"status": "ok"}

@@ -9,7 +9,7 @@ from pool_server.http.error_responses import error_text, respond_to_pool_error
 
 
 def below(root: type[PoolError]) -> list[type[PoolError]]:
-    return [each for kind in root.__subclasses__() for each in (kind, *below(kind))]
+    return [error for kind in root.__subclasses__() for error in (kind, *below(kind))]
 
 
 @pytest.mark.parametrize("error", below(PoolError), ids=lambda error: error.__name__)

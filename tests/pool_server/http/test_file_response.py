@@ -32,9 +32,9 @@ def test_there_is_no_such_byte(header: str) -> None:
 
 
 @given(st.text(max_size=40), st.integers(min_value=1, max_value=10**12))
-def test_whatever_is_asked_for_lies_in_the_file(header: str, size: int) -> None:
+def test_every_requested_range_lies_in_the_file(header: str, size: int) -> None:
     try:
-        wanted = requested_range(f"bytes={header}", size)
+        span = requested_range(f"bytes={header}", size)
     except UnsatisfiableRangeError:
         return
-    assert wanted is None or 0 <= wanted[0] < wanted[1] <= size
+    assert span is None or 0 <= span[0] < span[1] <= size

@@ -1,4 +1,4 @@
-"""What the server counts of itself."""
+"""The server's own metrics."""
 
 from __future__ import annotations
 
@@ -35,21 +35,21 @@ def test_requests_are_counted_by_their_route(embedded_pool: PoolDriver) -> None:
     assert member.get("/no/such/page").status_code == 404
     answer = pool.admin.get("/metrics")
     assert answer.headers["content-type"].startswith("text/plain; version=")
-    found = samples(answer.text)
+    counts = samples(answer.text)
     shown = [
         ("method", "GET"), ("route", "/api/v1/models/{site}/{name}"), ("status", "404"),
     ]  # fmt: skip
-    assert found["pool_requests_total", tuple(shown)] >= 1
+    assert counts["pool_requests_total", tuple(shown)] >= 1
     lost = [("method", "GET"), ("route", "unknown"), ("status", "404")]
-    assert found["pool_requests_total", tuple(lost)] >= 1
-    assert found["pool_received_bytes_total", ()] > 0
-    assert found["pool_database_up", ()] == 1
-    assert found["pool_uploads", (("state", "receiving"),)] >= 1
+    assert counts["pool_requests_total", tuple(lost)] >= 1
+    assert counts["pool_received_bytes_total", ()] > 0
+    assert counts["pool_database_up", ()] == 1
+    assert counts["pool_uploads", (("state", "receiving"),)] >= 1
     count = (
         "pool_request_duration_seconds_count",
         (("method", "POST"), ("route", "/api/v1/uploads")),
     )
-    assert found[count] >= 2
+    assert counts[count] >= 2
     for name in ("metrics-site", "secret-name", pool.admin_secret):
         assert name not in answer.text
 
@@ -66,12 +66,12 @@ def test_anonymous_paths_add_no_series(embedded_pool: PoolDriver) -> None:
     assert len(samples(after)) - len(samples(before)) < 10
 
 
-def test_what_is_kept_and_refused(tmp_path: Path) -> None:
+def test_stored_models_and_refusals_are_counted(tmp_path: Path) -> None:
     with pool_in_thread(tmp_path) as pool:
 
         def now(name: str, **labels: str) -> float:
-            found = samples(pool.admin.get("/metrics").text)
-            return found.get((name, tuple(sorted(labels.items()))), 0)
+            counts = samples(pool.admin.get("/metrics").text)
+            return counts.get((name, tuple(sorted(labels.items()))), 0)
 
         member, content = pool.member("kept"), network_bytes()
         for name in ("once", "twice"):

@@ -1,4 +1,4 @@
-"""What surrounds every request."""
+"""Identifiers, headers, limits and log lines around every request."""
 
 from __future__ import annotations
 
@@ -136,12 +136,12 @@ def test_one_line_for_each_request_and_never_a_token(
 
     def lines() -> list[dict[str, Any]]:
         # Other servers of this process write what they were asked before.
-        found = [record.fields for record in caplog.records]  # type: ignore[attr-defined]
-        return [line for line in found if str(line.get("request_id", "")).startswith("told-")]
+        fields = [record.fields for record in caplog.records]  # type: ignore[attr-defined]
+        return [line for line in fields if str(line.get("request_id", "")).startswith("told-")]
 
     with caplog.at_level(logging.INFO, logger="pool_server.requests"):
-        wanted = {"text": pool.admin_secret}
-        pool.admin.get("/api/v1/models", params=wanted, headers={"X-Request-Id": "told-1"})
+        query = {"text": pool.admin_secret}
+        pool.admin.get("/api/v1/models", params=query, headers={"X-Request-Id": "told-1"})
         wrong = pool.client("pool_wrong-secret")
         wrong.get("/api/v1/whoami", headers={"X-Request-Id": "told-2"})
         deadline_s = time.monotonic() + 120

@@ -17,8 +17,8 @@ BINARY = "application/octet-stream"
 
 @pytest.fixture(scope="module")
 def schema(pool: PoolDriver) -> dict[str, Any]:
-    found: dict[str, Any] = pool.client(None).get("/openapi.json").json()
-    return found
+    document: dict[str, Any] = pool.client(None).get("/openapi.json").json()
+    return document
 
 
 def operations(schema: dict[str, Any]) -> Iterator[tuple[str, str, dict[str, Any]]]:

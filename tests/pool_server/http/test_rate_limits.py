@@ -1,4 +1,4 @@
-"""Limits on what may be tried how often, and whose word counts for where it came from."""
+"""Rate limits, and the proxies that are believed about a client's address."""
 
 from __future__ import annotations
 
@@ -65,10 +65,10 @@ def test_an_address_counts_with_its_network(address: str, key: str) -> None:
     assert rate_limit_key(address) == key
 
 
-def test_who_guesses_tokens_has_to_wait_and_others_need_not(tmp_path: Path) -> None:
+def test_guessing_tokens_has_to_wait_and_other_callers_need_not(tmp_path: Path) -> None:
     with pool_in_thread(tmp_path, tries_per_minute=3) as pool:
         guesses = [pool.client(f"pool_{number}").get("/api/v1/whoami") for number in range(5)]
-        assert [each.status_code for each in guesses] == [401, 401, 401, 429, 429]
+        assert [answer.status_code for answer in guesses] == [401, 401, 401, 429, 429]
         assert error_of(guesses[-1]) == (429, "too_many_requests")
         assert 1 <= int(guesses[-1].headers["Retry-After"]) <= 20
         assert pool.admin.get("/api/v1/whoami").status_code == 200
@@ -80,21 +80,21 @@ def test_invitations_and_tokens_are_not_made_without_end(tmp_path: Path) -> None
         request = {"secret": "invite_x", "name": "eve"}
         address = "/api/v1/invitations/accept"
         tried = [pool.client(None).post(address, json=request) for _ in range(3)]
-        assert [each.status_code for each in tried] == [403, 403, 429]
+        assert [answer.status_code for answer in tried] == [403, 403, 429]
         assert int(tried[-1].headers["Retry-After"]) <= 30
         made = [
             pool.admin.post("/api/v1/invitations", json={"site": "admin"}),
             pool.admin.post("/api/v1/tokens", json={"site": "admin", "name": "a"}),
             pool.admin.post("/api/v1/tokens", json={"site": "admin", "name": "b"}),
         ]
-        assert [each.status_code for each in made] == [201, 201, 429]
+        assert [answer.status_code for answer in made] == [201, 201, 429]
         assert error_of(pool.admin.delete(f"/api/v1/tokens/{'0' * 16}")) == (
             429, "too_many_requests",
         )  # fmt: skip
 
 
 def audited_address(pool: PoolDriver, forwarded: str, site: str) -> str:
-    """Create a site as if `forwarded` had been added by a proxy; return what the audit says."""
+    """Create a site as if a proxy had added `forwarded`; return the address in the audit."""
     made = pool.admin.post(
         "/api/v1/sites", json={"name": site}, headers={"X-Forwarded-For": forwarded}
     )

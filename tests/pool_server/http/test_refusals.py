@@ -1,4 +1,4 @@
-"""What somebody tried and may not is in the audit, with who it was."""
+"""The audit records refused acts, and the person behind each."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from tests.pool_server.pool_driver import PoolDriver, announce, error_of, upload
 def read(client: httpx.Client, **parameters: Any) -> list[dict[str, Any]]:
     answer = client.get("/api/v1/audit", params={"limit": 200, **parameters})
     assert answer.status_code == 200, answer.text
-    found: list[dict[str, Any]] = answer.json()["items"]
-    return found
+    entries: list[dict[str, Any]] = answer.json()["items"]
+    return entries
 
 
 def test_a_refused_act_is_told_to_both_sites(pool: PoolDriver) -> None:
@@ -25,8 +25,8 @@ def test_a_refused_act_is_told_to_both_sites(pool: PoolDriver) -> None:
     path = "/api/v1/models/refused-a/face/versions/1"
     tried = eve.delete(path, headers={"X-Request-ID": "tried-1"})
     assert error_of(tried) == (403, "not_allowed")
-    own = pool.member("refused-b", "admin")
-    [entry] = read(own, action="request.refuse")
+    admin = pool.member("refused-b", "admin")
+    [entry] = read(admin, action="request.refuse")
     assert (entry["subject"], entry["outcome"]) == ("refused-a/face@1", "refused")
     assert (entry["actor"], entry["user"]) == ("refused-b/desk", "eve")
     assert (entry["request_id"], entry["address"]) == ("tried-1", "127.0.0.1")
@@ -36,16 +36,16 @@ def test_a_refused_act_is_told_to_both_sites(pool: PoolDriver) -> None:
     assert seen["entry_id"] == entry["entry_id"]
     assert (seen["user"], seen["address"], seen["token_id"]) == ("", "", "")
     theirs = read(pool.member("refused-a", "admin"))
-    assert "eve" not in {word for each in theirs for word in (each["user"], each["actor"])}
+    assert "eve" not in {word for line in theirs for word in (line["user"], line["actor"])}
 
 
-def test_what_a_token_is_too_narrow_for_is_refused_as_well(pool: PoolDriver) -> None:
+def test_acts_beyond_the_scopes_of_a_token_are_recorded_as_well(pool: PoolDriver) -> None:
     narrow = {"site": "refused-c", "name": "narrow", "role": "admin", "scopes": ["models:read"]}
     pool.secret("refused-c", "viewer")
     client = pool.client(pool.admin.post("/api/v1/tokens", json=narrow).json()["secret"])
     assert announce(client, "refused-c/face", b"x").status_code == 403
     refused = read(pool.admin, action="request.refuse")
-    [entry] = [each for each in refused if each["actor"] == "refused-c/narrow"]
+    [entry] = [line for line in refused if line["actor"] == "refused-c/narrow"]
     assert (entry["action"], entry["subject"]) == ("request.refuse", "/api/v1/uploads")
     assert (entry["user"], entry["details"]["method"]) == ("", "POST")
 

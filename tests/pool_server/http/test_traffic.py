@@ -21,7 +21,7 @@ WAIT_S = 20
 
 
 def begin(url: str, secret: str, head: str, body: bytes = b"") -> socket.socket:
-    """Send a request whose answer, or whose body's rest, is to come later."""
+    """Send the start of a request; its answer, or the rest of its body, comes later."""
     parts = urlsplit(url)
     connection = socket.create_connection((parts.hostname or "", parts.port or 80), timeout=60)
     lines = [head, "Host: pool", f"Authorization: Bearer {secret}"]
@@ -35,7 +35,7 @@ def answer_on(connection: socket.socket) -> HTTPResponse:
     return answer
 
 
-def test_what_is_under_way_is_finished_and_nobody_waits_for_news(tmp_path: Path) -> None:
+def test_open_requests_are_finished_and_nobody_waits_for_news(tmp_path: Path) -> None:
     content, coming = network_bytes(ENTRIES), network_bytes(ENTRIES)
     half = len(coming) // 2
     with (
@@ -66,8 +66,8 @@ def test_what_is_under_way_is_finished_and_nobody_waits_for_news(tmp_path: Path)
             with answer_on(waiting) as told:
                 assert json.loads(told.read())["items"] == []
             sending.sendall(coming[half:])
-            with answer_on(sending) as taken:
-                assert taken.status == 204
+            with answer_on(sending) as response:
+                assert response.status == 204
             assert sha256(first + download.read()) == sha256(content)
         assert server.wait(60) == 0
     with pool_process(tmp_path) as (_, url, _none), open_client(url, secret) as client:

@@ -1,4 +1,4 @@
-"""Whose file is checked next."""
+"""The order in which uploaded files are checked."""
 
 from __future__ import annotations
 

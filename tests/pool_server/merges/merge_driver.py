@@ -1,4 +1,4 @@
-"""Short words for what a site does to have the pool merge."""
+"""Helpers with which a site has the pool merge."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is said of a model that the pool makes: all that can be said of an upload."""
+"""A merge's description of its result has all the fields of an upload's."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_all_of_it_is_published(
     for name in ("description", "labels", "metrics", "visibility"):
         assert version[name] == said[name]
     assert version["state"] == "draft"
-    codes = {each["code"]: each["inherited"] for each in version["terms"]}
+    codes = {term["code"]: term["inherited"] for term in version["terms"]}
     assert codes == {"DUO:0000019": False, "DUO:0000042": True}
     assert member.get(f"{path}/card").json()["source"] == CARD
     assert pool.member("described-other").get(path).status_code == 404

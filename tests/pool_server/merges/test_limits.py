@@ -1,4 +1,4 @@
-"""What a merge may take, and what is told of it on the way."""
+"""Limits of a merge, and the progress that it reports."""
 
 from __future__ import annotations
 

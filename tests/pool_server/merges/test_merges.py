@@ -65,7 +65,7 @@ def test_the_pool_makes_the_same_bytes_as_a_site(
         weights=[1.0, 2.0],
         options={"step": 1.1},
         output=tmp_path / "home.dat",
-        addresses=[each["address"] for each in sub_models],
+        addresses=[sub_model["address"] for sub_model in sub_models],
     )
     asked = ask(member, recipe_of(list(sub_models)), labels={"population": "infant"})
     assert asked.status_code == 202, asked.text
@@ -75,7 +75,7 @@ def test_the_pool_makes_the_same_bytes_as_a_site(
     assert content.content == (tmp_path / "home.dat").read_bytes()
     version = member.get("/api/v1/models/merges/merged/versions/1").json()
     assert version["labels"] == {"population": "infant", "parts": "5"}, "what both inputs share"
-    assert set(version["parent_digests"]) == {each["digest"] for each in sub_models}
+    assert set(version["parent_digests"]) == {sub_model["digest"] for sub_model in sub_models}
     lineage = member.get("/api/v1/models/merges/merged/versions/1/lineage").json()
     assert lineage["recipe"] == json.loads(home.recipe.to_json())
     # The same again is the version that is there.
@@ -98,16 +98,16 @@ def test_a_promise_that_does_not_hold_publishes_nothing(
 def test_the_fit_of_models_comes_with_their_descriptions(
     member: httpx.Client, sub_models: list[dict[str, Any]]
 ) -> None:
-    one, two = (each["address"] for each in sub_models)
+    one, two = (version["address"] for version in sub_models)
     member.put("/api/v1/models/merges/face-4/aliases/best", json={"version": "1"})
 
     def ask_fit(*models: str) -> httpx.Response:
         return member.get("/api/v1/merges/fit", params={"model": list(models)})
 
     for chosen in ((two, "merges/face-1"), ("merges/face-4@best", one)):
-        found = ask_fit(*chosen).json()
-        assert "wba-cascade" in found["methods"]
-        assert [each["address"] for each in found["versions"]] == [two, one]
+        fit = ask_fit(*chosen).json()
+        assert "wba-cascade" in fit["methods"]
+        assert [version["address"] for version in fit["versions"]] == [two, one]
     assert ask_fit(one).json()["versions"][0]["labels"]["camera"] == "1"
     assert error_of(ask_fit(one, "merges/face-1@9")) == (404, "version_not_found")
     assert error_of(ask_fit(one, "merges/never")) == (404, "model_not_found")
@@ -129,7 +129,7 @@ def test_models_that_do_not_fit_are_named(
 
 
 @pytest.mark.parametrize(
-    ("change", "words"),
+    ("change", "reason"),
     [
         ({"method": {"name": "magic", "version": 1}}, "magic"),
         ({"method": {"name": "wba-cascade", "version": 9}}, "version 9"),
@@ -138,12 +138,12 @@ def test_models_that_do_not_fit_are_named(
         ({"inputs": [{"digest": "1" * 64}]}, "1" * 64 + " is not in the pool"),
     ],
 )
-def test_what_cannot_be_merged_is_refused_at_once(
-    member: httpx.Client, sub_models: list[dict[str, Any]], change: dict[str, Any], words: str
+def test_impossible_merges_are_refused_at_once(
+    member: httpx.Client, sub_models: list[dict[str, Any]], change: dict[str, Any], reason: str
 ) -> None:
     answer = ask(member, recipe_of(list(sub_models)) | change)
     assert error_of(answer) == (422, "merge_refused")
-    assert words in answer.json()["error"]["message"]
+    assert reason in answer.json()["error"]["message"]
 
 
 def test_a_format_that_the_method_does_not_make(
@@ -191,7 +191,7 @@ def test_merges_are_seen_by_their_site_alone(
     listed = member.get("/api/v1/merges", params={"limit": 1}).json()
     assert listed["items"][0]["merge_id"] == merge_id
     older = member.get("/api/v1/merges", params={"cursor": listed["next_cursor"]}).json()
-    assert merge_id not in {each["merge_id"] for each in older["items"]}
+    assert merge_id not in {merge["merge_id"] for merge in older["items"]}
     # A foreign site cannot have the pool write into this one either.
     assert ask(foreign, recipe_of(list(sub_models))).status_code == 403
 

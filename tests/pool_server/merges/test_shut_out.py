@@ -1,4 +1,4 @@
-"""Who is shut out while the pool works for them publishes nothing by that."""
+"""A member shut out while the pool works for them publishes nothing by that."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ MODULES = {"merge_by_recipe": running, "store_parts": receiving}
 
 def token_of(pool: PoolDriver, name: str) -> str:
     tokens = pool.admin.get("/api/v1/tokens").json()["items"]
-    return str(next(each["token_id"] for each in tokens if each["name"] == name))
+    return str(next(token["token_id"] for token in tokens if token["name"] == name))
 
 
 def revoke(pool: PoolDriver) -> None:
@@ -43,13 +43,13 @@ def suspend(pool: PoolDriver) -> None:
 
 
 def after(monkeypatch: pytest.MonkeyPatch, module: Any, name: str, act: Callable[[], None]) -> None:
-    """Let something happen each time that a step of the pool's work has been done."""
+    """Run `act` after each call of a step of the pool's work."""
     step = getattr(module, name)
 
-    def changed(*words: Any, **named: Any) -> Any:
-        done = step(*words, **named)
+    def changed(*arguments: Any, **keywords: Any) -> Any:
+        result = step(*arguments, **keywords)
         act()
-        return done
+        return result
 
     monkeypatch.setattr(module, name, changed)
 
@@ -61,7 +61,7 @@ def merge_of(client: httpx.Client) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("step", "shut_out", "words"),
+    ("step", "shut_out", "reason"),
     [
         ("merge_by_recipe", revoke, "this token was revoked"),
         ("merge_by_recipe", suspend, "site 'merges' is suspended"),
@@ -73,7 +73,7 @@ def test_a_merge_is_not_published(
     monkeypatch: pytest.MonkeyPatch,
     step: str,
     shut_out: Callable[[PoolDriver], None],
-    words: str,
+    reason: str,
 ) -> None:
     with pool_in_thread(tmp_path) as pool:
         after(monkeypatch, MODULES[step], step, lambda: shut_out(pool))
@@ -81,7 +81,7 @@ def test_a_merge_is_not_published(
         job = wait_for(pool.admin, asked["merge_id"], OVER)
         assert (job["state"], job["refusal"]["code"]) == ("failed", "merge_refused")
         assert (
-            f"token merges/ada, which may not publish its result now: {words}"
+            f"token merges/ada, which may not publish its result now: {reason}"
             in (job["refusal"]["message"])
         )
         assert pool.admin.get("/api/v1/models/merges/merged").status_code == 404

@@ -1,4 +1,4 @@
-"""A withdrawal answered by the pool: what it makes again replaces what held the withdrawn model."""
+"""After a withdrawal the pool merges again, and replaces models that held the withdrawn one."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Workshop:
             self.upload(name)
 
     def merged(self, name: str, weights: Mapping[str, float]) -> None:
-        inputs = [self.path(each) for each in weights]
+        inputs = [self.path(part) for part in weights]
         chosen = list(weights.values())
         options = {"step": 1.1}
         merge("wba-cascade", inputs, weights=chosen, options=options, output=self.path(name))
@@ -74,8 +74,8 @@ class Workshop:
 
     def version(self, name: str, number: int) -> dict[str, Any]:
         path = f"/api/v1/models/{self.site}/{name}/versions/{number}"
-        found: dict[str, Any] = self.client.get(path).json()
-        return found
+        version: dict[str, Any] = self.client.get(path).json()
+        return version
 
 
 def document_of(recipe: Recipe) -> dict[str, Any]:
@@ -92,7 +92,7 @@ def test_the_pool_makes_successors(pool: PoolDriver, tmp_path: Path) -> None:
     withdrawn = shop.client.post(
         f"/api/v1/models/{SITE}/bad/versions/1/withdraw", json={"reason": "consent-withdrawn"}
     )
-    assert [each["address"] for each in withdrawn.json()["versions"]] == [
+    assert [version["address"] for version in withdrawn.json()["versions"]] == [
         f"pool://{SITE}/third@1", f"pool://{SITE}/fourth@1",
     ]  # fmt: skip
     as_it_was = ask(shop.client, document_of(shop.recipe("third")), site=SITE)
@@ -110,8 +110,8 @@ def test_the_pool_makes_successors(pool: PoolDriver, tmp_path: Path) -> None:
     rebuilt = {third: RecipeInput(digest=there["digest"], address=there["version"])}
     left_out = [LeftOut(digest=bad)]
     at_home = shop.replayed("fourth", [], rebuilt=rebuilt, left_out=left_out)
-    wanted = recipe_without(shop.recipe("fourth"), rebuilt=rebuilt, left_out=left_out)
-    there = shop.made_by_pool("fourth", wanted)
+    smaller_recipe = recipe_without(shop.recipe("fourth"), rebuilt=rebuilt, left_out=left_out)
+    there = shop.made_by_pool("fourth", smaller_recipe)
     assert at_home.output is not None
     assert there["digest"] == at_home.output.digest
     for name in ("third", "fourth"):

@@ -1,4 +1,4 @@
-"""What the pool makes where only signed versions are taken: nobody can sign it there."""
+"""Merges of the pool where versions must be signed: nobody can sign their result there."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Files that were lost or damaged: found, named, left out of backups, and brought back.
 
-And what only seems so, because the pool goes on serving.
+Also files that only seem lost, because the pool goes on serving.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def overwrite(pool: Pool, digest: str, content: bytes | None) -> None:
 
 
 def remove_as_told(pool: Pool, problem: Problem) -> None:
-    """Remove what the words about a damaged file say."""
+    """Remove the file that the text of a problem names."""
     storage = pool.storage
     if isinstance(storage, LocalStorage):
         [path] = re.findall(r"remove the file (\S+),", problem.text)
@@ -71,10 +71,10 @@ def remove_as_told(pool: Pool, problem: Problem) -> None:
 
 
 def kinds(problems: Any) -> list[tuple[str, str]]:
-    return [(each.kind, each.subject) for each in problems]
+    return [(problem.kind, problem.subject) for problem in problems]
 
 
-def test_what_comes_and_goes_meanwhile_is_no_damage(
+def test_files_that_come_and_go_meanwhile_are_no_damage(
     driver: PoolDriver, pool: Pool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     member = driver.member("lab")
@@ -84,9 +84,9 @@ def test_what_comes_and_goes_meanwhile_is_no_damage(
     came: list[str] = []
 
     def list_slowly() -> Iterator[str]:
-        found = list(listing())
+        digests = list(listing())
         came.append(upload(member, "lab/came")["digest"])
-        return iter(found)
+        return iter(digests)
 
     def ask_late(digest: str) -> bool:
         if asking(passing):
@@ -97,8 +97,8 @@ def test_what_comes_and_goes_meanwhile_is_no_damage(
     with monkeypatch.context() as patched:
         patched.setattr(pool.storage, "published_digests", list_slowly)
         patched.setattr(pool.storage, "has_content", ask_late)
-        found = check_pool(pool)
-    assert kinds(found.problems) == []
+        report = check_pool(pool)
+    assert kinds(report.problems) == []
     assert asking(came[0])
     assert not asking(passing)
 
@@ -111,9 +111,9 @@ def test_a_lost_file_comes_back_when_its_site_uploads_it_again(
     before = upload(member, "lab/lost", content, labels={"population": "infant"})
     overwrite(pool, sha256(content), None)
     assert member.get(f"{API}/models/lab/lost/versions/1/content").status_code == 500
-    found = check_pool(pool).problems
-    assert kinds(found) == [("file-missing", "lab/lost@1")]
-    assert "poolctl upload FILE --name lab/lost" in found[0].text
+    problems = check_pool(pool).problems
+    assert kinds(problems) == [("file-missing", "lab/lost@1")]
+    assert "poolctl upload FILE --name lab/lost" in problems[0].text
     opened = announce(member, "lab/lost", content)
     assert (opened.status_code, opened.json()["state"]) == (201, "receiving")
     assert announce(member, "lab/lost", content).json()["upload_id"] == opened.json()["upload_id"]
@@ -121,7 +121,7 @@ def test_a_lost_file_comes_back_when_its_site_uploads_it_again(
     rights = {"visibility": "consortium", "rights": ["download", "merge", "redistribute"]}
     assert member.put(f"{API}/models/lab/lost/sharing", json=rights).is_success
     assert announce(driver.member("other-lab"), "other-lab/copy", content).status_code == 201
-    after = upload(member, "lab/lost", content, description="said anew, and of no account")
+    after = upload(member, "lab/lost", content, description="a later text, which is ignored")
     same = ("version", "digest", "description", "labels", "created_at", "state")
     assert {name: after[name] for name in same} == {name: before[name] for name in same}
     assert member.get(f"{API}/models/lab/lost/versions/1/content").content == content

@@ -73,24 +73,24 @@ def filled(open_pool: OpenPool, tmp_path_factory: pytest.TempPathFactory) -> Ite
 
 
 def answers_of(client: httpx.Client) -> list[Any]:
-    found = []
+    answers = []
     for path in ASKED:
         answer = client.get(f"{API}{path}")
         assert answer.status_code == 200, answer.text
-        found.append(without_use(answer.json()))
-    return found
+        answers.append(without_use(answer.json()))
+    return answers
 
 
 def audit_of(admin: httpx.Client) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = admin.get(f"{API}/audit?limit=200").json()["items"]
-    return found
+    entries: list[dict[str, Any]] = admin.get(f"{API}/audit?limit=200").json()["items"]
+    return entries
 
 
 def without_use(document: Any) -> Any:
     """Leave out when tokens were last used."""
     if isinstance(document, dict):
         return {k: without_use(v) for k, v in document.items() if k != "last_used_at"}
-    return [without_use(each) for each in document] if isinstance(document, list) else document
+    return [without_use(item) for item in document] if isinstance(document, list) else document
 
 
 @pytest.fixture
@@ -142,14 +142,14 @@ def test_a_pool_moves_to_the_other_shape(
         assert check_pool(pool).is_sound
 
 
-def test_a_second_backup_copies_what_is_new(filled: PoolDriver, tmp_path: Path) -> None:
+def test_a_second_backup_copies_only_new_files(filled: PoolDriver, tmp_path: Path) -> None:
     with open_pool_offline(filled.settings) as pool:
         first = make_backup(pool, tmp_path / "backup")
         assert make_backup(pool, tmp_path / "backup").copied_files == 0
         upload(filled.member("ops-a"), "ops-a/gaze")
         third = make_backup(pool, tmp_path / "backup")
     assert third.copied_files == 1
-    names = [each.name for each in list_snapshots(tmp_path / "backup")]
+    names = [snapshot.name for snapshot in list_snapshots(tmp_path / "backup")]
     assert names == sorted(names)
     assert (len(names), names[0], names[-1]) == (3, first.snapshot.name, third.snapshot.name)
 
@@ -196,8 +196,8 @@ def test_the_oldest_snapshots_go_with_the_files_that_only_they_had(
     assert (dropped.files, dropped.size_bytes) == (1, oldest.files[passing])
     assert not place.exists()
     left = list_snapshots(target)
-    assert [each.name for each in left] == [each.name for each in later[1:]]
-    assert [check_snapshot(each) for each in left] == [[], []]
+    assert [snapshot.name for snapshot in left] == [snapshot.name for snapshot in later[1:]]
+    assert [check_snapshot(snapshot) for snapshot in left] == [[], []]
 
 
 def test_a_damaged_backup_is_not_restored(filled: PoolDriver, tmp_path: Path) -> None:
@@ -220,7 +220,7 @@ def test_a_damaged_backup_is_not_restored(filled: PoolDriver, tmp_path: Path) ->
         list_snapshots(tmp_path)
 
 
-def test_garbage_is_what_nothing_speaks_of(filled: PoolDriver) -> None:
+def test_garbage_is_every_file_without_a_record(filled: PoolDriver) -> None:
     member = filled.member("ops-a")
     doomed = upload(member, "ops-a/doomed")
     again = network_bytes()
@@ -235,13 +235,13 @@ def test_garbage_is_what_nothing_speaks_of(filled: PoolDriver) -> None:
         assert opened.status_code == 201
         send_parts(member, opened.json(), again)
         assert collect_garbage(pool, remove=False).digests == (doomed["digest"],)
-        found = collect_garbage(pool, remove=True)
-        assert found.removed == (doomed["digest"],)
+        garbage = collect_garbage(pool, remove=True)
+        assert garbage.removed == (doomed["digest"],)
         [told, *_] = filled.admin.get(f"{API}/audit?action=pool.collect-garbage").json()["items"]
         assert told["details"]["removed"] == [doomed["digest"]]
         assert not pool.storage.has_content(doomed["digest"])
-        done = member.post(f"{API}/uploads/{opened.json()['upload_id']}/complete")
-        assert done.status_code == 201
+        completed = member.post(f"{API}/uploads/{opened.json()['upload_id']}/complete")
+        assert completed.status_code == 201
         got = member.get(f"{API}/models/ops-a/again-2/versions/1/content")
         assert got.content == again
         check = check_pool(pool)
@@ -249,7 +249,7 @@ def test_garbage_is_what_nothing_speaks_of(filled: PoolDriver) -> None:
     assert check.problems == ()
 
 
-def test_what_cannot_be_found_any_more_is_mended(filled: PoolDriver) -> None:
+def test_lost_search_entries_are_mended(filled: PoolDriver) -> None:
     member = filled.member("ops-a")
     for name in ("unlisted", "renamed", "lost"):
         upload(member, f"ops-a/{name}", labels={"population": "infant", "camera": name})
@@ -266,17 +266,18 @@ def test_what_cannot_be_found_any_more_is_mended(filled: PoolDriver) -> None:
     with open_pool_offline(filled.settings) as pool:
         assert check_pool(pool).problems == (), "triggers keep what is found"
         with pool.database.write() as session:
-            found = session.execute(
+            rows = session.execute(
                 select(ModelRecord.name, ModelVersionRecord.id)
                 .join(ModelVersionRecord, ModelVersionRecord.model_id == ModelRecord.id)
                 .where(ModelRecord.name.in_(wrong))
             )
-            for name, version in found.all():
+            for name, version in rows.all():
                 session.execute(text(wrong[name]), {"version": version})
         assert len(member.get(f"{API}/models", params=query).json()["items"]) == len(before) - 3
         check = check_pool(pool, read_files=False)
         assert check.is_sound
-        assert [(each.kind, each.subject) for each in check.problems] == [("search", "3 versions")]
+        [problem] = check.problems
+        assert (problem.kind, problem.subject) == ("search", "3 versions")
         assert check_pool(pool).problems == ()
     assert member.get(f"{API}/models", params=query).json()["items"] == before
     hidden = member.put(f"{API}/models/ops-a/lost/sharing", json={"visibility": "private"})
@@ -285,7 +286,7 @@ def test_what_cannot_be_found_any_more_is_mended(filled: PoolDriver) -> None:
     assert len(seen) == len(before) - 1
 
 
-def test_checking_finds_what_is_missing_or_left_over(filled: PoolDriver) -> None:
+def test_checking_finds_missing_and_leftover_files(filled: PoolDriver) -> None:
     with open_pool_offline(filled.settings) as pool:
         check = check_pool(pool)
         assert (check.is_sound, check.problems) == (True, ())
@@ -293,7 +294,7 @@ def test_checking_finds_what_is_missing_or_left_over(filled: PoolDriver) -> None
         upload(filled.member("ops-a"), "ops-a/leftover")
         filled.member("ops-a").delete(f"{API}/models/ops-a/leftover/versions/1")
         problems = check_pool(pool).problems
-    assert [(each.kind, each.is_damage) for each in problems] == [
+    assert [(problem.kind, problem.is_damage) for problem in problems] == [
         ("file-missing", True),
         ("file-unknown", False),
     ]

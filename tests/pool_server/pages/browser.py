@@ -24,9 +24,9 @@ class Browser:
         return self.client.get(path, **options)
 
     def csrf(self, page: str = "/login") -> str:
-        found = _CSRF.search(self.get(page).text)
-        assert found is not None, f"{page} has no form"
-        return html.unescape(found[1])
+        token = _CSRF.search(self.get(page).text)
+        assert token is not None, f"{page} has no form"
+        return html.unescape(token[1])
 
     def post(
         self, path: str, fields: dict[str, Any] | None = None, *, form_on: str = "/login"

@@ -114,7 +114,7 @@ def test_files_are_never_shown_as_pages(pool: PoolDriver) -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "led_to"),
+    ("address", "led_to"),
     [
         ("/models?a=1", "/models?a=1"),
         ("//evil", "/"),
@@ -124,5 +124,5 @@ def test_files_are_never_shown_as_pages(pool: PoolDriver) -> None:
         ("", "/"),
     ],
 )
-def test_addresses_to_come_back_to_are_paths_of_this_pool(given: str, led_to: str) -> None:
-    assert own_path(given) == led_to
+def test_addresses_to_come_back_to_are_paths_of_this_pool(address: str, led_to: str) -> None:
+    assert own_path(address) == led_to

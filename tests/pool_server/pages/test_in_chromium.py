@@ -48,12 +48,12 @@ def filled(pool: PoolDriver) -> PoolDriver:
     one, two = pool.member("web-a"), pool.member("web-b")
     labels = {"population": "infant", "dataset_type": "laboratory"}
     for client, site, seed in ((one, "web-a", 7301), (two, "web-b", 7302)):
-        found = upload(client, f"{site}/eyes", landmark_bytes(seed), labels=labels, card="# Eyes")
+        version = upload(client, f"{site}/eyes", landmark_bytes(seed), labels=labels, card="# Eyes")
         scores = {"mean_error": {"value": seed / 1e5, "low": 0.05, "high": 0.09}}
         posted = client.post(
             "/api/v1/evaluations",
             json={
-                "model": found["address"],
+                "model": version["address"],
                 "dataset": "ward",
                 "dataset_digest": "5" * 64,
                 "scores": scores,
@@ -77,9 +77,10 @@ def open_page(chromium: Any, filled: PoolDriver) -> Iterator[Open]:
         page = context.new_page()
         page.set_default_timeout(60_000)
         page.on(
-            "console", lambda each: each.type in {"error", "warning"} and said.append(each.text)
+            "console",
+            lambda message: message.type in {"error", "warning"} and said.append(message.text),
         )
-        page.on("pageerror", lambda each: said.append(f"error: {each}"))
+        page.on("pageerror", lambda error: said.append(f"error: {error}"))
         if secret is not None:
             page.goto("/login")
             page.fill("#token", secret)
@@ -89,7 +90,7 @@ def open_page(chromium: Any, filled: PoolDriver) -> Iterator[Open]:
     yield open_it
     for context in contexts:
         context.close()
-    assert [each for each in said if each.startswith(("error", "warning"))] == []
+    assert [line for line in said if line.startswith(("error", "warning"))] == []
 
 
 def test_from_search_to_a_merged_model(filled: PoolDriver, open_page: Open) -> None:
@@ -177,10 +178,13 @@ def test_an_upload_by_drop_goes_on_where_it_was_broken_off(
     page.click("button >> text=Publish")
     page.wait_for_selector("#problem:not([hidden])")
     page.unroute("**/parts/*")
-    page.on("request", lambda each: "/parts/" in each.url and sent.append("again " + each.url[-1]))
+    page.on(
+        "request",
+        lambda request: "/parts/" in request.url and sent.append("again " + request.url[-1]),
+    )
     page.click("button >> text=Publish")
     page.wait_for_url("**/models/web-a/dropped@1")
-    again = [each for each in sent if each.startswith("again")]
+    again = [line for line in sent if line.startswith("again")]
     assert again[0] == "again 3"
     assert len(again) == len({*sent}) - 3
 
@@ -264,15 +268,15 @@ def test_a_viewer_sees_no_admin_pages(filled: PoolDriver, open_page: Open) -> No
     assert page.locator("nav[aria-label=Main] a").all_inner_texts()[-1] == "Upload"
 
 
-def tab_to(page: Any, wanted: str, most: int = 90) -> None:
-    """Press Tab until what has the focus fits a selector, and see that the focus is visible."""
+def tab_to(page: Any, selector: str, most: int = 90) -> None:
+    """Press Tab until the focused element matches a selector, and check that it shows the focus."""
     for _ in range(most):
         page.keyboard.press("Tab")
-        if page.evaluate("wanted => document.activeElement.matches(wanted)", wanted):
+        if page.evaluate("selector => document.activeElement.matches(selector)", selector):
             focused = "getComputedStyle(document.activeElement)"
-            assert page.evaluate(f"{focused}.outlineStyle") != "none", wanted
+            assert page.evaluate(f"{focused}.outlineStyle") != "none", selector
             return
-    pytest.fail(f"Tab does not reach {wanted}")
+    pytest.fail(f"Tab does not reach {selector}")
 
 
 def test_the_journey_by_keyboard_alone(filled: PoolDriver, open_page: Open) -> None:
@@ -348,8 +352,8 @@ def test_axe_finds_nothing_serious_and_no_page_is_wider_than_the_screen(
         page.goto(place)
         assert page.evaluate("document.documentElement.scrollWidth") <= width, place
         problems += [
-            (place, each["id"], [node["html"][:120] for node in each["nodes"][:3]])
-            for each in Axe().run(page, options=RULES).response["violations"]
-            if each["impact"] in {"serious", "critical"}
+            (place, violation["id"], [node["html"][:120] for node in violation["nodes"][:3]])
+            for violation in Axe().run(page, options=RULES).response["violations"]
+            if violation["impact"] in {"serious", "critical"}
         ]
     assert problems == []

@@ -45,7 +45,7 @@ def test_a_page_is_whole_and_names_no_other_host(pool: PoolDriver, path: str) ->
     balance.feed(answer.text)
     assert balance.open == []
     assert all(link.startswith(("/", "#")) for link in balance.links)
-    for link in filter(lambda each: not each.startswith("#"), balance.links):
+    for link in filter(lambda address: not address.startswith("#"), balance.links):
         assert pool.client(None).get(link).status_code == 200
     assert "<script>" not in answer.text
     assert "style=" not in answer.text
@@ -94,9 +94,9 @@ def luminance(colour: str) -> float:
     """Return the relative luminance of ``#rrggbb`` (WCAG 2.2)."""
     parts = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
     linear = [
-        each / 12.92 if each <= 0.04045 else ((each + 0.055) / 1.055) ** 2.4 for each in parts
+        part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts
     ]
-    return sum(share * each for share, each in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
+    return sum(share * value for share, value in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
 
 
 def test_colours_can_be_told_from_their_ground_in_both_themes() -> None:
@@ -106,7 +106,7 @@ def test_colours_can_be_told_from_their_ground_in_both_themes() -> None:
     text = [
         *product(("ink", "quiet", "accent"), grounds),
         *product(("ink",), [f"q{shade}" for shade in range(7)]),
-        *((front, f"{each}-soft") for each in MEANINGS for front in ("ink", each)),
+        *((front, f"{meaning}-soft") for meaning in MEANINGS for front in ("ink", meaning)),
         *product(("accent-strong", *MEANINGS), ("paper",)),
         *(("on-accent", "accent"), ("on-accent", "accent-strong"), ("on-bad", "bad")),
     ]

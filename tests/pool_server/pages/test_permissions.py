@@ -1,4 +1,4 @@
-"""A page shows a caller only what the API shows: each page, each role, and nobody at all."""
+"""A page shows a visitor no more than the API does: each page, each role, and no log-in."""
 
 from __future__ import annotations
 
@@ -61,10 +61,10 @@ def places(pool: PoolDriver) -> dict[str, str]:
     for site in (SITE, OTHER):
         for role in ROLES:
             pool.secret(site, role)
-    own = pool.member(SITE)
-    shared = upload(own, f"{SITE}/shared", landmark_bytes(4101))
-    kept = upload(own, f"{SITE}/own", landmark_bytes(4102), visibility="private")
-    asked = own.post(
+    member = pool.member(SITE)
+    shared = upload(member, f"{SITE}/shared", landmark_bytes(4101))
+    kept = upload(member, f"{SITE}/own", landmark_bytes(4102), visibility="private")
+    asked = member.post(
         "/api/v1/merges", json={"site": SITE, "name": "both", "recipe": recipe_of([shared, kept])}
     )
     started = start_round(pool, f"{SITE}/shared@1", (SITE, "pages-c", "pages-d"))
@@ -77,8 +77,8 @@ def places(pool: PoolDriver) -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def browsers(pool: PoolDriver, places: dict[str, str]) -> dict[str, Browser]:
-    found = {role: member_browser(pool, SITE, role) for role in ROLES}
-    return found | {
+    members = {role: member_browser(pool, SITE, role) for role in ROLES}
+    return members | {
         "foreign": member_browser(pool, OTHER),
         "pool admin": Browser(pool).log_in(pool.admin_secret),
         "nobody": Browser(pool),
@@ -115,12 +115,12 @@ def test_each_visitor_sees_what_the_api_shows(
 ) -> None:
     least, foreign, admin = PAGES[page]
     path = page.format(**places)
-    wanted: dict[str, Any] = {
+    expected: dict[str, Any] = {
         role: 200 if ROLES.index(role) >= ROLES.index(least) else 403 for role in ROLES
     }
-    wanted |= {"foreign": foreign, "pool admin": admin}
-    found = {name: browsers[name].get(path).status_code for name in wanted}
-    assert found == wanted
+    expected |= {"foreign": foreign, "pool admin": admin}
+    statuses = {name: browsers[name].get(path).status_code for name in expected}
+    assert statuses == expected
     stranger = browsers["nobody"].get(path)
     if page != "/":
         assert stranger.status_code == 303
@@ -139,7 +139,7 @@ def test_a_refusal_names_no_more_than_the_api_does(
 
 def test_every_refusal_is_a_page(browsers: dict[str, Browser]) -> None:
     viewer, shown = browsers["viewer"], {"accept": "text/html,*/*;q=0.8"}
-    for path, status, words in (
+    for path, status, reason in (
         ("/nothing/here", 404, "nothing at this address"),
         ("/rounds/xyz", 404, "no page at this address"),
         (f"/models/{SITE}/never", 404, "no model pages-a/never"),
@@ -148,7 +148,7 @@ def test_every_refusal_is_a_page(browsers: dict[str, Browser]) -> None:
     ):
         page = viewer.get(path, headers=shown)
         assert page.status_code == status, path
-        assert words in page.text
+        assert reason in page.text
         assert page.headers["content-type"].startswith("text/html")
         assert "default-src 'none'" in page.headers["content-security-policy"]
         assert page.headers["x-request-id"] in page.text
@@ -161,7 +161,7 @@ def test_every_refusal_is_a_page(browsers: dict[str, Browser]) -> None:
     assert viewer.get("/api/v1/nothing", headers=shown).json()["error"]["code"] == "no_such_route"
 
 
-def test_lists_leave_out_what_is_not_for_the_visitor(browsers: dict[str, Browser]) -> None:
+def test_lists_leave_out_models_that_the_visitor_may_not_see(browsers: dict[str, Browser]) -> None:
     assert "pages-a/<" not in browsers["foreign"].get("/models?site=pages-a&name=own").text
     assert 'value="pages-a/own@1"' in browsers["viewer"].get("/models?name=own").text
     assert 'value="pages-a/own@1"' not in browsers["foreign"].get("/models?name=own").text

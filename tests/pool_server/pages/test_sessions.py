@@ -1,4 +1,4 @@
-"""Sessions of browsers: how they begin, what they are worth, and what ends them."""
+"""Sessions of browsers: their beginning, their rights and their end."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_a_token_has_few_sessions(pool: PoolDriver, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(browser_sessions, "MOST_SESSIONS", 3)
     secret = pool.secret("many-browsers", "contributor")
     browsers = [Browser(pool).log_in(secret) for _ in range(5)]
-    answers = [each.get("/account").status_code for each in browsers]
+    answers = [visitor.get("/account").status_code for visitor in browsers]
     assert answers == [303, 303, 200, 200, 200]
 
 
@@ -103,7 +103,7 @@ def test_a_session_ends_when_idle_and_after_half_a_day(
     assert "your session has ended" in browser.get("/login").text
 
 
-def test_logging_out_ends_it_for_whoever_has_the_cookie(pool: PoolDriver) -> None:
+def test_logging_out_ends_the_session_for_every_copy_of_the_cookie(pool: PoolDriver) -> None:
     browser, copy = member_browser(pool, "leaves"), Browser(pool)
     assert browser.cookie is not None
     copy.client.cookies.set("pool", browser.cookie)
@@ -168,8 +168,10 @@ def test_a_change_comes_from_a_page_of_this_pool(pool: PoolDriver, headers: dict
     fields = {"theme": "dark", "csrf": browser.csrf("/account")}
     refused = browser.client.post("/account/theme", data=fields, headers=headers)
     assert refused.status_code == 403
-    own = {"Origin": pool.url, "Sec-Fetch-Site": "same-origin"}
-    assert browser.client.post("/account/theme", data=fields, headers=own).status_code == 303
+    site_headers = {"Origin": pool.url, "Sec-Fetch-Site": "same-origin"}
+    assert (
+        browser.client.post("/account/theme", data=fields, headers=site_headers).status_code == 303
+    )
 
 
 def test_guessing_tokens_is_slowed_down(pool: PoolDriver, tmp_path_factory) -> None:  # type: ignore[no-untyped-def]

@@ -1,4 +1,4 @@
-"""What a page costs: bytes that travel, and statements that the database runs for it."""
+"""The cost of a page: bytes sent, and statements run by the database."""
 
 from __future__ import annotations
 
@@ -53,26 +53,26 @@ MOST_STATEMENTS = {
 
 @contextmanager
 def statements() -> Iterator[list[str]]:
-    """Gather what any database of this process is asked meanwhile."""
-    found: list[str] = []
+    """Collect the statements that any database of this process runs meanwhile."""
+    executed: list[str] = []
 
     # The pool looks for merges to do meanwhile, whatever a page asks.
     others = ("BEGIN", "COMMIT", "ROLLBACK", "PRAGMA", "SAVEPOINT", "SELECT merge_jobs.id \n")
 
     def keep(_connection: Any, _cursor: Any, statement: str, *_: Any) -> None:
         if not statement.startswith(others):
-            found.append(statement)
+            executed.append(statement)
 
     event.listen(Engine, "before_cursor_execute", keep)
     try:
-        yield found
+        yield executed
     finally:
         event.remove(Engine, "before_cursor_execute", keep)
 
 
 @pytest.fixture(scope="module")
 def visited(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[PoolDriver, Browser]]:
-    """Open a pool of its own: what others ask at the same time must not count."""
+    """Open a separate pool: requests of other tests must not count."""
     folder = tmp_path_factory.mktemp("weights")
     with pool_in_thread(folder, poll_interval_s=60) as pool:
         client = pool.member("weigh")
@@ -86,14 +86,14 @@ def visited(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[PoolDriv
 
 
 @pytest.mark.parametrize("path", MOST_STATEMENTS)
-def test_a_page_asks_the_database_little_whatever_its_rows(
+def test_a_page_runs_few_statements_for_any_number_of_rows(
     visited: tuple[PoolDriver, Browser], path: str
 ) -> None:
     _, browser = visited
     browser.get(path)
-    with statements() as found:
+    with statements() as executed:
         assert browser.get(path).status_code == 200
-    assert len(found) <= MOST_STATEMENTS[path], "\n\n".join(found)
+    assert len(executed) <= MOST_STATEMENTS[path], "\n\n".join(executed)
 
 
 def test_pages_weigh_little(visited: tuple[PoolDriver, Browser]) -> None:
@@ -102,7 +102,7 @@ def test_pages_weigh_little(visited: tuple[PoolDriver, Browser]) -> None:
     for path, most in limits.items():
         with browser.client.stream("GET", path) as answer:
             assert answer.headers["content-encoding"] == "gzip"
-            sent = sum(len(each) for each in answer.iter_raw())
+            sent = sum(len(chunk) for chunk in answer.iter_raw())
         assert sent < most, path
 
 
@@ -115,7 +115,7 @@ def test_a_first_visit_weighs_less_than_150_kb(visited: tuple[PoolDriver, Browse
     sent = 0
     for path in ("/models", *files):
         with browser.client.stream("GET", path) as answer:
-            sent += sum(len(each) for each in answer.iter_raw())
+            sent += sum(len(chunk) for chunk in answer.iter_raw())
     assert sent < 150_000
 
 
@@ -127,11 +127,11 @@ def test_style_and_script_are_fetched_once(visited: tuple[PoolDriver, Browser]) 
         address = next(word for word in page.split('"') if word.endswith(f"/{name}"))
         with browser.client.stream("GET", address) as answer:
             assert "immutable" in answer.headers["cache-control"]
-            assert sum(len(each) for each in answer.iter_raw()) < bytes_at_most
+            assert sum(len(chunk) for chunk in answer.iter_raw()) < bytes_at_most
         digest = address.split("/")[2]
         assert browser.get(address.replace(digest, "0" * 16)).status_code == 404
 
 
-def test_the_sheet_is_kept_beside_the_templates() -> None:
+def test_the_style_sheet_lies_next_to_the_templates() -> None:
     folder = Path(__file__).parents[3] / "pool_server" / "pages" / "static"
-    assert {each.name for each in folder.iterdir()} >= {"pool.css", "pool.js", "sha256.js"}
+    assert {path.name for path in folder.iterdir()} >= {"pool.css", "pool.js", "sha256.js"}

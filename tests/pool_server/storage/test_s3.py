@@ -81,8 +81,8 @@ class TestS3Storage(StorageLaws):
 
 def keys(server: S3Server, bucket: str, storage: Any) -> list[str]:
     prefix = storage.places.prefix
-    found = server.client().list_objects_v2(Bucket=bucket, Prefix=prefix).get("Contents", [])
-    return [each["Key"].removeprefix(prefix) for each in found]
+    objects = server.client().list_objects_v2(Bucket=bucket, Prefix=prefix).get("Contents", [])
+    return [item["Key"].removeprefix(prefix) for item in objects]
 
 
 def refusal_of(storage: Storage, handle: str, content: bytes, **changed: Any) -> int:
@@ -164,11 +164,13 @@ def test_an_only_part_is_bound_to_the_digest_of_the_file(storage: Storage) -> No
     assert storage.received_parts(handle) == {}
 
 
-@pytest.mark.parametrize(("chosen", "wanted"), [("sha256", "sha256"), ("none", None)])
-def test_other_checksums_of_parts(open_bucket: OpenBucket, chosen: str, wanted: str | None) -> None:
+@pytest.mark.parametrize(("chosen", "expected"), [("sha256", "sha256"), ("none", None)])
+def test_other_checksums_of_parts(
+    open_bucket: OpenBucket, chosen: str, expected: str | None
+) -> None:
     storage = open_bucket(s3_part_checksum=chosen, s3_addressing_style="path")
     handle = send_all(storage)
-    assert storage.part_checksum(handle) == wanted
+    assert storage.part_checksum(handle) == expected
     publish(storage, handle)
     assert read_all(storage) == WHOLE
 

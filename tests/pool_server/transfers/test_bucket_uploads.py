@@ -1,4 +1,4 @@
-"""Uploads to and downloads from a pool whose storage takes and gives the bytes itself."""
+"""Uploads to and downloads from a pool with a bucket that moves the bytes itself."""
 
 from __future__ import annotations
 
@@ -50,10 +50,10 @@ def test_parts_go_elsewhere(bucket_pool: PoolDriver) -> None:
     opened = announce(client, "admin/elsewhere", content).json()
     assert {part["url"] for part in opened["parts"]} == {None}
     checksum = "0" * 32
-    given = ask(client, opened, *({"number": n, "checksum": checksum} for n in (2, 1))).json()
-    assert [each["number"] for each in given["items"]] == [2, 1]
-    assert all(each["url"].startswith("http://") for each in given["items"])
-    assert all(each["headers"]["Content-Length"] == "65536" for each in given["items"])
+    addresses = ask(client, opened, *({"number": n, "checksum": checksum} for n in (2, 1))).json()
+    assert [part["number"] for part in addresses["items"]] == [2, 1]
+    assert all(part["url"].startswith("http://") for part in addresses["items"])
+    assert all(part["headers"]["Content-Length"] == "65536" for part in addresses["items"])
 
 
 def test_a_browser_sends_its_parts_through_the_pool(bucket_pool: PoolDriver) -> None:
@@ -69,8 +69,8 @@ def test_a_browser_sends_its_parts_through_the_pool(bucket_pool: PoolDriver) -> 
         body = content[part["offset"] : part["offset"] + part["size_bytes"]]
         sent = browser.client.put(f"{path}/parts/{part['number']}", content=body, headers=headers)
         assert sent.status_code == 204, sent.text
-    done = browser.client.post(f"{path}/complete", headers=headers)
-    assert done.json()["version"]["address"] == "pool://admin/by-browser@1"
+    completed = browser.client.post(f"{path}/complete", headers=headers)
+    assert completed.json()["version"]["address"] == "pool://admin/by-browser@1"
     address = "/api/v1/models/admin/by-browser/versions/1/content"
     assert bucket_pool.admin.get(address).content == content
 

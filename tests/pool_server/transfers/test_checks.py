@@ -1,4 +1,4 @@
-"""What the check of an uploaded file refuses, and how it says so."""
+"""Refusals by the check of an uploaded file, and their messages."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_is_no_model_is_refused(pool: PoolDriver, name: str) -> None:
+def test_files_other_than_models_are_refused(pool: PoolDriver, name: str) -> None:
     client, content = pool.member("checks"), REFUSED[name]
     opened = announce(client, "checks/gaze", content, file_name="mine.dat").json()
     send_parts(client, opened, content)
@@ -83,19 +83,19 @@ def test_listings_are_short_and_a_version_tells_all(pool: PoolDriver) -> None:
     assert client.get(f"{at}/versions/1").json() == made[0]
     listed = client.get(at)
     assert len(listed.content) < 10_000
-    assert [each["fingerprint"]["parameters"] for each in listed.json()["items"]] == [3000, 3000]
+    assert [item["fingerprint"]["parameters"] for item in listed.json()["items"]] == [3000, 3000]
     similar = client.get("/api/v1/models", params={"mergeable_with": "checks-long/gaze@1"})
-    assert [each["version"] for each in similar.json()["items"]] == [2]
+    assert [item["version"] for item in similar.json()["items"]] == [2]
 
 
 class Careless(Versions):
-    """Versions whose check finds what cannot be written as text."""
+    """Versions with a check that returns text that UTF-8 cannot encode."""
 
     def check(self, upload: UploadRecord, path: Path) -> CheckedModel:
         return CheckedModel("network", "safetensors", {"architecture": "\ud800"}, {})
 
 
-def test_what_cannot_be_described_is_not_published(pool: PoolDriver) -> None:
+def test_models_that_cannot_be_described_are_not_published(pool: PoolDriver) -> None:
     client, content = pool.member("checks-text"), network_bytes()
     opened = announce(client, "checks-text/gaze", content).json()
     send_parts(client, opened, content)

@@ -1,4 +1,4 @@
-"""The same file at several sites: whose it is, how it was made, and what a copier may do."""
+"""The same file at several sites: its owner, its lineage, and the rights of a copier."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ LAB, MAKER, THIEF = "copies-lab", "copies-maker", "copies-thief"
 
 
 class Merge:
-    """Two files of `LAB`, and what anybody makes of them: always the same bytes."""
+    """Two files of `LAB` and their merge, which has the same bytes at any site."""
 
     def __init__(self, folder: Path) -> None:
         self.inputs = [network_bytes(), network_bytes()]
@@ -35,7 +35,7 @@ class Merge:
         made = merge("fedavg", paths, output=folder / "merged.safetensors")
         self.content = (folder / "merged.safetensors").read_bytes()
         self.recipe: dict[str, Any] = json.loads(made.recipe.to_json())
-        self.parents = [sha256(each) for each in self.inputs]
+        self.parents = [sha256(model) for model in self.inputs]
 
     def publish_inputs(self, pool: PoolDriver, name: str, site: str = LAB) -> None:
         for number, content in enumerate(self.inputs):
@@ -53,8 +53,9 @@ def withdraw(pool: PoolDriver, site: str, name: str, reason: str) -> Any:
 
 
 def show(pool: PoolDriver, site: str, name: str) -> dict[str, Any]:
-    found: dict[str, Any] = pool.member(site).get(f"/api/v1/models/{site}/{name}/versions/1").json()
-    return found
+    path = f"/api/v1/models/{site}/{name}/versions/1"
+    version: dict[str, Any] = pool.member(site).get(path).json()
+    return version
 
 
 def test_a_private_copy_without_recipe_blocks_nothing(pool: PoolDriver, made: Merge) -> None:
@@ -91,13 +92,13 @@ def test_a_withdrawal_of_a_private_copy_takes_nothing_from_its_maker(
 def test_a_withdrawal_of_the_same_merge_takes_nothing_from_the_owner_of_its_inputs(
     pool: PoolDriver, made: Merge, first: str
 ) -> None:
-    """Merges are deterministic: everybody who may merge these models gets the same file."""
+    """Merges are deterministic: any site that may merge these models gets the same file."""
     made.publish_inputs(pool, first)
     thief, name, recipe = pool.member(THIEF), f"again-{first}", made.recipe
     if first == "forged":
-        own = network_bytes()
-        upload(thief, f"{THIEF}/own", own)
-        recipe = recipe_for(made.content, sha256(own))
+        forged = network_bytes()
+        upload(thief, f"{THIEF}/own", forged)
+        recipe = recipe_for(made.content, sha256(forged))
     if first == "before":
         upload(pool.member(LAB), f"{LAB}/{name}", made.content, recipe=made.recipe)
         # So that its bytes are sent, not copied, and its owner is not known.
@@ -141,7 +142,7 @@ def test_the_pool_makes_a_merge_of_which_somebody_has_a_copy(pool: PoolDriver, m
 
 
 def test_inputs_that_came_later_prove_nothing(pool: PoolDriver, made: Merge) -> None:
-    """Whoever has a file can find others of which the mean is that file."""
+    """From a file, others can be computed that have it as their mean."""
     upload(pool.member(LAB), f"{LAB}/trained", made.content)
     made.publish_inputs(pool, "found", THIEF)
     opened = announce(pool.member(THIEF), f"{THIEF}/trained", made.content, recipe=made.recipe)

@@ -99,10 +99,10 @@ def complete_until_killed(url: str, secret: str, opened: dict[str, str]) -> None
 
 
 def test_a_stopped_server_ends_well(tmp_path: Path) -> None:
-    for wanted in (signal.SIGTERM, signal.SIGINT):
+    for stop in (signal.SIGTERM, signal.SIGINT):
         with pool_process(tmp_path) as (server, _url, _):
-            server.send_signal(wanted)
+            server.send_signal(stop)
             try:
                 assert server.wait(20) == 0
             except subprocess.TimeoutExpired:
-                pytest.fail(f"{wanted!r} did not stop the server")
+                pytest.fail(f"{stop!r} did not stop the server")

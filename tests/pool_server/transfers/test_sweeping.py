@@ -37,7 +37,7 @@ def swept_pool(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[PoolD
         yield pool
 
 
-def test_what_nobody_goes_on_with_is_cleared_away(swept_pool: PoolDriver) -> None:
+def test_abandoned_uploads_are_cleared_away(swept_pool: PoolDriver) -> None:
     with ThreadPoolExecutor(3) as processes:
         pool = swept_pool
         stale, fresh = network_bytes(), network_bytes()
@@ -54,7 +54,7 @@ def test_what_nobody_goes_on_with_is_cleared_away(swept_pool: PoolDriver) -> Non
             )
         # All of them at once: one does it.
         sweeps = [processes.submit(sweep_uploads, parts) for _ in range(3)]
-        assert sum(each.result() for each in sweeps) == 1
+        assert sum(sweep.result() for sweep in sweeps) == 1
         uploads = pool.settings.storage_folder / "uploads"
         assert [folder.name for folder in uploads.iterdir()] == [new["upload_id"]]
         assert error_of(complete(pool.admin, old)) == (409, "upload_closed")
@@ -102,8 +102,8 @@ def test_a_server_that_starts_leaves_the_claims_of_others_alone(
             with parts.database.write() as session:
                 session.execute(update(UploadRecord).values(state="checking", claim_expires_at=end))
             recover_uploads(parts)
-            done = complete(pool.admin, opened)
-            assert (None if done.is_success else error_of(done)) == answer
+            completed = complete(pool.admin, opened)
+            assert (None if completed.is_success else error_of(completed)) == answer
         parts.database.close()
 
 

@@ -1,4 +1,4 @@
-"""Uploads over HTTP: what becomes a version, and what does not."""
+"""Uploads over HTTP: they become a version, or are refused."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ LARGE = 50_000  # entries: some 200 kB, four parts
 
 def versions(pool: PoolDriver, address: str) -> list[dict[str, Any]]:
     answer = pool.admin.get(f"/api/v1/models/{address}")
-    found: list[dict[str, Any]] = answer.json()["items"] if answer.status_code == 200 else []
-    return found
+    items: list[dict[str, Any]] = answer.json()["items"] if answer.status_code == 200 else []
+    return items
 
 
 def listed(version: dict[str, Any]) -> dict[str, Any]:
@@ -98,12 +98,12 @@ def test_an_interrupted_upload_goes_on(pool: PoolDriver) -> None:
     assert error_of(refused) == (409, "upload_incomplete")
     assert refused.json()["error"]["details"]["missing"] == [1, 2, 4]
     send_parts(client, resumed.json(), content)
-    done = complete(client, opened).json()
-    assert done["version"]["labels"] == {"said": "later"}
-    assert done["state"] == "complete"
-    assert client.get(f"/api/v1/uploads/{opened['upload_id']}").json() == done
+    completed = complete(client, opened).json()
+    assert completed["version"]["labels"] == {"said": "later"}
+    assert completed["state"] == "complete"
+    assert client.get(f"/api/v1/uploads/{opened['upload_id']}").json() == completed
     again = complete(client, opened)
-    assert again.json()["version"] == done["version"]
+    assert again.json()["version"] == completed["version"]
 
 
 def test_the_same_file_again_is_the_same_version(pool: PoolDriver) -> None:
@@ -244,9 +244,9 @@ def test_uploads_at_once_get_numbers_of_their_own(pool: PoolDriver) -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    found = versions(pool, "up-15/gaze")
-    assert sorted(version["version"] for version in found) == [1, 2, 3, 4, 5, 6]
-    assert {version["digest"] for version in found} == set(map(sha256, contents))
+    published = versions(pool, "up-15/gaze")
+    assert sorted(version["version"] for version in published) == [1, 2, 3, 4, 5, 6]
+    assert {version["digest"] for version in published} == set(map(sha256, contents))
 
 
 def test_completing_twice_at_once_makes_one_version(pool: PoolDriver) -> None:
@@ -275,7 +275,7 @@ def test_a_site_has_a_limit_of_open_uploads(open_pool: OpenPool, tmp_path: Path)
         assert error_of(announce(client, "up-17/gaze", b"one more")) == (409, "too_many_uploads")
 
 
-def test_what_was_published_and_refused_is_in_the_audit(pool: PoolDriver) -> None:
+def test_published_and_refused_uploads_are_in_the_audit(pool: PoolDriver) -> None:
     client = pool.member("up-18")
     upload(client, "up-18/gaze")
     opened = announce(client, "up-18/gaze", b"no model").json()
