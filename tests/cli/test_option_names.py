@@ -14,6 +14,7 @@ SHARED = {
     "--base": ("ADDRESS or FILE|ADDRESS or FILE", "the model to go on from"),
     "--config": ("FILE", "a configuration file"),
     "--contact": (TEXT, "of a site"),
+    "--card": (f"FILE or {FLAG}", "the card of a version: read from a file, or shown"),
     "--copy": (FLAG, "also copy the images"),
     "--data": ("FOLDER or DATA", "of a pool on SQLite; what a site contributes"),
     "--database-url": ("URL", "of a pool"),
