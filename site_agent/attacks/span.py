@@ -7,7 +7,6 @@ sample, and a sum over sites hides nothing: it adds rows' vectors, and the span 
 """
 
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 import torch
@@ -15,7 +14,7 @@ import torch
 from aggregators.models import StateDict
 from site_agent.attacks.leaks import Float64, Leak
 from site_agent.datasets.gaze.records import GazeSamples
-from site_agent.federated.leak_checks import dense_layers
+from site_agent.federated.leak_checks import LayerInputs, dense_layers
 from site_agent.networks.files import to_module
 from site_agent.training.gaze.loop import to_tensors
 
@@ -83,18 +82,10 @@ def _inside_score(rows: Float64, inputs: Float64, noise: float) -> Float64:
 def layer_inputs(network: StateDict, samples: GazeSamples) -> Mapping[str, Float64]:
     """Return the inputs of each dense layer by samples, with a column of ones for the bias."""
     module, data = to_module(network).eval(), to_tensors(samples)
-    inputs: dict[str, Float64] = {}
-
-    def keep(name: str):  # type: ignore[no-untyped-def]
-        def hook(_layer: Any, arguments: tuple[torch.Tensor, ...]) -> None:
-            values = arguments[0].detach().double().numpy()
-            inputs[name] = np.column_stack([values, np.ones(len(values))])
-
-        return hook
-
-    hooks = [layer.register_forward_pre_hook(keep(name)) for name, layer in dense_layers(module)]
+    inputs = LayerInputs(module)
     with torch.no_grad():
-        module(data.patches, data.head)
-    for hook in hooks:
-        hook.remove()
-    return inputs
+        inputs.run(module, (data.patches, data.head))
+    return {
+        name: np.column_stack([values.double().numpy(), np.ones(len(values))])
+        for name, values in inputs.of.items()
+    }

@@ -169,7 +169,7 @@ def audit_base(base: "StateDict", samples: Any) -> list[str]:
     """
     task = task_of_network(base)
     module = to_module(base, "the base").eval()
-    inputs, objections = _LayerInputs(module), []
+    inputs, objections = LayerInputs(module), []
     with torch.no_grad():
         output = inputs.run(module, _some(task.to_tensors(samples)))
         largest = float(output.abs().max())
@@ -190,14 +190,14 @@ def audit_dense_layers(
     """
     if not dense_layers(module):
         return []
-    inputs = _LayerInputs(module)
+    inputs = LayerInputs(module)
     with torch.no_grad():
         count = len(inputs.run(module.eval(), _some(data)))
     return _objections_to_layers(inputs, count, drawing_layers)
 
 
 def _objections_to_layers(
-    inputs: "_LayerInputs", count: int, drawing_layers: Collection[str]
+    inputs: "LayerInputs", count: int, drawing_layers: Collection[str]
 ) -> list[str]:
     """Return properties that training does not produce, judged by `count` samples."""
     objections = []
@@ -237,7 +237,7 @@ class DenseRows:
         self._epochs = epochs
         self._sums: dict[str, torch.Tensor] = {}
         self._squares: dict[str, torch.Tensor] = {}
-        self._inputs = _LayerInputs(module)
+        self._inputs = LayerInputs(module)
         if dense_layers(module):
             with torch.no_grad():
                 self._inputs.run(module.eval(), _some(data))
@@ -299,7 +299,7 @@ def dense_layers(module: nn.Module) -> list[tuple[str, nn.Linear]]:
     ]
 
 
-class _LayerInputs:
+class LayerInputs:
     """The inputs of the dense layers of a module."""
 
     def __init__(self, module: nn.Module) -> None:
