@@ -49,7 +49,7 @@ def run_server(settings: PoolSettings, *, on_ready: OnReady) -> None:
         secret = prepare_database(settings)
         server = ReportingServer(settings, lambda: on_ready(url, secret))
         url = socket_url(settings, listener)
-        # What is there by now stays; to look through it for garbage takes longer than a request.
+        # Loaded objects stay; looking through them for garbage takes longer than a request.
         gc.collect()
         gc.freeze()
         # One answer makes tens of thousands of objects that are gone with it.

@@ -60,7 +60,7 @@ class PoolSettings(BaseSettings):
         env_prefix=ENVIRONMENT_PREFIX,
         frozen=True,
         extra="forbid",
-        # What is wrong may hold a password.
+        # The rejected value may hold a password.
         hide_input_in_errors=True,
     )
 
@@ -269,7 +269,7 @@ class PoolSettings(BaseSettings):
 
     @property
     def uses_postgresql(self) -> bool:
-        """Whether several server processes may share the database."""
+        """True if several server processes may share the database."""
         return bool(self.database_url.get_secret_value())
 
     @property

@@ -57,7 +57,7 @@ def number_text(value: float | None, digits: int = 2, unit: str = "") -> str:
 
 
 def _typeset(number: str) -> str:
-    # What is rounded to zero has no sign; others get a true minus.
+    # Numbers rounded to zero have no sign; others get a true minus.
     return number.replace("-", "−") if float(number) else number.removeprefix("-")
 
 

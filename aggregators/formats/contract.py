@@ -36,7 +36,7 @@ class ModelFormat(ABC, Generic[ModelT]):
     summary: ClassVar[str]
     """The format in a few words."""
     exact: ClassVar[bool] = True
-    """Whether all numbers are preserved."""
+    """True if all numbers are preserved."""
     model_types: tuple[type[ModelT], ...]
     """The models that can be written in this format."""
 

@@ -262,7 +262,7 @@ def _root(
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code; errors become messages."""
-    # What is loaded stays: to look through it for garbage would take a fifth of the time.
+    # Loaded objects stay: looking through them for garbage would take a fifth of the time.
     gc.set_threshold(50_000)
     command_line = list(sys.argv[1:] if arguments is None else arguments)
     command = typer.main.get_command(app)

@@ -39,7 +39,7 @@ def progress_bar(title: str, *, shown: bool) -> Iterator[Report]:
         BarColumn(40 if console.width > 100 else 8),
         TaskProgressColumn(),
         TimeElapsedColumn(),
-        # What is cut on a narrow terminal is the end of the words, never the title.
+        # A narrow terminal cuts the end of the text, never the title.
         TextColumn(
             "{task.fields[words]}", markup=False, table_column=Column(no_wrap=True, ratio=1)
         ),

@@ -157,7 +157,7 @@ def contribute(
         asks = sys.stdin.isatty() and not yes
         contributed = contribute_now(send=not (dry_run or asks))
         if asks and not dry_run and contributed.site not in contributed.round.contributions():
-            # What was computed waits in the cache, so that the second call only sends it.
+            # The computed contribution waits in the cache, so that the second call only sends it.
             invocation.note("\n".join(_describe_sending(contributed, endpoint, least_others)))
             invocation.confirm("Send it?", assume_yes=False)
             contributed = replace(

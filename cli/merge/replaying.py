@@ -105,7 +105,7 @@ def _replay_without(
     if request.dry_run:
         return _plan_reply(plan, target, names)
     with ExitStack() as stack:
-        # What an earlier call left behind is the same model, and in nobody's way.
+        # A file left by an earlier call is the same model, and in nobody's way.
         places = {
             path: stack.enter_context(place_for_model(path, force=request.force))
             for path in map(names.path_of, plan.steps)

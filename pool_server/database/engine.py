@@ -141,7 +141,7 @@ def open_postgres(url: URL, connections: int) -> Engine:
         "timezone": "UTC",
         # To compile a query takes longer than any of these takes to run.
         "jit": "off",
-        # What is looked up lies in memory, or on a disk that does not turn.
+        # Looked-up pages are in memory, or on a solid-state disk.
         "random_page_cost": 1.1,
     }
     options = " ".join(f"-c {name}={value}" for name, value in limits.items())
@@ -152,7 +152,7 @@ def open_postgres(url: URL, connections: int) -> Engine:
         "keepalives_idle": 30,
         "tcp_user_timeout": 20_000,
     }
-    # What the admin says in the address counts.
+    # Options in the admin's address take precedence.
     arguments = {name: value for name, value in arguments.items() if name not in url.query}
     arguments["options"] = f"{options} {url.query.get('options', '')}".strip()
     engine = create_engine(

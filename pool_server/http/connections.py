@@ -104,7 +104,7 @@ class WatchedProtocol(H11Protocol):
 
     @property
     def waits_for_client(self) -> bool:
-        """Whether no request is being served: none was sent, or none is whole."""
+        """True if no request is being served: none was sent, or none is whole."""
         return self.conn.their_state in {h11.IDLE, h11.SEND_BODY}
 
     def look(self, now_s: float, stall_s: float) -> None:
@@ -134,7 +134,7 @@ class WatchedProtocol(H11Protocol):
             self.transport.abort()
             return
         if self.cycle is not None:
-            # What serves the request is not to answer as well.
+            # The application serving the request must not answer as well.
             self.cycle.disconnected = True
         said = "The rest of the request did not come in time."
         answer = error_response(408, "request_timeout", said, headers={"Connection": "close"})

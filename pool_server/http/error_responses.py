@@ -257,5 +257,5 @@ def _of_field(
 ) -> Any:
     example = _example(described, types, is_request)
     known = _BY_NAME.get(name, example)
-    # What one type takes as a text may be an object in another.
+    # A field that is text in one type may be an object in another.
     return known if type(known) is type(example) and not described.get("enum") else example

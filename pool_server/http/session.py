@@ -88,7 +88,7 @@ class Traffic:
 
     @property
     def is_stopping(self) -> bool:
-        """Whether the process ends once it has finished the requests under way."""
+        """True if the process ends once it has finished the requests under way."""
         return self._stopping.is_set()
 
     @contextmanager

@@ -158,7 +158,7 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     gc.disable()
     load_everything()
-    # What is loaded is neither looked through for garbage by the children, nor copied for that.
+    # Children neither look through loaded objects for garbage, nor copy them for that.
     gc.freeze()
     gc.enable()
     with socket.socket(fileno=int(sys.argv[1])) as requests:

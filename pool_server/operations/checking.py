@@ -137,7 +137,7 @@ def _names_of_files(connection: Connection) -> dict[str, str]:
         )
         .join(ModelRecord, ModelRecord.id == ModelVersionRecord.model_id)
         .join(SiteRecord, SiteRecord.id == ModelRecord.site_id)
-        # What comes later counts: versions that are not deleted, and the first of them.
+        # Later entries count: versions that are not deleted, and the first of them.
         .order_by(
             case((ModelVersionRecord.state == DELETED, 0), else_=1), ModelVersionRecord.id.desc()
         )

@@ -50,7 +50,7 @@ class PageRoute(APIRoute):
         async def answer(request: Request) -> Response:
             response = await _answer(request, handle)
             visitor: Visitor | None = getattr(request.state, "visitor", None)
-            # Who only reads gets no cookie; a form is worth something with one only.
+            # Visitors that only read get no cookie; a form is worth something only with one.
             has_form = getattr(request.state, "has_form", False)
             is_given = "set-cookie" in response.headers
             if visitor is not None and visitor.is_new and has_form and not is_given:

@@ -55,7 +55,7 @@ class BrowserSession:
 
     @property
     def is_proved(self) -> bool:
-        """Whether the token was sent recently enough that pages need not ask for it again."""
+        """True if the token was sent recently enough that pages need not ask for it again."""
         return now_utc() - self.proved_at < PROOF_LIFETIME
 
 

@@ -28,7 +28,7 @@ MOST_CONNECTIONS = 32
 CONNECT_TIMEOUT_S = 5.0
 # Joining a file of many parts takes long on some servers.
 READ_TIMEOUT_S = 120.0
-# What says whether the storage answers has to answer itself.
+# The check of the storage has to answer itself.
 CHECK_TIMEOUT_S = 5.0
 ATTEMPTS = 4
 

@@ -82,7 +82,7 @@ def add_version(
     if upload.statement is not None:
         # A key that is being revoked signs nothing any more.
         lock_keys(session, upload.site_id)
-    # What it inherits and hands down is settled for one family at a time.
+    # Inheritance is settled for one family at a time.
     repository.lock_families(session)
     _hold_back_copy(session, upload.site_id, version)
     recipe = None if upload.recipe is None else read_recipe(upload.recipe, upload.digest)
@@ -117,7 +117,7 @@ def add_version(
     flag_published(session, caller, version)
     if recipe is not None:
         if recipe.successor_of is not None:
-            # Whether it holds what was withdrawn matters to what it replaces.
+            # Replaced versions depend on whether this one contains withdrawn inputs.
             repository.get_version(session, version.id)
         link_published(session, caller, version, recipe)
     notify_owners(session, version, recipe)

@@ -222,7 +222,7 @@ class AttackFinding(RequestModel):
 
     @property
     def is_judged(self) -> bool:
-        """Whether the attack succeeds on the positive control, so that its score has a meaning."""
+        """True if the attack succeeds on the positive control, so that its score has a meaning."""
         return (
             self.chance is not None
             and self.control is not None

@@ -335,7 +335,7 @@ def _require_usable(config: AgentConfig) -> AgentConfig:
 
 
 def _config_error(path: Path, error: ValidationError) -> AgentConfigError:
-    # What is written in a wrong way comes before files that are not there.
+    # Syntax errors come before missing files.
     first = min(error.errors(include_url=False), key=lambda detail: detail["type"] == _ABSENT)
     key = _key_words(first["loc"])
     message = str(first["msg"]).removeprefix("Value error, ")

@@ -86,7 +86,7 @@ def _record(pool: "PoolClient", item: GrantedVersion, *, evaluations: bool) -> P
         )
     if record.statement is None or record.statement.origin is not None:
         return record
-    # What was signed for this pool comes from it, for whoever takes it in elsewhere.
+    # The pool supplies statements signed for it, so that importers elsewhere can verify them.
     origin = f"{record.site}@{profiles.host_of(pool.endpoint)}"
     statement = record.statement.model_copy(update={"origin": origin})
     return record.model_copy(update={"statement": statement})

@@ -140,7 +140,7 @@ class _Intake:
             return None
 
     def _request(self, record: PortableVersion, site: str) -> UploadRequest:
-        # What it inherits comes with its parents; where they are not here, it brings it itself.
+        # Inherited terms come with the parents; without those, the version brings them itself.
         has_parents = all(parent in self._bundle.blobs for parent in record.parents)
         terms = [
             Term(code=term.code, detail=term.detail)
@@ -165,7 +165,7 @@ class _Intake:
             terms=terms,
             statement=statement,
             visibility=self._visibility,
-            # What holds something withdrawn arrives flagged.
+            # Versions made from withdrawn ones arrive flagged.
             despite_withdrawal=True,
         )
 

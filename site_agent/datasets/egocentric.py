@@ -396,7 +396,7 @@ def _read_egtea(folder: Path) -> list[GazeClip]:
                     table, 0, f"{path.name}: has frames {first} to {last}, and the gaze of the "
                     f"session ends at {len(gaze)}",
                 )  # fmt: skip
-            # Whether the last frame is in the clip differs between cuts of the data set.
+            # Cuts of the data set differ in including a clip's last frame.
             upto = min(last + 1, len(gaze))
             points, kinds = checked_gaze(gaze[first:upto], kind[first:upto])
             person = session.name.partition("-R")[0]

@@ -152,7 +152,7 @@ def _reference(names: Sequence[str], faces: Sequence[Complex]) -> Complex | None
     whole = [points for points in faces if np.isfinite(points).all()]
     if len(whole) < _FEWEST_FACES or len(names) < _FEWEST_PARTS:
         return None
-    # What faces have in common shows in some hundreds; all with all would not fit into memory.
+    # Some hundreds of faces show their common shape; all with all would not fit into memory.
     picks = np.linspace(0, len(whole) - 1, min(len(whole), _MOST_COMPARED)).round().astype(int)
     return _consensus(np.stack([whole[index] for index in picks]))
 

@@ -24,7 +24,7 @@ _IGNORED_COLOUR = (255, 90, 90)
 _GAP_PX = 2
 # Through the lines that join landmarks the face stays to be seen.
 _LINE_OPACITY = 150
-# What a tile shows, in sizes of its box.
+# Extent of a tile, in sizes of its box.
 _SURROUNDINGS = 1.8
 
 

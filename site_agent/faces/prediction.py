@@ -69,7 +69,7 @@ class ImagePrediction:
     height_px: int
     faces: tuple[PredictedFace, ...]
     upright: bool = True
-    """Whether coordinates are in the picture as its EXIF data turn it."""
+    """True if coordinates are in the picture as its EXIF data turn it."""
     part_names: tuple[str, ...] = field(default=(), repr=False)
     problem: str = ""
 

@@ -125,7 +125,7 @@ class Glc(nn.Module):
             self.pos_embed_temporal, height * width, dim=1
         )
         x = torch.cat([token, patches.flatten(2).transpose(1, 2) + position], dim=1)
-        # What the decoder adds: the first tokens, and those before the grid is halved.
+        # The decoder adds the first tokens, and those before the grid is halved.
         skipped = [(x, grid)]
         for number, block in enumerate(self.blocks):
             x, grid = block(x, grid)

@@ -312,7 +312,7 @@ class Placement:
 
     @property
     def mirrored(self) -> bool:
-        """Whether left and right are exchanged in the stored picture."""
+        """True if left and right are exchanged in the stored picture."""
         return self.transposed ^ self.right_to_left ^ self.upside_down
 
     @property

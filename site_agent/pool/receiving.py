@@ -101,7 +101,7 @@ class ContentReceiver:
                 # As they come: what waits to fill a larger chunk would be lost with the line.
                 self._take(response.iter_raw())
         if elsewhere is not None:
-            # What lies under such an address never changes, so a range of it is enough.
+            # Content at such an address never changes, so a range of it is enough.
             with fetch_ranges(
                 self._connection.storage, elsewhere, self._position, remote.size_bytes
             ) as arriving:
@@ -139,7 +139,7 @@ class ContentReceiver:
         self._progress(self._position / max(total, 1), text)
 
 
-# What is fetched ahead waits in memory: their product bounds it.
+# Blocks fetched ahead wait in memory: their product bounds it.
 RANGE_BYTES = 8 << 20
 AT_ONCE = 4
 

@@ -26,7 +26,7 @@ MOST_ANSWER_BYTES = 64 * 1024 * 1024
 """The family of a model with thousands of recipes takes a few megabytes."""
 _GONE_STATUS = 404
 _PASSING_STATUS = frozenset({408, 429})
-# What S3 says of bytes that do not have the checksum that was announced.
+# Error codes of S3 for bytes that do not match the announced checksum.
 _DAMAGED_CODES = frozenset({"BadDigest", "InvalidDigest", "XAmzContentChecksumMismatch"})
 
 

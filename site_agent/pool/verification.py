@@ -148,7 +148,7 @@ class Verifier:
         # The pinned key itself, not what the pool gives under its identifier.
         key = known.public if known is not None else _key_of(version, summary, answer)
         statement = _open(version, answer, key)
-        # What was compared once is not fetched again: only this machine can change the cache.
+        # Compared files are not fetched again: only this machine can change the cache.
         agreed = statement.predicate if kept is not None else None
         facts = facts_of_version(
             version,

@@ -108,7 +108,7 @@ def _sign_result(
 ) -> ModelVersionResponse:
     """Sign a result where this site is to, and return its version."""
     version, own_site = pool.version(address), pool.whoami().site
-    # Whoever had it combined signs, and the starter, for it may be published at its address.
+    # The combining site signs, and so does the starter: the result may get its address.
     if not ended_here and own_site != round_.created_by.partition("/")[0]:
         return version
     if round_.secure is not None:

@@ -254,7 +254,7 @@ class NetworkPart(SitePart):
         samples = task_of_network(network).read(self.dataset, self.persons)
         store, number = PersonalStore(personal_folder() / self.series), self.round_.number
         before = store.before(self.site, number) if self.series else None
-        # What is trained, with a head that may come from the pool as well.
+        # The trained network, with a head that may come from the pool as well.
         require_safe(self.round_.round_id, assemble(network, before), samples, self.settings)
         progress(None, f"training on {len(samples)} samples")
         update = train_at_site(

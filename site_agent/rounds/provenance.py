@@ -161,7 +161,7 @@ class Provenance:
         of_round: bool,
     ) -> list[str]:
         """Compare a round's result with its base, or make a merge again, unless that was done."""
-        # What was found once stays true; only the trust in the inputs may change.
+        # Findings stay true; only the trust in the inputs may change.
         note = self._pool.cache.folder / "rounds" / "accounted" / digest
         facts = recipe.to_json() + "".join(item.digest for item in known).encode()
         if note.is_file() and note.read_bytes() == facts:

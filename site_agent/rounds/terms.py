@@ -109,7 +109,7 @@ def check_terms(pool: "PoolClient", round_: RoundResponse) -> RoundTerms:
         was, now = getattr(signed, name), getattr(shown, name)
         if name == "options" and round_.number > 1:
             was, now = _lasting(was), _lasting(now)
-        # Whoever started a round may end it early, and then it takes nothing more.
+        # The starter may end a round early; it then accepts no further contributions.
         agrees = now <= was if name == "deadline" else now == was
         if not agrees:
             raise ConflictError(

@@ -108,7 +108,7 @@ class Server(party.Party):
     def _give_receipt(self, view: Session) -> bool:
         invited = view.descriptor.labs
         here = [lab for lab in invited if view.posted("share", lab)]
-        # Whoever shares in time is waited for: the roster is closed by these receipts.
+        # Labs that share in time are waited for: these receipts close the roster.
         if len(here) < len(invited) and self.clock() <= view.descriptor.deadlines.share:
             return False
         received, refused = {}, {}

@@ -133,7 +133,7 @@ def write_result(view: Session, total: sharing.UInt64, target: Path) -> WrittenR
     """
     layout, labs = view.descriptor.layout, tuple(sorted(view.roster))
     try:
-        # Whoever trains a network has samples; a leaf need not be reached by each lab.
+        # Each lab that trains a network has samples; a leaf need not be reached by each lab.
         least = 1 if layout.kind == "network" else 0
         mean, weights = decode_sum(total, layout.shape[0], len(labs), view.charter.budget, least)
     except ValueError as error:

@@ -290,7 +290,7 @@ class MainServer:
         with self._lock:
             self.stopped = True
 
-    # What closes a round; `main_server_process` asks.
+    # Conditions that close a round; `main_server_process` asks.
     def ready_to_close(self) -> Roster | None:
         """Return the sites that are done, where the round can end; None while it cannot."""
         with self._lock:

@@ -81,7 +81,7 @@ class SplitPlan(BaseModel):
 
     @property
     def is_private(self) -> bool:
-        """Whether the training has differential privacy."""
+        """True if the training has differential privacy."""
         return self.training.dp_epsilon is not None
 
     @cached_property
@@ -91,7 +91,7 @@ class SplitPlan(BaseModel):
 
     @property
     def trains_server_alone(self) -> bool:
-        """Whether the client part stays as it is."""
+        """True if the client part is frozen."""
         return self.variant in ("mean-smashed", "frozen-client")
 
     @property

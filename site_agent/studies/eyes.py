@@ -92,7 +92,7 @@ class StudyKind:
     columns: tuple[str, ...]
     """Attributes of a run that a plan shows."""
     both_eyes: bool = False
-    """Whether both eyes of a frame are drawn."""
+    """True if both eyes of a frame are drawn."""
     check: Callable[[Sequence[Any], StudySamples, Any], None] = lambda *_: None
     """Takes runs, samples and settings; refuses studies that cannot begin."""
 

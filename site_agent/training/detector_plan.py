@@ -69,7 +69,7 @@ class DetectorPlan:
     """Dlib's ``detection_window_size`` that makes it do so."""
     upsample: int
     reshaped: bool
-    """Whether boxes were given the window's shape."""
+    """True if boxes were given the window's shape."""
     left_out: tuple[tuple[int, str], ...]
     """Boxes that cannot be reached and became ignored."""
 

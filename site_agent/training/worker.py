@@ -115,7 +115,7 @@ def _provide_image(path: Path, folder: Path, number: int) -> str:
 
 
 def _dlib_decodes(path: Path) -> bool:
-    """Whether dlib reads the same pixels from a file as `read_image` does."""
+    """Return whether dlib reads the same pixels from a file as `read_image` does."""
     from PIL import ExifTags, Image
 
     try:

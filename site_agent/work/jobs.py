@@ -79,7 +79,7 @@ class Schedule:
             key: "kept" if key in kept else "waiting" if key in needed else "not needed"
             for key in self.jobs
         }
-        # What the longest chain of jobs hangs on goes first.
+        # Jobs at the head of the longest chain go first.
         self._urgency: dict[str, float] = {}
         for job in reversed(jobs):
             urgency = self._urgency.get(job.key, 0.0) + job.cost

@@ -26,10 +26,10 @@ _LEAST_SILENCE_S = 0.2
 def main() -> None:
     """Do tasks until standard input ends."""
     end_with_parent()
-    # What is loaded stays: to look through it for garbage would take a fifth of the time.
+    # Loaded objects stay: looking through them for garbage would take a fifth of the time.
     gc.set_threshold(50_000)
     with os.fdopen(os.dup(1), "w", encoding="utf-8", buffering=1) as events:
-        # What libraries print must not come between the events.
+        # Output of libraries must not come between the events.
         os.dup2(2, 1)
         tasks = sys.stdin.buffer
         while True:

@@ -39,7 +39,7 @@ class Krum(RobustMethod[KrumOptions]):
         _require_enough(sites, options.hostile or 0)
 
     def combine_votes(self, votes: Votes, options: KrumOptions, progress: Progress, /) -> StateDict:
-        # What is not finite was sent by a hostile site, or counts as such: it is one of the f.
+        # An update that is not finite counts as hostile: it is one of the f.
         sites = votes.count + votes.dropped
         hostile = (sites - 3) // 2 if options.hostile is None else options.hostile
         _require_enough(sites, max(0, hostile))

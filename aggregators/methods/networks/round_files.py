@@ -320,7 +320,7 @@ def check_network_contribution(
         if personal is not None and bool(difference[~personal.reshape(-1)].any()):
             raise ContributionError(f"entry {name!r} holds personal numbers, expected zeros there")
     if not changed:
-        # Whoever sends zeros takes no part, but makes the sum that of one site fewer.
+        # A site that sends zeros takes no part, but makes the sum that of one site fewer.
         raise ContributionError("every difference is 0, expected those of a trained network")
 
 

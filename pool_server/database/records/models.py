@@ -327,7 +327,7 @@ class SearchEntryRecord(base.Record):
     """
 
     __tablename__ = "search_entries"
-    # What is derived is not backed up, but made again.
+    # Derived records are not backed up, but made again.
     __table_args__ = (sa.Index(None, "sort_name"), {"info": {"is_derived": True}})
 
     version_id: Mapped[int] = mapped_column(

@@ -223,7 +223,7 @@ class VersionFacts:
     recipe_digest: str | None
     parents: tuple[str, ...]
     terms_are_settled: bool = True
-    """Whether a pool has derived the terms; before that they are exactly the uploader's."""
+    """True if a pool has derived the terms; before that they are exactly the uploader's."""
     is_import: bool = False
 
     def statement(self, signed_at: datetime) -> Statement:

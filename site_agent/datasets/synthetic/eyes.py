@@ -24,7 +24,7 @@ class Blink:
 
     @property
     def complete(self) -> bool:
-        """Whether the lids met, or nearly."""
+        """True if the lids met, or nearly."""
         return self.amplitude >= _COMPLETE
 
 

@@ -292,7 +292,7 @@ def _surface(relief: drawing.Float32) -> tuple[drawing.Float32, drawing.Float32]
     normals /= np.sqrt((normals**2).sum(axis=2, keepdims=True))
     around = drawing.blurred(relief, 0.16 * head_model.RELIEF_PX_PER_UNIT)
     openness = np.clip(1 + 1.7 * (relief - around), 0.55, 1.12)
-    # What faces down sees the dark chest rather than the ceiling.
+    # Surfaces facing down see the dark chest rather than the ceiling.
     openness *= 1 - 0.16 * np.clip(normals[..., 1], 0, 1)
     return normals.astype(np.float32), openness.astype(np.float32)
 

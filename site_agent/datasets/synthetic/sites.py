@@ -199,7 +199,7 @@ def _portrait(
     """Return a person, turned, lit and blinking as the style says."""
     age = None
     if look.ages is not None:
-        # Who comes to a site depends on the person alone, so that all pictures agree.
+        # The site of a person depends on the person alone, so that all pictures agree.
         groups, weights = zip(*look.ages, strict=True)
         share = np.asarray(weights) / sum(weights)
         age = groups[np.random.default_rng([0xA6E, number]).choice(len(groups), p=share)]

@@ -155,7 +155,7 @@ def _frame_times(
     times = np.concatenate([[0.0], np.cumsum(steps)[:-1]]) / rate_hz
     kept = rng.random(count) >= lost
     kept[0] = True
-    # What is written is what the container can hold.
+    # Write times as the container can hold them.
     return np.round(times[kept] * TICKS_PER_S) / TICKS_PER_S
 
 

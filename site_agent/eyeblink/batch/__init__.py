@@ -114,7 +114,7 @@ def _digest(path: Path) -> str:
     return file_digest(path) if path.is_file() else ""
 
 
-# What a worker takes besides its landmark model: libraries, frames read ahead, a long trace.
+# Memory of a worker besides its landmark model: libraries, frames read ahead, a long trace.
 _WORKER_BYTES = 700_000_000
 # dlib's .dat in memory, as arrays and as read, relative to the file.
 _MODEL_COPIES = 3

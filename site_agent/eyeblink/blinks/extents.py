@@ -52,7 +52,7 @@ def start_of_ramp(
     )
     rise_s = max(half_s - low_s, SHORTEST_S / 3.0)
     reach_s = RISE_REACH * rise_s
-    # What closed before the lids began to fall is another event.
+    # A closure before the lids began to fall is another event.
     other = np.flatnonzero((times_s < low_s) & (fec > 0.7 * base + 0.3 * depth_fec))
     earliest_s = half_s - reach_s - LEAST_BEFORE_S
     if len(other):

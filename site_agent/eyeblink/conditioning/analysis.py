@@ -208,7 +208,7 @@ def _session_ur(
 def _is_cr(
     trial: TrialMeasures, reasons: tuple[Rejection, ...], settings: ConditioningSettings, ur: float
 ) -> bool | None:
-    """Whether the trial holds a CR; None where that cannot be said."""
+    """True if the trial holds a CR; None where that cannot be said."""
     if reasons or trial.trial_type is TrialType.US_ONLY:
         return None
     if settings.cr_rule is CrRule.BASELINE_SD:

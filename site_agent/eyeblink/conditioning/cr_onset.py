@@ -116,7 +116,7 @@ def find_onset(
     for start, end in runs_of(fast, 2):
         if end - 1 < departed:
             continue
-        # What moved before and was over (a startle) is no part of the flat trace.
+        # A movement that was over before (a startle) is no part of the flat trace.
         moved = np.flatnonzero(level[: min(departed, start)] > 2.0 * flat)
         quiet = int(moved[-1]) + 1 if len(moved) else 0
         onset = _fit_rise(signal, slopes, (quiet, departed), (start, end), search_ms[0])

@@ -232,7 +232,7 @@ def _pulses(share: Float64, times_s: Float64) -> LedOnsets:
 
 
 def _hysteresis(share: Float64, on_share: float, off_share: float) -> np.ndarray:
-    """Whether the light is on at each sample: the last level that was clear counts."""
+    """Return whether the light is on at each sample: the last level that was clear counts."""
     clear = (share > on_share) | (share < off_share)
     last_clear = np.maximum.accumulate(np.where(clear, np.arange(len(share)), -1))
     return np.where(last_clear >= 0, share[np.maximum(last_clear, 0)] > on_share, False)

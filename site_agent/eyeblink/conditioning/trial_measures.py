@@ -222,7 +222,7 @@ def _cr_measures(
 def _has_startle(
     signal: TrialSignal, baseline: float, us_ms: float, settings: ConditioningSettings
 ) -> bool:
-    """Whether a closure of some size begins right after the CS."""
+    """True if a closure of some size begins right after the CS."""
     from_ms, to_ms = _STARTLE_MS
     latest_ms = min(to_ms + 90.0, us_ms)
     peak_ms, height = peak_between(signal, from_ms, latest_ms, settings.smoothing_ms)

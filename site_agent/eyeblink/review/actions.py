@@ -247,7 +247,7 @@ def _correct(event: ReviewEvent, change: Correct) -> ReviewEvent:
     values = change.model_dump(exclude={"action", "blink_id"}, exclude_none=True)
     if not values:
         raise ReviewActionError(f"blink {event.blink_id}: the correction changes nothing")
-    # What was added by hand stays recognisable as such, however often it is moved.
+    # Blinks added by hand stay recognisable as such, however often they are moved.
     status = event.status if event.status is ReviewStatus.ADDED else ReviewStatus.CORRECTED
     return _check(replace(event, **values, status=status))
 

@@ -307,7 +307,7 @@ def _draw(path: Path, errors: Sequence[Sequence[Any]], shown: Sequence[Sequence[
             **plot_style.line_style(number),
         )
     axes.set(xlabel="Laplace noise (sensitivities)", ylabel="error (degrees)", ylim=(0, None))
-    # What is far worse than the mean eye is cut off: it shows nothing, and hides the others.
+    # Results far worse than the mean eye are cut off: they show nothing, and hide the others.
     lowest = max(_LOWEST_GAIN, min(0, *(row[4] for row in shown)))
     gains.set(ylabel="gain over the mean eye", ylim=(lowest, 1))
     plot_style.draw_grid(axes)

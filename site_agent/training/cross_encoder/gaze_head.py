@@ -111,7 +111,7 @@ def train_gaze_head(
     headed = add_head(network, module, shots.labelled)
     errors = score_heads(module, architecture, shots, settings.seed) if len(shots.test) else {}
     marks, digests = set(gaze.sample_marks(shots.labelled)), set(shots.digests.values())
-    # What the encoder has learned, this network knows, too.
+    # The new network keeps the knowledge of the encoder.
     for _, before in training_records(encoder):
         marks.update(before["data"]["image_marks"])
         digests.update(before["details"].get("person_digests", ()))

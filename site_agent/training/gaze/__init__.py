@@ -270,7 +270,7 @@ def _publish(
     named = zip(validation.person.tolist(), validation.session.tolist(), strict=True)
     errors = outcome["validation_errors_deg"]
     marks, digests = set(gaze.sample_marks(data.training)), set(data.digests.values())
-    # What the base has learned, this network knows, too.
+    # The new network keeps the knowledge of the base.
     for _, before in recipe.base_records:
         marks.update(before["data"]["image_marks"])
         digests.update(before["details"].get("person_digests", ()))

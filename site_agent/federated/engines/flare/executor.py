@@ -90,7 +90,7 @@ class SiteExecutor(Executor):  # type: ignore[misc]
         samples = self._samples(task_of_network(base))
         store = _store_of(plan, task)
         before = store.before(site, number)
-        # What is trained, with a head that may come from the server as well.
+        # The trained network, with a head that may come from the server as well.
         require_safe(f"{number} of this job", assemble(base, before), samples, settings)
         self._rules.admit(plan, str(task[messages.FIRST_BASE]), number, digest)
         update = train_at_site(
