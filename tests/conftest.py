@@ -94,8 +94,8 @@ def swift() -> Iterator[S3Server]:
 
 def pytest_configure(config: pytest.Config) -> None:
     begin_run()
-    # What is loaded until the tests begin stays: to look through it again and again for what is
-    # not used any more takes a fifth of the time in which they are collected.
+    # Objects loaded before the tests begin stay: collecting garbage among them takes a fifth of the
+    # time of the collection of tests.
     gc.disable()
 
 
@@ -113,9 +113,9 @@ def pytest_unconfigure(config: pytest.Config) -> None:
         end_run()
 
 
-# What fails first comes first. Each process runs whole files: the files with long tests follow,
+# Tests that fail first come first. Each process runs whole files: the files with long tests follow,
 # so that none of them is left for the end, when the other processes have nothing to do. Last are
-# the tests that read what was begun early.
+# the tests that read the output of early commands.
 FIRST = (
     "tests/architecture/",
     "tests/cli/federated/test_live.py",

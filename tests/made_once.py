@@ -34,7 +34,7 @@ def made_once(
     with (root / f"once-{name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not complete.exists():
-            # What another process began and could not finish.
+            # The remains of another process that could not finish.
             shutil.rmtree(folder, ignore_errors=True)
             folder.mkdir()
             make(folder)

@@ -27,7 +27,7 @@ OUTCOME = "refused"
 _READING = frozenset({"GET", "HEAD", "OPTIONS"})
 _MOST_MESSAGE = 500
 _MOST_PATH = 256
-# What a name, an identifier, a digest or a reference may be made of. Paths with other values are
+# Characters of a name, an identifier, a digest or a reference. Paths with other values are
 # not recorded, so that nobody can write words of their own into the audit.
 _VALUE = re.compile(r"[A-Za-z0-9._:-]{1,80}")
 _UNSHOWN = re.compile(f"[{UNSHOWN}]")

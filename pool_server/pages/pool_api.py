@@ -19,7 +19,7 @@ from pool_server.http.paths import API_PREFIX
 from pool_server.registry.service import NAMED
 from pool_server.wire.errors import ErrorBody, ErrorResponse
 
-# What a page's own request says of itself and the API's must not, for example of its body.
+# Headers that the API's request shares with that of the page; those of its body, say, are not.
 _KEPT_HEADERS = frozenset({b"host", b"user-agent", b"range", b"if-range", b"if-none-match"})
 _OF_THE_PAGE = ("path_params", "route", "endpoint", "router")
 

@@ -149,7 +149,7 @@ def announce_upload(
         destination.fill_in(announced)
         _require_size(parts, upload)
         is_here = destination.admit(session, announced)
-        # What is under way goes on, even if the pool could copy the file by now: its client is
+        # An open upload goes on, even if the pool could copy the file by now: its client is
         # sending parts, and would be left with an upload that nobody completes.
         under_way = None if is_here else _find_resumable(parts, session, upload)
         if under_way is not None:

@@ -174,7 +174,7 @@ class Server(party.Party):
             total = verification.add_openings(view, self.board, folder)
             written = verification.write_result(view, total, folder / "result")
         except errors.SecureSumError:
-            return False  # whoever verifies finds the same
+            return False  # every verifier finds the same
         body = messages.ResultBody(
             sum=written.sum_digest,
             labs=tuple(sorted(view.roster)),

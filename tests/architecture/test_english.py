@@ -4,8 +4,10 @@
 """
 
 import ast
+import io
 import re
 import sys
+import tokenize
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,6 +30,7 @@ PATTERNS = {
     ),
 }
 """Advice by the pattern it answers."""
+_VAGUE_START = re.compile(r"#?\s*(?:what|who|whoever|whose|whether)\b", re.IGNORECASE)
 VAGUE_NAMES = frozenset({"found", "given", "taken", "own", "wanted", "words", "done", "each"})
 """Names that say when a value was obtained, and not what it is."""
 WIRE_FIELDS = {(ROOT / "pool_server/wire/cards.py", "found")}
@@ -55,12 +58,18 @@ def list_sources(*folders: str) -> Iterator[Path]:
         yield from sorted((ROOT / folder).rglob("*.py"))
 
 
-def find_prose(tree: ast.AST) -> Iterator[tuple[int, str]]:
-    """Yield line and text of docstrings, field descriptions, help texts and error messages."""
+def find_docstrings(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """Yield line and text of docstrings and of literals below fields."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
             yield from _texts(node.value)
-        elif isinstance(node, ast.Call):
+
+
+def find_prose(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """Yield line and text of docstrings, field descriptions, help texts and error messages."""
+    yield from find_docstrings(tree)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call):
             for keyword in node.keywords:
                 if keyword.arg in _PROSE_KEYWORDS:
                     yield from _texts(keyword.value)
@@ -75,6 +84,17 @@ def _texts(node: ast.AST) -> Iterator[tuple[int, str]]:
             yield part.lineno, part.value
 
 
+def find_comments(text: str) -> Iterator[tuple[int, str]]:
+    """Yield line and text of the first line of each comment."""
+    last = 0
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if token.type == tokenize.COMMENT:
+            line = token.start[0]
+            if line != last + 1:
+                yield line, token.string
+            last = line
+
+
 def find_assigned_names(tree: ast.AST) -> Iterator[tuple[int, str]]:
     """Yield line and name of variables, parameters and fields."""
     for node in ast.walk(tree):
@@ -86,7 +106,11 @@ def find_assigned_names(tree: ast.AST) -> Iterator[tuple[int, str]]:
 
 def check_file(path: Path) -> Iterator[Finding]:
     """Yield the findings of a file."""
-    tree = ast.parse(path.read_text(encoding="utf-8"))
+    source = path.read_text(encoding="utf-8")
+    tree = ast.parse(source)
+    for line, text in [*find_comments(source), *find_docstrings(tree)]:
+        if _VAGUE_START.match(text):
+            yield Finding(path, line, "begin with the subject", " ".join(text.split())[:60])
     for line, text in find_prose(tree):
         prose = _CODE.sub("X", text)
         for advice, pattern in PATTERNS.items():

@@ -30,7 +30,7 @@ class Absent(importlib.abc.MetaPathFinder):
             raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 
 packages = [importlib.import_module(name) for name in json.loads(sys.argv[1])]
-# What libraries ask for where they run on this system is theirs.
+# Libraries load first: their use of this system's modules is their own matter.
 import cv2, dlib, filelock, matplotlib.pyplot, multiprocessing.util, numba, opacus, pandas, psutil
 import rich.console, rich.prompt, scipy.signal, scipy.stats, tempfile, torch._dynamo, typer, uvicorn
 for name in Absent.names:

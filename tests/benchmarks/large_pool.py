@@ -204,7 +204,7 @@ def _add_versions(
         ]
         if identifier == pool.versions:
             pool.youngest = f"{sites[model['site_id'] - 1]}/{model['name']}@{numbers[model['id']]}"
-            # Whoever asks for it, it is there.
+            # Available to every caller.
             rows[ModelVersionRecord][-1]["state"] = "available"
         if identifier % ROWS_AT_A_TIME == 0 or identifier == pool.versions:
             for table, some in rows.items():
@@ -252,7 +252,7 @@ def _word(chance: random.Random, syllables: int) -> str:
 
 def _insert(connection: Connection, table: type[Record], rows: Iterable[dict[str, Any]]) -> None:
     waiting: Iterator[dict[str, Any]] = iter(rows)
-    # What returns something is sent with many rows in one statement.
+    # A statement that returns something takes many rows.
     statement = insert(table).returning(literal(1))
     while some := list(islice(waiting, ROWS_AT_A_TIME)):
         connection.execute(statement, some)

@@ -253,7 +253,7 @@ class Timing:
             for version in page["items"]:
                 cameras.add(f"camera={version['labels']['camera']}")
                 all_words += version["description"].split()
-            # Whoever asks must see it; drafts and quarantined ones only the own site does.
+            # The caller must see it; only the owner's site sees drafts and quarantined versions.
             addresses += [
                 version["address"]
                 for version in page["items"]

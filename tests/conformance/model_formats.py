@@ -35,7 +35,7 @@ from tests.aggregators.formats.examples import (
     make_state_dict,
 )
 
-# What decoding may take beside a few times the file: report arrays, error texts, JSON objects.
+# Memory for decoding besides a few times the file: report arrays, error texts, JSON objects.
 _FIXED_BYTES = 200_000
 
 # The same test runs for each subclass, on purpose.
@@ -90,7 +90,7 @@ class ModelFormatSuite:
                     decode_model(data[:length])
 
     def _is_complete(self, data: bytes, length: int) -> bool:
-        """Whether these first bytes happen to be a whole file."""
+        """Return whether these first bytes happen to be a whole file."""
         return False
 
     @pytest.mark.parametrize("tail", [b"\0", b"\1", b"\1\1", b"\1\1\1\0\1", b"x" * 100])

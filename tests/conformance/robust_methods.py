@@ -32,7 +32,7 @@ class RobustMethodLaws(AggregationMethodLaws):
     hostile_options: ClassVar[dict[str, Any]] = {}
     """Options with which 3 of 10 sites may be hostile."""
     moves_with_inputs: ClassVar[bool] = True
-    """Whether a constant added to all inputs is added to the result."""
+    """True if a constant added to all inputs is added to the result."""
 
     @staticmethod
     def make_incompatible() -> tuple[StateDict, str]:

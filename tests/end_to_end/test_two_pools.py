@@ -125,7 +125,7 @@ def test_models_travel_with_all_that_belongs_to_them(pools: Pools, tmp_path: Pat
     repeated = there.run(*command).data["items"]
     assert [(item["was_there"], item["sent_bytes"]) for item in repeated] == [(True, 0)] * 3
 
-    # Whoever downloads there checks the signatures that were made here.
+    # A reader who downloads there checks the signatures made here.
     reader = pools.desk("there", "reader", "viewer")
     got = reader.run("download", "partner/merged", "-o", tmp_path / "got.svm", "--json")
     assert got.data["items"][0]["signature"] == "verified"

@@ -12,6 +12,6 @@ whole.router.routes.extend(list_routes())
 # FastAPI reads the routes when the first of them is asked for.
 whole.openapi()
 empty_database()
-# What is there by now is not looked through again by every server.
+# Loaded objects are not looked through again by every server.
 gc.collect()
 gc.freeze()

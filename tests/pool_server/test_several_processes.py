@@ -272,7 +272,7 @@ def test_two_admins_cannot_revoke_one_another(open_pool: OpenPool, tmp_path: Pat
                 partial(one.delete, f"/api/v1/tokens/{other_id}"),
                 partial(other.delete, f"/api/v1/tokens/{one_id}"),
             )
-            # Who came second had lost the token, or the right to take the last one away.
+            # The second caller had lost the token, or the right to remove the last one.
             assert answers[0] == (204, "")
             assert answers[1] in {(401, "not_authenticated"), (409, "last_admin")}
             if other.get("/api/v1/whoami").is_success:

@@ -257,8 +257,8 @@ class _Stepping:
             for block in self.updates.blocks(name):
                 self.change(name, block, self.updates.rows(name, block))
         info = self.updates.infos[name]
-        # A state that was read goes on with the same bits as one in memory, so both are rounded to
-        # what the file stores.
+        # A state from a file continues with the same bits as one in memory, so both are rounded to
+        # the precision of the file.
         stored_as = (
             np.float64 if network_updates.numpy_type(info.dtype) is np.float64 else np.float32
         )

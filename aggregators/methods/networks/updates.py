@@ -36,8 +36,8 @@ class NetworkMethod(AggregationMethod[OptionsT]):
     def merge_key(self, fingerprint: Mapping[str, Any]) -> str | None:
         if fingerprint.get("kind") != self.kind:
             return None
-        # Names, types and shapes decide whether numbers can be averaged; the architecture decides
-        # whether that means anything.
+        # Names, types and shapes decide if numbers can be averaged, and the architecture if their
+        # mean has a meaning.
         layout = {
             "tensors": fingerprint["tensors"],
             **{field: fingerprint.get(field) for field in ARCHITECTURE_FIELDS},

@@ -18,7 +18,7 @@ def _own_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in list(os.environ):
         if name.startswith("POOL_SERVER_"):
             monkeypatch.delenv(name)
-    # What the command itself sets is taken back as well.
+    # Variables set by the command itself are restored as well.
     monkeypatch.setenv("POOL_SERVER_CONFIG", "")
 
 

@@ -18,7 +18,7 @@ def test_an_admin_who_lost_every_token_gets_in_again(
     poolctl: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = tmp_path / "pool"
-    # What the command itself sets is taken back as well.
+    # Variables set by the command itself are restored as well.
     monkeypatch.setenv("POOL_SERVER_CONFIG", "")
     with pool_in_thread(folder) as pool:
         with closing(sqlite3.connect(folder / "pool.sqlite3")) as connection, connection:

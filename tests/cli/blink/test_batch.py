@@ -238,7 +238,7 @@ def test_a_batch_that_is_stopped_goes_on(
             assert not list(study.glob(".batch/work/*"))
     before = written_at(study)
     folders = {path.name for path in study.iterdir() if path.is_dir() and path.name[0] != "."}
-    assert folders == set(before)  # what is there is whole
+    assert folders == set(before)  # its content is whole
     assert 1 <= len(before) < 4
     shown = poolctl("blink", "batch", long_table, "-o", study, "--json").data
     states = {item["session"]: item["state"] for item in shown["sessions"]}

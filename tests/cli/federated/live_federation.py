@@ -72,7 +72,7 @@ class LiveFederation:
                 arguments += ["--least-others", self.least_others]
             self.processes[name] = start_process(*arguments, **environment)
         if "server" in names:
-            # Who submits gives a server that is not there up after ten seconds.
+            # Submitting gives up after ten seconds without a server.
             wait_until(self._is_served, 120)
 
     def _is_served(self) -> bool:

@@ -111,7 +111,7 @@ def test_little_is_read_from_unknown_senders_on_every_route(
     secret_and_app: tuple[str, FastAPI], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _, app = secret_and_app
-    # What is read away after a refusal is kept nowhere; the next test looks at memory.
+    # Bytes drained after a refusal are kept nowhere; the next test looks at memory.
     monkeypatch.setattr(middleware, "DRAIN_BYTES", 0)
 
     async def ask_all() -> list[tuple[Any, ...]]:

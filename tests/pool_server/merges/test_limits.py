@@ -33,7 +33,7 @@ def test_a_merge_that_needs_too_much_memory_is_ended(tmp_path: Path) -> None:
 def test_progress_is_told_while_a_merge_runs(tmp_path: Path) -> None:
     paths = [tmp_path / "first.dat", tmp_path / "second.dat"]
     paths[0].write_bytes(landmark_bytes(1))
-    # Who opens a pipe into which nobody writes waits: the merge stops at its second input.
+    # Opening a pipe without a writer waits: the merge stops at its second input.
     os.mkfifo(paths[1])
     plan = {
         "method": "wba-cascade",

@@ -182,7 +182,7 @@ def test_the_oldest_snapshots_go_with_the_files_that_only_they_had(
         assert member.delete(f"{API}/models/ops-a/passing/versions/1").is_success
         later = [make_backup(pool, target).snapshot for _ in range(3)]
         place = blob_path(target / "blobs", passing)
-        # What an interrupted backup leaves.
+        # The remains of an interrupted backup.
         place.with_name(f"{passing}.ab12.tmp").write_bytes(b"x")
         assert drop_snapshots(target, keep=4).files == 1, "the half copy"
         assert place.exists()

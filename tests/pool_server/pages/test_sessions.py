@@ -23,7 +23,7 @@ def test_a_session_has_a_secret_that_the_browser_did_not_bring(pool: PoolDriver)
     browser.log_in(pool.secret("fixed", "viewer"))
     assert before is not None
     assert browser.cookie not in {None, before}
-    # Whoever planted the first cookie has nothing.
+    # The first cookie is worthless to an attacker who planted it.
     thief = Browser(pool)
     thief.client.cookies.set("pool", before)
     assert thief.get("/account").status_code == 303

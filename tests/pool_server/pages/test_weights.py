@@ -26,7 +26,7 @@ MOST_STATEMENTS = {
     "/models/weigh/m1": 18,
     # The version (3), sharing (2), and the card, which the pool makes of all that it knows (7).
     "/models/weigh/m1/manage": 14,
-    # Who may withdraw it (4), what holds it and who fetched that (4).
+    # Rights to withdraw (4), versions that contain it and their downloads (4).
     "/models/weigh/m1/withdraw": 10,
     "/compare?" + "&".join(f"model=weigh/m{number}" for number in range(2)): 8,
     "/compare?" + "&".join(f"model=weigh/m{number}" for number in range(6)): 8,
@@ -34,7 +34,7 @@ MOST_STATEMENTS = {
     "/evaluations": 8,
     "/rounds": 8,
     "/rounds/new": 8,
-    # What the sites use (6), audit (2), and one for each of the other lists.
+    # Usage of the sites (6), audit (2), and one for each of the other lists.
     "/admin": 18,
     "/upload": 8,
     "/uploads": 8,

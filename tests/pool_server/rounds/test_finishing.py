@@ -93,7 +93,7 @@ def test_the_pool_combines_and_opens_the_next_round(
         for item in (started, following)
     )
     assert abs((lasts - lasted).total_seconds()) < 120, "of days"
-    # What fitted the first base does not fit the second.
+    # A contribution to the first base does not fit the second.
     stale = contribute(client, following["round_id"], SITES[2], contents[2])
     assert error_of(stale) == (422, "contribution_refused")
 

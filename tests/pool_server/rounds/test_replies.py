@@ -31,7 +31,7 @@ def test_each_site_gets_its_own_reply_and_nobody_else_any(pool: PoolDriver) -> N
         assert (
             contribute(pool.member(site), key, site, encode_input(contribution)).status_code == 201
         )
-    # What participants are shown of a contribution says nothing of its classes.
+    # The view of a contribution for participants does not mention its classes.
     assert "counts" not in str(show(pool.member(SITES[0]), key)["participants"])
     assert error_of(pool.member(SITES[0]).get(path)) == (404, "reply_not_found")
     assert pool.member(SITES[0]).post(f"/api/v1/rounds/{key}/close").is_success

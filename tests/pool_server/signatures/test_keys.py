@@ -60,7 +60,7 @@ def test_a_proof_is_of_one_caller_site_and_key(pool: PoolDriver) -> None:
         return challenge
 
     challenge = challenge_for(theirs)
-    # Who only knows the public half cannot sign.
+    # Knowing only the public half is not enough to sign.
     forged = proof(mine, challenge) | {"public_key": theirs.public.text}
     assert error_of(client.post(path, json=forged)) == (422, "key_refused")
     # A challenge for one key proves nothing of another.

@@ -229,7 +229,7 @@ def test_an_import_brings_its_key_and_that_signs_nothing_new(pool: PoolDriver) -
     wrong = signed(statement_of("site-b/more", more), key) | {"foreign_key": foreign}
     answer = announce(client, "importer/more", more, statement=wrong)
     assert "site: signed 'site-b', found 'site-a'" in answer.json()["error"]["message"]
-    # Who holds it may make it the site's own, which it then is.
+    # The holder may register it for the site, which then owns it.
     assert register(client, "importer", key).status_code == 201
     [listed] = client.get("/api/v1/sites/importer/keys").json()["items"]
     assert listed["origin"] is None

@@ -62,7 +62,7 @@ def test_an_address_is_good_for_one_part_of_one_size_and_checksum(storage: Stora
 
 
 def test_an_only_part_of_other_bytes_becomes_no_file(storage: Storage) -> None:
-    """Whether or not the gateway looks at the SHA-256 that an address is bound to."""
+    """An address bound to a SHA-256 works, with a gateway that checks it or one that does not."""
     handle, digest = begin(storage, content=b"abc"), sha256(b"abc")
     address = storage.part_address(handle, 1, 3, digest)
     refusals = []

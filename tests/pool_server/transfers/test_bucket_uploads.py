@@ -123,7 +123,7 @@ def test_a_download_is_led_to_the_storage(bucket_pool: PoolDriver) -> None:
     assert led.status_code == 307
     assert led.headers["cache-control"] == "no-store"
     assert bucket_pool.admin_secret not in led.headers["location"]
-    # Whoever has the address needs no token, as for those minutes it is the permission.
+    # The address needs no token: for those minutes it is the permission.
     answer = httpx.get(led.headers["location"], verify=False, trust_env=False, timeout=60)
     assert answer.content == content
     assert answer.headers["content-disposition"] == (

@@ -76,7 +76,7 @@ def test_a_kind_may_be_left_open() -> None:
 @pytest.mark.parametrize(
     ("signed", "actual", "problem"),
     [
-        # What is inherited binds more.
+        # Inherited terms bind more.
         ({}, {"inherited_terms": frozenset({NON_COMMERCIAL, ("DUO:0000019", "")})}, ""),
         # A merge drops what would allow more than its inputs do, the uploader must not.
         ({"own_terms": frozenset({GENERAL, CLINICAL})}, {}, ""),

@@ -124,7 +124,7 @@ def test_terms_cards_and_scores_come_along(
     rights = ["download", "merge", "redistribute"]
     for name in ("parent", "child"):
         admin.models.share(f"site-a/{name}", "consortium", rights=rights)
-    # Whoever speaks for one site only brings that one's scores.
+    # A token for one site brings only the scores of that site.
     with client_of(there, "site-c", tmp_path / "c") as c:
         mine = import_bundle(c, family, site_map={"site-a": "site-c"}, visibility="private")
         assert mine.evaluations_left_out == {"site-b": 1}

@@ -56,7 +56,7 @@ def test_boxes_and_landmarks_are_drawn(tmp_path: Path) -> None:
     pixels = pixels_of(page).reshape(-1, 3)
     colours = {tuple(colour) for colour in np.unique(pixels, axis=0).tolist()}
     assert (255, 210, 0) in colours
-    # What lies below the lines that join landmarks is still to be seen.
+    # Pixels below the lines that join landmarks stay visible.
     assert (0, 170, 255) not in colours
     assert (0, 100, 150) in colours
     ignored = replace(image, boxes=(replace(image.boxes[0], ignore=True, parts={}),))

@@ -136,7 +136,7 @@ def test_what_was_signed_cannot_be_swapped(client: PoolClient, liar: LyingPool, 
     address, ending, change, missed = ATTACKS[name]
     digest = client.version(address).digest
     if name == "card added":
-        # Whether there is a card, the record of the version says.
+        # The record of the version says if there is a card.
         forge_both(liar, ending, change)
     else:
         forge(liar, ending, change)

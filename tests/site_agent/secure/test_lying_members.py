@@ -188,7 +188,7 @@ def test_a_server_that_withholds_is_named(folder: Path, phase: str) -> None:
         text = f"{phase}: server-2 did not post in time"
         assert any(text in reason for reason in parties.reasons(session))
         assert not parties.view(session).is_void
-        # What it posts late does not bring the session back.
+        # A late message does not bring the session back.
         parties.servers.clear()
         parties.serve(session)
         assert parties.view(session).is_void

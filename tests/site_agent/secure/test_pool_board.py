@@ -73,7 +73,7 @@ def test_a_file_arrives_whole_and_is_resumed(boards: list[Board], tmp_path: Path
     sent.write_bytes(os.urandom(300_000))
     digest = lab.put_blob(session, "lab-0", sent)
     assert lab.put_blob(session, "lab-0", sent) == digest
-    # What an interrupted download left.
+    # The remains of an interrupted download.
     target.with_name(f"received.{digest[:16]}.part").write_bytes(sent.read_bytes()[:100_000])
     server.get_blob(session, digest, target, 1 << 20)
     assert target.read_bytes() == sent.read_bytes()

@@ -65,7 +65,7 @@ def test_a_card_is_generated_from_the_record(pool: PoolDriver) -> None:
     assert [term["code"] for term in pool_part["terms"]] == ["DUO:0000024", "DUO:0000046"]
     assert pool_part["terms"][1]["inherited"]
     assert r"A \*good\* one \| two" in card["text"]
-    # What any other tool reads is what the pool says that it is.
+    # Other tools read the same values from the card.
     assert yaml.safe_load(card["text"].split("---\n")[1]) == front
 
 

@@ -194,7 +194,7 @@ def test_a_merge_needs_the_right_to_its_inputs(pool: PoolDriver) -> None:
     assert told.json()["error"]["details"] == {
         "model": f"{OWNER}/input-not", "right": "merge", "ask": OWNER,
     }  # fmt: skip
-    # What one may not see is as what the pool does not have.
+    # Invisible models are treated like missing ones.
     unknown = merge_of(allowed, network_bytes())
     assert unknown.status_code == 201
     assert merge_of(allowed, hidden).status_code == unknown.status_code - 1, "joined"

@@ -177,7 +177,7 @@ def test_each_caller_gets_the_answer_of_the_table(
     subject = None if missing == ALL_SCOPES else first
     results = {}
     for caller in CALLERS:
-        # What the refused had before them is what the next one succeeds with.
+        # The next caller succeeds with the same object that the others were refused.
         subject = subject or subjects.make(method, path)
         results[caller] = ask(pool, everybody[caller], subject, method, path).status_code
         if is_success(results[caller]) and method not in {"GET", "HEAD"}:

@@ -36,7 +36,7 @@ FOREIGN, SUSPENDED = "walk-foreign", "walk-suspended"
 CANARY = "canary"
 HIDDEN = tuple(f"{CANARY}-{kind}" for kind in ("private", "draft", "quarantined", "withdrawn"))
 NEVER = "never-was"
-# Whoever is walked past every hidden thing; the others past one of each sort.
+# This caller tries every hidden object; the others try one of each sort.
 THOROUGH = f"{FOREIGN} contributor"
 # Routes that need no token: those of which the table says that nobody gets an answer.
 OPEN = {route for route, row in MATRIX.items() if 200 <= row[0] < 300}

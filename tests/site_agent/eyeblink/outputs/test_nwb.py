@@ -64,7 +64,7 @@ def test_the_inspector_finds_no_violation(nwb_path: Path) -> None:
         message for message in messages if message.importance.name != "BEST_PRACTICE_SUGGESTION"
     ]
     assert worse == []
-    # Who did the experiment is not for this program to say.
+    # This program does not know the experimenter.
     assert {message.check_function_name for message in messages} <= {
         "check_experimenter_exists",
         "check_institution",

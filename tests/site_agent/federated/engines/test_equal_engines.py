@@ -143,7 +143,7 @@ def test_simulator_and_pool_give_equal_digests_of_every_update_state_and_network
                 simulated_part = store.newest(part.site)
                 assert simulated_part is not None
                 assert_same_part(part, simulated_part)
-        # What is personal is nowhere in the pool's storage and database.
+        # Personal parts are nowhere in the pool's storage and database.
         marks = [
             part.values["fc2.weight"].tobytes()[:64] for part in parts if part.method == "fedper"
         ]
