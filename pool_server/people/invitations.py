@@ -24,8 +24,6 @@ from pool_server.wire import people
 
 router = APIRouter(prefix="/invitations", tags=["users"])
 
-SECRET_PREFIX = "invite_"
-
 
 @router.get("", dependencies=[needs("admin")], summary="List the invitations")
 def list_invitations(caller: SiteAdmin, session: ReadingSession) -> people.InvitationList:
@@ -58,7 +56,7 @@ def invite(
     caller.require_role("admin", None if request.pool_wide else request.site)
     _require_whole_token(caller)
     site = get_site(session, request.site)
-    secret = new_secret(SECRET_PREFIX)
+    secret = new_secret(people.INVITATION_PREFIX)
     now = now_utc()
     invitation = InvitationRecord(
         id=secrets.token_hex(8),

@@ -10,6 +10,8 @@ from pool_server.wire.names import UNSHOWN, ItemList, Line, Name, RequestModel, 
 Role = Literal["viewer", "contributor", "curator", "admin"]
 # Each has all rights of the previous one.
 ROLES: tuple[Role, ...] = ("viewer", "contributor", "curator", "admin")
+INVITATION_PREFIX = "invite_"
+"""Start of the secret of an invitation; a token starts otherwise."""
 
 Scope = Literal[
     "models:read",

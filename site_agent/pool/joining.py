@@ -5,12 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from pool_server.wire.people import INVITATION_PREFIX
 from site_agent.errors import InvalidInputError, NotLoggedInError
 from site_agent.pool import profiles
 from site_agent.pool.client import PoolClient
 from site_agent.pool.resources.administration import accept_invitation
-
-INVITATION_PREFIX = "invite_"
 
 
 @dataclass(frozen=True)

@@ -51,8 +51,10 @@ class Sidecars:
         recipe = _read_json(beside(model, "recipe"))
         output = recipe.get("output")
         is_own = isinstance(output, dict) and output.get("digest") == digest
-        labels = _entry(model, "training", digest, "suggested_labels", dict[str, Any]())
-        metrics = _entry(model, "evaluation", digest, "metrics", dict[str, Any]())
+        training = read_beside(model, "training", digest) or {}
+        evaluation = read_beside(model, "evaluation", digest) or {}
+        labels = _entry(training, "suggested_labels", dict[str, Any]())
+        metrics = _entry(evaluation, "metrics", dict[str, Any]())
         return cls(
             model,
             recipe=recipe if is_own else None,
@@ -62,7 +64,7 @@ class Sidecars:
                 for key, value in metrics.items()
                 if isinstance(value, int | float)
             },
-            training_images=_entry(model, "evaluation", digest, "training_images", 0),
+            training_images=_entry(evaluation, "training_images", 0),
         )
 
     @property
@@ -183,9 +185,9 @@ def _fill(values: dict[str, T], further: Mapping[str, T], form: str = "") -> str
     return " ".join(f"{key}={format(value, form)}" for key, value in new.items())
 
 
-def _entry(model: Path, kind: str, digest: str, key: str, default: T) -> T:
-    """Return an entry of a file about the model, or the default if it has another type."""
-    value = (read_beside(model, kind, digest) or {}).get(key)
+def _entry(record: Mapping[str, Any], key: str, default: T) -> T:
+    """Return an entry of a record, or the default if it is missing or has another type."""
+    value = record.get(key)
     return value if isinstance(value, type(default)) else default
 
 
