@@ -200,8 +200,10 @@ DROP_SHARE, SURROUND_SHARE, REOPENING_SHARE = 0.5, 0.2, 0.3
 """Weights of the drop, the depth below the surround and the reopening. They add up to 1, so that
 the evidence is in units of EAR."""
 SUPPORT_SHARE, SUPPORT_RATE_HZ = 0.25, 22.0
-"""A neighbouring sample must be down by this share of the drop too, or the dip is a single bad
-frame. Slower recordings are exempt, for there a blink may be one sample long."""
+CLEAR_SUPPORT_SHARE, CLEAR_SUPPORT_SD = 0.12, 3.0
+"""A neighbouring sample must be down by a share of the drop too, or the dip is a single bad frame.
+The smaller share is enough where it exceeds this many SD of the noise. Slower recordings are
+exempt, for there a blink may be one sample long."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -239,14 +241,15 @@ def find_dips(trace: EvenTrace) -> Dips:
         + SURROUND_SHARE * (surround - low_ear)
         + REOPENING_SHARE * (reopening - low_ear)
     )
-    supported = _is_supported(trace, lowest, before - low_ear)
+    noise = _noise(trace)[lowest]
+    supported = _is_supported(trace, lowest, before - low_ear, noise)
     return Dips(
         bins=lowest,
         lowest_ear=low_ear,
         level_before_ear=before,
         evidence_ear=np.where(supported, evidence, 0.0),
         reopened_ear=percentile_of_known(later, 80.0, before),
-        noise_ear=_noise(trace)[lowest],
+        noise_ear=noise,
     )
 
 
@@ -258,14 +261,17 @@ def _level_before(trace: EvenTrace, lowest: Int64) -> Float64:
     return percentile_of_known(_window(trace, lowest, -start_s, -end_s), 50.0, last_known)
 
 
-def _is_supported(trace: EvenTrace, lowest: Int64, drop: Float64) -> NDArray[np.bool_]:
+def _is_supported(
+    trace: EvenTrace, lowest: Int64, drop: Float64, noise: Float64
+) -> NDArray[np.bool_]:
     """Say which dips are more than a single bad sample."""
     if trace.step_s * SUPPORT_RATE_HZ > 1.0:
         return np.ones(len(lowest), dtype=np.bool_)
     padded = np.pad(trace.ear, 1, constant_values=np.nan)
     neighbour = np.fmin(padded[lowest], padded[lowest + 2])
-    rise = neighbour - trace.ear[lowest]
-    return np.isnan(neighbour) | (rise <= (1.0 - SUPPORT_SHARE) * drop)
+    fall = drop - (neighbour - trace.ear[lowest])
+    needed = np.clip(CLEAR_SUPPORT_SD * noise, CLEAR_SUPPORT_SHARE * drop, SUPPORT_SHARE * drop)
+    return np.isnan(neighbour) | (fall >= needed)
 
 
 def _lowest_points(trace: EvenTrace) -> Int64:

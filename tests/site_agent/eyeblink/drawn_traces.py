@@ -30,6 +30,8 @@ class Drawing:
     spikes: int = 0
     gaps: int = 0
     variable_rate: bool = False
+    sharpness: float = 1.0
+    """Power of the closure: landmarks that see only lids near closure make blinks brief."""
 
 
 def trace_of(timestamps_s: Float64, ear: Float64) -> EyeTrace:
@@ -79,7 +81,9 @@ def _draw_blinks(
         held_s = peak_s + rng.uniform(0.0, 0.06)
         offset_s = held_s + rng.uniform(*drawing.reopening_s)
         share = np.interp(times_s, [onset_s, peak_s, held_s, offset_s], [0.0, 1.0, 1.0, 0.0])
-        smooth = share**2 * (3.0 - 2.0 * share)
-        closure = np.maximum(closure, rng.uniform(*drawing.amplitude_fec) * smooth)
+        smooth = (share**2 * (3.0 - 2.0 * share)) ** drawing.sharpness
+        closure = np.maximum(
+            closure, rng.uniform(*drawing.amplitude_fec) * smooth**drawing.sharpness
+        )
         intervals.append((float(onset_s), float(offset_s)))
     return intervals, closure

@@ -28,6 +28,14 @@ RECORDINGS = {
     "partial": Drawing(amplitude_fec=(0.45, 1.0)),
     "single-bad-frames": Drawing(spikes=8),
     "lost-faces": Drawing(gaps=8),
+    "one-frame-blinks": Drawing(
+        frame_rate_hz=25.0,
+        noise_ear=0.004,
+        closing_s=(0.05, 0.08),
+        reopening_s=(0.07, 0.1),
+        sharpness=3.0,
+        spikes=8,
+    ),
 }
 
 
