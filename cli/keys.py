@@ -128,7 +128,7 @@ def revoke(
     """Revoke one of your site's keys permanently.
 
     Earlier signatures of a superseded key stay valid. Those of a compromised key are refused until
-    you sign the versions again with 'poolctl keys sign'.
+    you sign the versions again with 'poolctl models sign'.
     """
     with invocation.pool() as pool:
         site_name = _site(pool, site)
@@ -190,21 +190,6 @@ def trust_site(
     added = trust.trust_keys(host, site, chosen, "trusted")
     text = f"trusted {len(added)} more of {site}'s keys at {host}"
     return Reply({"pool": host, "site": site, "added": added}, text, [k.key_id for k in added])
-
-
-@command(app, "sign", "keys sign site-a/face-68@2")
-def sign(
-    invocation: Invocation,
-    addresses: Annotated[list[str], Argument("[SITE/]NAME[@VERSION] of your site.", "ADDRESS")],
-) -> Reply:
-    """Sign published versions that are unsigned, or signed by a revoked key.
-
-    You sign the pool's description of a version; check it first with 'poolctl models info'.
-    """
-    with invocation.pool() as pool:
-        signed = [pool.signatures.sign(address) for address in addresses]
-    lines = [f"{version.address}: signed with {version.key.key_id[:16]}" for version in signed]
-    return Reply({"items": signed}, lines, [version.address for version in signed])
 
 
 def _forget(invocation: Invocation, site: str, key: str, *, yes: bool) -> Reply:

@@ -126,11 +126,12 @@ def note_unsigned(invocation: Invocation, pool: "PoolClient", made: "ModelVersio
     """Print the steps left until others can see and trust a model of the pool."""
     address = made.address
     if made.signed_by is None and pool.signatures.signing_key(made.site) is not None:
+        publish = " --publish" if made.state == "draft" else ""
         invocation.note(
             f"your site signs its versions, but the pool cannot: make the same bytes at home "
-            f"(poolctl merge --replay {address}), then: poolctl keys sign {address}"
+            f"(poolctl merge --replay {address}), then: poolctl models sign {address}{publish}"
         )
-    if made.state == "draft":
+    elif made.state == "draft":
         invocation.note(
             f"only your site and curators see {address} until: poolctl models publish {address}"
         )

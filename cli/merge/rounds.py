@@ -165,6 +165,32 @@ def info(invocation: Invocation, round_id: RoundArgument) -> Reply:
     return Reply(round_, _description(round_), [round_.round_id])
 
 
+@command(app, "sign", "rounds sign 4f1d2c3b4a596877")
+def sign(invocation: Invocation, round_id: RoundArgument, *, yes: YesOption = False) -> Reply:
+    """Sign the terms of a round that your site started on a page of the pool.
+
+    Other sites that know your site's key contribute only to rounds with signed terms. Run this on
+    the machine that has the key; it shows the terms first.
+    """
+    from pool_server.wire.rounds import RoundTerms
+    from site_agent.rounds.terms import sign_terms
+
+    with invocation.pool() as pool:
+        round_ = pool.rounds.get(round_id)
+        terms = RoundTerms.of(round_)
+        invocation.note(f"address of the base: {round_.base}")
+        for name, value in terms.model_dump(mode="json").items():
+            invocation.note(f"{name.replace('_', ' ')}: {value}")
+        invocation.confirm(f"Sign these terms of round {round_id}?", assume_yes=yes)
+        signed = sign_terms(pool, round_)
+    if signed is None:
+        raise UsageError(
+            f"no key of site {terms.started_by!r} on this machine, expected the key that signs its "
+            "uploads; run this where it is, or make one with: poolctl keys create"
+        )
+    return Reply(signed, f"signed the terms of round {round_id}", [round_id])
+
+
 @command(app, "take-back", "rounds take-back 4f1d2c3b4a596877 -y")
 def take_back(
     invocation: Invocation,

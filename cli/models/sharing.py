@@ -1,4 +1,4 @@
-"""``poolctl models share|queue|publish|quarantine|rm``: sharing and states of models."""
+"""``poolctl models share|queue|publish|sign|quarantine|rm``: sharing and states of models."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
@@ -122,7 +122,7 @@ def _read_rights(text: str, option: str) -> list[str]:
     return rights
 
 
-# ``poolctl models queue|publish|quarantine|rm``: from draft to published and away.
+# ``poolctl models queue|publish|sign|quarantine|rm``: from draft to published and away.
 
 
 @options.command(app, "queue", "models queue", "models queue -q")
@@ -154,6 +154,46 @@ def publish(invocation: Invocation, address: options.NewestArgument) -> Reply:
     """
     with invocation.pool() as pool:
         return _reply(pool.models.publish(address))
+
+
+@options.command(
+    app, "sign", "models sign site-a/face-68@2", "models sign site-a/face-68@2 --publish"
+)
+def sign(
+    invocation: Invocation,
+    addresses: Annotated[
+        list[str], options.Argument("[SITE/]NAME[@VERSION] of your site.", "ADDRESS")
+    ],
+    publish_too: Annotated[
+        bool, options.Option("Publish the drafts among them afterwards.", name="--publish")
+    ] = False,
+) -> Reply:
+    """Sign versions that are unsigned, or signed by a revoked key.
+
+    For versions that were uploaded by a browser or merged on the pool, which has no key of yours.
+    You sign the pool's description of a version; check it first with 'poolctl models info'.
+    """
+    with invocation.pool() as pool:
+        signed = [pool.signatures.sign(address) for address in addresses]
+        drafts = [
+            version.address
+            for version in (pool.version(statement.address) for statement in signed)
+            if version.state == "draft"
+        ]
+        for address in drafts:
+            if publish_too:
+                pool.models.publish(address)
+            else:
+                invocation.note(
+                    f"{address} is still a draft; others get it by: poolctl models publish "
+                    f"{address}"
+                )
+    lines = [
+        f"{statement.address}: signed with {statement.key.key_id[:16]}"
+        f"{' and published' if publish_too and statement.address in drafts else ''}"
+        for statement in signed
+    ]
+    return Reply({"items": signed}, lines, [statement.address for statement in signed])
 
 
 @options.command(

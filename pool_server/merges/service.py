@@ -35,6 +35,7 @@ from pool_server.registry.service import resolve_versions
 from pool_server.registry.terms import require_terms
 from pool_server.registry.withdrawal_status import address_of
 from pool_server.settings import PoolSettings
+from pool_server.signatures.keys import has_valid_key
 from pool_server.transfers.conditions import require_visibility, require_wording
 from pool_server.transfers.publishing import require_not_deleted
 from pool_server.wire import merges, models, rounds
@@ -321,8 +322,9 @@ def start(caller: Uploader, parts: Parts, request: merges.MergeRequest) -> merge
     """Carry a recipe out in the background and publish the result, with its lineage.
 
     The result equals that of `poolctl merge` with the same recipe, byte for byte. The pool cannot
-    sign it for the site: where signatures are demanded it is a draft, which only its site and
-    curators see, until the site has signed it (`PUT .../statement`) and published it.
+    sign it for the site: where signatures are demanded, or the site has registered a key, it is a
+    draft, which only its site and curators see, until the site has signed it (`PUT
+    .../statement`) and published it.
     """
     settings = parts.settings
     caller.require_upload_to(request.site)
@@ -342,6 +344,9 @@ def start(caller: Uploader, parts: Parts, request: merges.MergeRequest) -> merge
                 code="too_many_merges",
                 hint="Wait for one to end, or cancel one: `poolctl merges ls` lists them.",
             )
+        if has_valid_key(session, site.id):
+            # Readers that know the key refuse what is not signed.
+            request = request.model_copy(update={"draft": True})
         model = registry.find_model(session, site.name, request.name)
         require_not_deleted(model, None)
         require_visibility(model, request.visibility)

@@ -10,6 +10,7 @@ from pool_server.database.records import now_utc
 from pool_server.errors import MissingError, PoolError, RefusedError
 from pool_server.http.session import ProcessReadiness, Readiness
 from pool_server.pages import model, pool_api, showing
+from pool_server.pages.signing import find_unsigned
 from pool_server.pages.visitor import Anyone, Visitor, own_address, own_path
 from pool_server.wire.activity import AuditPage
 from pool_server.wire.merges import MergeJobPage
@@ -125,7 +126,13 @@ async def queue(visitor: Anyone, cursor: str = "") -> Response:
     """List drafts and quarantined versions, newest first."""
     page = await visitor.api.get(ModelPage, "/queue", cursor=cursor)
     older = visitor.next_page(page.next_cursor)
-    return await showing.show(visitor, "admin/queue.html", versions=page.items, next_address=older)
+    return await showing.show(
+        visitor,
+        "admin/queue.html",
+        versions=page.items,
+        unsigned=await find_unsigned(visitor.api, page.items),
+        next_address=older,
+    )
 
 
 @router.post("/models/{site}/{name}/{act}")

@@ -11,6 +11,7 @@ from starlette.responses import Response
 from pool_server.errors import RefusedError
 from pool_server.pages import matrix, showing, words
 from pool_server.pages.pool_api import PoolApi, RefusedByApiError
+from pool_server.pages.signing import has_key
 from pool_server.pages.visitor import Anyone, Visitor
 from pool_server.wire.data_use_rules import Purpose
 from pool_server.wire.evaluations import HEADLINES, EvaluationMatrix, MatrixRow
@@ -79,6 +80,7 @@ async def _show(
         matrix=await _measured(api, versions),
         terms=list(dict.fromkeys(term for version in versions for term in _terms(version))),
         purposes=PURPOSES,
+        signs=await has_key(api, visitor.member.site),
         form=form,
     )
 

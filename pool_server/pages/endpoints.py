@@ -25,6 +25,7 @@ from pool_server.pages import (
     uploading,
 )
 from pool_server.pages.showing import asking, page_router, show
+from pool_server.pages.signing import find_unsigned
 from pool_server.pages.visitor import Anyone, own_address
 from pool_server.wire.activity import EventPage
 from pool_server.wire.models import ModelPage
@@ -117,14 +118,16 @@ async def first_page(request: Request, visitor: Anyone) -> Response:
         asking(api.get(EventPage, "/events", newest=True, limit=MOST_EVENTS)),
     )
     models = listing.items if listing else []
+    drafts = [version for version in models if version.state in {"draft", "quarantined"}]
     return await show(
         visitor,
         "home.html",
+        unsigned=await find_unsigned(api, drafts),
         rounds=[round_ for round_ in rounds.items if site in round_.sites("waiting")]
         if rounds
         else [],
         flagged=[version for version in models if version.flags and version.state != "withdrawn"],
-        drafts=[version for version in models if version.state in {"draft", "quarantined"}],
+        drafts=drafts,
         has_models=bool(models),
         events=events.items if events else [],
     )

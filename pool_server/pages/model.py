@@ -13,6 +13,7 @@ from starlette.responses import Response
 from pool_server.errors import MissingError
 from pool_server.pages import family_drawing, pool_api, showing, words
 from pool_server.pages.matrix import Cell, Column, Matrix, build_matrix, row_of
+from pool_server.pages.signing import find_unsigned
 from pool_server.pages.visitor import Anyone
 from pool_server.wire import cards, models
 from pool_server.wire.evaluations import HEADLINES, SCORES, EvaluationMatrix, EvaluationPage
@@ -84,6 +85,8 @@ async def model_page(visitor: Anyone, site: str, name: str, score: str = "") -> 
         api.get(models.LineageResponse, f"{path}/lineage"),
         api.get(cards.ReceiptPage, f"{path}/receipts"),
     )
+    may_change = visitor.member.may_upload_to(version.site)
+    lacks_signature = may_change and bool(await find_unsigned(api, [version]))
     sharing = await showing.asking(
         api.get(models.SharingResponse, f"/models/{version.site}/{version.name}/sharing")
     )
@@ -118,7 +121,8 @@ async def model_page(visitor: Anyone, site: str, name: str, score: str = "") -> 
         receipts=receipts.items,
         history=sorted(_history(version, evaluations), key=lambda entry: entry.at, reverse=True),
         commands=list(_commands(version)),
-        may_change=visitor.member.may_upload_to(version.site),
+        lacks_signature=lacks_signature,
+        may_change=may_change,
     )
 
 

@@ -12,11 +12,13 @@ from starlette.responses import Response
 from aggregators.methods.registry import find_method, list_round_methods
 from pool_server.database.records import now_utc
 from pool_server.errors import RefusedError
-from pool_server.pages import comparing, pool_api, showing
+from pool_server.pages import comparing, model, pool_api, showing
 from pool_server.pages.matrix import Matrix, build_matrix
+from pool_server.pages.signing import find_unsigned, has_key
 from pool_server.pages.visitor import Anyone, Visitor
 from pool_server.wire.evaluations import HEADLINES, SCORES, EvaluationMatrix
 from pool_server.wire.merges import MERGE_KEY_PATTERN, MergeJobPage, MergeJobResponse
+from pool_server.wire.names import ModelAddress
 from pool_server.wire.people import SiteList
 from pool_server.wire.rounds import (
     ROUND_KEY_PATTERN,
@@ -88,6 +90,7 @@ async def _show_form(visitor: Visitor, form: showing.FormState) -> Response:
         sites=[site.name for site in sites.items if not site.suspended],
         methods=list_round_methods(),
         deadline=deadline,
+        signs=await has_key(visitor.api, visitor.member.site),
         form=form,
     )
 
@@ -147,6 +150,8 @@ async def _show_round(visitor: Visitor, round_id: str, form: showing.FormState) 
         is_open=is_open,
         is_starter=visitor.member.may_upload_to(starter),
         starter=starter,
+        lacks_signature=is_open and round_.terms is None and await has_key(api, starter),
+        signs=is_open and await has_key(api, visitor.member.site),
         can_finish=is_open and round_.ready and contributed >= round_.fewest_sites,
         secure=await _secure_phases(api, round_),
         form=form,
@@ -247,7 +252,19 @@ async def merges(visitor: Anyone, cursor: str = "") -> Response:
 async def merge_page(visitor: Anyone, merge_id: MergeId) -> Response:
     """Show a merge's progress, then its result or its failure."""
     job = await visitor.api.get(MergeJobResponse, f"/merges/{merge_id}")
-    return await showing.show(visitor, "merge.html", job=job, is_under_way=job.state in UNDER_WAY)
+    lacks_signature = False
+    if job.version is not None:
+        version = await showing.asking(
+            model.find_version(visitor.api, ModelAddress.parse(job.version))
+        )
+        lacks_signature = version is not None and bool(await find_unsigned(visitor.api, [version]))
+    return await showing.show(
+        visitor,
+        "merge.html",
+        job=job,
+        is_under_way=job.state in UNDER_WAY,
+        lacks_signature=lacks_signature,
+    )
 
 
 @router.post("/merges/{merge_id}/cancel")

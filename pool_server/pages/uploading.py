@@ -12,6 +12,7 @@ from starlette.responses import Response
 
 from pool_server.http.session import Parts
 from pool_server.pages import describing, showing
+from pool_server.pages.signing import has_key
 from pool_server.pages.visitor import Anyone
 from pool_server.wire.labels import VocabularyResponse
 from pool_server.wire.models import VISIBILITIES
@@ -39,6 +40,7 @@ async def upload_page(visitor: Anyone, parts: Parts) -> Response:
         visibilities=VISIBILITIES,
         usual_visibility=settings.default_visibility,
         must_sign=settings.require_signatures,
+        signs=await has_key(visitor.api, visitor.member.site),
         most_bytes=min(MOST_BROWSER_BYTES, settings.max_model_bytes),
     )
 
@@ -55,6 +57,8 @@ async def uploads(visitor: Anyone, cursor: str = "") -> Response:
 async def announce(request: Request, visitor: Anyone) -> Response:
     """Announce the file of the form, and return the upload as the API describes it."""
     body = _upload_request(await showing.read_form(request), visitor.member.site)
+    # The browser has no key; readers that know the site's key refuse what is not signed.
+    body["draft"] = body["draft"] or await has_key(visitor.api, visitor.member.site)
     answer = await visitor.api.send("POST", "/uploads", body)
     return Response(answer, media_type="application/json")
 

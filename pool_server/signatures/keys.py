@@ -248,6 +248,13 @@ def list_keys(session: Session, site_id: int) -> Sequence[records.SiteKeyRecord]
     ).all()
 
 
+def has_valid_key(session: Session, site_id: int) -> bool:
+    """Return whether a site signs its versions: readers then refuse those without a signature."""
+    is_own = (records.SiteKeyRecord.origin == "", records.SiteKeyRecord.revoked_at.is_(None))
+    keys = select(records.SiteKeyRecord.id).where(records.SiteKeyRecord.site_id == site_id, *is_own)
+    return session.scalar(keys.limit(1)) is not None
+
+
 def find_key(session: Session, site_id: int, key_id: str) -> records.SiteKeyRecord | None:
     return session.scalar(
         select(records.SiteKeyRecord)

@@ -57,7 +57,7 @@ def get_statement(session: ReadingSession, version: VersionToRead) -> StatementR
         raise MissingError(
             f"{subject_of(version)} is not signed",
             code="statement_not_found",
-            hint=f"{version.model.site.name} can still do so: `poolctl keys sign "
+            hint=f"{version.model.site.name} can still do so: `poolctl models sign "
             f"{subject_of(version)}`.",
         )
     return describe_statement(version, statement)
@@ -166,7 +166,7 @@ def require_signed(session: Session, settings: PoolSettings, version: ModelVersi
         raise RefusedError(
             f"this pool publishes only signed versions; {address} is not signed",
             code="signature_required",
-            hint=f"{site} signs it with `poolctl keys sign {address}`; publish it then.",
+            hint=f"{site} signs it with `poolctl models sign {address}`; publish it then.",
         )
 
 

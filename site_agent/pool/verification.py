@@ -176,7 +176,7 @@ class Verifier:
             (datetime.fromisoformat(item.registered_at) for item in direct_keys), default=None
         )
         hint = (
-            f"the site can still sign it (poolctl keys sign {version.site}/{version.name}"
+            f"the site can still sign it (poolctl models sign {version.site}/{version.name}"
             f"@{version.version}); to use it all the same: POOL_SIGNATURES=ignore"
         )
         if self.policy == "require":
@@ -297,7 +297,7 @@ def _require_valid(version: ModelVersionResponse, summary: statements.SignatureS
         raise SignatureError(
             f"{version.address}: signed with key {summary.key_id[:16]}..., which {version.site} "
             f"declared compromised on {summary.revoked_at:%Y-%m-%d}: anybody may have signed it",
-            hint=f"{version.site} can sign it again: poolctl keys sign "
+            hint=f"{version.site} can sign it again: poolctl models sign "
             f"{version.site}/{version.name}@{version.version}",
         )
     if summary.accepted_at > summary.revoked_at:

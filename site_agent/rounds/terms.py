@@ -82,11 +82,20 @@ def start_round(
                 f"round {round_.round_id} has another option {name}: asked for {value}, found "
                 f"{terms.options.get(name)}"
             )
+    return sign_terms(pool, round_) or round_
+
+
+def sign_terms(pool: "PoolClient", round_: RoundResponse) -> RoundResponse | None:
+    """Sign the terms that the pool shows of a new round; return None without a key.
+
+    For a round that was started on a page of the pool, its starter must compare them first.
+    """
+    terms = RoundTerms.of(round_)
     keys = [pool.signatures.signing_key(terms.started_by)]
     keys.append(load_key(profiles.secure_folder(), terms.started_by))
     own_keys = {key.key.seed: key.key for key in keys if key is not None}
     if not own_keys:
-        return round_
+        return None
     return pool.rounds.sign(round_.round_id, seal(TERMS_TYPE, terms.to_bytes(), *own_keys.values()))
 
 
@@ -198,8 +207,8 @@ def _require_unknown_starter(pool: "PoolClient", round_: RoundResponse, shown: R
     if reason:
         raise SignatureError(
             f"round {round_.round_id}: its terms are not signed: {reason}",
-            hint=f"nothing was sent; {site} starts a round where it has its key, and 'poolctl "
-            "rounds start' signs it",
+            hint=f"nothing was sent; where {site} has its key: poolctl rounds sign "
+            f"{round_.round_id}",
             code="signature_missing",
         )
 

@@ -4,13 +4,22 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Iterator
+from contextlib import ExitStack
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from aggregators.formats import write_model
+from site_agent import PoolClient
+from site_agent.errors import SignatureError
+from site_agent.rounds.terms import check_terms
 from tests.aggregators.small_models import make_detector
 from tests.cli.conftest import Outcome, Run
+from tests.pool_server.model_files import network_bytes, sha256
+from tests.pool_server.pages.browser import Browser
 from tests.site_agent.live_pool import LivePool, live_pool
 
 
@@ -80,8 +89,8 @@ def test_a_key_from_making_to_revoking(desks: tuple[Desk, Desk], tmp_path: Path)
     assert f"signed with {made['key_id'][:16]}" in got.out
     missed = reader("download", "site-a/plain", "--json")
     assert (missed.code, missed.error["code"]) == (5, "signature_missing")
-    assert "poolctl keys sign site-a/plain@1" in missed.error["hint"]
-    assert site("keys", "sign", "site-a/plain").code == 0
+    assert "poolctl models sign site-a/plain@1" in missed.error["hint"]
+    assert site("models", "sign", "site-a/plain").code == 0
     assert reader("download", "site-a/plain").code == 0
     assert site("models", "edit", "site-a/face", "-l", "population=infant").code == 0
     assert reader("models", "info", "site-a/face", "--json").data["signature"] == "verified"
@@ -111,3 +120,49 @@ def test_a_key_from_making_to_revoking(desks: tuple[Desk, Desk], tmp_path: Path)
     forgotten = reader("keys", "trust", "site-a", "--remove", "-y", "--json").data["forgotten"]
     assert sorted(forgotten) == sorted([made["key_id"], new])
     assert reader("keys", "trust", "site-a", "--remove", "-y").code == 2
+
+
+def test_what_a_browser_made_reaches_others_once_it_is_signed(
+    pool: LivePool, desks: tuple[Desk, Desk], tmp_path: Path
+) -> None:
+    """A page warns, its upload waits as a draft, and its round waits for a signature."""
+    site, reader = desks
+    assert (site("keys", "create").code, site("keys", "register").code) == (0, 0)
+    content = network_bytes()
+    (tmp_path / "gaze.safetensors").write_bytes(content)
+    assert site("upload", "gaze.safetensors", "--name", "gaze").code == 0
+    assert reader("download", "site-a/gaze", "-o", "gaze-1").code == 0, "the key is known now"
+    with ExitStack() as stack:
+        driver: Any = SimpleNamespace(url=pool.url, stack=stack)
+        page = Browser(driver).log_in(pool.tokens["site-a"])
+        other = Browser(driver).log_in(pool.tokens["site-b"])
+        curator = Browser(driver).log_in(pool.admin_token)
+        for path in ("/upload", "/rounds/new"):
+            assert "site-a signs its" in page.get(path).text, path
+            assert "site-b signs its" not in other.get(path).text, path
+        sent = {"name": "copy", "file_name": "gaze.safetensors", "digest": sha256(content)}
+        made = page.post("/uploads", sent | {"size_bytes": len(content)}).json()["version"]
+        assert (made["state"], made["signed_by"]) == ("draft", None)
+        command = "models sign site-a/copy@1 --publish"
+        assert command in page.get("/models/site-a/copy@1").text
+        assert command in curator.get("/admin/queue").text
+        assert reader("download", "site-a/copy").code == 4
+        assert "signed" in site(*command.split()).out
+        assert command not in page.get("/models/site-a/copy@1").text
+        assert reader("download", "site-a/copy", "-o", "copy").code == 0
+
+        tomorrow = f"{datetime.now(UTC) + timedelta(days=2):%Y-%m-%d}"
+        asked = {"base": "site-a/gaze", "method": "fedavg", "deadline": tomorrow}
+        begun = page.post("/rounds", asked | {"site": ["site-a", "site-b"]})
+        path = begun.headers["location"]
+        key = path.rpartition("/")[2]
+        assert f"poolctl rounds sign {key}" in page.get(path).text
+        assert "Wait with your contribution" in other.get(path).text
+        with PoolClient(pool.url, pool.tokens["site-b"]) as client:
+            with pytest.raises(SignatureError, match="not signed"):
+                check_terms(client, client.rounds.get(key))
+            assert "base digest" not in reader("rounds", "sign", key).out
+            assert site("rounds", "sign", key).code == 2, "nobody can be asked here"
+            assert site("rounds", "sign", key, "-y", "-q").out.strip() == key
+            assert check_terms(client, client.rounds.get(key)).started_by == "site-a"
+        assert f"poolctl rounds contribute {key}" in other.get(path).text

@@ -54,7 +54,7 @@ def test_a_merge_is_a_draft_until_its_site_has_signed_it(
 
         refused = member.post(f"{MERGED}/publish")
         assert error_of(refused) == (422, "signature_required")
-        assert "poolctl keys sign strict/merged@1" in refused.json()["error"]["hint"]
+        assert "poolctl models sign strict/merged@1" in refused.json()["error"]["hint"]
 
         recipe = member.get(f"{MERGED}/lineage").json()["recipe"]
         content = member.get(f"{MERGED}/content").content

@@ -22,14 +22,16 @@ MOST_STATEMENTS = {
     "/models?text=m": 8,
     "/models?kind=ert&sort=name": 8,
     # Seven questions: the version (3), its siblings (3), evaluations (2), the matrix (2), its
-    # family (3), receipts (1), sharing (2); beside them session and waiting rounds.
-    "/models/weigh/m1": 18,
+    # family (3), receipts (1), sharing (2), the site's keys (2); beside them session and waiting
+    # rounds.
+    "/models/weigh/m1": 20,
     # The version (3), sharing (2), and the card, which the pool makes of all that it knows (7).
     "/models/weigh/m1/manage": 14,
     # Rights to withdraw (4), versions that contain it and their downloads (4).
     "/models/weigh/m1/withdraw": 10,
-    "/compare?" + "&".join(f"model=weigh/m{number}" for number in range(2)): 8,
-    "/compare?" + "&".join(f"model=weigh/m{number}" for number in range(6)): 8,
+    # Two for the keys of the visitor's site.
+    "/compare?" + "&".join(f"model=weigh/m{number}" for number in range(2)): 10,
+    "/compare?" + "&".join(f"model=weigh/m{number}" for number in range(6)): 10,
     "/merges": 8,
     "/evaluations": 8,
     "/rounds": 8,

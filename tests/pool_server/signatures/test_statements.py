@@ -76,7 +76,7 @@ def test_an_unsigned_version_has_no_statement(pool: PoolDriver) -> None:
     assert version["signed_by"] is None
     answer = pool.member("unsigned").get(statement_path(version))
     assert error_of(answer) == (404, "statement_not_found")
-    assert "poolctl keys sign unsigned/face@1" in answer.json()["error"]["hint"]
+    assert "poolctl models sign unsigned/face@1" in answer.json()["error"]["hint"]
 
 
 @pytest.mark.parametrize(

@@ -346,7 +346,7 @@ def test_retired_and_stolen_keys(lab: Lab, reader: PoolClient) -> None:
     lab.client.signatures.revoke_key(lab.site, key_id, "compromised")
     with pytest.raises(SignatureError, match="compromised") as refused:
         reader.download(address)
-    assert f"poolctl keys sign {lab.site}/face@1" in refused.value.hint
+    assert f"poolctl models sign {lab.site}/face@1" in refused.value.hint
     with pytest.raises(PoolRefusedFileError, match="was revoked"):
         lab.publish("face-2", 41)
     # A new key signs the old version again; sites that trust the old key must be told.
