@@ -126,8 +126,11 @@ async def _show_withdrawal(
         preview=preview,
         downloads=sum(row.downloaded for row in preview.sites),
         reasons=[
-            (reason, f"{what}; downloads {_EFFECTS[EFFECT_OF_REASON[reason]]}")
-            for reason, what in REASONS.items()
+            ("", "Choose one"),
+            *(
+                (reason, f"{what}; downloads {_EFFECTS[EFFECT_OF_REASON[reason]]}")
+                for reason, what in REASONS.items()
+            ),
         ],
         form=form,
     )
@@ -140,6 +143,14 @@ _EFFECTS = {"refuse": "are refused", "warn": "carry a warning"}
 async def withdraw(request: Request, visitor: Anyone, site: str, name: str) -> Response:
     """Withdraw the version, and lead to its page."""
     form = await showing.read_form(request)
+    errors = {} if form["reason"] else {"reason": "choose one, for it decides on downloads"}
+    if form["confirm"] != f"{site}/{name}":
+        typed = form["confirm"] or "nothing"
+        errors["confirm"] = f"expected {site}/{name}, found {typed}"
+    if errors:
+        problem = f"{words.count(len(errors), 'field')} cannot be taken as typed"
+        kept = showing.FormState(form.kept(), errors, problem)
+        return await _show_withdrawal(visitor, site, name, kept)
     visitor.require_proof()
     body: dict[str, object] = {"reason": form["reason"], "explanation": form["explanation"]}
     if form.has("refuse"):

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import anyio.to_thread
 from fastapi import Query, Request
-from starlette.responses import Response
+from starlette.responses import RedirectResponse, Response
 
 from pool_server.errors import NotAllowedError, NotAuthenticatedError, PoolError, RefusedError
 from pool_server.http.error_responses import request_id_of
@@ -19,6 +19,7 @@ from pool_server.pages.visitor import (
     LoginNeededError,
     Visitor,
     cookie_name,
+    look_up,
     own_address,
     own_path,
     set_cookie,
@@ -44,6 +45,7 @@ async def login_page(
         next=own_path(onward),
         link=link,
         invitation=invitation,
+        again="",
         form=showing.EMPTY_FORM,
     )
 
@@ -68,10 +70,24 @@ async def log_in(request: Request, visitor: Anyone, parts: Parts, limits: Limits
             next=own_path(form["next"]),
             link="",
             invitation="",
+            again=form["again"],
+            typed=form.resent(),
             form=showing.refused_form(form, problem),
         )
+    if form["again"]:
+        # The form that was sent when the session had ended.
+        known = look_up(parts, Visitor(request, secret, False, None))
+        return await _offer_again(known, form, secret)
     response = showing.go_to(own_path(form["next"]))
     set_cookie(response, request, secret)
+    return response
+
+
+async def _offer_again(visitor: Visitor, form: showing.Form, secret: str) -> Response:
+    response = await showing.show(
+        visitor, "resend.html", again=own_path(form["again"]), typed=form.resent()
+    )
+    set_cookie(response, visitor.request, secret)
     return response
 
 
@@ -107,6 +123,7 @@ async def accept_invitation(request: Request, visitor: Anyone, parts: Parts) -> 
             next="/",
             link="",
             invitation=form["invitation"],
+            again="",
             form=showing.refused_form(form, refusal),
         )
     token = TokenCreatedResponse.model_validate_json(made)
@@ -185,11 +202,23 @@ def end_one(visitor: Anyone, session: WritingSession, session_id: str) -> Respon
 
 @router.post("/account/proof")
 async def prove(request: Request, visitor: Anyone, parts: Parts, limits: Limits) -> Response:
-    """Take the token once more, and go back to where it was asked for."""
+    """Take the token once more, and have the browser send the form to its own page again."""
     form = await showing.read_form(request)
     limits.failed_logins.take(rate_limit_key(client_address(request)), "attempts to log in")
-    await anyio.to_thread.run_sync(_prove, parts, visitor, form["secret"])
-    return showing.go_to(own_path(form["next"]))
+    again, secret = own_path(form["proof-for"]), form[showing.PROOF_FIELD]
+    try:
+        await anyio.to_thread.run_sync(_prove, parts, visitor, secret)
+    except (NotAuthenticatedError, NotAllowedError) as error:
+        return await showing.show(
+            visitor,
+            "proof.html",
+            status=403,
+            again=again,
+            typed=[pair for pair in form.typed() if pair[0] != "proof-for"],
+            form=showing.refused_form(form, error),
+        )
+    # 307: the browser sends the same fields again.
+    return RedirectResponse(again, 307)
 
 
 def _prove(parts: ServerParts, visitor: Visitor, secret: str) -> None:

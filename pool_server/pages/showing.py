@@ -25,6 +25,7 @@ from pool_server.http.session import server_parts
 from pool_server.pages import pool_api, rendering, words
 from pool_server.pages.visitor import (
     LoginNeededError,
+    ProofNeededError,
     Visitor,
     cookie_name,
     find_visitor,
@@ -73,7 +74,11 @@ async def _answer(request: Request, handle: Handler) -> Response:
         return await handle(request)
     except LoginNeededError:
         path = request.url.path + (f"?{request.url.query}" if request.url.query else "")
-        return RedirectResponse(login_address(path if request.method in _SAFE else "/"), 303)
+        if request.method in _SAFE:
+            return RedirectResponse(login_address(path), 303)
+        return await _ask_again(request, "login.html", status=401, next="/", link="", invitation="")
+    except ProofNeededError:
+        return await _ask_again(request, "proof.html", status=403)
     except pool_api.RefusedByApiError as refusal:
         body = refusal.body
         return error_response(
@@ -86,6 +91,14 @@ async def _answer(request: Request, handle: Handler) -> Response:
         )
     except RequestValidationError:
         raise MissingError("the pool has no page at this address", code="no_such_page") from None
+
+
+async def _ask_again(request: Request, template: str, *, status: int, **values: Any) -> Response:
+    """Return the form that asks for the token, holding all typed values of another form."""
+    form = await read_form(request)
+    visitor: Visitor = request.state.visitor
+    values |= {"again": request.url.path, "typed": form.typed(), "form": EMPTY_FORM}
+    return await show(visitor, template, status=status, **values)
 
 
 def compress(request: Request, response: Response) -> Response:
@@ -230,6 +243,7 @@ async def _find_visitor(request: Request, status: HTTPStatus) -> Visitor | None:
 
 
 CSRF_FIELD, CSRF_HEADER = "csrf", "x-csrf"
+PROOF_FIELD, KEPT_PREFIX = "proof", "kept-"
 MOST_FIELDS = 400
 _FORM = "application/x-www-form-urlencoded"
 
@@ -251,9 +265,23 @@ class Form:
         """Return whether a box is ticked."""
         return bool(self[name])
 
+    def typed(self) -> list[tuple[str, str]]:
+        """Return all values of a form that has to be sent again, after another log-in."""
+        pairs = [(name, value) for name, values in self._fields.items() for value in values]
+        return [pair for pair in pairs if pair[0] not in {CSRF_FIELD, PROOF_FIELD}]
+
+    def resent(self) -> list[tuple[str, str]]:
+        """Return the values of an earlier form that the log-in's form holds."""
+        return [
+            (name.removeprefix(KEPT_PREFIX), value)
+            for name, values in self._fields.items()
+            for value in values
+            if name.startswith(KEPT_PREFIX)
+        ]
+
     def kept(self) -> dict[str, str]:
         """Return the typed values for showing the form again, without secrets."""
-        hidden = {CSRF_FIELD, "token", "secret"}
+        hidden = {CSRF_FIELD, PROOF_FIELD, "token", "secret"}
         return {name: values[0] for name, values in self._fields.items() if name not in hidden}
 
 

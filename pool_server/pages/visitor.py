@@ -35,6 +35,10 @@ class LoginNeededError(Exception):
     """A page needs a log-in."""
 
 
+class ProofNeededError(Exception):
+    """A change needs the token once more, because the log-in was a while ago."""
+
+
 @dataclass(frozen=True)
 class Visitor:
     """The person in front of a page."""
@@ -65,13 +69,9 @@ class Visitor:
         return PoolApi(self.request, self.member)
 
     def require_proof(self) -> None:
-        """Raise `NotAllowedError` where the log-in is too old for an irreversible change."""
+        """Raise `ProofNeededError` where the log-in is too old for an irreversible change."""
         if self.session is not None and not self.session.is_proved:
-            raise NotAllowedError(
-                "you logged in a while ago, and this needs your token once more",
-                code="proof_needed",
-                hint="Give it below, go back, and send the form again.",
-            )
+            raise ProofNeededError
 
     @property
     def theme(self) -> Theme:
@@ -165,12 +165,13 @@ def find_visitor(request: Request, parts: Parts) -> Visitor:
     secret = request.cookies.get(cookie_name(request), "")
     visitor = Visitor(request, secret or new_secret("visitor_"), not secret, None)
     if secret:
-        visitor = _look_up(parts, visitor)
+        visitor = look_up(parts, visitor)
     request.state.visitor = visitor
     return visitor
 
 
-def _look_up(parts: Parts, visitor: Visitor) -> Visitor:
+def look_up(parts: ServerParts, visitor: Visitor) -> Visitor:
+    """Return the visitor with the session of the cookie, if it is still valid."""
     request = visitor.request
     try:
         with parts.database.look() as session:

@@ -5,11 +5,15 @@ from __future__ import annotations
 import re
 import shutil
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlalchemy import update
 
+from pool_server.database.engine import Database
+from pool_server.database.records import BrowserSessionRecord, now_utc
 from pool_server.operations.maintenance import login_link
 from tests.pool_server.merges.merge_driver import landmark_bytes, recipe_of
 from tests.pool_server.model_files import detector_bytes, network_bytes
@@ -130,6 +134,7 @@ def test_the_same_without_script(filled: PoolDriver, open_page: Open) -> None:
     assert "Uploads by browser need script" in page.inner_text("main")
     page.goto("/models/web-b/gaze/withdraw")
     page.select_option("#reason", "other")
+    page.fill("#confirm", "web-b/gaze@1")
     page.click("text=for good")
     assert "This version was withdrawn: other." in page.inner_text("main")
     page.goto("/account")
@@ -204,10 +209,30 @@ def test_a_withdrawal_shows_first_whom_it_concerns(filled: PoolDriver, open_page
         page.wait_for_timeout(100)
     page.click("text=Withdraw …")
     assert "1 version holds it" in page.inner_text("main")
-    page.select_option("#reason", "consent-withdrawn")
+    assert page.input_value("#reason") == ""
     page.fill("#explanation", "One family has withdrawn its consent.")
+    page.fill("#confirm", "web-a/other@1")
     page.click("text=for good")
-    assert "This version was withdrawn: consent-withdrawn." in page.inner_text("main")
+    problems = page.inner_text("[role=alert]")
+    assert "reason: choose one" in problems
+    assert "expected web-a/old@1, found web-a/other@1" in problems
+    page.select_option("#reason", "consent-withdrawn")
+    page.fill("#confirm", "web-a/old@1")
+    database = Database.open(filled.settings)
+    with database.write() as session:
+        session.execute(
+            update(BrowserSessionRecord).values(proved_at=now_utc() - timedelta(hours=1))
+        )
+    database.close()
+    page.click("text=for good")
+    # The log-in is too old: the token is asked for once more, and nothing typed is lost.
+    page.fill("#proof", "pool_" + "x" * 43)
+    page.click("text=Go on")
+    page.fill("#proof", filled.secret("web-a", "contributor"))
+    page.click("text=Go on")
+    shown = page.inner_text("main")
+    assert "This version was withdrawn: consent-withdrawn." in shown
+    assert "One family has withdrawn its consent." in shown
     page.goto("/models/web-a/heir")
     assert "holds web-a/old@1, which was withdrawn" in page.inner_text("main")
 
@@ -318,6 +343,8 @@ def test_the_journey_by_keyboard_alone(filled: PoolDriver, open_page: Open) -> N
     page.keyboard.type("It is worse")
     tab_to(page, "#explanation")
     page.keyboard.type("Only a test.")
+    tab_to(page, "#confirm")
+    page.keyboard.type(page.inner_text("label[for=confirm]").split()[1])
     tab_to(page, "main button.danger")
     page.keyboard.press("Enter")
     page.wait_for_selector("text=This version was withdrawn: quality.")
