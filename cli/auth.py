@@ -2,6 +2,7 @@
 
 import os
 import sys
+from getpass import getpass
 from typing import Annotated, Any
 
 from cli.admin.people import role_words
@@ -9,6 +10,7 @@ from cli.frame.errors import UsageError
 from cli.frame.options import Argument, Option, command, group
 from cli.frame.output import Invocation, Reply, TableText
 from site_agent.pool import profiles
+from site_agent.pool.joining import Newcomer, join
 
 app = group("Log in, log out, show who you are.")
 
@@ -48,8 +50,6 @@ def login(
     in a file that only you can read. Without --profile the login is stored under the pool's host
     name.
     """
-    from site_agent.pool.joining import Newcomer, join
-
     address = url or os.environ.get("POOL_ENDPOINT", "") or profiles.load_profile().endpoint
     if not address:
         raise UsageError("no pool given; give its address, for example http://127.0.0.1:8710")
@@ -73,8 +73,6 @@ def _read_secret(known: str, *, from_stdin: bool, endpoint: str) -> str:
     elif known:
         secret = known
     elif sys.stdin.isatty():
-        from getpass import getpass
-
         secret = getpass(f"Token or invitation for {endpoint}: ", stream=sys.stderr)
     else:
         raise UsageError("no token: give it with --token-stdin, or in the variable POOL_TOKEN")

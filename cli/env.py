@@ -1,7 +1,9 @@
 """``poolctl env``: installed versions, folders and the pool in use."""
 
+import platform
 from collections.abc import Sequence
 from importlib import import_module
+from importlib.util import find_spec
 from typing import Annotated
 
 from cli.frame.app import installed_version
@@ -9,6 +11,7 @@ from cli.frame.errors import EXTRA_OF_LIBRARY, UsageError
 from cli.frame.options import Argument, command, single
 from cli.frame.output import Invocation, Reply, TableText
 from cli.frame.settings_options import SettingsOptions
+from site_agent.pool import profiles
 
 app = single()
 
@@ -19,10 +22,6 @@ def env(invocation: Invocation) -> Reply:
 
     Include the output when you ask for help.
     """
-    import platform
-
-    from site_agent.pool import profiles
-
     profile = profiles.load_profile(invocation.profile or None)
     missing: dict[str, list[str]] = {extra: [] for extra in EXTRA_OF_LIBRARY.values()}
     for library, extra in EXTRA_OF_LIBRARY.items():
@@ -61,8 +60,6 @@ def _words(value: object) -> str:
 
 
 def _is_installed(library: str) -> bool:
-    from importlib.util import find_spec
-
     try:
         return find_spec(library) is not None
     except ValueError:  # loaded, but without a specification

@@ -7,10 +7,11 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated
 
-from cli.frame.addresses import age_words, read_moment
 from cli.frame.options import LongOption, Option, command, single
 from cli.frame.output import Invocation, Reply, TableText, listing
 from cli.frame.terminal import json_text, printable
+from cli.frame.values import read_moment
+from site_agent.wording import age_words
 
 if TYPE_CHECKING:
     from pool_server.wire.activity import AuditEntry, EventResponse

@@ -5,11 +5,14 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from cli.frame.errors import UsageError
 from cli.frame.options import Argument, DryRunOption, Option, SiteOption, YesOption, command, group
 from cli.frame.output import Invocation, Reply, TableText
+from pool_server.wire.signatures.keys import readable_fingerprint
+from site_agent.pool import trust
+from site_agent.pool.profiles import host_of
+from site_agent.pool.signing import SigningKey, create_key
 
 if TYPE_CHECKING:
     from pool_server.wire.signatures import KeyResponse
     from site_agent.pool.client import PoolClient
-    from site_agent.pool.signing import SigningKey
 
 app = group("Sign your uploads, and trust the keys of other sites.")
 
@@ -27,8 +30,6 @@ def create(
     The private key is stored in a file that only you can read, and never leaves this machine.
     Register the public key with 'poolctl keys register'.
     """
-    from site_agent.pool.signing import create_key
-
     with invocation.pool() as pool:
         made = create_key(pool.signatures.key_folder, _site(pool, site), replace=replace)
     invocation.note(f"register it with: poolctl keys register --site {made.site}")
@@ -61,9 +62,6 @@ def register(
     name: Annotated[str, Option("A name that others see. Default: the token's name.", "NAME")] = "",
 ) -> Reply:
     """Register your public key at the pool."""
-    from site_agent.pool import trust
-    from site_agent.pool.profiles import host_of
-
     with invocation.pool() as pool:
         who = pool.whoami()
         key = _own_key(pool, site or who.site)
@@ -80,9 +78,6 @@ def ls(
     site: Annotated[str, Argument("The site. Default: your own.", "SITE")] = "",
 ) -> Reply:
     """List the keys of a site at the pool, and which of them are trusted on this machine."""
-    from site_agent.pool import trust
-    from site_agent.pool.profiles import host_of
-
     with invocation.pool() as pool:
         site_name = _site(pool, site)
         keys = pool.signatures.keys(site_name)
@@ -165,9 +160,6 @@ def trust_site(
     """
     if remove:
         return _forget(invocation, site, key, yes=yes)
-    from site_agent.pool import trust
-    from site_agent.pool.profiles import host_of
-
     with invocation.pool() as pool:
         known = pool.signatures.keys(site)
         host = host_of(pool.endpoint)
@@ -193,9 +185,6 @@ def trust_site(
 
 
 def _forget(invocation: Invocation, site: str, key: str, *, yes: bool) -> Reply:
-    from site_agent.pool import trust
-    from site_agent.pool.profiles import host_of
-
     with invocation.pool() as pool:
         host = host_of(pool.endpoint)
     pins = trust.trusted_keys(host, site)
@@ -212,7 +201,7 @@ def _site(pool: "PoolClient", site: str) -> str:
     return site or pool.whoami().site
 
 
-def _own_key(pool: "PoolClient", site: str) -> "SigningKey":
+def _own_key(pool: "PoolClient", site: str) -> SigningKey:
     key = pool.signatures.signing_key(site)
     if key is None:
         raise UsageError(
@@ -237,7 +226,7 @@ def _prefix(word: str) -> str:
     return prefix
 
 
-def _local(key: "SigningKey") -> dict[str, Any]:
+def _local(key: SigningKey) -> dict[str, Any]:
     public = key.key.public
     return {
         "site": key.site,
@@ -249,6 +238,4 @@ def _local(key: "SigningKey") -> dict[str, Any]:
 
 
 def _fingerprint(key_id: str) -> str:
-    from pool_server.wire.signatures.keys import readable_fingerprint
-
     return readable_fingerprint(key_id)

@@ -1,18 +1,17 @@
 """``poolctl personal``: the personal parts of a site."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
+from aggregators.formats import write_model
 from cli.frame.addresses import model_file
 from cli.frame.errors import InputMissingError
 from cli.frame.existing_files import require_free
 from cli.frame.options import Argument, ForceOption, Option, YesOption, command, group
 from cli.frame.output import Invocation, Reply, TableText
+from site_agent.federated.personal import PersonalPart, assemble, newest_parts, read_part, site_only
+from site_agent.networks.files import read_network
 from site_agent.pool.profiles import personal_folder
-
-if TYPE_CHECKING:
-    from site_agent.federated.personal import PersonalPart
-
 
 app = group("Show and export what your site keeps of the networks of rounds.")
 
@@ -32,8 +31,6 @@ def ls(
     """
     if part:
         return _show(part)
-    from site_agent.federated.personal import newest_parts, read_part
-
     newest = newest_parts(personal_folder())
     parts = [(series, path, read_part(path)) for series, paths in newest.items() for path in paths]
     data = [_facts(part) | {"series": series, "file": path} for series, path, part in parts]
@@ -89,10 +86,6 @@ def export(
 
     It works wherever a network does, and is marked as site-only: it cannot be uploaded.
     """
-    from aggregators.formats import write_model
-    from site_agent.federated.personal import assemble, site_only
-    from site_agent.networks.files import read_network
-
     require_free(output, force=force)
     _, _, personal = _find(part)
     shared = read_network(model_file(invocation, network).path)
@@ -114,10 +107,8 @@ def rm(invocation: Invocation, part: PartArgument, *, yes: YesOption = False) ->
     return Reply({"removed": series}, f"removed the part of {personal.site} in {series}")
 
 
-def _find(word: str) -> "tuple[str, Path, PersonalPart]":
+def _find(word: str) -> tuple[str, Path, PersonalPart]:
     """Return a part by its series or its file."""
-    from site_agent.federated.personal import newest_parts, read_part
-
     file = Path(word)
     if file.is_file():
         return file.parent.name, file, read_part(file)
@@ -127,7 +118,7 @@ def _find(word: str) -> "tuple[str, Path, PersonalPart]":
     raise InputMissingError(f"{word}: no such personal part; 'poolctl personal ls' lists them")
 
 
-def _facts(part: "PersonalPart") -> dict[str, Any]:
+def _facts(part: PersonalPart) -> dict[str, Any]:
     return {
         "site": part.site, "method": part.method, "round": part.round_number,
         "personal_share": part.share, "base": part.base_digest,

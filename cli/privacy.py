@@ -12,6 +12,9 @@ from cli.frame.output import Invocation, Reply, TableText
 from cli.models.records import receipt_tables
 from cli.options.data import ImagesOption, PersonOptions, read_face_file, reading_from
 from cli.vision.gaze import read_gaze_samples
+from site_agent.attacks.receipt.findings import receipt_files, write_receipt
+from site_agent.attacks.receipt.sub_models import FaceSides, know_faces
+from site_agent.datasets.gaze.check import is_gaze_data
 
 if TYPE_CHECKING:
     from site_agent.attacks.receipt.probing import ProbedReceipt
@@ -70,11 +73,8 @@ def probe(
     --persons. FOLDER gets receipt.json, receipt.html and statement.html, one page for a data
     protection officer to print. 'poolctl upload --receipt' shows a receipt with the model.
     """
-    from site_agent.attacks.receipt.findings import receipt_files
     from site_agent.attacks.receipt.networks import GazeSides
     from site_agent.attacks.receipt.probing import probe_faces, probe_gaze
-    from site_agent.attacks.receipt.sub_models import FaceSides, know_faces
-    from site_agent.datasets.gaze.check import is_gaze_data
 
     for path in receipt_files(output):
         require_free(path, force=force)
@@ -122,8 +122,6 @@ def probe(
 
 def reply_with_receipt(probed: "ProbedReceipt", folder: Path, name: str) -> Reply:
     """Write the files of a receipt, and return it as the reply of a command."""
-    from site_agent.attacks.receipt.findings import write_receipt
-
     files = write_receipt(probed.receipt, probed.pictures, folder, name)
     text: list[str | TableText] = [*receipt_tables([probed.receipt])]
     text += [f"written {path}" for path in files]

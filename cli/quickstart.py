@@ -22,6 +22,7 @@ from cli.frame.options import Option, command, single
 from cli.frame.output import Invocation, Reply, TableText
 from cli.frame.shell import CommandLine, Shell, program_name
 from site_agent.errors import InvalidInputError
+from site_agent.plain_json import write_json
 
 app = single()
 
@@ -65,8 +66,6 @@ def quickstart(
     """
     if gaze:
         import torch  # noqa: F401 (a missing package is an error before anything is drawn)
-    from site_agent.plain_json import write_json
-
     folder = _prepare_folder(output)
     sites = [f"site-{chr(ord('a') + index)}" for index in range(site_count)]
     started_s = time.monotonic()

@@ -2,6 +2,7 @@
 
 import os
 import shlex
+import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from urllib.parse import urlsplit
 
 import typer
+from pydantic import ValidationError
 
 from cli.frame.errors import CliError, ExitCode, Outcome, UsageError
 from cli.frame.options import DryRunOption, Option, command, group, single
@@ -143,8 +145,6 @@ def _compare_schema(settings: "PoolSettings") -> Reply:
 # Settings of a pool's server, for the commands that run or look after one.
 def use_config_file(path: Path | None) -> None:
     """Have settings read from this file, too, by this process and those that it starts."""
-    import tomllib
-
     from pool_server.settings import CONFIG_VARIABLE
 
     if path is not None:
@@ -164,8 +164,6 @@ def use_config_file(path: Path | None) -> None:
 
 def read_settings(**values: Any) -> "PoolSettings":
     """Return the settings that options give, or else the environment or a file."""
-    from pydantic import ValidationError
-
     from pool_server.settings import PoolSettings
 
     use_config_file(None)

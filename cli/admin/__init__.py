@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cli import server
 from cli.admin import people, storage
 from cli.admin.people import day
-from cli.frame.addresses import SIZE_UNITS, read_quantity, size_words
 from cli.frame.errors import UsageError
 from cli.frame.options import Argument, DryRunOption, Option, UndoOption, YesOption, command, group
 from cli.frame.output import Invocation, Reply, listing
+from cli.frame.values import SIZE_UNITS, read_quantity
+from site_agent.wording import size_words
 
 if TYPE_CHECKING:
     from pool_server.wire.people import SiteUsage

@@ -2,16 +2,13 @@
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 from cli.frame.errors import UsageError
 from cli.frame.options import Argument, DryRunOption, Option, UndoOption, YesOption, command, group
 from cli.frame.output import Invocation, Reply, TableText, listing
-from site_agent.pool.disabling import find_disabling_effect
-
-if TYPE_CHECKING:
-    from pool_server.wire.people import InvitationResponse, TokenResponse, UserResponse
-    from site_agent.pool.disabling import DisablingEffect
+from pool_server.wire.people import SCOPES, InvitationResponse, TokenResponse, UserResponse
+from site_agent.pool.disabling import DisablingEffect, find_disabling_effect
 
 app = group("Let people and machines in, change their roles, shut them out.")
 
@@ -53,7 +50,7 @@ def ls(
         return _list_users(pool.users.list())
 
 
-def _list_users(users: "Sequence[UserResponse]") -> Reply:
+def _list_users(users: Sequence[UserResponse]) -> Reply:
     return listing(
         users,
         ["user", "role", "name", "e-mail", "since", "state"],
@@ -70,7 +67,7 @@ def _list_users(users: "Sequence[UserResponse]") -> Reply:
     )
 
 
-def _list_tokens(tokens: "Sequence[TokenResponse]") -> Reply:
+def _list_tokens(tokens: Sequence[TokenResponse]) -> Reply:
     return listing(
         tokens,
         ["id", "token", "role", "user", "made by", "scopes", "state", "last used"],
@@ -89,7 +86,7 @@ def _list_tokens(tokens: "Sequence[TokenResponse]") -> Reply:
     )
 
 
-def _list_invitations(invitations: "Sequence[InvitationResponse]") -> Reply:
+def _list_invitations(invitations: Sequence[InvitationResponse]) -> Reply:
     return listing(
         invitations,
         ["id", "site", "role", "e-mail", "by", "state"],
@@ -107,8 +104,6 @@ def _list_invitations(invitations: "Sequence[InvitationResponse]") -> Reply:
 
 
 def _explain_roles() -> Reply:
-    from pool_server.wire.people import SCOPES
-
     table = TableText(["role", "may"], [[name, text] for name, text in _ROLES.items()])
     scopes = TableText(
         ["scope", "a token narrowed to it may"], [[name, text] for name, text in SCOPES.items()]
@@ -311,14 +306,14 @@ def disable(
     return Reply(data, [f"disabled user {user}", *_describe_effect(effect, "are")], [user])
 
 
-def _effect_data(effect: "DisablingEffect") -> dict[str, Any]:
+def _effect_data(effect: DisablingEffect) -> dict[str, Any]:
     return {
         "refused": {"tokens": effect.refused_tokens, "invitations": effect.refused_invitations},
         "staying": {"tokens": effect.staying_tokens, "users": effect.staying_users},
     }
 
 
-def _describe_effect(effect: "DisablingEffect", are: str) -> list[str | TableText]:
+def _describe_effect(effect: DisablingEffect, are: str) -> list[str | TableText]:
     """Describe an effect, with the command that ends each staying token."""
     tokens = ", ".join(f"{token.site}/{token.name}" for token in effect.refused_tokens)
     invitations = ", ".join(
@@ -364,13 +359,13 @@ def day(moment: datetime | None) -> str:
     return f"{moment:%Y-%m-%d}" if moment is not None else ""
 
 
-def _token_state(token: "TokenResponse") -> str:
+def _token_state(token: TokenResponse) -> str:
     if token.revoked_at is not None:
         return f"revoked {day(token.revoked_at)}"
     return f"until {day(token.expires_at)}" if token.expires_at else "valid"
 
 
-def _invitation_state(invitation: "InvitationResponse") -> str:
+def _invitation_state(invitation: InvitationResponse) -> str:
     if invitation.used_at is not None:
         return f"used {day(invitation.used_at)} by {invitation.used_by}"
     if invitation.revoked_at is not None:

@@ -5,11 +5,11 @@ from typing import Annotated
 
 import typer
 
-from cli.frame.addresses import count_words, first_lines, size_words
 from cli.frame.errors import VerificationError, goes_on_when_repeated
 from cli.frame.options import Argument, FolderArgument, Option, YesOption, command
 from cli.frame.output import Invocation, Reply, TableText
 from cli.server import DatabaseOptions
+from site_agent.wording import count_words, first_lines, size_words
 
 # Part of the group `admin`, which has the help.
 app = typer.Typer()

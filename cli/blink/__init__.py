@@ -13,6 +13,7 @@ from cli.frame.errors import InputMissingError
 from cli.frame.options import Option, command
 from cli.frame.output import Invocation, Reply, TableText
 from site_agent.eyeblink.conditioning.summary import SessionSummary
+from site_agent.eyeblink.review.actions import LOG_NAME
 from site_agent.eyeblink.session import BlinkSession
 from site_agent.eyeblink.session_folder import SessionLabels
 from site_agent.wording import count_words
@@ -65,8 +66,6 @@ def analyse(
     A damaged video is analysed as far as it can be read, and a video without a face gives tables
     with empty cells; both print a warning and exit with 0. A file that is not a video is refused.
     """
-    from site_agent.eyeblink.review.actions import LOG_NAME
-
     chosen.check(trials=trials is not None, overlay=files.overlay)
     if trials is not None and not trials.is_file():
         raise InputMissingError(f"--trials {trials}: no such file")

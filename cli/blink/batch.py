@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from cli.blink.inputs import ANALYSIS_SETTINGS, DetectorOption, ExtraFiles, LandmarksOption
 from cli.blink.review import ReviewedOption, report_place
-from cli.frame.addresses import first_lines, is_address, model_files
+from cli.frame.addresses import is_address, model_files
 from cli.frame.errors import InputMissingError, UsageError, incomplete
 from cli.frame.options import Argument, DryRunOption, Option, command, single
 from cli.frame.output import Invocation, Reply, TableText
@@ -23,7 +23,7 @@ from site_agent.eyeblink.batch.sessions import (
 from site_agent.eyeblink.outputs.registry import check_requested
 from site_agent.eyeblink.session import BlinkAnalysisSettings
 from site_agent.eyeblink.study import StudySummary, write_study
-from site_agent.wording import count_words
+from site_agent.wording import count_words, first_lines
 
 app = single()
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from cli.frame.addresses import ModelFile, count_words, model_files
+from cli.frame.addresses import ModelFile, model_files
 from cli.frame.errors import InputMissingError, UsageError
 from cli.frame.options import Argument, Option, command, single
 from cli.frame.output import Invocation, Reply, TableText
@@ -26,6 +26,7 @@ from site_agent.eyeblink.study.criteria import (
 from site_agent.eyeblink.study.sessions import read_study
 from site_agent.eyeblink.video.camera import CameraReader, stopped_by_interrupt
 from site_agent.eyeblink.video.recording import Recording
+from site_agent.wording import count_words
 
 DetectorOption = Annotated[
     str, Option("A face detector (.svm). Default: dlib's own.", "FILE|ADDRESS")

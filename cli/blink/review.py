@@ -1,5 +1,6 @@
 """``poolctl blink review`` and ``report``: correct blinks in the browser, and report a study."""
 
+import webbrowser
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated
@@ -165,8 +166,6 @@ def _landmark_file(invocation: Invocation, results: Path, word: str) -> Path | N
 
 
 def _serve(invocation: Invocation, review: ReviewSession, port: int, *, open_browser: bool) -> None:
-    import webbrowser
-
     from site_agent.eyeblink.review.server import opening_page, serve_review
 
     with ExitStack() as open_files:

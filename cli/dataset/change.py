@@ -4,17 +4,31 @@ from collections.abc import Iterable
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
-from cli.frame.addresses import count_words, model_file
+import numpy as np
+
+from cli.frame.addresses import model_file
 from cli.frame.errors import UsageError
 from cli.frame.existing_files import refuse_inputs, require_free, require_free_copies
 from cli.frame.options import ForceOption, Option, command, single
 from cli.frame.output import Invocation, Reply, TableText
 from cli.options import data as data_options
-
-if TYPE_CHECKING:
-    from site_agent.datasets.records import FaceDataset
+from site_agent.datasets.conversion import (
+    choose_parts,
+    copy_images,
+    copy_places,
+    rebox_dataset,
+    renumber_parts,
+)
+from site_agent.datasets.imglab_xml import write_imglab_xml
+from site_agent.datasets.landmark_schemes import PART_GROUPS, expand_parts
+from site_agent.datasets.pts_files import box_around
+from site_agent.datasets.records import FaceDataset, dataset_digest, part_names
+from site_agent.datasets.split import site_shares, split_dataset
+from site_agent.faces.models import open_detector
+from site_agent.pictures.images import read_image
+from site_agent.wording import count_words
 
 app = single()
 
@@ -52,9 +66,6 @@ def split(
     Images are copied only with --copy. Copies of the same image stay together; with
     --together person, all images of a person do. Existing files are replaced only with --force.
     """
-    from site_agent.datasets.records import dataset_digest
-    from site_agent.datasets.split import site_shares, split_dataset
-
     faces = data_options.read_joined_faces(datasets, data_options.reading_from(images))
     group_of = grouping.group_of(faces)
     shares = site_shares(site_count, test_share)
@@ -141,8 +152,6 @@ def convert(
     reading = data_options.reading_from(images, pts_origin=pts_origin, box_margin=box_margin)
     faces = data_options.read_joined_faces(datasets, reading)
     if renumber:
-        from site_agent.datasets.conversion import renumber_parts
-
         faces = renumber_parts(faces)
     # Refused before a detector looks at every image.
     refuse_inputs([output], [*datasets, *(image.path for image in faces.images)], "--output")
@@ -164,8 +173,6 @@ def convert(
         faces = _choose_parts(faces, parts)
     output.parent.mkdir(parents=True, exist_ok=True)
     faces = _write_imglab(faces, output, copy=copy)
-    from site_agent.datasets.records import part_names
-
     counts = {
         "images": len(faces.images),
         "boxes": sum(len(image.boxes) for image in faces.images),
@@ -184,17 +191,12 @@ def convert(
     return Reply(data, [f"{output}  ({counted})", *lines], [str(output)])
 
 
-def _copies(faces: "FaceDataset", path: Path) -> Iterable[tuple[Path, Path]]:
+def _copies(faces: FaceDataset, path: Path) -> Iterable[tuple[Path, Path]]:
     """Return the sources and targets of image copies for annotations at `path`."""
-    from site_agent.datasets.conversion import copy_places
-
     return copy_places(faces, path.with_suffix("")).items()
 
 
-def _write_imglab(faces: "FaceDataset", path: Path, *, copy: bool) -> "FaceDataset":
-    from site_agent.datasets.conversion import copy_images
-    from site_agent.datasets.imglab_xml import write_imglab_xml
-
+def _write_imglab(faces: FaceDataset, path: Path, *, copy: bool) -> FaceDataset:
     if copy:
         faces = copy_images(faces, path.with_suffix(""))
     write_imglab_xml(faces, path)
@@ -202,12 +204,8 @@ def _write_imglab(faces: "FaceDataset", path: Path, *, copy: bool) -> "FaceDatas
 
 
 def _rebox(
-    invocation: Invocation, faces: "FaceDataset", detector: str | None, upsample: int
-) -> "tuple[FaceDataset, dict[str, Any]]":
-    from site_agent.datasets.conversion import rebox_dataset
-    from site_agent.faces.models import open_detector
-    from site_agent.pictures.images import read_image
-
+    invocation: Invocation, faces: FaceDataset, detector: str | None, upsample: int
+) -> tuple[FaceDataset, dict[str, Any]]:
     stock = detector is None or detector == "stock"
     path = None if stock or detector is None else model_file(invocation, detector).path
     opened = open_detector(path)
@@ -226,11 +224,7 @@ def _rebox(
     return reboxed.dataset, facts
 
 
-def _box_landmarks(faces: "FaceDataset", margin: float) -> "FaceDataset":
-    import numpy as np
-
-    from site_agent.datasets.pts_files import box_around
-
+def _box_landmarks(faces: FaceDataset, margin: float) -> FaceDataset:
     def place_box(box: Any) -> Any:
         if not box.parts:
             return box
@@ -241,11 +235,7 @@ def _box_landmarks(faces: "FaceDataset", margin: float) -> "FaceDataset":
     return faces.with_boxes(place_box)
 
 
-def _choose_parts(faces: "FaceDataset", parts: str) -> "FaceDataset":
-    from site_agent.datasets.conversion import choose_parts
-    from site_agent.datasets.landmark_schemes import PART_GROUPS, expand_parts
-    from site_agent.datasets.records import part_names
-
+def _choose_parts(faces: FaceDataset, parts: str) -> FaceDataset:
     names = part_names(faces)
     chosen, unknown = expand_parts([word.strip() for word in parts.split(",")], names)
     if unknown:

@@ -1,21 +1,22 @@
 """``poolctl dataset check``, ``stats`` and ``preview``: describe data sets."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from cli.dataset import gaze
 from cli.dataset.gaze import findings_table
-from cli.frame.addresses import count_words
 from cli.frame.errors import UsageError
 from cli.frame.existing_files import refuse_inputs
 from cli.frame.options import Argument, Option, ReportOption, command, single
 from cli.frame.output import Invocation, Reply, TableText
 from cli.options import data as data_options
-
-if TYPE_CHECKING:
-    from site_agent.datasets.check import Finding
-    from site_agent.datasets.records import FaceDataset
-    from site_agent.datasets.statistics import Distribution
+from site_agent.datasets.check import Finding, check_datasets
+from site_agent.datasets.records import FaceDataset, dataset_digest
+from site_agent.datasets.sheets import sheet_paths, write_contact_sheets
+from site_agent.datasets.statistics import Distribution, dataset_statistics
+from site_agent.training.detector_plan import HogSvmSettings
+from site_agent.training.ert import unlearnable_boxes
+from site_agent.wording import count_words
 
 app = single()
 
@@ -71,9 +72,6 @@ def check(
     patches, repeated samples, angles out of range, and eyes of a frame that look apart. Exit code
     5 if there are errors.
     """
-    from site_agent.datasets.check import check_datasets
-    from site_agent.datasets.records import dataset_digest
-
     if report_file is not None:
         refuse_inputs([report_file], datasets, "--report")
     if data_options.holds_gaze(datasets):
@@ -124,9 +122,6 @@ def stats(
     counts, sessions, the ranges of angles, and the error of a constant. The digest identifies the
     data in training records.
     """
-    from site_agent.datasets.records import dataset_digest
-    from site_agent.datasets.statistics import dataset_statistics
-
     if data_options.holds_gaze(datasets):
         return gaze.stats(invocation, datasets)
     faces = data_options.read_joined_faces(datasets, data_options.reading_from(images))
@@ -198,8 +193,6 @@ def preview(
     Further pages are called NAME-2.png and so on. Ignored boxes are red. Of gaze data, draws
     one page with a row for each person, and arrows where the eyes look.
     """
-    from site_agent.datasets.sheets import sheet_paths, write_contact_sheets
-
     output = output or Path(f"{datasets[0].stem}.png")
     if data_options.holds_gaze(datasets):
         return gaze.preview(invocation, datasets, output, columns or 10, rows or 30)
@@ -213,10 +206,7 @@ def preview(
     return Reply({"datasets": datasets, "pages": written}, names, names)
 
 
-def _unlearnable(datasets: "list[FaceDataset]", size: str, upsample: int) -> "list[Finding]":
-    from site_agent.training.detector_plan import HogSvmSettings
-    from site_agent.training.ert import unlearnable_boxes
-
+def _unlearnable(datasets: list[FaceDataset], size: str, upsample: int) -> list[Finding]:
     sides = size.lower().split("x")
     if len(sides) != 2 or not all(side.strip().isdigit() for side in sides):
         raise UsageError(f"--target-size-px {size!r}: expected WIDTHxHEIGHT, for example 80x80")
@@ -224,12 +214,12 @@ def _unlearnable(datasets: "list[FaceDataset]", size: str, upsample: int) -> "li
     return [finding for faces in datasets for finding in unlearnable_boxes(faces, settings)]
 
 
-def _counts(faces: "FaceDataset") -> dict[str, int]:
+def _counts(faces: FaceDataset) -> dict[str, int]:
     boxes = sum(len(image.boxes) for image in faces.images)
     return {"images": len(faces.images), "boxes": boxes}
 
 
-def _row(name: str, item: "Distribution") -> list[str]:
+def _row(name: str, item: Distribution) -> list[str]:
     values = [item.low, *item.percentiles.values(), item.high]
     most = max(item.bin_counts)
     bars = "".join(_BARS[-(-count * (len(_BARS) - 1) // most)] for count in item.bin_counts)

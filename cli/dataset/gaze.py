@@ -3,14 +3,17 @@
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cli.frame.addresses import count_words
 from cli.frame.errors import UsageError, VerificationError
 from cli.frame.existing_files import refuse_inputs
 from cli.frame.output import Invocation, Reply, TableText
+from site_agent.datasets.gaze.check import PersonStatistics, check_gaze, gaze_statistics, open_gaze
+from site_agent.datasets.gaze.records import gaze_digest, join_digests
+from site_agent.datasets.sheets import write_gaze_sheet
+from site_agent.plain_json import json_bytes
+from site_agent.wording import count_words
 
 if TYPE_CHECKING:
     from site_agent.datasets.check import Finding
-    from site_agent.datasets.gaze.check import PersonStatistics
 
 
 _LINES_SHOWN = 5
@@ -21,8 +24,6 @@ def findings_table(
 ) -> TableText:
     """Write the report, refuse errors, and return a table of the warnings."""
     if report_file is not None:
-        from site_agent.plain_json import json_bytes
-
         report_file.write_bytes(json_bytes({"findings": findings}))
     bad = [finding for finding in findings if strict or finding.severity == "error"]
     kinds = _by_kind(findings)
@@ -69,9 +70,6 @@ def check(
     invocation: Invocation, paths: list[Path], report_file: Path | None, *, strict: bool
 ) -> Reply:
     """Answer ``dataset check`` of gaze data."""
-    from site_agent.datasets.gaze.check import check_gaze, open_gaze
-    from site_agent.datasets.gaze.records import gaze_digest
-
     with invocation.progress("check") as report:
         findings = check_gaze(paths, report)
     table = findings_table(findings, report_file, strict=strict)
@@ -95,9 +93,6 @@ def check(
 
 def stats(invocation: Invocation, paths: list[Path]) -> Reply:
     """Answer ``dataset stats`` of gaze data."""
-    from site_agent.datasets.gaze.check import gaze_statistics, open_gaze
-    from site_agent.datasets.gaze.records import join_digests
-
     path = _only(paths)
     dataset = open_gaze(path)
     with invocation.progress("read patches") as report:
@@ -127,9 +122,6 @@ def preview(
     invocation: Invocation, paths: list[Path], output: Path, columns: int, rows: int
 ) -> Reply:
     """Answer ``dataset preview`` of gaze data."""
-    from site_agent.datasets.gaze.check import open_gaze
-    from site_agent.datasets.sheets import write_gaze_sheet
-
     path = _only(paths)
     dataset = open_gaze(path)
     refuse_inputs([output], [dataset.path], "--output")
@@ -144,7 +136,7 @@ def _only(paths: list[Path]) -> Path:
     return paths[0]
 
 
-def _row(person: "PersonStatistics") -> list[str]:
+def _row(person: PersonStatistics) -> list[str]:
     counts = (person.samples, person.sessions, person.left, person.right, person.both_eyes)
     spreads = (person.yaw, person.pitch, person.head_yaw, person.head_pitch)
     error = f"{person.constant_error_deg:.1f}"

@@ -7,25 +7,24 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
+from aggregators.formats import write_model
+from aggregators.methods.registry import find_method
 from cli.federated import live
 from cli.frame.errors import UsageError, goes_on_when_repeated
 from cli.frame.existing_files import place_for_model
-from cli.frame.options import (
-    Argument,
-    DryRunOption,
-    ForceOption,
-    Option,
-    command,
-    group,
-    key_value_pairs,
-)
+from cli.frame.options import Argument, DryRunOption, ForceOption, Option, command, group
 from cli.frame.output import Invocation, Reply, Report, TableText
+from cli.frame.values import key_value_pairs
 from cli.options.data import CohortOption, RoundCountOption
+from site_agent.evaluation.plots import plot_scores_over_passes
+from site_agent.federated.plan import FederationPlan, make_plan
+from site_agent.networks.architectures import find_architecture
+from site_agent.networks.files import new_network, read_network, to_module
+from site_agent.work import part_of
 
 if TYPE_CHECKING:
     from aggregators.models import StateDict
     from site_agent.federated.engines.simulation_folder import DividedData, History
-    from site_agent.federated.plan import FederationPlan
     from site_agent.federated.tasks import PersonScores
 
 
@@ -64,10 +63,6 @@ def init(
 
     Its parameters are random; equal seeds give equal networks. Upload it for rounds through a pool.
     """
-    from aggregators.formats import write_model
-    from site_agent.networks.architectures import find_architecture
-    from site_agent.networks.files import new_network
-
     description = find_architecture(architecture)
     with place_for_model(output, force=force) as place:
         digest = write_model(new_network(architecture, seed), place, format_name="safetensors")
@@ -131,7 +126,6 @@ def simulate(
     """
     from site_agent.federated.engines.simulation_folder import divide
     from site_agent.federated.tasks import task_of_network
-    from site_agent.networks.files import new_network, read_network
 
     plans = _plans(
         method, rounds, cohort, {"seed": str(seed), **key_value_pairs(option, "--option")}
@@ -159,11 +153,8 @@ def simulate(
 
 def _plans(
     methods: Sequence[str], rounds: int, cohort: float, options: dict[str, str]
-) -> "list[FederationPlan]":
+) -> list[FederationPlan]:
     """Return the plan of each method; an option of one method goes to that method only."""
-    from aggregators.methods.registry import find_method
-    from site_agent.federated.plan import make_plan
-
     if len(set(methods)) < len(methods):
         raise UsageError("--method: expected each method once")
     own_options = {name: set(find_method(name).options_type.model_fields) for name in methods}
@@ -184,7 +175,7 @@ def _plans(
 
 
 def _simulate(
-    plans: "Sequence[FederationPlan]",
+    plans: Sequence[FederationPlan],
     output: Path,
     data: "DividedData",
     network: "StateDict",
@@ -192,7 +183,6 @@ def _simulate(
 ) -> "list[History]":
     from site_agent.federated.engines.simulation_folder import open_run
     from site_agent.federated.engines.simulator import simulate, simulator_workers
-    from site_agent.work import part_of
 
     histories = []
     with open_run(output, data, network) as run, simulator_workers(len(data.sites)) as workers:
@@ -203,7 +193,6 @@ def _simulate(
 
 
 def _plot(histories: "Sequence[History]", reference: "PersonScores", path: Path) -> None:
-    from site_agent.evaluation.plots import plot_scores_over_passes
     from site_agent.federated.tasks import PersonScores
 
     measure, curves = reference.measure, []
@@ -220,14 +209,13 @@ def _plot(histories: "Sequence[History]", reference: "PersonScores", path: Path)
 
 
 def _noise(
-    plans: "Sequence[FederationPlan]", data: "DividedData", network: "StateDict", *, is_new: bool
+    plans: Sequence[FederationPlan], data: "DividedData", network: "StateDict", *, is_new: bool
 ) -> list[str]:
     """Say how much noise of differential privacy the results will have."""
     private = [plan for plan in plans if plan.training.dp_epsilon is not None]
     if not private:
         return []
     from site_agent.federated.private_training import noise_words, trained_parameters
-    from site_agent.networks.files import to_module
 
     lines, fewest = [], min(data.sites.values(), key=lambda part: part.samples)
     for plan in private:
@@ -246,7 +234,7 @@ def _noise(
 
 
 def _describe_plan(
-    plans: "Sequence[FederationPlan]", data: "DividedData", noise: Sequence[str]
+    plans: Sequence[FederationPlan], data: "DividedData", noise: Sequence[str]
 ) -> Reply:
     held_out = 0 if data.held_out is None else len(data.held_out)
     rows = [

@@ -1,5 +1,6 @@
 """``poolctl federated provision|server|site``: the processes of live rounds."""
 
+import json
 import re
 import signal
 from collections.abc import Iterator, Mapping, Sequence
@@ -8,7 +9,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from cli.frame.addresses import count_words, is_address, model_file
+from aggregators.formats import file_digest
+from aggregators.methods import read_recipe, recipe_path
+from cli.frame.addresses import is_address, model_file
 from cli.frame.errors import InputMissingError, UsageError, goes_on_when_repeated
 from cli.frame.options import Argument, Option, command, single
 from cli.frame.output import Invocation, Reply, TableText
@@ -22,11 +25,25 @@ from cli.options.data import (
     part_words,
 )
 from cli.options.versions import model_address
+from site_agent.datasets.network_data import digest_data, open_network_data
 from site_agent.errors import FederationError, InvalidInputError
+from site_agent.federated.engines.flare.federation import (
+    FederationFolder,
+    FederationSession,
+    hold_rounds,
+)
+from site_agent.federated.engines.flare.flare_process import run_kit
+from site_agent.federated.engines.flare.kits import Kit, read_kit, require_flare
+from site_agent.federated.engines.flare.kits import provision as make_kits
+from site_agent.federated.engines.flare.site_rules import LEDGER_NAME, SiteRules
+from site_agent.federated.plan import make_plan
+from site_agent.pool.profiles import host_of
+from site_agent.pool.trust import trusted_sites
+from site_agent.rounds.contract import ContributionRules
+from site_agent.rounds.provenance import find_base_problems
+from site_agent.wording import count_words
 
 if TYPE_CHECKING:
-    from site_agent.federated.engines.flare.federation import FederationFolder
-    from site_agent.federated.engines.flare.kits import Kit
     from site_agent.federated.engines.flare.messages import RoundReport
     from site_agent.pool.client import PoolClient
 
@@ -55,8 +72,6 @@ def provision(
     of rounds the folder 'submit'. Keep 'authority' to yourself: with it, further sites can be added
     by the same command. The certificates last 360 days.
     """
-    from site_agent.federated.engines.flare.kits import provision as make_kits
-
     host, _, port = server.rpartition(":")
     if not host or not port.isdecimal() or not 0 < int(port) < 65_536:
         raise UsageError(f"--server {server}: expected HOST:PORT, for example example.org:8790")
@@ -73,8 +88,6 @@ def server(invocation: Invocation, kit: KitArgument) -> Reply:
 
     It deletes the contributions of a round when it has combined them. Its log is KIT/log.txt.
     """
-    from site_agent.federated.engines.flare.kits import read_kit
-
     folder = read_kit(kit, "server")
     return _run(invocation, folder, {}, f"server at {folder.address}")
 
@@ -111,10 +124,6 @@ def site(
     server. It refuses jobs that hold code. After an interruption it takes part again from the next
     block of rounds.
     """
-    from site_agent.datasets.network_data import digest_data, open_network_data
-    from site_agent.federated.engines.flare.kits import read_kit
-    from site_agent.federated.engines.flare.site_rules import LEDGER_NAME, SiteRules
-
     folder = read_kit(kit, "site")
     if not data.exists():
         raise InputMissingError(f"{data}: no such folder")
@@ -134,12 +143,6 @@ def site(
 
 def _digest_of_base(invocation: Invocation, named: str) -> str:
     """Return the SHA-256 of a network with which rounds may begin."""
-    from aggregators.formats import file_digest
-    from site_agent.pool.profiles import host_of
-    from site_agent.pool.trust import trusted_sites
-    from site_agent.rounds.contract import ContributionRules
-    from site_agent.rounds.provenance import find_base_problems
-
     if re.fullmatch("(sha256:)?[0-9a-f]{64}", named):
         return named.removeprefix("sha256:")
     if not is_address(named):
@@ -156,10 +159,7 @@ def _digest_of_base(invocation: Invocation, named: str) -> str:
     return version.digest
 
 
-def _run(invocation: Invocation, kit: "Kit", environment: Mapping[str, str], title: str) -> Reply:
-    from site_agent.federated.engines.flare.flare_process import run_kit
-    from site_agent.federated.engines.flare.kits import require_flare
-
+def _run(invocation: Invocation, kit: Kit, environment: Mapping[str, str], title: str) -> Reply:
     require_flare()
     invocation.note(f"{title}; stop with Ctrl-C")
     with suppress(KeyboardInterrupt), terminated_as_interrupted():
@@ -213,10 +213,6 @@ def submit(
     learning_rate, ...). When the command is interrupted, the block of rounds under way goes on; run
     the same command again to continue, or 'stop' to end the rounds.
     """
-    from site_agent.federated.engines.flare.federation import FederationFolder, hold_rounds
-    from site_agent.federated.engines.flare.kits import read_kit
-    from site_agent.federated.plan import make_plan
-
     folder = read_kit(kit, "submitter")
     options = {"seed": seed, **method_options(option)}
     plan = make_plan(method, options, rounds=rounds, cohort=cohort)
@@ -252,9 +248,6 @@ def submit(
 @command(app, "status", "federated status kits/submit")
 def status(_invocation: Invocation, kit: KitArgument) -> Reply:
     """Show which sites are connected, and how far the rounds are."""
-    from site_agent.federated.engines.flare.federation import FederationSession
-    from site_agent.federated.engines.flare.kits import read_kit
-
     folder = read_kit(kit, "submitter")
     last: dict[str, int | None] = {}
     with FederationSession(folder) as session:
@@ -284,9 +277,6 @@ def stop(_invocation: Invocation, kit: KitArgument) -> Reply:
 
     The same 'submit' goes on with them later.
     """
-    from site_agent.federated.engines.flare.federation import FederationSession
-    from site_agent.federated.engines.flare.kits import read_kit
-
     with FederationSession(read_kit(kit, "submitter")) as session:
         jobs = list(session.unfinished_jobs())
         for job in jobs:
@@ -296,13 +286,9 @@ def stop(_invocation: Invocation, kit: KitArgument) -> Reply:
 
 
 def _publish(
-    pool: "PoolClient", name: str, federation: "FederationFolder", report: "RoundReport"
+    pool: "PoolClient", name: str, federation: FederationFolder, report: "RoundReport"
 ) -> str:
     """Upload a round's network with its recipe, and return its address."""
-    import json
-
-    from aggregators.methods import read_recipe, recipe_path
-
     network = federation.network(report.number)
     plan = federation.plan
     uploaded = pool.upload(
@@ -327,7 +313,7 @@ def _words(report: "RoundReport") -> str:
 
 
 def _facts(
-    federation: "FederationFolder", report: "RoundReport", addresses: dict[int, str]
+    federation: FederationFolder, report: "RoundReport", addresses: dict[int, str]
 ) -> dict[str, Any]:
     place = {"path": federation.network(report.number), "address": addresses.get(report.number)}
     return asdict(report) | place

@@ -1,24 +1,23 @@
 """Words that name a model: a file here, or an address in the pool."""
 
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, time, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cli.frame.errors import InputMissingError, UsageError, goes_on_when_repeated
+from aggregators.formats import file_digest
+from cli.frame.errors import InputMissingError, goes_on_when_repeated
 from cli.frame.output import Invocation
+from pool_server.wire.models import ModelVersionResponse
+from pool_server.wire.names import ModelAddress
 from site_agent.errors import NotFoundError, NotLoggedInError
-from site_agent.wording import count_words
+from site_agent.pool.cache import ModelCache
+from site_agent.pool.restrictions import warning_of
 from site_agent.work.names import portable_name
 
 if TYPE_CHECKING:
-    from pool_server.wire.models import ModelVersionResponse
     from site_agent.pool.client import Downloaded, PoolClient
     from site_agent.pool.verification import Verification
-
-__all__ = ["SIZE_UNITS", "age_words", "count_words", "first_lines", "read_moment", "read_quantity"]
 
 
 SUFFIX_OF_FORMAT = {
@@ -41,7 +40,7 @@ class ModelFile:
 
     word: str
     path: Path
-    version: "ModelVersionResponse | None" = None
+    version: ModelVersionResponse | None = None
 
 
 def is_address(word: str) -> bool:
@@ -51,8 +50,6 @@ def is_address(word: str) -> bool:
     exists: a file that is there is meant as the file. A name that ends as model files do names a
     file, too, unless it begins with a site: no folder has the name before the slash.
     """
-    from pool_server.wire.names import ModelAddress
-
     if word.startswith("pool://"):
         return True
     is_bare = "/" not in word
@@ -97,7 +94,7 @@ def model_files(
     return [files[word] for word in names]
 
 
-def _version(pool: "PoolClient", word: str) -> "ModelVersionResponse":
+def _version(pool: "PoolClient", word: str) -> ModelVersionResponse:
     try:
         return pool.version(word)
     except (NotFoundError, NotLoggedInError) as error:
@@ -113,12 +110,8 @@ def model_file(invocation: Invocation, word: str) -> ModelFile:
     return model_files(invocation, [word])[0]
 
 
-def known_version(file: ModelFile) -> "ModelVersionResponse | None":
+def known_version(file: ModelFile) -> ModelVersionResponse | None:
     """Return the version of a file, also of a local one that was downloaded from the pool."""
-    from aggregators.formats import file_digest
-    from pool_server.wire.models import ModelVersionResponse
-    from site_agent.pool.cache import ModelCache
-
     if file.version is not None:
         return file.version
     candidates = ModelCache().versions_of_size(file.path.stat().st_size)
@@ -130,7 +123,7 @@ def known_version(file: ModelFile) -> "ModelVersionResponse | None":
 
 
 def fetch(
-    invocation: Invocation, pool: "PoolClient", version: "ModelVersionResponse"
+    invocation: Invocation, pool: "PoolClient", version: ModelVersionResponse
 ) -> "Downloaded":
     """Bring one version into the cache, with a progress bar; warn of one that was withdrawn."""
     with goes_on_when_repeated(), invocation.progress(f"download {version.address}") as report:
@@ -140,10 +133,8 @@ def fetch(
     return downloaded
 
 
-def warn_of_standing(invocation: Invocation, version: "ModelVersionResponse") -> None:
+def warn_of_standing(invocation: Invocation, version: ModelVersionResponse) -> None:
     """Say so if a version was withdrawn, or holds something that was."""
-    from site_agent.pool.restrictions import warning_of
-
     if warning := warning_of(version):
         invocation.warn(warning)
 
@@ -156,72 +147,7 @@ def note_signature(invocation: Invocation, signature: "Verification") -> None:
         invocation.warn(signature.warning)
 
 
-def file_name_of(version: "ModelVersionResponse") -> str:
+def file_name_of(version: ModelVersionResponse) -> str:
     """Return the file name of a downloaded version: ``SITE--NAME--vN.suffix``."""
     suffix = SUFFIX_OF_FORMAT.get(version.format) or Path(version.file_name).suffix
     return portable_name(f"{version.site}--{version.name}--v{version.version}{suffix}")
-
-
-def size_words(size_bytes: float) -> str:
-    """Return a size for people (``132.1 MB``)."""
-    for unit in ("B", "kB", "MB", "GB"):
-        if size_bytes < 1000:
-            return f"{size_bytes:.0f} {unit}" if unit == "B" else f"{size_bytes:.1f} {unit}"
-        size_bytes /= 1000
-    return f"{size_bytes:.1f} TB"
-
-
-# Numbers with a unit: those of the command line (``10GB``, ``30d``), and counts in sentences.
-SIZE_UNITS = {"b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12}
-_SPAN = re.compile(r"([0-9]{1,4})([mhdw])")
-_SPAN_UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
-
-
-def first_lines(lines: Sequence[str], most: int = 20) -> list[str]:
-    """Return the first lines, and how many more there are."""
-    more = len(lines) - most
-    return [*lines[:most], *([f"... and {more} more"] if more > 0 else [])]
-
-
-def age_words(since: datetime, now: datetime | None = None) -> str:
-    """Return how long ago a moment was, in its largest unit (``5 min``, ``3 h``, ``12 d``)."""
-    minutes = max(0, int(((now or datetime.now(UTC)) - since).total_seconds() // 60))
-    if minutes < 60:
-        return f"{minutes} min"
-    hours = minutes // 60
-    return f"{hours} h" if hours < 48 else f"{hours // 24} d"
-
-
-def read_moment(text: str, option: str, now: datetime, *, ahead: bool = False) -> datetime:
-    """Read a span before or after `now` (``12h``, ``30d``), a day, or a moment, by default in UTC.
-
-    A day ahead lasts to its end.
-    """
-    text = text.strip()
-    if match := _SPAN.fullmatch(text):
-        span = timedelta(**{_SPAN_UNITS[match[2]]: int(match[1])})
-        return now + span if ahead else now - span
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        raise UsageError(
-            f"{option} {text!r}: expected a span such as 7d or 12h, or a day such as 2026-12-01"
-        ) from None
-    if ahead and len(text) <= len("2026-12-01"):
-        moment = datetime.combine(moment.date(), time(23, 59, 59))
-    return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
-
-
-def read_quantity(text: str, units: Mapping[str, int], option: str) -> float:
-    """Read a number with one of `units`."""
-    number = text.strip().lower().rstrip("abcdefghijklmnopqrstuvwxyz ")
-    unit = text.strip().lower()[len(number) :].strip()
-    try:
-        value = float(number) * units[unit]
-    except (ValueError, KeyError):
-        raise UsageError(
-            f"{option} {text!r}: expected a number with one of {', '.join(units)}"
-        ) from None
-    if not 0 <= value < float("inf"):
-        raise UsageError(f"{option} {text!r}: expected a number of 0 or more")
-    return value

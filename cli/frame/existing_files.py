@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from aggregators.formats import file_digest
 from cli.frame.errors import OutputExistsError, UsageError
 from site_agent.work.files import file_identity
 
@@ -74,8 +75,6 @@ def place_for_model(target: Path, *, force: bool) -> Iterator[Path]:
 
 
 def _settle(place: Path, target: Path) -> None:
-    from aggregators.formats import file_digest
-
     made, existing = file_digest(place), file_digest(target)
     if made != existing:
         raise OutputExistsError(

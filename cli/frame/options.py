@@ -233,30 +233,3 @@ LabelOption = Annotated[
     Sequence[str], Option("A label, for example population=infant.", "KEY=VALUE")
 ]
 OutputFileOption = Annotated[Path | None, Option("Where to write the result.")]
-
-
-def key_value_pairs(entries: Sequence[str], option: str) -> dict[str, str]:
-    """Take ``KEY=VALUE`` words apart."""
-    from cli.frame.errors import UsageError
-
-    pairs: dict[str, str] = {}
-    for word in entries:
-        key, separator, value = word.partition("=")
-        if not separator or not key or not value:
-            raise UsageError(f"{option} {word!r}: expected KEY=VALUE")
-        if key in pairs:
-            raise UsageError(f"{option} {key}: given twice ({pairs[key]!r} and {value!r})")
-        pairs[key] = value
-    return pairs
-
-
-def numbers(text: str, option: str) -> list[float]:
-    """Read a list of numbers separated by commas (``1.5,1,1``)."""
-    from cli.frame.errors import UsageError
-
-    try:
-        return [float(word) for word in text.split(",")]
-    except ValueError:
-        raise UsageError(
-            f"{option} {text!r}: expected numbers separated by commas, for example 1.5,1,1"
-        ) from None

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from itertools import groupby, islice
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from cli.frame.errors import CancelledError, UsageError
 from cli.frame.terminal import fitted, print_json, print_labelled, printable, table_lines, width_of
 
 if TYPE_CHECKING:
@@ -184,8 +185,6 @@ class Invocation:
         """Ask before something is destroyed."""
         if assume_yes:
             return
-        from cli.frame.errors import CancelledError, UsageError
-
         if not sys.stdin.isatty():
             raise UsageError(f"{question} There is no terminal to ask; give --yes to continue")
         text = fitted(f"{printable(question, sys.stderr)} [y/N]", sys.stderr)

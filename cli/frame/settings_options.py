@@ -8,8 +8,8 @@ from typing import Annotated, Any, Generic, TypeVar
 
 import typer
 
-from cli.frame.options import key_value_pairs
 from cli.frame.output import Reply
+from cli.frame.values import key_value_pairs
 from site_agent.settings import (
     changed_values,
     list_settings,

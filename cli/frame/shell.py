@@ -16,8 +16,11 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from cli.frame.app import main
 from cli.frame.errors import CliError, ExitCode, Outcome
 from cli.frame.output import Invocation
+from site_agent.errors import InvalidInputError
+from site_agent.work.processes import end_with_parent, start, start_python, stop
 
 _POOL_START_TIMEOUT_S = 60.0
 _STOP_TIMEOUT_S = 15.0
@@ -26,9 +29,6 @@ _STOP_TIMEOUT_S = 15.0
 @contextmanager
 def pool_process(data_folder: Path) -> Iterator[tuple[str, str]]:
     """Run ``poolctl serve`` as its own process while the block runs; gives URL and admin token."""
-    from site_agent.errors import InvalidInputError
-    from site_agent.work.processes import start_python, stop
-
     data_folder.mkdir(parents=True, exist_ok=True)
     log_file = data_folder / "server.log"
     arguments = ["serve", "--data", str(data_folder), "--port", "0", "--json"]
@@ -67,9 +67,6 @@ def _first_answer(process: subprocess.Popen[bytes]) -> dict[str, Any]:
 
 def _run_pool() -> int:
     """Run the command of this process, ``poolctl serve``, for as long as its parent lives."""
-    from cli.frame.app import main
-    from site_agent.work.processes import end_with_parent
-
     end_with_parent()
     return main()
 
@@ -153,8 +150,6 @@ class Shell:
 
     def run_side_by_side(self, *lines: CommandLine) -> list[Any]:
         """Run commands as processes, two at a time, and return the data of their answers."""
-        from site_agent.work.processes import stop
-
         waiting, running = list(enumerate(lines)), dict[int, subprocess.Popen[bytes]]()
         answers: dict[int, Any] = {}
         with TemporaryDirectory() as folder:
@@ -176,8 +171,6 @@ class Shell:
         return [answers[number] for number in range(len(lines))]
 
     def _start(self, line: CommandLine, answer: Path) -> subprocess.Popen[bytes]:
-        from site_agent.work.processes import start
-
         self._invocation.note(f"$ {line.text}")
         arguments = [sys.executable, "-m", "cli", *shlex.split(line.arguments), "--json", "--quiet"]
         environment = os.environ | line.environment
@@ -185,8 +178,6 @@ class Shell:
             return start(arguments, stdout=file, stderr=log, environment=environment)
 
     def _run_here(self, line: CommandLine, answer: io.StringIO, *conventions: str) -> None:
-        from cli.frame.app import main
-
         self._invocation.note(f"$ {line.text}")
         stdin, sys.stdin = sys.stdin, io.StringIO(line.stdin)
         try:

@@ -4,7 +4,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
-from cli.frame.addresses import ModelFile, count_words, known_version, model_files
+from aggregators import find_method
+from aggregators import merge as merge_models
+from aggregators.methods.merging import refuse_overwriting_inputs
+from cli.frame.addresses import ModelFile, known_version, model_files
 from cli.frame.errors import UsageError
 from cli.frame.existing_files import place_for_model, words_on_existing
 from cli.frame.options import (
@@ -22,6 +25,7 @@ from cli.merge.inputs import local_copies, require_not_withdrawn, weights_from_l
 from cli.merge.replaying import ReplayRequest, choose_target, merged_reply, replay_merge
 from cli.options.data import MergeOptions
 from cli.options.versions import PurposeOption, check_terms, read_purposes
+from site_agent.wording import count_words
 
 app = single()
 
@@ -80,10 +84,6 @@ def merge(
     if not arguments or len(arguments) < 2:
         raise UsageError("expected METHOD INPUT..., for example: mwma siteA.svm siteB.svm")
     method, inputs = arguments[0], arguments[1:]
-    from aggregators import find_method
-    from aggregators import merge as merge_models
-    from aggregators.methods.merging import refuse_overwriting_inputs
-
     chosen = find_method(method)
     format_name = output_format or chosen.output_formats[0]
     target = choose_target(output, format_name)

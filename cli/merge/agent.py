@@ -5,17 +5,16 @@ import sys
 import time
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from aggregators.whole_file import write_whole
 from cli.frame.errors import InputMissingError
 from cli.frame.existing_files import require_free
 from cli.frame.options import Argument, DryRunOption, ForceOption, Option, command, group
 from cli.frame.output import Invocation, Reply, TableText
-
-if TYPE_CHECKING:
-    from site_agent.agent.agent import AgentPlan
-    from site_agent.agent.config import AgentConfig
+from site_agent.agent.agent import AgentPlan, Stopped, plan_cycle, run_agent
+from site_agent.agent.config import EXAMPLE_CONFIG, AgentConfig, read_config
+from site_agent.agent.workspace import Journal
 
 app = group("Merge and refine automatically with the pool.")
 
@@ -34,8 +33,6 @@ def init(
     force: ForceOption = False,
 ) -> Reply:
     """Write an example configuration with every key explained."""
-    from site_agent.agent.config import EXAMPLE_CONFIG
-
     require_free(file, force=force)
     file.parent.mkdir(parents=True, exist_ok=True)
     write_whole(file, EXAMPLE_CONFIG)
@@ -66,9 +63,6 @@ def run(
     the token, 7 if another agent uses the workspace, 2 for a mistake in the configuration.
     Otherwise it is that of the first failure; everything else was still done.
     """
-    from site_agent.agent.agent import Stopped, run_agent
-    from site_agent.agent.workspace import Journal
-
     chosen = _read(config)
     if dry_run:
         return _describe_plan(invocation, chosen)
@@ -91,14 +85,10 @@ def run(
 
 
 def _stop(_number: int, _frame: FrameType | None) -> None:
-    from site_agent.agent.agent import Stopped
-
     raise Stopped("SIGTERM")
 
 
-def _read(path: Path) -> "AgentConfig":
-    from site_agent.agent.config import read_config
-
+def _read(path: Path) -> AgentConfig:
     if not path.is_file():
         raise InputMissingError(
             f"{path}: no such file; expected a configuration, which 'poolctl agent init' writes"
@@ -106,9 +96,7 @@ def _read(path: Path) -> "AgentConfig":
     return read_config(path)
 
 
-def _describe_plan(invocation: Invocation, config: "AgentConfig") -> Reply:
-    from site_agent.agent.agent import plan_cycle
-
+def _describe_plan(invocation: Invocation, config: AgentConfig) -> Reply:
     plan = plan_cycle(config, profile=invocation.profile)
     for warning in plan.warnings:
         invocation.warn(warning)
@@ -116,7 +104,7 @@ def _describe_plan(invocation: Invocation, config: "AgentConfig") -> Reply:
     return Reply(plan, _plan_tables(config, plan), names)
 
 
-def _plan_tables(config: "AgentConfig", plan: "AgentPlan") -> list[str | TableText]:
+def _plan_tables(config: AgentConfig, plan: AgentPlan) -> list[str | TableText]:
     lines: list[str | TableText] = [
         f"{config.path} is well-formed; {plan.site} at {plan.pool} ({plan.role})"
     ]

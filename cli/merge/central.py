@@ -8,22 +8,30 @@ from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from aggregators import Recipe, find_method
-from cli.frame.addresses import SUFFIX_OF_FORMAT, count_words, is_address
+from aggregators.methods import RecipeInput, RecipeMethod
+from cli.frame.addresses import SUFFIX_OF_FORMAT, is_address
 from cli.frame.errors import CliError, ExitCode, Outcome, UsageError
 from cli.frame.options import Argument, DryRunOption, LimitOption, Option, command, group
 from cli.frame.output import Invocation, Reply, TableText, listing
 from cli.merge import replaying
 from cli.options.data import MergeOptions
 from cli.options.versions import NewVersionOptions, model_address, question_label_keys
+from pool_server.wire.names import ModelAddress
+from site_agent.pool.client import PoolClient, parse_address
+from site_agent.pool.rebuilding import (
+    Family,
+    RebuildPlan,
+    RecipeSources,
+    Step,
+    carry_out_elsewhere,
+    plan_rebuild,
+    plan_replay,
+)
+from site_agent.wording import count_words
 
 if TYPE_CHECKING:
-    from aggregators import Recipe
-    from aggregators.methods import RecipeInput
     from pool_server.wire.merges import MergeJobResponse
     from pool_server.wire.models import ModelVersionResponse
-    from pool_server.wire.names import ModelAddress
-    from site_agent.pool.client import PoolClient
-    from site_agent.pool.rebuilding import RebuildPlan, RecipeSources, Step
 
 
 app = group("Have the pool merge models, in the background.")
@@ -58,9 +66,6 @@ def start(
     is published with its recipe and lineage. With --without, inputs that contain the model left out
     are made again first; the pool links each new model with the one it replaces.
     """
-    from site_agent.pool.client import parse_address
-    from site_agent.pool.rebuilding import plan_replay
-
     description = version.read()
     how.require_consistent()
     if how.replay and arguments:
@@ -122,7 +127,7 @@ def cancel(invocation: Invocation, merge_id: _MergeArgument) -> Reply:
     return Reply(job, f"merge {merge_id} {state}", [job.merge_id])
 
 
-def note_unsigned(invocation: Invocation, pool: "PoolClient", made: "ModelVersionResponse") -> None:
+def note_unsigned(invocation: Invocation, pool: PoolClient, made: "ModelVersionResponse") -> None:
     """Print the steps left until others can see and trust a model of the pool."""
     address = made.address
     if made.signed_by is None and pool.signatures.signing_key(made.site) is not None:
@@ -143,10 +148,8 @@ def _checked_id(text: str) -> str:
     return text
 
 
-def _recipe_of_words(pool: "PoolClient", arguments: list[str], how: MergeOptions) -> Recipe:
+def _recipe_of_words(pool: PoolClient, arguments: list[str], how: MergeOptions) -> Recipe:
     """Return the recipe that the words mean, its inputs by digest as the pool has them now."""
-    from aggregators.methods import RecipeInput, RecipeMethod
-
     if len(arguments) < 2:
         raise UsageError(
             "expected METHOD ADDRESS..., for example: wba-cascade site-a/face-68 site-b/face-68"
@@ -221,17 +224,15 @@ _OF_EVERY_STEP = ("intended_use", "draft", "despite_withdrawal")
 class Order:
     """Merges that are asked for one after another."""
 
-    target: "ModelAddress"
+    target: ModelAddress
     description: Mapping[str, Any]
     wait: bool
-    plan: "RebuildPlan" = field(init=False)
-    sources: "RecipeSources | None" = None
+    plan: RebuildPlan = field(init=False)
+    sources: RecipeSources | None = None
     jobs: "list[MergeJobResponse]" = field(default_factory=list)
 
-    def send(self, invocation: Invocation, pool: "PoolClient") -> None:
+    def send(self, invocation: Invocation, pool: PoolClient) -> None:
         """Ask for the merges; nothing that needs one is asked for when that one fails."""
-        from site_agent.pool.rebuilding import carry_out_elsewhere
-
         carry_out_elsewhere(self.plan, partial(self._ask, invocation, pool))
 
     def planned(self) -> Reply:
@@ -277,11 +278,8 @@ class Order:
         return Reply(data, lines, [entry.version or entry.merge_id for entry in self.jobs])
 
     def _ask(
-        self, invocation: Invocation, pool: "PoolClient", step: "Step", recipe: Recipe
-    ) -> "RecipeInput | None":
-        from aggregators.methods import RecipeInput
-        from pool_server.wire.names import ModelAddress
-
+        self, invocation: Invocation, pool: PoolClient, step: Step, recipe: Recipe
+    ) -> RecipeInput | None:
         is_last = step is self.plan.steps[-1]
         old = step.recipe.output
         output_format = (old.format or None) if old is not None else None
@@ -307,10 +305,8 @@ class Order:
             return None
         return RecipeInput(digest=job.digest, address=job.version)
 
-    def _name_of(self, step: "Step") -> str:
+    def _name_of(self, step: Step) -> str:
         """Return the name of a result: that of the replaced model if it is ours."""
-        from pool_server.wire.names import ModelAddress
-
         if step is self.plan.steps[-1]:
             return self.target.name
         known = [] if self.sources is None else self.sources.addresses_of(step.old)
@@ -321,7 +317,7 @@ class Order:
         stem = addresses[0].name if addresses else step.old[:12]
         return f"{self.target.name}--{stem}"[:_LONGEST_NAME]
 
-    def _lines(self, job: "MergeJobResponse", step: "Step") -> list[str]:
+    def _lines(self, job: "MergeJobResponse", step: Step) -> list[str]:
         if job.version is None:
             return [
                 f"merge {job.merge_id} is {job.state}; see it with: "
@@ -336,11 +332,9 @@ class Order:
 
 
 def plan_again(
-    invocation: Invocation, pool: "PoolClient", order: Order, word: str, without: Sequence[str]
+    invocation: Invocation, pool: PoolClient, order: Order, word: str, without: Sequence[str]
 ) -> None:
     """Give an order the plan of ``--replay``: a recipe as it is, or without something."""
-    from site_agent.pool.rebuilding import Family, RecipeSources, plan_rebuild, plan_replay
-
     recipe, folder = replaying.find_recipe(pool, word)
     if not without:
         order.plan = plan_replay(recipe)

@@ -7,7 +7,6 @@ from datetime import UTC
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from cli.frame.addresses import count_words, size_words
 from cli.frame.errors import InputMissingError, UsageError, goes_on_when_repeated
 from cli.frame.options import (
     Argument,
@@ -23,13 +22,17 @@ from cli.frame.output import Invocation, Reply
 from cli.merge.refine import SeedOption, ThreadsOption
 from cli.options import data as data_options
 from cli.options.data import LeastOthersOption, MaxHoursOption
+from site_agent.datasets.network_data import NetworkData, open_network_data
+from site_agent.pool.profiles import host_of
+from site_agent.pool.trust import set_trusted_sites, trusted_sites
+from site_agent.rounds.contract import ContributionRules, DataChoice
+from site_agent.rounds.contributing import Contributed, contribute_to_round
+from site_agent.rounds.kinds import find_site_part
+from site_agent.wording import count_words, size_words
 
 if TYPE_CHECKING:
     from pool_server.wire.rounds import RoundResponse
-    from site_agent.datasets.network_data import NetworkData
     from site_agent.datasets.records import FaceDataset
-    from site_agent.rounds.contract import DataChoice
-    from site_agent.rounds.contributing import Contributed
 
 
 app = single()
@@ -110,11 +113,6 @@ def contribute(
     contributed: first it shares the changes among the servers, then it tags them, and at last it
     verifies the sum.
     """
-    from site_agent.pool.profiles import host_of
-    from site_agent.pool.trust import trusted_sites
-    from site_agent.rounds.contract import ContributionRules, DataChoice
-    from site_agent.rounds.contributing import contribute_to_round
-
     if approve_base:
         invocation.warn(_DANGER)
         invocation.confirm(f"Approve {approve_base}?", assume_yes=yes)
@@ -138,7 +136,7 @@ def contribute(
         )
         site_data = _read_data(pool.rounds.get(round_id), data, images, choice)
 
-        def contribute_now(*, send: bool) -> "Contributed":
+        def contribute_now(*, send: bool) -> Contributed:
             with invocation.progress("contribute") as report:
                 return contribute_to_round(
                     pool,
@@ -193,9 +191,6 @@ def trust(
     Trust a site if you believe that it trains its models as usual, and does not build one that
     photographs your faces. Nobody is trusted at first, not even the pool.
     """
-    from site_agent.pool.profiles import host_of
-    from site_agent.pool.trust import set_trusted_sites, trusted_sites
-
     if remove and not sites:
         raise UsageError("--remove: name the sites")
     with invocation.pool() as pool:
@@ -211,12 +206,9 @@ def trust(
 
 
 def _read_data(
-    round_: "RoundResponse", data: Sequence[Path], images: Path | None, choice: "DataChoice"
+    round_: "RoundResponse", data: Sequence[Path], images: Path | None, choice: DataChoice
 ) -> "FaceDataset | NetworkData":
     """Read the data for the method of a round."""
-    from site_agent.datasets.network_data import open_network_data
-    from site_agent.rounds.kinds import find_site_part
-
     if find_site_part(round_.method).data == "faces":
         if choice.persons:
             raise UsageError(f"--persons is for gaze data; the round is held by {round_.method}")
@@ -234,7 +226,7 @@ def _read_data(
     return open_network_data(data[0])
 
 
-def _describe_sending(sent: "Contributed", endpoint: str, least_others: int) -> list[str]:
+def _describe_sending(sent: Contributed, endpoint: str, least_others: int) -> list[str]:
     if sent.round.secure is not None:
         servers = ", ".join(sent.round.secure.servers)
         return [f"would share among {servers}: {sent.summary}", "nobody sees them but in the sum"]
@@ -247,7 +239,7 @@ def _describe_sending(sent: "Contributed", endpoint: str, least_others: int) -> 
     ]
 
 
-def _describe_result(sent: "Contributed") -> list[str]:
+def _describe_result(sent: Contributed) -> list[str]:
     round_ = sent.round
     size = size_words(sent.size_bytes)
     if sent.phase not in {"", "complete"}:

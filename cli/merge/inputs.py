@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from aggregators.formats import file_digest
 from cli.frame.addresses import ModelFile, fetch, known_version, model_files
 from cli.frame.errors import UsageError
 from cli.frame.output import Invocation
@@ -15,12 +16,15 @@ from site_agent.errors import (
     PoolUnreachableError,
     WithdrawnError,
 )
+from site_agent.pool.cache import ModelCache
+from site_agent.pool.profiles import is_offline
+from site_agent.pool.rebuilding import Family, RecipeSources
+from site_agent.pool.restrictions import LocalFile, check_files
 from site_agent.pool.sidecars import Sidecars
+from site_agent.training_record import metadata_path
 
 if TYPE_CHECKING:
     from site_agent.pool.client import PoolClient
-    from site_agent.pool.rebuilding import Family, RecipeSources
-    from site_agent.pool.restrictions import LocalFile
 
 
 def weights_from_label(
@@ -31,9 +35,6 @@ def weights_from_label(
     The labels of a model from the pool are those it has there, also when it is at hand as a file;
     those of any other file are in its training file.
     """
-    from aggregators.formats import file_digest
-    from site_agent.training_record import metadata_path
-
     weights = []
     for file in files:
         version = known_version(file)
@@ -54,12 +55,8 @@ def weights_from_label(
     return weights
 
 
-def local_copies(files: Sequence[ModelFile]) -> "list[LocalFile]":
+def local_copies(files: Sequence[ModelFile]) -> list[LocalFile]:
     """Return the local files; `fetch` has already warned of the downloaded ones."""
-    from aggregators.formats import file_digest
-    from site_agent.pool.rebuilding import RecipeSources
-    from site_agent.pool.restrictions import LocalFile
-
     copies = [file.path for file in files if file.version is None]
     sources = RecipeSources({path.parent for path in copies})
     digests = {path: file_digest(path) for path in copies}
@@ -67,7 +64,7 @@ def local_copies(files: Sequence[ModelFile]) -> "list[LocalFile]":
 
 
 def require_not_withdrawn(
-    invocation: Invocation, files: "Sequence[LocalFile]", *, despite: bool
+    invocation: Invocation, files: Sequence[LocalFile], *, despite: bool
 ) -> None:
     """Ask the pool about the inputs of a merge, wherever their bytes come from.
 
@@ -75,9 +72,6 @@ def require_not_withdrawn(
     other withdrawn inputs, and of those containing a withdrawn model. Without a login
     nobody can be asked.
     """
-    from site_agent.pool.profiles import is_offline
-    from site_agent.pool.restrictions import check_files
-
     if is_offline():
         invocation.note("offline: whether an input was withdrawn is not known")
         return
@@ -109,9 +103,9 @@ class InputFinder:
         invocation: Invocation,
         folder: Path,
         names: Sequence[str],
-        family: "Family",
+        family: Family,
         *,
-        sources: "RecipeSources",
+        sources: RecipeSources,
         pool: "PoolClient",
     ) -> None:
         self._invocation = invocation
@@ -148,8 +142,6 @@ class InputFinder:
         return next((place for place in places if place), missing)
 
     def _at_hand(self, digest: str) -> Path | None:
-        from site_agent.pool.cache import ModelCache
-
         path = self._given_files().get(digest)
         return path or self._beside_recipe(digest) or ModelCache().find(digest)
 
@@ -192,8 +184,6 @@ class InputFinder:
 
     def _beside_recipe(self, digest: str) -> Path | None:
         """Return the file of that name next to the recipe, if it has the digest."""
-        from aggregators.formats import file_digest
-
         folders = [self._folder, *sorted(self._folder.glob("*.contributions"))]
         for entry in self._mentions.get(digest, []):
             for folder in folders if entry.file_name else []:
@@ -203,8 +193,6 @@ class InputFinder:
         return None
 
     def _given_files(self) -> dict[str, Path]:
-        from aggregators.formats import file_digest
-
         if self._given is None:
             files = model_files(self._invocation, list(self._words))
             self._given = {file_digest(file.path): file.path for file in files}

@@ -6,20 +6,34 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+from aggregators.formats import file_digest
+from aggregators.methods import recipe_path
 from aggregators.methods.refitting import RefitSettings
 from cli.frame import options
-from cli.frame.addresses import count_words, model_files, size_words
+from cli.frame.addresses import model_files
 from cli.frame.errors import InputMissingError, UsageError
 from cli.frame.existing_files import require_free
 from cli.frame.output import Invocation, Reply
 from cli.frame.settings_options import SettingsOptions
 from cli.merge.inputs import local_copies, require_not_withdrawn
 from cli.options.data import ImagesOption, PartsOption, part_words, read_face_file, reading_from
+from site_agent.datasets.records import FaceDataset, dataset_digest, face_marks
+from site_agent.evaluation.landmarks import evaluate_landmarks
+from site_agent.refinement import (
+    CROP_MARGIN,
+    RefinementPlan,
+    SiteSource,
+    load_site,
+    read_base,
+    refine_sites,
+    write_contributions,
+)
+from site_agent.training.overlap import training_overlap
+from site_agent.training_record import remember_learned
+from site_agent.wording import count_words, size_words
 
 if TYPE_CHECKING:
     from aggregators.models import ShapePredictor
-    from site_agent.datasets.records import FaceDataset
-    from site_agent.refinement import RefinementPlan, SiteSource
 
 app = options.single()
 
@@ -88,8 +102,6 @@ def refine(
     finds them. With --write-contributions instead of --output, only they are written; 'merge
     leaf-refit' combines them.
     """
-    from site_agent.refinement import RefinementPlan, read_base
-
     settings = REFINEMENT_SETTINGS.take(values, RefitSettings(seed=seed))
     if output is None and contributions is None:
         raise UsageError("give --output FILE, or --write-contributions FOLDER")
@@ -125,13 +137,11 @@ def refine(
 
 def _sources(
     invocation: Invocation,
-    datasets: "Sequence[FaceDataset]",
+    datasets: Sequence[FaceDataset],
     forest: "ShapePredictor",
     settings: RefitSettings,
     parts: Sequence[str],
-) -> "list[SiteSource]":
-    from site_agent.refinement import CROP_MARGIN, SiteSource, load_site
-
+) -> list[SiteSource]:
     sources: list[SiteSource] = []
     names: list[str] = []
     for dataset in datasets:
@@ -160,15 +170,10 @@ def _sources(
 def _write_contributions(
     invocation: Invocation,
     forest: "ShapePredictor",
-    datasets: "Sequence[FaceDataset]",
-    sources: "Sequence[SiteSource]",
-    plan: "RefinementPlan",
+    datasets: Sequence[FaceDataset],
+    sources: Sequence[SiteSource],
+    plan: RefinementPlan,
 ) -> Reply:
-    from aggregators.formats import file_digest
-    from site_agent.datasets.records import face_marks
-    from site_agent.refinement import write_contributions
-    from site_agent.training_record import remember_learned
-
     assert plan.keep_in is not None
     with invocation.progress("contribute") as report:
         paths = write_contributions(forest, sources, plan.keep_in, plan, report)
@@ -191,12 +196,10 @@ class _Trial:
     """The faces on which errors before and after are shown."""
 
     path: Path
-    faces: "FaceDataset"
+    faces: FaceDataset
     parts: tuple[str, ...]
 
     def mean_error(self, model: "ShapePredictor", report: Any) -> float:
-        from site_agent.evaluation.landmarks import evaluate_landmarks
-
         scores = evaluate_landmarks(model, self.faces, parts=self.parts, progress=report)
         return scores.metrics["mean_error"]
 
@@ -205,19 +208,13 @@ def _refine(
     invocation: Invocation,
     base_file: Path,
     forest: "ShapePredictor",
-    sources: "Sequence[SiteSource]",
-    plan: "RefinementPlan",
+    sources: Sequence[SiteSource],
+    plan: RefinementPlan,
     *,
-    datasets: "Sequence[FaceDataset]",
+    datasets: Sequence[FaceDataset],
     output: Path,
     trial: _Trial | None,
 ) -> Reply:
-    from aggregators.methods import recipe_path
-    from site_agent.datasets.records import dataset_digest, face_marks
-    from site_agent.refinement import refine_sites
-    from site_agent.training.overlap import training_overlap
-    from site_agent.training_record import remember_learned
-
     started = time.monotonic()
     with invocation.progress("refine") as report:
         refined = refine_sites(base_file, sources, output, plan, base=forest, progress=report)
@@ -264,7 +261,7 @@ def _contribution_words(paths: Sequence[Path]) -> str:
     return f"contributions {paths[0].parent}  ({size}; 'merge --replay' needs them)"
 
 
-def _site_facts(sources: "Sequence[SiteSource]") -> list[dict[str, Any]]:
+def _site_facts(sources: Sequence[SiteSource]) -> list[dict[str, Any]]:
     return [
         {
             "name": source.name,

@@ -7,19 +7,30 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from aggregators import parse_recipe, read_recipe, recipe_path, replay
+from aggregators import Merged, Recipe, parse_recipe, read_recipe, recipe_path, replay
 from aggregators.errors import RecipeError
-from cli.frame.addresses import SUFFIX_OF_FORMAT, count_words, is_address, size_words
+from aggregators.methods.networks import state_path
+from cli.frame.addresses import SUFFIX_OF_FORMAT, is_address
 from cli.frame.errors import InputMissingError, UsageError
 from cli.frame.existing_files import place_for_model, words_on_existing
 from cli.frame.output import Invocation, Reply
 from cli.merge.inputs import InputFinder, require_not_withdrawn
+from pool_server.wire.models import ROUND_FILES, SECURE_SUM
 from site_agent.errors import InvalidInputError
+from site_agent.pool.rebuilding import (
+    Family,
+    RebuildPlan,
+    Rebuilt,
+    RecipeSources,
+    Step,
+    carry_out,
+    plan_rebuild,
+)
+from site_agent.pool.restrictions import LocalFile
+from site_agent.wording import count_words, size_words
 
 if TYPE_CHECKING:
-    from aggregators import Merged, Recipe
     from site_agent.pool.client import PoolClient
-    from site_agent.pool.rebuilding import Family, RebuildPlan, Rebuilt, RecipeSources, Step
 
 _SHORTEST_DIGEST = 4
 
@@ -46,16 +57,14 @@ class ReplayRequest:
 class _Search:
     """The places where recipes and files are looked for."""
 
-    family: "Family"
-    sources: "RecipeSources"
+    family: Family
+    sources: RecipeSources
     finder: InputFinder
     pool: "PoolClient"
 
 
 def replay_merge(invocation: Invocation, request: ReplayRequest) -> Reply:
     """Make a merged model again, after those of its inputs that must be made again."""
-    from site_agent.pool.rebuilding import Family, RecipeSources
-
     with invocation.pool() as pool:
         recipe, folder = find_recipe(pool, request.recipe)
         target = choose_target(request.output, recipe.output.format if recipe.output else "")
@@ -92,8 +101,6 @@ def _replay_exactly(
 def _replay_without(
     invocation: Invocation, request: ReplayRequest, search: _Search, target: Path
 ) -> Reply:
-    from site_agent.pool.rebuilding import carry_out, plan_rebuild
-
     family, sources = search.family, search.sources
     left_out = digests_to_leave_out(family, sources, search.pool, request.without)
     plan = plan_rebuild(family, left_out)
@@ -130,11 +137,9 @@ def _replay_without(
 
 
 def _require_inputs(
-    invocation: Invocation, request: ReplayRequest, family: "Family", digests: Sequence[str]
+    invocation: Invocation, request: ReplayRequest, family: Family, digests: Sequence[str]
 ) -> None:
     """Ask the pool about the inputs: the cache may hold versions withdrawn since."""
-    from site_agent.pool.restrictions import LocalFile
-
     mentions = family.entries()
     files = []
     for digest in dict.fromkeys(digests):
@@ -146,7 +151,7 @@ def _require_inputs(
 
 
 def digests_to_leave_out(
-    family: "Family", sources: "RecipeSources", pool: "PoolClient", names: Sequence[str]
+    family: Family, sources: RecipeSources, pool: "PoolClient", names: Sequence[str]
 ) -> list[str]:
     """Return the digests that ``--without`` means: the start of one, or an address.
 
@@ -180,9 +185,7 @@ def digests_to_leave_out(
     return list(dict.fromkeys(left_out))
 
 
-def _require_no_sum(sources: "RecipeSources", left_out: Sequence[str]) -> None:
-    from pool_server.wire.models import ROUND_FILES, SECURE_SUM
-
+def _require_no_sum(sources: RecipeSources, left_out: Sequence[str]) -> None:
     for digest in left_out:
         if sources.round_file(digest) == ROUND_FILES[SECURE_SUM]:
             raise InvalidInputError(
@@ -195,7 +198,7 @@ def _require_no_sum(sources: "RecipeSources", left_out: Sequence[str]) -> None:
 class _Names:
     """The names of the files that have to be made before the one that was asked for."""
 
-    def __init__(self, target: Path, plan: "RebuildPlan", sources: "RecipeSources") -> None:
+    def __init__(self, target: Path, plan: RebuildPlan, sources: RecipeSources) -> None:
         self._target = target
         self._sources = sources
         self._paths: dict[str, Path] = {}
@@ -212,14 +215,14 @@ class _Names:
             used.add(path)
             self._paths[step.old] = path
 
-    def path_of(self, step: "Step") -> Path:
+    def path_of(self, step: Step) -> Path:
         return self._paths.get(step.old, self._target)
 
     def old_name(self, digest: str) -> str:
         return old_name(self._sources, digest)
 
 
-def _plan_reply(plan: "RebuildPlan", target: Path, names: _Names) -> Reply:
+def _plan_reply(plan: RebuildPlan, target: Path, names: _Names) -> Reply:
     data = {
         "method": plan.steps[-1].recipe.method.name,
         "inputs": [*plan.steps[-1].kept, *plan.steps[-1].rebuilt],
@@ -236,7 +239,7 @@ def _plan_reply(plan: "RebuildPlan", target: Path, names: _Names) -> Reply:
 
 
 def steps_data(
-    plan: "RebuildPlan", key: str, place_of: "Callable[[Step], object]"
+    plan: RebuildPlan, key: str, place_of: Callable[[Step], object]
 ) -> list[dict[str, Any]]:
     """Return the merges of a plan; under `key` where each result goes."""
     return [
@@ -252,15 +255,13 @@ def steps_data(
     ]
 
 
-def old_name(sources: "RecipeSources | None", digest: str) -> str:
+def old_name(sources: RecipeSources | None, digest: str) -> str:
     """Return the name of a file that is replaced."""
     addresses = [] if sources is None else sources.addresses_of(digest)
     return addresses[0] if addresses else f"sha256:{digest[:12]}..."
 
 
-def _with_story(
-    reply: Reply, plan: "RebuildPlan", made: "Sequence[Rebuilt]", names: _Names
-) -> Reply:
+def _with_story(reply: Reply, plan: RebuildPlan, made: Sequence[Rebuilt], names: _Names) -> Reply:
     """Add the excluded inputs, and all intermediate models."""
     items = [
         {
@@ -284,7 +285,7 @@ def _with_story(
     return Reply(data, [*reply.text, *lines], [str(entry.path) for entry in made])
 
 
-def refinement_lines(plan: "RebuildPlan") -> list[str]:
+def refinement_lines(plan: RebuildPlan) -> list[str]:
     """Say that a model lost its refinement, and how to repeat it."""
     if not plan.unrefined:
         return []
@@ -294,10 +295,8 @@ def refinement_lines(plan: "RebuildPlan") -> list[str]:
     ]
 
 
-def merged_reply(invocation: Invocation, merged: "Merged", target: Path) -> Reply:
+def merged_reply(invocation: Invocation, merged: Merged, target: Path) -> Reply:
     """Return the reply about a merge that was written to `target`."""
-    from aggregators.methods.networks import state_path
-
     for warning in merged.warnings:
         invocation.warn(warning)
     size_bytes = target.stat().st_size
@@ -327,7 +326,7 @@ def choose_target(output: Path | None, format_name: str) -> Path:
     return output or Path(f"merged{SUFFIX_OF_FORMAT.get(format_name, '')}")
 
 
-def find_recipe(pool: "PoolClient", word: str) -> "tuple[Recipe, Path]":
+def find_recipe(pool: "PoolClient", word: str) -> tuple[Recipe, Path]:
     """Return the recipe that a word names, and the folder in which its inputs may lie."""
     if not is_address(word):
         try:

@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
+from aggregators.methods.round_options import protection_of
 from aggregators.methods.sub_models import cap_samples
-from cli.frame.addresses import age_words, count_words, read_moment, size_words
 from cli.frame.errors import UsageError
 from cli.frame.options import (
     DespiteWithdrawalOption,
@@ -19,13 +19,17 @@ from cli.frame.options import (
     group,
 )
 from cli.frame.output import Invocation, Reply, TableText, listing
+from cli.frame.values import read_moment
 from cli.merge import contributions
 from cli.merge.contributions import RoundArgument
 from cli.merge.refine import ThinOption
 from cli.options.data import MethodOption, method_options
-
-if TYPE_CHECKING:
-    from pool_server.wire.rounds import RoundResponse, SecureTerms
+from pool_server.wire.rounds import RoundResponse, SecureTerms
+from site_agent.rounds.finishing import finish_round
+from site_agent.rounds.kinds import find_site_part
+from site_agent.rounds.terms import start_round
+from site_agent.secure.charter import read_charter
+from site_agent.wording import age_words, count_words, size_words
 
 app = group("Refine or train a model together with other sites.")
 
@@ -84,10 +88,6 @@ def start(
     the method and the training (epochs, batch_size, learning_rate ...). When all sites have
     contributed, or the deadline has passed, any site runs 'poolctl rounds finish'.
     """
-    from aggregators.methods.round_options import protection_of
-    from site_agent.rounds.kinds import find_site_part
-    from site_agent.rounds.terms import start_round
-
     names = [name.strip() for entry in sites for name in entry.split(",") if name.strip()]
     if not names:
         raise UsageError("--sites: expected names of sites, for example site-a,site-b")
@@ -243,8 +243,6 @@ def finish(
     in time are listed and left out. Only the pool reads contributions. If you have a key, the
     result is signed with it.
     """
-    from site_agent.rounds.finishing import finish_round
-
     with invocation.pool() as pool, invocation.progress(f"round {round_id}") as report:
         address = pool.address(name) if name else ""
         finished = finish_round(
@@ -292,10 +290,7 @@ def cancel(
 app.add_typer(contributions.app)
 
 
-def _secure_terms(file: Path, sites: list[str]) -> "SecureTerms":
-    from pool_server.wire.rounds import SecureTerms
-    from site_agent.secure.charter import read_charter
-
+def _secure_terms(file: Path, sites: list[str]) -> SecureTerms:
     charter = read_charter(file)
     if strange := sorted(set(sites) - set(charter.labs)):
         raise UsageError(f"--secure {file}: the charter names no lab {', '.join(strange)}")
@@ -306,7 +301,7 @@ def _moment(moment: datetime) -> str:
     return f"{moment.astimezone(UTC):%Y-%m-%d %H:%M} UTC"
 
 
-def _row(round_: "RoundResponse") -> list[str]:
+def _row(round_: RoundResponse) -> list[str]:
     return [
         round_.round_id,
         f"{round_.state}, ready" if round_.ready else round_.state,
@@ -317,7 +312,7 @@ def _row(round_: "RoundResponse") -> list[str]:
     ]
 
 
-def _verdict(round_: "RoundResponse") -> str:
+def _verdict(round_: RoundResponse) -> str:
     """Return the state of a round and the next step, in one sentence or two."""
     there, asked = len(round_.contributions()), len(round_.participants)
     waiting = ", ".join(round_.sites("waiting"))
@@ -342,7 +337,7 @@ def _verdict(round_: "RoundResponse") -> str:
     )
 
 
-def _shares(round_: "RoundResponse") -> dict[str, str]:
+def _shares(round_: RoundResponse) -> dict[str, str]:
     """Return how much each contribution counts, where sites weigh by their samples."""
     stated = {
         site: int(contribution.summary["samples"])
@@ -361,9 +356,7 @@ def _shares(round_: "RoundResponse") -> dict[str, str]:
     }
 
 
-def _description(round_: "RoundResponse") -> list[str | TableText]:
-    from aggregators.methods.round_options import protection_of
-
+def _description(round_: RoundResponse) -> list[str | TableText]:
     set_options = {key: value for key, value in round_.options.items() if value is not None}
     options = " ".join(f"{key}={value}" for key, value in set_options.items())
     rows = [

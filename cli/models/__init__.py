@@ -8,7 +8,9 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from cli.frame.addresses import age_words, count_words, is_address, size_words
+from aggregators.formats import fingerprint, read_model
+from aggregators.methods import find_method, merge_keys
+from cli.frame.addresses import is_address
 from cli.frame.errors import InputMissingError, UsageError
 from cli.frame.options import Argument, LimitOption, LongOption, Option, command, group
 from cli.frame.output import Invocation, Reply, TableText, listing
@@ -16,10 +18,14 @@ from cli.models import descriptions as models_words
 from cli.models import records, sharing, withdrawals
 from cli.options.versions import term_words
 from site_agent.errors import SignatureError
+from site_agent.pool.client import ModelQuery, PoolClient
+from site_agent.pool.profiles import is_offline
+from site_agent.pool.requests import build_request
+from site_agent.pool.restrictions import withdrawal_summary
+from site_agent.wording import age_words, count_words, size_words
 
 if TYPE_CHECKING:
     from pool_server.wire.models import ModelVersionResponse
-    from site_agent.pool.client import PoolClient
 
 app = group("Search, describe, share and withdraw models in the pool.")
 
@@ -72,9 +78,6 @@ def ls(
 
     --long adds state, size, metrics and the methods that merge a model.
     """
-    from site_agent.pool.client import ModelQuery
-    from site_agent.pool.requests import build_request
-
     address, keys = _mergeable(invocation, mergeable_with)
     query = build_request(
         ModelQuery,
@@ -115,12 +118,8 @@ def _verdict(listed: "Sequence[ModelVersionResponse]", limit: int) -> str:
     return f"{more}{count_words(len(listed), 'model')} of {sites}: {counts}."
 
 
-def _why_none(
-    pool: "PoolClient", labels: Sequence[str], kind: str, keys: Sequence[str]
-) -> list[str]:
+def _why_none(pool: PoolClient, labels: Sequence[str], kind: str, keys: Sequence[str]) -> list[str]:
     """Return the criteria of a search that no model can meet."""
-    from aggregators.methods import find_method
-
     exact = dict(word.split("=", 1) for word in labels if re.fullmatch(r"[\w.-]+=[^=]+", word))
     doubts = pool.models.vocabulary().problems_of(exact) if exact else []
     kinds = {find_method(key.partition(":")[0]).kind for key in keys}
@@ -144,9 +143,6 @@ def _mergeable(invocation: Invocation, word: str) -> tuple[str, tuple[str, ...]]
         raise InputMissingError(
             f"--mergeable-with {word}: no such file, and not an address [SITE/]NAME"
         )
-    from aggregators.formats import fingerprint, read_model
-    from aggregators.methods import merge_keys
-
     keys = merge_keys(fingerprint(read_model(Path(word))))
     if not keys:
         raise UsageError(f"--mergeable-with {word}: no method merges this kind of model")
@@ -201,8 +197,6 @@ def info(
     The YAML follows Hugging Face model cards; the card of a signed version is verified. --usage
     lists each site's first download, and shows only the digest of results hidden from you.
     """
-    from site_agent.pool.profiles import is_offline
-
     if card and usage:
         raise UsageError("--card and --usage: choose one")
     with invocation.pool() as pool:
@@ -262,7 +256,7 @@ def info(
     return Reply(data, text, [version.address])
 
 
-def _signature(pool: "PoolClient", version: "ModelVersionResponse") -> tuple[str, str]:
+def _signature(pool: PoolClient, version: "ModelVersionResponse") -> tuple[str, str]:
     """Return how a version's signature is found, in one word and in a sentence; pin nothing."""
     try:
         check = pool.signatures.verify(version, pin=False)
@@ -311,8 +305,6 @@ def _short(value: object) -> str:
 
 def _state(version: "ModelVersionResponse") -> str:
     """Return a version's state, and whether it is flagged or replaced."""
-    from site_agent.pool.restrictions import withdrawal_summary
-
     summary = withdrawal_summary(version)
     if not summary or version.withdrawal is not None:
         return summary or version.state

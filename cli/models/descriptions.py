@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cli.frame import options
 from cli.frame.errors import UsageError
 from cli.frame.output import Invocation, Reply, TableText
+from cli.frame.values import key_value_pairs
 from cli.options.versions import MetricOption, question_label_keys, read_card_file, read_metrics
+from site_agent.pool.client import PoolClient, parse_address
 
 if TYPE_CHECKING:
     from pool_server.wire.labels import CoreLabel, VocabularyResponse
     from pool_server.wire.models import ModelVersionResponse
-    from site_agent.pool.client import PoolClient
 
 
 app = options.single()
@@ -35,10 +36,10 @@ class DescriptionChanges:
         return self != DescriptionChanges()
 
     def apply(
-        self, invocation: Invocation, pool: "PoolClient", version: "ModelVersionResponse"
+        self, invocation: Invocation, pool: PoolClient, version: "ModelVersionResponse"
     ) -> "ModelVersionResponse":
         """Change the version in the pool, and return it."""
-        labels = options.key_value_pairs(self.label, "--label")
+        labels = key_value_pairs(self.label, "--label")
         vocabulary = pool.models.vocabulary()
         if problems := vocabulary.problems_of(labels):
             raise UsageError("; ".join(problems))
@@ -96,8 +97,6 @@ def edit(
     uploads after 'poolctl merge --replay RECIPE --without ADDRESS'; if another site made a
     successor, an event 'version.successor-offered' names it: check it first.
     """
-    from site_agent.pool.client import parse_address
-
     if not (changes.any or card or alias or remove_alias or replaced_by):
         raise UsageError("nothing to change: give --label, --description, --card or --alias")
     lines: list[str] = []

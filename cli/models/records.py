@@ -2,18 +2,21 @@
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 from cli.frame.errors import UsageError
 from cli.frame.options import Argument, Option, command, single
 from cli.frame.output import Invocation, Reply, TableText
-from pool_server.wire.models import ROUND_FILES
-
-if TYPE_CHECKING:
-    from pool_server.wire.cards import PrivacyReceipt
-    from pool_server.wire.evaluations import EvaluationMatrix, EvaluationResponse, MatrixCell, Score
-    from pool_server.wire.models import LineageNode, LineageResponse, ModelVersionResponse
-
+from pool_server.wire.cards import PrivacyReceipt, receipt_lines
+from pool_server.wire.evaluations import (
+    EvaluationMatrix,
+    EvaluationResponse,
+    MatrixCell,
+    MatrixQuery,
+    Score,
+)
+from pool_server.wire.models import ROUND_FILES, LineageNode, LineageResponse, ModelVersionResponse
+from site_agent.pool.requests import build_request
 
 KindOption = Annotated[
     Literal["hog-svm", "ert", "network"] | None,
@@ -21,10 +24,8 @@ KindOption = Annotated[
 ]
 
 
-def receipt_tables(receipts: "list[PrivacyReceipt]") -> list[str | TableText]:
+def receipt_tables(receipts: list[PrivacyReceipt]) -> list[str | TableText]:
     """Return the verdict and a table of attacks for each receipt."""
-    from pool_server.wire.cards import receipt_lines
-
     columns = ["attack", "found (95 %)", "chance", "control"]
     text: list[str | TableText] = []
     for receipt in receipts:
@@ -33,7 +34,7 @@ def receipt_tables(receipts: "list[PrivacyReceipt]") -> list[str | TableText]:
     return text
 
 
-def state_words(version: "ModelVersionResponse") -> str:
+def state_words(version: ModelVersionResponse) -> str:
     """Return a version's state with the reason, the time and the person, if known."""
     text: str = version.state
     if version.state_reason:
@@ -43,14 +44,14 @@ def state_words(version: "ModelVersionResponse") -> str:
     return text
 
 
-def score_words(score: "Score") -> str:
+def score_words(score: Score) -> str:
     """Return a score with its interval."""
     if score.low is None or score.high is None:
         return f"{score.value:.4g}"
     return f"{score.value:.4g} [{score.low:.4g}, {score.high:.4g}]"
 
 
-def evaluation_table(evaluations: "Sequence[EvaluationResponse]", empty: str = "") -> TableText:
+def evaluation_table(evaluations: Sequence[EvaluationResponse], empty: str = "") -> TableText:
     """Return a line for each score: site, data, protocol, measure and value."""
     rows = []
     for evaluation in evaluations:
@@ -70,7 +71,7 @@ _Branches = dict[str, list[tuple[str, str]]]
 """By digest: the digests of parents or heirs, each with how they were merged."""
 
 
-def family_lines(lineage: "LineageResponse") -> Iterator[str]:
+def family_lines(lineage: LineageResponse) -> Iterator[str]:
     """Yield the lines of a family: the model, its inputs, and the models merged from it.
 
     A model that occurs a second time is not followed again: families can share ancestors so
@@ -107,7 +108,7 @@ def _tree(
             stack.extend((child, depth + "  ") for child in reversed(children))
 
 
-def _marked_name(node: "LineageNode") -> str:
+def _marked_name(node: LineageNode) -> str:
     """Return the name of a model, marked if it or an input was withdrawn."""
     name = _name(node.digest, node.addresses)
     if what := ROUND_FILES.get(node.kind or ""):
@@ -165,9 +166,6 @@ def evaluations(
         return Reply(
             {"items": listed}, table, [str(evaluation.evaluation_id) for evaluation in listed]
         )
-    from pool_server.wire.evaluations import MatrixQuery
-    from site_agent.pool.requests import build_request
-
     query = build_request(
         MatrixQuery,
         score=score or _SCORE_OF_KIND.get(kind or "", _DEFAULT_SCORE),
@@ -183,7 +181,7 @@ def evaluations(
     return Reply(matrix, matrix_table(matrix), [row.address for row in matrix.rows])
 
 
-def matrix_table(matrix: "EvaluationMatrix") -> TableText:
+def matrix_table(matrix: EvaluationMatrix) -> TableText:
     """Return the matrix as a table: a model a row, a data set of a site a column."""
     columns = list(dict.fromkeys(_column(cell) for row in matrix.rows for cell in row.cells))
     columns.sort()
@@ -201,11 +199,11 @@ def matrix_table(matrix: "EvaluationMatrix") -> TableText:
     )
 
 
-def _column(cell: "MatrixCell") -> tuple[str, str, str]:
+def _column(cell: MatrixCell) -> tuple[str, str, str]:
     return cell.site, f"{cell.dataset} {cell.split}".strip(), cell.protocol
 
 
-def _value(cell: "MatrixCell") -> str:
+def _value(cell: MatrixCell) -> str:
     if cell.low is None or cell.high is None:
         return f"{cell.value:.4f}"
     return f"{cell.value:.4f} [{cell.low:.4f}, {cell.high:.4f}]"

@@ -1,19 +1,17 @@
 """``poolctl models share|queue|publish|sign|quarantine|rm``: sharing and states of models."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from cli.frame import options
-from cli.frame.addresses import count_words
 from cli.frame.errors import UsageError
 from cli.frame.output import Invocation, Reply, TableText, listing
 from cli.models.records import state_words
 from cli.options.versions import VisibilityOption
 from pool_server.wire.models import DeletionResponse, ModelVersionResponse, SharingResponse
+from site_agent.pool.client import ModelQuery, PoolClient, parse_address
 from site_agent.pool.usage import list_uses
-
-if TYPE_CHECKING:
-    from site_agent.pool.client import PoolClient
+from site_agent.wording import count_words
 
 app = options.single()
 
@@ -75,7 +73,7 @@ def share(
         return _describe(pool.models.share(address, audience, rights=granted, sites=listed))
 
 
-def list_usage(pool: "PoolClient", address: str) -> Reply:
+def list_usage(pool: PoolClient, address: str) -> Reply:
     """List the sites that downloaded, merged or passed on a model of your site, newest first.
 
     Each site's first download of a version is listed. Of results that you may not see, only the
@@ -239,8 +237,6 @@ def rm(
     Names and version numbers are never reused. To warn its users, withdraw it instead: a
     withdrawal follows the model through all merges.
     """
-    from site_agent.pool.client import ModelQuery, parse_address
-
     where = parse_address(address)
     if all_versions and where.reference:
         raise UsageError(f"{address}: --all-versions deletes the model; leave @... out")

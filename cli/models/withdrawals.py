@@ -5,12 +5,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cli.frame import errors, options
-from cli.frame.addresses import count_words, first_lines
 from cli.frame.output import Invocation, Reply, TableText, listing
+from site_agent.plain_json import json_bytes
+from site_agent.pool.cache import ModelCache
+from site_agent.pool.rebuilding import RecipeSources
+from site_agent.pool.restrictions import LocalFile, WithdrawnFile, check_files
+from site_agent.pool.sending import hash_file
+from site_agent.wording import count_words, first_lines
 
 if TYPE_CHECKING:
     from pool_server.wire.withdrawals import WithdrawalPreview, WithdrawalResponse
-    from site_agent.pool.restrictions import LocalFile, WithdrawnFile
 
 app = options.single()
 
@@ -130,11 +134,7 @@ def check(
     return _check_reply(invocation, local_files, report_file, named=bool(files))
 
 
-def _named_files(invocation: Invocation, files: Sequence[Path]) -> "list[LocalFile]":
-    from site_agent.pool.rebuilding import RecipeSources
-    from site_agent.pool.restrictions import LocalFile
-    from site_agent.pool.sending import hash_file
-
+def _named_files(invocation: Invocation, files: Sequence[Path]) -> list[LocalFile]:
     for path in files:
         if not path.is_file():
             raise errors.InputMissingError(f"{path}: no such file; expected a model file")
@@ -148,10 +148,7 @@ def _named_files(invocation: Invocation, files: Sequence[Path]) -> "list[LocalFi
     ]
 
 
-def _cached_files() -> "list[LocalFile]":
-    from site_agent.pool.cache import ModelCache
-    from site_agent.pool.restrictions import LocalFile
-
+def _cached_files() -> list[LocalFile]:
     cache = ModelCache()
     return [
         LocalFile(cache.folder / "blobs" / entry.digest, entry.digest)
@@ -161,13 +158,9 @@ def _cached_files() -> "list[LocalFile]":
 
 
 def _check_reply(
-    invocation: Invocation, files: "Sequence[LocalFile]", report_file: Path | None, *, named: bool
+    invocation: Invocation, files: Sequence[LocalFile], report_file: Path | None, *, named: bool
 ) -> Reply:
     """Ask about files, named or cached ones, and print that none is affected."""
-    from site_agent.plain_json import json_bytes
-    from site_agent.pool.cache import ModelCache
-    from site_agent.pool.restrictions import check_files
-
     with invocation.pool() as pool:
         withdrawn = check_files(pool.withdrawals, files)
     items = [_item(file) for file in withdrawn]
@@ -199,7 +192,7 @@ def _check_reply(
     )
 
 
-def _item(standing: "WithdrawnFile") -> dict[str, Any]:
+def _item(standing: WithdrawnFile) -> dict[str, Any]:
     return {
         "path": str(standing.path),
         "digest": standing.digest,

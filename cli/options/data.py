@@ -7,12 +7,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cli.frame.errors import InputMissingError, UsageError
-from cli.frame.options import Argument, Option, key_value_pairs, numbers
+from cli.frame.options import Argument, Option
+from cli.frame.values import key_value_pairs, numbers
+from site_agent.datasets.conversion import ReadingOptions, join_datasets, read_faces
+from site_agent.datasets.gaze.check import is_gaze_data
+from site_agent.datasets.split import GroupOf, by_folder, by_pattern, by_table
 
 if TYPE_CHECKING:
-    from site_agent.datasets.conversion import ReadingOptions
     from site_agent.datasets.records import FaceDataset
-    from site_agent.datasets.split import GroupOf
 
 
 FacesArgument = Annotated[
@@ -53,10 +55,8 @@ class PersonOptions:
     def given(self) -> bool:
         return self.person_pattern is not None or self.persons is not None
 
-    def person_of(self, faces: "FaceDataset", needed_by: str) -> "GroupOf":
+    def person_of(self, faces: "FaceDataset", needed_by: str) -> GroupOf:
         """Return the person of each image; `needed_by` names the user of the answer."""
-        from site_agent.datasets.split import by_pattern, by_table
-
         if self.person_pattern is not None and self.persons is None:
             return by_pattern(faces, self.person_pattern)
         if self.persons is None or self.person_pattern is not None:
@@ -75,10 +75,8 @@ class GroupingOptions(PersonOptions):
         Option("What must stay in one part: the images of a folder, or of a person."),
     ] = "image"
 
-    def group_of(self, faces: "FaceDataset") -> "GroupOf | None":
+    def group_of(self, faces: "FaceDataset") -> GroupOf | None:
         """Return the group of each image; None where images stand alone."""
-        from site_agent.datasets.split import by_folder
-
         if self.together == "person":
             return self.person_of(faces, "--together person")
         if self.given:
@@ -88,19 +86,15 @@ class GroupingOptions(PersonOptions):
 
 def reading_from(
     images: Path | None, *, pts_origin: float = 1.0, box_margin: float = 0.1
-) -> "ReadingOptions":
+) -> ReadingOptions:
     """Return how annotations are read."""
-    from site_agent.datasets.conversion import ReadingOptions
-
     if images is not None and not images.is_dir():
         raise InputMissingError(f"--images {images}: no such folder")
     return ReadingOptions(pts_origin=pts_origin, box_margin=box_margin, images=images)
 
 
-def read_face_file(path: Path, reading: "ReadingOptions | None" = None) -> "FaceDataset":
+def read_face_file(path: Path, reading: ReadingOptions | None = None) -> "FaceDataset":
     """Read annotations of any known format."""
-    from site_agent.datasets.conversion import read_faces
-
     if not path.exists():
         raise InputMissingError(
             f"{path}: no such file; expected annotations: imglab XML, COCO JSON, or a folder with "
@@ -110,11 +104,9 @@ def read_face_file(path: Path, reading: "ReadingOptions | None" = None) -> "Face
 
 
 def read_joined_faces(
-    paths: Sequence[Path], reading: "ReadingOptions | None" = None, *, same_parts: bool = False
+    paths: Sequence[Path], reading: ReadingOptions | None = None, *, same_parts: bool = False
 ) -> "FaceDataset":
     """Read annotations, several of them as one data set (see `site_agent.datasets`)."""
-    from site_agent.datasets.conversion import join_datasets
-
     return join_datasets([read_face_file(path, reading) for path in paths], same_parts=same_parts)
 
 
@@ -130,8 +122,6 @@ def part_words(text: str) -> tuple[str, ...]:
 
 def holds_gaze(paths: list[Path]) -> bool:
     """Say whether data sets are of gaze; they are all, or none of them."""
-    from site_agent.datasets.gaze.check import is_gaze_data
-
     gaze_paths = [path for path in paths if is_gaze_data(path)]
     if gaze_paths and len(gaze_paths) < len(paths):
         raise UsageError(

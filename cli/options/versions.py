@@ -7,17 +7,27 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
+from pydantic import ValidationError
+
 from aggregators.errors import first_problem
 from cli.frame.addresses import ModelFile, known_version
 from cli.frame.errors import InputMissingError, UsageError
-from cli.frame.options import DespiteWithdrawalOption, LabelOption, Option, key_value_pairs
+from cli.frame.options import DespiteWithdrawalOption, LabelOption, Option
 from cli.frame.output import Invocation
+from cli.frame.values import key_value_pairs
+from pool_server.wire.cards import PrivacyReceipt, read_card
+from pool_server.wire.data_use import Term, TermResponse
+from pool_server.wire.data_use_rules import IntendedUse, Purpose, TermsOf
 from site_agent.errors import InvalidInputError, TermsForbidError
+from site_agent.pool.restrictions import (
+    read_terms_file,
+    require_mergeable,
+    terms_of_version,
+    today_utc,
+)
+from site_agent.pool.sidecars import find_terms_file
 
 if TYPE_CHECKING:
-    from pool_server.wire.cards import PrivacyReceipt
-    from pool_server.wire.data_use import Term, TermResponse
-    from pool_server.wire.data_use_rules import IntendedUse
     from pool_server.wire.labels import VocabularyResponse
     from site_agent.pool.client import PoolClient
 
@@ -74,13 +84,10 @@ class NewVersionOptions:
 _DISEASE = "disease="
 
 
-def read_terms(codes: Sequence[str], file: Path | None = None) -> "list[Term]":
+def read_terms(codes: Sequence[str], file: Path | None = None) -> list[Term]:
     """Return the terms of the command line and of a file."""
     if not codes and file is None:
         return []
-    from pool_server.wire.data_use import Term
-    from site_agent.pool.restrictions import read_terms_file, today_utc
-
     terms: dict[Term, None] = {}
     for word in codes:
         try:
@@ -94,12 +101,10 @@ def read_terms(codes: Sequence[str], file: Path | None = None) -> "list[Term]":
     return list(terms)
 
 
-def read_purposes(names: Sequence[str]) -> "IntendedUse | None":
+def read_purposes(names: Sequence[str]) -> IntendedUse | None:
     """Return the intended use of a merge, or None."""
     if not names:
         return None
-    from pool_server.wire.data_use_rules import IntendedUse, Purpose
-
     diseases = [word.removeprefix(_DISEASE).strip() for word in names if word.startswith(_DISEASE)]
     purposes = [word for word in names if not word.startswith(_DISEASE)]
     known = get_args(Purpose)
@@ -116,7 +121,7 @@ def read_purposes(names: Sequence[str]) -> "IntendedUse | None":
 def check_terms(
     invocation: Invocation,
     files: Sequence[ModelFile],
-    use: "IntendedUse | None",
+    use: IntendedUse | None,
     *,
     despite: bool = False,
 ) -> None:
@@ -125,10 +130,6 @@ def check_terms(
     Known are the terms of versions in the pool, of local files that were downloaded from it, and
     those in the sidecar files of a model.
     """
-    from pool_server.wire.data_use_rules import TermsOf
-    from site_agent.pool.restrictions import read_terms_file, require_mergeable, terms_of_version
-    from site_agent.pool.sidecars import find_terms_file
-
     inputs = []
     for file in files:
         version = known_version(file)
@@ -151,8 +152,6 @@ def check_terms(
 
 def read_card_file(path: Path) -> str:
     """Return the text of a card, once its front matter was read without complaint."""
-    from pool_server.wire.cards import read_card
-
     if not path.is_file():
         raise InputMissingError(
             f"{path}: no such file; expected a card: Markdown with YAML front matter"
@@ -165,15 +164,11 @@ def read_card_file(path: Path) -> str:
     return text
 
 
-def read_receipt_file(path: Path, digests: Sequence[str]) -> "PrivacyReceipt":
+def read_receipt_file(path: Path, digests: Sequence[str]) -> PrivacyReceipt:
     """Return a receipt that 'poolctl privacy probe' wrote of one of these files.
 
     `digests`: SHA-256 of the model and its inputs: contributions have receipts, too.
     """
-    from pydantic import ValidationError
-
-    from pool_server.wire.cards import PrivacyReceipt
-
     if not path.is_file():
         raise InputMissingError(f"{path}: no such file; expected a privacy receipt (JSON)")
     try:
@@ -202,7 +197,7 @@ def question_label_keys(
                 invocation.warn(f"{doubt}; did you mean {near}?")
 
 
-def term_words(term: "TermResponse") -> str:
+def term_words(term: TermResponse) -> str:
     """Return a term for people, with its code where it has one."""
     code = "" if term.code == "text" else f" ({term.code})"
     return f"{term.label}{code}{f': {term.detail}' if term.detail else ''}"

@@ -10,7 +10,7 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Any
 
-from cli.frame import addresses, errors, existing_files, options
+from cli.frame import errors, existing_files, options
 from cli.frame.output import Invocation, Reply, TableText
 from cli.frame.shell import pool_process
 from cli.secure import charter as charters
@@ -25,10 +25,16 @@ from cli.secure.charter import (
     whole_session,
 )
 from site_agent.errors import ConflictError, InvalidInputError
+from site_agent.pool.signing import create_key, load_key
+from site_agent.secure.board import Board
+from site_agent.secure.server import Server
+from site_agent.secure.server import serve as serve_board
+from site_agent.secure.trial import TrialResult, TrialSettings, run_trial
+from site_agent.secure.verification import Mode, find_liars, verify_result
+from site_agent.wording import size_words
 
 if TYPE_CHECKING:
     from site_agent.secure.session import Fault, Session
-    from site_agent.secure.trial import TrialResult
 
 
 # ``poolctl secure try``: a secure sum on this machine, with processes that share nothing.
@@ -56,8 +62,6 @@ def try_out(
     their sockets. The integer sum must be exact, the mean within 1e-7 of the one in float64, and
     the file the same at every lab.
     """
-    from site_agent.secure.trial import TrialSettings, run_trial
-
     settings = TrialSettings(servers, sites, parameters, full)
     with (
         tempfile.TemporaryDirectory(prefix="poolctl-secure-") as scratch,
@@ -84,14 +88,14 @@ def try_out(
     return Reply(result.to_dict(), _describe_result(result, parameters))
 
 
-def _describe_result(result: "TrialResult", parameters: int) -> list[str | TableText]:
+def _describe_result(result: TrialResult, parameters: int) -> list[str | TableText]:
     plain_bytes = 4 * parameters
     rows = [
         [
             party.name,
-            addresses.size_words(party.sent_bytes),
+            size_words(party.sent_bytes),
             f"{party.sent_bytes / plain_bytes:.3f}",
-            addresses.size_words(party.received_bytes),
+            size_words(party.received_bytes),
             f"{party.received_bytes / plain_bytes:.3f}",
             "" if party.seconds is None else f"{party.seconds:.1f}",
         ]
@@ -143,8 +147,6 @@ def keygen(invocation: Invocation, *, site: SiteOption = "", folder: FolderOptio
     The private key stays in a file that only you can read. Give the printed public key to the
     author of the charter, in a way that proves your identity. If there is a key, it is shown.
     """
-    from site_agent.pool.signing import create_key, load_key
-
     name, place = party_name(invocation, site), party_folder(folder)
     made = load_key(place, name) or create_key(place, name)
     data = {"site": name, "key": made.key.public.text, "path": str(made.path)}
@@ -173,10 +175,6 @@ def serve(
     started again. Its folder must not be copied or put back from a backup: the ledger in it keeps
     the server from opening a sum twice.
     """
-    from site_agent.secure.board import Board
-    from site_agent.secure.server import Server
-    from site_agent.secure.server import serve as serve_board
-
     place = party_folder(folder)
     chosen = chosen_charter(place, charter)
     name = party_name(invocation, site)
@@ -267,9 +265,6 @@ def verify(
 
     Without --full, the result counts if all servers signed it: one honest server is enough.
     """
-    from site_agent.secure.board import Board
-    from site_agent.secure.verification import Mode, verify_result
-
     if output is not None:
         existing_files.require_free(output, force=force)
     with invocation.pool() as pool, tempfile.TemporaryDirectory() as scratch:
@@ -308,9 +303,6 @@ def void(
 
     Once all servers have done so, the labs may start again, also without some of them.
     """
-    from site_agent.secure.board import Board
-    from site_agent.secure.server import Server
-
     place = party_folder(folder)
     name = party_name(invocation, site)
     with invocation.pool() as pool:
@@ -335,8 +327,6 @@ def _state(view: "Session") -> str:
 
 def _faults(view: "Session") -> "tuple[Fault, ...]":
     """Return the faults of a session; in the phase of blame, those that its answers show."""
-    from site_agent.secure.verification import find_liars
-
     if view.phase == "blame" and view.has("blame") and not view.faults:
         return find_liars(view, time.time())
     return view.faults

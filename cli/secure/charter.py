@@ -1,18 +1,28 @@
 """Charters of secure sums, and the options and sessions that all commands of them share."""
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from aggregators.whole_file import write_whole
 from cli.frame.existing_files import require_free
-from cli.frame.options import Argument, ForceOption, Option, command, group, key_value_pairs
+from cli.frame.options import Argument, ForceOption, Option, command, group
 from cli.frame.output import Invocation, Reply, TableText
+from cli.frame.values import key_value_pairs
 from site_agent.errors import InvalidInputError, NotFoundError
+from site_agent.pool.profiles import secure_folder
+from site_agent.secure.board import Board, read_session
+from site_agent.secure.charter import (
+    Charter,
+    accept_charter,
+    create_charter,
+    read_charter,
+    require_accepted,
+)
 
 if TYPE_CHECKING:
     from site_agent.pool.client import PoolClient
-    from site_agent.secure.charter import Charter
     from site_agent.secure.session import Session
 
 
@@ -26,8 +36,6 @@ SessionArgument = Annotated[str, Argument("As 'poolctl secure status' shows it."
 
 def party_folder(folder: Path | None) -> Path:
     """Return the folder of this lab or server."""
-    from site_agent.pool.profiles import secure_folder
-
     return folder or secure_folder()
 
 
@@ -55,13 +63,11 @@ def whole_session(pool: "PoolClient", word: str) -> str:
     return matching[0]
 
 
-def chosen_charter(folder: Path, word: str) -> "Charter":
+def chosen_charter(folder: Path, word: str) -> Charter:
     """Return an accepted charter: the one with this beginning of its digest, or the only one.
 
     Raises `InvalidInputError`: none was accepted, or there are several.
     """
-    from site_agent.secure.charter import require_accepted
-
     accepted = [path.stem for path in sorted((folder / "charters").glob("*.toml"))]
     matching = [digest for digest in accepted if digest.startswith(word)]
     if len(matching) != 1:
@@ -75,11 +81,6 @@ def chosen_charter(folder: Path, word: str) -> "Charter":
 
 def review(pool: "PoolClient", folder: Path, session: str) -> "Session":
     """Return a session as the board shows it, under a charter that was accepted here."""
-    import json
-
-    from site_agent.secure.board import Board, read_session
-    from site_agent.secure.charter import require_accepted
-
     board = Board(pool.secure)
     charter = str(json.loads(board.descriptor(session)).get("charter", ""))
     return read_session(board, session, require_accepted(folder, charter))
@@ -112,8 +113,6 @@ def create(
     Send the file to all of them. Each compares the digest with the others by telephone or in a
     meeting, and accepts it with 'poolctl secure charter accept'.
     """
-    from site_agent.secure.charter import create_charter
-
     rules: dict[str, Any] = {
         key: float(value) if "." in value else int(value)
         for key, value in key_value_pairs(rule, "--rule").items()
@@ -146,8 +145,6 @@ def accept(
 
     Without --digest, show its members, rules and digest.
     """
-    from site_agent.secure.charter import accept_charter, read_charter
-
     charter = read_charter(file)
     if not digest:
         return _describe(charter, file)
@@ -156,7 +153,7 @@ def accept(
     return Reply({"digest": charter.digest, "accepted": True}, text, [charter.digest])
 
 
-def _describe(charter: "Charter", file: Path) -> Reply:
+def _describe(charter: Charter, file: Path) -> Reply:
     terms = charter.terms
     members = [
         [member.name, kind, member.public.key_id[:16]]

@@ -3,6 +3,7 @@
 Cuts and costs are here; the processes of a training are in `live`.
 """
 
+from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,9 +15,18 @@ from cli.privacy import reply_with_receipt
 from cli.split import live
 from cli.split.live import CutOption, NoiseLevelOption, NoiseOption, PlanOptions
 from cli.vision.gaze import read_gaze_samples
+from site_agent.attacks.receipt.findings import receipt_files
+from site_agent.split.cuts import (
+    CUTS,
+    IMAGE_BYTES,
+    CutSize,
+    find_cut,
+    frozen_traffic,
+    size_of,
+    traffic_of,
+)
 
 if TYPE_CHECKING:
-    from site_agent.split.cuts import CutSize
     from site_agent.split.plan import SplitPlan
 
 attack_app = single()
@@ -53,7 +63,6 @@ def attack(
     attack is the same on the pictures themselves. FOLDER gets receipt.json, receipt.html with the
     eyes, each attacker's pictures and the mean eye, and statement.html, one page to print.
     """
-    from site_agent.attacks.receipt.findings import receipt_files
     from site_agent.attacks.receipt.networks import GazeSides
     from site_agent.attacks.receipt.smashed_data import probe_smashed_data
     from site_agent.attacks.smashed import SmashedAttackSettings
@@ -113,8 +122,6 @@ def show_plan(
 
 
 def _list_cuts() -> Reply:
-    from site_agent.split.cuts import CUTS, size_of
-
     listed = [(cut, size_of(cut)) for of_one in CUTS.values() for cut in of_one]
     rows = [
         [
@@ -132,16 +139,12 @@ def _list_cuts() -> Reply:
     return Reply({"items": facts}, TableText(columns, rows), [f"{row[0]}/{row[1]}" for row in rows])
 
 
-def _floats(size: "CutSize") -> str:
-    from math import prod
-
+def _floats(size: CutSize) -> str:
     first = f"{prod(size.smashed):,}"
     return f"{first} and {prod(size.returned):,}" if size.returned else first
 
 
 def _describe_cost(plan: "SplitPlan", sites: int, images_each: int) -> _Described:
-    from site_agent.split.cuts import IMAGE_BYTES, find_cut, frozen_traffic, size_of, traffic_of
-
     chosen = find_cut(plan.architecture, plan.cut)
     samples = {f"site-{number}": images_each for number in range(sites)}
     epochs = dict.fromkeys(samples, plan.training.epochs)

@@ -6,17 +6,24 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
+import numpy as np
+
 from cli.federated.live import terminated_as_interrupted
-from cli.frame.addresses import size_words
 from cli.frame.errors import InputMissingError, goes_on_when_repeated
 from cli.frame.existing_files import require_free
 from cli.frame.options import Argument, ForceOption, Option, command, single
 from cli.frame.output import Invocation, Reply, TableText
 from cli.options.data import MethodOption, method_options, part_words
+from site_agent.datasets.gaze.check import open_gaze
+from site_agent.datasets.gaze.records import GazeSamples, angular_errors_deg
+from site_agent.networks.files import new_network, read_network
+from site_agent.split.kits import provision as make_kits
+from site_agent.split.kits import read_kit
+from site_agent.split.messages import ServiceConnection
+from site_agent.split.plan import SplitPlan, read_split_plan
+from site_agent.wording import size_words
 
 if TYPE_CHECKING:
-    from site_agent.datasets.gaze.records import GazeSamples
-    from site_agent.split.plan import SplitPlan
     from site_agent.split.trial import HeldTraining
 
 app = single()
@@ -63,10 +70,8 @@ class PlanOptions:
     option: MethodOption = ()
     seed: Annotated[int, Option("Seed of the network and of training.", min=0)] = 0
 
-    def plan(self) -> "SplitPlan":
+    def plan(self) -> SplitPlan:
         """Return the plan; options are those of the sites' training, and ``mean``."""
-        from site_agent.split.plan import read_split_plan
-
         options = method_options(self.option)
         split_options = {key: options.pop(key) for key in ("mean",) if key in options}
         return read_split_plan(
@@ -104,9 +109,6 @@ def provision(
     Give each process the folder of its name, and nobody two of them: main server and aggregator
     together have the whole network. Delete 'authority' afterwards. Certificates last 360 days.
     """
-    from site_agent.networks.files import new_network, read_network
-    from site_agent.split.kits import provision as make_kits
-
     chosen = plan.plan()
     network = new_network(chosen.architecture, plan.seed)
     made = make_kits(
@@ -127,7 +129,6 @@ def server(invocation: Invocation, kit: KitArgument) -> Reply:
 
     It gets smashed data and trains the server parts. It never gets an image or a client part.
     """
-    from site_agent.split.kits import read_kit
     from site_agent.split.main_server_process import run_main_server
 
     opened = read_kit(kit, "server")
@@ -143,7 +144,6 @@ def aggregator(invocation: Invocation, kit: KitArgument) -> Reply:
     It gets the client parts of all sites and averages them. It never gets smashed data.
     """
     from site_agent.split.aggregator import run_aggregator
-    from site_agent.split.kits import read_kit
 
     opened = read_kit(kit, "aggregator")
     text = f"part aggregator at {opened.addresses['aggregator']}; stop with Ctrl-C"
@@ -169,7 +169,6 @@ def client(
     command again: the current round starts again. KIT gets the client part.
     """
     from site_agent.split.client import SplitClient
-    from site_agent.split.kits import read_kit
     from site_agent.split.rounds_folder import privacy_statement
 
     opened = read_kit(kit, "site")
@@ -188,9 +187,7 @@ def client(
     return Reply({"output": path, **asdict(report)}, text, [str(path)])
 
 
-def _read(data: Path, persons: str) -> "GazeSamples":
-    from site_agent.datasets.gaze.check import open_gaze
-
+def _read(data: Path, persons: str) -> GazeSamples:
     if not data.exists():
         raise InputMissingError(f"{data}: no such folder")
     names = part_words(persons)
@@ -200,9 +197,6 @@ def _read(data: Path, persons: str) -> "GazeSamples":
 @command(app, "status", "split status kits/server", "split status kits/site-a")
 def status(_invocation: Invocation, kit: KitArgument) -> Reply:
     """Show how far a split training is, and which sites are done with the round under way."""
-    from site_agent.split.kits import read_kit
-    from site_agent.split.messages import ServiceConnection
-
     opened = read_kit(kit)
     with ServiceConnection(opened, "server", patience_s=0) as connection:
         facts = connection.get_json("/status")
@@ -222,9 +216,6 @@ def stop(_invocation: Invocation, kit: KitArgument) -> Reply:
 
     A server that is started again goes on with the round under way.
     """
-    from site_agent.split.kits import read_kit
-    from site_agent.split.messages import ServiceConnection
-
     opened = read_kit(kit, "server")
     with ServiceConnection(opened, "server", patience_s=0) as connection:
         connection.post_json("/stop", {})
@@ -241,7 +232,6 @@ def assemble(
     force: ForceOption = False,
 ) -> Reply:
     """Join the parts of the newest round to one network, with a statement of how it was made."""
-    from site_agent.split.kits import read_kit
     from site_agent.split.rounds_folder import assemble as join
 
     require_free(output, force=force)
@@ -255,11 +245,7 @@ def evaluate(
     invocation: Invocation, kit: KitArgument, *, data: GazeDataOption, persons: PersonsOption = ""
 ) -> Reply:
     """Score the newest parts on your data: your client part here, the rest at the main server."""
-    import numpy as np
-
-    from site_agent.datasets.gaze.records import angular_errors_deg
     from site_agent.split.client import SplitClient
-    from site_agent.split.kits import read_kit
 
     samples = _read(data, persons)
     with SplitClient(read_kit(kit, "site"), samples, note=invocation.note) as running:
@@ -298,7 +284,6 @@ def train(
     """
     from site_agent.federated.engines.simulation_folder import divide, score_network
     from site_agent.federated.tasks import GazeTask, PersonScores
-    from site_agent.networks.files import read_network
     from site_agent.split.rounds_folder import assemble as join
     from site_agent.split.trial import hold_training, local_kits
 

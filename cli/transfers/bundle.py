@@ -2,15 +2,16 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 from cli.frame import errors, existing_files, options
-from cli.frame.addresses import size_words
 from cli.frame.output import Invocation, Reply, TableText
-
-if TYPE_CHECKING:
-    from site_agent.bundles.importing import ImportedVersion, ImportOutcome
-    from site_agent.bundles.inspecting import BundleReport
+from cli.frame.values import key_value_pairs
+from pool_server.wire.signatures.keys import readable_fingerprint
+from site_agent.bundles.exporting import export_bundle
+from site_agent.bundles.importing import ImportedVersion, ImportOutcome, import_bundle
+from site_agent.bundles.inspecting import BundleReport, inspect_bundle
+from site_agent.wording import size_words
 
 app = options.group("Move models between pools in one file.")
 
@@ -39,8 +40,6 @@ def export(
     The owners must have granted the right to redistribute the models, and the terms must allow it.
     The pool records the export and notifies the owners. Equal models give equal files.
     """
-    from site_agent.bundles.exporting import export_bundle
-
     existing_files.require_free(output, force=force)
     with invocation.pool() as pool, invocation.progress(f"export to {output}") as report:
         exported = export_bundle(
@@ -67,8 +66,6 @@ def inspect(invocation: Invocation, file: FileArgument) -> Reply:
     Every digest, recipe and signature is verified. To make sure that the keys belong to the sites,
     ask the sites for their fingerprints, and the sender for the bundle's digest.
     """
-    from site_agent.bundles.inspecting import inspect_bundle
-
     _require_file(file)
     with invocation.progress(f"check {file}") as progress:
         report = inspect_bundle(file, progress=progress)
@@ -103,10 +100,8 @@ def import_file(
     pool already has stay as they are, so an interrupted import can be run again. Keys of other
     pools are imported for verification only; a download treats them like any new key.
     """
-    from site_agent.bundles.importing import import_bundle
-
     _require_file(file)
-    sites = options.key_value_pairs(site_map, "--site-map")
+    sites = key_value_pairs(site_map, "--site-map")
     with (
         invocation.pool() as pool,
         errors.goes_on_when_repeated(),
@@ -123,7 +118,7 @@ def import_file(
     return _reply(outcome, dry_run=dry_run)
 
 
-def _reply(outcome: "ImportOutcome", *, dry_run: bool) -> Reply:
+def _reply(outcome: ImportOutcome, *, dry_run: bool) -> Reply:
     rows = [
         [
             version.source,
@@ -148,7 +143,7 @@ def _reply(outcome: "ImportOutcome", *, dry_run: bool) -> Reply:
     return Reply(data, [table, *renumbered], [version.address for version in outcome.versions])
 
 
-def _state(version: "ImportedVersion", *, dry_run: bool) -> str:
+def _state(version: ImportedVersion, *, dry_run: bool) -> str:
     if dry_run:
         return "would be sent"
     return "was there" if version.was_there else f"new, {size_words(version.sent_bytes)} sent"
@@ -158,9 +153,7 @@ def _number(address: str) -> str:
     return address.rpartition("@")[2]
 
 
-def _describe(report: "BundleReport") -> list[str | TableText]:
-    from pool_server.wire.signatures.keys import readable_fingerprint
-
+def _describe(report: BundleReport) -> list[str | TableText]:
     trust_words = {
         "trusted": "trusted here",
         "changed": "NOT the key trusted here",

@@ -6,22 +6,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from cli.frame import options
-from cli.frame.addresses import (
-    SIZE_UNITS,
-    count_words,
-    fetch,
-    file_name_of,
-    note_signature,
-    read_quantity,
-    size_words,
-    warn_of_standing,
-)
+from cli.frame.addresses import fetch, file_name_of, note_signature, warn_of_standing
 from cli.frame.errors import InputMissingError, OutputExistsError, UsageError, VerificationError
 from cli.frame.output import Invocation, Reply, TableText
+from cli.frame.values import SIZE_UNITS, read_quantity
+from site_agent.pool.cache import CacheEntry, ModelCache
+from site_agent.pool.restrictions import require_usable, warning_of
+from site_agent.pool.sending import hash_file
+from site_agent.wording import count_words, size_words
 
 if TYPE_CHECKING:
     from pool_server.wire.models import ModelVersionResponse
-    from site_agent.pool.cache import CacheEntry, ModelCache
     from site_agent.pool.client import PoolClient
 
 
@@ -98,9 +93,6 @@ def _place(
     force: bool,
 ) -> dict[str, object]:
     """Put a version's file where it is wanted, unless it is there already."""
-    from site_agent.pool.restrictions import require_usable
-    from site_agent.pool.sending import hash_file
-
     require_usable(version)
     if destination.is_dir():
         raise OutputExistsError(f"{destination}: is a folder; expected the name of a file")
@@ -138,8 +130,6 @@ def _result(
     note: str,
     signature: str = "unchecked",
 ) -> dict[str, object]:
-    from site_agent.pool.restrictions import warning_of
-
     return {
         "address": version.address,
         "digest": version.digest,
@@ -254,13 +244,11 @@ def _verify(invocation: Invocation, *, remove: bool) -> Reply:
     return Reply(data, f"{text}{' and removed' if damaged else ''}", digests)
 
 
-def _cache() -> "ModelCache":
-    from site_agent.pool.cache import ModelCache
-
+def _cache() -> ModelCache:
     return ModelCache()
 
 
-def _matching(invocation: Invocation, entries: "list[CacheEntry]", word: str) -> "list[CacheEntry]":
+def _matching(invocation: Invocation, entries: list[CacheEntry], word: str) -> list[CacheEntry]:
     """Return the entries that a word means: an address, or the start of one digest."""
     text = word.removeprefix("sha256:")
     by_digest = [entry for entry in entries if len(text) >= 4 and entry.digest.startswith(text)]
@@ -283,8 +271,8 @@ def _matching(invocation: Invocation, entries: "list[CacheEntry]", word: str) ->
 
 def _remove(
     invocation: Invocation,
-    cache: "ModelCache",
-    entries: "list[CacheEntry]",
+    cache: ModelCache,
+    entries: list[CacheEntry],
     *,
     yes: bool,
     dry_run: bool,

@@ -6,18 +6,20 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from cli.frame.addresses import size_words, warn_of_standing
+from aggregators.formats import file_digest, recognise
+from cli.frame.addresses import warn_of_standing
 from cli.frame.errors import InputMissingError, UsageError, goes_on_when_repeated
 from cli.frame.options import Argument, DryRunOption, LimitOption, Option, command, single
 from cli.frame.output import Invocation, Reply, listing
 from cli.options import versions
+from site_agent.pool.client import Uploaded, refuse_site_only
+from site_agent.pool.sidecars import ModelDescription
+from site_agent.wording import size_words
 
 if TYPE_CHECKING:
     from pool_server.wire.cards import PrivacyReceipt
     from pool_server.wire.models import ModelVersionResponse
     from pool_server.wire.uploads import OpenUpload
-    from site_agent.pool.client import Uploaded
-    from site_agent.pool.sidecars import ModelDescription
 
 
 app = single()
@@ -60,10 +62,6 @@ def upload(
     if not file.is_file():
         kind = "a folder" if file.is_dir() else "no such file"
         raise InputMissingError(f"{file}: {kind}; expected a model file")
-    from aggregators.formats import file_digest, recognise
-    from site_agent.pool.client import refuse_site_only
-    from site_agent.pool.sidecars import ModelDescription
-
     fields = version.read()
     description = ModelDescription(
         fields["labels"],
@@ -117,7 +115,7 @@ def upload(
     return _reply(file, uploaded, privacy)
 
 
-def _reply(file: Path, uploaded: "Uploaded", privacy: "PrivacyReceipt | None") -> Reply:
+def _reply(file: Path, uploaded: Uploaded, privacy: "PrivacyReceipt | None") -> Reply:
     version = uploaded.version
     sent = (
         f"{size_words(uploaded.sent_bytes)} sent"
@@ -145,7 +143,7 @@ def _reply(file: Path, uploaded: "Uploaded", privacy: "PrivacyReceipt | None") -
 
 def _warn_of_differences(
     invocation: Invocation,
-    description: "ModelDescription",
+    description: ModelDescription,
     text: str,
     version: "ModelVersionResponse",
 ) -> None:

@@ -4,16 +4,23 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
+from aggregators import pruning
+from aggregators.formats import FORMATS, default_format, read_model, recognise, write_model
+from aggregators.formats.registry import convert_model, format_of_suffix
+from aggregators.models import KIND_WORDS, FhogDetector, Model, StateDict
 from cli.frame import options
-from cli.frame.addresses import ModelFile, model_file, size_words
+from cli.frame.addresses import ModelFile, model_file
 from cli.frame.errors import UsageError
 from cli.frame.existing_files import place_for_model, refuse_inputs, require_free, words_on_existing
 from cli.frame.output import Invocation, Reply, TableText
+from cli.frame.values import numbers
+from site_agent.datasets.gaze.check import open_gaze
+from site_agent.datasets.gaze.records import GazeSamples, angular_errors_deg
+from site_agent.networks.files import predict_gaze, to_module
+from site_agent.wording import size_words
 
 if TYPE_CHECKING:
-    from aggregators.models import Model, StateDict
     from aggregators.pruning import EntrySize
-    from site_agent.datasets.gaze.records import GazeSamples
 
 
 app = options.single()
@@ -54,9 +61,6 @@ def convert(
     Landmark models: dlib reads .dat; a .forest file has the same content and opens instantly. A
     file of several forests (wba-final) cannot become a .dat.
     """
-    from aggregators.formats import read_model, recognise, write_model
-    from aggregators.formats.registry import convert_model
-
     file = model_file(invocation, model)
     require_free(output, force=True)
     refuse_inputs([output], [file.path], "--output", what="the model")
@@ -90,29 +94,22 @@ def convert(
     return Reply(data, [f"{output}  ({what}, {size})", f"sha256 {digest}"], [str(output)])
 
 
-def _format_of(output: Path, content: "Model") -> str:
+def _format_of(output: Path, content: Model) -> str:
     """Return the format that the ending means; that of the model's kind for any other ending."""
-    from aggregators.formats import FORMATS, default_format
-
     ending = output.suffix.lower()
     named = [name for name, entry in FORMATS.items() if ending and ending in entry.suffixes]
     return named[0] if named else default_format(content).name
 
 
-def _kind_of(model: "Model") -> str | None:
-    from aggregators.models import FhogDetector
-
+def _kind_of(model: Model) -> str | None:
     if not isinstance(model, FhogDetector):
         return None
     simple = model.upsampling is not None
     return "simple_object_detector" if simple else "object_detector"
 
 
-def _remarks(content: "Model", made: "Model", format_name: str) -> list[str]:
+def _remarks(content: Model, made: Model, format_name: str) -> list[str]:
     """Return the differences that a reader of the new file will notice."""
-    from aggregators.formats import FORMATS
-    from aggregators.models import FhogDetector
-
     remarks = []
     if isinstance(content, FhogDetector) and isinstance(made, FhogDetector):
         before, after = content.upsampling or 0, made.upsampling or 0
@@ -184,11 +181,8 @@ def prune(
         data |= {"fraction": fraction, "output": output}
         pruned = _prune(content, fraction, layers, scope)
         return _write(data, file, pruned, output, force=force, dry_run=dry_run)
-    from aggregators import pruning
-    from site_agent.datasets.gaze.check import open_gaze
-
     samples = None if test is None else open_gaze(test).read()
-    fractions, lines = options.numbers(table, "--table"), []
+    fractions, lines = numbers(table, "--table"), []
     with invocation.progress(f"prune {network}") as report:
         for number, share in enumerate(fractions):
             report(number / len(fractions), f"fraction {share:g}")
@@ -200,30 +194,22 @@ def prune(
     return Reply(data | {"test": test, "table": lines}, _comparison(lines))
 
 
-def _read_network(file: ModelFile) -> "StateDict":
-    from aggregators.formats import read_model
-    from aggregators.models import KIND_WORDS, StateDict
-
+def _read_network(file: ModelFile) -> StateDict:
     content = read_model(file.path)
     if not isinstance(content, StateDict):
         raise UsageError(f"{file.word}: is a {KIND_WORDS[type(content)]}, expected a network")
     return content
 
 
-def _prune(network: "StateDict", fraction: float, layers: Layers, scope: Scope) -> "StateDict":
-    from aggregators import pruning
-
+def _prune(network: StateDict, fraction: float, layers: Layers, scope: Scope) -> StateDict:
     names = pruning.weights_of_layers(network, layers)
     if not names:
         raise UsageError(f"--layers {layers}: the network has no such layers")
     return pruning.prune(network, names, fraction, scope)
 
 
-def _error_deg(network: "StateDict", samples: "GazeSamples") -> float:
+def _error_deg(network: StateDict, samples: GazeSamples) -> float:
     """Return the mean angle between a network's gaze and that of the samples."""
-    from site_agent.datasets.gaze.records import angular_errors_deg
-    from site_agent.networks.files import predict_gaze, to_module
-
     predicted = predict_gaze(to_module(network), samples.patches, samples.head)
     return float(angular_errors_deg(predicted, samples.gaze).mean())
 
@@ -241,17 +227,13 @@ def _comparison(table: list[dict[str, Any]]) -> TableText:
 def _write(
     data: dict[str, Any],
     file: ModelFile,
-    network: "StateDict",
+    network: StateDict,
     output: Path,
     *,
     force: bool,
     dry_run: bool,
 ) -> Reply:
     """Write a pruned network, and return the size of each entry."""
-    from aggregators import pruning
-    from aggregators.formats import write_model
-    from aggregators.formats.registry import format_of_suffix
-
     require_free(output, force=True)
     refuse_inputs([output], [file.path], "--output", what="the network")
     name = format_of_suffix(output) or "poolctl-sparse"

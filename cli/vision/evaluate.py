@@ -5,24 +5,31 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+from aggregators.formats import NETWORK_FORMATS, file_digest, recognise
 from cli.frame.addresses import ModelFile, model_files
 from cli.frame.errors import UsageError
 from cli.frame.options import Argument, Option, ProcessesOption, command, single
 from cli.frame.output import Invocation, Reply, TableText
 from cli.options.data import ImagesOption, part_words, read_joined_faces, reading_from, words_of
 from cli.vision import clips, gaze
+from site_agent.datasets.egocentric import is_egocentric
+from site_agent.datasets.gaze.check import is_gaze_data
+from site_agent.datasets.gaze.records import join_digests, person_digests
+from site_agent.datasets.records import FaceDataset, dataset_digest, image_marks
 from site_agent.errors import NotFoundError, NotLoggedInError, PoolClientError
+from site_agent.evaluation.detection import DetectionScores
+from site_agent.evaluation.gaze import GazeScores, evaluate_networks
+from site_agent.evaluation.landmark_scores import LandmarkScores
+from site_agent.evaluation.model_runs import EvaluationSettings, evaluate_models
+from site_agent.evaluation.report import ScoredModel, write_report
 from site_agent.pool.profiles import is_offline
+from site_agent.pool.rebuilding import RecipeSources
+from site_agent.pool.resources.models import DatasetWords
 from site_agent.pool.sidecars import save_evaluation
+from site_agent.training.overlap import training_overlap
 
 if TYPE_CHECKING:
     from pool_server.wire.evaluations import EvaluationResponse
-    from site_agent.datasets.records import FaceDataset
-    from site_agent.evaluation.detection import DetectionScores
-    from site_agent.evaluation.gaze import GazeScores
-    from site_agent.evaluation.landmark_scores import LandmarkScores
-    from site_agent.evaluation.model_runs import EvaluationSettings
-    from site_agent.evaluation.report import ScoredModel
 
     Scores = DetectionScores | LandmarkScores | GazeScores
 
@@ -131,15 +138,6 @@ def evaluate(  # noqa: PLR0912, PLR0915 (the steps of one command, in their orde
     With --post the scores are sent to the pool, with the data's digest and name; images and their
     file names are not.
     """
-    from aggregators.formats import file_digest
-    from site_agent.datasets.egocentric import is_egocentric
-    from site_agent.datasets.gaze.check import is_gaze_data
-    from site_agent.datasets.gaze.records import join_digests, person_digests
-    from site_agent.evaluation.gaze import evaluate_networks
-    from site_agent.evaluation.model_runs import EvaluationSettings
-    from site_agent.evaluation.report import ScoredModel, write_report
-    from site_agent.pool.resources.models import DatasetWords
-
     if not post and (dataset_name or split):
         raise UsageError("--dataset-name and --split go with --post")
     model_words, dataset_paths = _models_and_data(arguments)
@@ -253,14 +251,11 @@ def _can_be_data(word: str) -> bool:
 def _score_on_faces(
     invocation: Invocation,
     files: Sequence[ModelFile],
-    dataset: "FaceDataset",
-    settings: "EvaluationSettings",
+    dataset: FaceDataset,
+    settings: EvaluationSettings,
     workers: int,
 ) -> "tuple[Sequence[Scores], str, list[int]]":
     """Return the scores, the data set's digest, and how many of its images each model learned."""
-    from site_agent.datasets.records import dataset_digest
-    from site_agent.evaluation.model_runs import evaluate_models
-
     with invocation.progress("evaluate") as report:
         paths = [file.path for file in files]
         scored = evaluate_models(paths, dataset, settings, workers=workers, progress=report)
@@ -269,12 +264,9 @@ def _score_on_faces(
 
 
 def warn_of_training_images(
-    invocation: Invocation, models: Sequence[ModelFile], dataset: "FaceDataset", digest: str
+    invocation: Invocation, models: Sequence[ModelFile], dataset: FaceDataset, digest: str
 ) -> list[int]:
     """Return how many images of a test each model has learned, and warn where there are any."""
-    from site_agent.datasets.records import image_marks
-    from site_agent.training.overlap import training_overlap
-
     marks = image_marks(dataset)
     counts = []
     lineages = _lineages(invocation, [model.path for model in models])
@@ -291,9 +283,6 @@ def _lineages(invocation: Invocation, models: Sequence[Path]) -> list[set[str]]:
 
     This site's own records are looked up by them.
     """
-    from aggregators.formats import file_digest
-    from site_agent.pool.rebuilding import RecipeSources
-
     own_digests = [file_digest(model) for model in models]
     known = [
         set(RecipeSources([model.parent]).holdings(digest))
@@ -327,11 +316,9 @@ def _split_of_post(split: str, *, learned: bool, despite: bool) -> str:
 
 
 def _post(
-    invocation: Invocation, models: "Sequence[ScoredModel]", digest: str, name: str, split: str
+    invocation: Invocation, models: Sequence[ScoredModel], digest: str, name: str, split: str
 ) -> "list[EvaluationResponse]":
     """Send the scores of those models that the pool has; name the others."""
-    from site_agent.pool.resources.models import DatasetWords
-
     dataset = DatasetWords(digest, name, split)
     posted = []
     unknown: NotFoundError | None = None
@@ -350,8 +337,6 @@ def _post(
 
 
 def _require_networks(files: Sequence[ModelFile], *, expected: bool) -> None:
-    from aggregators.formats import NETWORK_FORMATS, recognise
-
     for file in files:
         if (recognise(file.path).name in NETWORK_FORMATS) != expected:
             what = "only networks can" if expected else "networks cannot"
@@ -360,17 +345,14 @@ def _require_networks(files: Sequence[ModelFile], *, expected: bool) -> None:
             )
 
 
-def _refuse_face_options(settings: "EvaluationSettings", *, per_image: bool) -> None:
+def _refuse_face_options(settings: EvaluationSettings, *, per_image: bool) -> None:
     faces = (settings.upsample, settings.threshold, settings.normaliser, settings.parts)
     if any(value not in (None, 0.0, ()) for value in faces) or per_image:
         raise UsageError("--upsample, --threshold, --normaliser, --parts, --per-image: for faces")
 
 
-def verdicts(models: "Sequence[ScoredModel]") -> list[str]:
+def verdicts(models: Sequence[ScoredModel]) -> list[str]:
     """Return a sentence on the best detector, and one on the best landmark model."""
-    from site_agent.evaluation.detection import DetectionScores
-    from site_agent.evaluation.landmark_scores import LandmarkScores
-
     lines = []
     detectors = [model for model in models if isinstance(model.scores, DetectionScores)]
     if detectors:
@@ -394,12 +376,12 @@ def verdicts(models: "Sequence[ScoredModel]") -> list[str]:
     return lines
 
 
-def _best(models: "Sequence[ScoredModel]", badness: Callable[[Any], float]) -> tuple[Any, str]:
+def _best(models: Sequence[ScoredModel], badness: Callable[[Any], float]) -> tuple[Any, str]:
     model = min(models, key=lambda candidate: badness(candidate.scores))
     return model.scores, Path(model.name).name
 
 
-def score_tables(models: "Sequence[ScoredModel]") -> list[TableText]:
+def score_tables(models: Sequence[ScoredModel]) -> list[TableText]:
     """Return one table for detectors and one for landmark models, within 100 columns."""
     by_columns: dict[tuple[str, ...], list[list[str]]] = {}
     for model in models:

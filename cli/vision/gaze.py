@@ -5,21 +5,39 @@ from math import degrees
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from cli.frame.addresses import ModelFile, count_words
+import numpy as np
+
+from aggregators.predictors import to_grey
+from cli.frame.addresses import ModelFile
 from cli.frame.errors import InputMissingError, UsageError
 from cli.frame.existing_files import refuse_inputs, require_free
 from cli.frame.options import Option
 from cli.frame.output import Invocation, Reply, TableText
 from cli.options.data import holds_gaze, part_words
+from site_agent.datasets.gaze.check import is_gaze_data, open_gaze
+from site_agent.datasets.gaze.records import (
+    PATCH_SHAPE,
+    GazeSamples,
+    angular_errors_deg,
+    join_samples,
+    person_digests,
+    select_sessions,
+)
+from site_agent.datasets.sheets import draw_found_gaze, draw_patch
+from site_agent.evaluation.gaze import GazeScores, score_gaze
 from site_agent.networks.architectures import require_kind
+from site_agent.networks.files import predict_gaze as run
+from site_agent.networks.files import read_network, to_module
+from site_agent.pictures.images import list_images, read_image
 from site_agent.tables import Table, columns_of
+from site_agent.training.overlap import gaze_overlap
+from site_agent.wording import count_words
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
     from PIL import Image
 
-    from site_agent.datasets.gaze.records import GazeSamples
     from site_agent.evaluation.report import ScoredModel
 
 
@@ -39,11 +57,8 @@ SessionsOption = Annotated[
 
 def read_gaze_samples(
     invocation: Invocation, paths: Sequence[Path], persons: str, sessions: str
-) -> "tuple[GazeSamples, dict[str, str]]":
+) -> tuple[GazeSamples, dict[str, str]]:
     """Return the samples that were asked for, and the digest of each person's whole data."""
-    from site_agent.datasets.gaze.check import open_gaze
-    from site_agent.datasets.gaze.records import join_samples, person_digests, select_sessions
-
     if not holds_gaze(list(paths)) or len(paths) > 1:
         raise UsageError("expected one set of gaze data")
     dataset = open_gaze(paths[0])
@@ -60,13 +75,11 @@ def read_gaze_samples(
 def warn_of_training_samples(
     invocation: Invocation,
     networks: Sequence[ModelFile],
-    samples: "GazeSamples",
+    samples: GazeSamples,
     digests: dict[str, str],
     lineages: Sequence[Collection[str]],
 ) -> list[int]:
     """Return how many samples of a test each network has learned; warn of them and of persons."""
-    from site_agent.training.overlap import gaze_overlap
-
     counts = []
     for network, lineage in zip(networks, lineages, strict=True):
         overlap = gaze_overlap(network.path, samples, digests, lineage)
@@ -78,8 +91,6 @@ def warn_of_training_samples(
 
 def gaze_tables(models: "Sequence[ScoredModel]") -> list[TableText | str]:
     """Return a sentence on the best network, and the errors of all and of the mean gaze."""
-    from site_agent.evaluation.gaze import GazeScores
-
     rows = []
     every = [scored.scores for scored in models if isinstance(scored.scores, GazeScores)]
     for model, scores in zip(models, every, strict=True):
@@ -116,12 +127,6 @@ def predict_gaze(
     force: bool,
 ) -> Reply:
     """Answer ``predict`` with a network, for gaze data or for pictures of eyes."""
-    import numpy as np
-
-    from site_agent.datasets.gaze.check import is_gaze_data
-    from site_agent.networks.files import predict_gaze as run
-    from site_agent.networks.files import read_network, to_module
-
     paths = [Path(word) for word in inputs]
     if missing := [path for path in paths if not path.exists()]:
         raise InputMissingError(f"{missing[0]}: no such file; expected gaze data or pictures")
@@ -175,12 +180,9 @@ def predicted(
 
 
 def _of_data(
-    samples: "GazeSamples", gaze: "NDArray[np.float64]", *, draw: bool
+    samples: GazeSamples, gaze: "NDArray[np.float64]", *, draw: bool
 ) -> "tuple[list[dict[str, Any]], dict[str, Image.Image]]":
     """Return a line for each sample as the camera saw it, and a picture for each person."""
-    from site_agent.datasets.gaze.records import angular_errors_deg
-    from site_agent.datasets.sheets import draw_found_gaze
-
     errors = angular_errors_deg(gaze, samples.gaze)
     sides = [-1 if eye == "right" else 1 for eye in samples.eye]
     items = [
@@ -202,9 +204,7 @@ def _of_data(
     }
 
 
-def _describe_result(samples: "GazeSamples", gaze: "NDArray[np.float64]") -> list[str | TableText]:
-    from site_agent.evaluation.gaze import score_gaze
-
+def _describe_result(samples: GazeSamples, gaze: "NDArray[np.float64]") -> list[str | TableText]:
     scores = score_gaze(gaze, samples, resamples=0)
     rows = [
         [person.person, str(person.samples), f"{person.mean_error_deg:.2f}"]
@@ -218,12 +218,6 @@ def _describe_result(samples: "GazeSamples", gaze: "NDArray[np.float64]") -> lis
 
 def _patches(names: list[str]) -> "tuple[list[Path], NDArray[np.uint8]]":
     """Read pictures of left eyes, 60 x 36 pixels."""
-    import numpy as np
-
-    from aggregators.predictors import to_grey
-    from site_agent.datasets.gaze.records import PATCH_SHAPE
-    from site_agent.pictures.images import list_images, read_image
-
     images = list(dict.fromkeys(image for word in names for image in list_images(word)))
     patches = []
     for image in images:
@@ -238,8 +232,6 @@ def _patches(names: list[str]) -> "tuple[list[Path], NDArray[np.uint8]]":
 def _of_images(
     images: list[Path], patches: "NDArray[np.uint8]", angles: "NDArray[np.float64]"
 ) -> "tuple[list[dict[str, Any]], dict[str, Image.Image]]":
-    from site_agent.datasets.sheets import draw_patch
-
     items = [
         {"file": str(path), "yaw": round(float(yaw), 6), "pitch": round(float(pitch), 6)}
         for path, (yaw, pitch) in zip(images, angles, strict=True)

@@ -1,16 +1,19 @@
 """``poolctl inspect``: describe the content of a model file."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
-from cli.frame.addresses import count_words, model_file, size_words
+from aggregators.formats import file_digest, fingerprint, read_model, recognise
+from aggregators.methods import merge_keys
+from aggregators.models import ForestEnsemble, Model, ShapePredictor
+from aggregators.pictures import draw_model
+from cli.frame.addresses import model_file
 from cli.frame.errors import UsageError
 from cli.frame.options import Argument, Option, command, single
 from cli.frame.output import Invocation, Reply, TableText
+from site_agent.datasets.part_order import group_of_shape
 from site_agent.pool.sidecars import Sidecars
-
-if TYPE_CHECKING:
-    from aggregators.models import Model
+from site_agent.wording import count_words, size_words
 
 app = single()
 
@@ -34,9 +37,6 @@ def inspect(
     The format is recognised by the content, not by the name. A method can merge two models if their
     keys for it are equal.
     """
-    from aggregators.formats import file_digest, fingerprint, read_model, recognise
-    from aggregators.methods import merge_keys
-
     file = model_file(invocation, model)
     model_format = recognise(file.path)
     with invocation.progress(f"read {model}") as report:
@@ -87,11 +87,8 @@ def _text(data: dict[str, Any], path: Path) -> list[str | TableText]:
     return [TableText(["what", "value"], rows)]
 
 
-def _landmark_group(content: "Model") -> str | None:
+def _landmark_group(content: Model) -> str | None:
     """Return the group of the 68 landmarks that a model places, where it places just one."""
-    from aggregators.models import ForestEnsemble, ShapePredictor
-    from site_agent.datasets.part_order import group_of_shape
-
     if isinstance(content, ForestEnsemble):
         content = content.members[0]
     if not isinstance(content, ShapePredictor):
@@ -99,10 +96,8 @@ def _landmark_group(content: "Model") -> str | None:
     return group_of_shape(content.initial_shape)
 
 
-def _draw(content: "Model", picture: Path) -> None:
+def _draw(content: Model, picture: Path) -> None:
     """Draw a model: detectors as PNG, others as SVG."""
-    from aggregators.pictures import draw_model
-
     media_type, drawn = draw_model(content, "large")
     suffix = ".png" if media_type == "image/png" else ".svg"
     if picture.suffix.lower() != suffix:

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from cli.frame.addresses import count_words, model_file, model_files
+from cli.frame.addresses import model_file, model_files
 from cli.frame.errors import InputMissingError, UsageError
 from cli.frame.existing_files import refuse_inputs, require_free
 from cli.frame.options import Argument, ForceOption, Option, ProcessesOption, command, single
@@ -11,11 +11,23 @@ from cli.frame.output import Invocation, Reply, TableText
 from cli.options.data import ImagesOption, read_joined_faces, reading_from
 from cli.vision.clips import predict_looks
 from cli.vision.gaze import predict_gaze
+from site_agent.datasets.conversion import ANNOTATION_FORMATS, ReadingOptions
+from site_agent.datasets.gaze.check import is_gaze_data
+from site_agent.datasets.pts_files import find_pts
+from site_agent.faces.models import open_detector
+from site_agent.faces.overlays import overlay_paths, write_overlays
+from site_agent.faces.prediction import (
+    ImagePrediction,
+    find_images,
+    predict_images,
+    write_predictions_xml,
+)
+from site_agent.networks.architectures import SALIENCY_ARCHITECTURES
+from site_agent.networks.files import read_network
+from site_agent.wording import count_words
 
 if TYPE_CHECKING:
-    from site_agent.datasets.conversion import ReadingOptions
     from site_agent.datasets.records import FaceDataset
-    from site_agent.faces.prediction import ImagePrediction
 
 app = single()
 
@@ -82,9 +94,6 @@ def predict(
         if detector or landmarks or upsample is not None or threshold:
             raise UsageError("--network: not with the options of detectors and landmark models")
         return _predict_with_network(invocation, inputs, network, output, pictures, force=force)
-    from site_agent.datasets.gaze.check import is_gaze_data
-    from site_agent.faces.prediction import predict_images, write_predictions_xml
-
     if of_gaze := [word for word in inputs if is_gaze_data(Path(word))]:
         raise UsageError(f"{of_gaze[0]}: this is gaze data; expected --network as well")
     faces = _images(inputs, reading_from(images), boxes_wanted=not detector)
@@ -100,8 +109,6 @@ def predict(
         _require_free_overlays(paths, pictures, force=force)
     finder = None
     if detector == "stock":
-        from site_agent.faces.models import open_detector
-
         finder = open_detector(None)
     with invocation.progress("predict") as report:
         predictions = list(
@@ -128,8 +135,6 @@ def predict(
         write_predictions_xml(predictions, output)
         notes.append(f"annotations {output}")
     if pictures is not None:
-        from site_agent.faces.overlays import write_overlays
-
         with invocation.progress("draw overlays"):
             overlays = write_overlays(predictions, pictures)
         notes.append(f"pictures {pictures}")
@@ -149,9 +154,6 @@ def _predict_with_network(
     *,
     force: bool,
 ) -> Reply:
-    from site_agent.networks.architectures import SALIENCY_ARCHITECTURES
-    from site_agent.networks.files import read_network
-
     file = model_file(invocation, network).path
     of_clips = read_network(file).metadata.get("architecture") in SALIENCY_ARCHITECTURES
     answer = predict_looks if of_clips else predict_gaze
@@ -159,18 +161,14 @@ def _predict_with_network(
 
 
 def _require_free_overlays(images: list[Path], folder: Path, *, force: bool) -> None:
-    from site_agent.faces.overlays import overlay_paths
-
     for path in overlay_paths(images, folder):
         require_free(path, force=force)
 
 
 def _images(
-    names: list[str], reading: "ReadingOptions", *, boxes_wanted: bool
+    names: list[str], reading: ReadingOptions, *, boxes_wanted: bool
 ) -> "list[Path] | FaceDataset":
     """Return the images that words name, or the annotations."""
-    from site_agent.faces.prediction import find_images
-
     for word in names:
         if not Path(word).exists():
             raise InputMissingError(
@@ -186,16 +184,13 @@ def _images(
 
 def _is_annotations(path: Path, *, boxes_wanted: bool) -> bool:
     """Tell annotations from images; a folder with .pts files is both, and a detector decides."""
-    from site_agent.datasets.conversion import ANNOTATION_FORMATS
-    from site_agent.datasets.pts_files import find_pts
-
     if path.is_dir():
         return boxes_wanted and next(find_pts(path), None) is not None
     suffixes = {suffix for entry in ANNOTATION_FORMATS.values() for suffix in entry.suffixes}
     return path.suffix.lower() in suffixes
 
 
-def _table(predictions: "list[ImagePrediction]") -> TableText:
+def _table(predictions: list[ImagePrediction]) -> TableText:
     rows = [
         [
             str(prediction.path),

@@ -5,7 +5,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
-from cli.frame.addresses import first_lines
 from cli.frame.errors import UsageError, incomplete
 from cli.frame.options import Argument, Option, command, group
 from cli.frame.output import Invocation, Reply, TableText
@@ -22,6 +21,7 @@ from site_agent.studies.protocol import Protocol, StudySettings
 from site_agent.studies.table import StudyTable
 from site_agent.training.detector_plan import HogSvmSettings
 from site_agent.training.ert import ErtSettings
+from site_agent.wording import first_lines
 
 app = group("Compare models of several sites: alone, merged, refined, federated.")
 

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from cli.frame.addresses import first_lines
 from cli.frame.errors import UsageError, incomplete
 from cli.frame.options import Argument, DryRunOption, Option
 from cli.frame.output import Invocation, Reply, TableText, markdown_parts
@@ -19,6 +18,7 @@ from site_agent.studies.eyes import StudyKind, conduct_study
 from site_agent.studies.gaze.settings import GazeStudySettings, for_tuning, make_settings
 from site_agent.studies.privacy import persons as privacy
 from site_agent.studies.runs import Conduct, StudyResults
+from site_agent.wording import first_lines
 
 
 @dataclass(frozen=True)

@@ -4,23 +4,30 @@ import json
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Annotated, Any, Literal
 
 from aggregators.whole_file import write_whole
-from cli.frame.addresses import ModelFile, size_words
+from cli.frame.addresses import ModelFile
 from cli.frame.existing_files import require_free
 from cli.frame.options import DryRunOption, ForceOption, Option, command, group
 from cli.frame.output import Invocation, Reply, TableText
 from cli.frame.settings_options import SettingsOptions
 from cli.options.data import FacesArgument, ImagesOption, read_joined_faces, reading_from
 from cli.vision import train_cross_encoder, train_gaze
+from cli.vision.evaluate import score_tables, warn_of_training_images
 from cli.vision.train_gaze import Afterwards, TrainingOptions, plain_record, upload_trained
+from site_agent.datasets.conversion import read_faces
 from site_agent.datasets.records import FaceDataset, dataset_digest
+from site_agent.evaluation.model_runs import evaluate_model
+from site_agent.evaluation.report import ScoredModel
 from site_agent.plain_json import plain
 from site_agent.pool.sidecars import save_evaluation
 from site_agent.training.detector_plan import HogSvmSettings
 from site_agent.training.ert import FOR_BLINKS, ErtSettings, train_ert, with_named_parts
+from site_agent.training.hog_svm import needed_memory_bytes, plan_views, train_hog_svm
 from site_agent.training_record import TrainingResult
+from site_agent.wording import size_words
 
 app = group("Train a face detector, a landmark model or a gaze network.")
 app.add_typer(train_gaze.app)
@@ -100,8 +107,6 @@ def hog_svm(
     equal, so change the target size only if all sites do. With --by-label the file has one detector
     for each label of the boxes (front, left, right ...), like dlib's own.
     """
-    from site_agent.training.hog_svm import train_hog_svm
-
     reading = reading_from(training.images)
     chosen = HOG_SVM_SETTINGS.take(settings)
     faces = read_joined_faces(datasets, reading)
@@ -172,9 +177,6 @@ def starter(
     train on faces of your own ('train ert --for blinks') before you count blinks. The label
     population=synthetic says so in the pool.
     """
-    from tempfile import TemporaryDirectory
-
-    from site_agent.datasets.conversion import read_faces
     from site_agent.datasets.synthetic.sites import write_face_dataset
 
     require_free(output, force=force)
@@ -207,8 +209,6 @@ def settings_for_blinks(faces: int) -> ErtSettings:
 
 
 def _plan_detector(faces: FaceDataset, target: Path, settings: HogSvmSettings) -> Reply:
-    from site_agent.training.hog_svm import needed_memory_bytes, plan_views
-
     views = plan_views(faces, settings)
     needed = needed_memory_bytes(faces, views, settings)
     window = views[0].plan.window
@@ -294,10 +294,6 @@ def _reply(invocation: Invocation, result: TrainingResult, after: Afterwards) ->
 def _evaluate(
     invocation: Invocation, result: TrainingResult, after: Afterwards
 ) -> tuple[dict[str, Any], list[TableText | str]]:
-    from cli.vision.evaluate import score_tables, warn_of_training_images
-    from site_agent.evaluation.model_runs import evaluate_model
-    from site_agent.evaluation.report import ScoredModel
-
     assert after.test_faces is not None
     with invocation.progress("evaluate") as report:
         scores = evaluate_model(result.model_path, after.test_faces, workers=0, progress=report)

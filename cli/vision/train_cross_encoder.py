@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Annotated, Any
 
-from cli.frame.addresses import count_words, model_file
+from cli.frame.addresses import model_file
 from cli.frame.errors import goes_on_when_repeated
 from cli.frame.existing_files import refuse_inputs
 from cli.frame.options import Option, command, single
@@ -20,6 +20,7 @@ from site_agent.training.cross_encoder.gaze_head import (
     recorded_settings,
     train_gaze_head,
 )
+from site_agent.wording import count_words
 
 app = single()
 

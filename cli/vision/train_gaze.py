@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from cli.frame.addresses import count_words, model_file, size_words
+from cli.frame.addresses import model_file
 from cli.frame.errors import InputMissingError, UsageError, goes_on_when_repeated
 from cli.frame.existing_files import refuse_inputs, require_free
 from cli.frame.options import Argument, DryRunOption, ForceOption, Option, command, single
@@ -14,6 +14,7 @@ from cli.frame.output import Invocation, Reply, TableText
 from cli.frame.settings_options import SettingsOptions
 from cli.options.data import read_face_file
 from cli.options.versions import NewVersionOptions, model_address
+from cli.transfers.upload import upload
 from cli.vision.clips import score_table
 from site_agent.datasets.egocentric import open_egocentric
 from site_agent.datasets.gaze.check import open_gaze
@@ -27,13 +28,13 @@ from site_agent.training.gaze import (
     train_gaze,
 )
 from site_agent.training.saliency import SaliencySettings, train_saliency
-from site_agent.training_record import read_training_metadata
+from site_agent.training_record import TrainingRecord, TrainingResult, read_training_metadata
+from site_agent.wording import count_words, size_words
 
 if TYPE_CHECKING:
     from site_agent.datasets.conversion import ReadingOptions
     from site_agent.datasets.gaze.records import GazeDataset
     from site_agent.datasets.records import FaceDataset
-    from site_agent.training_record import TrainingRecord, TrainingResult
 
 Tested = tuple["Path | None", "ReadingOptions | None"]
 """A test set of faces, and how it is read."""
@@ -98,7 +99,7 @@ class Afterwards:
 
 def upload_trained(
     invocation: Invocation,
-    result: "TrainingResult",
+    result: TrainingResult,
     after: Afterwards,
     data: dict[str, Any],
     text: Sequence[str | TableText],
@@ -107,8 +108,6 @@ def upload_trained(
     identifiers = [str(result.model_path)]
     if after.address is None:
         return Reply(data, text, identifiers)
-    from cli.transfers.upload import upload
-
     # Should the pool not take it, the training is not lost.
     invocation.note(f"trained {result.model_path}")
     sent = upload(invocation, result.model_path, name=after.address, version=NewVersionOptions())
@@ -118,7 +117,7 @@ def upload_trained(
     )
 
 
-def plain_record(record: "TrainingRecord") -> dict[str, Any]:
+def plain_record(record: TrainingRecord) -> dict[str, Any]:
     """Return the content of the metadata file without the marks of images."""
     plain = record.to_dict()
     return plain | {"data": {k: v for k, v in plain["data"].items() if k != "image_marks"}}
@@ -213,7 +212,7 @@ def _describe_plan(
 
 
 def _describe_result(
-    invocation: Invocation, result: "TrainingResult"
+    invocation: Invocation, result: TrainingResult
 ) -> tuple[dict[str, Any], list[str]]:
     record = result.record
     for warning in record.warnings:

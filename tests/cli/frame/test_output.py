@@ -14,11 +14,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cli.frame.addresses import age_words
 from cli.frame.errors import UsageError, report_failure
 from cli.frame.output import Conventions, Invocation, Reply, TableText, markdown_parts
 from cli.frame.terminal import print_json
 from pool_server.wire.people import SiteResponse
+from site_agent.wording import age_words
 from tests.cli.conftest import Terminal
 
 

@@ -14,8 +14,8 @@ import pytest
 
 from aggregators.formats import file_digest, write_model
 from aggregators.methods.refitting import RefitSettings
-from cli.frame.addresses import read_moment
 from cli.frame.errors import UsageError
+from cli.frame.values import read_moment
 from site_agent import PoolClient
 from site_agent.attacks.receipt.leaf_sums import build_camera
 from site_agent.datasets.imglab_xml import read_imglab_xml

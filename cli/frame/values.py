@@ -1,0 +1,70 @@
+"""Read the values of options: pairs, lists of numbers, moments, and sizes with a unit."""
+
+import re
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, time, timedelta
+
+from cli.frame.errors import UsageError
+
+
+def key_value_pairs(entries: Sequence[str], option: str) -> dict[str, str]:
+    """Take ``KEY=VALUE`` words apart."""
+    pairs: dict[str, str] = {}
+    for word in entries:
+        key, separator, value = word.partition("=")
+        if not separator or not key or not value:
+            raise UsageError(f"{option} {word!r}: expected KEY=VALUE")
+        if key in pairs:
+            raise UsageError(f"{option} {key}: given twice ({pairs[key]!r} and {value!r})")
+        pairs[key] = value
+    return pairs
+
+
+def numbers(text: str, option: str) -> list[float]:
+    """Read a list of numbers separated by commas (``1.5,1,1``)."""
+    try:
+        return [float(word) for word in text.split(",")]
+    except ValueError:
+        raise UsageError(
+            f"{option} {text!r}: expected numbers separated by commas, for example 1.5,1,1"
+        ) from None
+
+
+SIZE_UNITS = {"b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12}
+_SPAN = re.compile(r"([0-9]{1,4})([mhdw])")
+_SPAN_UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
+
+
+def read_moment(text: str, option: str, now: datetime, *, ahead: bool = False) -> datetime:
+    """Read a span before or after `now` (``12h``, ``30d``), a day, or a moment, by default in UTC.
+
+    A day ahead lasts to its end.
+    """
+    text = text.strip()
+    if match := _SPAN.fullmatch(text):
+        span = timedelta(**{_SPAN_UNITS[match[2]]: int(match[1])})
+        return now + span if ahead else now - span
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise UsageError(
+            f"{option} {text!r}: expected a span such as 7d or 12h, or a day such as 2026-12-01"
+        ) from None
+    if ahead and len(text) <= len("2026-12-01"):
+        moment = datetime.combine(moment.date(), time(23, 59, 59))
+    return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
+
+
+def read_quantity(text: str, units: Mapping[str, int], option: str) -> float:
+    """Read a number with one of `units`."""
+    number = text.strip().lower().rstrip("abcdefghijklmnopqrstuvwxyz ")
+    unit = text.strip().lower()[len(number) :].strip()
+    try:
+        value = float(number) * units[unit]
+    except (ValueError, KeyError):
+        raise UsageError(
+            f"{option} {text!r}: expected a number with one of {', '.join(units)}"
+        ) from None
+    if not 0 <= value < float("inf"):
+        raise UsageError(f"{option} {text!r}: expected a number of 0 or more")
+    return value
