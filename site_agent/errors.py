@@ -136,6 +136,17 @@ class ContributionWithheldError(SiteAgentError):
         super().__init__("\n  ".join(lines), hint=hint)
 
 
+class BaseNotAcceptedError(ContributionWithheldError):
+    """The base of a round cannot be accounted for, and nobody has accepted it here.
+
+    `digest`: of the base, by which it can be accepted once.
+    """
+
+    def __init__(self, round_id: str, reasons: Iterable[str], *, digest: str, hint: str) -> None:
+        self.digest = digest
+        super().__init__(round_id, reasons, hint=hint)
+
+
 class SecureSumError(SiteAgentError):
     """A secure sum that cannot go on, or does not verify."""
 

@@ -106,13 +106,6 @@ class RoundOptions:
         return {**self.merging.model_dump(mode="json"), **self.training.model_dump(mode="json")}
 
 
-def protection_of(method: str, options: Mapping[str, Any]) -> str:
-    """Describe a round's differential privacy; rounds of landmark models have none."""
-    if find_method(method).kind != "network":
-        return "no differential privacy"
-    return split_options(method, options).training.protection
-
-
 def split_options(method: str, options: Mapping[str, Any]) -> RoundOptions:
     """Take the options of a round apart, and add the defaults."""
     chosen = find_method(method)

@@ -144,6 +144,7 @@ ERROR_TABLE: dict[type[BaseException], Outcome] = {
     ),
     agent_errors.DigestMismatchError: Outcome(ExitCode.INTEGRITY, "digest_mismatch"),
     agent_errors.ContributionWithheldError: Outcome(ExitCode.NOT_ALLOWED, "contribution_withheld"),
+    agent_errors.BaseNotAcceptedError: Outcome(ExitCode.USAGE, "base_not_accepted"),
     agent_errors.SecureSumError: Outcome(
         ExitCode.INTEGRITY, "secure_sum", "poolctl secure status shows who is waited for"
     ),

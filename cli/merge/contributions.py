@@ -23,6 +23,7 @@ from cli.merge.refine import SeedOption, ThreadsOption
 from cli.options import data as data_options
 from cli.options.data import LeastOthersOption, MaxHoursOption
 from site_agent.datasets.network_data import NetworkData, open_network_data
+from site_agent.errors import BaseNotAcceptedError
 from site_agent.pool.profiles import host_of
 from site_agent.pool.trust import set_trusted_sites, trusted_sites
 from site_agent.rounds.contract import ContributionRules, DataChoice
@@ -36,12 +37,6 @@ if TYPE_CHECKING:
 
 
 app = single()
-
-_DANGER = """\
-The base of a round decides which sums over your faces are sent. A base that somebody built for
-the purpose makes these sums say how bright single pixels of single faces are: whoever reads the
-contribution can then put together the pictures and the landmarks. No check of this program finds
-a base that was built with care. Approve a base only if you know who made it and how."""
 
 RoundArgument = Annotated[str, Argument("As 'poolctl rounds ls' shows it.", "ROUND")]
 
@@ -68,7 +63,11 @@ def contribute(
         str, Option("Persons of the gaze data. Default: all of them.", "A,B,...")
     ] = "",
     approve_base: Annotated[
-        str, Option("Accept this base although it cannot be accounted for.", "SITE/NAME@N|SHA256")
+        str,
+        Option(
+            "Accept this base, once and for all, although it cannot be accounted for.",
+            "SHA256|SITE/NAME@N",
+        ),
     ] = "",
     min_starts: Annotated[
         int, Option("Refuse rounds with fewer starting shapes for each face.", min=1)
@@ -113,10 +112,11 @@ def contribute(
     contributed: first it shares the changes among the servers, then it tags them, and at last it
     verifies the sum.
     """
-    if approve_base:
-        invocation.warn(_DANGER)
-        invocation.confirm(f"Approve {approve_base}?", assume_yes=yes)
     with invocation.pool() as pool, goes_on_when_repeated():
+        round_ = pool.rounds.get(round_id)
+        if approve_base:
+            invocation.warn(find_site_part(round_.method).danger)
+            invocation.confirm(f"Approve {approve_base}?", assume_yes=yes)
         rules = ContributionRules(
             trusted=trusted_sites(host_of(pool.endpoint)),
             approved=approve_base,
@@ -134,7 +134,7 @@ def contribute(
         choice = DataChoice(
             data_options.part_words(parts), data_options.part_words(persons), seed, threads
         )
-        site_data = _read_data(pool.rounds.get(round_id), data, images, choice)
+        site_data = _read_data(round_, data, images, choice)
 
         def contribute_now(*, send: bool) -> Contributed:
             with invocation.progress("contribute") as report:
@@ -153,7 +153,15 @@ def contribute(
 
         endpoint = pool.endpoint
         asks = sys.stdin.isatty() and not yes
-        contributed = contribute_now(send=not (dry_run or asks))
+        try:
+            contributed = contribute_now(send=not (dry_run or asks))
+        except BaseNotAcceptedError as error:
+            if not sys.stdin.isatty():
+                raise
+            invocation.warn(str(error))
+            invocation.confirm("Accept this base for all rounds?", assume_yes=False)
+            rules = replace(rules, approved=error.digest)
+            contributed = contribute_now(send=not (dry_run or asks))
         if asks and not dry_run and contributed.site not in contributed.round.contributions():
             # The computed contribution waits in the cache, so that the second call only sends it.
             invocation.note("\n".join(_describe_sending(contributed, endpoint, least_others)))

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from aggregators.methods.round_options import protection_of
+from aggregators.methods.protections import protection_of
 from aggregators.methods.sub_models import cap_samples
 from cli.frame.errors import UsageError
 from cli.frame.options import (
@@ -128,7 +128,7 @@ def start(
         f"round {started.round_id} is open until {_moment(started.deadline)}\n"
         f"each site: poolctl rounds contribute {started.round_id} --data "
         f"{find_site_part(started.method).data.upper()}\n"
-        f"{protection_of(started.method, started.options)}"
+        f"{protection_of(started.method, started.options, secure=secure is not None)}"
     )
     return Reply(started, text, [started.round_id])
 
@@ -357,6 +357,7 @@ def _shares(round_: RoundResponse) -> dict[str, str]:
 
 
 def _description(round_: RoundResponse) -> list[str | TableText]:
+    secure = round_.secure is not None
     set_options = {key: value for key, value in round_.options.items() if value is not None}
     options = " ".join(f"{key}={value}" for key, value in set_options.items())
     rows = [
@@ -371,7 +372,7 @@ def _description(round_: RoundResponse) -> list[str | TableText]:
         ("description", round_.description),
         ("terms", f"signed by {round_.created_by.partition('/')[0]}" if round_.terms else ""),
         ("combined with", f"{count_words(round_.least_others, 'other site')} or more"),
-        ("protection", protection_of(round_.method, round_.options)),
+        ("protection", protection_of(round_.method, round_.options, secure=secure)),
         ("secure sum", round_.secure and ", ".join(round_.secure.servers)),
         ("ended", f"{_moment(round_.ended_at)} by {round_.ended_by}" if round_.ended_at else ""),
         ("result", round_.result),

@@ -22,7 +22,7 @@ from sqlalchemy.orm import Session
 
 from aggregators.methods import Recipe, RecipeInput, RecipeMethod
 from aggregators.methods.networks import state_path
-from aggregators.methods.round_options import protection_of
+from aggregators.methods.protections import protection_of
 from pool_server.database.engine import write_with_retry
 from pool_server.database.records import ModelVersionRecord, RoundRecord, UploadRecord, now_utc
 from pool_server.errors import ConflictError, MergeRefusedError, RoundClosedError
@@ -125,6 +125,8 @@ def finish_round(run: MergeRun) -> UploadRecord:
             kept = StateOffer(request.site, state, path.stat().st_size)
             # Before the result, so that every finished round has its state.
             receive(States(parts, round_), run.look_again_to_publish, kept, path)
+        secure = round_.secure is not None
+        protection = protection_of(round_.method, round_.options, secure=secure)
         announced = UploadRequest(
             site=request.site,
             name=request.name,
@@ -132,7 +134,7 @@ def finish_round(run: MergeRun) -> UploadRecord:
             digest=made["digest"],
             file_name=base.file_name,
             description=f"Round {round_.number} of {round_.rounds_total} ({round_.key}), combined "
-            f"by the pool; {protection_of(round_.method, round_.options)}",
+            f"by the pool; {protection}",
             recipe=made["recipe"],
             despite_withdrawal=request.despite_withdrawal,
         )

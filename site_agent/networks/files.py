@@ -1,5 +1,6 @@
 """Networks between torch and safetensors files, and running them."""
 
+from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -7,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aggregators.errors import AggregatorError
-from aggregators.formats import read_model
+from aggregators.formats import encode_model, read_model
 from aggregators.models import StateDict, TensorInfo
 from site_agent.errors import InvalidInputError
 from site_agent.networks.architectures import find_architecture
@@ -19,17 +20,54 @@ if TYPE_CHECKING:
 
 _DTYPES = {"float32": "F32", "float64": "F64", "int64": "I64"}
 
+_SEED, _TORCH = "seed", "torch"
+"""Metadata of new networks: the seed, and torch's version without that of its build."""
+_MOST_SEED_DIGITS = 18
+
 
 def new_network(architecture: str, seed: int = 0) -> StateDict:
-    """Return a network with random initial parameters; equal seeds give equal parameters."""
+    """Return a network with random initial parameters: equal seeds give equal bytes.
+
+    Any lab can make it again and compare the digests (`problem_of_new`): the parameters do not
+    depend on the processor, and the metadata name the seed and the version of torch.
+    """
     import torch
 
+    from site_agent.networks.exact_draws import ExactDraws
+
     described = find_architecture(architecture)
-    # The caller's own random numbers go on as if nothing had been drawn.
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+    with ExactDraws(seed):
         module = described.build()
-    return from_module(module, architecture)
+    network = from_module(module, architecture)
+    drawn = {_SEED: str(seed), _TORCH: torch.__version__.partition("+")[0]}
+    return StateDict(network.tensors, network.infos, {**network.metadata, **drawn})
+
+
+def problem_of_new(network: StateDict, digest: str) -> str:
+    """Return why a network is not the new one of its seed; empty if it is, to the last bit."""
+    texts = network.metadata
+    seed, name = texts.get(_SEED, ""), texts.get("architecture", "")
+    if not (seed.isascii() and seed.isdecimal() and len(seed) <= _MOST_SEED_DIGITS):
+        return "its metadata name no seed from which it could be made again"
+    described = find_architecture(name, texts.get("architecture_version"))
+    again = new_network(name, int(seed))
+    if sha256(encode_model(again)).hexdigest() == digest:
+        return ""
+    if (torch_here := again.metadata[_TORCH]) != (torch_there := texts.get(_TORCH)):
+        return (
+            f"seed {seed} gives another network here, where torch {torch_here} draws it and not "
+            f"{torch_there}: compare under the same version"
+        )
+    near = all(
+        name in network.infos and np.allclose(network.tensors[name], values, rtol=1e-4, atol=1e-6)
+        for name, values in again.tensors.items()
+    )
+    reason = (
+        "the machine that made it computes otherwise than this one"
+        if near
+        else "it has another seed, or was changed since"
+    )
+    return f"seed {seed} of {described.name} gives another network here: {reason}"
 
 
 def from_module(module: "nn.Module", architecture: str) -> StateDict:

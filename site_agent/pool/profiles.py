@@ -69,6 +69,11 @@ def privacy_folder() -> Path:
     return config_folder() / "privacy"
 
 
+def rounds_folder() -> Path:
+    """Return the folder of a site's ledger of rounds, and of its secret."""
+    return config_folder() / "rounds"
+
+
 def personal_folder() -> Path:
     """Return the folder of the personal parts of networks, which stay at this site."""
     return config_folder() / "personal"

@@ -159,6 +159,8 @@ class SitePart(ABC):
     """
 
     data: ClassVar[DataKind]
+    danger: ClassVar[str]
+    """The harm that a base can do, as users are asked to accept it."""
     shows_origin: ClassVar[bool] = False
 
     @classmethod

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from aggregators.methods.contract import ContributionKind
+from aggregators.methods.protections import OPEN_SENTENCE
 from aggregators.methods.registry import METHODS, list_round_methods
 from site_agent.errors import ContributionWithheldError, InvalidInputError
 from site_agent.rounds.contract import ContributionFacts, DataChoice, DataKind, SitePart
@@ -33,12 +34,21 @@ if TYPE_CHECKING:
 _READING = 0.1
 """Share of the progress up to which images are read."""
 
+_DANGER = (
+    "The base of a round decides which sums over your faces are sent. A base that somebody built "
+    "for the purpose makes these sums say how bright single pixels of single faces are: whoever "
+    "reads the contribution can then put together the pictures and the landmarks. No check of this "
+    "program finds a base that was built with care. Approve a base only if you know who made it "
+    "and how"
+)
+
 
 @dataclass(frozen=True, eq=False)
 class LeafRefitPart(SitePart):
     """The changes of leaves, and the numbers of samples that they rest on."""
 
     data: ClassVar[DataKind] = "faces"
+    danger: ClassVar[str] = _DANGER
     shows_origin: ClassVar[bool] = True
 
     round_: "RoundResponse"
@@ -186,6 +196,7 @@ class NetworkPart(SitePart):
     """The differences of a network after local training, and the number of samples."""
 
     data: ClassVar[DataKind] = "gaze"
+    danger: ClassVar[str] = OPEN_SENTENCE
 
     round_: "RoundResponse"
     site: str

@@ -4,6 +4,7 @@ The base determines which sums over the faces of others are sent. So a site cont
 base that it can account for:
 
 - a model that was trained by the site itself or by one that it trusts, or
+- a new network that this site makes again from its seed, byte for byte (`federated init`), or
 - a merge of such models: signed by a trusted site, or made again here from its recipe, byte for
   byte (an unpublished merge of a trusted site counts as its own model), or
 - the result of an earlier round. Its contributions are not for others to read, so it cannot be made
@@ -12,6 +13,7 @@ base that it can account for:
   is believed, and a result of another series counts as a merge by the site that has published it.
 
 That a model comes from a site is believed as far as signatures show it (``POOL_SIGNATURES``).
+Any other base has to be accepted by its digest, once (`BaseNotAcceptedError`).
 """
 
 import tempfile
@@ -26,6 +28,8 @@ from aggregators.whole_file import write_whole
 from pool_server.wire.models import ModelVersionResponse
 from pool_server.wire.rounds import RoundResponse
 from site_agent import errors
+from site_agent.networks.files import problem_of_new, read_network
+from site_agent.pool import profiles
 from site_agent.pool.client import PoolClient
 from site_agent.pool.rebuilding import RecipeSources
 from site_agent.pool.requests import parse_address, require_field, require_same
@@ -34,6 +38,7 @@ from site_agent.rounds.kinds import find_site_part
 from site_agent.rounds.terms import find_first
 from site_agent.wording import count_words
 from site_agent.work import Progress, no_progress
+from site_agent.work.ledger import Ledger
 
 _UNAVAILABLE = (errors.NotFoundError, errors.ForbiddenError, errors.WithdrawnError)
 
@@ -45,12 +50,14 @@ def require_allowed(
     rules: ContributionRules,
     progress: Progress = no_progress,
 ) -> None:
-    """Raise `ContributionWithheldError` if this site's rules forbid a round's options or base."""
+    """Raise `ContributionWithheldError` if this site's rules forbid a round's options or base.
+
+    Where only the base is in the way, it is a `BaseNotAcceptedError`.
+    """
     first = round_ if part.shows_origin else find_first(pool, round_)
     version = pool.version(first.base)
     require_field(version, "digest", first.base_digest)
-    address = version.address.removeprefix("pool://")
-    reasons, hint = part.objections(rules), ""
+    reasons, problems, hint = part.objections(rules), list[str](), ""
     if rules.secure_only and round_.secure is None:
         reasons.append("the round is not summed securely, and this site sends nothing else")
     others = len(round_.participants) - 1
@@ -60,13 +67,37 @@ def require_allowed(
             f"{rules.least_others} (--least-others): with one other, that site can compute your "
             "contribution from the result"
         )
-    if not rules.approves(version):
+    accepted = AcceptedBases(profiles.rounds_folder())
+    if rules.approves(version):
+        accepted.add(version.digest)
+    elif not accepted.has(version.digest):
         problems, hint = find_base_problems(pool, version, rules, progress)
-        reasons += [f"the base cannot be accounted for: {problem}" for problem in problems]
-        if problems:
-            hint += f"if you know how the base was made, approve it: --approve-base {address}"
+        problems = [f"the base cannot be accounted for: {problem}" for problem in problems]
+        hint += f"if you know how the base was made, approve it: --approve-base {version.digest}"
+    if problems and not reasons:
+        raise errors.BaseNotAcceptedError(
+            round_.round_id, [*problems, part.danger], digest=version.digest, hint=hint
+        )
     if reasons:
-        raise errors.ContributionWithheldError(round_.round_id, reasons, hint=hint)
+        raise errors.ContributionWithheldError(round_.round_id, [*reasons, *problems], hint=hint)
+
+
+class AcceptedBases:
+    """The bases that a user of this machine has accepted without knowing how they were made."""
+
+    def __init__(self, folder: Path) -> None:
+        self._ledger = Ledger(folder / "accepted.jsonl")
+
+    def has(self, digest: str) -> bool:
+        """Return whether a base was accepted."""
+        with self._ledger.at_work():
+            return bool(self._ledger.find("base", digest=digest))
+
+    def add(self, digest: str) -> None:
+        """Remember that a base is accepted."""
+        if not self.has(digest):
+            with self._ledger.at_work():
+                self._ledger.append({"kind": "base", "digest": digest})
 
 
 def find_base_problems(
@@ -126,7 +157,7 @@ class Provenance:
         ]
         signed = bool(vouching) and self._is_signed(vouching[0], digest, recipe)
         if recipe is None:
-            return [] if vouching else [self._distrust(name, addresses)]
+            return [] if vouching else self._check_new(digest, name, addresses)
         known = [entry for entry in recipe.inputs if self._knows(entry.digest)]
         problems_by_input = [self._problems(entry.digest, self._name_of(entry)) for entry in known]
         if problems := list(dict.fromkeys(chain.from_iterable(problems_by_input))):
@@ -140,6 +171,17 @@ class Provenance:
         if not of_round and not complete:
             return [f"{name} was merged from models that the pool does not have or does not show"]
         return self._examine(digest, name, recipe, known, of_round=of_round)
+
+    def _check_new(self, digest: str, name: str, addresses: Collection[str]) -> list[str]:
+        """Return the problems of a model without a recipe, unless it is a network of a seed."""
+        problem = ""
+        if addresses and self._version(next(iter(addresses)), digest).kind == "network":
+            self._progress(None, f"making {name} again from its seed")
+            # Equal bytes need no signature.
+            path = self._fetch(digest, is_result=True)
+            if not (problem := problem_of_new(read_network(path), digest)):
+                return []
+        return [self._distrust(name, addresses), *([problem] if problem else [])]
 
     def _is_signed(self, address: str, digest: str, recipe: Recipe | None) -> bool:
         version = self._version(address, digest)

@@ -95,7 +95,7 @@ def test_two_rounds_give_what_refine_gives_on_one_machine(
     key = begun.out.strip()
     assert key in poolctl("rounds", "ls", "--state", "open", "-q").out.split()
     untrusted = site.be("site-b")(*CONTRIBUTE, key, "--data", faces["site-b"], "--json")
-    assert (untrusted.code, untrusted.error["code"]) == (3, "contribution_withheld")
+    assert (untrusted.code, untrusted.error["code"]) == (2, "base_not_accepted")
     assert "site-a is not one that you trust" in untrusted.error["message"]
     assert "poolctl rounds trust site-a" in untrusted.error["hint"]
     assert poolctl("rounds", "trust", "site-a", "-q").out.split() == ["site-a"]
@@ -364,13 +364,16 @@ def test_a_site_lets_no_round_go_below_its_floors_or_against_its_trust(
     assert (refused.code, refused.error["code"]) == (3, "contribution_withheld")
     for reason in ("1 starting shapes", "sums over 1 faces", "no recipe", "not one that you trust"):
         assert reason in refused.error["message"]
-    assert "--approve-base site-a/camera@1" in refused.error["hint"]
+    assert f"--approve-base {file_digest(camera)}" in refused.error["hint"]
 
     floors = ("--min-starts", 1, "--min-faces", 1)
     approval = ("--approve-base", "site-a/camera@1")
     assert "no terminal" in poolctl(*arguments, *floors, *approval).error["message"]
     other = poolctl(*arguments, *floors, "--approve-base", "site-a/merged@1", "--yes")
     assert "the base of the round is site-a/camera@1" in other.error["message"]
+    asked = poolctl(*arguments, *floors)
+    assert (asked.code, asked.error["code"]) == (2, "base_not_accepted")
+    assert "bright single pixels" in asked.error["message"]
     forced = poolctl(*arguments, *floors, *approval, "--yes")
     assert forced.code == 3, "what a camera looks like is refused whoever approves of it"
     assert "not as training makes models" in forced.error["message"]
@@ -393,6 +396,7 @@ def test_a_forced_contribution_is_for_the_pool_alone(
     assert "not one that you trust" in poolctl(*arguments).error["message"]
     sent = poolctl(*arguments, "--approve-base", "site-a/disguised@1", "--yes").data
     assert sent["sent_bytes"] > 0
+    assert poolctl(*arguments).data["computed"] is False, "a base is accepted once"
     with httpx.Client(base_url=pool.url, timeout=60) as other:
         other.headers["Authorization"] = f"Bearer {pool.tokens['site-a']}"
         for path in (f"rounds/{key}/contributions/site-b/content", f"rounds/{key}/contributions"):

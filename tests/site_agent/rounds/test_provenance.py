@@ -14,9 +14,10 @@ import pytest
 from aggregators import merge, read_model, write_model
 from aggregators.methods.refitting import forest_digest, thin_base
 from aggregators.methods.refitting.contribution_file import RefitSettings
-from aggregators.models import LeafContribution, ShapePredictor
+from aggregators.models import LeafContribution, ShapePredictor, StateDict
 from site_agent import ModelCache, PoolClient
 from site_agent.errors import PoolAnswerError
+from site_agent.networks.files import new_network
 from site_agent.rounds.provenance import Provenance
 from tests.aggregators.small_models import make_predictor
 from tests.site_agent.live_pool import LivePool, live_pool
@@ -68,6 +69,21 @@ def sites(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sites]:
         yield made
         for client in made.clients.values():
             client.close()
+
+
+def test_a_new_network_is_accounted_for_by_its_seed(sites: Sites) -> None:
+    new = new_network("gaze-lenet", 4)
+    altered = {**new.tensors, "fc2.bias": new.tensors["fc2.bias"] + np.float32(1)}
+    for name, tensors in {"seeded": new.tensors, "altered": altered}.items():
+        path = sites.folder / f"{name}.safetensors"
+        network = StateDict(tensors, new.infos, new.metadata)
+        write_model(network, path, format_name="safetensors")
+        sites.clients["site-x"].upload(path, f"site-x/{name}")
+    assert sites.problems("site-x/seeded") == ("", [])
+    text, distrusted = sites.problems("site-x/altered")
+    assert "site-x is not one that you trust" in text
+    assert "seed 4 of gaze-lenet gives another network here" in text
+    assert distrusted == ["site-x"]
 
 
 def test_trained_models_are_accounted_for_by_their_site(sites: Sites) -> None:
