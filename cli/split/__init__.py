@@ -202,7 +202,7 @@ def _describe_protection(plan: "SplitPlan", sites: int, units: int) -> _Describe
     facts: dict[str, Any] = {
         "releases": releases, "pixel_epsilon": pixel, "weights": weights, "plan": plan,
     }  # fmt: skip
-    text: list[str | TableText] = [verdict]
+    text: list[str | TableText] = [f"{verdict}\nThe server {plan.found_cut.labels_seen}."]
     text += [TableText(["what leaves", "epsilon", "covers"], rows), *weights.notes]
     return facts, text
 

@@ -8,17 +8,18 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
 
+from aggregators.formats import write_model
 from cli.federated.live import terminated_as_interrupted
-from cli.frame.errors import InputMissingError, goes_on_when_repeated
-from cli.frame.existing_files import require_free
+from cli.frame.errors import InputMissingError, UsageError, goes_on_when_repeated
+from cli.frame.existing_files import place_for_model, require_free
 from cli.frame.options import Argument, ForceOption, Option, command, single
 from cli.frame.output import Invocation, Reply, TableText
 from cli.options.data import MethodOption, method_options, part_words
 from site_agent.datasets.gaze.check import open_gaze
 from site_agent.datasets.gaze.records import GazeSamples, angular_errors_deg
-from site_agent.networks.files import new_network, read_network
+from site_agent.networks.files import read_network
+from site_agent.split.kits import draw_client_part, drawing_program, read_kit
 from site_agent.split.kits import provision as make_kits
-from site_agent.split.kits import read_kit
 from site_agent.split.messages import ServiceConnection
 from site_agent.split.plan import SplitPlan, read_split_plan
 from site_agent.wording import size_words
@@ -100,27 +101,56 @@ def provision(
     site: Annotated[Sequence[str], Option("A site that takes part.", "SITE")],
     output: Annotated[Path, Option("Where to write the kits.", "FOLDER")],
     plan: PlanOptions,
+    client_seed: Annotated[
+        int | None, Option("Of the first client part. Default: drawn, and told to sites only.")
+    ] = None,
     round_limit_s: Annotated[
         float, Option("After it a round ends without sites that are not done.", min=1)
     ] = 600.0,
 ) -> Reply:
     """Make the kits of a split training: certificates, tokens, the plan and the first parts.
 
+    Each site draws the first client part again from its seed, and compares. With --base there is
+    none, and each site has to accept the part (``split client --accept-part``).
+
     Give each process the folder of its name, and nobody two of them: main server and aggregator
     together have the whole network. Delete 'authority' afterwards. Certificates last 360 days.
     """
     chosen = plan.plan()
-    network = new_network(chosen.architecture, plan.seed)
+    if plan.base and client_seed is not None:
+        raise UsageError("--client-seed and --base: choose one of the two")
     made = make_kits(
         output,
         chosen,
-        read_network(plan.base) if plan.base else network,
+        read_network(plan.base) if plan.base else None,
         addresses={"server": server, "aggregator": aggregator},
         sites=site,
+        client_seed=client_seed,
         round_limit_s=round_limit_s,
     )
     text = [str(kit) for kit in made] + ["give each process its folder, and nobody two of them"]
     return Reply({"kits": made, "plan": chosen}, text, [str(kit) for kit in made])
+
+
+@command(app, "init", "split init --seed 7 -o client-part.safetensors")
+def init(
+    _invocation: Invocation,
+    *,
+    architecture: ArchitectureOption = "gaze-lenet",
+    cut: CutOption = "pool1",
+    seed: Annotated[int, Option("Of the part, as in the kits of sites.", min=0)],
+    output: Annotated[Path, Option("Where to write the part.")],
+    force: ForceOption = False,
+) -> Reply:
+    """Draw the first client part of a seed: equal seeds give equal bytes.
+
+    Clients do the same and compare. The digest is that which ``split client --accept-part`` takes.
+    """
+    part = draw_client_part(SplitPlan(architecture=architecture, cut=cut), seed)
+    with place_for_model(output, force=force) as place:
+        digest = write_model(part, place, format_name="safetensors")
+    facts = {"output": output, "seed": seed, "drawn_by": drawing_program(), "digest": digest}
+    return Reply(facts, f"{output}  (digest {digest}, {drawing_program()})", [str(output)])
 
 
 @command(app, "server", "split server kits/server")
@@ -158,6 +188,9 @@ def client(
     *,
     data: GazeDataOption,
     persons: PersonsOption = "",
+    accept_part: Annotated[
+        str, Option("Begin with this part, whose maker may read the images.", "DIGEST")
+    ] = "",
     most_epsilon: Annotated[
         float | None, Option("Release nothing that would take your data's epsilon beyond this.")
     ] = None,
@@ -178,7 +211,9 @@ def client(
     with (
         goes_on_when_repeated(),
         terminated_as_interrupted(),
-        SplitClient(opened, samples, most_epsilon=most_epsilon, note=invocation.note) as running,
+        SplitClient(
+            opened, samples, accepted=accept_part, most_epsilon=most_epsilon, note=invocation.note
+        ) as running,
     ):
         report = running.run()
         path = running.part_path
@@ -303,6 +338,8 @@ def train(
         persons = ",".join(site_data.persons)
         commands[name] = [*program, "client", str(output / "kits" / name)]
         commands[name] += ["--data", str(dataset), "--persons", persons]
+        # One person answers for all parties here.
+        commands[name] += ["--accept-part", kits[0].first_client]
     samples = {name: site_data.samples for name, site_data in data.sites.items()}
     with goes_on_when_repeated(), invocation.progress("split training") as report:
         held = hold_training(kits, samples, commands, timeout_s=24 * 3600, progress=report)

@@ -1,29 +1,27 @@
 """A site in a split training: its images stay here, its client part is trained here.
 
 How a round goes. The client asks the main server for the round under way, fetches the client part
-from the aggregator, compares its digest with the one that the main server knows, and audits it
-(`audit_client_part`). It writes the number of its attempt to its ledger, trains
+from the aggregator, compares its digest with the one that the main server knows, and looks at its
+origin (`part_checks`). It writes the number of its attempt to its ledger, trains
 (`training.train_client`), sends the trained part to the aggregator, and then tells the main server
 that it is done. If either service has lost it, or the client was killed, it restarts the round
 as the next attempt.
 
 A client part may be a camera, which hands the server pictures instead of features: the maker of
 the first one may lie, or the aggregator. Smashed data behind honest filters show much of an image,
-too (`site_agent.attacks`); the audit refuses parts that no training makes, and that would show it
-without any attack.
+too (`site_agent.attacks`).
 """
 
 import hashlib
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
 
 from aggregators.formats import decode_model, encode_model
 from aggregators.methods.networks.round_files import contribution_as_network
@@ -31,75 +29,13 @@ from aggregators.models import Float32, StateDict
 from aggregators.whole_file import write_whole
 from site_agent import errors
 from site_agent.datasets.gaze.records import GazeSamples
-from site_agent.federated.leak_checks import audit_dense_layers, objections_to_training
 from site_agent.federated.private_training import PrivacyLedger, plan_privacy
 from site_agent.plain_json import write_json
-from site_agent.split import cuts, in_process, kits, messages, training
+from site_agent.split import cuts, in_process, kits, messages, part_checks, training
 from site_agent.split.noise import SmashedNoise, sensitivity_of
-from site_agent.split.plan import SplitPlan
 from site_agent.training.gaze.loop import repeatable, to_tensors
 from site_agent.work.ledger import Ledger
 from site_agent.work.measurements import peak_memory_bytes
-
-MOST_IN_ONE_TAP = 0.75
-"""Largest share of a filter's energy in one weight: a filter of one weight copies the picture.
-Filters that torch draws have below 0.15, trained ones below 0.5 (see tests)."""
-
-MOST_SMASHED = 1e4
-"""Largest number of smashed data; patches have a standard deviation of 1."""
-
-_LOOKED_AT = 512
-
-
-def require_safe_part(
-    round_name: str, part: StateDict, samples: GazeSamples, plan: SplitPlan
-) -> None:
-    """Refuse a round's client part before anything is computed for others.
-
-    Raises `ContributionWithheldError`: settings that no site accepts, or a part that no training
-    makes; with each finding.
-    """
-    reasons = objections_to_training(plan.training)
-    objections = audit_client_part(part, samples, plan.found_cut)
-    reasons += [f"the client part is not a trained one: {item}" for item in objections]
-    if reasons:
-        raise errors.ContributionWithheldError(
-            round_name, reasons, hint="ask the maker of the kits how the first network was made"
-        )
-
-
-def audit_client_part(part: StateDict, samples: GazeSamples, cut: cuts.Cut) -> list[str]:
-    """Return the properties of a client part that training does not produce; empty if honest.
-
-    `samples`: The site's own; 512 of them are looked at.
-    """
-    module = cuts.to_part_module(part, cut, "client")
-    objections = []
-    for name, layer in module.named_modules():
-        if isinstance(layer, nn.Conv2d) and (copying := _copying_filters(layer.weight)):
-            objections.append(
-                f"{copying} of the {layer.out_channels} filters of {name} copy their input: one "
-                f"weight has more than {MOST_IN_ONE_TAP:.0%} of a filter's energy"
-            )
-    data = to_tensors(samples[:: max(1, len(samples) // _LOOKED_AT)])
-    front = cut.front_stages(module.stages)
-    with torch.no_grad():
-        smashed = module.run_stages(front, data.patches, data.head)
-    largest = float(smashed.abs().max())
-    if not largest <= MOST_SMASHED:
-        objections.append(f"it answers with {largest:.3g}, expected at most {MOST_SMASHED:g}")
-    return objections + audit_dense_layers(module, data)
-
-
-def _copying_filters(weight: torch.Tensor) -> int:
-    """Return how many filters of shape (filters, ...) have nearly all energy in one weight."""
-    energy = weight.detach().flatten(1).square()
-    if energy.shape[1] < 2:
-        return 0
-    total = energy.sum(1)
-    share = energy.max(1).values / total.clamp(min=1e-30)
-    return int(((share > MOST_IN_ONE_TAP) & (total > 0)).sum())
-
 
 _POLL_S = 0.2
 _HEADER_BYTES = 64 * 1024
@@ -174,16 +110,20 @@ class RemoteServer:
 class SplitClient:
     """A site's client; use it as a context manager.
 
-    `kit`: Of the site; its folder keeps the ledger and the newest client part. `patience_s`: For so
-    long a service that does not answer is called again. `most_epsilon`: The site's budget for its
-    data, over all trainings with this kit.
+    `kit`: Of the site; its folder keeps the ledger and the newest client part. `accepted`: The
+    digest of a first client part of the site's own, or of a maker that may have the images.
+    `patience_s`: For so long a service that does not answer is called again.
+    `most_epsilon`: The site's budget for its data, over all trainings with this kit.
     """
 
     def __init__(
-        self, kit: kits.Kit, samples: GazeSamples, *, patience_s: float = 120.0,
+        self, kit: kits.Kit, samples: GazeSamples, *, accepted: str = "", patience_s: float = 120.0,
         most_epsilon: float | None = None, note: Note = print,
     ) -> None:  # fmt: skip
         self.kit, self._samples, self._note = kit, samples, note
+        self._accepted = accepted
+        self._known_part: StateDict | None = None
+        self._known_number = 0
         self._most_epsilon = most_epsilon
         self._server = messages.ServiceConnection(kit, kits.SERVER, patience_s=patience_s)
         self._aggregator = messages.ServiceConnection(kit, kits.AGGREGATOR, patience_s=patience_s)
@@ -229,19 +169,19 @@ class SplitClient:
                 time.sleep(_POLL_S)
                 continue
             try:
-                self._take_part(number, str(status["client_digest"]), int(status["attempt"]))
+                self._take_part(number, self._known_origin(status), status)
             except errors.ConflictError as error:
                 if error.code not in _START_AGAIN:
                     raise
                 time.sleep(_POLL_S)
-        last = self._fetch_part(int(status["round"]), str(status["client_digest"]))
+        last = self._known_origin(status)
         write_whole(self.part_path, encode_model(last))
         return self._report(began_s, str(status["client_digest"]))
 
     def predict(self, samples: GazeSamples) -> Float32:
         """Return the gaze in patches, shape (n, 2), by the newest parts of both services."""
         status = self.status()
-        part = self._fetch_part(int(status["round"]), str(status["client_digest"]))
+        part = self._known_origin(status)
         cut = self.kit.plan.found_cut
         module = cuts.to_part_module(part, cut, "client")
         front, tail = cut.front_stages(module.stages), cut.tail_stages(module.stages)
@@ -261,15 +201,14 @@ class SplitClient:
                 results.append(module.run_stages(tail, gaze, data.head[piece]).numpy())
         return np.concatenate(results)
 
-    def _take_part(self, number: int, digest: str, known_attempt: int) -> None:
+    def _take_part(self, number: int, part: StateDict, status: Mapping[str, Any]) -> None:
         """Train in a round, and hand in both results."""
-        plan = self.kit.plan
-        part = self._fetch_part(number, digest)
-        require_safe_part(f"{number} of {plan.rounds}", part, self._samples, plan)
+        plan, digest = self.kit.plan, str(status["client_digest"])
+        part_checks.require_safe_part(f"{number} of {plan.rounds}", part, self._samples, plan)
         if plan.trains_server_alone:
             self._send_smashed(part)
             return
-        attempt = self._next_attempt(number, known_attempt)
+        attempt = self._next_attempt(number, int(status["attempt"]))
         path = f"/rounds/{number}/{attempt}"
         self._server.post_json(f"{path}/begin", {"samples": len(self._samples)})
         self._spend(number, attempt)
@@ -312,6 +251,27 @@ class SplitClient:
                 round_name=f"{number} of {plan.digest[:16]}, attempt {attempt}",
                 most_epsilon=self._most_epsilon,
             )
+
+    def _known_origin(self, status: Mapping[str, Any]) -> StateDict:
+        """Return the current client part, after looking at all parts since the first.
+
+        Raises `ContributionWithheldError`: the first one is not the site's own, nor one that it can
+        repeat, or a later one is too far from the one before.
+        """
+        digests = [
+            self.kit.first_client,
+            *(str(item["client_digest"]) for item in status["closed"]),
+        ]
+        for number in range(self._known_number + 1, int(status["round"]) + 1):
+            part = self._fetch_part(number, digests[number - 1])
+            if self._known_part is None:
+                part_checks.require_known_origin(self.kit, self._accepted)
+            else:
+                name = f"{number} of {self.kit.plan.rounds}"
+                part_checks.require_near(name, part, self._known_part, self.kit.plan.found_cut)
+            self._known_part, self._known_number = part, number
+        assert self._known_part is not None
+        return self._known_part
 
     def _fetch_part(self, number: int, digest: str) -> StateDict:
         """Return the client part of a round, which has to be the one that both services name."""

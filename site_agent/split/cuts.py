@@ -42,6 +42,16 @@ class Cut:
     meaning: str = ""
     """A description for people."""
 
+    @property
+    def labels_seen(self) -> str:
+        """The main server's knowledge of labels and head angles."""
+        if not self.tail:
+            return "gets the label and the head angles of every image"
+        return (
+            "is sent no labels and head angles, but can compute the gaze as well as the network "
+            "predicts it"
+        )
+
     def label(self, role: Role) -> str:
         """Return the architecture of a part, as its metadata name it."""
         return f"{self.architecture}/{self.name}/{role}"
@@ -220,14 +230,15 @@ def _only(module: "StagedNetwork", cut: Cut, role: Role) -> "StagedNetwork":
     """Take the layers of the other part out of a network, in place."""
     from torch import nn
 
-    layers = _layers(cut.stages_of(role, module.stages))
-    for name in _layers(module.stages) - layers:
+    layers = layer_names(cut.stages_of(role, module.stages))
+    for name in layer_names(module.stages) - layers:
         parent, _, last = name.rpartition(".")
         setattr(module.get_submodule(parent), last, nn.Identity())
     return module
 
 
-def _layers(stages: "Iterable[Stage]") -> set[str]:
+def layer_names(stages: "Iterable[Stage]") -> set[str]:
+    """Return the names of the modules that stages use."""
     return {layer for stage in stages for layer in stage.layers}
 
 

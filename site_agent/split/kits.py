@@ -13,8 +13,10 @@ import json
 import re
 import secrets
 import ssl
+import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Literal
 
@@ -27,8 +29,9 @@ from aggregators.formats import write_model
 from aggregators.models import StateDict
 from aggregators.whole_file import write_whole
 from site_agent.errors import InvalidInputError
+from site_agent.networks.files import new_network
 from site_agent.plain_json import write_json
-from site_agent.split.cuts import split_network
+from site_agent.split.cuts import Parts, split_network
 from site_agent.split.plan import FEWEST_SITES, PERSONS_IN_ONE_PROCESS, SplitPlan, read_split_plan
 
 KitRole = Literal["server", "aggregator", "site"]
@@ -40,6 +43,7 @@ _SITE_NAME = r"[a-z0-9][a-z0-9_-]{0,63}"
 _CERTIFICATE_DAYS = 360
 _TOKEN_DAYS = 90
 _NAME_SUFFIX = ".split"
+_DRAWING = threading.Lock()
 
 
 @dataclass(frozen=True)
@@ -63,6 +67,11 @@ class Kit:
     """SHA-256 of the server part with which the first round begins."""
     round_limit_s: float
     """Time after which a round ends without the unfinished sites."""
+    client_seed: int | None
+    """The seed of the first client part, in the kits of sites only: a server with the part would
+    guess better from smashed data. None if the part was not drawn."""
+    drawn_by: str
+    """The program that drew it, such as ``torch 2.9``; others may draw other numbers."""
 
     def listening_at(self) -> tuple[str, int]:
         """Return host and port of a service's own address."""
@@ -125,7 +134,8 @@ def read_kit(folder: Path, *roles: KitRole) -> Kit:
     kit = Kit(
         folder.resolve(), facts["role"], facts["name"], facts["addresses"],
         read_split_plan(facts["plan"]), tuple(facts["sites"]), facts["first_client"],
-        facts["first_server"], facts["round_limit_s"],
+        facts["first_server"], facts["round_limit_s"], facts.get("client_seed"),
+        facts["drawn_by"],
     )  # fmt: skip
     if roles and kit.role not in roles:
         raise InvalidInputError(
@@ -134,21 +144,35 @@ def read_kit(folder: Path, *roles: KitRole) -> Kit:
     return kit
 
 
+def drawing_program() -> str:
+    """Return the program that draws parts here, with its version."""
+    return f"torch {version('torch')}"
+
+
+def draw_client_part(plan: SplitPlan, seed: int) -> StateDict:
+    """Return the first client part of a seed; equal seeds give equal bytes."""
+    # torch's random numbers belong to the process: threads would draw from each other's.
+    with _DRAWING:
+        return split_network(new_network(plan.architecture, seed), plan.found_cut).client
+
+
 def provision(
     output: Path,
     plan: SplitPlan,
-    base: StateDict,
+    base: StateDict | None,
     *,
     addresses: Mapping[str, str],
     sites: Sequence[str],
+    client_seed: int | None = None,
     round_limit_s: float = 600.0,
 ) -> list[Path]:
     """Make the kits of a training: ``server``, ``aggregator`` and one for each site.
 
     The folder ``authority`` holds the key that signs certificates; nobody needs it afterwards.
 
-    `base`: The whole network to begin with; its parts go to the two services. `addresses`:
-    HOST:PORT of ``server`` and ``aggregator``.
+    `base`: The whole network to begin with; its parts go to the two services. None draws a server
+    part from the plan's seed, and a client part from `client_seed`, which sites repeat; by default
+    a new one. `addresses`: HOST:PORT of ``server`` and ``aggregator``.
 
     Raises `InvalidInputError`: too few sites, an invalid name or address, a network that does not
     fit, or `output` exists.
@@ -162,7 +186,12 @@ def provision(
     _require_possible(plan, names, addresses)
     if output.exists() and any(output.iterdir()):
         raise InvalidInputError(f"{output}: is not empty, expected a new folder for the kits")
-    parts = split_network(base, plan.found_cut)
+    if base is not None:
+        parts, client_seed = split_network(base, plan.found_cut), None
+    else:
+        client_seed = secrets.randbits(63) if client_seed is None else client_seed
+        drawn = split_network(new_network(plan.architecture, plan.training.seed), plan.found_cut)
+        parts = Parts(draw_client_part(plan, client_seed), drawn.server)
     output.mkdir(parents=True, exist_ok=True)
     authority = _Authority.create(output / _AUTHORITY)
     placed = [output / SERVER, output / AGGREGATOR, *(output / name for name in names)]
@@ -180,8 +209,10 @@ def provision(
         facts = {
             "role": kind, "name": folder.name, "addresses": dict(addresses),
             "plan": plan.model_dump(mode="json"), "sites": names,
-            "round_limit_s": round_limit_s, **digests,
+            "round_limit_s": round_limit_s, "drawn_by": drawing_program(), **digests,
         }  # fmt: skip
+        if kind == "site":
+            facts["client_seed"] = client_seed
         write_json(folder / _FACTS, facts, mode=0o600)
         if kind == "site":
             tokens = {service: secrets.token_urlsafe(32) for service in known}

@@ -248,17 +248,12 @@ def releases_of(plan: SplitPlan) -> int:
 def privacy_statement(kit: kits.Kit) -> str:
     """Describe the data that left the sites, and their protection."""
     plan = kit.plan
-    seen = "the smashed data of every image"
-    labels = (
-        "; labels and head angles stay at the sites, though gradients show the residuals"
-        if plan.found_cut.tail
-        else ", with its label and head angles"
-    )
     smashed = noise.SmashedNoise(plan.noise, plan.noise_level)
     return (
-        f"Images stay at the sites. The main server gets {seen}{labels}. Images can be "
-        "guessed from smashed data ('poolctl split attack'). The aggregator gets the client "
-        f"parts of at least 3 sites a round. Training: {private_steps.protection_words(plan)}. "
+        "Images stay at the sites. The main server gets the smashed data of every image, and "
+        f"{plan.found_cut.labels_seen}. Images can be guessed from smashed data ('poolctl split "
+        "attack'). The aggregator gets the client parts of at least 3 sites a round. Training: "
+        f"{private_steps.protection_words(plan)}. "
         f"Smashed data: {smashed.words(releases_of(plan))}."
     )
 

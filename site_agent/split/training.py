@@ -10,17 +10,17 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-import numpy as np
 import torch
 from torch.nn import functional
 
 from aggregators.models import Float32, NetworkContribution, StateDict
 from site_agent.datasets.gaze.records import GazeSamples
-from site_agent.errors import TrainingDataError, TrainingFailedError
+from site_agent.errors import TrainingDataError
 from site_agent.federated.leak_checks import DenseRows, batch_size_for, passes_for
 from site_agent.federated.local_training import seed_of, subtract_network
 from site_agent.federated.private_training import plan_privacy
 from site_agent.networks.gaze_modules import Stage, StagedNetwork
+from site_agent.split import part_checks
 from site_agent.split.cuts import from_part_module, to_part_module
 from site_agent.split.plan import SplitPlan
 from site_agent.split.private_steps import PrivateSteps
@@ -200,6 +200,7 @@ def train_client(
     with repeatable():
         data = to_tensors(samples)
         rows = DenseRows(module, data, epochs)
+        watch = part_checks.GradientWatch(module, samples.gaze, plan, guarded=guarded)
         private = private_steps(module, plan, len(data), noise_seed) if plan.is_private else None
         module.train()
         drawn = list(_draw_batches(plan, len(data), size, epochs, generator))
@@ -224,7 +225,7 @@ def train_client(
             else:
                 answer = server.step(number, sent, head.numpy(), gaze.numpy())
                 gradient, loss = answer.gradient, answer.loss
-            _require_usable(gradient, loss, smashed, round_number, plan)
+            watch.require_usable(gradient, loss, sent, number)
             if len(batch):
                 smashed.backward(as_tensor(gradient) * scale)  # type: ignore[no-untyped-call]
             if private is not None:
@@ -240,9 +241,10 @@ def train_client(
     # The noise protects all rows.
     if guarded and private is None:
         rows.keep_back(differences)
-    update = StateDict(differences, dict(part.infos))
     seen = max(1, sum(len(batch) for batch in drawn))
-    return ClientUpdate(update, len(samples), len(drawn), total / seen)
+    return ClientUpdate(
+        StateDict(differences, dict(part.infos)), len(samples), len(drawn), total / seen
+    )
 
 
 def _finish_at_home(  # noqa: PLR0917 - as a stage of the network takes them
@@ -325,14 +327,3 @@ def contribution_of(
         base_digest=base_digest,
         settings=plan.training.shared(),
     )
-
-
-def _require_usable(
-    gradient: Float32, loss: float, smashed: torch.Tensor, round_number: int, plan: SplitPlan
-) -> None:
-    if not np.isfinite(loss) or not np.isfinite(gradient).all():
-        raise TrainingFailedError(f"the loss is {loss} in round {round_number}: {plan.way_out}")
-    if gradient.shape != tuple(smashed.shape):
-        raise TrainingFailedError(
-            f"the gradient has shape {list(gradient.shape)}, expected {list(smashed.shape)}"
-        )

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from site_agent.errors import InvalidInputError
-from site_agent.networks.files import new_network, read_network
+from site_agent.networks.files import read_network
 from site_agent.secure.trial import party_process
 from site_agent.split import client, cuts, rounds_folder, training
 from site_agent.split.kits import AGGREGATOR, SERVER, Kit, provision, read_kit
@@ -46,9 +46,11 @@ class HeldTraining:
 def local_kits(folder: Path, plan: SplitPlan, sites: Sequence[str], base: Path | None) -> list[Kit]:
     """Return kits for processes on this machine; those of an interrupted training are kept."""
     if not (folder / SERVER).is_dir():
-        network = read_network(base) if base else new_network(plan.architecture, plan.training.seed)
+        network = read_network(base) if base else None
         addresses = {name: f"127.0.0.1:{_free_port()}" for name in (SERVER, AGGREGATOR)}
-        provision(folder, plan, network, addresses=addresses, sites=sites)
+        provision(
+            folder, plan, network, addresses=addresses, sites=sites, client_seed=plan.training.seed
+        )
     kits = [read_kit(folder / name) for name in (SERVER, AGGREGATOR, *sorted(sites))]
     if kits[0].plan != plan or kits[0].sites != tuple(sorted(sites)):
         raise InvalidInputError(f"{folder} holds kits of another plan: choose another folder")

@@ -47,7 +47,9 @@ def probe_smashed_data(
         path, "smashed-data", list(_findings(attacked, control, victims, settings.seed)),
         (victims.person, shadow.person), seed=settings.seed, started=started,
     )  # fmt: skip
-    receipt.protection = f"{noise.words(settings.releases).capitalize()}."
+    receipt.protection = (
+        f"{noise.words(settings.releases).capitalize()}. The main server {cut.labels_seen}."
+    )
     caption = "The eyes; what attackers A, B and C made of them; the mean eye of other persons"
     return ProbedReceipt(receipt, {caption: smashed.sheet_of(attacked)})
 

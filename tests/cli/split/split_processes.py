@@ -30,7 +30,9 @@ class SplitProcesses:
             return
         sites = [word for site in samples for word in ("--site", site)]
         addresses = ["--server", free_address(), "--aggregator", free_address()]
-        outcome = run_here("split", "provision", *addresses, *sites, "-o", self.kits, *options)
+        outcome = run_here(
+            "split", "provision", *addresses, *sites, "-o", self.kits, *options, "--client-seed", 0
+        )
         assert outcome.code == 0, outcome.err
 
     @property

@@ -49,7 +49,7 @@ def test_a_training_of_processes_from_kits_to_network(tmp_path: Path) -> None:
     output = tmp_path / "network.safetensors"
     statement = processes.assemble(output).data
     assert file_digest(output) == statement["network"] == expected_digest(processes)
-    assert "labels and head angles stay at the sites" in statement["privacy"]
+    assert "can compute the gaze as well as the network predicts" in statement["privacy"]
     assert [sorted(round_["roster"]) for round_ in statement["rounds"]] == [
         sorted(processes.persons)
     ] * 2

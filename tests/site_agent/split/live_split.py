@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 from site_agent.datasets.gaze.records import GazeSamples
-from site_agent.networks.files import new_network
 from site_agent.split.aggregator import PartAggregator, aggregator_app
 from site_agent.split.client import ClientReport, SplitClient
 from site_agent.split.kits import Kit, provision, read_kit
@@ -30,8 +29,8 @@ def free_address() -> str:
 def make_kits(folder: Path, plan: SplitPlan, **settings: Any) -> dict[str, Kit]:
     """Make the kits of a training of three small sites."""
     addresses = {"server": free_address(), "aggregator": free_address()}
-    base = new_network(plan.architecture, 1)
-    made = provision(folder, plan, base, addresses=addresses, sites=list(small_sites()), **settings)
+    settings = {"base": None, "client_seed": plan.training.seed, **settings}
+    made = provision(folder, plan, addresses=addresses, sites=list(small_sites()), **settings)
     return {path.name: read_kit(path) for path in made}
 
 

@@ -51,7 +51,7 @@ def test_processes_learn_what_one_process_learns(
             "training": LocalTraining(learning_rate=0.002),
         }
     )  # fmt: skip
-    *_, expected = run_split_rounds(new_network("gaze-lenet", 1), small_sites(), plan)
+    *_, expected = run_split_rounds(new_network("gaze-lenet"), small_sites(), plan)
     with live_split(tmp_path, plan) as live:
         reports = live.run_clients()
         networks = [live.aggregator.rounds.model.network, live.server.rounds.model.network]
