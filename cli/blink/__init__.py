@@ -110,11 +110,19 @@ def _verdict(session: BlinkSession) -> str:
     text = f"{count_words(session.blinks, 'blink')}, {_rate(session.blinks_per_minute)}"
     conditioning = session.conditioning
     if conditioning is not None:
-        text += (
-            f"; conditioned responses in {conditioning.n_cr} of {conditioning.n_cs_valid} trials"
-        )
+        text += f"; {_responses(conditioning)}"
     report = session.files.get("report")
     return f"{text}." + (f" Read {report} first." if report else "")
+
+
+def _responses(summary: SessionSummary) -> str:
+    rejected = summary.n_trials - summary.n_valid
+    if not summary.n_cs_valid:
+        return (
+            f"conditioned responses are not known: {rejected} of {summary.n_trials} trials rejected"
+        )
+    text = f"conditioned responses in {summary.n_cr} of {summary.n_cs_valid} trials"
+    return f"{text}, {rejected} rejected" if rejected else text
 
 
 def _percent(value: float) -> str:
@@ -142,7 +150,8 @@ def _conditioning_rows(summary: SessionSummary | None) -> list[list[str]]:
         ["trials", f"{summary.n_trials}, {summary.n_trials - summary.n_valid} of them rejected"],
         [
             "CRs",
-            f"{summary.n_cr} of {summary.n_cs_valid} trials ({summary.cr_percent:.1f} %){left_out}",
+            f"{summary.n_cr} of {summary.n_cs_valid} trials ({_percent(summary.cr_percent)})"
+            f"{left_out}",
         ],
         ["CR amplitude", f"{summary.amplitude_all:.3f} FEC, mean of all valid trials"],
     ]

@@ -192,6 +192,10 @@ def _note_outcome(invocation: Invocation, outcome: SessionOutcome) -> None:
     elif outcome.state == "done" and outcome.record is not None:
         summary = outcome.record.summary
         text = f"{count_words(summary['blinks'], 'blink')} in {summary['seconds']:.1f} s"
+        trials = outcome.record.conditioning
+        if trials is not None:
+            text += f", CRs in {trials['n_cr']} of {trials['n_cs_valid']} trials"
+            text += f" ({trials['n_trials'] - trials['n_valid']} rejected)"
         warned = f", {count_words(len(outcome.warnings), 'warning')}" if outcome.warnings else ""
         invocation.note(f"{outcome.session}  {text}{warned}  ({outcome.took_s:.1f} s)")
 
@@ -217,6 +221,9 @@ def _reply(result: BatchResult, study: StudySummary) -> Reply:
         f"{result.count('done')} analysed, {result.count('skipped')} were finished; "
         f"{warned or 'none'} with warnings{' (see batch.csv)' if warned else ''}"
     )
+    withheld = sum(bool((record.conditioning or {}).get("withheld")) for record in result.records)
+    if withheld:
+        verdict += f"; {count_words(withheld, 'session')} with too few valid trials left out"
     rows = []
     for group, curves in study.curves.items():
         for curve in curves:

@@ -33,6 +33,8 @@ class Rejection(StrEnum):
     CLOSED_BEFORE_CS = "closed-before-cs"
 
 
+EARLIEST_RESPONSE_MS = 50.0
+"""No lid answers the CS sooner."""
 REJECT_RULES = (Rejection.MISSING_SAMPLES, Rejection.UNSTABLE_BASELINE, Rejection.CLOSED_BEFORE_CS)
 """Rules that a study may choose to apply or not; with the other reasons nothing can be measured."""
 
@@ -41,7 +43,11 @@ class ConditioningSettings(Settings, error=ConditioningError):
     """Definitions of the conditioning measures. Time zero is the CS onset."""
 
     baseline_ms: Window = (-500.0, 0.0)
-    """Window of the baseline before the CS (before the US in us_only trials)."""
+    """Window of the baseline before the CS (before the US in us_only trials). Where a recording has
+    hardly a frame before the CS it may end up to 50 ms after it: no lid answers sooner."""
+    least_baseline_samples: int = Field(default=3, ge=1)
+    """Trials with fewer samples of the eyes in the baseline window are not measured. Recordings
+    that begin with the trial have one or two at 21 frames/s."""
     reject_rules: tuple[Rejection, ...] = REJECT_RULES
     """Which rules reject trials: missing-samples, unstable-baseline, closed-before-cs."""
     largest_missing_share: float = Field(default=0.25, ge=0, le=1)
@@ -64,6 +70,9 @@ class ConditioningSettings(Settings, error=ConditioningError):
     lid, so that samples up to there still belong to the CR."""
     default_cs_us_ms: float = Field(default=450.0, gt=0)
     """CS-US interval of cs_only trials where the trial list does not give it."""
+    least_valid_trials: int = Field(default=5, ge=1)
+    """A study leaves out sessions in which fewer trials with a CS are valid (fewer than half in
+    short sessions): a percentage of two trials says next to nothing."""
     smoothing_ms: float = Field(default=50.0, gt=0)
     """Full width of the local polynomials that velocity and peaks are read from; at low frame rates
     they take three samples (peaks: the samples themselves)."""
@@ -72,7 +81,11 @@ class ConditioningSettings(Settings, error=ConditioningError):
         for name in ("baseline_ms", "cr_window_ms", "ur_window_ms"):
             start, end = getattr(self, name)
             self._require(start < end, name, "start < end")
-        self._require(self.baseline_ms[1] <= 0, "baseline_ms", "an end at or before the CS (0)")
+        self._require(
+            self.baseline_ms[1] <= EARLIEST_RESPONSE_MS,
+            "baseline_ms",
+            f"an end at most {EARLIEST_RESPONSE_MS:g} ms after the CS (0)",
+        )
         self._require(self.cr_window_ms[1] <= 0, "cr_window_ms", "an end at or before the US (0)")
         self._require(self.ur_window_ms[0] >= 0, "ur_window_ms", "a start at or after the US (0)")
         self._require(

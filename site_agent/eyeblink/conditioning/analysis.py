@@ -16,6 +16,7 @@ from numpy.typing import ArrayLike
 from site_agent.datasets.trials import Trial, TrialType
 from site_agent.errors import ConditioningError
 from site_agent.eyeblink.conditioning import (
+    EARLIEST_RESPONSE_MS,
     SENSITIVITY_RULES,
     ConditioningSettings,
     CrRule,
@@ -40,6 +41,8 @@ from site_agent.plain_json import plain
 # A trial is rejected where the SD of its baseline exceeds the session's median by so many
 # interquartile ranges, but never for an SD of at most the floor, in FEC.
 _BASELINE_IQR_FACTOR, _BASELINE_SD_FLOOR = 3.0, 0.02
+MANY_REJECTED = 0.25
+"""A larger share of rejected trials is worth a warning."""
 # A session with fewer trials has no such limit.
 _FEWEST_TRIALS_FOR_IQR = 5
 
@@ -150,8 +153,33 @@ def judge_trials(
     remarks = list(measured.remarks)
     if settings.cr_rule is CrRule.UR_SHARE and not math.isfinite(ur):
         remarks.append("no UR was measured, so that a share of it cannot be a CR criterion")
-    summary = summarise(results, measured.cs_us_ms)
+    summary = summarise(results, measured.cs_us_ms, settings.least_valid_trials)
+    remarks += _rejection_remarks(summary, settings)
     return ConditioningResult(results, summary, sensitivity, settings, tuple(remarks))
+
+
+def _rejection_remarks(summary: SessionSummary, settings: ConditioningSettings) -> list[str]:
+    """Name the trials that were rejected where they are many."""
+    rejected = summary.n_trials - summary.n_valid
+    if not summary.withheld and rejected <= MANY_REJECTED * summary.n_trials:
+        return []
+    reasons = ", ".join(
+        f"{reason} {count}" for reason, count in sorted(summary.rejected_by_reason.items())
+    )
+    remark = f"{rejected} of {summary.n_trials} trials are rejected ({reasons or 'none'})"
+    if summary.withheld:
+        remark += (
+            f"; a study leaves the session out, for {summary.n_cs_valid} trials with a CS are "
+            f"valid (least_valid_trials={settings.least_valid_trials})"
+        )
+    if Rejection.NO_BASELINE in summary.rejected_by_reason:
+        start_ms, end_ms = settings.baseline_ms
+        remark += (
+            f". Fewer than {settings.least_baseline_samples} frames with eyes lie {start_ms:g} to "
+            f"{end_ms:g} ms after the CS: --set least_baseline_samples=1 takes fewer, and --set "
+            f"baseline_ms={start_ms:g},{EARLIEST_RESPONSE_MS:g} reaches to the earliest response"
+        )
+    return [remark]
 
 
 def _checked_trace(timestamps_s: ArrayLike, fec: ArrayLike) -> tuple[Float64, Float64]:
@@ -212,8 +240,11 @@ def _is_cr(
     if reasons or trial.trial_type is TrialType.US_ONLY:
         return None
     if settings.cr_rule is CrRule.BASELINE_SD:
+        if not math.isfinite(trial.baseline_sd):
+            return None
         height = trial.cr_window_fec - trial.baseline_mean
-        is_cr = height >= settings.cr_threshold * trial.baseline_sd
+        # Closure clipped at 0 has no spread, and none at all is no response.
+        is_cr = height > 0.0 and height >= settings.cr_threshold * trial.baseline_sd
     elif settings.cr_rule is CrRule.UR_SHARE:
         if not math.isfinite(ur):
             return None

@@ -99,16 +99,16 @@ def find_onset(
     time_ms = signal.time_ms
     rest = signal.within(*settings.baseline_ms)
     anchor = int(np.searchsorted(time_ms, reached_ms, side="right")) - 1
-    if rest.stop - rest.start < 3 or anchor < rest.stop:
+    if rest.stop - rest.start < settings.least_baseline_samples or anchor < rest.stop:
         return None
     slopes = local_slopes(signal, settings.smoothing_ms)
     level = smoothed(signal, settings.smoothing_ms) - baseline
     flat = float(np.clip(2.0 * np.std(level[rest]), *_FLAT_FEC))
     still_flat = np.flatnonzero(level[: anchor + 1] <= flat)
     departed = int(still_flat[-1]) if len(still_flat) else rest.stop
-    threshold = max(
-        float(np.nanmean(slopes[rest]) + _VELOCITY_SD * np.nanstd(slopes[rest])), _VELOCITY
-    )
+    resting = slopes[rest][np.isfinite(slopes[rest])]
+    usual = float(resting.mean() + _VELOCITY_SD * resting.std()) if len(resting) else 0.0
+    threshold = max(usual, _VELOCITY)
     # A local slope sees a rise half its width ahead: look that much earlier, then judge the
     # start that was found.
     half_ms = max(settings.smoothing_ms / 2.0, signal.frame_ms)

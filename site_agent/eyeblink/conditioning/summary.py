@@ -154,6 +154,8 @@ class SessionSummary:
     ur_amplitude: float
     ur_peak_ms: float
     cs_us_ms: float
+    withheld: bool = False
+    """Too few trials are valid for a study to count the session."""
 
     @property
     def left_out(self) -> str:
@@ -170,13 +172,16 @@ class SessionSummary:
         return {**plain(self)}
 
 
-def summarise(results: Sequence[TrialResult], cs_us_ms: float) -> SessionSummary:
+def summarise(
+    results: Sequence[TrialResult], cs_us_ms: float, least_valid_trials: int = 1
+) -> SessionSummary:
     """Put the results of a session's trials together."""
     valid = [result for result in results if result.valid]
     with_cs = [result for result in valid if result.has_cs and result.cr is not None]
     with_cr = [result for result in with_cs if result.cr]
     probes = [result for result in with_cr if result.measures.trial_type is TrialType.CS_ONLY]
     low, high = wilson_interval_percent(len(with_cr), len(with_cs))
+    n_cs = sum(result.has_cs for result in results)
     reasons = Counter(str(reason) for result in results for reason in result.rejections)
     types = Counter(str(result.measures.trial_type) for result in results)
     return SessionSummary(
@@ -199,6 +204,7 @@ def summarise(results: Sequence[TrialResult], cs_us_ms: float) -> SessionSummary
         ur_amplitude=_mean(valid, lambda measures: measures.ur_amplitude),
         ur_peak_ms=_mean(valid, lambda measures: measures.ur_peak_ms),
         cs_us_ms=cs_us_ms,
+        withheld=len(with_cs) < min(least_valid_trials, n_cs / 2.0),
     )
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from site_agent.datasets.trials import Trial, TrialType
-from site_agent.eyeblink.conditioning import ConditioningSettings, Rejection
+from site_agent.eyeblink.conditioning import ConditioningSettings, Rejection, Window
 from site_agent.eyeblink.conditioning.cr_onset import (
     Onset,
     TrialSignal,
@@ -28,7 +28,6 @@ _CLOSED_BEFORE_CS_MS = 100.0
 _STARTLE_MS, _STARTLE_FEC = (0.0, 60.0), 0.05
 # In `cs_only` trials the peak is sought until so long after the expected US.
 _CR_PEAK_AFTER_US_MS = 300.0
-_FEWEST_BASELINE_SAMPLES = 3
 _SMALLEST_SOUGHT_FEC = 0.04
 """No onset is sought of smaller closures: below every criterion of the sensitivity table."""
 
@@ -110,13 +109,17 @@ def measure_trial(
     reasons = _unmeasurable(timestamps_s, signal, trial, us_ms, settings)
     if reasons:
         return TrialMeasures(*names, unmeasurable=reasons)
-    baseline_samples = signal.fec[signal.within(*settings.baseline_ms)]
+    baseline_samples = signal.fec[signal.within(*_baseline_ms(trial, settings))]
     baseline = float(np.median(baseline_samples))
     parts: dict[str, Any] = {
-        "missing_share": missing_share(signal, settings.baseline_ms[0], end_ms),
+        "missing_share": missing_share(
+            signal, _recorded_from_ms(timestamps_s, trial, settings), end_ms
+        ),
         "baseline": baseline,
         "baseline_mean": float(baseline_samples.mean()),
-        "baseline_sd": float(baseline_samples.std(ddof=1)),
+        "baseline_sd": float(baseline_samples.std(ddof=1))
+        if len(baseline_samples) > 1
+        else math.nan,
         "before_cs_peak": _before_cs_peak(signal, settings),
     }
     if trial.trial_type is not TrialType.US_ONLY:
@@ -132,6 +135,19 @@ def _us_ms(trial: Trial, session_cs_us_ms: float) -> float:
         return 0.0
     own_ms = (trial.us_onset_s - trial.cs_onset_s) * 1000.0
     return own_ms if math.isfinite(own_ms) else session_cs_us_ms
+
+
+def _baseline_ms(trial: Trial, settings: ConditioningSettings) -> Window:
+    """Return the baseline's window; the US moves the lid at once, so it ends before that."""
+    start_ms, end_ms = settings.baseline_ms
+    return start_ms, min(end_ms, 0.0) if trial.trial_type is TrialType.US_ONLY else end_ms
+
+
+def _recorded_from_ms(timestamps_s: Float64, trial: Trial, settings: ConditioningSettings) -> float:
+    """Return when the trial's frames begin: nothing is missing where the camera did not run."""
+    start_ms = settings.baseline_ms[0]
+    first = np.searchsorted(timestamps_s, trial.reference_s + start_ms / 1000.0)
+    return max(start_ms, float(timestamps_s[first] - trial.reference_s) * 1000.0)
 
 
 def _end_ms(trial: Trial, us_ms: float, settings: ConditioningSettings) -> float:
@@ -155,9 +171,9 @@ def _unmeasurable(
         return (Rejection.AFTER_RECORDING,)
     if trial.reference_s + settings.baseline_ms[1] / 1000.0 < timestamps_s[0]:
         return (Rejection.BEFORE_RECORDING,)
-    window = signal.within(*settings.baseline_ms)
+    window = signal.within(*_baseline_ms(trial, settings))
     reasons = []
-    if window.stop - window.start < _FEWEST_BASELINE_SAMPLES:
+    if window.stop - window.start < settings.least_baseline_samples:
         is_early = trial.reference_s + settings.baseline_ms[0] / 1000.0 < timestamps_s[0]
         reasons.append(Rejection.BEFORE_RECORDING if is_early else Rejection.NO_BASELINE)
     if has_cs:

@@ -214,6 +214,7 @@ def compare_criteria(
         else f"this depends on the criterion: {agreeing} of {len(rows)} agree"
     )
     finding = _finding(study_effect, question, sorted({group for _, _, group, _ in study[0]}))
+    finding += _left_out([summary for *_, summary in study[0]])
     return CriteriaComparison(
         question=question,
         measure=measure,
@@ -272,6 +273,19 @@ def _finding(first: learning_curve.Effect, question: Question, groups: Sequence[
     if first.verdict == "unclear":
         return f"shows no clear difference between {groups[0]!r} and {groups[1]!r}"
     return f"is higher in {higher!r} than in {lower!r}"
+
+
+def _left_out(summaries: Sequence[dict[str, Any]]) -> str:
+    """Say how much of the study its own criterion leaves out, where that is much."""
+    rejected = sum(summary["n_trials"] - summary["n_valid"] for summary in summaries)
+    share = rejected / max(sum(summary["n_trials"] for summary in summaries), 1)
+    withheld = sum(summary["withheld"] for summary in summaries)
+    parts = []
+    if withheld:
+        parts.append(f"{withheld} of {count_words(len(summaries), 'session')} left out")
+    if share > analysis.MANY_REJECTED:
+        parts.append(f"{100 * share:.0f} % of the trials rejected")
+    return f" ({', '.join(parts)})" if parts else ""
 
 
 def criterion_name(settings: conditioning_settings.ConditioningSettings) -> str:

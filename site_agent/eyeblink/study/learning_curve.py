@@ -24,7 +24,7 @@ _BAND_POINTS = 41
 
 @dataclass(frozen=True)
 class LearningPoint:
-    """One value of one participant: NaN without a valid trial."""
+    """One value of one participant: NaN where too few trials are valid."""
 
     participant: str
     position: float
@@ -101,7 +101,9 @@ def learning_points(
         LearningPoint(
             participant,
             position,
-            math.nan if summary[measure] is None else float(summary[measure]),
+            math.nan
+            if summary[measure] is None or summary.get("withheld")
+            else float(summary[measure]),
             int(summary[counted]),
             group,
         )
@@ -133,8 +135,8 @@ def fit_learning_curve(
     remarks = []
     if len(known) < len(points):
         remarks.append(
-            f"{len(points) - len(known)} of {len(points)} sessions have no valid trial "
-            "for this measure and are missing"
+            f"{len(points) - len(known)} of {len(points)} sessions have no trial or too few valid "
+            "ones for this measure and are left out"
         )
     grid = np.linspace(positions[0], positions[-1], _BAND_POINTS)
     fit = fit_line(

@@ -91,6 +91,21 @@ def test_a_conclusion_that_depends_on_the_criterion_is_reported() -> None:
     assert "this depends on the criterion: 2 of 3 agree" in comparison.conclusion
 
 
+def test_sessions_with_few_valid_trials_are_left_out_and_named() -> None:
+    sessions = learners(0.4)
+    # The last session of a person shows the eyes in two trials, both without a response.
+    blind = recorded("p2", 3, 0.0, seed=23)
+    unseen = blind.timestamps_s > blind.trials[1].reference_s + 2.0
+    sessions[-1] = replace(blind, fec=np.where(unseen, np.nan, blind.fec))
+    without, kept = (
+        compare_criteria(sessions, [Criterion("own", ConditioningSettings(least_valid_trials=n))])
+        for n in (5, 1)
+    )
+    assert without.conclusion.startswith("cr_percent rises over sessions (1 of 9 sessions left out")
+    assert kept.rows[0].effect.estimate < without.rows[0].effect.estimate
+    assert "left out" not in kept.conclusion
+
+
 def test_groups_are_named_in_the_conclusion() -> None:
     sessions = [
         recorded(f"{group}{person}", 1, probability, seed=person + shift, group=group)
