@@ -1,11 +1,12 @@
 """The pools that the tests of the server share; each test uses names of its own.
 
-``embedded`` is one process on SQLite and a folder, ``postgresql`` one on PostgreSQL and a folder.
-``consortium`` is two processes on PostgreSQL and a bucket of an S3 server; a client's requests
-alternate between them. Tests of the API run on the embedded pool; those marked ``both_databases``
-on PostgreSQL as well: where the database matters, and one test of each noun. Those marked
-``both_shapes`` run on the consortium's pool, too: where the storage or several processes matter.
-Of several such tests of one noun the others are ``both_shapes(slow=True)``.
+``embedded`` is on SQLite and a folder, ``postgresql`` on PostgreSQL and a folder; both run in the
+process of the tests, without a server. ``consortium`` is two servers on PostgreSQL and a bucket of
+an S3 server; a client's requests alternate between them. Tests of the API run on the embedded pool;
+those marked ``both_databases`` on PostgreSQL as well: where the database matters, and one test of
+each noun. Those marked ``both_shapes`` run on the consortium's pool, too: where the storage or
+several processes matter. Of several such tests of one noun the others are
+``both_shapes(slow=True)``.
 """
 
 from __future__ import annotations
@@ -18,7 +19,12 @@ from typing import Any
 import pytest
 
 from pool_server.merges.running import MergeWorker
-from tests.pool_server.pool_driver import PoolDriver, pool_in_thread, pool_of_processes
+from tests.pool_server.pool_driver import (
+    PoolDriver,
+    pool_in_process,
+    pool_in_thread,
+    pool_of_processes,
+)
 from tests.pool_server.postgres_server import PostgresServer
 from tests.pool_server.swift_server import S3Server
 
@@ -79,11 +85,11 @@ def no_merge_begins(monkeypatch: pytest.MonkeyPatch) -> None:
 def open_pool(place_of_shape: MakePlace) -> OpenPool:
     """Open a pool of its own for a test, of either shape: ``with open_pool(folder, ...) as pool``.
 
-    Settings are given by name. It has one server only, in this process: that starts at once.
+    Settings are given by name. It runs in this process, without a server.
     """
 
     def open_it(folder: Path, **settings: Any) -> AbstractContextManager[PoolDriver]:
-        return pool_in_thread(folder, **place_of_shape(), **settings)
+        return pool_in_process(folder, **place_of_shape(), **settings)
 
     return open_it
 
@@ -108,11 +114,18 @@ def postgresql_pool(
     postgres: PostgresServer, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[PoolDriver]:
     folder, url = tmp_path_factory.mktemp("postgresql"), postgres.make_pool_database()
-    with pool_in_thread(folder, database_url=url) as driver:
+    with pool_in_process(folder, database_url=url) as driver:
+        yield driver
+
+
+@pytest.fixture(scope="session")
+def served_pool(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PoolDriver]:
+    """A pool with an address, for tests of connections and programs that open them."""
+    with pool_in_thread(tmp_path_factory.mktemp("served")) as driver:
         yield driver
 
 
 @pytest.fixture(scope="session")
 def embedded_pool(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PoolDriver]:
-    with pool_in_thread(tmp_path_factory.mktemp("embedded")) as driver:
+    with pool_in_process(tmp_path_factory.mktemp("embedded")) as driver:
         yield driver

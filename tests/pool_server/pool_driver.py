@@ -14,8 +14,9 @@ from typing import Any
 import httpx
 
 from pool_server.app import create_first_admin
-from pool_server.server import running_pool
+from pool_server.server import hold_data_folder, running_pool
 from pool_server.settings import PoolSettings
+from tests.pool_server.in_process import POOL_URL, AppTransport, PoolTransport, running_application
 from tests.pool_server.model_files import network_bytes, sha256
 from tests.pool_server.server_process import ServerProcess, put_empty_database, started_process
 
@@ -40,11 +41,13 @@ class PoolDriver:
     others: tuple[str, ...] = ()
     processes: tuple[ServerProcess, ...] = ()
 
+    application: AppTransport | None = None
+    """The pool in this process; None: it is asked over a socket."""
     clients: dict[str | None, httpx.Client] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         # One for all clients: each would keep a connection of its own open to the end of the run.
-        self.transport = AlternatingTransport([self.url, *self.others])
+        self.transport = self.application or AlternatingTransport([self.url, *self.others])
         self.admin = self.client(self.admin_secret)
 
     def client(self, secret: str | None) -> httpx.Client:
@@ -83,36 +86,23 @@ def open_client(
     )
 
 
-class AlternatingTransport(httpx.BaseTransport):
-    """Sends each request to the next of several processes, as a load balancer does.
-
-    Requests to other places (the pool's storage) go without the token.
-    """
+class AlternatingTransport(PoolTransport):
+    """Sends each request to the next of several processes, as a load balancer does."""
 
     def __init__(self, urls: Sequence[str]) -> None:
-        # Reading the system's certificates takes long, and nothing here is encrypted.
-        self._transport = httpx.HTTPTransport(verify=False)
-        self._places = [httpx.URL(url) for url in urls]
-        self._turn = itertools.cycle(self._places)
+        super().__init__(urls[0])
+        self._turn = itertools.cycle([httpx.URL(url) for url in urls])
 
-    def handle_request(self, request: httpx.Request) -> httpx.Response:
-        url = request.url
-        if url.netloc == self._places[0].netloc:
-            place = next(self._turn)
-            url = url.copy_with(host=place.host, port=place.port)
-        else:
-            request.headers.pop("Authorization", None)
+    def ask_pool(self, request: httpx.Request) -> httpx.Response:
+        process = next(self._turn)
         sent = httpx.Request(
             request.method,
-            url,
+            request.url.copy_with(host=process.host, port=process.port),
             headers=request.headers,
             stream=request.stream,
             extensions=request.extensions,
         )
-        return self._transport.handle_request(sent)
-
-    def close(self) -> None:
-        self._transport.close()
+        return self.network.handle_request(sent)
 
 
 def announce(client: httpx.Client, address: str, content: bytes, **fields: Any) -> httpx.Response:
@@ -181,17 +171,34 @@ def error_of(response: httpx.Response) -> tuple[int, str]:
 
 
 @contextmanager
+def pool_in_process(folder: Path, **settings: Any) -> Iterator[PoolDriver]:
+    """Run a pool without a server: a request costs less, and the pool ends at once."""
+    chosen = settings_of_tests(folder, **settings)
+    with hold_data_folder(chosen), ExitStack() as stack:
+        secret = create_first_admin(chosen)
+        assert secret is not None
+        application = stack.enter_context(running_application(chosen))
+        yield PoolDriver(POOL_URL, secret, chosen, stack, application=application)
+
+
+@contextmanager
 def pool_in_thread(folder: Path, **settings: Any) -> Iterator[PoolDriver]:
-    chosen = PoolSettings(
-        data_folder=folder, port=0, **{"part_bytes": SMALL_PART_BYTES, **UNHURRIED, **settings}
-    )
-    put_empty_database(chosen)
+    """Run a server, for programs and browsers that want an address."""
+    chosen = settings_of_tests(folder, **settings)
     # On PostgreSQL a pool is set up by hand, by whoever looks after it.
     made = create_first_admin(chosen) if chosen.uses_postgresql else None
     with running_pool(chosen) as (url, first), ExitStack() as stack:
         secret = first or made
         assert secret is not None
         yield PoolDriver(url, secret, chosen, stack)
+
+
+def settings_of_tests(folder: Path, **settings: Any) -> PoolSettings:
+    chosen = PoolSettings(
+        data_folder=folder, port=0, **{"part_bytes": SMALL_PART_BYTES, **UNHURRIED, **settings}
+    )
+    put_empty_database(chosen)
+    return chosen
 
 
 @contextmanager

@@ -42,7 +42,7 @@ from tests.pool_server.pool_driver import (
     announce,
     complete,
     error_of,
-    pool_in_thread,
+    pool_in_process,
     send_parts,
     upload,
 )
@@ -192,7 +192,7 @@ def test_a_merge_and_the_input_that_comes_with_it(pool: PoolDriver) -> None:
 def test_a_copy_and_the_clearing_up_of_what_it_copies(
     postgres: PostgresServer, tmp_path: Path
 ) -> None:
-    with pool_in_thread(tmp_path, database_url=postgres.make_pool_database()) as pool:
+    with pool_in_process(tmp_path, database_url=postgres.make_pool_database()) as pool:
         content = network_bytes()
         upload(pool.admin, "admin/original", content)
         upload(pool.admin, "admin/copy")

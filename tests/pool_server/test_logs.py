@@ -12,7 +12,7 @@ import pytest
 
 from pool_server.logs import prepare_handler
 from pool_server.settings import PoolSettings
-from tests.pool_server.pool_driver import announce, pool_in_thread
+from tests.pool_server.pool_driver import announce, pool_in_process
 
 
 @pytest.mark.parametrize("form", ["text", "json"])
@@ -23,7 +23,7 @@ def test_each_line_names_the_request_that_it_was_written_for(tmp_path: Path, for
     handler = prepare_handler(logging.StreamHandler(written), settings)
     logging.getLogger("pool_server").addHandler(handler)
     try:
-        with pool_in_thread(tmp_path) as pool:
+        with pool_in_process(tmp_path) as pool:
             for number in (1, 2):
                 upload = announce(pool.admin, f"admin/lost-{number}", b"x" * 100).json()
                 # A file where there was a folder: it cannot be removed as one.

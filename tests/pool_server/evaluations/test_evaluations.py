@@ -15,7 +15,7 @@ from pool_server.database.records import SiteRecord
 from pool_server.http.identity import Caller
 from pool_server.wire.evaluations import MatrixQuery
 from tests.pool_server.model_files import detector_bytes
-from tests.pool_server.pool_driver import PoolDriver, error_of, pool_in_thread, upload
+from tests.pool_server.pool_driver import PoolDriver, error_of, pool_in_process, upload
 
 HERE, THERE = "ab" * 32, "cd" * 32
 
@@ -177,7 +177,7 @@ def test_scores_only(pool: PoolDriver, fields: dict[str, Any]) -> None:
 
 
 def test_the_matrix_takes_a_fixed_number_of_queries(tmp_path: Path) -> None:
-    with pool_in_thread(tmp_path) as pool:
+    with pool_in_process(tmp_path) as pool:
         home = pool.member("lab")
         for number in range(4):
             upload(home, f"lab/m{number}")

@@ -201,8 +201,8 @@ def test_redirects_name_no_host(secret_and_app: tuple[str, FastAPI]) -> None:
     assert answer.headers["location"] == "/models"
 
 
-def test_two_lengths_of_a_body_are_refused(embedded_pool: PoolDriver) -> None:
-    place = urlsplit(embedded_pool.url)
+def test_two_lengths_of_a_body_are_refused(served_pool: PoolDriver) -> None:
+    place = urlsplit(served_pool.url)
     head = (
         b"POST /api/v1/sites HTTP/1.1\r\nHost: pool\r\nContent-Length: 4\r\n"
         b"Transfer-Encoding: chunked\r\n\r\n0\r\n\r\nGET /healthz HTTP/1.1\r\nHost: pool\r\n\r\n"

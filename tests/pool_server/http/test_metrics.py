@@ -12,7 +12,7 @@ from tests.pool_server.pool_driver import (
     PoolDriver,
     announce,
     complete,
-    pool_in_thread,
+    pool_in_process,
     send_parts,
     upload,
 )
@@ -67,7 +67,7 @@ def test_anonymous_paths_add_no_series(embedded_pool: PoolDriver) -> None:
 
 
 def test_stored_models_and_refusals_are_counted(tmp_path: Path) -> None:
-    with pool_in_thread(tmp_path) as pool:
+    with pool_in_process(tmp_path) as pool:
 
         def now(name: str, **labels: str) -> float:
             counts = samples(pool.admin.get("/metrics").text)

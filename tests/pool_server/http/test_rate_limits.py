@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from pool_server.errors import TooManyRequestsError
 from pool_server.http.rate_limits import MOST_KEYS, RateLimiter, rate_limit_key
 from pool_server.settings import PoolSettings
-from tests.pool_server.pool_driver import PoolDriver, error_of, pool_in_thread
+from tests.pool_server.pool_driver import PoolDriver, error_of, pool_in_process, pool_in_thread
 
 
 class Clock:
@@ -66,7 +66,7 @@ def test_an_address_counts_with_its_network(address: str, key: str) -> None:
 
 
 def test_guessing_tokens_has_to_wait_and_other_callers_need_not(tmp_path: Path) -> None:
-    with pool_in_thread(tmp_path, tries_per_minute=3) as pool:
+    with pool_in_process(tmp_path, tries_per_minute=3) as pool:
         guesses = [pool.client(f"pool_{number}").get("/api/v1/whoami") for number in range(5)]
         assert [answer.status_code for answer in guesses] == [401, 401, 401, 429, 429]
         assert error_of(guesses[-1]) == (429, "too_many_requests")
@@ -76,7 +76,7 @@ def test_guessing_tokens_has_to_wait_and_other_callers_need_not(tmp_path: Path) 
 
 
 def test_invitations_and_tokens_are_not_made_without_end(tmp_path: Path) -> None:
-    with pool_in_thread(tmp_path, tries_per_minute=2) as pool:
+    with pool_in_process(tmp_path, tries_per_minute=2) as pool:
         request = {"secret": "invite_x", "name": "eve"}
         address = "/api/v1/invitations/accept"
         tried = [pool.client(None).post(address, json=request) for _ in range(3)]
@@ -104,7 +104,7 @@ def audited_address(pool: PoolDriver, forwarded: str, site: str) -> str:
 
 
 def test_nobody_says_where_they_come_from(tmp_path: Path) -> None:
-    with pool_in_thread(tmp_path) as pool:
+    with pool_in_process(tmp_path) as pool:
         assert audited_address(pool, "192.0.2.7", "lab") == "127.0.0.1"
 
 

@@ -10,13 +10,13 @@ import pytest
 from pool_server.jobs.limited import Limits, StoppedError, run_limited
 from tests.pool_server.http.test_metrics import samples
 from tests.pool_server.merges.merge_driver import OVER, ask, landmark_bytes, recipe_of, wait_for
-from tests.pool_server.pool_driver import pool_in_thread, upload
+from tests.pool_server.pool_driver import pool_in_process, upload
 
 MIB = 1024**2
 
 
 def test_a_merge_that_needs_too_much_memory_is_ended(tmp_path: Path) -> None:
-    with pool_in_thread(tmp_path, merge_memory_bytes=64 * MIB) as pool:
+    with pool_in_process(tmp_path, merge_memory_bytes=64 * MIB) as pool:
         member = pool.member("merges")
         version = upload(member, "merges/face", landmark_bytes(1))
         job = wait_for(member, ask(member, recipe_of([version])).json()["merge_id"], OVER)

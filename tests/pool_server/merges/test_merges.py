@@ -25,7 +25,7 @@ from tests.pool_server.pool_driver import (
     PoolDriver,
     error_of,
     open_client,
-    pool_in_thread,
+    pool_in_process,
     pool_process,
     upload,
     wait_until,
@@ -197,7 +197,7 @@ def test_merges_are_seen_by_their_site_alone(
 
 
 def test_a_merge_begins_at_once_however_seldom_a_process_looks(tmp_path: Path) -> None:
-    with pool_in_thread(tmp_path, poll_interval_s=1000.0) as pool:
+    with pool_in_process(tmp_path, poll_interval_s=1000.0) as pool:
         member = pool.member("merges")
         version = upload(member, "merges/face", landmark_bytes(1))
         job = ask(member, recipe_of([version])).json()
@@ -206,7 +206,7 @@ def test_a_merge_begins_at_once_however_seldom_a_process_looks(tmp_path: Path) -
 
 @pytest.mark.usefixtures("no_merge_begins")
 def test_a_waiting_merge_is_cancelled_at_once_and_too_many_are_refused(tmp_path: Path) -> None:
-    with pool_in_thread(tmp_path, max_open_merges_per_site=1) as pool:
+    with pool_in_process(tmp_path, max_open_merges_per_site=1) as pool:
         member = pool.member("merges")
         version = upload(member, "merges/face", landmark_bytes(1))
         job = ask(member, recipe_of([version])).json()
@@ -218,7 +218,7 @@ def test_a_waiting_merge_is_cancelled_at_once_and_too_many_are_refused(tmp_path:
 
 
 def test_a_running_merge_is_cancelled(tmp_path: Path) -> None:
-    with pool_in_thread(tmp_path) as pool:
+    with pool_in_process(tmp_path) as pool:
         member = pool.member("merges")
         version = upload(member, "merges/face", landmark_bytes(1))
         helper = helper_of(os.getpid())
@@ -235,7 +235,7 @@ def test_a_running_merge_is_cancelled(tmp_path: Path) -> None:
 
 
 def test_a_merge_that_takes_too_long_is_ended(tmp_path: Path) -> None:
-    with pool_in_thread(tmp_path, merge_time_s=0.001) as pool:
+    with pool_in_process(tmp_path, merge_time_s=0.001) as pool:
         member = pool.member("merges")
         version = upload(member, "merges/face", landmark_bytes(1))
         job = wait_for(member, ask(member, recipe_of([version])).json()["merge_id"], OVER)
@@ -244,7 +244,7 @@ def test_a_merge_that_takes_too_long_is_ended(tmp_path: Path) -> None:
 
 
 def test_central_merges_can_be_switched_off(tmp_path: Path) -> None:
-    with pool_in_thread(tmp_path, central_merges=False) as pool:
+    with pool_in_process(tmp_path, central_merges=False) as pool:
         member = pool.member("merges")
         content = network_bytes()
         version = upload(member, "merges/gaze", content)

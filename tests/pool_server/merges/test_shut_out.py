@@ -13,7 +13,7 @@ from pool_server.merges import running
 from pool_server.transfers import receiving
 from tests.pool_server.merges.merge_driver import OVER, ask, landmark_bytes, recipe_of, wait_for
 from tests.pool_server.people.users.test_users import join
-from tests.pool_server.pool_driver import PoolDriver, pool_in_thread, upload
+from tests.pool_server.pool_driver import PoolDriver, pool_in_process, upload
 from tests.pool_server.rounds.round_driver import (
     SITES,
     ask_to_finish,
@@ -75,7 +75,7 @@ def test_a_merge_is_not_published(
     shut_out: Callable[[PoolDriver], None],
     reason: str,
 ) -> None:
-    with pool_in_thread(tmp_path) as pool:
+    with pool_in_process(tmp_path) as pool:
         after(monkeypatch, MODULES[step], step, lambda: shut_out(pool))
         asked = merge_of(join(pool, "merges", "ada"))
         job = wait_for(pool.admin, asked["merge_id"], OVER)
@@ -89,7 +89,7 @@ def test_a_merge_is_not_published(
 
 @pytest.mark.parametrize("step", ["merge_by_recipe", "store_parts"])
 def test_a_round_is_not_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str) -> None:
-    with pool_in_thread(tmp_path) as pool:
+    with pool_in_process(tmp_path) as pool:
         base, address = upload_base(pool, "base")
         key = start_round(pool, address, SITES[:2])["round_id"]
         for seed, site in enumerate(SITES[:2], start=20):

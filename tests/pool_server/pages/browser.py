@@ -17,7 +17,7 @@ class Browser:
     """One person's browser."""
 
     def __init__(self, pool: PoolDriver) -> None:
-        self.client = httpx.Client(base_url=pool.url, timeout=60, verify=False)
+        self.client = httpx.Client(base_url=pool.url, transport=pool.transport)
         pool.stack.enter_context(self.client)
 
     def get(self, path: str, **options: Any) -> httpx.Response:

@@ -47,9 +47,9 @@ def chromium() -> Iterator[Any]:
 
 
 @pytest.fixture(scope="module")
-def filled(pool: PoolDriver) -> PoolDriver:
+def filled(served_pool: PoolDriver) -> PoolDriver:
     """Publish models of two sites, of every kind, with scores."""
-    one, two = pool.member("web-a"), pool.member("web-b")
+    one, two = served_pool.member("web-a"), served_pool.member("web-b")
     labels = {"population": "infant", "dataset_type": "laboratory"}
     for client, site, seed in ((one, "web-a", 7301), (two, "web-b", 7302)):
         version = upload(client, f"{site}/eyes", landmark_bytes(seed), labels=labels, card="# Eyes")
@@ -66,7 +66,7 @@ def filled(pool: PoolDriver) -> PoolDriver:
         assert posted.status_code == 201
     upload(one, "web-a/face", detector_bytes())
     upload(two, "web-b/gaze", network_bytes())
-    return pool
+    return served_pool
 
 
 @pytest.fixture

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 from sqlalchemy import update
@@ -13,7 +14,7 @@ from pool_server.database.records import BrowserSessionRecord, now_utc
 from pool_server.operations.maintenance import login_link
 from pool_server.people import browser_sessions
 from tests.pool_server.pages.browser import Browser, member_browser
-from tests.pool_server.pool_driver import PoolDriver
+from tests.pool_server.pool_driver import PoolDriver, pool_in_process
 
 
 def test_a_session_has_a_secret_that_the_browser_did_not_bring(pool: PoolDriver) -> None:
@@ -206,10 +207,8 @@ def test_a_change_comes_from_a_page_of_this_pool(pool: PoolDriver, headers: dict
     )
 
 
-def test_guessing_tokens_is_slowed_down(pool: PoolDriver, tmp_path_factory) -> None:  # type: ignore[no-untyped-def]
-    from tests.pool_server.pool_driver import pool_in_thread
-
-    with pool_in_thread(tmp_path_factory.mktemp("slow"), tries_per_minute=2) as slow:
+def test_guessing_tokens_is_slowed_down(pool: PoolDriver, tmp_path: Path) -> None:
+    with pool_in_process(tmp_path, tries_per_minute=2) as slow:
         browser = Browser(slow)
         csrf = browser.csrf()
         tries = [

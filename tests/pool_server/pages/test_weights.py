@@ -13,7 +13,7 @@ from sqlalchemy import Engine, event
 
 from tests.pool_server.merges.merge_driver import landmark_bytes
 from tests.pool_server.pages.browser import Browser, member_browser
-from tests.pool_server.pool_driver import PoolDriver, pool_in_thread, upload
+from tests.pool_server.pool_driver import PoolDriver, pool_in_process, upload
 
 ROWS = 6
 MOST_STATEMENTS = {
@@ -76,7 +76,7 @@ def statements() -> Iterator[list[str]]:
 def visited(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[PoolDriver, Browser]]:
     """Open a separate pool: requests of other tests must not count."""
     folder = tmp_path_factory.mktemp("weights")
-    with pool_in_thread(folder, poll_interval_s=60) as pool:
+    with pool_in_process(folder, poll_interval_s=60) as pool:
         client = pool.member("weigh")
         for number in range(ROWS):
             upload(client, f"weigh/m{number}", landmark_bytes(5200 + number))

@@ -15,7 +15,7 @@ from aggregators.models import ShapePredictor
 from pool_server.merges import running
 from tests.pool_server.merges.merge_driver import OVER, wait_for
 from tests.pool_server.model_files import sha256
-from tests.pool_server.pool_driver import PoolDriver, error_of, open_client
+from tests.pool_server.pool_driver import PoolDriver, error_of
 from tests.pool_server.rounds.round_driver import (
     SITES,
     ask_to_finish,
@@ -251,9 +251,8 @@ def test_two_finish_at_once(pool: PoolDriver, base: tuple[ShapePredictor, str]) 
     contribute_all(pool, key, base[0])
 
     def finish_as(site: str) -> tuple[int, Any]:
-        with open_client(pool.url, pool.secret(site, "contributor")) as client:
-            answer = finish(client, key, f"{site}/raced")
-            return answer.status_code, answer.json()
+        answer = finish(pool.member(site), key, f"{site}/raced")
+        return answer.status_code, answer.json()
 
     with ThreadPoolExecutor(3) as workers:
         answers = list(workers.map(finish_as, SITES))

@@ -16,7 +16,7 @@ from pool_server.database.engine import Database
 from pool_server.database.records import SecureSessionRecord, now_utc
 from pool_server.operations.maintenance import collect_garbage, open_pool_offline
 from pool_server.secure import endpoints, service
-from tests.pool_server.pool_driver import PoolDriver, error_of, pool_in_thread, upload
+from tests.pool_server.pool_driver import PoolDriver, error_of, pool_in_process, upload
 from tests.pool_server.secure.session_driver import (
     SESSIONS,
     announce_file,
@@ -181,7 +181,7 @@ def test_the_length_of_an_answer_with_messages_is_limited(
 
 
 def test_an_ended_session_is_deleted_with_its_files(tmp_path: Path) -> None:
-    with pool_in_thread(tmp_path) as pool:
+    with pool_in_process(tmp_path) as pool:
         for site in SITES:
             pool.secret(site, "contributor")
         lab = pool.member(SITES[0])

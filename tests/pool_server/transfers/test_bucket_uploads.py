@@ -21,7 +21,7 @@ from tests.pool_server.pool_driver import (
     complete,
     error_of,
     open_client,
-    pool_in_thread,
+    pool_in_process,
     pool_process,
     send_part,
     send_parts,
@@ -37,7 +37,7 @@ ENTRIES = 50_000  # some 200 kB, four parts
 @pytest.fixture(scope="module")
 def bucket_pool(swift: S3Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[PoolDriver]:
     settings = swift.pool_settings(swift.make_bucket("uploads"))
-    with pool_in_thread(tmp_path_factory.mktemp("bucket-pool"), **settings) as driver:
+    with pool_in_process(tmp_path_factory.mktemp("bucket-pool"), **settings) as driver:
         yield driver
 
 

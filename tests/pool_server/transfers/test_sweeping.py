@@ -21,7 +21,7 @@ from tests.pool_server.pool_driver import (
     announce,
     complete,
     error_of,
-    pool_in_thread,
+    pool_in_process,
     send_parts,
 )
 from tests.pool_server.postgres_server import PostgresServer
@@ -33,7 +33,7 @@ def swept_pool(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[PoolD
     fields = {}
     if request.param == "postgresql":
         fields["database_url"] = request.getfixturevalue("postgres").make_pool_database()
-    with pool_in_thread(tmp_path, **fields) as pool:
+    with pool_in_process(tmp_path, **fields) as pool:
         yield pool
 
 
@@ -68,7 +68,7 @@ def test_abandoned_uploads_are_cleared_away(swept_pool: PoolDriver) -> None:
 
 
 def test_claims_of_a_dead_server_are_given_back(tmp_path: Path) -> None:
-    with pool_in_thread(tmp_path) as pool:
+    with pool_in_process(tmp_path) as pool:
         content = network_bytes()
         opened = announce(pool.admin, "admin/gaze", content).json()
         send_parts(pool.admin, opened, content)
@@ -92,7 +92,7 @@ def test_claims_of_a_dead_server_are_given_back(tmp_path: Path) -> None:
 def test_a_server_that_starts_leaves_the_claims_of_others_alone(
     postgres: PostgresServer, tmp_path: Path
 ) -> None:
-    with pool_in_thread(tmp_path, database_url=postgres.make_pool_database()) as pool:
+    with pool_in_process(tmp_path, database_url=postgres.make_pool_database()) as pool:
         content = network_bytes()
         opened = announce(pool.admin, "admin/gaze", content).json()
         send_parts(pool.admin, opened, content)
@@ -108,7 +108,7 @@ def test_a_server_that_starts_leaves_the_claims_of_others_alone(
 
 
 def test_one_process_at_a_time_checks_an_upload(tmp_path: Path) -> None:
-    with pool_in_thread(tmp_path) as pool:
+    with pool_in_process(tmp_path) as pool:
         opened = announce(pool.admin, "admin/gaze", network_bytes()).json()
         parts = open_parts(pool.settings)
         with suppress(RuntimeError), lease_upload(parts, opened["upload_id"]):

@@ -22,7 +22,7 @@ from pool_server.settings import PoolSettings
 from site_agent.pool.client import PoolClient
 from tests.pool_server.lineage.withdrawals.families import Family, three_merges
 from tests.pool_server.people.sites.permission_matrix import BODIES, MATRIX
-from tests.pool_server.pool_driver import PoolDriver, error_of, pool_in_thread, wait_until
+from tests.pool_server.pool_driver import PoolDriver, error_of, pool_in_process, wait_until
 
 FEED = "/api/v1/events/feed"
 ATOM = "{http://www.w3.org/2005/Atom}"
@@ -74,12 +74,12 @@ def link_of(element: Element, relation: str) -> str | None:
     return None if link is None else link.get("href")
 
 
-def test_the_client_makes_the_token(pool: PoolDriver) -> None:
-    with PoolClient(pool.url, pool.secret("atom-client", "admin")) as client:
+def test_the_client_makes_the_token(served_pool: PoolDriver) -> None:
+    with PoolClient(served_pool.url, served_pool.secret("atom-client", "admin")) as client:
         made = client.tokens.create("atom-client", "reader", kind="feed", expires_in_days=9)
     assert made.kind == "feed"
     assert made.expires_at is not None
-    parse(httpx.get(f"{pool.url}{FEED}", params={"token": made.secret}, timeout=60))
+    parse(served_pool.client(None).get(FEED, params={"token": made.secret}))
 
 
 def test_a_feed_reader_follows_the_pages_with_the_token_in_the_address(pool: PoolDriver) -> None:
@@ -208,7 +208,7 @@ def test_no_log_holds_the_address_of_a_feed(tmp_path: Path) -> None:
     for logger in ours:
         logger.propagate = False
     try:
-        with pool_in_thread(tmp_path) as pool:
+        with pool_in_process(tmp_path) as pool:
             secret = feed_token(pool.admin, "admin")["secret"]
             reader = pool.client(None)
             assert reader.get(FEED, params={"token": secret}).status_code == 200

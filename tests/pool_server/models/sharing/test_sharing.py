@@ -18,7 +18,7 @@ from tests.pool_server.pool_driver import (
     announce,
     complete,
     error_of,
-    pool_in_thread,
+    pool_in_process,
     send_parts,
     upload,
 )
@@ -329,7 +329,7 @@ def test_sites_that_gain_a_right_are_notified(pool: PoolDriver) -> None:
 
 @pytest.fixture
 def reserved_pool(tmp_path: Path) -> Iterator[PoolDriver]:
-    with pool_in_thread(tmp_path, default_visibility="private", default_rights="") as pool:
+    with pool_in_process(tmp_path, default_visibility="private", default_rights="") as pool:
         yield pool
 
 

@@ -27,7 +27,7 @@ from tests.pool_server.merges.merge_driver import recipe_of
 from tests.pool_server.model_files import network_bytes
 from tests.pool_server.people.sites.permission_matrix import BODIES, MATRIX, SITE
 from tests.pool_server.people.sites.permission_subjects import FOREST_SEED, Subjects
-from tests.pool_server.pool_driver import PoolDriver, pool_in_thread, upload
+from tests.pool_server.pool_driver import PoolDriver, pool_in_process, upload
 from tests.pool_server.rounds.round_driver import base_model
 from tests.pool_server.transfers.test_recipes import recipe_for
 
@@ -59,7 +59,7 @@ NOTHING = Pair({}, {})
 @pytest.fixture(scope="module")
 def pool(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PoolDriver]:
     """A pool of its own: the rows of the shared one change all the time."""
-    with pool_in_thread(tmp_path_factory.mktemp("walk"), central_merges=True) as driver:
+    with pool_in_process(tmp_path_factory.mktemp("walk"), central_merges=True) as driver:
         yield driver
 
 

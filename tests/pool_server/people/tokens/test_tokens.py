@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.pool_server.pool_driver import PoolDriver, error_of, pool_in_thread, upload
+from tests.pool_server.pool_driver import PoolDriver, error_of, pool_in_process, upload
 
 
 def create(client: httpx.Client, site: str, name: str, **fields: Any) -> httpx.Response:
@@ -60,7 +60,7 @@ def test_a_revoked_token_frees_its_name(pool: PoolDriver) -> None:
 
 
 def test_a_pool_keeps_an_admin(tmp_path: Path) -> None:
-    with pool_in_thread(tmp_path) as pool:
+    with pool_in_process(tmp_path) as pool:
         (first,) = pool.admin.get("/api/v1/tokens").json()["items"]
         pool.secret("lab", "admin")
         narrowed = create(pool.admin, "lab", "n", role="admin", pool_wide=True, scopes=["rounds"])
