@@ -18,6 +18,7 @@ from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, Engine, func, insert, select, text
 from sqlalchemy.exc import DatabaseError
 
+import migrations
 from pool_server.database.engine import advisory_key, first_line, open_engine
 from pool_server.database.records import FIRST_SITE, AuditRecord, local_act, now_utc
 from pool_server.errors import DatabaseUnusableError, StartError
@@ -38,7 +39,6 @@ class SchemaChange:
 
 def migration_settings(connection: Connection | None = None) -> Config:
     """Return Alembic's configuration for the installed `migrations` package."""
-    import migrations
 
     config = Config()
     config.set_main_option("script_location", str(Path(migrations.__path__[0])).replace("%", "%%"))

@@ -28,6 +28,8 @@ import sys
 import traceback
 from collections.abc import Mapping
 
+from aggregators.formats.fingerprints import load_kernels
+
 LONGEST_IDLE_S = 300.0
 OUT_OF_MEMORY = errno.ENOMEM
 TOO_LARGE = errno.EFBIG
@@ -43,7 +45,6 @@ PROGRAMS = (
 
 def load_everything() -> None:
     """Load the modules of all programs, once rather than in every child."""
-    from aggregators.formats.fingerprints import load_kernels
 
     for module in ("aggregators.methods", "aggregators.methods.refitting", *PROGRAMS):
         importlib.import_module(module)

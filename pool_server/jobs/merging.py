@@ -20,10 +20,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from aggregators.errors import AggregatorError
+from aggregators.methods import Recipe, merge
 from pool_server.jobs.limited import MEMORY_FACTOR, Limits, Listener, run_limited
 
 if TYPE_CHECKING:
-    from aggregators.methods import Recipe
+    # Not at run time: the helper process must not load the database.
     from pool_server.settings import PoolSettings
 
 REPORT_STEP_S = 0.2
@@ -31,7 +33,7 @@ REPORT_STEP_S = 0.2
 
 def merge_by_recipe(
     settings: "PoolSettings",
-    recipe: "Recipe",
+    recipe: Recipe,
     paths: Mapping[str, Path],
     result: Path,
     *,
@@ -90,8 +92,6 @@ class LineReport:
 
 def run(plan: Mapping[str, Any]) -> dict[str, Any]:
     """Merge the inputs of a plan, by the very function that sites merge with."""
-    from aggregators.errors import AggregatorError
-    from aggregators.methods import merge
 
     inputs = plan["inputs"]
     try:

@@ -15,10 +15,10 @@ notified.
 from collections import defaultdict
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from sqlalchemy.orm import Session
 
+from aggregators.methods import Recipe
 from pool_server.activity.events import NewEvent, write_events
 from pool_server.database.records import (
     ModelVersionRecord,
@@ -34,9 +34,6 @@ from pool_server.registry.access import AVAILABLE, rights_of_site
 from pool_server.registry.repository import lock_families
 from pool_server.registry.withdrawal_status import address_of, name_for_site, subject_of
 from pool_server.wire.withdrawals import MOST_NAMED, AffectedSite
-
-if TYPE_CHECKING:
-    from aggregators.methods import Recipe
 
 WITHDRAWN_EVENT = "version.withdrawn"
 FLAGGED_EVENT = "version.flagged"
@@ -238,7 +235,7 @@ OFFERED_EVENT = "version.successor-offered"
 
 
 def link_published(
-    session: Session, caller: Caller, version: ModelVersionRecord, recipe: "Recipe"
+    session: Session, caller: Caller, version: ModelVersionRecord, recipe: Recipe
 ) -> None:
     """Link a version being published with the versions that its recipe claims to replace.
 

@@ -1,5 +1,6 @@
 """Check whether a pool can run with its settings; list all problems at once."""
 
+import difflib
 import ipaddress
 import os
 import shutil
@@ -79,7 +80,6 @@ def _find_unknown_variables(environment: Mapping[str, str]) -> Iterator[Finding]
 
 
 def _nearest(field: str) -> str:
-    import difflib
 
     [*close] = difflib.get_close_matches(field, pool_settings.PoolSettings.model_fields, 1)
     return f" (did you mean {close[0]}?)" if close else ""

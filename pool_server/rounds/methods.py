@@ -15,6 +15,7 @@ from aggregators.errors import AggregatorError, FormatError, OptionError
 from aggregators.formats import read_model
 from aggregators.methods import refitting
 from aggregators.methods.contract import (
+    AggregationMethod,
     CappedOptions,
     ContributionKind,
     check_options,
@@ -24,13 +25,11 @@ from aggregators.methods.networks import read_network_contribution
 from aggregators.methods.networks.round_files import check_network_contribution
 from aggregators.methods.refitting import refit_settings
 from aggregators.methods.registry import METHODS, list_round_methods
+from aggregators.methods.round_options import RoundOptions, split_options
 from aggregators.models import ShapePredictor, StateDict
 from pool_server.errors import RefusedError, RoundRefusedError
 
 if TYPE_CHECKING:
-    from aggregators.methods.contract import AggregationMethod
-    from aggregators.methods.round_options import RoundOptions
-
     # Not at run time: the child process that checks contributions must not load the database.
     from pool_server.database.records import ModelVersionRecord
 
@@ -260,8 +259,7 @@ class NetworkRounds(RoundMethod):
             "settings": settings,
         }
 
-    def _split(self, options: Mapping[str, Any]) -> "RoundOptions":
-        from aggregators.methods.round_options import split_options
+    def _split(self, options: Mapping[str, Any]) -> RoundOptions:
 
         return split_options(self.name, options)
 

@@ -9,10 +9,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from aggregators.errors import AggregatorError, FormatError
+from aggregators.formats import fingerprint, read_model, recognise
+from aggregators.formats.safetensors_file import require_shareable
+from aggregators.methods import merge_keys
 from pool_server.errors import FormatRefusedError
 from pool_server.jobs.limited import MEMORY_FACTOR, Limits, run_limited
 
 if TYPE_CHECKING:
+    # Not at run time: the helper process must not load the database.
     from pool_server.settings import PoolSettings
 
 _HINT = "`poolctl inspect FILE` reads the file in the same way on your machine."
@@ -75,10 +80,6 @@ def run(plan: Mapping[str, Any]) -> dict[str, Any]:
         {"accepted": true, "kind": ..., "format": ..., "fingerprint": {...}, "merge_keys": {...}}
         {"accepted": false, "message": "what was found and what was expected"}
     """
-    from aggregators.errors import AggregatorError, FormatError
-    from aggregators.formats import fingerprint, read_model, recognise
-    from aggregators.formats.safetensors_file import require_shareable
-    from aggregators.methods import merge_keys
 
     path, name = Path(plan["path"]), plan["name"]
     try:

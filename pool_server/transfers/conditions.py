@@ -7,10 +7,12 @@ answered as if the file were new.
 
 import json
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from sqlalchemy.orm import Session
 
+from aggregators.errors import RecipeError
+from aggregators.methods import Recipe, parse_recipe
 from pool_server.database.records import ModelRecord, SiteRecord, UploadRecord
 from pool_server.errors import NotAllowedError, RecipeRefusedError, RefusedError
 from pool_server.http.identity import Caller
@@ -22,9 +24,6 @@ from pool_server.settings import PoolSettings
 from pool_server.wire.cards import read_card
 from pool_server.wire.models import Visibility
 from pool_server.wire.uploads import UploadRequest, VersionDescription
-
-if TYPE_CHECKING:
-    from aggregators.methods import Recipe
 
 
 def require_description(session: Session, site: SiteRecord, request: UploadRequest) -> None:
@@ -78,11 +77,8 @@ def arrives_as_draft(settings: PoolSettings, caller: Caller, *, on_request: bool
     return on_request or (settings.curated and not caller.has_role("curator"))
 
 
-def read_recipe(document: dict[str, Any], digest: str) -> "Recipe":
+def read_recipe(document: dict[str, Any], digest: str) -> Recipe:
     """Read a recipe and make sure that it makes the file of that digest."""
-    # Loads numpy, which a pool without uploads does not need.
-    from aggregators.errors import RecipeError
-    from aggregators.methods import parse_recipe
 
     try:
         recipe = parse_recipe(json.dumps(document))

@@ -2,11 +2,12 @@
 
 import json
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from sqlalchemy import func, or_, select
 from sqlalchemy.orm import Session
 
+from aggregators.methods import Recipe
 from pool_server.activity.events import NewEvent, write_events
 from pool_server.database.records import (
     LabelRecord,
@@ -34,9 +35,6 @@ from pool_server.signatures.statements import attach_upload
 from pool_server.transfers.checking import CheckedModel
 from pool_server.transfers.conditions import read_recipe, require_copy_right, require_not_wider
 from pool_server.wire.data_use import Term
-
-if TYPE_CHECKING:
-    from aggregators.methods import Recipe
 
 
 def add_version(
@@ -186,7 +184,7 @@ def _hold_back_copy(session: Session, site_id: int, version: ModelVersionRecord)
 
 
 def _is_proven(
-    session: Session, site_id: int, version: ModelVersionRecord, recipe: "Recipe | None"
+    session: Session, site_id: int, version: ModelVersionRecord, recipe: Recipe | None
 ) -> bool:
     """Return whether remaking a file by its recipe proves how another site's file was made.
 
@@ -202,7 +200,7 @@ def _is_proven(
 
 
 def _is_believed(
-    session: Session, caller: Caller, site_id: int, version: ModelVersionRecord, recipe: "Recipe"
+    session: Session, caller: Caller, site_id: int, version: ModelVersionRecord, recipe: Recipe
 ) -> bool:
     """Return whether families, terms and flags follow a recipe that the pool has not carried out.
 
@@ -221,7 +219,7 @@ def _is_believed(
 
 
 def _add_recipe(
-    session: Session, version: ModelVersionRecord, recipe: "Recipe", *, followed: bool
+    session: Session, version: ModelVersionRecord, recipe: Recipe, *, followed: bool
 ) -> None:
     session.add(
         RecipeRecord(
@@ -250,7 +248,7 @@ WAITING_EVENT = "version.waiting"
 PRIVATE_MERGE = "a private model"
 
 
-def notify_owners(session: Session, version: ModelVersionRecord, recipe: "Recipe | None") -> None:
+def notify_owners(session: Session, version: ModelVersionRecord, recipe: Recipe | None) -> None:
     """Notify the first publisher of each input of a new version; of a copy, that of its file.
 
     The event names the site, and the result if the publisher may see it. Nor does it have the
@@ -275,7 +273,7 @@ def notify_owners(session: Session, version: ModelVersionRecord, recipe: "Recipe
     )
 
 
-def _name_for_owner(site_id: int, version: ModelVersionRecord, recipe: "Recipe | None") -> str:
+def _name_for_owner(site_id: int, version: ModelVersionRecord, recipe: Recipe | None) -> str:
     name = name_for_site(site_id, version)
     return name if recipe is None or name == address_of(version) else PRIVATE_MERGE
 

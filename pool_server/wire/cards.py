@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from datetime import date, datetime
 from typing import Annotated, Any, Literal, get_args
 
+import yaml
 from pydantic import BaseModel, Field, StringConstraints, model_validator
 
 from pool_server.wire.evaluations import Score
@@ -86,7 +87,6 @@ def read_card(text: str) -> Card:
 
 def write_card(front_matter: Mapping[str, Any], body: str) -> str:
     """Return a card with this front matter; `read_card` returns both parts."""
-    import yaml
 
     def represent(dumper: Any, text: str) -> Any:
         # Unicode has further line ends; unquoted they would be parsed as plain ones.
@@ -108,7 +108,6 @@ def write_card(front_matter: Mapping[str, Any], body: str) -> str:
 
 
 def _read_yaml(front: str) -> dict[str, Any]:
-    import yaml
 
     try:
         _require_plain(front)
@@ -137,7 +136,6 @@ def _read_yaml(front: str) -> dict[str, Any]:
 
 def _require_plain(front: str) -> None:
     """Reject anchors, tags, and excessive depth or length before anything is built."""
-    import yaml
 
     depth = 0
     for number, event in enumerate(yaml.parse(front, Loader=yaml.SafeLoader)):

@@ -10,6 +10,10 @@ import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+from cryptography.hazmat.primitives.serialization import load_pem_private_key
 from pydantic import BaseModel, ConfigDict, Field
 
 PUBLIC_KEY_BYTES = 32
@@ -61,8 +65,6 @@ class PublicKey:
 
     def verifies(self, signature: bytes, message: bytes) -> bool:
         """Return whether this key's private half signed `message`."""
-        from cryptography.exceptions import InvalidSignature
-        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
         try:
             Ed25519PublicKey.from_public_bytes(self.raw).verify(signature, message)
@@ -72,8 +74,6 @@ class PublicKey:
 
     def to_pem(self) -> str:
         """Return the key in the common PEM form (SubjectPublicKeyInfo, RFC 8410)."""
-        from cryptography.hazmat.primitives import serialization
-        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
         pem = Ed25519PublicKey.from_public_bytes(self.raw).public_bytes(
             serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
@@ -91,14 +91,12 @@ class PrivateKey:
     @classmethod
     def generate(cls) -> "PrivateKey":
         """Generate a new key from the system's randomness."""
-        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
         return cls.from_seed(Ed25519PrivateKey.generate().private_bytes_raw())
 
     @classmethod
     def from_seed(cls, seed: bytes) -> "PrivateKey":
         """Return the key of 32 secret bytes."""
-        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
         private = Ed25519PrivateKey.from_private_bytes(seed)
         return cls(seed, PublicKey(private.public_key().public_bytes_raw()))
@@ -106,9 +104,6 @@ class PrivateKey:
     @classmethod
     def from_pem(cls, pem: bytes) -> "PrivateKey":
         """Read the output of `to_pem`; raise `ValueError` if it is no unencrypted Ed25519 key."""
-        from cryptography.exceptions import UnsupportedAlgorithm
-        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-        from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
         if len(pem) > _PEM_LIMIT_BYTES:
             raise ValueError(f"{len(pem)} bytes are too many for a key")
@@ -124,8 +119,6 @@ class PrivateKey:
 
     def to_pem(self) -> bytes:
         """Return the key in OpenSSL's form (PKCS #8, unencrypted)."""
-        from cryptography.hazmat.primitives import serialization
-        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
         return Ed25519PrivateKey.from_private_bytes(self.seed).private_bytes(
             serialization.Encoding.PEM,
@@ -135,7 +128,6 @@ class PrivateKey:
 
     def sign(self, message: bytes) -> bytes:
         """Return the signature of `message`, 64 bytes; the same message gives the same one."""
-        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
         return Ed25519PrivateKey.from_private_bytes(self.seed).sign(message)
 
