@@ -12,12 +12,11 @@ the way has to be believed.
 import base64
 import re
 from collections.abc import Mapping
-from typing import BinaryIO
+from pathlib import Path
 from urllib.parse import quote
 
-import anyio.to_thread
 from starlette.datastructures import Headers
-from starlette.responses import RedirectResponse, Response
+from starlette.responses import FileResponse, RedirectResponse, Response
 from starlette.types import Receive, Scope, Send
 
 from pool_server.errors import VersionWithdrawnError
@@ -75,77 +74,10 @@ def names_this(request: Headers, etag: str) -> bool:
     return etag in known or known == ["*"]
 
 
-class OpenFileResponse(Response):
-    """Sends an open file, honouring `Range`, `If-Range` and `If-None-Match`.
-
-    `etag` names the content itself (a digest), so that a client that goes on with an
-    interrupted download can never join bytes of two different files.
-    """
-
-    def __init__(
-        self, file: BinaryIO, size_bytes: int, etag: str, headers: Mapping[str, str]
-    ) -> None:
-        self.file = file
-        self.size_bytes = size_bytes
-        self.etag = f'"{etag}"'
-        self.plain_headers = {**headers, "accept-ranges": "bytes", "etag": self.etag}
-        self.background = None
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        try:
-            await self._respond(Headers(scope=scope), scope, receive, send)
-        finally:
-            with anyio.CancelScope(shield=True):
-                await anyio.to_thread.run_sync(self.file.close)
-
-    async def _respond(self, request: Headers, scope: Scope, receive: Receive, send: Send) -> None:
-        if names_this(request, self.etag):
-            await Response(status_code=304, headers=self.plain_headers)(scope, receive, send)
-            return
-        honours_range = request.get("if-range", self.etag) == self.etag
-        try:
-            range_ = requested_range(
-                request.get("range") if honours_range else None, self.size_bytes
-            )
-        except UnsatisfiableRangeError:
-            refusal = error_response(
-                416,
-                "range_not_satisfiable",
-                f"the file has {self.size_bytes:,} bytes; asked for {request.get('range')!r}",
-                request_id=str(scope.get("pool_request_id", "")),
-                headers={"Content-Range": f"bytes */{self.size_bytes}"},
-            )
-            await refusal(scope, receive, send)
-            return
-        await self._send_range(range_, scope, send)
-
-    async def _send_range(self, range_: tuple[int, int] | None, scope: Scope, send: Send) -> None:
-        first, end = range_ or (0, self.size_bytes)
-        headers = dict(self.plain_headers)
-        headers["content-length"] = str(end - first)
-        if range_ is not None:
-            headers["content-range"] = f"bytes {first}-{end - 1}/{self.size_bytes}"
-        await send(
-            {
-                "type": "http.response.start",
-                "status": 206 if range_ is not None else 200,
-                "headers": [
-                    (name.lower().encode("latin-1"), value.encode("latin-1"))
-                    for name, value in headers.items()
-                ],
-            }
-        )
-        if scope["method"] == "HEAD":
-            await send({"type": "http.response.body", "body": b"", "more_body": False})
-            return
-        await anyio.to_thread.run_sync(self.file.seek, first)
-        left = end - first
-        while left > 0:
-            chunk = await anyio.to_thread.run_sync(self.file.read, min(CHUNK_BYTES, left))
-            if not chunk:
-                raise OSError(f"the file ended {left:,} bytes early")
-            left -= len(chunk)
-            await send({"type": "http.response.body", "body": chunk, "more_body": left > 0})
+def without_range(scope: Scope) -> Scope:
+    """Return a request for the whole file."""
+    others = [(name, value) for name, value in scope["headers"] if name != b"range"]
+    return {**scope, "headers": others}
 
 
 def send_content(
@@ -163,39 +95,60 @@ def send_content(
         # RFC 9530: of the whole file, whatever range is sent.
         "repr-digest": f"sha-256=:{base64.b64encode(bytes.fromhex(digest)).decode()}:",
         "cache-control": "private, no-cache",
+        "etag": f'"{digest}"',
         **(more_headers or {}),
     }
-    address = parts.storage.content_url(digest, file_name)
-    if address is not None:
-        return StoredElsewhereResponse(address, size_bytes, digest, headers)
-    return OpenFileResponse(parts.storage.open_content(digest), size_bytes, digest, headers)
+    return ContentResponse(parts.storage.content_source(digest, file_name), size_bytes, headers)
 
 
-class StoredElsewhereResponse(Response):
-    """Redirects to the file in the storage; answers `HEAD` itself.
+class ContentResponse(Response):
+    """Sends a file or a range of it, or redirects to where it is stored.
 
-    The address is good for reading and nothing else, and for some minutes, so nobody may keep
-    this answer.
+    The `etag` names the content itself (a digest), so that a client that goes on with an
+    interrupted download can never join bytes of two different files.
     """
 
-    def __init__(
-        self, address: str, size_bytes: int, etag: str, headers: Mapping[str, str]
-    ) -> None:
-        self.address = address
+    def __init__(self, source: Path | str, size_bytes: int, headers: Mapping[str, str]) -> None:
+        self.source = source
         self.size_bytes = size_bytes
-        self.etag = f'"{etag}"'
-        self.plain_headers = {**headers, "etag": self.etag}
+        self.plain_headers = headers
         self.background = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await self._answer(Headers(scope=scope), scope["method"])(scope, receive, send)
+        request, etag = Headers(scope=scope), self.plain_headers["etag"]
+        if names_this(request, etag):
+            response = Response(status_code=304, headers=self.plain_headers)
+        elif isinstance(self.source, str):
+            response = self._lead_to(self.source, scope["method"])
+        else:
+            header = request.get("range") if request.get("if-range", etag) == etag else None
+            response = FileResponse(self.source, headers=self.plain_headers)
+            response.chunk_size = CHUNK_BYTES
+            try:
+                if requested_range(header, self.size_bytes) is None:
+                    scope = without_range(scope)
+            except UnsatisfiableRangeError:
+                response = self._refuse_range(str(header), scope)
+        await response(scope, receive, send)
 
-    def _answer(self, request: Headers, method: str) -> Response:
-        if names_this(request, self.etag):
-            return Response(status_code=304, headers=self.plain_headers)
+    def _lead_to(self, address: str, method: str) -> Response:
+        """Redirect to the file in the storage; answer `HEAD` here.
+
+        The address is good for reading and nothing else, and for some minutes, so nobody may keep
+        this answer.
+        """
         if method == "HEAD":
             length = {"content-length": str(self.size_bytes), "accept-ranges": "bytes"}
-            return Response(headers=self.plain_headers | length)
+            return Response(headers={**self.plain_headers, **length})
         headers = {**self.plain_headers, "cache-control": "no-store"}
         del headers["content-type"], headers["content-disposition"]
-        return RedirectResponse(self.address, status_code=307, headers=headers)
+        return RedirectResponse(address, status_code=307, headers=headers)
+
+    def _refuse_range(self, header: str, scope: Scope) -> Response:
+        return error_response(
+            416,
+            "range_not_satisfiable",
+            f"the file has {self.size_bytes:,} bytes; asked for {header!r}",
+            request_id=str(scope.get("pool_request_id", "")),
+            headers={"Content-Range": f"bytes */{self.size_bytes}"},
+        )

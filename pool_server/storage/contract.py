@@ -113,8 +113,8 @@ class Storage(Protocol):
     def has_content(self, digest: str) -> bool:
         """Return whether a file of that digest is published."""
 
-    def content_url(self, digest: str, file_name: str) -> str | None:
-        """Return where a client fetches the file itself; None: through the server.
+    def content_source(self, digest: str, file_name: str) -> Path | str:
+        """Return the file that the server sends, or the address where a client fetches it.
 
         `ContentMissingError` where no such file is published, as of the two below.
         """

@@ -170,8 +170,10 @@ class LocalStorage:
     def has_content(self, digest: str) -> bool:
         return self._blob(digest).exists()
 
-    def content_url(self, digest: str, file_name: str) -> str | None:  # noqa: ARG002
-        return None
+    def content_source(self, digest: str, file_name: str) -> Path:  # noqa: ARG002
+        if not self.has_content(digest):
+            raise contract.content_missing(digest)
+        return self._blob(digest)
 
     def open_content(self, digest: str) -> BinaryIO:
         with translate_errors("open a model file"):

@@ -172,7 +172,7 @@ class S3Storage:
         known = self._find_published(digest)
         return known is not None and self._is_whole(known)
 
-    def content_url(self, digest: str, file_name: str) -> str | None:
+    def content_source(self, digest: str, file_name: str) -> str:
         known = self._require_published(digest)
         return self.bucket.sign_url(
             "get_object",

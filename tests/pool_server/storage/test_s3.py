@@ -204,7 +204,7 @@ def test_a_published_file_that_was_lost_is_taken_again(
     with pytest.raises(ContentMissingError):
         storage.open_content(DIGEST)
     with pytest.raises(ContentMissingError):
-        storage.content_url(DIGEST, "model.dat")
+        storage.content_source(DIGEST, "model.dat")
     publish(storage, send_all(storage, OTHER))
     assert read_all(storage) == WHOLE
 
@@ -318,7 +318,7 @@ def test_settings_that_cannot_be(
 def test_sites_may_reach_the_server_under_another_address(open_bucket: OpenBucket) -> None:
     storage = open_bucket(s3_public_endpoint_url="https://storage.example.org")
     publish(storage, send_all_from_here(storage))
-    url = storage.content_url(DIGEST, "Gäze.dat")
+    url = storage.content_source(DIGEST, "Gäze.dat")
     assert url is not None
     assert url.startswith("https://storage.example.org/storage-laws-")
     assert "filename%2A%3DUTF-8%27%27G%25C3%25A4ze.dat" in url

@@ -70,8 +70,8 @@ def test_addresses_for_clients_name_the_bucket_in_the_host(storage: Storage) -> 
     publish(storage, send_all(storage))
     handle = begin(storage, "1" * 32)
     part = storage.part_address(handle, 1, len(PARTS[0]), checksum_of(storage, handle, PARTS[0]))
-    content = storage.content_url(DIGEST, "face.dat")
-    assert content is not None
+    content = storage.content_source(DIGEST, "face.dat")
+    assert isinstance(content, str)
     for url in (part.url, content):
         parts = urlsplit(url)
         assert parts.hostname is not None
