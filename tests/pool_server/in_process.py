@@ -1,6 +1,6 @@
 """A pool without a server: its application runs in this process, and no socket is opened.
 
-A request costs half of what it costs over a socket, and a pool ends as soon as its test does.
+A socket would make each request a third slower, and a server takes 0.2 s to stop.
 Tests of sockets, of processes and of browsers run a server (`pool_driver.pool_in_thread`).
 """
 
