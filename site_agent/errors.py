@@ -218,6 +218,14 @@ class LinesError(SiteAgentError):
         super().__init__("\n".join([*lines, *([hint] if hint else [])]), hint=hint)
 
 
+class UnsoundDataError(SiteAgentError):
+    """Data with faults that would spoil what is made or measured with them."""
+
+    def __init__(self, count: int, faults: Iterable[str]) -> None:
+        number = "1 finding" if count == 1 else f"{count} findings"
+        super().__init__("\n".join([f"{number} in the data must be mended:", *faults]))
+
+
 class TrainingDataError(LinesError):
     """A data set cannot be trained on as it is."""
 

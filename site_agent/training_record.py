@@ -98,6 +98,8 @@ class TrainingRecord:
             labels["parts"] = str(self.data.parts)
         if "closed_eyes" in self.details:
             labels["closed_eyes"] = str(self.details["closed_eyes"])
+        if despite := self.details.get("despite_findings"):
+            labels["despite_findings"] = despite
         if self.details.get("drawn"):
             labels["population"] = "synthetic"
         if orientations := self.details.get("orientations"):
@@ -199,13 +201,15 @@ def recall_learned(digest: str) -> dict[str, Any] | None:
 class BegunTraining:
     """A training that has begun, and the place of its file; `begin_training` makes it.
 
-    `temporary`: where the model is written until it is complete.
+    `temporary`: where the model is written until it is complete. `faults`: those of the data that
+    the training goes on despite, for the record.
     """
 
     output: Path
     temporary: Path
     utc: str
     began_s: float
+    faults: Mapping[str, str]
 
     def publish_network(
         self,
@@ -253,7 +257,7 @@ class BegunTraining:
             model_bytes=self.temporary.stat().st_size,
             data=data,
             settings=dict(settings),
-            details=dict(details),
+            details={**details, **self.faults},
             training_scores=facts.get("training_scores", {}),
             versions=program_versions(**libraries),
             started_utc=self.utc,
@@ -271,9 +275,9 @@ class BegunTraining:
         return TrainingResult(self.output, sidecar, record)
 
 
-def begin_training(output: Path) -> BegunTraining:
+def begin_training(output: Path, faults: Mapping[str, str]) -> BegunTraining:
     """Return a training that begins now; refuse an output that cannot be written."""
-    return BegunTraining(output, temporary_beside(output), utc_now(), time.monotonic())
+    return BegunTraining(output, temporary_beside(output), utc_now(), time.monotonic(), faults)
 
 
 def temporary_beside(output: Path) -> Path:

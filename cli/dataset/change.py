@@ -135,6 +135,9 @@ def convert(
         Option("Landmarks to keep: names, numbers (36-47), or groups: eyes, mouth, ...", "A,B,..."),
     ] = None,
     renumber: Annotated[bool, Option("Rename numbered landmarks: '1' becomes '01'.")] = False,
+    upright: Annotated[
+        bool, Option("Copy the images as EXIF turns them, if they were annotated so.")
+    ] = False,
     copy: CopyOption = False,
     force: ForceOption = False,
     images: data_options.ImagesOption = None,
@@ -156,6 +159,7 @@ def convert(
     # Refused before a detector looks at every image.
     refuse_inputs([output], [*datasets, *(image.path for image in faces.images)], "--output")
     require_free(output, force=force)
+    copy = copy or upright
     require_free_copies(_copies(faces, output) if copy else (), force=force)
     data: dict[str, Any] = {"datasets": datasets, "output": output}
     lines = []
@@ -172,7 +176,7 @@ def convert(
     if parts:
         faces = _choose_parts(faces, parts)
     output.parent.mkdir(parents=True, exist_ok=True)
-    faces = _write_imglab(faces, output, copy=copy)
+    faces = _write_imglab(faces, output, copy=copy, upright=upright)
     counts = {
         "images": len(faces.images),
         "boxes": sum(len(image.boxes) for image in faces.images),
@@ -196,9 +200,11 @@ def _copies(faces: FaceDataset, path: Path) -> Iterable[tuple[Path, Path]]:
     return copy_places(faces, path.with_suffix("")).items()
 
 
-def _write_imglab(faces: FaceDataset, path: Path, *, copy: bool) -> FaceDataset:
+def _write_imglab(
+    faces: FaceDataset, path: Path, *, copy: bool, upright: bool = False
+) -> FaceDataset:
     if copy:
-        faces = copy_images(faces, path.with_suffix(""))
+        faces = copy_images(faces, path.with_suffix(""), upright=upright)
     write_imglab_xml(faces, path)
     return faces
 

@@ -16,20 +16,19 @@ if TYPE_CHECKING:
     from site_agent.datasets.check import Finding
 
 
-_LINES_SHOWN = 5
-
-
 def findings_table(
     findings: "list[Finding]", report_file: Path | None, *, strict: bool
 ) -> TableText:
     """Write the report, refuse errors, and return a table of the warnings."""
+    from site_agent.datasets.check import count_more, kinds_of
+
     if report_file is not None:
         report_file.write_bytes(json_bytes({"findings": findings}))
     bad = [finding for finding in findings if strict or finding.severity == "error"]
-    kinds = _by_kind(findings)
+    kinds = kinds_of(findings)
     if bad:
         ordered = sorted(kinds, key=lambda group: group[0].severity != "error")
-        lines = [f"{group[0]}{_more_of_kind(group)}" for group in ordered]
+        lines = [f"{group[0]}{count_more(group)}" for group in ordered]
         all_of_them = "\n--report FILE writes all" if len(findings) > len(kinds) else ""
         raise VerificationError(
             f"{len(bad)} of {count_words(len(findings), 'finding')} must be mended:\n"
@@ -37,7 +36,7 @@ def findings_table(
             + all_of_them
         )
     rows = [
-        [first.severity, first.file.name, str(first.line or ""), first.text + _more_of_kind(group)]
+        [first.severity, first.file.name, str(first.line or ""), first.text + count_more(group)]
         for group in kinds
         for first in group[:1]
     ]
@@ -47,23 +46,6 @@ def findings_table(
         empty="no problems",
         keep=("finding", "file", "line"),
     )
-
-
-def _by_kind(findings: "list[Finding]") -> "list[list[Finding]]":
-    """Return the findings with those together that say the same of one file."""
-    kinds: dict[tuple[str, str, Path], list[Finding]] = {}
-    for finding in findings:
-        kinds.setdefault((finding.severity, finding.code, finding.file), []).append(finding)
-    return list(kinds.values())
-
-
-def _more_of_kind(group: "list[Finding]") -> str:
-    lines = [str(finding.line) for finding in group[1:] if finding.line]
-    if len(group) == 1:
-        return ""
-    named = ", ".join(lines[:_LINES_SHOWN]) + (" ..." if len(lines) > _LINES_SHOWN else "")
-    where = f", in lines {named}" if lines else ""
-    return f" (and {len(group) - 1} more of this kind{where})"
 
 
 def check(

@@ -13,7 +13,7 @@ from aggregators.formats import file_digest
 from aggregators.methods import read_recipe, recipe_path
 from cli.frame.addresses import is_address, model_file
 from cli.frame.errors import InputMissingError, UsageError, goes_on_when_repeated
-from cli.frame.options import Argument, Option, command, single
+from cli.frame.options import Argument, DespiteFindingsOption, Option, command, single
 from cli.frame.output import Invocation, Reply, TableText
 from cli.options.data import (
     CohortOption,
@@ -26,6 +26,7 @@ from cli.options.data import (
 )
 from cli.options.versions import model_address
 from site_agent.datasets.network_data import digest_data, open_network_data
+from site_agent.datasets.soundness import require_sound
 from site_agent.errors import FederationError, InvalidInputError
 from site_agent.federated.engines.flare.federation import (
     FederationFolder,
@@ -115,6 +116,7 @@ def site(
     persons: Annotated[str, Option("Only these persons. Default: all.", "A,B,...")] = "",
     least_others: LeastOthersOption = 2,
     max_hours: MaxHoursOption = 4.0,
+    despite_findings: DespiteFindingsOption = False,
 ) -> Reply:
     """Take part in rounds of a federation until Ctrl-C.
 
@@ -128,7 +130,9 @@ def site(
     if not data.exists():
         raise InputMissingError(f"{data}: no such folder")
     names = part_words(persons)
-    count = len(digest_data(open_network_data(data), names))
+    opened = open_network_data(data)
+    require_sound(opened, persons=names, despite_findings=despite_findings)
+    count = len(digest_data(opened, names))
     rules = SiteRules(
         data.resolve(),
         names,

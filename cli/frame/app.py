@@ -6,6 +6,7 @@ new file and one line in `_PANELS`. Modules load when their command is called, s
 """
 
 import gc
+import logging
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -260,10 +261,22 @@ def _root(
     """Share, merge and use face models between research sites without sharing images."""
 
 
+class _WarningLines(logging.Handler):
+    """Prints the warnings that the packages below log."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        from cli.frame.terminal import print_labelled
+
+        print_labelled("Warning:", "33", record.getMessage())
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code; errors become messages."""
     # Loaded objects stay: looking through them for garbage would take a fifth of the time.
     gc.set_threshold(50_000)
+    warnings = logging.getLogger("site_agent")
+    if not warnings.handlers:
+        warnings.addHandler(_WarningLines())
     command_line = list(sys.argv[1:] if arguments is None else arguments)
     command = typer.main.get_command(app)
     try:

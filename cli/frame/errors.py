@@ -176,6 +176,11 @@ ERROR_TABLE: dict[type[BaseException], Outcome] = {
     agent_errors.TrainingDataError: Outcome(
         ExitCode.INTEGRITY, "training_data", "poolctl dataset check FACES.XML lists the mistakes"
     ),
+    agent_errors.UnsoundDataError: Outcome(
+        ExitCode.INTEGRITY,
+        "unsound_data",
+        "'poolctl dataset check DATA' lists all; --despite-findings goes on, and is recorded",
+    ),
     agent_errors.TrainingFailedError: Outcome(ExitCode.UNEXPECTED, "training_failed"),
     agent_errors.EvaluationError: Outcome(ExitCode.INCOMPATIBLE, "evaluation"),
     agent_errors.ConditioningError: Outcome(ExitCode.USAGE, "conditioning"),

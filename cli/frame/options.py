@@ -223,6 +223,9 @@ FormatOption = Annotated[
 DespiteWithdrawalOption = Annotated[
     bool, Option("Go on although something that goes into the result was withdrawn.")
 ]
+DespiteFindingsOption = Annotated[
+    bool, Option("Use data despite findings that must be mended; the result says so.")
+]
 YesOption = Annotated[bool, Option("Do not ask for confirmation.")]
 UndoOption = Annotated[bool, Option("Undo it: let in again what was kept out.")]
 DryRunOption = Annotated[bool, Option("Show what would be done, and do nothing.")]

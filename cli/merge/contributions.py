@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 from cli.frame.errors import InputMissingError, UsageError, goes_on_when_repeated
 from cli.frame.options import (
     Argument,
+    DespiteFindingsOption,
     DespiteWithdrawalOption,
     DryRunOption,
     Option,
@@ -99,6 +100,7 @@ def contribute(
         bool, Option("In a secure round, wait for the others until it is summed.")
     ] = False,
     despite_withdrawal: DespiteWithdrawalOption = False,
+    despite_findings: DespiteFindingsOption = False,
     yes: YesOption = False,
     dry_run: DryRunOption = False,
 ) -> Reply:
@@ -132,7 +134,11 @@ def contribute(
             most_epsilon=most_epsilon,
         )
         choice = DataChoice(
-            data_options.part_words(parts), data_options.part_words(persons), seed, threads
+            data_options.part_words(parts),
+            data_options.part_words(persons),
+            seed,
+            threads,
+            despite_findings,
         )
         site_data = _read_data(round_, data, images, choice)
 

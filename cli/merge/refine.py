@@ -18,6 +18,7 @@ from cli.frame.settings_options import SettingsOptions
 from cli.merge.inputs import local_copies, require_not_withdrawn
 from cli.options.data import ImagesOption, PartsOption, part_words, read_face_file, reading_from
 from site_agent.datasets.records import FaceDataset, dataset_digest, face_marks
+from site_agent.datasets.soundness import require_sound
 from site_agent.evaluation.landmarks import evaluate_landmarks
 from site_agent.refinement import (
     CROP_MARGIN,
@@ -87,6 +88,7 @@ def refine(
             "Delete them afterwards: nobody can then replay the merge.", name="--drop-contributions"
         ),
     ] = False,
+    despite_findings: options.DespiteFindingsOption = False,
     despite_withdrawal: options.DespiteWithdrawalOption = False,
     force: options.ForceOption = False,
     images: ImagesOption = None,
@@ -126,13 +128,20 @@ def refine(
     forest = read_base(base_file)
     part_names = part_words(parts)
     datasets = [read_face_file(file, read_as) for file in files]
+    checks = [require_sound(item, despite_findings=despite_findings) for item in datasets]
     sources = _sources(invocation, datasets, forest, settings, part_names)
     if output is None:
-        return _write_contributions(invocation, forest, datasets, sources, plan)
+        learned = [
+            face_marks([dataset], check.details)
+            for dataset, check in zip(datasets, checks, strict=True)
+        ]
+        return _write_contributions(invocation, forest, learned, sources, plan)
     trial = None if test is None else _Trial(test, read_face_file(test, read_as), part_names)
     return _refine(
-        invocation, base_file, forest, sources, plan, datasets=datasets, output=output, trial=trial
-    )
+        invocation, base_file, forest, sources, plan,
+        datasets=datasets, despite=[fault for check in checks for fault in check.despite],
+        output=output, trial=trial,
+    )  # fmt: skip
 
 
 def _sources(
@@ -170,7 +179,7 @@ def _sources(
 def _write_contributions(
     invocation: Invocation,
     forest: "ShapePredictor",
-    datasets: Sequence[FaceDataset],
+    learned: Sequence[dict[str, Any]],
     sources: Sequence[SiteSource],
     plan: RefinementPlan,
 ) -> Reply:
@@ -179,8 +188,8 @@ def _write_contributions(
         paths = write_contributions(forest, sources, plan.keep_in, plan, report)
     sizes = [path.stat().st_size for path in paths]
     digests = [file_digest(path) for path in paths]
-    for path, digest, dataset in zip(paths, digests, datasets, strict=True):
-        remember_learned(digest, {"name": path.name, **face_marks([dataset])})
+    for path, digest, sources_of in zip(paths, digests, learned, strict=True):
+        remember_learned(digest, {"name": path.name, **sources_of})
     items = [
         {"path": path, "digest": digest, "size_bytes": size}
         for path, digest, size in zip(paths, digests, sizes, strict=True)
@@ -212,13 +221,15 @@ def _refine(
     plan: RefinementPlan,
     *,
     datasets: Sequence[FaceDataset],
+    despite: Sequence[str],
     output: Path,
     trial: _Trial | None,
 ) -> Reply:
     started = time.monotonic()
     with invocation.progress("refine") as report:
         refined = refine_sites(base_file, sources, output, plan, base=forest, progress=report)
-    remember_learned(refined.digest, {"name": output.name, **face_marks(datasets)})
+    details = {"despite_findings": ", ".join(despite)} if despite else {}
+    remember_learned(refined.digest, {"name": output.name, **face_marks(datasets, details)})
     duration_s = round(time.monotonic() - started, 1)
     size_bytes = output.stat().st_size
     faces = sum(source.site.faces.face_count for source in sources)
@@ -230,6 +241,7 @@ def _refine(
         "sites": _site_facts(sources),
         "settings": plan.settings.model_dump(mode="json"),
         "rounds": plan.rounds,
+        "despite_findings": despite,
         "duration_s": duration_s,
         "contributions": refined.contributions,
     }

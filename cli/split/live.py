@@ -12,11 +12,12 @@ from aggregators.formats import write_model
 from cli.federated.live import terminated_as_interrupted
 from cli.frame.errors import InputMissingError, UsageError, goes_on_when_repeated
 from cli.frame.existing_files import place_for_model, require_free
-from cli.frame.options import Argument, ForceOption, Option, command, single
+from cli.frame.options import Argument, DespiteFindingsOption, ForceOption, Option, command, single
 from cli.frame.output import Invocation, Reply, TableText
 from cli.options.data import MethodOption, method_options, part_words
 from site_agent.datasets.gaze.check import open_gaze
 from site_agent.datasets.gaze.records import GazeSamples, angular_errors_deg
+from site_agent.datasets.soundness import require_sound
 from site_agent.networks.files import read_network
 from site_agent.split.kits import draw_client_part, drawing_program, read_kit
 from site_agent.split.kits import provision as make_kits
@@ -194,6 +195,7 @@ def client(
     most_epsilon: Annotated[
         float | None, Option("Release nothing that would take your data's epsilon beyond this.")
     ] = None,
+    despite_findings: DespiteFindingsOption = False,
 ) -> Reply:
     """Take part in a split training until its last round has ended.
 
@@ -205,7 +207,7 @@ def client(
     from site_agent.split.rounds_folder import privacy_statement
 
     opened = read_kit(kit, "site")
-    samples = _read(data, persons)
+    samples = _read(data, persons, despite_findings=despite_findings)
     invocation.note(privacy_statement(opened))
     invocation.note(f"{opened.name}: {len(samples)} samples; stop with Ctrl-C")
     with (
@@ -222,11 +224,13 @@ def client(
     return Reply({"output": path, **asdict(report)}, text, [str(path)])
 
 
-def _read(data: Path, persons: str) -> GazeSamples:
+def _read(data: Path, persons: str, *, despite_findings: bool) -> GazeSamples:
     if not data.exists():
         raise InputMissingError(f"{data}: no such folder")
     names = part_words(persons)
-    return open_gaze(data).read(names or None)
+    dataset = open_gaze(data)
+    require_sound(dataset, persons=names, despite_findings=despite_findings)
+    return dataset.read(names or None)
 
 
 @command(app, "status", "split status kits/server", "split status kits/site-a")
@@ -277,12 +281,17 @@ def assemble(
 
 @command(app, "evaluate", "split evaluate kits/site-a --data eyes/ --persons p14")
 def evaluate(
-    invocation: Invocation, kit: KitArgument, *, data: GazeDataOption, persons: PersonsOption = ""
+    invocation: Invocation,
+    kit: KitArgument,
+    *,
+    data: GazeDataOption,
+    persons: PersonsOption = "",
+    despite_findings: DespiteFindingsOption = False,
 ) -> Reply:
     """Score the newest parts on your data: your client part here, the rest at the main server."""
     from site_agent.split.client import SplitClient
 
-    samples = _read(data, persons)
+    samples = _read(data, persons, despite_findings=despite_findings)
     with SplitClient(read_kit(kit, "site"), samples, note=invocation.note) as running:
         predicted = running.predict(samples)
     errors = angular_errors_deg(predicted.astype(np.float64), samples.gaze)

@@ -8,19 +8,27 @@ from typing import TYPE_CHECKING, Annotated, Any
 from aggregators.formats import NETWORK_FORMATS, file_digest, recognise
 from cli.frame.addresses import ModelFile, model_files
 from cli.frame.errors import UsageError
-from cli.frame.options import Argument, Option, ProcessesOption, command, single
+from cli.frame.options import (
+    Argument,
+    DespiteFindingsOption,
+    Option,
+    ProcessesOption,
+    command,
+    single,
+)
 from cli.frame.output import Invocation, Reply, TableText
 from cli.options.data import ImagesOption, part_words, read_joined_faces, reading_from, words_of
 from cli.vision import clips, gaze
 from site_agent.datasets.egocentric import is_egocentric
-from site_agent.datasets.gaze.check import is_gaze_data
+from site_agent.datasets.gaze.check import is_gaze_data, open_gaze
 from site_agent.datasets.gaze.records import join_digests, person_digests
 from site_agent.datasets.records import FaceDataset, dataset_digest, image_marks
+from site_agent.datasets.soundness import require_sound
 from site_agent.errors import NotFoundError, NotLoggedInError, PoolClientError
 from site_agent.evaluation.detection import DetectionScores
 from site_agent.evaluation.gaze import GazeScores, evaluate_networks
 from site_agent.evaluation.landmark_scores import LandmarkScores
-from site_agent.evaluation.model_runs import EvaluationSettings, evaluate_models
+from site_agent.evaluation.model_runs import EvaluationSettings, evaluate_models, use_of
 from site_agent.evaluation.report import ScoredModel, write_report
 from site_agent.pool.profiles import is_offline
 from site_agent.pool.rebuilding import RecipeSources
@@ -119,6 +127,7 @@ def evaluate(  # noqa: PLR0912, PLR0915 (the steps of one command, in their orde
     split: Annotated[
         str, Option("With --post: the part of the data, for example test.", "NAME")
     ] = "",
+    despite_findings: DespiteFindingsOption = False,
     images: ImagesOption = None,
     persons: gaze.PersonsOption = "",
     sessions: gaze.SessionsOption = "",
@@ -155,6 +164,9 @@ def evaluate(  # noqa: PLR0912, PLR0915 (the steps of one command, in their orde
     if on_gaze:
         _refuse_face_options(settings, per_image=per_image)
         samples, digests = gaze.read_gaze_samples(invocation, dataset_paths, persons, sessions)
+        despite = require_sound(
+            open_gaze(dataset_paths[0]), persons=digests, despite_findings=despite_findings
+        ).despite
     else:
         dataset = read_joined_faces(dataset_paths, reading_from(images), same_parts=True)
     files = model_files(invocation, model_words)
@@ -176,8 +188,8 @@ def evaluate(  # noqa: PLR0912, PLR0915 (the steps of one command, in their orde
             invocation, files, samples, digests, _lineages(invocation, paths)
         )
     else:
-        scored, measured, trained_on = _score_on_faces(
-            invocation, files, dataset, settings, workers
+        scored, measured, trained_on, despite = _score_on_faces(
+            invocation, files, dataset, settings, workers, despite_findings=despite_findings
         )
     models = [
         ScoredModel(file.word, file_digest(file.path), scores)
@@ -187,7 +199,14 @@ def evaluate(  # noqa: PLR0912, PLR0915 (the steps of one command, in their orde
         if save and file.version is not None:
             invocation.warn(f"{file.word} is in the pool, not a local file: nothing was saved")
         elif save:
-            path = save_evaluation(file.path, model.digest, model.scores.metrics, measured, count)
+            path = save_evaluation(
+                file.path,
+                model.digest,
+                model.scores.metrics,
+                measured,
+                count,
+                despite_findings=despite,
+            )
             invocation.note(f"kept in {path}")
     written = []
     if output is not None:
@@ -201,12 +220,14 @@ def evaluate(  # noqa: PLR0912, PLR0915 (the steps of one command, in their orde
     posted: list[EvaluationResponse] = []
     if post:
         split = _split_of_post(split, learned=any(trained_on), despite=despite_overlap)
+        split = f"{split}-despite-findings".removeprefix("-") if despite else split
         posted = _post(invocation, models, measured, dataset_name, split)
     items = [
         {
             "model": model.name,
             "digest": model.digest,
             "training_images": count,
+            "despite_findings": despite,
             **model.scores.to_dict(per_image=per_image),
         }
         for model, count in zip(models, trained_on, strict=True)
@@ -254,13 +275,31 @@ def _score_on_faces(
     dataset: FaceDataset,
     settings: EvaluationSettings,
     workers: int,
-) -> "tuple[Sequence[Scores], str, list[int]]":
-    """Return the scores, the data set's digest, and how many of its images each model learned."""
+    *,
+    despite_findings: bool,
+) -> "tuple[Sequence[Scores], str, list[int], tuple[str, ...]]":
+    """Return the scores and the data set's digest.
+
+    And how many of its images each model learned, and the findings that the test goes on despite.
+    """
+    paths = [file.path for file in files]
     with invocation.progress("evaluate") as report:
-        paths = [file.path for file in files]
-        scored = evaluate_models(paths, dataset, settings, workers=workers, progress=report)
+        scored = evaluate_models(
+            paths,
+            dataset,
+            settings,
+            workers=workers,
+            despite_findings=despite_findings,
+            progress=report,
+        )
+    sounds = [
+        require_sound(dataset, use=use_of(path), despite_findings=despite_findings)
+        for path in paths
+    ]
+    despite = max((sound.despite for sound in sounds), key=len)
     digest = dataset_digest(dataset)
-    return scored, digest, warn_of_training_images(invocation, files, dataset, digest)
+    learned = warn_of_training_images(invocation, files, dataset, digest)
+    return scored, digest, learned, despite
 
 
 def warn_of_training_images(

@@ -92,11 +92,16 @@ def _add_study(kind: str, options: SettingsOptions[Any], text: str, examples: li
         faces, name = read_face_file(test, reading), dataset_name or dataset[0].stem
         arguments = (place.output, name, parts, faces, seeded)
         if place.dry_run:
-            return _plan(*look_at_study(*arguments, test_reading=reading))
+            return _plan(
+                *look_at_study(
+                    *arguments, test_reading=reading, despite_findings=place.despite_findings
+                )
+            )
         # The command that does the same from the parts in the study's folder.
         repeat = ["poolctl", "study", kind, *(f"parts/P{n + 1}.xml" for n in range(len(parts)))]
         repeat += ["--test", str(test.absolute()), "--dataset-name", name, "-o", "again/"]
         repeat += [] if images is None else ["--images", str(images.absolute())]
+        repeat += ["--despite-findings"] * place.despite_findings
         repeat += ["--seed", str(seed), *options.repeated(chosen)]
         with (
             kept_when_interrupted(invocation, "steps"),
@@ -105,6 +110,7 @@ def _add_study(kind: str, options: SettingsOptions[Any], text: str, examples: li
             conducted = conduct_study(
                 *arguments,
                 test_reading=reading,
+                despite_findings=place.despite_findings,
                 repeat=repeat,
                 workers=place.workers,
                 redo=place.redo,

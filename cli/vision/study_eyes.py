@@ -5,20 +5,24 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 from cli.frame.errors import UsageError, incomplete
-from cli.frame.options import Argument, DryRunOption, Option
+from cli.frame.options import Argument, DespiteFindingsOption, DryRunOption, Option
 from cli.frame.output import Invocation, Reply, TableText, markdown_parts
 from cli.frame.settings_options import SettingsOptions
 from cli.vision.train_gaze import open_gaze_data
-from site_agent.datasets.egocentric import open_egocentric
+from site_agent.datasets.egocentric import EgocentricDataset, open_egocentric
+from site_agent.datasets.gaze.records import GazeDataset
+from site_agent.datasets.soundness import require_sound
 from site_agent.studies import cross_encoder, egocentric, split
 from site_agent.studies.eyes import StudyKind, conduct_study
 from site_agent.studies.gaze.settings import GazeStudySettings, for_tuning, make_settings
 from site_agent.studies.privacy import persons as privacy
 from site_agent.studies.runs import Conduct, StudyResults
 from site_agent.wording import first_lines
+
+Data = TypeVar("Data", GazeDataset, EgocentricDataset)
 
 
 @dataclass(frozen=True)
@@ -31,6 +35,12 @@ class StudyOptions:
         int, Option("Number of parallel runs; 0: as many as suit the machine.", min=0)
     ] = 0
     redo: Annotated[bool, Option("Repeat finished runs.")] = False
+    despite_findings: DespiteFindingsOption = False
+
+    def checked(self, data: Data) -> Data:
+        """Return the data of a study of networks; refuse faults that must be mended."""
+        require_sound(data, despite_findings=self.despite_findings)
+        return data
 
 
 @contextmanager
@@ -243,7 +253,7 @@ def study_privacy(
 
     data_or_drawn(dataset, drawn)
     chosen, more = PRIVACY_SETTINGS.choose(settings, privacy.QUICK if quick else None)
-    data = None if dataset is None else open_gaze_data(dataset)
+    data = None if dataset is None else study.checked(open_gaze_data(dataset))
     if study.dry_run:
         summary = (
             f"would hold {chosen.rounds} rounds of {chosen.victims} victims with each of "
@@ -273,7 +283,7 @@ def _hold(
 ) -> Reply:
     """Hold a study, or show its runs."""
     data_or_drawn(dataset, drawn)
-    data = None if dataset is None else open_gaze_data(dataset)
+    data = None if dataset is None else study.checked(open_gaze_data(dataset))
     if study.dry_run:
         planned = kind.runs(data, settings)
         rows = [[_cell(getattr(run, name)) for name in kind.columns] for run in planned]
@@ -325,7 +335,7 @@ def study_egocentric(
 
     data_or_drawn(dataset, drawn, name="CLIPS")
     chosen, more = EGOCENTRIC_SETTINGS.choose(settings, egocentric.QUICK if quick else None)
-    data = None if dataset is None else open_egocentric(dataset)
+    data = None if dataset is None else study.checked(open_egocentric(dataset))
     worlds = egocentric.worlds_of(chosen, data)
     if study.dry_run:
         planned = egocentric.plan_tuning(worlds, chosen)

@@ -116,8 +116,9 @@ def hog_svm(
     after = training.prepare_with(invocation, target, faces, chosen)
     with invocation.progress("train hog-svm") as report:
         result = train_hog_svm(
-            faces, target, chosen, report, training_scores=training.training_scores
-        )
+            faces, target, chosen, report,
+            training_scores=training.training_scores, despite_findings=training.despite_findings,
+        )  # fmt: skip
     return _reply(invocation, result, after)
 
 
@@ -157,7 +158,10 @@ def ert(
     named = with_named_parts(faces, chosen)
     after = training.prepare_with(invocation, target, faces, named)
     with invocation.progress("train ert") as report:
-        result = train_ert(faces, target, chosen, report, training_scores=training.training_scores)
+        result = train_ert(
+            faces, target, chosen, report,
+            training_scores=training.training_scores, despite_findings=training.despite_findings,
+        )  # fmt: skip
     return _reply(invocation, result, after)
 
 
@@ -296,7 +300,13 @@ def _evaluate(
 ) -> tuple[dict[str, Any], list[TableText | str]]:
     assert after.test_faces is not None
     with invocation.progress("evaluate") as report:
-        scores = evaluate_model(result.model_path, after.test_faces, workers=0, progress=report)
+        scores = evaluate_model(
+            result.model_path,
+            after.test_faces,
+            workers=0,
+            despite_findings=after.despite_findings,
+            progress=report,
+        )
     digest = result.record.model_digest
     file = ModelFile(str(result.model_path), result.model_path)
     measured = dataset_digest(after.test_faces)

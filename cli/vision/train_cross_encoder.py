@@ -64,7 +64,9 @@ def cross_encoder(
 
     after = training.prepare(invocation, target, plain(chosen), digest)
     with goes_on_when_repeated(), invocation.progress("train cross-encoder") as report:
-        result = train_cross_encoder(data, target, chosen, report)
+        result = train_cross_encoder(
+            data, target, chosen, report, despite_findings=training.despite_findings
+        )
     record = result.record
     losses = record.details["losses"]
     text = [
@@ -111,7 +113,9 @@ def gaze_head(
 
     after = training.prepare(invocation, target, recorded_settings(chosen, base), digest)
     with invocation.progress("train gaze-head") as report:
-        result = train_gaze_head(data, base, target, chosen, report)
+        result = train_gaze_head(
+            data, base, target, chosen, report, despite_findings=training.despite_findings
+        )
     record = result.record
     errors = record.details["test_errors_deg"]
     text: list[str | TableText] = [

@@ -9,7 +9,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cli.frame.addresses import model_file
 from cli.frame.errors import InputMissingError, UsageError, goes_on_when_repeated
 from cli.frame.existing_files import refuse_inputs, require_free
-from cli.frame.options import Argument, DryRunOption, ForceOption, Option, command, single
+from cli.frame.options import (
+    Argument,
+    DespiteFindingsOption,
+    DryRunOption,
+    ForceOption,
+    Option,
+    command,
+    single,
+)
 from cli.frame.output import Invocation, Reply, TableText
 from cli.frame.settings_options import SettingsOptions
 from cli.options.data import read_face_file
@@ -53,6 +61,7 @@ class TrainingOptions:
         Option("Upload the model with labels and scores, never the images.", "[SITE/]NAME"),
     ] = None
     force: ForceOption = False
+    despite_findings: DespiteFindingsOption = False
 
     def target(self, data_name: str, suffix: str = ".safetensors") -> Path:
         """Return the file of the model."""
@@ -85,7 +94,7 @@ class TrainingOptions:
                 address = model_address(pool, self.upload)
                 if pool.whoami().role == "viewer":
                     raise ForbiddenError(f"--upload {self.upload}: a viewer's token cannot upload")
-        return Afterwards(test, faces, address)
+        return Afterwards(test, faces, address, self.despite_findings)
 
 
 @dataclass(frozen=True)
@@ -95,6 +104,7 @@ class Afterwards:
     test_path: Path | None = None
     test_faces: "FaceDataset | None" = None
     address: str | None = None
+    despite_findings: bool = False
 
 
 def upload_trained(
@@ -170,7 +180,9 @@ def gaze(
     recorded = recorded_settings(chosen, start)
     after = training.prepare(invocation, target, recorded, lambda: _digest(data, chosen))
     with goes_on_when_repeated(), invocation.progress("train gaze") as report:
-        result = train_gaze(data, target, chosen, report, base=start)
+        result = train_gaze(
+            data, target, chosen, report, base=start, despite_findings=training.despite_findings
+        )
     return upload_trained(invocation, result, after, *_describe_result(invocation, result))
 
 
@@ -278,7 +290,9 @@ def saliency(
     recorded = json.loads(json.dumps(asdict(chosen)))
     after = training.prepare(invocation, target, recorded, lambda: data.digest)
     with goes_on_when_repeated(), invocation.progress("train saliency") as report:
-        result, scores = train_saliency(data, target, chosen, report)
+        result, scores = train_saliency(
+            data, target, chosen, report, despite_findings=training.despite_findings
+        )
     record = result.record
     lines = [
         f"{result.model_path}  ({record.details['architecture']}, "

@@ -26,6 +26,7 @@ _FINAL = (
     errors.PoolRefusedFileError,
     errors.PoolRefusedRequestError,
     errors.TrainingDataError,
+    errors.UnsoundDataError,
     AggregatorError,
 )
 

@@ -19,6 +19,7 @@ from site_agent.agent.config import MergeGoal
 from site_agent.agent.workspace import CycleContext, Outgoing
 from site_agent.datasets.conversion import read_faces
 from site_agent.datasets.records import FaceDataset, dataset_digest, part_names
+from site_agent.datasets.soundness import require_sound
 from site_agent.errors import ConflictError, EvaluationError, InvalidInputError
 from site_agent.evaluation.landmarks import evaluate_landmarks
 from site_agent.evaluation.model_runs import EvaluationSettings, evaluate_model
@@ -62,6 +63,7 @@ class Scorer:
             raise InvalidInputError(f"{self._goal.validation}: has no faces to score models on")
         if self._goal.kind == "ert" and not part_names(faces):
             raise InvalidInputError(f"{self._goal.validation}: has no landmarks to score models on")
+        require_sound(faces, use="landmarks" if self._goal.kind == "ert" else "boxes")
 
     def is_known(self, digest: str) -> bool:
         """Return whether a model was measured already."""

@@ -2,6 +2,7 @@
 
 import hashlib
 import io
+import math
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -11,14 +12,18 @@ from typing import Literal
 from PIL import Image, UnidentifiedImageError
 
 from site_agent.datasets.landmark_schemes import IBUG_PARTS
-from site_agent.datasets.part_order import misordered_faces, unsorted_names
+from site_agent.datasets.part_order import face_turn, misordered_faces, unsorted_names
 from site_agent.datasets.records import AnnotatedImage, FaceBox, FaceDataset, part_names
+from site_agent.pictures.images import FIRST_LYING
 from site_agent.work import Progress, no_progress
 
 Severity = Literal["error", "warning"]
 
 _EXIF_ORIENTATION = 0x0112
 _NAMES_SHOWN = 6
+_LINES_SHOWN = 5
+# Faces lie if they are turned by more than this from upright.
+_UPRIGHT_WITHIN = math.radians(45)
 
 
 @dataclass(frozen=True)
@@ -40,6 +45,24 @@ class Finding:
     def __str__(self) -> str:
         place = f"{self.file}, line {self.line}" if self.line else f"{self.file}"
         return f"{self.severity}: {place}: {self.text}"
+
+
+def kinds_of(findings: Sequence[Finding]) -> list[list[Finding]]:
+    """Return the findings with those together that say the same of one file."""
+    kinds: dict[tuple[str, str, Path], list[Finding]] = {}
+    for finding in findings:
+        kinds.setdefault((finding.severity, finding.code, finding.file), []).append(finding)
+    return list(kinds.values())
+
+
+def count_more(kind: Sequence[Finding]) -> str:
+    """Return the words for the findings of a kind after the first one."""
+    if len(kind) == 1:
+        return ""
+    lines = [str(finding.line) for finding in kind[1:] if finding.line]
+    named = ", ".join(lines[:_LINES_SHOWN]) + (" ..." if len(lines) > _LINES_SHOWN else "")
+    where = f", in lines {named}" if lines else ""
+    return f" (and {len(kind) - 1} more of this kind{where})"
 
 
 @dataclass(frozen=True)
@@ -188,15 +211,24 @@ def _image_findings(
         where = f"line {first.line}" if first.line else str(first.path)
         text = f"the same picture as {first.path} ({where}); a face counted twice weighs double"
         yield _finding("warning", "duplicate-image", dataset, image, text)
-    if opened.orientation != 1:
-        text = (
-            f"has an EXIF orientation ({opened.orientation}): programs that turn it by that and "
-            "programs that do not will see the boxes in different places; store it upright"
-        )
-        yield _finding("warning", "exif-orientation", dataset, image, text)
     declared = (image.width_px, image.height_px)
     real = (opened.width_px, opened.height_px)
-    if None not in declared and declared != real:
+    differs = None not in declared and declared != real
+    if opened.orientation != 1:
+        text = f"has an EXIF orientation ({opened.orientation}): "
+        if reason := _drawn_upright(dataset, image, opened):
+            text += (
+                f"its pixels are stored as {real[0]} x {real[1]}, and {reason}, so its boxes and "
+                f"landmarks belong to the turned picture; {_UPRIGHT_HINT}"
+            )
+            yield _finding("error", "exif-orientation", dataset, image, text)
+            return
+        text += (
+            "programs that turn it by that and programs that do not will see the boxes in "
+            f"different places; {_UPRIGHT_HINT} if they were drawn on the turned picture"
+        )
+        yield _finding("warning", "exif-orientation", dataset, image, text)
+    if differs:
         text = (
             f"is {real[0]} x {real[1]} pixels, but declared as {declared[0]} x {declared[1]}; "
             "were the boxes drawn on another version of it?"
@@ -205,6 +237,33 @@ def _image_findings(
     for box in image.boxes:
         if not box.ignore:
             yield from _box_findings(dataset, image, box, real)
+
+
+_UPRIGHT_HINT = "'poolctl dataset convert --upright' turns the pictures themselves"
+
+
+def _drawn_upright(dataset: FaceDataset, image: AnnotatedImage, opened: _Opened) -> str:
+    """Return why annotations must belong to the picture as its EXIF data turn it; else nothing."""
+    width, height = opened.width_px, opened.height_px
+    lies = opened.orientation >= FIRST_LYING
+    if lies and width != height and (image.width_px, image.height_px) == (height, width):
+        return f"declared as {height} x {width}"
+    boxes = [box for box in image.boxes if not box.ignore]
+    if lies and any(
+        (box.right >= width or box.bottom >= height)
+        and max(-box.left, -box.top, box.right - height + 1, box.bottom - width + 1) <= 0
+        for box in boxes
+    ):
+        return "a box fits only into the turned one"
+    if lies or opened.orientation in _UPSIDE_DOWN:
+        turns = [face_turn(box, part_names(dataset)) for box in boxes]
+        known = [turn for turn in turns if turn is not None]
+        if known and all(abs(turn) < _UPRIGHT_WITHIN for turn in known):
+            return "the faces stand upright in the annotations"
+    return ""
+
+
+_UPSIDE_DOWN = (3, 4)
 
 
 def _box_findings(

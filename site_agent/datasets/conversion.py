@@ -7,7 +7,9 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
+from PIL import Image, ImageOps
 
+from aggregators.whole_file import whole_file
 from site_agent.datasets.coco_keypoints import read_coco_keypoints
 from site_agent.datasets.imglab_xml import read_imglab_xml
 from site_agent.datasets.landmark_schemes import without_prefix
@@ -21,6 +23,7 @@ from site_agent.datasets.records import (
 )
 from site_agent.datasets.split import free_names
 from site_agent.errors import AnnotationFileError, InvalidInputError
+from site_agent.pictures.images import exif_orientation
 from site_agent.work import Progress, no_progress
 
 
@@ -140,12 +143,15 @@ def copy_places(dataset: FaceDataset, folder: Path) -> dict[Path, Path]:
 
 
 def copy_images(
-    dataset: FaceDataset, folder: Path, progress: Progress = no_progress
+    dataset: FaceDataset, folder: Path, progress: Progress = no_progress, *, upright: bool = False
 ) -> FaceDataset:
     """Copy the images of a data set into a folder, and return the data set with the copies.
 
     Names are kept; of several files of the same name the later ones get a number. Existing files
     of these names (`copy_places`) are replaced.
+
+    `upright`: Turn the copies as the EXIF data of the images say; the annotations stay, so they
+    must have been drawn on the turned images.
     """
     places = copy_places(dataset, folder)
     copied: dict[Path, Path] = {}
@@ -156,7 +162,9 @@ def copy_images(
             progress(number / len(dataset.images), f"copying {image.path.name}")
             target = places[image.path]
             if image.path not in copied:
-                if not (target.exists() and target.samefile(image.path)):
+                if upright and exif_orientation(image.path) != 1:
+                    _copy_upright(image.path, target)
+                elif not (target.exists() and target.samefile(image.path)):
                     shutil.copyfile(image.path, target)
                 copied[image.path] = target
             images.append(replace(image, path=target))
@@ -165,6 +173,18 @@ def copy_images(
         problem = f"an image cannot be copied: {error.filename}: {error.strerror}"
         raise AnnotationFileError(dataset.path or folder, line, problem) from error
     return replace(dataset, images=tuple(images))
+
+
+def _copy_upright(source: Path, target: Path) -> None:
+    with Image.open(source) as picture:
+        kind = picture.format
+        turned = ImageOps.exif_transpose(picture)
+    with whole_file(target) as file:
+        turned.save(file, format=kind, quality=_QUALITY)
+
+
+# Of turned JPEG files; other formats lose nothing.
+_QUALITY = 95
 
 
 def choose_parts(dataset: FaceDataset, parts: Sequence[str]) -> FaceDataset:

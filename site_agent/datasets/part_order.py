@@ -116,6 +116,19 @@ def misfit_and_turn(points: Complex, reference: Complex) -> tuple[float, float]:
     return 1.0 - abs(product) ** 2 / sizes, float(np.angle(product))
 
 
+def face_turn(box: records.FaceBox, names: Sequence[str]) -> float | None:
+    """Return the turn of a face from upright in radians; None where its landmarks do not show it.
+
+    `names`: The landmarks of the data set; those of a group of iBUG's 68 are known.
+    """
+    reference = _reference(names, [])
+    points = as_complex(records.parts_array(box, names))
+    if reference is None or (np.isfinite(points) & np.isfinite(reference)).sum() < _FEWEST_PARTS:
+        return None
+    misfit, turn_rad = misfit_and_turn(points, reference)
+    return turn_rad if misfit < _SUSPECT else None
+
+
 def as_complex(points: NDArray[np.floating]) -> Complex:
     """Return points, shape (n, 2), as x + iy."""
     result: Complex = np.asarray(points, dtype=np.float64) @ np.array([1, 1j])

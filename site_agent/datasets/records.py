@@ -150,12 +150,15 @@ def image_marks(dataset: FaceDataset) -> tuple[str, ...]:
     )
 
 
-def face_marks(datasets: Sequence[FaceDataset]) -> dict[str, Any]:
-    """Return the sources of training for `site_agent.training_record.remember_learned`."""
+def face_marks(datasets: Sequence[FaceDataset], details: Mapping[str, str]) -> dict[str, Any]:
+    """Return the sources of training for `site_agent.training_record.remember_learned`.
+
+    `details`: The faults of the data that it went on despite (`Soundness.details`).
+    """
     marks = sorted({mark for dataset in datasets for mark in image_marks(dataset)})
     digests = [dataset_digest(dataset) for dataset in datasets]
     digest = digests[0] if len(digests) == 1 else ""
-    return {"data": {"digest": digest, "image_marks": marks}, "details": {}}
+    return {"data": {"digest": digest, "image_marks": marks}, "details": dict(details)}
 
 
 def _image_digest(dataset: FaceDataset, image: AnnotatedImage) -> str:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from aggregators.formats import NETWORK_FORMATS, recognise
 from site_agent.datasets.records import FaceDataset, require_images
+from site_agent.datasets.soundness import Use, require_sound
 from site_agent.errors import EvaluationError
 from site_agent.evaluation.detection import DetectionScores, evaluate_detector
 from site_agent.evaluation.landmark_scores import LandmarkScores
@@ -37,19 +38,30 @@ class EvaluationSettings(Settings):
     """Landmark models: the landmarks to compare; all that a model places where empty."""
 
 
+def use_of(model: Path) -> Use:
+    """Return what a test of a model uses of faces."""
+    return "boxes" if recognise(model).name == DETECTOR_FORMAT else "landmarks"
+
+
 def evaluate_model(
     model: Path,
     dataset: FaceDataset,
     settings: EvaluationSettings = EvaluationSettings(),
     *,
     workers: int = 1,
+    despite_findings: bool = False,
     progress: Progress = no_progress,
 ) -> Scores:
-    """Score a detector or a landmark model."""
+    """Score a detector or a landmark model.
+
+    Raises `UnsoundDataError`: faults of the faces must be mended, unless `despite_findings` goes
+    on.
+    """
     require_images(dataset)
     name = recognise(model).name
     if name in NETWORK_FORMATS:
         raise EvaluationError(f"{model}: networks cannot be evaluated on faces")
+    require_sound(dataset, use=use_of(model), despite_findings=despite_findings, progress=progress)
     if name == DETECTOR_FORMAT:
         return evaluate_detector(
             model,
@@ -80,6 +92,7 @@ def evaluate_models(
     settings: EvaluationSettings = EvaluationSettings(),
     *,
     workers: int = 0,
+    despite_findings: bool = False,
     progress: Progress = no_progress,
 ) -> list[Scores]:
     """Score several models on one data set, one after the other, each on all processors.
@@ -97,5 +110,14 @@ def evaluate_models(
             which = f"model {at + 1} of {len(models)}, " if len(models) > 1 else ""
             progress((at + (part or 0.0)) / len(models), which + text)
 
-        scores.append(evaluate_model(model, dataset, settings, workers=workers, progress=report))
+        scores.append(
+            evaluate_model(
+                model,
+                dataset,
+                settings,
+                workers=workers,
+                despite_findings=despite_findings,
+                progress=report,
+            )
+        )
     return scores

@@ -9,7 +9,7 @@ their model, so that a replaced file does not inherit the description of another
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -80,11 +80,18 @@ def find_terms_file(model: Path) -> Path | None:
 
 
 def save_evaluation(
-    model: Path, digest: str, metrics: Mapping[str, float], dataset: str, training_images: int = 0
+    model: Path,
+    digest: str,
+    metrics: Mapping[str, float],
+    dataset: str,
+    training_images: int = 0,
+    *,
+    despite_findings: Sequence[str] = (),
 ) -> Path:
     """Write the scores of an evaluation next to the model, and return the file's path.
 
-    `training_images` is the number of its images that the model was trained on.
+    `training_images` is the number of its images that the model was trained on, `despite_findings`
+    the faults of the images that the test went on despite.
     """
     record = {
         "schema": EVALUATION_SCHEMA,
@@ -92,6 +99,7 @@ def save_evaluation(
         "model_digest": digest,
         "dataset_digest": dataset,
         "training_images": training_images,
+        "despite_findings": list(despite_findings),
         "metrics": dict(metrics),
     }
     path = beside(model, "evaluation")

@@ -41,6 +41,8 @@ class DataChoice:
     level, each pass through all levels."""
     threads: int = 0
     """For leaf refinement. 0: one for each processor."""
+    despite_findings: bool = False
+    """Go on despite findings in the data that must be mended."""
 
 
 @dataclass(frozen=True)

@@ -67,8 +67,10 @@ class LeafRefitPart(SitePart):
     ) -> "LeafRefitPart":
         from aggregators.methods.refitting import refit_settings
         from site_agent.datasets.conversion import read_faces
+        from site_agent.datasets.soundness import require_sound
 
         faces = read_faces(data) if isinstance(data, Path) else cast("FaceDataset", data)
+        require_sound(faces, despite_findings=choice.despite_findings)
         seed = choice.seed + _times_through(pool, round_)
         method_options = METHODS[round_.method].take_own(round_.options)
         fit = {name: value for name, value in round_.options.items() if name not in method_options}
@@ -143,8 +145,10 @@ class LeafRefitPart(SitePart):
 
     def learned(self) -> dict[str, Any]:
         from site_agent.datasets.records import face_marks
+        from site_agent.datasets.soundness import require_sound
 
-        return face_marks([self.faces])
+        sound = require_sound(self.faces, despite_findings=self.choice.despite_findings)
+        return face_marks([self.faces], sound.details)
 
     @staticmethod
     def take_part(sums: "RoundSums", contribution: Path, _base: Path, target: Path) -> "SumVisit":
@@ -216,8 +220,10 @@ class NetworkPart(SitePart):
     ) -> "NetworkPart":
         from aggregators.methods.round_options import split_options
         from site_agent.datasets.network_data import open_network_data
+        from site_agent.datasets.soundness import require_sound
 
         dataset = open_network_data(data) if isinstance(data, Path) else cast("NetworkData", data)
+        require_sound(dataset, persons=choice.persons, despite_findings=choice.despite_findings)
         settings = split_options(round_.method, round_.options).training
         series = first_round(pool, round_) if METHODS[round_.method].personal else ""
         if METHODS[round_.method].replies:

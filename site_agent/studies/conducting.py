@@ -41,11 +41,20 @@ def look_at_study(
     settings: StudySettings,
     *,
     test_reading: ReadingOptions | None = None,
+    despite_findings: bool = False,
 ) -> tuple[StudyData, Protocol]:
     """Return the data and the steps of a study; nothing is written."""
     place = StudyFolder(folder)
     rounded = {part: whole_pixels(dataset) for part, dataset in parts.items()}
-    data = describe_parts(place.parts, name, rounded, test, test_reading)
+    data = describe_parts(
+        place.parts,
+        name,
+        rounded,
+        test,
+        test_reading,
+        use="landmarks" if settings.kind == "landmarks" else "boxes",
+        despite_findings=despite_findings,
+    )
     return data, model_study.plan_study(data, model_study.with_named_landmarks(data, settings))
 
 
@@ -57,6 +66,7 @@ def conduct_study(
     settings: StudySettings,
     *,
     test_reading: ReadingOptions | None = None,
+    despite_findings: bool = False,
     repeat: Sequence[str] = (),
     workers: int = 0,
     redo: bool = False,
@@ -66,16 +76,25 @@ def conduct_study(
     """Make and score all models of a study, and write its table.
 
     `folder`: Made where absent. A run that was interrupted goes on in it. `test_reading`: How the
-    test data were read from their file, which steps read again. `repeat`: Words of the command that
+    test data were read from their file, which steps read again. `despite_findings`: Go on despite
+    faults of the data, which become remarks of the table. `repeat`: Words of the command that
     repeats the study, for readers of its folder. `workers`, `redo`, `on_outcome`, `progress`:
     See `run_study`.
 
-    Raises `InvalidInputError`, `BusyError`, `AnnotationFileError`: nothing can be begun. Steps that
-    fail raise nothing: `StudyRun.failed` has them.
+    Raises `InvalidInputError`, `BusyError`, `AnnotationFileError`, `UnsoundDataError`: nothing can
+    be begun. Steps that fail raise nothing: `StudyRun.failed` has them.
     """
     place = StudyFolder(folder)
     rounded = {part: whole_pixels(dataset) for part, dataset in parts.items()}
-    data = describe_parts(place.parts, name, rounded, test, test_reading)
+    data = describe_parts(
+        place.parts,
+        name,
+        rounded,
+        test,
+        test_reading,
+        use="landmarks" if settings.kind == "landmarks" else "boxes",
+        despite_findings=despite_findings,
+    )
     settings = model_study.with_named_landmarks(data, settings)
     model_study.plan_study(data, settings)  # refuses before anything is written
     with hold_folder(folder, place.hidden / "lock", what="study"):

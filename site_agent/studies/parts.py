@@ -10,6 +10,7 @@ from typing import Any
 
 from site_agent import errors, wording
 from site_agent.datasets import conversion, imglab_xml, records, split
+from site_agent.datasets.soundness import Use, require_sound
 from site_agent.datasets.split import GroupOf
 from site_agent.studies.steps import TEST_PART
 
@@ -87,8 +88,14 @@ def describe_parts(
     parts: Mapping[str, records.FaceDataset],
     test: records.FaceDataset,
     test_reading: conversion.ReadingOptions | None = None,
+    *,
+    use: Use = "landmarks",
+    despite_findings: bool = False,
 ) -> StudyData:
     """Look at the parts and the test data of a study; nothing is written.
+
+    Raises `UnsoundDataError`: faults of the data must be mended, unless `despite_findings` makes
+    remarks of them.
 
     `folder`: where `write_parts` will write the parts' annotations. `parts`: with landmarks as
     `whole_pixels` gives them.
@@ -107,8 +114,11 @@ def describe_parts(
     whole = records.FaceDataset(
         None, images=tuple(i for part in parts.values() for i in part.images)
     )
-    remarks = tuple(_shared_pictures(parts, test))
-    return StudyData(name, tuple(described), tested, records.part_names(whole), remarks)
+    remarks = list(_shared_pictures(parts, test))
+    for part_name, dataset in {**parts, TEST_PART: test}.items():
+        sound = require_sound(dataset, use=use, despite_findings=despite_findings)
+        remarks += [f"{part_name} was used despite findings: {fault}" for fault in sound.despite]
+    return StudyData(name, tuple(described), tested, records.part_names(whole), tuple(remarks))
 
 
 def write_parts(data: StudyData, parts: Mapping[str, records.FaceDataset]) -> None:

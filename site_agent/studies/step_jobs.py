@@ -18,6 +18,8 @@ from site_agent.wording import count_words
 from site_agent.work import Progress
 
 _READING = 0.1
+_CHECKED = {"training_scores": False, "despite_findings": True}
+"""Options of trainings: `describe_parts` has checked the data of the study."""
 
 
 @dataclass(frozen=True)
@@ -56,10 +58,10 @@ def _train(job: StepJob, step: Train, output: Path, progress: Progress) -> tuple
     dataset = read_union(job.data[part] for part in step.parts)
     settings = step.settings
     if isinstance(settings, ErtSettings):
-        result = train_ert(dataset, output, settings, progress, training_scores=False)
+        result = train_ert(dataset, output, settings, progress, **_CHECKED)
     else:
         settings = replace(settings, threads=job.threads)
-        result = train_hog_svm(dataset, output, settings, progress, training_scores=False)
+        result = train_hog_svm(dataset, output, settings, progress, **_CHECKED)
     return result.record.warnings
 
 
@@ -112,7 +114,9 @@ def _measure(job: StepJob, step: Score, progress: Progress) -> Scores:
     model, test = job.inputs[step.model], job.data[TEST_PART].read()
     if not step.landmarks:
         # More than one worker would be processes, of which this is one already.
-        return evaluate_model(model, test, step.settings, workers=1, progress=progress)
+        return evaluate_model(
+            model, test, step.settings, workers=1, despite_findings=True, progress=progress
+        )
     # A merged model has no training record that would say which landmarks it places.
     return evaluate_landmarks(
         model,

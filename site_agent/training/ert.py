@@ -13,6 +13,7 @@ from site_agent.datasets import records
 from site_agent.datasets.check import Finding
 from site_agent.datasets.landmark_schemes import EYE_POINTS, PART_GROUPS, expand_parts
 from site_agent.datasets.part_order import order_problem
+from site_agent.datasets.soundness import require_sound
 from site_agent.datasets.statistics import mean_eye_aspect_ratio
 from site_agent.errors import InvalidInputError, TrainingDataError
 from site_agent.evaluation.landmark_scores import CLOSED_EAR, normaliser_for
@@ -97,6 +98,7 @@ def train_ert(
     progress: Progress = no_progress,
     *,
     training_scores: bool = True,
+    despite_findings: bool = False,
 ) -> TrainingResult:
     """Train a landmark model and write it as a dlib file.
 
@@ -105,14 +107,16 @@ def train_ert(
     `dataset`: boxes with parts; boxes marked `ignore` and images without boxes are left out.
     `output`: the ``.dat`` file, put in place only when it is complete; ``<output>.training.json``
     lies next to it. `progress`: an exception that it raises stops the training. `training_scores`:
-    score the model on its own training data at the end.
+    score the model on its own training data at the end. `despite_findings`: go on despite faults
+    of the data that must be mended.
 
-    Raises `TrainingDataError`: too few faces, boxes without parts or with other parts, unreadable
-    images; names file and lines. `TrainingFailedError`: dlib failed, or memory would not or did not
-    suffice.
+    Raises `UnsoundDataError`: such faults. `TrainingDataError`: too few faces, boxes without parts
+    or with other parts, unreadable images; names file and lines. `TrainingFailedError`: dlib
+    failed, or memory would not or did not suffice.
     """
     output = Path(output)
-    begun = begin_training(output)
+    sound = require_sound(dataset, despite_findings=despite_findings, progress=progress)
+    begun = begin_training(output, sound.details)
     temporary = begun.temporary
     settings = with_named_parts(dataset, settings)
     names = checked_parts(dataset, settings)

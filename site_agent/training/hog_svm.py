@@ -24,6 +24,7 @@ from site_agent.datasets.records import (
     dataset_digest,
     image_marks,
 )
+from site_agent.datasets.soundness import require_sound
 from site_agent.errors import TrainingDataError
 from site_agent.evaluation.detection import evaluate_detector
 from site_agent.faces.models import DETECTOR_FORMAT
@@ -109,6 +110,7 @@ def train_hog_svm(
     progress: Progress = no_progress,
     *,
     training_scores: bool = True,
+    despite_findings: bool = False,
 ) -> TrainingResult:
     """Train a face detector and write it as a dlib file; parameters are those of `train_ert`.
 
@@ -119,7 +121,10 @@ def train_hog_svm(
     file and lines. `TrainingFailedError`: dlib failed, or memory would not or did not suffice.
     """
     output = Path(output)
-    begun = begin_training(output)
+    sound = require_sound(
+        dataset, use="boxes", despite_findings=despite_findings, progress=progress
+    )
+    begun = begin_training(output, sound.details)
     temporary = begun.temporary
     views = plan_views(dataset, settings)
     needed = needed_memory_bytes(dataset, views, settings)

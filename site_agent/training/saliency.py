@@ -17,6 +17,7 @@ import numpy as np
 from pydantic import Field
 
 from site_agent.datasets import egocentric
+from site_agent.datasets.soundness import require_sound
 from site_agent.errors import InvalidInputError, TrainingDataError
 from site_agent.evaluation import saliency
 from site_agent.networks.architectures import require_kind
@@ -167,6 +168,8 @@ def train_saliency(
     output: Path | str,
     settings: SaliencySettings = SaliencySettings(),
     progress: Progress = no_progress,
+    *,
+    despite_findings: bool = False,
 ) -> tuple[TrainingResult, saliency.SaliencyEvaluation | None]:
     """Train a saliency network, write it as a safetensors file, and score it on the test clips.
 
@@ -182,7 +185,10 @@ def train_saliency(
     )
 
     output = Path(output)
-    begun = begin_training(output)
+    sound = require_sound(
+        dataset, persons=settings.persons, despite_findings=despite_findings, progress=progress
+    )
+    begun = begin_training(output, sound.details)
     samples = read_clips(dataset, settings, part_of(progress, 0.0, _READING_SHARE))
     training, validation = samples.of("train"), samples.of("validation")
     if len(training) < 1:

@@ -1,7 +1,7 @@
 """Check gaze data before training: its faults, and its numbers by person."""
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -44,22 +44,28 @@ _FAR_GAZE, _FAR_HEAD = np.deg2rad(60), np.deg2rad(70)
 _EYES_DIFFER = np.deg2rad(15)
 
 
-def check_gaze(paths: Sequence[Path], progress: Progress = no_progress) -> list[Finding]:
+def check_gaze(
+    paths: Sequence[Path], progress: Progress = no_progress, *, persons: Collection[str] = ()
+) -> list[Finding]:
     """Look for everything that would stop a training or spoil its result.
 
     Missing, broken and repeated pictures, pictures in two of the data sets, angles out of range
     (such as degrees for radians), samples named twice, eyes of a frame that look apart, persons
     with very few samples or with a single session.
+
+    `persons`: The persons to look at; all if empty.
     """
     findings: list[Finding] = []
     seen: dict[bytes, tuple[Path, str]] = {}
     for path in paths:
         layout, place = find_layout(path)
         for samples, lines, findings_of_person in layout.examine(place):
+            person = str(samples.person[0]) if samples else ""
+            if persons and person not in persons:
+                continue
             findings += findings_of_person
             if not samples:
                 continue
-            person = str(samples.person[0])
             progress(None, f"person {person}")
             findings += _angle_findings(place, samples, lines)
             findings += _repeated(place, path, samples, lines, seen)

@@ -10,6 +10,7 @@ from pydantic import Field
 
 from site_agent.datasets.gaze import records as gaze
 from site_agent.datasets.gaze.records import require_both_eyes
+from site_agent.datasets.soundness import require_sound
 from site_agent.errors import InvalidInputError, TrainingDataError
 from site_agent.networks.architectures import is_crossed, require_kind
 from site_agent.settings import Settings
@@ -61,6 +62,8 @@ def train_cross_encoder(
     output: Path | str,
     settings: CrossEncoderSettings = CrossEncoderSettings(),
     progress: Progress = no_progress,
+    *,
+    despite_findings: bool = False,
 ) -> TrainingResult:
     """Train a cross-encoder, and write it as a safetensors file.
 
@@ -78,7 +81,10 @@ def train_cross_encoder(
 
     require_kind(settings.architecture, "representation", "architecture")
     output = Path(output)
-    begun = begin_training(output)
+    sound = require_sound(
+        dataset, persons=settings.persons, despite_findings=despite_findings, progress=progress
+    )
+    begun = begin_training(output, sound.details)
     samples = read_frames(dataset, settings, part_of(progress, 0.0, _READING_SHARE))
     digests = gaze.person_digests(samples)
     module = to_module(new_network(settings.architecture, settings.seed))

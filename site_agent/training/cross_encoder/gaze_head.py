@@ -18,6 +18,7 @@ from pydantic import Field
 from aggregators.formats import file_digest
 from aggregators.models import StateDict
 from site_agent.datasets.gaze import records as gaze
+from site_agent.datasets.soundness import require_sound
 from site_agent.errors import InvalidInputError, TrainingDataError
 from site_agent.evaluation.gaze import draw_shots, few_shot_error, find_components, fit_head
 from site_agent.networks import files
@@ -88,6 +89,8 @@ def train_gaze_head(
     output: Path | str,
     settings: GazeHeadSettings = GazeHeadSettings(),
     progress: Progress = no_progress,
+    *,
+    despite_findings: bool = False,
 ) -> TrainingResult:
     """Fit a gaze head to few shots, and write encoder and head as one gaze network.
 
@@ -100,7 +103,10 @@ def train_gaze_head(
     cannot be written.
     """
     encoder, output = Path(encoder), Path(output)
-    begun = begin_training(output)
+    sound = require_sound(
+        dataset, persons=settings.persons, despite_findings=despite_findings, progress=progress
+    )
+    begun = begin_training(output, sound.details)
     network = files.read_network(encoder)
     module = files.to_module(network, str(encoder))
     architecture = network.metadata["architecture"]

@@ -11,6 +11,7 @@ from pydantic import Field
 from aggregators.formats import file_digest
 from aggregators.models import StateDict
 from site_agent.datasets.gaze import records as gaze
+from site_agent.datasets.soundness import require_sound
 from site_agent.errors import InvalidInputError, TrainingDataError
 from site_agent.plain_json import plain
 from site_agent.settings import Settings
@@ -110,6 +111,7 @@ def train_gaze(
     progress: Progress = no_progress,
     *,
     base: Path | str | None = None,
+    despite_findings: bool = False,
 ) -> TrainingResult:
     """Train a gaze network and write it as a safetensors file.
 
@@ -128,7 +130,10 @@ def train_gaze(
     from site_agent.training.gaze.loop import checkpoint_path
 
     output = Path(output)
-    begun = begin_training(output)
+    sound = require_sound(
+        dataset, persons=settings.persons, despite_findings=despite_findings, progress=progress
+    )
+    begun = begin_training(output, sound.details)
     start = start_network(settings, base)
     device = find_device(settings.device)
     data = read_training_data(dataset, settings, part_of(progress, 0.0, _READING_SHARE))
