@@ -219,7 +219,7 @@ class LinesError(SiteAgentError):
 
 
 class UnsoundDataError(SiteAgentError):
-    """Data with faults that would spoil what is made or measured with them."""
+    """Data with faults that would spoil models and scores."""
 
     def __init__(self, count: int, faults: Iterable[str]) -> None:
         number = "1 finding" if count == 1 else f"{count} findings"

@@ -39,7 +39,7 @@ class EvaluationSettings(Settings):
 
 
 def use_of(model: Path) -> Use:
-    """Return what a test of a model uses of faces."""
+    """Return the part of the annotations for a test of a model."""
     return "boxes" if recognise(model).name == DETECTOR_FORMAT else "landmarks"
 
 
