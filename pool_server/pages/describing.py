@@ -31,9 +31,11 @@ def read_lines(text: str, what: str, read: Callable[[str], V]) -> dict[str, V]:
                 raise ValueError
             values[key.strip()] = read(value.strip())
         except ValueError:
+            problem = f"{line[:80]!r} cannot be read, expected one key=value a line"
             raise RefusedError(
-                f"{what} {line[:80]!r} cannot be read, expected one key=value a line",
+                f"{what} {problem}",
                 hint="For example population=infant, or mean_error=0.0727.",
+                details={"fields": [{"where": f"{what}s", "problem": problem}]},
             ) from None
     return values
 
@@ -148,8 +150,7 @@ async def withdraw(request: Request, visitor: Anyone, site: str, name: str) -> R
         typed = form["confirm"] or "nothing"
         errors["confirm"] = f"expected {site}/{name}, found {typed}"
     if errors:
-        problem = f"{words.count(len(errors), 'field')} cannot be taken as typed"
-        kept = showing.FormState(form.kept(), errors, problem)
+        kept = showing.FormState(form.kept(), errors, showing.count_problems(errors))
         return await _show_withdrawal(visitor, site, name, kept)
     visitor.require_proof()
     body: dict[str, object] = {"reason": form["reason"], "explanation": form["explanation"]}

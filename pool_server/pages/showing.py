@@ -23,6 +23,7 @@ from pool_server.http.error_responses import error_response, error_text, request
 from pool_server.http.paths import is_streamed
 from pool_server.http.session import server_parts
 from pool_server.pages import pool_api, rendering, words
+from pool_server.pages.field_problems import field_problems
 from pool_server.pages.visitor import (
     LoginNeededError,
     ProofNeededError,
@@ -116,7 +117,7 @@ def describe_error(error: PoolError) -> ErrorBody:
     """Return an error as the API would send it."""
     kind, shows = type(error), error.shows_message
     code, message = (error.code, error.message) if shows else (kind.code, error_text(kind))
-    return ErrorBody(code=code, message=message, hint=error.hint)
+    return ErrorBody(code=code, message=message, hint=error.hint, details=error.details)
 
 
 T = TypeVar("T")
@@ -137,18 +138,15 @@ EMPTY_FORM = FormState()
 
 def refused_form(form: "Form", error: pool_api.RefusedByApiError | PoolError) -> FormState:
     """Return a form with its typed values and the pool's reasons for refusing them."""
-    body: ErrorBody = (
-        error.body if isinstance(error, pool_api.RefusedByApiError) else describe_error(error)
-    )
-    fields = {
-        str(entry["where"]).rsplit(".", 1)[-1]: str(entry["problem"])
-        for entry in body.details.get("fields", [])
-        if isinstance(entry, Mapping)
-    }
-    if fields:
-        wrong = f"{words.count(len(fields), 'field')} cannot be taken as typed"
-        return FormState(form.kept(), fields, wrong)
+    body = error.body if isinstance(error, pool_api.RefusedByApiError) else describe_error(error)
+    if problems := form.problems(body):
+        return FormState(form.kept(), problems, count_problems(problems))
     return FormState(form.kept(), {}, body.message, body.hint)
+
+
+def count_problems(problems: Mapping[str, str]) -> str:
+    """Return the sentence above a form's problems."""
+    return f"{words.count(len(problems), 'field')} cannot be taken as typed"
 
 
 async def show(
@@ -264,6 +262,10 @@ class Form:
     def has(self, name: str) -> bool:
         """Return whether a box is ticked."""
         return bool(self[name])
+
+    def problems(self, body: ErrorBody) -> dict[str, str]:
+        """Return the reasons for refusing this form, by its fields."""
+        return field_problems(self._fields, body)
 
     def typed(self) -> list[tuple[str, str]]:
         """Return all values of a form that has to be sent again, after another log-in."""

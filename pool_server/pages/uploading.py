@@ -7,19 +7,25 @@ uploads by digest.
 
 from typing import Annotated, Any
 
-from fastapi import Path, Request
-from starlette.responses import Response
+from fastapi import Path, Query, Request
+from starlette.responses import JSONResponse, Response
 
-from pool_server.http.session import Parts
-from pool_server.pages import describing, showing
+from pool_server.database.records import now_utc
+from pool_server.errors import PoolError, RefusedError
+from pool_server.http.session import Parts, ReadingSession
+from pool_server.pages import describing, pool_api, showing, words
 from pool_server.pages.signing import has_key
 from pool_server.pages.visitor import Anyone
+from pool_server.registry.repository import find_anywhere
+from pool_server.wire.errors import ErrorBody
 from pool_server.wire.labels import VocabularyResponse
 from pool_server.wire.models import VISIBILITIES
+from pool_server.wire.names import DIGEST_PATTERN
 from pool_server.wire.uploads import OpenUploadPage
 
 router = showing.page_router()
 UploadId = Annotated[str, Path(pattern="^[0-9a-f]{32}$")]
+Digest = Annotated[str, Query(pattern=DIGEST_PATTERN)]
 MOST_BROWSER_BYTES = 1 << 30
 """Larger files are sent by the command, which goes on by itself after a break."""
 _LABEL = "label-"
@@ -40,6 +46,7 @@ async def upload_page(visitor: Anyone, parts: Parts) -> Response:
         visibilities=VISIBILITIES,
         usual_visibility=settings.default_visibility,
         must_sign=settings.require_signatures,
+        form=showing.EMPTY_FORM,
         signs=await has_key(visitor.api, visitor.member.site),
         most_bytes=min(MOST_BROWSER_BYTES, settings.max_model_bytes),
     )
@@ -53,14 +60,39 @@ async def uploads(visitor: Anyone, cursor: str = "") -> Response:
     return await showing.show(visitor, "uploads.html", uploads=page.items, next_address=older)
 
 
+@router.get("/uploads/known")
+async def find_known(visitor: Anyone, session: ReadingSession, digest: Digest) -> JSONResponse:
+    """Return the oldest visible version of a file, in words; null if there is none."""
+    known = find_anywhere(session, visitor.member, digest)
+    if known is None:
+        return JSONResponse(None)
+    model = f"{known.model.site.name}/{known.model.name}"
+    ago = words.duration((now_utc() - known.created_at).total_seconds())
+    text = f"version {known.number} of {model}, from {known.created_by}, {ago} ago"
+    return JSONResponse({"model": model, "address": f"{model}@{known.number}", "text": text})
+
+
 @router.post("/uploads")
 async def announce(request: Request, visitor: Anyone) -> Response:
     """Announce the file of the form, and return the upload as the API describes it."""
-    body = _upload_request(await showing.read_form(request), visitor.member.site)
-    # The browser has no key; readers that know the site's key refuse what is not signed.
-    body["draft"] = body["draft"] or await has_key(visitor.api, visitor.member.site)
-    answer = await visitor.api.send("POST", "/uploads", body)
+    form = await showing.read_form(request)
+    try:
+        body = _upload_request(form, visitor.member.site)
+        # The browser has no key; readers that know the site's key refuse what is not signed.
+        body["draft"] = body["draft"] or await has_key(visitor.api, visitor.member.site)
+        answer = await visitor.api.send("POST", "/uploads", body)
+    except (pool_api.RefusedByApiError, RefusedError) as error:
+        return _refuse(form, error)
     return Response(answer, media_type="application/json")
+
+
+def _refuse(form: showing.Form, error: pool_api.RefusedByApiError | PoolError) -> Response:
+    """Return the refusal for the page's script: each problem with the field that it belongs to."""
+    state = showing.refused_form(form, error)
+    fields = [{"where": name, "problem": problem} for name, problem in state.errors.items()]
+    code = error.code if isinstance(error, PoolError) else error.body.code
+    body = ErrorBody(code=code, message=state.message, hint=state.hint, details={"fields": fields})
+    return JSONResponse({"error": body.model_dump()}, status_code=error.status)
 
 
 def _upload_request(form: showing.Form, site: str) -> dict[str, Any]:
@@ -101,7 +133,10 @@ async def send_part(visitor: Anyone, upload_id: UploadId, number: int) -> Respon
 @router.post("/uploads/{upload_id}/complete")
 async def complete(visitor: Anyone, upload_id: UploadId) -> Response:
     """Have the file checked; the answer comes when it is a version, or is refused."""
-    answer = await visitor.api.send("POST", f"/uploads/{upload_id}/complete")
+    try:
+        answer = await visitor.api.send("POST", f"/uploads/{upload_id}/complete")
+    except pool_api.RefusedByApiError as refusal:
+        return _refuse(showing.Form({}), refusal)
     return Response(answer, media_type="application/json")
 
 

@@ -195,6 +195,44 @@ def test_an_upload_by_drop_goes_on_where_it_was_broken_off(
 
 
 @pytest.mark.slow
+def test_an_upload_says_next_to_the_field_what_is_wrong_with_it(
+    filled: PoolDriver, open_page: Open, tmp_path: Path
+) -> None:
+    """The proposed name follows the file, and known bytes are named in place of a second upload."""
+    (tmp_path / "Strange.dat").write_bytes(b"nothing")
+    (tmp_path / "eyes.dat").write_bytes(landmark_bytes(7301))
+    page = open_page(filled.secret("web-a", "contributor"))
+    page.goto("/upload")
+    for name, proposed in (("Strange.dat", "strange"), ("eyes.dat", "eyes")):
+        page.set_input_files("#file", tmp_path / name)
+        assert page.input_value("#name") == proposed
+    page.click("button >> text=Publish")
+    page.wait_for_selector("#problem:not([hidden])")
+    assert "it is version 1 of web-a/eyes, from web-a/test-contributor" in page.inner_text(
+        "#problem"
+    )
+    page.fill("#name", "Kept Name")
+    page.set_input_files("#file", tmp_path / "Strange.dat")
+    assert page.input_value("#name") == "Kept Name"
+    page.fill("#labels", "Population=infant")
+    page.check("[value='DUO:0000024']")
+    page.click("button >> text=Publish")
+    page.wait_for_selector(".field.wrong #name")
+    problems = page.inner_text("#problem")
+    assert "3 fields cannot be taken as typed" in problems
+    assert "body." not in problems
+    assert page.inner_text(".field.wrong:has(#labels) .error").startswith(
+        "Population: expected small"
+    )
+    assert page.inner_text("[name='detail-DUO:0000024'] + .error").startswith("needs a date")
+    page.fill("#name", "strange")
+    page.fill("#labels", "")
+    page.uncheck("[value='DUO:0000024']")
+    page.click("button >> text=Publish")
+    page.wait_for_selector("#file + .error")
+    assert "expected a model file" in page.inner_text("#file + .error")
+
+
 def test_a_withdrawal_shows_first_whom_it_concerns(filled: PoolDriver, open_page: Open) -> None:
     client = filled.member("web-a")
     old = upload(client, "web-a/old", landmark_bytes(7310))

@@ -39,6 +39,7 @@ PAGES: dict[str, tuple[str, int, int]] = {
     "/rounds/{round}": ("viewer", 404, 200),
     "/upload": ("contributor", 200, 200),
     "/uploads": ("contributor", 200, 200),
+    "/uploads/known?digest={digest}": ("viewer", 200, 200),
     "/pictures/{digest}/thumb": ("viewer", 404, 200),
     "/admin": ("curator", 403, 200),
     "/admin/queue": ("curator", 403, 200),
