@@ -33,6 +33,7 @@ from pool_server.storage import contract
 from pool_server.storage.scratch import write_all
 
 ASSEMBLED = "assembled"
+PROBE_BYTES = 4096
 _UPLOAD_ID = re.compile(r"^[0-9a-f]{32}$")
 _DIGEST = re.compile(r"^[0-9a-f]{64}$")
 _PART = re.compile(r"^[0-9]{6}$")
@@ -228,8 +229,11 @@ class LocalStorage:
     def check(self) -> None:
         with translate_errors("write to the storage"):
             probe = temporary_name(self.uploads / "probe")
-            probe.write_bytes(b"")
-            probe.unlink()
+            try:
+                # A full disk takes an empty file, but no bytes.
+                probe.write_bytes(bytes(PROBE_BYTES))
+            finally:
+                probe.unlink(missing_ok=True)
 
     def _upload_folder(self, handle: str) -> Path:
         # Handles and digests come from the database; a wrong one must still never be a path.

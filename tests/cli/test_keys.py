@@ -10,6 +10,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import httpx
 import pytest
 
 from aggregators.formats import write_model
@@ -133,7 +134,8 @@ def test_what_a_browser_made_reaches_others_once_it_is_signed(
     assert site("upload", "gaze.safetensors", "--name", "gaze").code == 0
     assert reader("download", "site-a/gaze", "-o", "gaze-1").code == 0, "the key is known now"
     with ExitStack() as stack:
-        driver: Any = SimpleNamespace(url=pool.url, stack=stack)
+        transport = httpx.HTTPTransport()
+        driver: Any = SimpleNamespace(url=pool.url, stack=stack, transport=transport)
         page = Browser(driver).log_in(pool.tokens["site-a"])
         other = Browser(driver).log_in(pool.tokens["site-b"])
         curator = Browser(driver).log_in(pool.admin_token)

@@ -11,11 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from pool_server.server import running_pool
-from pool_server.settings import PoolSettings
-from site_agent.pool.cache import ModelCache
-from site_agent.pool.client import PoolClient
-from tests.pool_server.server_process import put_empty_database
+from tests.pool_server.pool_driver import pool_in_thread
 
 _REQUEST_END = b" HTTP/1.1\r\n"
 
@@ -34,27 +30,18 @@ def live_pool(
     folder: Path, *, part_bytes: int = 1 << 20, rights: str = "download,merge"
 ) -> Iterator[LivePool]:
     """Run a pool with the sites site-a and site-b, a contributor each and a viewer ``reader``."""
-    settings = PoolSettings(
-        data_folder=folder,
-        port=0,
-        part_bytes=part_bytes,
-        default_rights=rights,
-        log_level="WARNING",
-    )
-    put_empty_database(settings)
-    with running_pool(settings) as (url, admin_token):
-        assert admin_token is not None
-        yield LivePool(url, admin_token, _make_tokens(url, admin_token, folder / "no-cache"))
-
-
-def _make_tokens(url: str, admin_token: str, cache: Path) -> dict[str, str]:
-    tokens = {}
-    with PoolClient(url, admin_token, cache=ModelCache(cache)) as pool:
-        for site in ("site-a", "site-b"):
-            pool.sites.create(site)
-            tokens[site] = pool.tokens.create(site, "laptop").secret
-        tokens["reader"] = pool.tokens.create("site-a", "reader", role="viewer").secret
-    return tokens
+    fields = {"part_bytes": part_bytes, "default_rights": rights, "log_level": "WARNING"}
+    with pool_in_thread(folder, **fields) as pool:
+        tokens = {}
+        for key, site, name, role in (
+            ("site-a", "site-a", "laptop", "contributor"),
+            ("site-b", "site-b", "laptop", "contributor"),
+            ("reader", "site-a", "reader", "viewer"),
+        ):
+            pool.admin.post("/api/v1/sites", json={"name": site})
+            request = {"site": site, "name": name, "role": role}
+            tokens[key] = pool.admin.post("/api/v1/tokens", json=request).json()["secret"]
+        yield LivePool(pool.url, pool.admin_secret, tokens)
 
 
 class UnreliableLine:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import resource
 import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -127,6 +128,19 @@ def test_nothing_but_identifiers_and_digests_become_paths(tmp_path: Path, name: 
 def test_more_than_the_disk_has_is_refused_before_a_byte_is_sent(tmp_path: Path) -> None:
     with pytest.raises(StorageFullError, match="free"):
         LocalStorage(tmp_path).begin(UPLOAD, size_bytes=2**60, part_bytes=2**30)
+
+
+def test_a_disk_without_room_for_bytes_is_not_ready(tmp_path: Path) -> None:
+    storage = LocalStorage(tmp_path)
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, hard))
+    try:
+        with pytest.raises(StorageFullError):
+            storage.check()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert list(storage.uploads.iterdir()) == []
+    storage.check()
 
 
 def test_a_full_disk_is_told_from_a_broken_one() -> None:
