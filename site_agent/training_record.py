@@ -165,13 +165,13 @@ def read_beside(
     return record if meant else None
 
 
-def _learned_folder() -> Path:
-    """Return the folder of the data records of this site's models, next to its profiles."""
+def _private_folder(name: str) -> Path:
+    """Return a folder of records of this site's models, next to its profiles."""
     if home := os.environ.get("POOL_HOME"):
-        return Path(home).expanduser() / "learned"
+        return Path(home).expanduser() / name
     from platformdirs import user_config_path
 
-    return user_config_path("poolctl", appauthor=False) / "learned"
+    return user_config_path("poolctl", appauthor=False) / name
 
 
 def remember_learned(digest: str, record: Mapping[str, Any]) -> None:
@@ -183,7 +183,7 @@ def remember_learned(digest: str, record: Mapping[str, Any]) -> None:
     training is as good.
     """
     with suppress(OSError):
-        folder = _learned_folder()
+        folder = _private_folder("learned")
         folder.mkdir(parents=True, exist_ok=True)
         write_whole(folder / f"{digest}.json", json.dumps(record) + "\n")
 
@@ -191,10 +191,32 @@ def remember_learned(digest: str, record: Mapping[str, Any]) -> None:
 def recall_learned(digest: str) -> dict[str, Any] | None:
     """Return the record of a file that `remember_learned` kept."""
     try:
-        record = json.loads((_learned_folder() / f"{digest}.json").read_text(encoding="utf-8"))
+        record = json.loads(
+            (_private_folder("learned") / f"{digest}.json").read_text(encoding="utf-8")
+        )
     except (OSError, ValueError):
         return None
     return record if isinstance(record, dict) else None
+
+
+def remember_place(digest: str, path: Path) -> None:
+    """Keep the place of a local model; results name only its file and digest.
+
+    Paths often hold names of persons, so they stay out of files that are passed on.
+    """
+    with suppress(OSError):
+        folder = _private_folder("places")
+        folder.mkdir(parents=True, exist_ok=True)
+        write_whole(folder / f"{digest}.txt", f"{path.absolute()}\n")
+
+
+def recall_place(digest: str) -> Path | None:
+    """Return the place at which a model with this digest was used last; it may have moved."""
+    try:
+        text = (_private_folder("places") / f"{digest}.txt").read_text(encoding="utf-8")
+    except (OSError, ValueError):
+        return None
+    return Path(text.removesuffix("\n"))
 
 
 @dataclass(frozen=True)

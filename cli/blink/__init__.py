@@ -9,13 +9,14 @@ from typing import Annotated, Any
 from cli.blink import batch, inputs, review
 from cli.blink import inputs as blink_inputs
 from cli.frame.app import group_with_default
-from cli.frame.errors import InputMissingError
+from cli.frame.errors import InputMissingError, UsageError
 from cli.frame.options import Option, command
 from cli.frame.output import Invocation, Reply, TableText
 from site_agent.eyeblink.conditioning.summary import SessionSummary
 from site_agent.eyeblink.review.actions import LOG_NAME
 from site_agent.eyeblink.session import BlinkSession
 from site_agent.eyeblink.session_folder import SessionLabels
+from site_agent.pool.profiles import store_usual_landmarks
 from site_agent.wording import count_words
 
 app = group_with_default("analyse")
@@ -24,7 +25,8 @@ app = group_with_default("analyse")
 @command(
     app,
     "analyse",
-    "blink analyse session.mp4 --landmarks merged.dat -o out/",
+    "blink session.mp4",
+    "blink analyse session.mp4 --landmarks merged.dat -o out/ --remember",
     "blink session.mp4 --detector merged.svm --landmarks merged.dat -o out/",
     "blink session.mp4 --landmarks site-d/merged-68 -o out/",
     "blink pictures/ --timestamps times.csv --landmarks merged.dat -o out/",
@@ -45,6 +47,9 @@ def analyse(
     ] = None,
     detector: blink_inputs.DetectorOption = "",
     landmarks: blink_inputs.LandmarksOption = "",
+    remember: Annotated[
+        bool, Option("Use these landmarks also when 'poolctl blink' is given none.")
+    ] = False,
     trials: Annotated[
         Path | None,
         Option(
@@ -61,11 +66,15 @@ def analyse(
 
     Writes tables of frames and blinks (with --trials also of conditioned responses), a report
     (report.html), the meaning of the columns (datapackage.json) and the provenance to a folder.
-    Nothing leaves this machine. You can omit the word "analyse".
+    Nothing leaves this machine. You can omit the word "analyse". Without --landmarks it uses the
+    model given last with --remember, or else a starter trained once on drawn faces, for a first
+    look.
 
     A damaged video is analysed as far as it can be read, and a video without a face gives tables
     with empty cells; both print a warning and exit with 0. A file that is not a video is refused.
     """
+    if remember and not landmarks:
+        raise UsageError("--remember goes with --landmarks only")
     chosen.check(trials=trials is not None, overlay=files.overlay)
     if trials is not None and not trials.is_file():
         raise InputMissingError(f"--trials {trials}: no such file")
@@ -82,6 +91,9 @@ def analyse(
         {"detector": detector, "landmarks": landmarks},
         {"out_dir": folder, "settings": analysis, "trials": trials},
     )
+    if remember:
+        is_file = Path(landmarks).is_file()
+        store_usual_landmarks(str(Path(landmarks).absolute()) if is_file else landmarks)
     if chosen.all_faces:
         return _reply_of_all(invocation, sessions, folder)
     return _reply(invocation, sessions[""], folder)

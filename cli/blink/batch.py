@@ -23,6 +23,7 @@ from site_agent.eyeblink.batch.sessions import (
 from site_agent.eyeblink.outputs.registry import check_requested
 from site_agent.eyeblink.session import BlinkAnalysisSettings
 from site_agent.eyeblink.study import StudySummary, write_study
+from site_agent.pool.profiles import usual_landmarks
 from site_agent.wording import count_words, first_lines
 
 app = single()
@@ -79,6 +80,7 @@ def batch(
     sessions.csv and learning_curve.csv hold the study's results.
     """
     listed = _sessions(sessions, output, videos=bool(landmarks))
+    landmarks = landmarks or usual_landmarks()
     for remark in listed.remarks:
         invocation.warn(remark)
     chosen, addresses = _with_models(invocation, listed.sessions, detector, landmarks)
@@ -148,7 +150,10 @@ def _with_models(
         for session in sessions
     ]
     if any(session.is_video and not session.landmarks for session in completed):
-        raise UsageError("no landmark model given; give --landmarks FILE or [SITE/]NAME")
+        raise UsageError(
+            "no landmark model given; give --landmarks FILE or [SITE/]NAME; for a first look: "
+            "poolctl train starter -o eyes.dat"
+        )
     used = {word for session in completed for word in (session.detector, session.landmarks)}
     needed = sorted(word for word in used if word in {detector, landmarks} or is_address(word))
     files = {file.word: file for file in model_files(invocation, [word for word in needed if word])}

@@ -26,13 +26,19 @@ from site_agent.eyeblink.study.criteria import (
 from site_agent.eyeblink.study.sessions import read_study
 from site_agent.eyeblink.video.camera import CameraReader, stopped_by_interrupt
 from site_agent.eyeblink.video.recording import Recording
+from site_agent.pool import profiles
 from site_agent.wording import count_words
 
 DetectorOption = Annotated[
     str, Option("A face detector (.svm). Default: dlib's own.", "FILE|ADDRESS")
 ]
 LandmarksOption = Annotated[
-    str, Option("A landmark model of 68 landmarks, or of the eyes only.", "FILE|ADDRESS")
+    str,
+    Option(
+        "A landmark model of 68 landmarks, or of the eyes only. Default: the last one given with "
+        "--remember.",
+        "FILE|ADDRESS",
+    ),
 ]
 SessionsArgument = Annotated[
     list[Path],
@@ -206,11 +212,30 @@ def _run_camera(
 
 
 def _model_files(invocation: Invocation, models: Mapping[str, str]) -> dict[str, ModelFile]:
-    if not models.get("landmarks"):
-        raise UsageError("no landmark model given; give --landmarks FILE or [SITE/]NAME")
     named = {role: word for role, word in models.items() if word}
+    if "landmarks" not in named:
+        named["landmarks"] = profiles.usual_landmarks() or str(_starter(invocation))
     files = model_files(invocation, list(named.values()))
     return dict(zip(named, files, strict=True))
+
+
+def _starter(invocation: Invocation) -> Path:
+    """Return the starter model, which is trained once and kept."""
+    from site_agent.training.starter import find_starter, kept_starter
+
+    path = kept_starter(profiles.cache_folder())
+    if not path.is_file():
+        invocation.note(
+            f"no --landmarks given: training a starter on drawn faces, once, for one to three "
+            f"minutes; it is kept as {path}"
+        )
+    with invocation.progress("train starter") as report:
+        path = find_starter(profiles.cache_folder(), report)
+    invocation.note(
+        "the starter has seen drawn faces only, so take this for a first look; train on faces of "
+        "your own ('poolctl train ert --for blinks') before you count blinks"
+    )
+    return path
 
 
 # ``poolctl blink compare-criteria``.

@@ -10,8 +10,8 @@ from cli.frame.addresses import model_file
 from cli.frame.errors import InputMissingError, UsageError
 from cli.frame.options import Argument, Option, command, single
 from cli.frame.output import Invocation, Reply, TableText
-from site_agent.errors import SiteAgentError
-from site_agent.eyeblink.review.automatic_result import model_address
+from site_agent.errors import ReviewFolderError, SiteAgentError
+from site_agent.eyeblink.review.automatic_result import find_model
 from site_agent.eyeblink.review.review_session import ReviewSession, open_review
 from site_agent.eyeblink.review.reviewed_session import (
     SessionReport,
@@ -113,7 +113,10 @@ def review(
         str, Option("Model of landmarks to correct. Default: that of the analysis.", "FILE|ADDRESS")
     ] = "",
     detector: Annotated[
-        str, Option("Detector for frames without a face. Default: dlib's own.", "FILE|ADDRESS")
+        str,
+        Option(
+            "Detector for frames without a face. Default: that of the analysis.", "FILE|ADDRESS"
+        ),
     ] = "",
     reviewer: Annotated[
         str, Option("Name saved with every correction. Default: your user name.", "NAME")
@@ -134,13 +137,13 @@ def review(
     """
     if trace_only and video is not None:
         raise UsageError("--trace-only and --video contradict each other")
-    model = _landmark_file(invocation, results, landmarks)
+    model = _model_path(invocation, results, "landmarks", landmarks)
     with open_review(
         results,
         video=video,
         trace_only=trace_only,
         landmarks=model,
-        detector=model_file(invocation, detector).path if detector else None,
+        detector=_model_path(invocation, results, "detector", detector),
         reviewer=reviewer or None,
     ) as review:
         for warning in review.warnings:
@@ -151,17 +154,18 @@ def review(
     return None
 
 
-def _landmark_file(invocation: Invocation, results: Path, word: str) -> Path | None:
-    """Return the model that was asked for, or the analysis' own where it came from a pool."""
+def _model_path(invocation: Invocation, results: Path, role: str, word: str) -> Path | None:
+    """Return the model that was asked for, or else that of the analysis."""
     if word:
         return model_file(invocation, word).path
-    address = model_address(results, "landmarks")
-    if address is None:
-        return None
     try:
-        return model_file(invocation, address).path
+        model = find_model(results, role)
+        return model_file(invocation, model).path if isinstance(model, str) else model
+    except ReviewFolderError:
+        raise
     except SiteAgentError as error:
-        invocation.warn(f"no landmarks will be shown: {error}")
+        what = "no landmarks will be shown" if role == "landmarks" else "dlib's detector is used"
+        invocation.warn(f"{what}: {error}")
         return None
 
 

@@ -1,13 +1,10 @@
 """``poolctl train``: sub-models from a site's own annotated images."""
 
-import json
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Annotated, Any, Literal
 
-from aggregators.whole_file import write_whole
 from cli.frame.addresses import ModelFile
 from cli.frame.existing_files import require_free
 from cli.frame.options import DryRunOption, ForceOption, Option, command, group
@@ -17,15 +14,15 @@ from cli.options.data import FacesArgument, ImagesOption, read_joined_faces, rea
 from cli.vision import train_cross_encoder, train_gaze
 from cli.vision.evaluate import score_tables, warn_of_training_images
 from cli.vision.train_gaze import Afterwards, TrainingOptions, plain_record, upload_trained
-from site_agent.datasets.conversion import read_faces
 from site_agent.datasets.records import FaceDataset, dataset_digest
 from site_agent.evaluation.model_runs import evaluate_model
 from site_agent.evaluation.report import ScoredModel
 from site_agent.plain_json import plain
 from site_agent.pool.sidecars import save_evaluation
 from site_agent.training.detector_plan import HogSvmSettings
-from site_agent.training.ert import FOR_BLINKS, ErtSettings, train_ert, with_named_parts
+from site_agent.training.ert import ErtSettings, train_ert, with_named_parts
 from site_agent.training.hog_svm import needed_memory_bytes, plan_views, train_hog_svm
+from site_agent.training.starter import IMAGE_COUNT, settings_for_blinks, train_starter
 from site_agent.training_record import TrainingResult
 from site_agent.wording import size_words
 
@@ -54,9 +51,6 @@ ERT_SETTINGS = SettingsOptions(
 )
 
 _LEFT_OUT_SHOWN = 20
-GLASSES_SHARE = 1 / 3
-"""Share of a starter's drawn persons with glasses."""
-_MANY_FACES = 1000
 
 
 @dataclass(frozen=True)
@@ -172,7 +166,7 @@ def starter(
     invocation: Invocation,
     *,
     output: Annotated[Path, Option("The model to write.")] = Path("eyes.dat"),
-    image_count: Annotated[int, Option("Number of faces to draw.", min=20)] = 250,
+    image_count: Annotated[int, Option("Number of faces to draw.", min=20)] = IMAGE_COUNT,
     force: ForceOption = False,
 ) -> Reply:
     """Train a landmark model of the eyes on drawn faces, for a first look at your own video.
@@ -181,21 +175,10 @@ def starter(
     train on faces of your own ('train ert --for blinks') before you count blinks. The label
     population=synthetic says so in the pool.
     """
-    from site_agent.datasets.synthetic.sites import write_face_dataset
-
     require_free(output, force=force)
-    with TemporaryDirectory() as folder:
-        with invocation.progress("draw faces") as report:
-            # A model that has seen no glasses loses the lids behind thick rims and strong lenses.
-            faces = write_face_dataset(
-                folder, image_count, image_count, glasses=GLASSES_SHARE, progress=report
-            )
-        with invocation.progress("train starter") as report:
-            settings = settings_for_blinks(image_count)
-            result = train_ert(read_faces(faces), output, settings, report, training_scores=False)
-    record = replace(result.record, details={**result.record.details, "drawn": True})
-    plain = json.dumps(record.to_dict(), indent=2, ensure_ascii=False)
-    write_whole(result.metadata_path, plain + "\n")
+    with invocation.progress("train starter") as report:
+        result = train_starter(output, image_count, report)
+    record = result.record
     text = [
         f"{output}  (landmarks of the eyes, {image_count} drawn faces, {record.duration_s:.0f} s)",
         "It has seen no real face: take it for a first look, not for results.",
@@ -203,13 +186,6 @@ def starter(
     ]
     data = {"output": output, "metadata_file": result.metadata_path, **plain_record(record)}
     return Reply(data, text, [str(output)])
-
-
-def settings_for_blinks(faces: int) -> ErtSettings:
-    """Return settings for a model that follows the lids, by the number of faces."""
-    if faces >= _MANY_FACES:
-        return FOR_BLINKS
-    return replace(FOR_BLINKS, nu=0.05, tree_depth=4, oversampling_amount=40)
 
 
 def _plan_detector(faces: FaceDataset, target: Path, settings: HogSvmSettings) -> Reply:

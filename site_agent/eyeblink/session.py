@@ -36,7 +36,7 @@ from site_agent.eyeblink.records import EyeTrace, FaceSource, Float64, Int64
 from site_agent.faces.models import FaceDetector, open_detector, open_landmarks
 from site_agent.pictures.video_reading import Frame
 from site_agent.settings import Settings
-from site_agent.training_record import read_beside, read_training_metadata
+from site_agent.training_record import read_beside, read_training_metadata, remember_place
 
 
 class FileSettings(Settings, error=InvalidInputError):
@@ -228,6 +228,10 @@ class FaceModels:
             if opened.path is None
             else session_folder.source_file("detector", opened.path, addresses.get("detector"))
         )
+        for source, path in ((finder, opened.path), (points, Path(landmarks))):
+            # A review finds the model again.
+            if path is not None and source.sha256 and source.address is None:
+                remember_place(source.sha256, path)
         return cls(opened, predictor, settings, (finder, points), doubts, share)
 
     def new_follower(self) -> Follower:
@@ -299,6 +303,8 @@ def range_doubts(calibration: Calibration) -> list[str]:
 
 def _training_doubt(landmarks: Path) -> str:
     record = read_training_metadata(landmarks) or {}
+    if record.get("details", {}).get("drawn"):
+        return "has seen drawn faces only: take it for a first look, not for results"
     if record.get("details", {}).get("closed_eyes") != 0:
         return ""
     return "was trained on faces whose eyes are all open, so it may keep closed lids half open"

@@ -102,6 +102,18 @@ def cache_folder() -> Path:
     return user_cache_path(_APPLICATION, appauthor=False)
 
 
+def usual_landmarks() -> str:
+    """Return the landmark model to find blinks with where none is named; empty if not chosen."""
+    return str(table(read_toml(config_file()), "blink").get("landmarks", ""))
+
+
+def store_usual_landmarks(model: str) -> None:
+    """Keep a model's path or address as ``[blink] landmarks``."""
+    config = read_toml(config_file())
+    config["blink"] = table(config, "blink") | {"landmarks": model}
+    write_private_toml(config, config_file())
+
+
 def is_offline() -> bool:
     """Return whether ``POOL_OFFLINE`` forbids the network."""
     return os.environ.get("POOL_OFFLINE", "").lower() not in {"", "0", "false", "no"}

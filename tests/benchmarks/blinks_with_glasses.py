@@ -22,7 +22,6 @@ import cv2
 import numpy as np
 from PIL import Image
 
-from cli.vision.train import GLASSES_SHARE, settings_for_blinks
 from site_agent.datasets.imglab_xml import read_imglab_xml
 from site_agent.datasets.landmark_schemes import eyes_of
 from site_agent.datasets.synthetic.canvas import Camera, expose
@@ -41,6 +40,7 @@ from site_agent.eyeblink.records import EyeTrace, Float64, TraceBuilder, UInt8
 from site_agent.faces.models import FaceDetector, open_detector, open_landmarks
 from site_agent.pictures.video_reading import Frame
 from site_agent.training.ert import train_ert
+from site_agent.training.starter import GLASSES_SHARE, settings_for_blinks
 from tests.site_agent.eyeblink.matching import match_blinks
 
 RATE_HZ = 30.0

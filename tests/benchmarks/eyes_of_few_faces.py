@@ -17,7 +17,6 @@ from pathlib import Path
 
 from aggregators.methods import merge
 from aggregators.methods.refitting import RefitSettings
-from cli.vision.train import settings_for_blinks
 from site_agent.datasets.imglab_xml import read_imglab_xml
 from site_agent.datasets.records import FaceDataset
 from site_agent.datasets.synthetic.sites import write_face_dataset
@@ -31,6 +30,7 @@ from site_agent.refinement import (
     refine_sites,
 )
 from site_agent.training.ert import ErtSettings, train_ert
+from site_agent.training.starter import settings_for_blinks
 
 MANY = 10_000
 """As many faces as need no other settings."""

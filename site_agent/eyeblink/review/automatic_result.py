@@ -9,7 +9,12 @@ from pathlib import Path
 import numpy as np
 
 from aggregators.formats import file_digest
-from site_agent.errors import ReviewFolderError, StudyFolderError, TableFileError
+from site_agent.errors import (
+    ReviewFolderError,
+    ReviewOutdatedError,
+    StudyFolderError,
+    TableFileError,
+)
 from site_agent.eyeblink import session_folder
 from site_agent.eyeblink.blinks.finding import Blink
 from site_agent.eyeblink.records import FaceBox, Float64
@@ -17,6 +22,7 @@ from site_agent.eyeblink.review.actions import Add, ReviewEvent
 from site_agent.eyeblink.session import AnalysedSession
 from site_agent.eyeblink.session_folder import SourceFile
 from site_agent.eyeblink.session_reading import read_session
+from site_agent.training_record import recall_place
 
 
 @dataclass(frozen=True, eq=False)
@@ -138,10 +144,29 @@ def _event(blink: Blink) -> ReviewEvent:
     return ReviewEvent(blink.number, blink.kind, *times_s, blink.completeness)
 
 
-def model_address(place: Path | str, role: str) -> str | None:
-    """Return the pool address of a model of an analysis, None where it came from a file."""
-    source = read_automatic_result(place).source(role)
-    return source.address if source is not None else None
+def find_model(place: Path | str, role: str) -> Path | str | None:
+    """Return the model of an analysis: its file here, else its address in the pool.
+
+    A local file is found where it was used, next to the results, or in the current folder, by its
+    digest. None if the analysis had no model of its own in this role.
+
+    Raises `ReviewOutdatedError`: the file is at none of these places.
+    """
+    result = read_automatic_result(place)
+    source = result.source(role)
+    if source is None or source.sha256 is None or source.address is not None:
+        return None if source is None else source.address
+    folder = result.folder.absolute()
+    used = recall_place(source.sha256)
+    places = [parent / source.name for parent in (folder, folder.parent, Path().absolute())]
+    for path in [*([used] if used else []), *places]:
+        if path.is_file() and file_digest(path) == source.sha256:
+            return path
+    raise ReviewOutdatedError(
+        f"{source.name} (sha256 {source.sha256[:12]}...) is neither "
+        f"{f'at {used}' if used else 'where it was'} nor next to the results; give its place with "
+        f"--{role} FILE"
+    )
 
 
 SEARCH_S = 0.15

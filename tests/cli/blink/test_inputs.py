@@ -11,6 +11,10 @@ import numpy as np
 import pytest
 
 from aggregators.formats import write_model
+from site_agent.eyeblink.review.automatic_result import find_model
+from site_agent.pool.profiles import cache_folder
+from site_agent.training import starter
+from site_agent.training.starter import kept_starter
 from tests.cli.conftest import Run
 from tests.site_agent.eyeblink.drawn_videos import write_video
 from tests.site_agent.faces.test_detector import small_predictor
@@ -34,7 +38,7 @@ def video(tmp_path: Path) -> Path:
         (("--camera", "99", "--record", "points.dat"), 2, "points.dat: already exists"),
         (("--camera", "99", "--trials", "points.dat"), 2, "--trials goes with a recording only"),
         (("none.mp4",), 4, "none.mp4: no such file"),
-        (("room.mp4",), 2, "no landmark model"),
+        (("room.mp4", "--remember"), 2, "--remember goes with --landmarks only"),
         (("--camera", "99", "--landmarks", "points.dat"), 2, "camera 99 cannot be opened"),
         (("room.mp4", "--landmarks", "points.dat", "--set", "filter=mean"), 2, "savgol"),
     ],
@@ -53,6 +57,62 @@ def test_what_does_not_go_together(
     assert outcome.code == code, outcome
     assert message in " ".join(outcome.err.split())
     assert not Path("out").exists()
+
+
+def test_a_video_alone_is_analysed_with_the_starter_or_the_remembered_model(
+    video: Path, poolctl: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(video.parent)
+
+    def train(path: Path, **_options: object) -> None:
+        write_model(small_predictor(68), path)
+        trained.append(path)
+
+    trained: list[Path] = []
+    monkeypatch.setattr(starter, "train_starter", train)
+    first = poolctl("blink", "room.mp4", "-o", "out")
+    assert first.code == 0, first.err
+    told = " ".join(first.err.split())
+    assert "training a starter on drawn faces, once" in told
+    assert "take this for a first look" in told
+    assert poolctl("blink", "room.mp4", "-o", "again").code == 0
+    [path] = trained
+    assert path == kept_starter(cache_folder())
+
+    arguments = ("--landmarks", "points.dat", "--remember", "-o", "other")
+    assert poolctl("blink", "room.mp4", *arguments).code == 0
+    silent = poolctl("blink", "room.mp4", "-o", "last")
+    assert "starter" not in silent.err
+    sources = json.loads(Path("last/provenance.json").read_text())["sources"]
+    assert {source["role"]: source["name"] for source in sources}["landmarks"] == "points.dat"
+
+
+def test_a_review_finds_the_local_model_again_by_its_digest(
+    video: Path, poolctl: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(video.parent)
+    model = Path("models/points.dat")
+    model.parent.mkdir()
+    Path("points.dat").rename(model)
+    assert poolctl("blink", "room.mp4", "--landmarks", model, "-o", "out/one").code == 0
+    provenance = Path("out/one/provenance.json").read_text()
+    assert str(video.parent) not in provenance, "paths often hold names of persons"
+    assert find_model(Path("out/one"), "landmarks") == model.absolute()
+    assert find_model(Path("out/one"), "detector") is None
+
+    def warned() -> str:
+        shown = poolctl("blink", "review", "out/one", "--video", video, "--export", "x.xml")
+        return " ".join(shown.err.split())
+
+    assert "no landmarks will be shown" not in warned()
+    moved = Path("out/points.dat")
+    model.rename(moved)
+    assert find_model(Path("out/one"), "landmarks") == moved.absolute(), "next to the results"
+    moved.rename("else.dat")
+    message = warned()
+    assert "no landmarks will be shown: points.dat (sha256" in message
+    assert f"is neither at {model.absolute()} nor next to the results" in message
+    assert "--landmarks FILE" in message
 
 
 def test_a_folder_keeps_the_results_of_its_recording(
