@@ -6,12 +6,11 @@ escape every value; only figures, which the program draws itself, are `Markup`.
 
 import math
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from site_agent.tables import Column
-
-if TYPE_CHECKING:
-    from jinja2 import Environment
 
 DASH = "–"
 
@@ -23,8 +22,6 @@ def render_page(template: str, **values: Any) -> str:
 
 @cache
 def _environment() -> "Environment":
-    from jinja2 import Environment, PackageLoader, StrictUndefined
-
     # Strict, so that a misspelt name fails here and does not leave a hole in a page.
     environment = Environment(
         loader=PackageLoader("site_agent"),

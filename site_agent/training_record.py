@@ -17,6 +17,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from platformdirs import user_config_path
+
 from aggregators.formats import file_digest, write_model
 from aggregators.models import StateDict
 from aggregators.whole_file import write_whole
@@ -169,7 +171,6 @@ def _private_folder(name: str) -> Path:
     """Return a folder of records of this site's models, next to its profiles."""
     if home := os.environ.get("POOL_HOME"):
         return Path(home).expanduser() / name
-    from platformdirs import user_config_path
 
     return user_config_path("poolctl", appauthor=False) / name
 

@@ -19,7 +19,7 @@ from cli.options.data import CohortOption, RoundCountOption
 from site_agent.evaluation.plots import plot_scores_over_passes
 from site_agent.federated.plan import FederationPlan, make_plan
 from site_agent.networks.architectures import find_architecture
-from site_agent.networks.files import new_network, read_network, to_module
+from site_agent.networks.files import read_network
 from site_agent.work import part_of
 
 if TYPE_CHECKING:
@@ -63,6 +63,8 @@ def init(
 
     Its parameters are random; equal seeds give equal networks. Upload it for rounds through a pool.
     """
+    from site_agent.networks.modules import new_network
+
     description = find_architecture(architecture)
     with place_for_model(output, force=force) as place:
         digest = write_model(new_network(architecture, seed), place, format_name="safetensors")
@@ -126,6 +128,7 @@ def simulate(
     """
     from site_agent.federated.engines.simulation_folder import divide
     from site_agent.federated.tasks import task_of_network
+    from site_agent.networks.modules import new_network
 
     plans = _plans(
         method, rounds, cohort, {"seed": str(seed), **key_value_pairs(option, "--option")}
@@ -212,6 +215,8 @@ def _noise(
     plans: Sequence[FederationPlan], data: "DividedData", network: "StateDict", *, is_new: bool
 ) -> list[str]:
     """Say how much noise of differential privacy the results will have."""
+    from site_agent.networks.modules import to_module
+
     private = [plan for plan in plans if plan.training.dp_epsilon is not None]
     if not private:
         return []

@@ -16,17 +16,10 @@ from cli.split import live
 from cli.split.live import CutOption, NoiseLevelOption, NoiseOption, PlanOptions
 from cli.vision.gaze import read_gaze_samples
 from site_agent.attacks.receipt.findings import receipt_files
-from site_agent.split.cuts import (
-    CUTS,
-    IMAGE_BYTES,
-    CutSize,
-    find_cut,
-    frozen_traffic,
-    size_of,
-    traffic_of,
-)
+from site_agent.split.cuts import CUTS, find_cut
 
 if TYPE_CHECKING:
+    from site_agent.split.parts import CutSize
     from site_agent.split.plan import SplitPlan
 
 attack_app = single()
@@ -122,6 +115,8 @@ def show_plan(
 
 
 def _list_cuts() -> Reply:
+    from site_agent.split.parts import size_of
+
     listed = [(cut, size_of(cut)) for of_one in CUTS.values() for cut in of_one]
     rows = [
         [
@@ -139,12 +134,14 @@ def _list_cuts() -> Reply:
     return Reply({"items": facts}, TableText(columns, rows), [f"{row[0]}/{row[1]}" for row in rows])
 
 
-def _floats(size: CutSize) -> str:
+def _floats(size: "CutSize") -> str:
     first = f"{prod(size.smashed):,}"
     return f"{first} and {prod(size.returned):,}" if size.returned else first
 
 
 def _describe_cost(plan: "SplitPlan", sites: int, images_each: int) -> _Described:
+    from site_agent.split.parts import IMAGE_BYTES, frozen_traffic, size_of, traffic_of
+
     chosen = find_cut(plan.architecture, plan.cut)
     samples = {f"site-{number}": images_each for number in range(sites)}
     epochs = dict.fromkeys(samples, plan.training.epochs)

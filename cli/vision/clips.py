@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from cli.frame.addresses import model_files
 from cli.frame.errors import InputMissingError, UsageError
@@ -11,12 +11,13 @@ from cli.frame.output import Invocation, Reply, TableText
 from cli.options.data import part_words
 from cli.vision.gaze import predicted
 from site_agent.datasets.egocentric import GazeClip, is_egocentric, open_egocentric
-from site_agent.evaluation.plots import LookedAt, find_looks, write_overlay
-from site_agent.evaluation.saliency import SaliencyEvaluation, evaluate_saliency, score_rows
-from site_agent.networks.files import read_network, to_module
+from site_agent.networks.files import read_network
 from site_agent.plain_json import plain
-from site_agent.training.saliency import clip_shape
 from site_agent.wording import count_words
+
+if TYPE_CHECKING:
+    from site_agent.evaluation.looks import LookedAt
+    from site_agent.evaluation.saliency import SaliencyEvaluation
 
 SCORE_COLUMNS = ("maps", "F1", "95 %", "recall", "precision", "AAE (deg)", "AUC")
 
@@ -25,6 +26,10 @@ def evaluate_clips(
     invocation: Invocation, names: Sequence[str], datasets: Sequence[Path], persons: str
 ) -> Reply:
     """Answer ``evaluate`` on the test clips of a data set."""
+    from site_agent.evaluation.saliency import evaluate_saliency
+    from site_agent.networks.modules import to_module
+    from site_agent.training.saliency import clip_shape
+
     if len(datasets) > 1:
         raise UsageError("expected one data set of clips")
     data = open_egocentric(datasets[0])
@@ -50,19 +55,21 @@ def evaluate_clips(
     )
 
 
-def score_table(evaluation: SaliencyEvaluation) -> TableText:
+def score_table(evaluation: "SaliencyEvaluation") -> TableText:
     """Return the scores of a network's maps and of the baseline maps."""
+    from site_agent.evaluation.saliency import score_rows
+
     return TableText(
         SCORE_COLUMNS, score_rows(evaluation), keep=("F1", "recall", "precision", "95 %")
     )
 
 
-def _person_table(evaluation: SaliencyEvaluation) -> TableText:
+def _person_table(evaluation: "SaliencyEvaluation") -> TableText:
     rows = [[person, f"{score:.3f}"] for person, score in evaluation.by_person.items()]
     return TableText(["person", "F1 of the network"], rows)
 
 
-def scores_to_plain(evaluation: SaliencyEvaluation) -> dict[str, Any]:
+def scores_to_plain(evaluation: "SaliencyEvaluation") -> dict[str, Any]:
     """Return scores, intervals and persons as JSON has them."""
     return {
         "scores": {
@@ -83,6 +90,10 @@ def predict_looks(
     force: bool,
 ) -> Reply:
     """Answer ``predict`` with a saliency network, for videos or the test clips of a data set."""
+    from site_agent.evaluation.looks import find_looks, write_overlay
+    from site_agent.networks.modules import to_module
+    from site_agent.training.saliency import clip_shape
+
     state = read_network(file)
     module = to_module(state, file.name)
     shape = clip_shape(state.metadata["architecture"])
@@ -128,7 +139,7 @@ def predict_looks(
     return predicted(items, text, output, written)
 
 
-def _item(path: Path, look: LookedAt) -> dict[str, Any]:
+def _item(path: Path, look: "LookedAt") -> dict[str, Any]:
     x, y = look.peak
     return {
         "file": str(path),

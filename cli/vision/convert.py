@@ -16,7 +16,6 @@ from cli.frame.output import Invocation, Reply, TableText
 from cli.frame.values import numbers
 from site_agent.datasets.gaze.check import open_gaze
 from site_agent.datasets.gaze.records import GazeSamples, angular_errors_deg
-from site_agent.networks.files import predict_gaze, to_module
 from site_agent.wording import size_words
 
 if TYPE_CHECKING:
@@ -210,6 +209,8 @@ def _prune(network: StateDict, fraction: float, layers: Layers, scope: Scope) ->
 
 def _error_deg(network: StateDict, samples: GazeSamples) -> float:
     """Return the mean angle between a network's gaze and that of the samples."""
+    from site_agent.networks.modules import predict_gaze, to_module
+
     predicted = predict_gaze(to_module(network), samples.patches, samples.head)
     return float(angular_errors_deg(predicted, samples.gaze).mean())
 

@@ -26,8 +26,7 @@ from site_agent.datasets.gaze.records import (
 from site_agent.datasets.sheets import draw_found_gaze, draw_patch
 from site_agent.evaluation.gaze import GazeScores, score_gaze
 from site_agent.networks.architectures import require_kind
-from site_agent.networks.files import predict_gaze as run
-from site_agent.networks.files import read_network, to_module
+from site_agent.networks.files import read_network
 from site_agent.pictures.images import list_images, read_image
 from site_agent.tables import Table, columns_of
 from site_agent.training.overlap import gaze_overlap
@@ -127,6 +126,9 @@ def predict_gaze(
     force: bool,
 ) -> Reply:
     """Answer ``predict`` with a network, for gaze data or for pictures of eyes."""
+    from site_agent.networks.modules import predict_gaze as run
+    from site_agent.networks.modules import to_module
+
     paths = [Path(word) for word in inputs]
     if missing := [path for path in paths if not path.exists()]:
         raise InputMissingError(f"{missing[0]}: no such file; expected gaze data or pictures")

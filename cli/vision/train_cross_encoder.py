@@ -1,6 +1,5 @@
 """``poolctl train cross-encoder`` and ``gaze-head``: gaze from few labels."""
 
-from collections.abc import Mapping
 from typing import Annotated, Any
 
 from cli.frame.addresses import model_file
@@ -12,14 +11,7 @@ from cli.frame.settings_options import SettingsOptions
 from cli.vision import train_gaze
 from site_agent.datasets.gaze.records import join_digests, person_digests
 from site_agent.plain_json import plain
-from site_agent.training.cross_encoder import CrossEncoderSettings, read_frames, train_cross_encoder
-from site_agent.training.cross_encoder.gaze_head import (
-    OWN,
-    GazeHeadSettings,
-    read_shots,
-    recorded_settings,
-    train_gaze_head,
-)
+from site_agent.training.network_settings import CrossEncoderSettings, GazeHeadSettings
 from site_agent.wording import count_words
 
 app = single()
@@ -55,6 +47,8 @@ def cross_encoder(
     training again to go on. Several sites train one together in rounds: give 'poolctl federated
     init' the same architecture.
     """
+    from site_agent.training.cross_encoder import read_frames, train_cross_encoder
+
     chosen = CROSS_ENCODER_SETTINGS.take(settings)
     data = train_gaze.open_gaze_data(dataset)
     target = training.target(dataset.resolve().stem)
@@ -102,6 +96,13 @@ def gaze_head(
     encoder, on principal components, on the head pose alone, and the mean gaze. The network is a
     gaze network like any other, for 'poolctl evaluate' and 'poolctl predict'.
     """
+    from site_agent.training.cross_encoder.gaze_head import (
+        read_shots,
+        recorded_settings,
+        train_gaze_head,
+        verdict_on_heads,
+    )
+
     chosen = GAZE_HEAD_SETTINGS.take(settings)
     data = train_gaze.open_gaze_data(dataset)
     target = training.target(dataset.resolve().stem)
@@ -123,7 +124,7 @@ def gaze_head(
         f"{count_words(record.data.persons, 'person')})"
     ]
     if errors:
-        text.insert(0, _verdict(errors))
+        text.insert(0, verdict_on_heads(errors))
         rows = [[name, f"{error:.2f}"] for name, error in errors.items()]
         text.append(TableText(["head on", "mean error"], rows))
         text.append(f"degrees, on {record.details['test_images']} samples of held-out sessions")
@@ -131,13 +132,3 @@ def gaze_head(
         invocation.warn("no person has two sessions: the head was not tested")
     facts = {"output": result.model_path, **train_gaze.plain_record(record)}
     return train_gaze.upload_trained(invocation, result, after, facts, text)
-
-
-def _verdict(errors: Mapping[str, float]) -> str:
-    """Say whether the head is better than all baselines."""
-    others = {name: error for name, error in errors.items() if name != OWN}
-    best = min(others, key=lambda name: others[name])
-    return (
-        f"{errors[OWN]:.2f} degrees, {'better' if errors[OWN] < others[best] else 'no better'} "
-        f"than {best} ({others[best]:.2f})"
-    )

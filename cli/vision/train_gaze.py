@@ -27,15 +27,7 @@ from cli.vision.clips import score_table
 from site_agent.datasets.egocentric import open_egocentric
 from site_agent.datasets.gaze.check import open_gaze
 from site_agent.errors import ForbiddenError
-from site_agent.training.gaze import (
-    GazeSettings,
-    find_device,
-    read_training_data,
-    recorded_settings,
-    start_network,
-    train_gaze,
-)
-from site_agent.training.saliency import SaliencySettings, train_saliency
+from site_agent.training.network_settings import GazeSettings, SaliencySettings
 from site_agent.training_record import TrainingRecord, TrainingResult, read_training_metadata
 from site_agent.wording import count_words, size_words
 
@@ -169,6 +161,8 @@ def gaze(
     the same ones). Run an interrupted training again to go on after its last epoch. Networks of one
     architecture can be merged.
     """
+    from site_agent.training.gaze import recorded_settings, train_gaze
+
     chosen = GAZE_SETTINGS.take(settings)
     data = open_gaze_data(dataset)
     target = training.target(dataset.resolve().stem)
@@ -194,12 +188,15 @@ def open_gaze_data(path: Path) -> "GazeDataset":
 
 
 def _digest(data: "GazeDataset", settings: GazeSettings) -> str:
+    from site_agent.training.gaze import read_training_data
+
     return read_training_data(data, settings).digest
 
 
 def _describe_plan(
     dataset: "GazeDataset", target: Path, settings: GazeSettings, base: Path | None
 ) -> Reply:
+    from site_agent.training.gaze import find_device, read_training_data, start_network
     from site_agent.training.gaze.loop import checkpoint_path
 
     network = start_network(settings, base)
@@ -282,6 +279,8 @@ def saliency(
     know no picture: each person's mean, the centre, and the uniform one. Run an interrupted
     training again to go on. 'poolctl dataset draw clips' draws clips to try it with.
     """
+    from site_agent.training.saliency import train_saliency
+
     chosen = SALIENCY_SETTINGS.take(settings)
     if not dataset.is_dir():
         raise InputMissingError(f"{dataset}: no such folder; expected egocentric clips")

@@ -8,18 +8,19 @@ eyes, which takes seconds on a CPU, and not the generative adversarial network o
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from scipy.ndimage import gaussian_filter
+from scipy.stats import gaussian_kde
+from torch import nn
 
-from site_agent.attacks.leaks import ALL_SITES, Float64, Leak
+from site_agent.attacks.leaks import ALL_SITES, Leak
+from site_agent.attacks.separation import Float64
 from site_agent.datasets.gaze.records import PATCH_SHAPE, GazeSamples
-
-if TYPE_CHECKING:
-    import torch
-    from torch import nn
-
+from site_agent.networks.modules import to_module
+from site_agent.training.gaze.loop import repeatable
 
 # The prior: principal components of public eye patches.
 COMPONENTS = 64
@@ -87,8 +88,6 @@ class GazeGrid:
 
     def density(self, gaze: Float64) -> Float64:
         """Return the kernel density of gaze (n, 2) at the centres by Scott's rule; its sum is 1."""
-        from scipy.stats import gaussian_kde
-
         density = gaussian_kde(gaze.T)(self.centres.T) + _LEAST
         shares: Float64 = density / density.sum()
         return shares
@@ -122,11 +121,6 @@ def infer_densities(
 
     Returns float64, shape (sites, 81).
     """
-    import torch
-    from torch import nn
-
-    from site_agent.training.gaze.loop import repeatable
-
     mean = np.log(shadow_densities.mean(axis=0))
     with repeatable(), torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
@@ -203,9 +197,6 @@ def reconstruct(
     only a combined one did, the search is the same for all sites, and no appearance term applies.
     `public`: At least as many as restarts: gaze and head of the pictures are spread over theirs.
     """
-    from site_agent.networks.files import to_module
-    from site_agent.training.gaze.loop import repeatable
-
     spread = np.argsort(public.gaze[:, 0], kind="stable")
     ranks = (np.arange(settings.restarts) + 0.5) / settings.restarts * len(spread)
     asked = public[spread[ranks.astype(int)]]
@@ -234,8 +225,6 @@ def _search(  # noqa: PLR0917
     settings: InversionSettings,
 ) -> Float64:
     """Return the codes of the pictures of one victim, shape (restarts, components)."""
-    import torch
-
     rng = np.random.default_rng([settings.seed, settings.steps])
     begin = np.repeat(start[None], len(asked), axis=0)
     codes = torch.tensor(begin, dtype=torch.float32, requires_grad=True)
@@ -268,8 +257,6 @@ def _losses(
     modules: "Sequence[nn.Module]", grey: "torch.Tensor", head: "torch.Tensor", gaze: "torch.Tensor"
 ) -> "torch.Tensor":
     """Return the losses of networks on pictures, shape (networks, pictures)."""
-    import torch
-
     patches = grey.reshape(-1, 1, *PATCH_SHAPE)
     patches = patches - patches.mean(dim=(2, 3), keepdim=True)
     deviation = patches.square().mean(dim=(2, 3), keepdim=True).sqrt()
@@ -317,8 +304,6 @@ def psnr(picture: NDArray[np.uint8], truth: NDArray[np.uint8]) -> float:
 
 def ssim(picture: NDArray[np.uint8], truth: NDArray[np.uint8]) -> float:
     """Return the structural similarity, at most 1 (Wang et al. 2004; Gaussian of 1.5 pixels)."""
-    from scipy.ndimage import gaussian_filter
-
     a, b = picture.astype(np.float64), truth.astype(np.float64)
 
     def smooth(values: Float64) -> Float64:

@@ -15,14 +15,18 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch.nn import functional
 
-from site_agent.attacks.leaks import Float64, Leak
+from site_agent.attacks.leaks import Leak
+from site_agent.attacks.separation import Float64
 from site_agent.datasets.gaze.records import GazeSamples
-from site_agent.networks.files import from_module, to_inputs, to_module
+from site_agent.federated.leak_checks import dense_layers
+from site_agent.networks.modules import from_module, to_inputs, to_module
+from site_agent.training.gaze.loop import repeatable, to_tensors
 
 if TYPE_CHECKING:
-    import torch
     from torch import nn
 
     from aggregators.models import StateDict
@@ -109,11 +113,6 @@ def _compute_table(
     base: "StateDict", samples: GazeSamples, moved: Collection[str], seed: int
 ) -> _Table:
     """Compute the gradients of the parameters that an update has moved, or of all if none moved."""
-    import torch
-    from torch.nn import functional
-
-    from site_agent.training.gaze.loop import repeatable, to_tensors
-
     module, data = to_module(base).eval(), to_tensors(samples)
     every = dict(module.named_parameters())
     parameters = {name: parameter for name, parameter in every.items() if name in moved} or every
@@ -150,8 +149,6 @@ class _DenseLayer:
 
     def features(self, patches: "torch.Tensor") -> "torch.Tensor":
         """Return the layer's inputs, shape (n, inputs); differentiable."""
-        import torch
-
         seen: list[torch.Tensor] = []
         layer = self.module.get_submodule(self.name)
         hook = layer.register_forward_pre_hook(lambda _layer, inputs: seen.append(inputs[0]))
@@ -164,8 +161,6 @@ class _DenseLayer:
 
 def first_dense_layer(base: "StateDict") -> _DenseLayer | None:
     """Return the first dense layer of a network that has 8 units or more; None without one."""
-    from site_agent.federated.leak_checks import dense_layers
-
     module = to_module(base).eval().requires_grad_(False)
     layers = dense_layers(module)
     return _DenseLayer(layers[0][0], module) if layers else None
@@ -189,10 +184,6 @@ def read_inputs(
         By sample: by how many dB the reading is nearer than the mean of the features, and the
         reading, shape (inputs,).
     """
-    import torch
-
-    from site_agent.training.gaze.loop import to_tensors
-
     layer = first_dense_layer(base)
     if layer is None or len(samples) < 2:
         return {}
@@ -218,8 +209,6 @@ def read_inputs(
 def _differences_of_rows(
     layer: _DenseLayer, weight: "torch.Tensor", bias: "torch.Tensor"
 ) -> "torch.Tensor":
-    import torch
-
     dense: Any = layer.module.get_submodule(layer.name)
     rows_at_base = dense.weight.detach().double()
     sizes = rows_at_base.norm(dim=1).clamp(min=1e-12)
@@ -250,8 +239,6 @@ def _nearest_in_update(weight: "torch.Tensor", bias: "torch.Tensor") -> set[tupl
     Weights on inputs that are always 0 make rows of a camera look unrelated; their updates, by the
     same samples but few, cannot be.
     """
-    import torch
-
     rows = torch.cat([weight, bias[:, None]], dim=1)
     alive = torch.nonzero(rows.norm(dim=1) > 1e-12).flatten()
     rows = rows[alive] / rows[alive].norm(dim=1, keepdim=True)
@@ -274,10 +261,6 @@ def decode_inputs(
 
     Returns float32, shape (n, 36, 60): Scaled as networks take them: mean 0, deviation 1.
     """
-    import torch
-
-    from site_agent.training.gaze.loop import repeatable
-
     layer = first_dense_layer(base)
     assert layer is not None
     target = torch.from_numpy(features)
@@ -327,10 +310,6 @@ def build_imprint(base: "StateDict", public: GazeSamples, seed: int = 0) -> "Sta
     The thresholds suit public pictures, and the next layer takes all rows alike. It is the
     positive control of reading pictures. None for networks without a dense layer of 8 units.
     """
-    import torch
-
-    from site_agent.training.gaze.loop import to_tensors
-
     layer = first_dense_layer(base)
     if layer is None:
         return None

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from aggregators.models import StateDict
 from site_agent.attacks import leaks, reidentification
 from site_agent.attacks.gradients import SampleGradients
-from site_agent.attacks.leaks import MemberScores
+from site_agent.attacks.separation import Float64, MemberScores
 from site_agent.attacks.span import span_scores
 from site_agent.datasets.gaze.records import GazeSamples, join_samples
 
@@ -34,7 +34,7 @@ class ShadowLosses:
     is_member: NDArray[np.bool_]
 
 
-def membership_signals(losses: leaks.LeakLosses) -> dict[str, leaks.Float64]:
+def membership_signals(losses: leaks.LeakLosses) -> dict[str, Float64]:
     """Return the signals of each sample, shape (n,) each; higher for members.
 
     ``loss now`` is of the networks after the last round, ``loss at base`` of the first base, and
@@ -53,7 +53,7 @@ def membership_signals(losses: leaks.LeakLosses) -> dict[str, leaks.Float64]:
     }
 
 
-def likelihood_ratios(losses: leaks.LeakLosses, references: leaks.Float64) -> leaks.Float64:
+def likelihood_ratios(losses: leaks.LeakLosses, references: Float64) -> Float64:
     """Return the score of each sample against references: shape (n,), in standard deviations.
 
     `references` (float64, shape (networks, n)): Losses of networks that have not been trained with
@@ -68,7 +68,7 @@ def likelihood_ratios(losses: leaks.LeakLosses, references: leaks.Float64) -> le
             # Too few networks for a deviation of each sample.
             deviation = np.full_like(loss, np.sqrt(np.mean(deviation**2)))
         scores[site] = (out.mean(axis=0) - loss) / deviation
-    best: leaks.Float64 = scores.max(axis=0)
+    best: Float64 = scores.max(axis=0)
     return best
 
 
@@ -100,7 +100,7 @@ def probe_membership(
     candidates: Candidates,
     *,
     shadow: ShadowLosses | None = None,
-    references: leaks.Float64 | None = None,
+    references: Float64 | None = None,
 ) -> dict[str, MemberScores]:
     """Attack the membership of samples in a leak in every way that the given knowledge allows.
 
@@ -176,16 +176,14 @@ def probe_by_shadows(
     }
 
 
-def relative_scores(
-    loss: leaks.Float64, shadow_losses: leaks.Float64, is_member: NDArray[np.bool_]
-) -> leaks.Float64:
+def relative_scores(loss: Float64, shadow_losses: Float64, is_member: NDArray[np.bool_]) -> Float64:
     """Return the share of the population that each sample's likelihood ratio exceeds: shape (n,).
 
     The likelihood of a loss is exponential (Laplace errors of gaze). The population are the others.
     """
     scale = float(shadow_losses.mean()) + 1e-12
     ratio = np.exp(-loss / scale) / np.exp(-shadow_losses / scale).mean(axis=0)
-    shares: leaks.Float64 = (ratio[:, None] >= ratio[None, ~is_member]).mean(axis=1)
+    shares: Float64 = (ratio[:, None] >= ratio[None, ~is_member]).mean(axis=1)
     # The ratio itself breaks ties among those above the whole population.
     shares += 1e-6 * ratio
     return shares
@@ -193,7 +191,7 @@ def relative_scores(
 
 def reference_losses(
     recorded: Sequence[leaks.RecordedRound], losses: leaks.Losses, count: int = 6, seed: int = 0
-) -> leaks.Float64:
+) -> Float64:
     """Return losses of shadow federations on the samples; see `likelihood_ratios`.
 
     Each is the last round of `recorded` with another random half of its sites.
@@ -211,7 +209,7 @@ def reference_losses(
     return np.array(rows)
 
 
-def _columns(signals: Mapping[str, leaks.Float64]) -> leaks.Float64:
+def _columns(signals: Mapping[str, Float64]) -> Float64:
     return np.stack([signals[name] for name in sorted(signals)], axis=1)
 
 
@@ -220,8 +218,8 @@ PENALTY = 0.1
 
 
 def predict_from_updates(
-    leak: leaks.Leak, sites: Sequence[str], shadow: Mapping[str, StateDict], values: leaks.Float64
-) -> leaks.Float64:
+    leak: leaks.Leak, sites: Sequence[str], shadow: Mapping[str, StateDict], values: Float64
+) -> Float64:
     """Predict numbers that describe each site, by regression over updates of shadow sites.
 
     Kernel ridge regression over the cosines between updates of the first round. Melis et al.
@@ -252,17 +250,17 @@ def predict_from_updates(
 class Logistic:
     """A fitted logistic regression."""
 
-    centre: leaks.Float64
-    scale: leaks.Float64
-    weights: leaks.Float64
+    centre: Float64
+    scale: Float64
+    weights: Float64
 
-    def predict(self, features: leaks.Float64) -> leaks.Float64:
+    def predict(self, features: Float64) -> Float64:
         """Return the probability of each row, 0 to 1: shape (n,)."""
         scaled = (features - self.centre) / self.scale
         return _sigmoid(self.weights[0] + scaled @ self.weights[1:])
 
 
-def fit_logistic(features: leaks.Float64, labels: NDArray[np.bool_], steps: int = 25) -> Logistic:
+def fit_logistic(features: Float64, labels: NDArray[np.bool_], steps: int = 25) -> Logistic:
     """Fit a logistic regression with an L2 penalty by Newton's method, classes weighted alike.
 
     `features` (float64, shape (n, columns)). `labels` (bool, shape (n,)): Some of either kind.
@@ -282,9 +280,7 @@ def fit_logistic(features: leaks.Float64, labels: NDArray[np.bool_], steps: int 
     return Logistic(centre, scale, weights)
 
 
-def kernel_ridge(
-    known: leaks.Float64, between: leaks.Float64, values: leaks.Float64, penalty: float
-) -> leaks.Float64:
+def kernel_ridge(known: Float64, between: Float64, values: Float64, penalty: float) -> Float64:
     """Return predictions of kernel ridge regression: shape (m, columns).
 
     `known` (float64, shape (n, n)): Kernel among the rows with known values. `between`
@@ -293,9 +289,9 @@ def kernel_ridge(
     """
     mean = values.mean(axis=0)
     ridge = penalty * np.trace(known) / len(known) * np.eye(len(known))
-    predicted: leaks.Float64 = mean + between @ np.linalg.solve(known + ridge, values - mean)
+    predicted: Float64 = mean + between @ np.linalg.solve(known + ridge, values - mean)
     return predicted
 
 
-def _sigmoid(values: leaks.Float64) -> leaks.Float64:
+def _sigmoid(values: Float64) -> Float64:
     return 1 / (1 + np.exp(-np.clip(values, -50, 50)))

@@ -14,10 +14,12 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.optimize import linear_sum_assignment
 
 from aggregators.methods.round_options import LocalTraining
 from aggregators.models import StateDict
-from site_agent.attacks.leaks import ALL_SITES, Float64, Leak, LeakLosses, apply_update
+from site_agent.attacks.leaks import ALL_SITES, Leak, LeakLosses, apply_update
+from site_agent.attacks.separation import Float64
 from site_agent.datasets.gaze.records import GazeSamples
 from site_agent.federated.local_training import train_contribution
 
@@ -50,8 +52,6 @@ def reidentify(scores: Float64, sites: Sequence[str], seed: int = 0) -> Reidenti
     Means of rows and columns are taken out first: a site that trained well, and a person with easy
     pictures, say nothing of each other.
     """
-    from scipy.optimize import linear_sum_assignment
-
     scores = np.asarray(scores, dtype=np.float64)
     centred = scores - scores.mean(axis=0) - scores.mean(axis=1, keepdims=True) + scores.mean()
     # Scores of a combined network are equal for all sites but for rounding.

@@ -23,16 +23,18 @@ from typing import Any, Literal
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from PIL import Image
 from torch import nn
 from torch.nn import functional
 
 from aggregators.models import StateDict
 from site_agent.attacks.dualview import fit_embedding, ssim
-from site_agent.attacks.leaks import Float64
 from site_agent.attacks.reidentification import reidentify
+from site_agent.attacks.separation import Float64
 from site_agent.datasets.gaze.records import PATCH_SHAPE, GazeSamples, angular_errors_deg
-from site_agent.split.cuts import Cut, to_part_module
+from site_agent.split.cuts import Cut
 from site_agent.split.noise import SmashedNoise, sensitivity_of, signal_to_noise_db
+from site_agent.split.parts import to_part_module
 from site_agent.split.training import Alter
 from site_agent.training.gaze.loop import repeatable, to_tensors
 
@@ -204,8 +206,6 @@ def _scored(  # noqa: PLR0917 - of one attack
 
 def sheet_of(attacked: AttackedPart, *, columns: int = 12) -> bytes:
     """Return a picture sheet as PNG: the eyes, each attacker's pictures, and the mean picture."""
-    from PIL import Image
-
     chosen = np.linspace(0, len(attacked.truth) - 1, min(columns, len(attacked.truth))).astype(int)
     rows = [attacked.truth[chosen]]
     rows += [inversion.pictures[chosen] for inversion in attacked.results.values()]

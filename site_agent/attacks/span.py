@@ -12,10 +12,11 @@ import numpy as np
 import torch
 
 from aggregators.models import StateDict
-from site_agent.attacks.leaks import Float64, Leak
+from site_agent.attacks.leaks import Leak
+from site_agent.attacks.separation import Float64
 from site_agent.datasets.gaze.records import GazeSamples
 from site_agent.federated.leak_checks import LayerInputs, dense_layers
-from site_agent.networks.files import to_module
+from site_agent.networks.modules import to_module
 from site_agent.training.gaze.loop import to_tensors
 
 PREFIX = "span of "

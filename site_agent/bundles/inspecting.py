@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Literal
 
 from aggregators.errors import RecipeError
+from aggregators.methods import parse_recipe
 from pool_server.wire.bundles import PortableStatement, PortableVersion
 from pool_server.wire.merges import recipe_digest
 from pool_server.wire.signatures.keys import PublicKey
@@ -111,7 +112,6 @@ def _check_recipe(bundle: Bundle, record: PortableVersion) -> None:
         if record.parents:
             raise _wrong(bundle, record, "it has parents, and no recipe that names them")
         return
-    from aggregators.methods import parse_recipe
 
     try:
         recipe = parse_recipe(json.dumps(record.recipe))

@@ -69,6 +69,14 @@ class DetectionScores:
     match_threshold: float = MATCH_THRESHOLD
 
     @property
+    def protocol(self) -> str:
+        """A few words on how the scores were measured, so that only like is compared with like."""
+        return (
+            f"overlap {self.match_threshold:g}, threshold {self.threshold:g}, "
+            f"upsampling {self.upsample}"
+        )
+
+    @property
     def metrics(self) -> dict[str, float]:
         """The headline numbers by name, for upload and tables."""
         names = ("recall", "precision", "f1", "average_precision")

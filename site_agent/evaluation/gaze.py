@@ -18,7 +18,7 @@ from site_agent.datasets.gaze.records import GazeSamples, angular_errors_deg
 from site_agent.errors import EvaluationError
 from site_agent.evaluation import Interval, bootstrap_intervals
 from site_agent.networks.architectures import require_kind
-from site_agent.networks.files import predict_gaze, read_network, to_module
+from site_agent.networks.files import read_network
 from site_agent.work import Progress, no_progress
 
 Float64 = NDArray[np.float64]
@@ -49,6 +49,11 @@ class GazeScores:
     errors_deg: Float64 = field(repr=False)
     gaze: Float64 = field(repr=False)
     """Of shape (n, 2). True yaw and pitch in radians."""
+
+    @property
+    def protocol(self) -> str:
+        """A few words on how the scores were measured, so that only like is compared with like."""
+        return "angular error"
 
     @property
     def images(self) -> int:
@@ -95,6 +100,8 @@ def evaluate_networks(
     progress: Progress = no_progress,
 ) -> list[GazeScores]:
     """Score networks on the same samples."""
+    from site_agent.networks.modules import predict_gaze, to_module
+
     if not len(samples):
         raise EvaluationError("there are no samples to score networks on")
     scores = []

@@ -167,6 +167,11 @@ class LandmarkScores:
     per_face: tuple[FaceErrors, ...] = field(repr=False)
 
     @property
+    def protocol(self) -> str:
+        """A few words on how the scores were measured, so that only like is compared with like."""
+        return f"{self.normaliser}, {self.parts} landmarks"
+
+    @property
     def metrics(self) -> dict[str, float]:
         """The headline numbers by name, for upload and tables."""
         eyes = {name: getattr(self, name) for name in _EYE_MEASURES}

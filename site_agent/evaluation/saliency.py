@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from site_agent.datasets.egocentric import FIXATION, ClipSamples
 from site_agent.errors import InvalidInputError
 from site_agent.evaluation import Interval, bootstrap_intervals
-from site_agent.networks.files import predict_maps
+from site_agent.networks.modules import predict_maps
 
 if TYPE_CHECKING:
     from torch import nn

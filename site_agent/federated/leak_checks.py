@@ -33,7 +33,7 @@ from torch import nn
 
 from site_agent.errors import ContributionWithheldError
 from site_agent.federated.tasks import task_of_network
-from site_agent.networks.files import to_module
+from site_agent.networks.modules import to_module
 
 if TYPE_CHECKING:
     from aggregators.methods.round_options import LocalTraining

@@ -14,19 +14,26 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from aggregators.methods.contract import MethodOptions
 from aggregators.methods.round_options import LocalTraining
 from aggregators.models import NetworkContribution, StateDict
 from site_agent import errors
+from site_agent.federated import personal as own
+from site_agent.federated import private_training as private
+from site_agent.federated.leak_checks import DenseRows, batch_size_for, passes_for
+from site_agent.federated.prototypes import HeadAndBody
+from site_agent.federated.tasks import task_of
+from site_agent.networks.architectures import require_kind
+from site_agent.networks.modules import from_module, last_layer, personal_head, to_module
+from site_agent.training.gaze.loop import make_optimiser, repeatable, to_tensors
 
 if TYPE_CHECKING:
-    import torch
     from torch import nn
 
     from site_agent.federated.personal import Bits, PersonalPart
-    from site_agent.federated.prototypes import HeadAndBody
 
 _TRIAL_SHARE = 0.05
 """Of the time that a site allows: after it, the time of the whole training is estimated."""
@@ -122,15 +129,6 @@ def train_at_site(
     InvalidInputError
         The base is no network that this program can train, or `before` does not fit it.
     """
-    import torch
-
-    from site_agent.federated import personal as own
-    from site_agent.federated.leak_checks import DenseRows, batch_size_for, passes_for
-    from site_agent.federated.prototypes import HeadAndBody
-    from site_agent.federated.tasks import task_of
-    from site_agent.networks.files import from_module, last_layer, personal_head, to_module
-    from site_agent.training.gaze.loop import make_optimiser, repeatable
-
     if len(samples) < settings.least_samples:
         text = f"found {len(samples)} samples, expected at least {settings.least_samples}"
         raise errors.TrainingDataError(None, text)
@@ -252,8 +250,6 @@ def _pull_to_start(
     module: "nn.Module", mu: float
 ) -> "Callable[[torch.Tensor], torch.Tensor] | None":
     """Return FedProx's term, ``mu / 2`` times the squared distance from the network as it is."""
-    import torch
-
     if mu == 0:
         return None
     start = [parameter.detach().clone() for parameter in module.parameters()]
@@ -267,8 +263,6 @@ def _pull_to_start(
 
 def _hold_frozen(module: "nn.Module", masks: "Mapping[str, Bits]") -> Callable[[], None] | None:
     """Return a function that restores the current numbers of `masks`."""
-    import torch
-
     held = [
         (parameter, torch.from_numpy(masks[name]), parameter.detach().clone())
         for name, parameter in module.named_parameters()
@@ -318,11 +312,6 @@ def _train_private_contribution(
     round_number: int,
     privacy: Privacy,
 ) -> NetworkContribution:
-    from site_agent.federated import private_training as private
-    from site_agent.networks.architectures import require_kind
-    from site_agent.networks.files import from_module, to_module
-    from site_agent.training.gaze.loop import repeatable, to_tensors
-
     if settings.optimiser != "sgd":
         raise errors.InvalidInputError(
             f"dp_epsilon: the noise is counted for sgd; the round asks for {settings.optimiser}"

@@ -44,7 +44,7 @@ from aggregators.methods.round_options import LocalTraining
 from site_agent.datasets.gaze.records import GazeSamples
 from site_agent.errors import ContributionWithheldError, InvalidInputError
 from site_agent.federated.leak_checks import batch_size_for
-from site_agent.networks.files import last_layer
+from site_agent.networks.modules import last_layer
 from site_agent.training.gaze.loop import GazeTensors, sgd, train_epoch
 from site_agent.wording import count_words
 from site_agent.work.ledger import Ledger

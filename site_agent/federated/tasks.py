@@ -28,7 +28,7 @@ from site_agent.evaluation.saliency import (
     summarise_frames,
 )
 from site_agent.networks.architectures import find_architecture, is_crossed
-from site_agent.networks.files import MAP_PX, encode_gaze, predict_gaze, predict_maps, to_module
+from site_agent.networks.modules import MAP_PX, encode_gaze, predict_gaze, predict_maps, to_module
 from site_agent.training import saliency
 from site_agent.training.cross_encoder import loop as pairs_loop
 from site_agent.training.gaze import loop

@@ -1,7 +1,7 @@
 """Networks for gaze: LeNet and ResNet-18, each with the head angles before its last layer.
 
 A network is a sequence of stages, so that it can be run as a whole or, cut between two of them, in
-parts (`site_agent.split.cuts`).
+parts (`site_agent.split.parts`).
 
 Cross-encoders learn the appearance of gaze without labels: an encoder
 describes an eye patch by a gaze feature and an eye feature; a decoder draws the patch from both.
@@ -48,8 +48,8 @@ class StagedNetwork(nn.Module):
     def forward(self, patches: torch.Tensor, head: torch.Tensor) -> torch.Tensor:
         """Return yaw and pitch.
 
-        `patches`, float32 of shape (n, 1, 36, 60): as `site_agent.networks.files.to_inputs` scales
-        them. `head`, float32 of shape (n, 2): yaw and pitch of the head in radians.
+        `patches`, float32 of shape (n, 1, 36, 60): scaled by `modules.to_inputs`.
+        `head`, float32 of shape (n, 2): yaw and pitch of the head in radians.
         """
         return self.run_stages(self.stages, patches, head)
 

@@ -15,6 +15,9 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlsplit
 
+import tomli_w
+from platformdirs import user_cache_path, user_config_path, user_data_path
+
 from aggregators.whole_file import write_whole
 from site_agent.errors import InvalidInputError
 
@@ -35,7 +38,6 @@ def config_folder() -> Path:
     home = os.environ.get("POOL_HOME")
     if home:
         return Path(home).expanduser()
-    from platformdirs import user_config_path
 
     return user_config_path(_APPLICATION, appauthor=False)
 
@@ -84,7 +86,6 @@ def data_folder() -> Path:
     home = os.environ.get("POOL_HOME")
     if home:
         return Path(home).expanduser() / "pool"
-    from platformdirs import user_data_path
 
     return user_data_path(_APPLICATION, appauthor=False) / "pool"
 
@@ -97,7 +98,6 @@ def cache_folder() -> Path:
     home = os.environ.get("POOL_HOME")
     if home:
         return Path(home).expanduser() / "cache"
-    from platformdirs import user_cache_path
 
     return user_cache_path(_APPLICATION, appauthor=False)
 
@@ -236,7 +236,5 @@ def read_toml(path: Path) -> dict[str, Any]:
 
 def write_private_toml(content: dict[str, Any], path: Path) -> None:
     """Replace a file as a whole; only the owner can read it."""
-    import tomli_w
-
     path.parent.mkdir(parents=True, exist_ok=True)
     write_whole(path, tomli_w.dumps(content), mode=0o600)

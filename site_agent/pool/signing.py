@@ -19,6 +19,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from aggregators.errors import UnknownFormatError
+from aggregators.formats import recognise
+from aggregators.methods import parse_recipe
 from aggregators.whole_file import private_opener
 from pool_server.wire import signatures
 from pool_server.wire.bundles import PortableVersion
@@ -157,9 +160,6 @@ def sign_facts(facts: statements.VersionFacts, key: keys.PrivateKey) -> signatur
 
 def kind_of(path: Path) -> str:
     """Return the kind of a model file if its first bytes show it; else an empty text."""
-    from aggregators.errors import UnknownFormatError
-    from aggregators.formats import recognise
-
     try:
         return _KIND_OF_FORMAT.get(recognise(path).name, "")
     except UnknownFormatError:
@@ -168,8 +168,6 @@ def kind_of(path: Path) -> str:
 
 def canonical_recipe(recipe: Mapping[str, Any]) -> dict[str, Any]:
     """Return a recipe in the form that the pool keeps."""
-    from aggregators.methods import parse_recipe
-
     return dict(json.loads(parse_recipe(json.dumps(dict(recipe))).to_json()))
 
 

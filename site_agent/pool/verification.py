@@ -13,6 +13,7 @@ for the site; open the statement with it; fetch the card and the recipe that wer
 everything (`pool_server.wire.signatures.statements`); pin keys that are new; keep the statement.
 """
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -62,8 +63,6 @@ class Verification:
 
 def chosen_policy() -> SignaturePolicy:
     """Return the mode in ``POOL_SIGNATURES``; ``check`` by default."""
-    import os
-
     word = os.environ.get("POOL_SIGNATURES", "").strip().lower() or "check"
     if word not in POLICIES:
         raise InvalidInputError(f"POOL_SIGNATURES={word!r}: expected one of {', '.join(POLICIES)}")

@@ -37,6 +37,7 @@ from site_agent.pool.requests import require_field, require_same
 from site_agent.rounds import contract, kinds, provenance
 from site_agent.rounds.secure import require_own_result, round_folder, visit_sums
 from site_agent.rounds.terms import check_terms, pin_terms
+from site_agent.secure.lab import RosterPolicy
 from site_agent.training_record import remember_learned
 from site_agent.work import Progress, no_progress, part_of
 
@@ -292,8 +293,6 @@ def _sum(
     progress: Progress,
 ) -> Contributed:
     """Take part in the secure sums of a round; this site then sends the last sum."""
-    from site_agent.secure.lab import RosterPolicy
-
     progress = part_of(progress, _COMPUTED, _SUMMED)
     base = _fetch_base(pool, contributed.round, part_of(progress, 0.0, _FETCHED))
     visit = visit_sums(

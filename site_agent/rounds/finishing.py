@@ -11,6 +11,7 @@ from pool_server.wire.models import ModelVersionResponse
 from pool_server.wire.names import ModelAddress
 from pool_server.wire.rounds import RoundResponse
 from site_agent.errors import ConflictError, PoolAnswerError
+from site_agent.federated.personal import PersonalStore
 from site_agent.pool.client import PoolClient, parse_address
 from site_agent.pool.profiles import personal_folder
 from site_agent.rounds.contract import require_sound_base
@@ -35,8 +36,6 @@ def take_reply(pool: PoolClient, round_: RoundResponse, site: str) -> None:
     Raises `InvalidInputError` if the reply cannot be used, and `PoolClientError` if the pool does
     not give it out.
     """
-    from site_agent.federated.personal import PersonalStore
-
     method = METHODS.get(round_.method)
     if round_.state != "finished" or method is None or not method.replies:
         return

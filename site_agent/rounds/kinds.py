@@ -11,12 +11,36 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
+import numpy as np
+
+from aggregators.formats import read_model
 from aggregators.methods.contract import ContributionKind
+from aggregators.methods.networks import read_network_contribution, write_network_contribution
 from aggregators.methods.protections import OPEN_SENTENCE
+from aggregators.methods.refitting import contribute as fit_contribution
+from aggregators.methods.refitting import (
+    find_untrained_features,
+    read_contribution,
+    refit_settings,
+    thin_base,
+    write_contribution,
+)
 from aggregators.methods.registry import METHODS, list_round_methods
+from aggregators.methods.round_options import split_options
+from site_agent.datasets.conversion import read_faces
+from site_agent.datasets.gaze import records as gaze
+from site_agent.datasets.network_data import digest_data, open_network_data
+from site_agent.datasets.records import dataset_digest, face_marks
+from site_agent.datasets.soundness import require_sound
 from site_agent.errors import ContributionWithheldError, InvalidInputError
+from site_agent.federated.personal import PersonalStore, assemble
+from site_agent.pool.profiles import personal_folder, privacy_folder, secure_folder
+from site_agent.refinement import CROP_MARGIN, load_site, read_base
 from site_agent.rounds.contract import ContributionFacts, DataChoice, DataKind, SitePart
 from site_agent.rounds.finishing import first_round, take_reply
+from site_agent.secure import contributions
+from site_agent.secure.charter import require_accepted
+from site_agent.secure.contributions import encode_network_file
 from site_agent.work import Progress, part_of
 
 if TYPE_CHECKING:
@@ -65,10 +89,6 @@ class LeafRefitPart(SitePart):
         data: "SiteData",
         choice: DataChoice,
     ) -> "LeafRefitPart":
-        from aggregators.methods.refitting import refit_settings
-        from site_agent.datasets.conversion import read_faces
-        from site_agent.datasets.soundness import require_sound
-
         faces = read_faces(data) if isinstance(data, Path) else cast("FaceDataset", data)
         require_sound(faces, despite_findings=choice.despite_findings)
         seed = choice.seed + _times_through(pool, round_)
@@ -79,11 +99,6 @@ class LeafRefitPart(SitePart):
     @staticmethod
     def same_origin(base: Path, result: Path) -> bool:
         """Return whether a refined landmark model has the trees of its (thinned) base."""
-        import numpy as np
-
-        from aggregators.methods.refitting import thin_base
-        from site_agent.refinement import read_base
-
         refined = read_base(result)
         forest = thin_base(read_base(base), int(refined.trees_per_level.max()))
         return refined.leaves.shape == forest.leaves.shape and all(
@@ -93,8 +108,6 @@ class LeafRefitPart(SitePart):
         )
 
     def inputs(self, rules: "ContributionRules") -> list[Any]:
-        from site_agent.datasets.records import dataset_digest
-
         settings = self.settings.model_dump(mode="json")
         # Another floor may refuse what this one lets through.
         floor = rules.faces_per_leaf
@@ -106,10 +119,6 @@ class LeafRefitPart(SitePart):
     def compute(
         self, base: Path, output: Path, rules: "ContributionRules", progress: Progress
     ) -> tuple[tuple[int, str], ...]:
-        from aggregators.methods.refitting import contribute as fit_contribution
-        from aggregators.methods.refitting import find_untrained_features, write_contribution
-        from site_agent.refinement import CROP_MARGIN, load_site, read_base
-
         model = read_base(base)
         if oddities := find_untrained_features(model):
             reasons = [f"the base is not as training makes models: {oddity}" for oddity in oddities]
@@ -144,9 +153,6 @@ class LeafRefitPart(SitePart):
         return site.left_out
 
     def learned(self) -> dict[str, Any]:
-        from site_agent.datasets.records import face_marks
-        from site_agent.datasets.soundness import require_sound
-
         sound = require_sound(self.faces, despite_findings=self.choice.despite_findings)
         return face_marks([self.faces], sound.details)
 
@@ -156,8 +162,6 @@ class LeafRefitPart(SitePart):
 
         A leaf that few labs reach would show their changes, so the second leaves it out.
         """
-        from site_agent.secure import contributions
-
         counted = target.with_suffix(".presence")
         first = sums.take_part(
             contributions.encode_leaf_presence(contribution, sums.budget), counted
@@ -170,8 +174,6 @@ class LeafRefitPart(SitePart):
         return sums.take_part(encoded, target)
 
     def describe(self, path: Path) -> ContributionFacts:
-        from aggregators.methods.refitting import read_contribution
-
         counts = read_contribution(path).counts
         sent = counts[counts > 0]
         if not len(sent):
@@ -218,10 +220,6 @@ class NetworkPart(SitePart):
         data: "SiteData",
         choice: DataChoice,
     ) -> "NetworkPart":
-        from aggregators.methods.round_options import split_options
-        from site_agent.datasets.network_data import open_network_data
-        from site_agent.datasets.soundness import require_sound
-
         dataset = open_network_data(data) if isinstance(data, Path) else cast("NetworkData", data)
         require_sound(dataset, persons=choice.persons, despite_findings=choice.despite_findings)
         settings = split_options(round_.method, round_.options).training
@@ -243,29 +241,19 @@ class NetworkPart(SitePart):
     @property
     def _least_summed(self) -> int:
         """Fewest labs that a secure round sums: no session completes below the charter's number."""
-        from site_agent.pool.profiles import secure_folder
-        from site_agent.secure.charter import require_accepted
-
         assert self.round_.secure is not None, "a round without a sum"
         charter = require_accepted(secure_folder(), self.round_.secure.charter)
         return charter.terms.least_labs
 
     def inputs(self, rules: "ContributionRules") -> list[Any]:
-        from site_agent.datasets.network_data import digest_data
-
         return [digest_data(self.dataset, self.persons), self.settings.shared(), rules.clip_norm]
 
     def compute(
         self, base: Path, output: Path, rules: "ContributionRules", progress: Progress
     ) -> tuple[tuple[int, str], ...]:
-        from aggregators.formats import read_model
-        from aggregators.methods.networks import write_network_contribution
-        from aggregators.methods.round_options import split_options
         from site_agent.federated.leak_checks import require_safe
         from site_agent.federated.local_training import Privacy, clip_update, train_at_site
-        from site_agent.federated.personal import PersonalStore, assemble
         from site_agent.federated.tasks import task_of_network
-        from site_agent.pool.profiles import personal_folder, privacy_folder
 
         network = cast("StateDict", read_model(base))
         samples = task_of_network(network).read(self.dataset, self.persons)
@@ -296,9 +284,6 @@ class NetworkPart(SitePart):
         return ()
 
     def learned(self) -> dict[str, Any]:
-        from site_agent.datasets.gaze import records as gaze
-        from site_agent.datasets.network_data import digest_data
-
         marks: tuple[str, ...] = ()
         if isinstance(self.dataset, gaze.GazeDataset):
             samples = self.dataset.read(self.persons or None)
@@ -312,16 +297,14 @@ class NetworkPart(SitePart):
 
     @staticmethod
     def take_part(sums: "RoundSums", contribution: Path, base: Path, target: Path) -> "SumVisit":
-        from site_agent.secure.contributions import encode_network_file
-
         mean = sums.round_.options.get("mean", "samples")
         return sums.take_part(
             encode_network_file(contribution, base, sums.budget, mean=mean), target
         )
 
     def describe(self, path: Path) -> ContributionFacts:
-        from aggregators.methods.networks import read_network_contribution
         from site_agent.federated.leak_checks import warn_of_few, warn_of_span
+        from site_agent.federated.private_training import noise_words
 
         made = read_network_contribution(path)
         samples = made.samples
@@ -330,10 +313,6 @@ class NetworkPart(SitePart):
             "rows that would show single samples are kept back; no differential privacy"
         )
         if self.settings.dp_epsilon is not None:
-            import numpy as np
-
-            from site_agent.federated.private_training import noise_words
-
             numbers = sum(int(np.count_nonzero(tensor)) for tensor in made.network.tensors.values())
             noise = noise_words(
                 self.settings, samples, numbers, len(self.round_.participants), self._honest_labs

@@ -28,7 +28,7 @@ from aggregators.whole_file import write_whole
 from pool_server.wire.models import ModelVersionResponse
 from pool_server.wire.rounds import RoundResponse
 from site_agent import errors
-from site_agent.networks.files import problem_of_new, read_network
+from site_agent.networks.files import read_network
 from site_agent.pool import profiles
 from site_agent.pool.client import PoolClient
 from site_agent.pool.rebuilding import RecipeSources
@@ -174,6 +174,8 @@ class Provenance:
 
     def _check_new(self, digest: str, name: str, addresses: Collection[str]) -> list[str]:
         """Return the problems of a model without a recipe, unless it is a network of a seed."""
+        from site_agent.networks.modules import problem_of_new
+
         problem = ""
         if addresses and self._version(next(iter(addresses)), digest).kind == "network":
             self._progress(None, f"making {name} again from its seed")

@@ -15,12 +15,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from aggregators.formats import file_digest
+from aggregators.methods import merge
 from aggregators.methods.networks import state_path
 from aggregators.methods.registry import METHODS
 from pool_server.wire.rounds import RoundResponse, RoundTerms, SecureTerms
 from site_agent.errors import ContributionWithheldError, InvalidInputError, SecureSumError
 from site_agent.pool import profiles
 from site_agent.pool.requests import require_field
+from site_agent.secure.board import Board
+from site_agent.secure.charter import require_accepted
+from site_agent.secure.lab import Lab, RosterPolicy
+from site_agent.secure.session import new_descriptor
 from site_agent.work import Progress, no_progress
 
 if TYPE_CHECKING:
@@ -28,7 +33,6 @@ if TYPE_CHECKING:
     from site_agent.pool.client import PoolClient
     from site_agent.secure.charter import Charter
     from site_agent.secure.contributions import EncodedContribution
-    from site_agent.secure.lab import Lab, RosterPolicy
     from site_agent.secure.session import Session
     from site_agent.secure.verification import Mode
 
@@ -101,8 +105,6 @@ class RoundSums:
         return next((name for name, view in self._sessions(encoded) if not view.is_void), "")
 
     def _open_session(self, encoded: "EncodedContribution") -> str:
-        from site_agent.secure.session import new_descriptor
-
         attempts = [view.descriptor.attempt for _, view in self._sessions(encoded)]
         descriptor = new_descriptor(
             self.lab.charter,
@@ -165,10 +167,6 @@ def visit_sums(
     SecureSumError
         The sum cannot go on; names the party at fault, where it is known.
     """
-    from site_agent.secure.board import Board
-    from site_agent.secure.charter import require_accepted
-    from site_agent.secure.lab import Lab, RosterPolicy
-
     assert round_.secure is not None, f"round {round_.round_id} has no secure sum"
     folder = profiles.secure_folder()
     charter = require_accepted(folder, round_.secure.charter)
@@ -212,8 +210,6 @@ def require_own_result(pool: "PoolClient", round_: RoundResponse, site: str) -> 
 
 def _make_result(pool: "PoolClient", round_: RoundResponse, site: str) -> Path:
     """Combine a round's base with the verified sum, as the pool has to; keep the file."""
-    from aggregators.methods import merge
-
     folder = round_folder(pool, round_.round_id)
     result = folder / "result"
     if result.is_file():

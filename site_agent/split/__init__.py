@@ -14,7 +14,7 @@ on its own images, and a server part. Three kinds of processes take part in a ro
    averages their client parts, the main server their server parts, with the same weights.
 
 `training` is the arithmetic of both halves of a step, `in_process` holds rounds in memory, and
-`cuts.traffic_of` computes the traffic.
+`parts.traffic_of` computes the traffic.
 
 Source: Thapa et al. 2022, "SplitFed: When Federated Learning Meets Split Learning".
 """

@@ -21,8 +21,8 @@ from starlette.routing import Route
 from aggregators.methods.networks import round_files
 from site_agent.errors import ConflictError, InvalidInputError
 from site_agent.split import service
-from site_agent.split.cuts import cut_of
 from site_agent.split.kits import START, Kit
+from site_agent.split.parts import cut_of
 from site_agent.split.rounds_folder import Roster, RoundsFolder, Taken
 
 _HEADER_BYTES = 64 * 1024

@@ -31,7 +31,7 @@ from site_agent import errors
 from site_agent.datasets.gaze.records import GazeSamples
 from site_agent.federated.private_training import PrivacyLedger, plan_privacy
 from site_agent.plain_json import write_json
-from site_agent.split import cuts, in_process, kits, messages, part_checks, training
+from site_agent.split import in_process, kits, messages, part_checks, parts, training
 from site_agent.split.noise import SmashedNoise, sensitivity_of
 from site_agent.training.gaze.loop import repeatable, to_tensors
 from site_agent.work.ledger import Ledger
@@ -183,7 +183,7 @@ class SplitClient:
         status = self.status()
         part = self._known_origin(status)
         cut = self.kit.plan.found_cut
-        module = cuts.to_part_module(part, cut, "client")
+        module = parts.to_part_module(part, cut, "client")
         front, tail = cut.front_stages(module.stages), cut.tail_stages(module.stages)
         shape, alter = messages.answer_shapes(self.kit.plan)["predict"], self._alter(part)
         data, results = to_tensors(samples), []
@@ -277,7 +277,7 @@ class SplitClient:
         """Return the client part of a round, which has to be the one that both services name."""
         cut = self.kit.plan.found_cut
         most = _HEADER_BYTES + 8 * sum(
-            int(np.prod(shape)) for shape in cuts.part_shapes(cut, "client").values()
+            int(np.prod(shape)) for shape in parts.part_shapes(cut, "client").values()
         )
         content = self._aggregator.call("GET", f"/parts/{number}", most_bytes=most)
         expected = {digest, self.kit.first_client} if number == 1 else {digest}
@@ -287,7 +287,10 @@ class SplitClient:
                 "name: one of the services is wrong, or lies"
             )
         part = decode_model(content)
-        if not isinstance(part, StateDict) or cuts.cut_of(part, "client", "the client part") != cut:
+        if (
+            not isinstance(part, StateDict)
+            or parts.cut_of(part, "client", "the client part") != cut
+        ):
             raise errors.FederationError(f"the client part of round {number} is of another cut")
         return part
 
@@ -316,10 +319,11 @@ class SplitClient:
         self._note(f"sent the smashed data of {len(made)} images")
 
     def _report(self, began_s: float, digest: str) -> ClientReport:
-        servers, parts = self._server, self._aggregator
+        server, aggregator = self._server, self._aggregator
         report = ClientReport(
             self.kit.name, self._rounds, self._steps, len(self._samples),
-            servers.sent_bytes + servers.received_bytes, parts.sent_bytes + parts.received_bytes,
+            server.sent_bytes + server.received_bytes,
+            aggregator.sent_bytes + aggregator.received_bytes,
             time.monotonic() - began_s, self._training_s,
             peak_memory_bytes(), digest,
         )  # fmt: skip

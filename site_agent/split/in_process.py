@@ -14,8 +14,8 @@ from site_agent.errors import InvalidInputError, TrainingFailedError
 from site_agent.federated.local_training import clip_update, seed_of, subtract_network
 from site_agent.federated.plan import RoundModel, combine, first_model
 from site_agent.federated.private_training import plan_privacy
-from site_agent.split.cuts import join_parts, split_network, to_part_module
 from site_agent.split.noise import SmashedNoise, sensitivity_of
+from site_agent.split.parts import join_parts, split_network, to_part_module
 from site_agent.split.plan import FEWEST_SITES, SplitPlan
 from site_agent.split.training import (
     Alter,

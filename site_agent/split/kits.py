@@ -29,9 +29,7 @@ from aggregators.formats import write_model
 from aggregators.models import StateDict
 from aggregators.whole_file import write_whole
 from site_agent.errors import InvalidInputError
-from site_agent.networks.files import new_network
 from site_agent.plain_json import write_json
-from site_agent.split.cuts import Parts, split_network
 from site_agent.split.plan import FEWEST_SITES, PERSONS_IN_ONE_PROCESS, SplitPlan, read_split_plan
 
 KitRole = Literal["server", "aggregator", "site"]
@@ -151,6 +149,9 @@ def drawing_program() -> str:
 
 def draw_client_part(plan: SplitPlan, seed: int) -> StateDict:
     """Return the first client part of a seed; equal seeds give equal bytes."""
+    from site_agent.networks.modules import new_network
+    from site_agent.split.parts import split_network
+
     # torch's random numbers belong to the process: threads would draw from each other's.
     with _DRAWING:
         return split_network(new_network(plan.architecture, seed), plan.found_cut).client
@@ -182,6 +183,9 @@ def provision(
     list of Path
         The kits.
     """
+    from site_agent.networks.modules import new_network
+    from site_agent.split.parts import Parts, split_network
+
     names = sorted(set(sites))
     _require_possible(plan, names, addresses)
     if output.exists() and any(output.iterdir()):

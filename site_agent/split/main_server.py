@@ -28,9 +28,9 @@ from aggregators.models import Float32, StateDict
 from aggregators.whole_file import whole_file
 from site_agent.errors import ConflictError, InvalidInputError
 from site_agent.federated.local_training import subtract_network
-from site_agent.split.cuts import cut_of, to_part_module
 from site_agent.split.kits import START, Kit
 from site_agent.split.messages import BodyShape, body_shapes, decode_arrays, encode_arrays
+from site_agent.split.parts import cut_of, to_part_module
 from site_agent.split.plan import FEWEST_SITES, SplitPlan
 from site_agent.split.rounds_folder import Roster, RoundsFolder, SmashedStore, Taken
 from site_agent.split.training import ServerHalf, as_tensor, contribution_of

@@ -30,7 +30,6 @@ import numpy as np
 from aggregators import errors, formats, models
 from aggregators.formats.safetensors_file import parse_safetensors
 from site_agent.errors import ConflictError, FederationError, InvalidInputError
-from site_agent.split.cuts import size_of
 from site_agent.split.kits import Kit, service_name
 from site_agent.split.plan import SplitPlan
 
@@ -170,6 +169,8 @@ class BodyShape:
 
 def body_shapes(plan: SplitPlan) -> dict[str, BodyShape]:
     """Return the form of each message that the main server takes, by its name."""
+    from site_agent.split.parts import size_of
+
     size = size_of(plan.found_cut)
     angles = {"head": (2,), "gaze": (2,)}
     rows, fewest = most_rows(plan), 0 if plan.is_private else 1
@@ -186,6 +187,8 @@ def body_shapes(plan: SplitPlan) -> dict[str, BodyShape]:
 
 def answer_shapes(plan: SplitPlan) -> dict[str, BodyShape]:
     """Return the form of each answer that a client takes, by the name of its message."""
+    from site_agent.split.parts import size_of
+
     size = size_of(plan.found_cut)
     rows, fewest = most_rows(plan), 0 if plan.is_private else 1
     width = size.returned if plan.found_cut.tail else (2,)

@@ -17,7 +17,8 @@ from torch import nn
 
 from aggregators.models import StateDict
 from site_agent.errors import InvalidInputError
-from site_agent.split.cuts import Cut, to_part_module
+from site_agent.split.cuts import Cut
+from site_agent.split.parts import to_part_module
 from site_agent.split.plan import NoiseKind
 from site_agent.split.training import Alter
 

@@ -24,7 +24,8 @@ from aggregators.models import Float32, StateDict
 from site_agent import errors
 from site_agent.datasets.gaze.records import GazeSamples
 from site_agent.federated.leak_checks import audit_dense_layers, objections_to_training
-from site_agent.split import cuts
+from site_agent.split import parts
+from site_agent.split.cuts import Cut
 from site_agent.split.kits import Kit, draw_client_part, drawing_program
 from site_agent.split.plan import SplitPlan
 from site_agent.training.gaze.loop import to_tensors
@@ -56,12 +57,12 @@ def require_safe_part(
         )
 
 
-def audit_client_part(part: StateDict, samples: GazeSamples, cut: cuts.Cut) -> list[str]:
+def audit_client_part(part: StateDict, samples: GazeSamples, cut: Cut) -> list[str]:
     """Return the properties of a client part that training does not produce; empty if honest.
 
     `samples`: The site's own; 512 of them are looked at.
     """
-    module = cuts.to_part_module(part, cut, "client")
+    module = parts.to_part_module(part, cut, "client")
     objections = []
     for name, layer in module.named_modules():
         if isinstance(layer, nn.Conv2d) and (copying := _copying_filters(layer.weight)):
@@ -120,7 +121,7 @@ def require_known_origin(kit: Kit, accepted: str) -> None:
     )
 
 
-def require_near(round_name: str, part: StateDict, before: StateDict, cut: cuts.Cut) -> None:
+def require_near(round_name: str, part: StateDict, before: StateDict, cut: Cut) -> None:
     """Refuse a client part that no round of training makes of the one before."""
     if (moved := distance(part.tensors, before.tensors, cut)) > MOST_MOVED:
         raise errors.ContributionWithheldError(
@@ -132,12 +133,10 @@ def require_near(round_name: str, part: StateDict, before: StateDict, cut: cuts.
 
 
 def distance(
-    weights: Mapping[str, NDArray[np.generic]],
-    before: Mapping[str, NDArray[np.generic]],
-    cut: cuts.Cut,
+    weights: Mapping[str, NDArray[np.generic]], before: Mapping[str, NDArray[np.generic]], cut: Cut
 ) -> float:
     """Return the largest distance of weights before the server's stages, in their sizes."""
-    front = cuts.layer_names(cut.front_stages(cuts.build_network(cut.architecture).stages))
+    front = parts.layer_names(cut.front_stages(parts.build_network(cut.architecture).stages))
     return max(
         float(np.linalg.norm(np.subtract(weights[name], values)))
         / max(float(np.linalg.norm(values)), 1e-12)

@@ -19,7 +19,7 @@ import torch
 
 from site_agent.federated import private_training
 from site_agent.networks.gaze_modules import StagedNetwork
-from site_agent.split.cuts import size_of
+from site_agent.split.parts import size_of
 from site_agent.split.plan import PERSONS_IN_ONE_PROCESS, SplitPlan
 
 

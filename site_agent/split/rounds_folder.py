@@ -20,9 +20,10 @@ from aggregators.whole_file import write_whole
 from site_agent.errors import ConflictError, InvalidInputError
 from site_agent.federated.plan import RoundModel, combine, first_model
 from site_agent.plain_json import write_json
-from site_agent.split import cuts, kits, noise, private_steps
+from site_agent.split import kits, noise, private_steps
 from site_agent.split.in_process import SmashedData, train_on_union
 from site_agent.split.messages import BodyShape, decode_arrays
+from site_agent.split.parts import join_parts
 from site_agent.split.plan import FEWEST_SITES, SplitPlan
 
 _CLOSING = "closing.json"
@@ -225,7 +226,7 @@ def assemble(server: kits.Kit, aggregator: kits.Kit, output: Path) -> dict[str, 
             f"the aggregator's part of round {last.number} is {client.digest[:16]}..., the server "
             f"knows {last.client_digest[:16]}..."
         )
-    network: StateDict = cuts.join_parts(client.network, theirs.model.network)
+    network: StateDict = join_parts(client.network, theirs.model.network)
     digest = write_model(network, output, format_name="safetensors")
     statement = {
         "network": digest,

@@ -21,7 +21,7 @@ from site_agent.federated.local_training import seed_of, subtract_network
 from site_agent.federated.private_training import plan_privacy
 from site_agent.networks.gaze_modules import Stage, StagedNetwork
 from site_agent.split import part_checks
-from site_agent.split.cuts import from_part_module, to_part_module
+from site_agent.split.parts import from_part_module, to_part_module
 from site_agent.split.plan import SplitPlan
 from site_agent.split.private_steps import PrivateSteps
 from site_agent.training.gaze.loop import batches, make_optimiser, repeatable, to_tensors

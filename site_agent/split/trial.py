@@ -13,7 +13,7 @@ from pathlib import Path
 from site_agent.errors import InvalidInputError
 from site_agent.networks.files import read_network
 from site_agent.secure.trial import party_process
-from site_agent.split import client, cuts, rounds_folder, training
+from site_agent.split import client, parts, rounds_folder, training
 from site_agent.split.kits import AGGREGATOR, SERVER, Kit, provision, read_kit
 from site_agent.split.plan import SplitPlan
 from site_agent.work import Progress, no_progress
@@ -27,7 +27,7 @@ class HeldTraining:
     """The traffic and the duration of a training on one machine."""
 
     reports: tuple[client.ClientReport, ...]
-    formula: cuts.Traffic
+    formula: parts.Traffic
     """The traffic that `split plan` predicts for these sites."""
     seconds: float
     """From the start of the processes to the end of the last client."""
@@ -95,7 +95,7 @@ def hold_training(
         for site in sites
     )
     epochs = {site: training.steps_of(plan, count)[1] for site, count in samples.items()}
-    formula = cuts.traffic_of(plan.found_cut, samples, rounds=plan.rounds, epochs=epochs)
+    formula = parts.traffic_of(plan.found_cut, samples, rounds=plan.rounds, epochs=epochs)
     return HeldTraining(reports, formula, time.monotonic() - began_s)
 
 

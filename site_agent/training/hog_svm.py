@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from PIL import Image
 
 from aggregators.formats import read_model, write_model
 from aggregators.models import FhogDetector
@@ -264,8 +265,6 @@ def _warnings(views: Sequence[OrientationView], settings: HogSvmSettings) -> tup
 
 def _pixel_count(image: AnnotatedImage) -> int:
     """Return the size of an image from its header; a damaged one is reported when it is decoded."""
-    from PIL import Image
-
     try:
         # Large pictures are no attack here: their size is what is asked for.
         with warnings.catch_warnings(action="ignore"), Image.open(image.path) as header:

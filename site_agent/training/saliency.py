@@ -14,46 +14,33 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-from pydantic import Field
+import torch
+from torch.nn.utils import clip_grad_norm_
 
 from site_agent.datasets import egocentric
 from site_agent.datasets.soundness import require_sound
-from site_agent.errors import InvalidInputError, TrainingDataError
+from site_agent.errors import TrainingDataError
 from site_agent.evaluation import saliency
 from site_agent.networks.architectures import require_kind
-from site_agent.networks.files import clip_inputs, from_module, new_network, predict_maps, to_module
-from site_agent.settings import Settings
+from site_agent.networks.glc import GLC_LAYOUTS
+from site_agent.networks.modules import (
+    clip_inputs,
+    from_module,
+    new_network,
+    predict_maps,
+    to_module,
+)
+from site_agent.training.gaze.loop import TrainingState, checkpoint_path, repeatable, train_epochs
+from site_agent.training.network_settings import SaliencySettings
 from site_agent.training_record import DataSummary, TrainingResult, begin_training
 from site_agent.work import Progress, no_progress, part_of
 
 if TYPE_CHECKING:
-    import torch
     from torch import nn
 
 _LOWEST_RATE = 1e-6
 _CLIP_NORM = 1.0
 _READING_SHARE = 0.1
-
-
-class SaliencySettings(Settings, error=InvalidInputError):
-    """Settings of training a saliency network; the learning rate falls along half a cosine."""
-
-    architecture: str = "glc-tiny"
-    """glc-tiny, glc-small, glc-8 or glc-paper."""
-    persons: tuple[str, ...] = ()
-    """Those to train on; empty: all."""
-    epochs: int = Field(default=20, ge=1, le=100_000)
-    """Passes over the training clips; the network with the best validation F1 is kept."""
-    learning_rate: float = Field(default=0.001, gt=0, le=10)
-    """Of the first epoch, for AdamW."""
-    weight_decay: float = 0.05
-    """Of AdamW."""
-    batch_size: int = Field(default=8, ge=1, le=65_536)
-    """Clips in a step."""
-    loss: Literal["ce", "kl-reverse"] = "ce"
-    """ce, the cross-entropy, or kl-reverse, with a softmax of temperature 2."""
-    seed: int = Field(default=0, ge=0, lt=2**63)
-    """Of the first parameters and of the order of clips."""
 
 
 @dataclass(frozen=True)
@@ -77,8 +64,6 @@ class SaliencyTensors:
 
 def to_tensors(samples: egocentric.ClipSamples) -> SaliencyTensors:
     """Return clips with the maps that a network learns."""
-    import torch
-
     count, frames, size = samples.frames.shape[:3]
     targets = saliency.gaze_targets(
         samples.gaze.reshape(-1, 2),
@@ -97,8 +82,6 @@ def saliency_loss(
 
     `logits`, `targets` (float32, shape (n, frames, height, width)).
     """
-    import torch
-
     flat, target_map = logits.flatten(2).float(), targets.flatten(2)
     if loss == "ce":
         return -(target_map * torch.log_softmax(flat, dim=2)).sum(2).mean()
@@ -123,9 +106,6 @@ def train_epoch(
     The gradient of all parameters together is shortened to a norm of 1. The other parameters are
     those of `site_agent.training.gaze.loop.train_epoch`.
     """
-    import torch
-    from torch.nn.utils import clip_grad_norm_
-
     module.train()
     order = torch.randperm(len(data), generator=generator)
     total, sample_count = 0.0, 0
@@ -147,8 +127,6 @@ def train_epoch(
 
 def clip_shape(architecture: str) -> egocentric.ClipShape:
     """Return how videos are cut into clips for a network."""
-    from site_agent.networks.glc import GLC_LAYOUTS
-
     require_kind(architecture, "saliency", "architecture")
     layout = GLC_LAYOUTS[architecture]
     return egocentric.ClipShape(layout.frames, layout.size_px, layout.every)
@@ -175,15 +153,6 @@ def train_saliency(
 
     Called again with the same data and settings, an interrupted training goes on.
     """
-    import torch
-
-    from site_agent.training.gaze.loop import (
-        TrainingState,
-        checkpoint_path,
-        repeatable,
-        train_epochs,
-    )
-
     output = Path(output)
     sound = require_sound(
         dataset, persons=settings.persons, despite_findings=despite_findings, progress=progress

@@ -13,6 +13,11 @@ from pathlib import Path
 from typing import Any
 from xml.sax.saxutils import quoteattr
 
+import numpy as np
+from PIL import ExifTags, Image
+
+from aggregators.predictors import to_grey
+from site_agent.pictures.images import read_image
 from site_agent.work.measurements import peak_memory_bytes
 from site_agent.work.processes import end_with_parent
 
@@ -100,10 +105,6 @@ def train_ert_job(job: dict[str, Any]) -> dict[str, Any]:
 
 def _provide_image(path: Path, folder: Path, number: int) -> str:
     """Put an image that dlib can decode into the folder and return its name there."""
-    from PIL import Image
-
-    from site_agent.pictures.images import read_image
-
     pixels = read_image(path, apply_orientation=False)  # also finds out whether the file is whole
     name = f"{number:07d}"
     if _dlib_decodes(path):
@@ -116,8 +117,6 @@ def _provide_image(path: Path, folder: Path, number: int) -> str:
 
 def _dlib_decodes(path: Path) -> bool:
     """Return whether dlib reads the same pixels from a file as `read_image` does."""
-    from PIL import ExifTags, Image
-
     try:
         with Image.open(path) as header:
             # dlib and OpenCV may cut 16 bits a sample to 8 in different ways.
@@ -143,11 +142,6 @@ def _box_element(box: list[int], mark: str) -> str:
 
 def _grey_crop(path: Path, boxes: list[list[int]]) -> tuple[Any, tuple[int, int]]:
     """Grey image around all boxes of an image, and where its upper left pixel was."""
-    import numpy as np
-
-    from aggregators.predictors import to_grey
-    from site_agent.pictures.images import read_image
-
     grey = to_grey(read_image(path, apply_orientation=False))
     rows, columns = grey.shape
     margins = [

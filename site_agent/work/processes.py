@@ -5,6 +5,7 @@ takes its children along.
 """
 
 import contextlib
+import ctypes
 import os
 import signal
 import subprocess
@@ -110,7 +111,6 @@ def end_with_parent() -> None:
     parent = os.environ.get(_PARENT_VARIABLE)
     if sys.platform == "linux":
         # The kernel also ends a process that is busy in a library and runs no other thread.
-        import ctypes
 
         with contextlib.suppress(OSError, AttributeError):
             set_parent_death_signal = 1

@@ -32,7 +32,7 @@ from site_agent.federated.in_process import run_rounds
 from site_agent.federated.leak_checks import audit_base
 from site_agent.federated.local_training import train_contribution
 from site_agent.federated.plan import make_plan
-from site_agent.networks.files import new_network
+from site_agent.networks.modules import new_network
 from tests.site_agent.federated.network_cameras import KINDS, build_network_camera, first_gradient
 
 _ROUNDS = 10

@@ -26,7 +26,7 @@ from site_agent.datasets.gaze.records import GazeSamples, join_samples
 from site_agent.datasets.synthetic.eye_patches.dataset import RenderSettings, render_person
 from site_agent.federated.leak_checks import audit_base
 from site_agent.federated.local_training import train_contribution
-from site_agent.networks.files import to_module
+from site_agent.networks.modules import to_module
 from tests.site_agent.federated.network_cameras import (
     KINDS,
     build_network_camera,

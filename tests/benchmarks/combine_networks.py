@@ -26,7 +26,7 @@ import numpy as np
 from aggregators import file_digest, merge, write_model
 from aggregators.methods.networks import write_network_contribution
 from aggregators.models import NetworkContribution, StateDict, TensorInfo
-from site_agent.networks.files import new_network
+from site_agent.networks.modules import new_network
 
 METHODS = ("fedavg", "fedcpf", "fedadam", "trimmed-mean", "median", "krum", "norm-clip")
 _STATUS = Path("/proc/self/status")

@@ -33,8 +33,10 @@ from site_agent.datasets.synthetic.head_model import Expression, Pose
 from site_agent.datasets.synthetic.persons import person
 from site_agent.datasets.synthetic.portraits import Portrait, draw_portrait
 from site_agent.datasets.synthetic.rendering import Light, paint_head
-from site_agent.networks.files import predict_gaze, read_network, to_module
-from site_agent.training.gaze import GazeSettings, train_gaze
+from site_agent.networks.files import read_network
+from site_agent.networks.modules import predict_gaze, to_module
+from site_agent.training.gaze import train_gaze
+from site_agent.training.network_settings import GazeSettings
 
 # The corners of an eye are 28.9 mm apart, a patch is 37.5 mm wide, an iris has a radius of 5.85 mm,
 # and its middle is 10.5 mm from that of the ball, as drawn eyes have them.

@@ -25,7 +25,8 @@ from site_agent.datasets.gaze.records import (
 from site_agent.datasets.synthetic.eye_patches.dataset import RenderSettings, write_eye_dataset
 from site_agent.datasets.synthetic.eye_patches.persons import make_person
 from site_agent.evaluation.gaze import GazeScores, evaluate_networks
-from site_agent.training.gaze import GazeSettings, train_gaze
+from site_agent.training.gaze import train_gaze
+from site_agent.training.network_settings import GazeSettings
 
 _PENALTIES = (1.0, 10.0, 100.0, 1000.0)
 

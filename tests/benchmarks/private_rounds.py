@@ -38,8 +38,9 @@ import torch
 from aggregators.methods.round_options import LocalTraining
 from aggregators.models import NetworkContribution, StateDict
 from site_agent.attacks.gradients import SampleGradients
-from site_agent.attacks.leaks import apply_update, leak_of_network, separation
+from site_agent.attacks.leaks import apply_update, leak_of_network
 from site_agent.attacks.receipt.findings import share_of
+from site_agent.attacks.separation import separation
 from site_agent.datasets.gaze.records import (
     GazeSamples,
     angular_errors_deg,
@@ -59,7 +60,7 @@ from site_agent.federated.private_training import (
     train_privately,
     trained_parameters,
 )
-from site_agent.networks.files import from_module, new_network, predict_gaze, to_module
+from site_agent.networks.modules import from_module, new_network, predict_gaze, to_module
 from site_agent.training.gaze.loop import repeatable, sgd, to_tensors, train_epoch
 
 _SITES, _PUBLIC, _FRAMES, _EPOCHS, _ATTACKED = 15, 6, 120, 10, 4

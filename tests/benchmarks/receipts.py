@@ -27,7 +27,7 @@ from site_agent.datasets.gaze.records import GazeSamples, join_samples
 from site_agent.datasets.synthetic.eye_patches.dataset import RenderSettings, render_person
 from site_agent.datasets.synthetic.eye_patches.persons import Skews
 from site_agent.federated.local_training import train_contribution
-from site_agent.networks.files import new_network
+from site_agent.networks.modules import new_network
 
 _SITES, _HELD_OUT, _SHADOWS = 15, 8, 16
 _ONE_STEP, _DEFAULT = LocalTraining(batch_size=65_536), LocalTraining()

@@ -29,7 +29,7 @@ from site_agent.federated.engines.simulation_folder import score_network
 from site_agent.federated.tasks import GazeTask
 from site_agent.federated.in_process import run_rounds
 from site_agent.federated.plan import make_plan
-from site_agent.networks.files import new_network
+from site_agent.networks.modules import new_network
 data = divide(Path(sys.argv[1]), GazeTask())
 sites = {site: each.read() for site, each in data.sites.items()}
 plan = make_plan("fedavg", {"seed": 0}, rounds=int(sys.argv[2]))

@@ -10,7 +10,7 @@ from aggregators import write_model
 from site_agent.federated.in_process import run_rounds
 from site_agent.federated.personal import PersonalStore
 from site_agent.federated.plan import make_plan
-from site_agent.networks.files import new_network
+from site_agent.networks.modules import new_network
 from tests.cli.conftest import Run
 from tests.site_agent.federated.small_sites import small_sites
 

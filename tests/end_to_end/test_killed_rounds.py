@@ -19,7 +19,7 @@ from site_agent.datasets.gaze.generic_layout import write_samples
 from site_agent.errors import PoolClientError
 from site_agent.federated.in_process import run_rounds
 from site_agent.federated.plan import make_plan
-from site_agent.networks.files import new_network
+from site_agent.networks.modules import new_network
 from site_agent.rounds.contract import ContributionRules
 from site_agent.rounds.contributing import contribute_to_round
 from site_agent.rounds.finishing import finish_round

@@ -7,13 +7,12 @@ starts call `use_small_lenet`.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any, cast
 
 import pytest
 from torch import nn
 
-from site_agent.networks import architectures
+from site_agent.networks import modules
 from site_agent.networks.gaze_modules import GazeLeNet
 
 
@@ -30,6 +29,4 @@ class SmallLeNet(GazeLeNet):
 
 def use_small_lenet(patch: pytest.MonkeyPatch) -> None:
     """Build it wherever ``gaze-lenet`` is asked for."""
-    known = cast("dict[str, Any]", architectures._ARCHITECTURES)
-    small = replace(known["gaze-lenet"], build=SmallLeNet)
-    patch.setitem(known, "gaze-lenet", small)
+    patch.setitem(cast("dict[str, Any]", modules.BUILDERS), "gaze-lenet", SmallLeNet)

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 import numpy as np
 from scipy.stats import binom
 
-from site_agent.attacks.leaks import MemberScores
+from site_agent.attacks.separation import MemberScores
 
 CONFIDENCE = 0.95
 _SHARES = (1.0, 0.5, 0.25)

@@ -14,7 +14,7 @@ from aggregators.errors import FormatError
 from aggregators.whole_file import write_whole
 from pool_server.wire.cards import AttackFinding, PrivacyReceipt, score_text
 from pool_server.wire.evaluations import Score
-from site_agent.attacks.leaks import Float64, MemberScores, separation
+from site_agent.attacks.separation import Float64, MemberScores, separation
 from site_agent.errors import InvalidInputError
 from site_agent.evaluation import bootstrap_intervals
 from site_agent.pages import render_page

@@ -16,9 +16,9 @@ from aggregators.methods import refitting
 from aggregators.models import CascadeLevel, Float32, Float64, LeafContribution, ShapePredictor
 from pool_server.wire.cards import AttackFinding
 from pool_server.wire.evaluations import Score
-from site_agent.attacks.leaks import MemberScores
 from site_agent.attacks.receipt.findings import mean_over_persons, membership, read_sent, share_of
 from site_agent.attacks.receipt.sub_models import FaceSides
+from site_agent.attacks.separation import MemberScores
 from site_agent.errors import InvalidInputError
 from site_agent.refinement import load_site
 

@@ -17,7 +17,6 @@ from aggregators.models import NetworkContribution, StateDict
 from pool_server.wire.cards import AttackFinding, EpsilonBounds
 from pool_server.wire.evaluations import Score
 from site_agent.attacks import dualview, gradients, leaks, reidentification
-from site_agent.attacks.leaks import MemberScores, separation
 from site_agent.attacks.membership import (
     Candidates,
     ShadowLosses,
@@ -27,6 +26,7 @@ from site_agent.attacks.membership import (
 )
 from site_agent.attacks.receipt.bounds import epsilon_at_least
 from site_agent.attacks.receipt.findings import auc_of, membership, read_sent, share_of
+from site_agent.attacks.separation import Float64, MemberScores, separation
 from site_agent.attacks.span import PREFIX, rows_of_layers
 from site_agent.datasets.gaze.records import GazeSamples, join_samples
 from site_agent.errors import InvalidInputError, SiteAgentError
@@ -137,7 +137,7 @@ class _Attacker:
 
     def _likenesses(
         self, seen: Sequence[StateDict], gallery: list[GazeSamples], public: GazeSamples
-    ) -> leaks.Float64:
+    ) -> Float64:
         """Return the similarity of networks' pictures to persons: (networks, persons)."""
         names = np.unique(public.person)[:_MOST_CANDIDATES]
         known = _by_person(public, names)
@@ -486,7 +486,7 @@ def _apply_sent(base: StateDict, sent: NetworkContribution) -> StateDict:
     return StateDict(dict(sent.network.tensors), dict(base.infos), base.metadata)
 
 
-def _change(sent: NetworkContribution, base: StateDict, name: str) -> leaks.Float64:
+def _change(sent: NetworkContribution, base: StateDict, name: str) -> Float64:
     values = np.asarray(sent.network.tensors[name], dtype=np.float64)
     before = np.asarray(base.tensors[name], dtype=np.float64)
     return values if sent.holds == "differences" else values - before

@@ -13,9 +13,11 @@ from site_agent.attacks.receipt.findings import mean_over_persons, share_of
 from site_agent.attacks.receipt.networks import GazeSides
 from site_agent.attacks.receipt.probing import ProbedReceipt, make_receipt, require_persons_apart
 from site_agent.datasets.gaze.records import GazeSamples
-from site_agent.networks.files import predict_gaze, read_network, to_module
-from site_agent.split.cuts import find_cut, split_network
+from site_agent.networks.files import read_network
+from site_agent.networks.modules import predict_gaze, to_module
+from site_agent.split.cuts import find_cut
 from site_agent.split.noise import SmashedNoise
+from site_agent.split.parts import split_network
 
 
 def probe_smashed_data(

@@ -13,8 +13,8 @@ from aggregators.models import FhogDetector, ShapePredictor
 from aggregators.pictures import draw_model, hog_picture, png_bytes
 from aggregators.predictors import LandmarkPredictor, to_grey
 from pool_server.wire.cards import AttackFinding
-from site_agent.attacks.leaks import Float64, MemberScores
 from site_agent.attacks.receipt.findings import membership
+from site_agent.attacks.separation import Float64, MemberScores
 from site_agent.datasets import part_order, records
 from site_agent.errors import InvalidInputError
 from site_agent.evaluation.detection import overlap_scores

@@ -5,6 +5,7 @@ import os
 import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from importlib.util import find_spec
 from pathlib import Path
 
 from site_agent.errors import InvalidInputError, MissingExtraError, writing_to
@@ -82,8 +83,6 @@ class WrittenOutputs:
 
 def check_requested(names: Iterable[str]) -> None:
     """Find out before the analysis whether the outputs asked for can be written at all."""
-    from importlib.util import find_spec
-
     for name in sorted(names):
         if name not in ON_REQUEST:
             raise InvalidInputError(

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from markupsafe import Markup
 
 from site_agent.eyeblink.blinks.statistics import BlinkStatistics, blink_statistics
 from site_agent.eyeblink.conditioning import Rejection, cr_rule_text
@@ -28,7 +29,6 @@ from site_agent.tables import Column, Table
 from site_agent.wording import count_words
 
 if TYPE_CHECKING:
-    from markupsafe import Markup
     from matplotlib.figure import Figure
 
 MOST_TABLE_ROWS = 3000
@@ -165,8 +165,6 @@ def report_page(session: AnalysedSession) -> str:
 
 
 def _drawing(figure: "Figure | None", title: str, caption: str) -> Drawing | None:
-    from markupsafe import Markup
-
     return None if figure is None else Drawing(Markup(svg_text(figure, title)), caption)
 
 

@@ -18,12 +18,12 @@ from pool_server.wire.cards import CardRequest, CardResponse, PrivacyReceipt, Re
 from pool_server.wire.labels import VocabularyResponse
 from pool_server.wire.names import ModelAddress
 from pool_server.wire.signatures import SignedStatement
+from site_agent.evaluation.gaze import GazeScores
+from site_agent.evaluation.landmark_scores import LandmarkScores
 from site_agent.pool import connection, requests
 
 if TYPE_CHECKING:
     from site_agent.evaluation.detection import DetectionScores
-    from site_agent.evaluation.gaze import GazeScores
-    from site_agent.evaluation.landmark_scores import LandmarkScores
 
 Address = str | ModelAddress
 
@@ -272,7 +272,7 @@ class Evaluations(connection.Resource):
             dataset_digest=dataset.digest,
             split=dataset.split,
             note=dataset.note,
-            protocol=protocol or protocol_of(scores),
+            protocol=protocol or scores.protocol,
             images=scores.images,
             faces=scores.faces,
             scores=scores_to_send(scores),
@@ -303,21 +303,6 @@ class Evaluations(connection.Resource):
                 }
             )
         return whole
-
-
-def protocol_of(scores: "DetectionScores | LandmarkScores | GazeScores") -> str:
-    """Return in a few words how scores were measured, so that only like is compared with like."""
-    from site_agent.evaluation.gaze import GazeScores
-    from site_agent.evaluation.landmark_scores import LandmarkScores
-
-    if isinstance(scores, GazeScores):
-        return "angular error"
-    if isinstance(scores, LandmarkScores):
-        return f"{scores.normaliser}, {scores.parts} landmarks"
-    return (
-        f"overlap {scores.match_threshold:g}, threshold {scores.threshold:g}, "
-        f"upsampling {scores.upsample}"
-    )
 
 
 def scores_to_send(

@@ -9,7 +9,13 @@ from typing import Any
 
 from aggregators.whole_file import sync_folder
 from pool_server.wire import rounds
-from pool_server.wire.bundles import GrantedVersion, PortableEvaluation, PortableVersion
+from pool_server.wire.bundles import (
+    ExportRequest,
+    ExportResponse,
+    GrantedVersion,
+    PortableEvaluation,
+    PortableVersion,
+)
 from pool_server.wire.evaluations import EvaluationRequest, EvaluationResponse
 from pool_server.wire.merges import MergeJobPage, MergeJobResponse, MergeRequest
 from pool_server.wire.names import DIGEST_PATTERN, NAME_PATTERN, ModelAddress
@@ -89,8 +95,6 @@ class Bundles(connection.Resource):
 
         With `with_parents` also all visible ancestors, parents before their children.
         """
-        from pool_server.wire.bundles import ExportRequest, ExportResponse
-
         request = requests.build_request(
             ExportRequest, addresses=list(addresses), with_parents=with_parents
         )
@@ -102,8 +106,6 @@ class Bundles(connection.Resource):
 
     def portable_version(self, address: str, *, evaluations: bool = False) -> PortableVersion:
         """Return all that goes with a version when it leaves the pool."""
-        from pool_server.wire.bundles import PortableVersion
-
         parameters = {"evaluations": evaluations}
         return self._pool.get(
             f"{requests.version_path(address)}/record", PortableVersion, parameters

@@ -3,15 +3,18 @@
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import torch
 
 from site_agent.datasets.gaze import records as gaze
 from site_agent.errors import TrainingFailedError
 from site_agent.evaluation.gaze import draw_shots, few_shot_error
+from site_agent.federated.in_process import run_rounds
 from site_agent.federated.plan import make_plan
-from site_agent.networks.files import new_network, predict_gaze, to_module
+from site_agent.networks.modules import new_network, predict_gaze, to_module
 from site_agent.studies.cross_encoder import FEDERATED
 from site_agent.studies.eyes import StudyJob, StudySamples, spread_over_sessions
-from site_agent.training.cross_encoder import gaze_head
+from site_agent.training.cross_encoder import gaze_head, loop
+from site_agent.training.gaze.loop import make_optimiser, repeatable, to_tensors, train_epoch
 from site_agent.work import Progress
 
 if TYPE_CHECKING:
@@ -93,8 +96,6 @@ def _sites(job: StudyJob, samples: StudySamples) -> StudySamples:
 
 def _train_in_rounds(job: StudyJob, samples: StudySamples, progress: Progress) -> "nn.Module":
     """Return the encoder of rounds in which each person is a site."""
-    from site_agent.federated.in_process import run_rounds
-
     settings, run = job.settings, job.run
     name = settings.architecture
     if run.method != FEDERATED:
@@ -114,21 +115,16 @@ def _train_in_rounds(job: StudyJob, samples: StudySamples, progress: Progress) -
 
 
 def _train_in_one_place(job: StudyJob, samples: StudySamples, progress: Progress) -> "nn.Module":
-    import torch
-
-    from site_agent.training.cross_encoder.loop import to_tensors, train_epoch
-    from site_agent.training.gaze.loop import make_optimiser, repeatable
-
     settings, run = job.settings, job.run
     module = to_module(new_network(settings.architecture, run.seed))
     optimiser = make_optimiser("adamw", module, settings.central_learning_rate, 0.0, 0.0)
     generator = torch.Generator().manual_seed(run.seed)
-    data = to_tensors(gaze.join_samples(list(_sites(job, samples).values())))
+    data = loop.to_tensors(gaze.join_samples(list(_sites(job, samples).values())))
     epochs = settings.rounds * settings.epochs
     with repeatable():
         for number in range(1, epochs + 1):
             progress(_TRAINING_SHARE * number / epochs, f"epoch {number} of {epochs}")
-            loss = train_epoch(module, optimiser, data, settings.central_batch_size, generator)
+            loss = loop.train_epoch(module, optimiser, data, settings.central_batch_size, generator)
             if not np.isfinite(loss):
                 raise TrainingFailedError(f"the loss is {loss} in epoch {number}")
     return module.eval()
@@ -138,10 +134,6 @@ def _supervised_error(
     job: StudyJob, shots: gaze.GazeSamples, test: gaze.GazeSamples, draw: int
 ) -> float:
     """Return the error of a network of the same layers that learns from the shots alone."""
-    import torch
-
-    from site_agent.training.gaze.loop import make_optimiser, repeatable, to_tensors, train_epoch
-
     module = to_module(new_network(f"{job.settings.architecture}-gaze", job.run.seed))
     optimiser = make_optimiser("adamw", module, _SUPERVISED_RATE, 0.0, 0.0)
     generator = torch.Generator().manual_seed(draw)

@@ -9,14 +9,23 @@ from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
+import torch
 
 from aggregators.formats import read_model, write_model
 from aggregators.models import StateDict
 from site_agent.datasets.egocentric import ClipSamples
 from site_agent.datasets.gaze.records import GazeSamples, held_out_sessions, join_samples
 from site_agent.datasets.synthetic.egocentric_clips import draw_samples
+from site_agent.datasets.synthetic.eye_patches.dataset import RenderSettings, render_person
 from site_agent.datasets.synthetic.settings import ClipSettings
+from site_agent.federated.personal import assemble, overlap_of
+from site_agent.federated.plan import make_plan
+from site_agent.federated.tasks import SaliencyTask, task_of
+from site_agent.networks.modules import from_module, new_network, to_module
 from site_agent.studies.egocentric import EYES, MASKED, EgocentricStudySettings, Run
+from site_agent.training import saliency
+from site_agent.training.gaze.loop import repeatable
+from site_agent.training.saliency import clip_shape
 from site_agent.work import Progress
 
 
@@ -42,11 +51,6 @@ def do_run(job: RunJob, progress: Progress) -> dict[str, Any]:
     overlap of two persons' personal numbers; None without such).
     """
     from site_agent.federated.in_process import run_rounds
-    from site_agent.federated.personal import assemble, overlap_of
-    from site_agent.federated.plan import make_plan
-    from site_agent.federated.tasks import SaliencyTask, task_of
-    from site_agent.networks.files import to_module
-    from site_agent.training.gaze.loop import repeatable
 
     run, settings = job.run, job.settings
     of_eyes = run.world == EYES
@@ -122,8 +126,6 @@ _POINTS = 2
 
 def first_network(job: RunJob) -> StateDict:
     """Return the common first network: a new one, or one that knows how people look."""
-    from site_agent.networks.files import new_network
-
     if job.run.world == EYES:
         return new_network("gaze-lenet", job.run.seed)
     if job.first is None:
@@ -138,12 +140,6 @@ def train_first(settings: EgocentricStudySettings, path: Path, progress: Progres
     has a last layer of her own, so that its inputs must show everything that persons like or
     dislike, which the map of their average gaze does not. The mean of these layers is kept.
     """
-    import torch
-
-    from site_agent.networks.files import from_module, new_network, to_module
-    from site_agent.training import saliency
-    from site_agent.training.gaze.loop import repeatable
-
     drawn = replace(_clips(settings, 1.0, _FIRST_SEED), persons=settings.first_people, held_out=0.0)
     shape = saliency.clip_shape(settings.architecture)
     clips = draw_samples(drawn, shape, lambda _share, text: progress(None, f"drawing {text}"))
@@ -188,9 +184,6 @@ def draw_world(
     world: str, seed: int, settings: EgocentricStudySettings, progress: Progress
 ) -> ClipSamples | GazeSamples:
     """Draw the persons of a world and their clips; a seed draws the same persons."""
-    from site_agent.datasets.synthetic.eye_patches.dataset import RenderSettings, render_person
-    from site_agent.training.saliency import clip_shape
-
     if world == EYES:
         drawn = RenderSettings(
             persons=settings.eye_people, frames_per_person=settings.eye_frames, seed=seed

@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from aggregators.methods.registry import find_method
@@ -12,11 +13,13 @@ from aggregators.methods.round_options import LocalTraining
 from aggregators.models import NetworkContribution, StateDict
 from site_agent.datasets.gaze.records import GazeSamples, angular_errors_deg, join_samples
 from site_agent.errors import TrainingFailedError
+from site_agent.federated.in_process import run_rounds
 from site_agent.federated.plan import FederationPlan, make_plan
-from site_agent.networks.files import new_network, predict_gaze, to_module
+from site_agent.networks.modules import new_network, predict_gaze, to_module
 from site_agent.studies.eyes import StudyJob, StudySamples
 from site_agent.studies.gaze.protocol import Run, held_out_sessions
 from site_agent.studies.gaze.settings import FEDERATED, GazeStudySettings
+from site_agent.training.gaze.loop import repeatable, sgd, to_tensors, train_epoch
 from site_agent.work import Progress
 
 if TYPE_CHECKING:
@@ -95,10 +98,6 @@ def _train(
 
 
 def _train_in_one_place(job: StudyJob, samples: GazeSamples) -> "Iterator[nn.Module]":
-    import torch
-
-    from site_agent.training.gaze.loop import repeatable, sgd, to_tensors, train_epoch
-
     run, local = job.run, _local_training(job)
     module = to_module(new_network(job.settings.architecture, run.seed))
     optimiser = sgd(module, local.learning_rate, local.momentum, local.weight_decay)
@@ -116,8 +115,6 @@ def _train_in_one_place(job: StudyJob, samples: GazeSamples) -> "Iterator[nn.Mod
 
 
 def _train_in_rounds(job: StudyJob, sites: Mapping[str, GazeSamples]) -> "Iterator[nn.Module]":
-    from site_agent.federated.in_process import run_rounds
-
     run = job.run
 
     def corrupt(site: str, number: int, made: NetworkContribution) -> NetworkContribution:

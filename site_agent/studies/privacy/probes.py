@@ -10,11 +10,11 @@ from numpy.typing import NDArray
 
 from aggregators.models import StateDict
 from site_agent.attacks import dualview, leaks, membership, reidentification
-from site_agent.attacks.leaks import separation
+from site_agent.attacks.separation import separation
 from site_agent.datasets.gaze.records import GazeSamples, angular_errors_deg, join_samples
 from site_agent.federated.local_training import train_contribution
 from site_agent.federated.plan import FederationPlan, make_plan
-from site_agent.networks import files as networks
+from site_agent.networks import modules as networks
 from site_agent.studies.privacy.persons import Person, PrivacySettings, StudyPersons
 
 _PUBLIC_PICTURES, _OVERFITTED, _OVERFITTED_EPOCHS = 300, 12, 100

@@ -14,11 +14,11 @@ from site_agent.attacks.smashed import SmashedAttackSettings, attack_smashed_dat
 from site_agent.datasets.gaze.records import GazeSamples, angular_errors_deg, join_samples
 from site_agent.errors import TrainingFailedError
 from site_agent.federated.in_process import run_rounds
-from site_agent.networks.files import new_network, predict_gaze, to_module
 from site_agent.networks.gaze_modules import StagedNetwork
-from site_agent.split.cuts import split_network
+from site_agent.networks.modules import new_network, predict_gaze, to_module
 from site_agent.split.in_process import run_split_rounds
 from site_agent.split.noise import SmashedNoise, sensitivity_of
+from site_agent.split.parts import split_network
 from site_agent.split.plan import SplitPlan
 from site_agent.studies.eyes import MethodRun, StudyJob, StudySamples
 from site_agent.studies.split import INVERSION, SplitStudySettings

@@ -6,39 +6,28 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from pydantic import Field
+import torch
 
 from site_agent.datasets.gaze import records as gaze
 from site_agent.datasets.gaze.records import require_both_eyes
 from site_agent.datasets.soundness import require_sound
-from site_agent.errors import InvalidInputError, TrainingDataError
+from site_agent.errors import TrainingDataError
 from site_agent.networks.architectures import is_crossed, require_kind
-from site_agent.settings import Settings
+from site_agent.networks.modules import from_module, new_network, to_module
+from site_agent.training.cross_encoder.loop import to_tensors, train_epoch
+from site_agent.training.gaze.loop import (
+    TrainingState,
+    checkpoint_path,
+    make_optimiser,
+    repeatable,
+    train_epochs,
+)
+from site_agent.training.network_settings import CrossEncoderSettings
 from site_agent.training_record import DataSummary, TrainingResult, begin_training
 from site_agent.work import Progress, no_progress, part_of
 
 _FEWEST_SAMPLES = 4
 _READING_SHARE = 0.05
-
-
-class CrossEncoderSettings(Settings, error=InvalidInputError):
-    """Settings of training a cross-encoder; the learning rate falls to 0 along half a cosine."""
-
-    architecture: str = "cross-encoder-small"
-    """cross-encoder-small or cross-encoder; auto-encoder-small or auto-encoder, which learn to draw
-    each patch from its own features, are there to compare."""
-    persons: tuple[str, ...] = ()
-    """Those to train on; empty: all."""
-    epochs: int = Field(default=30, ge=1, le=100_000)
-    """Passes over the frames. The last network is kept: no label says which is the best."""
-    learning_rate: float = Field(default=0.002, gt=0, le=10)
-    """Of the first epoch, for AdamW."""
-    weight_decay: float = 0.0
-    """Of AdamW."""
-    batch_size: int = Field(default=32, ge=4, le=65_536)
-    """Patches in a step; four are a pair of frames."""
-    seed: int = Field(default=0, ge=0, lt=2**63)
-    """Of the first parameters and of the pairs."""
 
 
 def read_frames(
@@ -73,12 +62,6 @@ def train_cross_encoder(
     architecture is of another kind. `TrainingFailedError`: the loss is not finite, or the output
     cannot be written.
     """
-    import torch
-
-    from site_agent.networks.files import from_module, new_network, to_module
-    from site_agent.training.cross_encoder.loop import to_tensors, train_epoch
-    from site_agent.training.gaze import loop
-
     require_kind(settings.architecture, "representation", "architecture")
     output = Path(output)
     sound = require_sound(
@@ -88,13 +71,11 @@ def train_cross_encoder(
     samples = read_frames(dataset, settings, part_of(progress, 0.0, _READING_SHARE))
     digests = gaze.person_digests(samples)
     module = to_module(new_network(settings.architecture, settings.seed))
-    optimiser = loop.make_optimiser(
-        "adamw", module, settings.learning_rate, 0.0, settings.weight_decay
-    )
+    optimiser = make_optimiser("adamw", module, settings.learning_rate, 0.0, settings.weight_decay)
     generator = torch.Generator().manual_seed(settings.seed)
-    state = loop.TrainingState(module, optimiser, generator)
+    state = TrainingState(module, optimiser, generator)
     plain: dict[str, Any] = json.loads(json.dumps(asdict(settings)))
-    checkpoint = loop.checkpoint_path(output)
+    checkpoint = checkpoint_path(output)
 
     def train(report: Callable[[float], None]) -> float:
         return train_epoch(
@@ -102,9 +83,9 @@ def train_cross_encoder(
             crossed=is_crossed(settings.architecture), progress=report,
         )  # fmt: skip
 
-    with loop.repeatable(torch.get_num_threads()):
+    with repeatable(torch.get_num_threads()):
         tensors = to_tensors(samples)
-        resumed_at = loop.train_epochs(
+        resumed_at = train_epochs(
             state, settings, (checkpoint, [plain, digests]), train,
             progress=part_of(progress, _READING_SHARE, 1.0),
         )  # fmt: skip

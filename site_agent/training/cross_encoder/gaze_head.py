@@ -12,18 +12,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
-from pydantic import Field
 
 from aggregators.formats import file_digest
 from aggregators.models import StateDict
 from site_agent.datasets.gaze import records as gaze
 from site_agent.datasets.soundness import require_sound
-from site_agent.errors import InvalidInputError, TrainingDataError
+from site_agent.errors import TrainingDataError
 from site_agent.evaluation.gaze import draw_shots, few_shot_error, find_components, fit_head
-from site_agent.networks import files
+from site_agent.networks import modules
 from site_agent.networks.architectures import require_kind
-from site_agent.settings import Settings
+from site_agent.networks.files import read_network
+from site_agent.training.network_settings import GazeHeadSettings
 from site_agent.training.overlap import training_records
 from site_agent.training_record import DataSummary, TrainingResult, begin_training
 from site_agent.work import Progress, no_progress
@@ -35,19 +36,6 @@ Float64 = NDArray[np.float64]
 OWN = "this encoder"
 BASELINES = ("random encoder", "PCA-12", "head pose only", "mean gaze")
 _COMPONENTS = 12
-
-
-class GazeHeadSettings(Settings, error=InvalidInputError):
-    """Settings of fitting a gaze head."""
-
-    persons: tuple[str, ...] = ()
-    """Persons that give the shots; empty: all."""
-    shots: int = Field(default=100, ge=0, le=1_000_000)
-    """Labelled samples, drawn from the sessions that are not held out; 0: all."""
-    validation: float = Field(default=gaze.HELD_OUT_SHARE, ge=0, lt=1)
-    """Share of each person's sessions that is held out to test the head, below 1; 0: none."""
-    seed: int = Field(default=0, ge=0, lt=2**63)
-    """Of the shots, and of the random encoder for comparison."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,8 +95,8 @@ def train_gaze_head(
         dataset, persons=settings.persons, despite_findings=despite_findings, progress=progress
     )
     begun = begin_training(output, sound.details)
-    network = files.read_network(encoder)
-    module = files.to_module(network, str(encoder))
+    network = read_network(encoder)
+    module = modules.to_module(network, str(encoder))
     architecture = network.metadata["architecture"]
     require_kind(architecture, "representation", str(encoder))
     progress(0.1, "read patches")
@@ -147,7 +135,7 @@ def add_head(network: StateDict, module: "nn.Module", shots: gaze.GazeSamples) -
     small = network.metadata["architecture"].endswith("-small")
     name = "cross-encoder-small-gaze" if small else "cross-encoder-gaze"
     # The first parameters are replaced, all of them.
-    headed = files.to_module(files.new_network(name))
+    headed = modules.to_module(modules.new_network(name))
     head = fit_head(encoder_features(module)(shots), shots.gaze)
     values = {
         **{
@@ -159,7 +147,7 @@ def add_head(network: StateDict, module: "nn.Module", shots: gaze.GazeSamples) -
         "head.bias": _tensor(head.bias),
     }
     headed.load_state_dict(values)
-    return files.from_module(headed, name)
+    return modules.from_module(headed, name)
 
 
 def score_heads(
@@ -172,7 +160,7 @@ def score_heads(
     """
     features = {
         OWN: encoder_features(module),
-        BASELINES[0]: encoder_features(files.to_module(files.new_network(architecture, seed))),
+        BASELINES[0]: encoder_features(modules.to_module(modules.new_network(architecture, seed))),
         BASELINES[1]: component_features(shots.offered),
         BASELINES[2]: head_features,
         BASELINES[3]: no_features,
@@ -184,13 +172,25 @@ def score_heads(
     }
 
 
+def verdict_on_heads(errors: Mapping[str, float]) -> str:
+    """Say whether the head is better than all baselines."""
+    others = {name: error for name, error in errors.items() if name != OWN}
+    best = min(others, key=lambda name: others[name])
+    return (
+        f"{errors[OWN]:.2f} degrees, {'better' if errors[OWN] < others[best] else 'no better'} "
+        f"than {best} ({others[best]:.2f})"
+    )
+
+
 Features = Callable[[gaze.GazeSamples], Float64]
 """Describes samples by float64 (n, features)."""
 
 
 def encoder_features(module: "nn.Module") -> Features:
     """Return the gaze features of an encoder, with the head angles."""
-    return lambda eyes: np.concatenate([files.encode_gaze(module, eyes.patches), eyes.head], axis=1)
+    return lambda eyes: np.concatenate(
+        [modules.encode_gaze(module, eyes.patches), eyes.head], axis=1
+    )
 
 
 def component_features(everyone: gaze.GazeSamples) -> Features:
@@ -210,10 +210,8 @@ def no_features(samples: gaze.GazeSamples) -> Float64:
 
 
 def _pixels(samples: gaze.GazeSamples) -> Float64:
-    return files.to_inputs(samples.patches).flatten(1).numpy().astype(np.float64)
+    return modules.to_inputs(samples.patches).flatten(1).numpy().astype(np.float64)
 
 
 def _tensor(values: Float64) -> Any:
-    import torch
-
     return torch.from_numpy(values.astype(np.float32))

@@ -20,8 +20,8 @@ from torch.nn import functional
 
 from site_agent.datasets.gaze.records import PATCHES_OF_A_PAIR, GazeSamples, both_eyes
 from site_agent.errors import TrainingDataError
-from site_agent.networks.files import to_inputs
 from site_agent.networks.gaze_modules import CrossEncoder
+from site_agent.networks.modules import to_inputs
 
 _EYES_WEIGHT = 0.5
 """Of the difference between both eyes in the loss; the difference between frames has 1."""

@@ -4,62 +4,25 @@ from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
-from pydantic import Field
+import torch
 
 from aggregators.formats import file_digest
 from aggregators.models import StateDict
 from site_agent.datasets.gaze import records as gaze
 from site_agent.datasets.soundness import require_sound
 from site_agent.errors import InvalidInputError, TrainingDataError
+from site_agent.networks.architectures import require_kind
+from site_agent.networks.files import read_network
+from site_agent.networks.modules import from_module, new_network, predict_gaze, to_module
 from site_agent.plain_json import plain
-from site_agent.settings import Settings
+from site_agent.training.gaze import loop
+from site_agent.training.gaze.loop import checkpoint_path
+from site_agent.training.network_settings import GazeSettings
 from site_agent.training.overlap import training_records
 from site_agent.training_record import BegunTraining, DataSummary, TrainingResult, begin_training
 from site_agent.work import Progress, no_progress, part_of
-
-Device = Literal["auto", "cpu", "cuda"]
-
-
-class GazeSettings(Settings, error=InvalidInputError):
-    """Settings of training a gaze network; the learning rate falls to 0 along half a cosine."""
-
-    architecture: str | None = None
-    """gaze-lenet, gaze-lenet-wide or gaze-resnet18. None: that of the base, or gaze-lenet."""
-    persons: tuple[str, ...] = ()
-    """The persons to train on; empty: all."""
-    epochs: int = Field(default=15, ge=1, le=100_000)
-    """The largest number of passes over the samples."""
-    patience: int = Field(default=5, ge=1, le=100_000)
-    """Stop after this many epochs without a smaller validation error."""
-    validation: float = Field(default=gaze.HELD_OUT_SHARE, ge=0, lt=1)
-    """Share of each person's sessions that is held out for validation, below 1. 0: none, and the
-    network after the last epoch is kept."""
-    optimiser: Literal["adam", "sgd"] = "adam"
-    """adam, or sgd with Nesterov's momentum, for which a learning rate of 0.01 suits."""
-    learning_rate: float = Field(default=0.001, gt=0, le=10)
-    """Of the first epoch."""
-    momentum: float = Field(default=0.9, ge=0, lt=1)
-    """Of sgd, below 1."""
-    weight_decay: float = Field(default=0.0, ge=0, lt=1)
-    """L2 penalty."""
-    batch_size: int = Field(default=64, ge=1, le=65_536)
-    """Samples in a step."""
-    shift_px: int = Field(default=1, ge=0, le=10)
-    """Shift each patch at random by at most this many pixels."""
-    light: float = Field(default=0.4, ge=0, lt=1)
-    """Change the light of each patch at random: the standard deviation of a gradient from edge to
-    middle, in units of the patch's own; 0: none."""
-    seed: int = Field(default=0, ge=0, lt=2**63)
-    """Of the first parameters, of the order of samples, of shifts and light."""
-    device: Device = "auto"
-    """auto is CUDA where there is one, with mixed precision, and the CPU otherwise. Only on the CPU
-    equal settings give equal bytes."""
-    threads: int = Field(default=0, ge=0, le=256)
-    """On the CPU; 0: as many as torch chooses (OMP_NUM_THREADS, or one for each core). The result
-    depends on it. With other work on the same cores 1 is fastest."""
-
 
 _FEWEST_SAMPLES = 2
 # Of the whole time, what reading the patches takes; only for the progress bar.
@@ -127,8 +90,6 @@ def train_gaze(
     `InvalidInputError`: an unknown architecture, a base of another one, or no CUDA device where one
     is asked for.
     """
-    from site_agent.training.gaze.loop import checkpoint_path
-
     output = Path(output)
     sound = require_sound(
         dataset, persons=settings.persons, despite_findings=despite_findings, progress=progress
@@ -153,9 +114,6 @@ def train_gaze(
 
 def start_network(settings: GazeSettings, base: Path | str | None) -> StateDict:
     """Return the network that a training begins with."""
-    from site_agent.networks.architectures import require_kind
-    from site_agent.networks.files import new_network, read_network
-
     if settings.architecture is not None:
         require_kind(settings.architecture, "gaze", "architecture")
     if base is None:
@@ -169,8 +127,6 @@ def start_network(settings: GazeSettings, base: Path | str | None) -> StateDict:
 
 def find_device(device: str) -> str:
     """Return cpu or cuda."""
-    import torch
-
     if device == "cpu" or (device == "auto" and not torch.cuda.is_available()):
         return "cpu"
     if not torch.cuda.is_available():
@@ -199,14 +155,10 @@ class _Recipe:
 
     @property
     def threads(self) -> int:
-        import torch
-
         return self.settings.threads or torch.get_num_threads()
 
     @property
     def mixed_precision(self) -> bool:
-        import torch
-
         return self.device == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
 
 
@@ -214,11 +166,6 @@ def _train(
     start: StateDict, data: GazeTrainingData, recipe: _Recipe, progress: Progress
 ) -> tuple[StateDict, dict[str, Any]]:
     """Return the trained network, and further results."""
-    import torch
-
-    from site_agent.networks.files import from_module, predict_gaze, to_module
-    from site_agent.training.gaze import loop
-
     settings, device = recipe.settings, recipe.device
     module = to_module(start).to(device)
     generator = torch.Generator().manual_seed(settings.seed)

@@ -17,7 +17,7 @@ from torch.nn import functional
 from aggregators.whole_file import whole_file
 from site_agent.datasets.gaze.records import GazeSamples
 from site_agent.errors import TrainingFailedError
-from site_agent.networks.files import to_inputs
+from site_agent.networks.modules import to_inputs
 from site_agent.work import Progress
 
 # How much the contrast curve changes, of what the gradient does.

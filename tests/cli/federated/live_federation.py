@@ -20,7 +20,7 @@ from site_agent.datasets.gaze.records import GazeSamples
 from site_agent.federated.in_process import HeldRound, run_rounds
 from site_agent.federated.personal import PersonalPart
 from site_agent.federated.plan import make_plan
-from site_agent.networks.files import new_network
+from site_agent.networks.modules import new_network
 from tests.cli.conftest import Outcome, run_process, start_process, wait_until
 from tests.conftest import PROJECT_ROOT
 from tests.site_agent.federated.small_sites import small_sites

@@ -11,7 +11,8 @@ import numpy as np
 
 from aggregators import file_digest, write_model
 from aggregators.models import StateDict
-from site_agent.networks.files import new_network, problem_of_new, read_network
+from site_agent.networks.files import read_network
+from site_agent.networks.modules import new_network, problem_of_new
 from tests.cli.conftest import Run
 
 

@@ -15,7 +15,7 @@ import pytest
 
 from aggregators import write_model
 from site_agent.federated.personal import newest_parts, read_part
-from site_agent.networks.files import new_network
+from site_agent.networks.modules import new_network
 from site_agent.pool.client import PoolClient
 from site_agent.pool.profiles import personal_folder
 from tests.cli.conftest import Outcome, run_process, start_process, wait_until

@@ -81,7 +81,7 @@ def contribute_networks() -> None:
     """Write a base, an update of all persons, and the sum of one update a person."""
     from site_agent.datasets.gaze.check import open_gaze
     from site_agent.federated.local_training import train_contribution
-    from site_agent.networks.files import new_network
+    from site_agent.networks.modules import new_network
 
     network, data = new_network("gaze-lenet", 5), open_gaze(Path("eyes"))
     write_model(network, Path("base.safetensors"))

@@ -9,7 +9,7 @@ import numpy as np
 from aggregators.formats import write_model
 from pool_server.wire.cards import PrivacyReceipt
 from site_agent.datasets.gaze.generic_layout import write_samples
-from site_agent.networks.files import new_network
+from site_agent.networks.modules import new_network
 from tests.cli.conftest import Run
 from tests.site_agent.federated.small_sites import samples_at
 

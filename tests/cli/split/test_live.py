@@ -14,7 +14,8 @@ from aggregators.models import StateDict
 from site_agent.datasets.gaze.generic_layout import write_samples
 from site_agent.datasets.gaze.records import angular_errors_deg, join_samples
 from site_agent.federated.plan import first_model
-from site_agent.networks.files import new_network, predict_gaze, read_network, to_module
+from site_agent.networks.files import read_network
+from site_agent.networks.modules import new_network, predict_gaze, to_module
 from site_agent.split.in_process import run_split_rounds
 from site_agent.split.kits import read_kit
 from site_agent.split.main_server import StepPlace

@@ -11,7 +11,7 @@ import pytest
 
 from aggregators.formats import write_model
 from site_agent.datasets.egocentric import open_egocentric
-from site_agent.networks.files import new_network
+from site_agent.networks.modules import new_network
 from tests.cli.conftest import Run, run_here
 
 

@@ -11,7 +11,7 @@ from aggregators import read_model, write_model
 from aggregators.models import StateDict
 from site_agent.datasets.gaze.check import open_gaze
 from site_agent.datasets.gaze.records import angular_errors_deg
-from site_agent.networks.files import new_network, predict_gaze, to_module
+from site_agent.networks.modules import new_network, predict_gaze, to_module
 from tests.aggregators.methods.networks.small_rounds import make_state_dict
 from tests.aggregators.small_models import make_detector
 from tests.cli.conftest import Run

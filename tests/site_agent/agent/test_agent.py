@@ -27,7 +27,7 @@ from site_agent.datasets.gaze.generic_layout import write_samples
 from site_agent.datasets.imglab_xml import read_imglab_xml
 from site_agent.errors import AgentError, BusyError, ConflictError, PoolUnreachableError
 from site_agent.evaluation.landmarks import evaluate_landmarks
-from site_agent.networks.files import new_network
+from site_agent.networks.modules import new_network
 from site_agent.pool.client import PoolClient
 from site_agent.rounds.contract import ContributionRules
 from site_agent.rounds.contributing import contribute_to_round

@@ -11,7 +11,7 @@ from site_agent.datasets.gaze.records import GazeSamples
 from site_agent.datasets.synthetic.eye_patches.dataset import RenderSettings, render_person
 from site_agent.datasets.synthetic.eye_patches.persons import Skews
 from site_agent.federated.plan import make_plan
-from site_agent.networks.files import new_network
+from site_agent.networks.modules import new_network
 
 PLAN = make_plan(
     "fedavg",

@@ -13,7 +13,6 @@ from site_agent.attacks.leaks import (
     apply_update,
     leak_of,
     leak_of_network,
-    separation,
 )
 from site_agent.attacks.membership import (
     Candidates,
@@ -23,10 +22,11 @@ from site_agent.attacks.membership import (
     probe_membership,
     reference_losses,
 )
+from site_agent.attacks.separation import separation
 from site_agent.datasets.gaze.records import join_samples
 from site_agent.federated.local_training import train_contribution
 from site_agent.federated.plan import make_plan
-from site_agent.networks.files import new_network
+from site_agent.networks.modules import new_network
 from tests.site_agent.attacks.drawn_sites import persons, recorded
 from tests.site_agent.federated.small_sites import samples_at
 

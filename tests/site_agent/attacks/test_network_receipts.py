@@ -16,19 +16,20 @@ from aggregators.methods.round_options import LocalTraining
 from aggregators.models import NetworkContribution, StateDict
 from pool_server.wire.cards import LEAST_CONTROL, EpsilonBounds, PrivacyReceipt, receipt_lines
 from site_agent.attacks.gradients import build_imprint
-from site_agent.attacks.leaks import leak_of_network, separation
+from site_agent.attacks.leaks import leak_of_network
 from site_agent.attacks.membership import probe_by_shadows, relative_scores
 from site_agent.attacks.receipt.bounds import refuted_epsilon
 from site_agent.attacks.receipt.findings import write_receipt
 from site_agent.attacks.receipt.networks import GazeSides, audit_epsilon
 from site_agent.attacks.receipt.probing import probe_gaze
+from site_agent.attacks.separation import separation
 from site_agent.attacks.span import layer_inputs
 from site_agent.datasets.gaze.records import GazeSamples, join_samples
 from site_agent.datasets.synthetic.eye_patches.dataset import RenderSettings, render_person
 from site_agent.datasets.synthetic.eye_patches.persons import Skews
 from site_agent.federated.leak_checks import audit_base
 from site_agent.federated.local_training import train_contribution
-from site_agent.networks.files import from_module, new_network, to_module
+from site_agent.networks.modules import from_module, new_network, to_module
 
 ONE_STEP = LocalTraining(epochs=1, batch_size=65_536, learning_rate=0.01)
 FLOORS = LocalTraining(epochs=2, batch_size=16, learning_rate=0.01)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from site_agent.attacks.leaks import separation
+from site_agent.attacks.separation import separation
 from site_agent.errors import InvalidInputError
 
 SCORED = st.lists(st.tuples(st.integers(0, 6), st.booleans()), min_size=2, max_size=40)

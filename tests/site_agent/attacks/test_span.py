@@ -7,14 +7,15 @@ import pytest
 
 from aggregators.methods.round_options import LocalTraining
 from aggregators.models import StateDict
-from site_agent.attacks.leaks import apply_update, leak_of_network, separation
+from site_agent.attacks.leaks import apply_update, leak_of_network
+from site_agent.attacks.separation import separation
 from site_agent.attacks.span import span_scores
 from site_agent.datasets.gaze.records import GazeSamples, join_samples
 from site_agent.datasets.synthetic.eye_patches.dataset import RenderSettings, render_person
 from site_agent.datasets.synthetic.eye_patches.persons import Skews
 from site_agent.federated.leak_checks import warn_of_span
 from site_agent.federated.local_training import train_contribution
-from site_agent.networks.files import new_network
+from site_agent.networks.modules import new_network
 
 SITES = 5
 UNITS = 300

@@ -21,7 +21,7 @@ from site_agent.datasets.gaze.records import (
 from site_agent.errors import EvaluationError
 from site_agent.evaluation.gaze import evaluate_networks, score_gaze
 from site_agent.evaluation.report import ScoredModel, write_report
-from site_agent.networks.files import new_network
+from site_agent.networks.modules import new_network
 from site_agent.training.overlap import gaze_overlap
 from site_agent.training_record import DataSummary, TrainingRecord, metadata_path
 from tests.site_agent.datasets.gaze.made import samples_of

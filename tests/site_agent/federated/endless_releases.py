@@ -9,7 +9,7 @@ from pathlib import Path
 from aggregators.methods.networks import write_network_contribution
 from aggregators.methods.round_options import LocalTraining
 from site_agent.federated.local_training import Privacy, train_contribution
-from site_agent.networks.files import new_network
+from site_agent.networks.modules import new_network
 from tests.site_agent.federated.small_sites import samples_at
 
 

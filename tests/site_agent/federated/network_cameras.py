@@ -14,7 +14,7 @@ from torch.nn import functional
 
 from aggregators.models import StateDict
 from site_agent.datasets.gaze.records import GazeSamples
-from site_agent.networks.files import from_module, new_network, to_module
+from site_agent.networks.modules import from_module, new_network, to_module
 from site_agent.training.gaze.loop import to_tensors
 
 Kind = Literal["imprint", "alternating", "hidden", "convolutional", "decoy"]

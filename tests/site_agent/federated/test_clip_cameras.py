@@ -17,7 +17,7 @@ from site_agent.errors import ContributionWithheldError, InvalidInputError
 from site_agent.federated.leak_checks import audit_base, require_safe
 from site_agent.federated.local_training import train_at_site
 from site_agent.federated.tasks import SaliencyTask, task_of_network
-from site_agent.networks.files import from_module, new_network, to_module
+from site_agent.networks.modules import from_module, new_network, to_module
 from site_agent.training.saliency import saliency_loss
 from tests.site_agent.datasets.gaze.made import folder_of, samples_of
 

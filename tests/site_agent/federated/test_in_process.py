@@ -14,7 +14,7 @@ from aggregators.models import NetworkContribution, StateDict
 from site_agent.federated.in_process import run_rounds
 from site_agent.federated.local_training import train_contribution
 from site_agent.federated.plan import FederationPlan, combine_files, make_plan
-from site_agent.networks.files import new_network
+from site_agent.networks.modules import new_network
 from tests.site_agent.federated.small_sites import small_sites
 
 OPTIONS = {"batch_size": 8, "learning_rate": 0.01}

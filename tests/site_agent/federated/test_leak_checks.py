@@ -24,7 +24,7 @@ from site_agent.federated.leak_checks import (
     warn_of_few,
 )
 from site_agent.federated.local_training import train_contribution
-from site_agent.networks.files import new_network
+from site_agent.networks.modules import new_network
 from tests.made_once import made_once
 from tests.site_agent.federated.network_cameras import (
     KINDS,

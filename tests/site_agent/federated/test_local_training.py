@@ -10,7 +10,7 @@ from aggregators.models import NetworkContribution
 from site_agent.datasets.gaze.records import GazeSamples
 from site_agent.errors import ContributionWithheldError, TrainingDataError
 from site_agent.federated.local_training import clip_update, train_contribution
-from site_agent.networks.files import new_network
+from site_agent.networks.modules import new_network
 from tests.site_agent.federated.small_sites import samples_at
 
 pytestmark = pytest.mark.usefixtures("small_lenet")

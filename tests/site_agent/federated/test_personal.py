@@ -17,7 +17,7 @@ from site_agent.federated.in_process import HeldRound, run_rounds
 from site_agent.federated.local_training import train_at_site, train_contribution
 from site_agent.federated.personal import assemble, overlap_of, read_part, share_of, write_part
 from site_agent.federated.plan import make_plan
-from site_agent.networks.files import new_network, personal_head, to_module
+from site_agent.networks.modules import new_network, personal_head, to_module
 from tests.site_agent.federated.small_sites import small_sites
 
 OPTIONS = {"batch_size": 8, "learning_rate": 0.01, "mean": "sites"}

@@ -17,7 +17,8 @@ import torch
 from aggregators.methods.round_options import LocalTraining
 from aggregators.models import StateDict
 from site_agent.attacks.gradients import SampleGradients
-from site_agent.attacks.leaks import leak_of_network, separation
+from site_agent.attacks.leaks import leak_of_network
+from site_agent.attacks.separation import separation
 from site_agent.datasets.gaze.records import GazeSamples, join_samples
 from site_agent.errors import ContributionWithheldError, InvalidInputError
 from site_agent.federated.local_training import Privacy, count_honest, train_contribution
@@ -32,7 +33,7 @@ from site_agent.federated.private_training import (
     train_privately,
     watch_samples,
 )
-from site_agent.networks.files import from_module, new_network, to_module
+from site_agent.networks.modules import from_module, new_network, to_module
 from site_agent.training.gaze.loop import to_tensors
 from tests.conftest import PROJECT_ROOT
 from tests.site_agent.federated.small_sites import samples_at

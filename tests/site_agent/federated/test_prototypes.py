@@ -21,7 +21,7 @@ from site_agent.federated.plan import make_plan
 from site_agent.federated.prototypes import HeadAndBody, class_statistics
 from site_agent.federated.tasks import GazeTask, RepresentationTask, SaliencyTask
 from site_agent.networks.architectures import GAZE_ARCHITECTURES, SALIENCY_ARCHITECTURES
-from site_agent.networks.files import last_layer, new_network, to_module
+from site_agent.networks.modules import last_layer, new_network, to_module
 from tests.site_agent.federated.small_sites import small_sites
 
 TWO_SITES = dict(list(small_sites().items())[:2])

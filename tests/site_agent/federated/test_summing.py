@@ -12,7 +12,7 @@ from aggregators.models import NetworkContribution
 from site_agent.errors import InvalidInputError
 from site_agent.federated.in_process import SUM, run_rounds
 from site_agent.federated.plan import make_plan
-from site_agent.networks.files import new_network
+from site_agent.networks.modules import new_network
 from tests.site_agent.federated.small_sites import small_sites
 
 OPTIONS = {"batch_size": 8, "learning_rate": 0.01}

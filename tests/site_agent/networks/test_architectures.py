@@ -11,7 +11,8 @@ from aggregators.formats import write_model
 from aggregators.models import StateDict
 from site_agent.errors import InvalidInputError
 from site_agent.networks.architectures import GAZE_ARCHITECTURES
-from site_agent.networks.files import new_network, predict_gaze, read_network, to_module
+from site_agent.networks.files import read_network
+from site_agent.networks.modules import new_network, predict_gaze, to_module
 
 
 @pytest.mark.parametrize("name", GAZE_ARCHITECTURES)

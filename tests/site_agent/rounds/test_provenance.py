@@ -17,7 +17,7 @@ from aggregators.methods.refitting.contribution_file import RefitSettings
 from aggregators.models import LeafContribution, ShapePredictor, StateDict
 from site_agent import ModelCache, PoolClient
 from site_agent.errors import PoolAnswerError
-from site_agent.networks.files import new_network
+from site_agent.networks.modules import new_network
 from site_agent.rounds.provenance import Provenance
 from tests.aggregators.small_models import make_predictor
 from tests.site_agent.live_pool import LivePool, live_pool

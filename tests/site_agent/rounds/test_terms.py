@@ -14,7 +14,7 @@ from pool_server.wire.rounds import TERMS_TYPE, RoundResponse, RoundTerms, Secur
 from pool_server.wire.signatures.keys import seal
 from site_agent import PoolClient
 from site_agent.errors import ConflictError, ForbiddenError, PoolRefusedRequestError, SignatureError
-from site_agent.networks.files import new_network
+from site_agent.networks.modules import new_network
 from site_agent.pool.signing import create_key
 from site_agent.rounds.terms import check_terms, pin_terms, start_round
 from tests.pool_server.pool_driver import PoolDriver, pool_in_thread, upload

@@ -14,8 +14,8 @@ from aggregators.models import Float32, StateDict
 from site_agent.datasets.gaze.records import GazeSamples
 from site_agent.datasets.synthetic.eye_patches.dataset import RenderSettings, render_person
 from site_agent.errors import ContributionWithheldError, TrainingFailedError
-from site_agent.networks.files import new_network
-from site_agent.split.cuts import find_cut, join_parts, split_network, to_part_module
+from site_agent.networks.modules import new_network
+from site_agent.split.cuts import find_cut
 from site_agent.split.in_process import smash
 from site_agent.split.kits import draw_client_part, provision, read_kit
 from site_agent.split.part_checks import (
@@ -24,6 +24,7 @@ from site_agent.split.part_checks import (
     require_known_origin,
     require_near,
 )
+from site_agent.split.parts import join_parts, split_network, to_part_module
 from site_agent.split.plan import SplitPlan
 from site_agent.split.training import ServerHalf, StepAnswer, train_client
 from site_agent.training.gaze.loop import to_tensors

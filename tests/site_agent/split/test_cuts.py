@@ -11,11 +11,9 @@ from aggregators.formats import encode_model, fingerprint
 from aggregators.methods.registry import find_method
 from aggregators.models import StateDict
 from site_agent.errors import InvalidInputError
-from site_agent.networks.files import new_network, to_module
-from site_agent.split.cuts import (
-    CUTS,
-    Cut,
-    find_cut,
+from site_agent.networks.modules import new_network, to_module
+from site_agent.split.cuts import CUTS, Cut, find_cut
+from site_agent.split.parts import (
     frozen_traffic,
     join_parts,
     size_of,

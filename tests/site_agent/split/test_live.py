@@ -8,9 +8,9 @@ import pytest
 
 from aggregators.formats import encode_model
 from aggregators.methods.round_options import LocalTraining
-from site_agent.networks.files import new_network
-from site_agent.split.cuts import join_parts, traffic_of
+from site_agent.networks.modules import new_network
 from site_agent.split.in_process import run_split_rounds
+from site_agent.split.parts import join_parts, traffic_of
 from site_agent.split.plan import SplitPlan, Variant
 from site_agent.split.training import steps_of
 from site_agent.training.gaze.loop import repeatable

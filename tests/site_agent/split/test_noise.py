@@ -15,8 +15,8 @@ from torch.nn import functional
 
 from aggregators.methods.round_options import LocalTraining
 from site_agent.errors import InvalidInputError, TrainingFailedError
-from site_agent.networks.files import new_network
-from site_agent.split.cuts import find_cut, split_network, to_part_module
+from site_agent.networks.modules import new_network
+from site_agent.split.cuts import find_cut
 from site_agent.split.in_process import run_split_rounds, smash
 from site_agent.split.messages import decode_arrays
 from site_agent.split.noise import (
@@ -26,6 +26,7 @@ from site_agent.split.noise import (
     sensitivity_of,
     signal_to_noise_db,
 )
+from site_agent.split.parts import split_network, to_part_module
 from site_agent.split.plan import SplitPlan
 from tests.site_agent.federated.small_sites import small_sites
 from tests.site_agent.split.live_split import live_split

@@ -13,9 +13,9 @@ import torch
 from aggregators.methods.round_options import LocalTraining
 from site_agent.errors import ContributionWithheldError, InvalidInputError
 from site_agent.federated.private_training import PrivacyPlan, find_noise_multiplier, plan_privacy
-from site_agent.networks.files import new_network
-from site_agent.split.cuts import split_network, to_part_module
+from site_agent.networks.modules import new_network
 from site_agent.split.in_process import run_split_rounds
+from site_agent.split.parts import split_network, to_part_module
 from site_agent.split.plan import SplitPlan
 from site_agent.split.private_steps import PrivateSteps, protection_words
 from site_agent.training.gaze.loop import repeatable

@@ -19,11 +19,12 @@ from aggregators.formats import encode_model
 from aggregators.methods.networks.round_files import contribution_as_network
 from aggregators.models import StateDict
 from site_agent.errors import ConflictError, ContributionWithheldError, FederationError
-from site_agent.networks.files import new_network
-from site_agent.split.cuts import CUTS, find_cut, split_network
+from site_agent.networks.modules import new_network
+from site_agent.split.cuts import CUTS, find_cut
 from site_agent.split.kits import Kit, service_name
 from site_agent.split.messages import ServiceConnection, body_shapes, encode_arrays
 from site_agent.split.part_checks import audit_client_part, require_safe_part
+from site_agent.split.parts import split_network
 from site_agent.split.plan import SplitPlan
 from site_agent.split.rounds_folder import Taken
 from site_agent.split.service import Callers

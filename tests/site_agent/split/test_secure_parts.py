@@ -15,9 +15,9 @@ from aggregators.formats import read_model, write_model
 from aggregators.methods import merge
 from aggregators.methods.networks.round_files import write_network_contribution
 from aggregators.models import StateDict
-from site_agent.networks.files import new_network
+from site_agent.networks.modules import new_network
 from site_agent.secure.contributions import encode_network_file
-from site_agent.split.cuts import split_network
+from site_agent.split.parts import split_network
 from site_agent.split.plan import SplitPlan
 from site_agent.split.training import ServerHalf, contribution_of, train_client
 from tests.site_agent.federated.small_sites import small_sites

@@ -13,15 +13,10 @@ from site_agent.datasets.egocentric import ClipSamples, open_egocentric
 from site_agent.datasets.synthetic.egocentric_clips import ClipSettings, write_clips
 from site_agent.errors import InvalidInputError
 from site_agent.evaluation.saliency import evaluate_saliency
-from site_agent.networks.files import new_network, predict_maps, to_module
-from site_agent.training.gaze import GazeSettings, start_network
-from site_agent.training.saliency import (
-    SaliencySettings,
-    read_clips,
-    saliency_loss,
-    to_tensors,
-    train_saliency,
-)
+from site_agent.networks.modules import new_network, predict_maps, to_module
+from site_agent.training.gaze import start_network
+from site_agent.training.network_settings import GazeSettings, SaliencySettings
+from site_agent.training.saliency import read_clips, saliency_loss, to_tensors, train_saliency
 from site_agent.work import Progress
 
 

@@ -26,7 +26,7 @@ from site_agent.federated.personal import (
 )
 from site_agent.federated.plan import FederationPlan, make_plan
 from site_agent.federated.tasks import GazeTask, RepresentationTask
-from site_agent.networks.files import new_network
+from site_agent.networks.modules import new_network
 from site_agent.pool.cache import ModelCache
 from site_agent.pool.client import PoolClient
 from site_agent.rounds.contract import ContributionRules, DataChoice

@@ -13,7 +13,7 @@ from site_agent.datasets.gaze.records import angular_errors_deg, gaze_digest, he
 from site_agent.errors import BusyError, InvalidInputError
 from site_agent.federated.engines.simulation_folder import divide, open_run
 from site_agent.federated.tasks import GazeTask
-from site_agent.networks.files import new_network
+from site_agent.networks.modules import new_network
 from tests.site_agent.datasets.gaze.made import folder_of, samples_of
 
 

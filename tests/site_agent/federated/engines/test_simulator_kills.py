@@ -20,7 +20,7 @@ from site_agent.federated.engines.simulator import simulate, simulator_workers
 from site_agent.federated.in_process import run_rounds
 from site_agent.federated.plan import make_plan
 from site_agent.federated.tasks import GazeTask
-from site_agent.networks.files import new_network
+from site_agent.networks.modules import new_network
 from tests.conftest import PROJECT_ROOT
 from tests.site_agent.datasets.gaze.made import folder_of, samples_of
 

@@ -10,7 +10,7 @@ import pytest
 
 from site_agent.errors import PoolRefusedRequestError
 from site_agent.evaluation.landmark_scores import FaceErrors, LandmarkScores
-from site_agent.pool.resources.models import DatasetWords, protocol_of, scores_to_send
+from site_agent.pool.resources.models import DatasetWords, scores_to_send
 
 
 def measured() -> LandmarkScores:
@@ -47,7 +47,7 @@ def test_metrics_and_intervals_are_sent_and_nothing_of_a_face() -> None:
         "auc": {"value": 0.2},
     }
     json.dumps(sent, allow_nan=False)
-    assert protocol_of(measured()) == "inter-ocular, 2 landmarks"
+    assert measured().protocol == "inter-ocular, 2 landmarks"
 
 
 def test_data_without_a_name_are_called_by_their_digest() -> None:

@@ -10,7 +10,7 @@ import pytest
 from aggregators.models import NetworkContribution
 from site_agent.datasets.synthetic.eye_patches.dataset import RenderSettings, render_person
 from site_agent.federated.local_training import train_contribution
-from site_agent.networks.files import new_network
+from site_agent.networks.modules import new_network
 from site_agent.studies.eyes import StudyJob
 from site_agent.studies.gaze.one_run import attack_contribution, federation_plan, rounds_of
 from site_agent.studies.gaze.protocol import plan_runs

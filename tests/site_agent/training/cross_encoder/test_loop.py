@@ -8,8 +8,8 @@ import torch
 from torch import nn
 
 from site_agent.datasets.gaze.records import both_eyes, join_samples
-from site_agent.networks.files import new_network, to_module
 from site_agent.networks.gaze_modules import EYE_SIZE, GAZE_SIZE, CrossEncoder
+from site_agent.networks.modules import new_network, to_module
 from site_agent.training.cross_encoder.loop import frames_of, pair_frames, pairs_loss, to_tensors
 from tests.site_agent.datasets.gaze.made import samples_of
 

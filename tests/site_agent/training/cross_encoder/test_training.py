@@ -27,14 +27,11 @@ from site_agent.federated.leak_checks import audit_base
 from site_agent.federated.local_training import train_contribution
 from site_agent.federated.plan import make_plan
 from site_agent.federated.tasks import RepresentationTask, task_of
-from site_agent.networks.files import new_network, predict_gaze, read_network, to_module
-from site_agent.training.cross_encoder import CrossEncoderSettings, train_cross_encoder
-from site_agent.training.cross_encoder.gaze_head import (
-    BASELINES,
-    OWN,
-    GazeHeadSettings,
-    train_gaze_head,
-)
+from site_agent.networks.files import read_network
+from site_agent.networks.modules import new_network, predict_gaze, to_module
+from site_agent.training.cross_encoder import train_cross_encoder
+from site_agent.training.cross_encoder.gaze_head import BASELINES, OWN, train_gaze_head
+from site_agent.training.network_settings import CrossEncoderSettings, GazeHeadSettings
 from site_agent.work import Progress
 from tests.site_agent.datasets.gaze.made import folder_of, samples_of
 

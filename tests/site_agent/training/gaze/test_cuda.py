@@ -11,7 +11,8 @@ from site_agent.datasets.gaze.check import open_gaze
 from site_agent.datasets.synthetic.eye_patches.dataset import RenderSettings, write_eye_dataset
 from site_agent.datasets.synthetic.eye_patches.persons import Skews
 from site_agent.networks.architectures import GAZE_ARCHITECTURES
-from site_agent.training.gaze import GazeSettings, train_gaze
+from site_agent.training.gaze import train_gaze
+from site_agent.training.network_settings import GazeSettings
 
 
 @pytest.mark.gpu

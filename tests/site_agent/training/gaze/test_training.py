@@ -16,9 +16,11 @@ from site_agent.datasets.gaze.records import GazeDataset, gaze_digest
 from site_agent.datasets.synthetic.eye_patches.dataset import RenderSettings, write_eye_dataset
 from site_agent.datasets.synthetic.eye_patches.persons import Skews
 from site_agent.errors import InvalidInputError, TrainingDataError, TrainingFailedError
-from site_agent.networks.files import new_network, read_network
-from site_agent.training.gaze import GazeSettings, train_gaze
+from site_agent.networks.files import read_network
+from site_agent.networks.modules import new_network
+from site_agent.training.gaze import train_gaze
 from site_agent.training.gaze.loop import checkpoint_path
+from site_agent.training.network_settings import GazeSettings
 from site_agent.training_record import TrainingResult, read_training_metadata
 from tests.cli.conftest import start_process, wait_until
 

@@ -12,7 +12,7 @@ from aggregators import write_model
 from site_agent.errors import InvalidInputError
 from site_agent.federated.engines.flare.jobs import check_job, write_job
 from site_agent.federated.plan import make_plan
-from site_agent.networks.files import new_network
+from site_agent.networks.modules import new_network
 
 
 @pytest.fixture

@@ -1,0 +1,275 @@
+"""Torch modules of networks: building, filling and running them."""
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from hashlib import sha256
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import nn
+from torch.nn import functional
+
+from aggregators.formats import encode_model
+from aggregators.models import StateDict, TensorInfo
+from site_agent.errors import InvalidInputError
+from site_agent.networks.architectures import find_architecture
+from site_agent.networks.exact_draws import ExactDraws
+from site_agent.networks.gaze_modules import (
+    GAZE_SIZE,
+    CrossEncoder,
+    Decoder,
+    GazeHead,
+    GazeLeNet,
+    GazeResNet18,
+    ResNetEncoder,
+    SmallEncoder,
+)
+from site_agent.networks.glc import GLC_LAYOUTS, Glc
+
+_DTYPES = {"float32": "F32", "float64": "F64", "int64": "I64"}
+
+_SEED, _TORCH = "seed", "torch"
+"""Metadata of new networks: the seed, and torch's version without that of its build."""
+_MOST_SEED_DIGITS = 18
+
+
+def _encoder(*, small: bool) -> nn.Module:
+    return SmallEncoder() if small else ResNetEncoder()
+
+
+def _cross_encoder(*, small: bool) -> nn.Module:
+    sizes = ((32, 24, 16, 8), 8, 1) if small else ((128, 64, 64, 32), 32, 3)
+    return CrossEncoder(_encoder(small=small), Decoder(*sizes))
+
+
+BUILDERS: Mapping[str, Callable[[], nn.Module]] = {
+    "gaze-lenet": partial(GazeLeNet, channels=50),
+    "gaze-lenet-wide": partial(GazeLeNet, channels=80),
+    "gaze-resnet18": GazeResNet18,
+    "cross-encoder-gaze": lambda: GazeHead(_encoder(small=False)),
+    "cross-encoder-small-gaze": lambda: GazeHead(_encoder(small=True)),
+    **{name: partial(Glc, layout) for name, layout in GLC_LAYOUTS.items()},
+    **{
+        f"{kind}{suffix}": partial(_cross_encoder, small=suffix == "-small")
+        for kind in ("cross-encoder", "auto-encoder")
+        for suffix in ("", "-small")
+    },
+}
+"""How each architecture is built, with torch's random initial parameters."""
+
+
+def build_empty(architecture: str) -> nn.Module:
+    """Return a module with the shapes and types of its entries, but no memory.
+
+    Drawing initial parameters takes ten times as long as reading those of a file.
+    """
+    with torch.device("meta"):
+        return BUILDERS[architecture]()
+
+
+def new_network(architecture: str, seed: int = 0) -> StateDict:
+    """Return a network with random initial parameters: equal seeds give equal bytes.
+
+    Any lab can make it again and compare the digests (`problem_of_new`): the parameters do not
+    depend on the processor, and the metadata name the seed and the version of torch.
+    """
+    find_architecture(architecture)
+    with ExactDraws(seed):
+        module = BUILDERS[architecture]()
+    network = from_module(module, architecture)
+    drawn = {_SEED: str(seed), _TORCH: torch.__version__.partition("+")[0]}
+    return StateDict(network.tensors, network.infos, {**network.metadata, **drawn})
+
+
+def problem_of_new(network: StateDict, digest: str) -> str:
+    """Return why a network is not the new one of its seed; empty if it is, to the last bit."""
+    texts = network.metadata
+    seed, name = texts.get(_SEED, ""), texts.get("architecture", "")
+    if not (seed.isascii() and seed.isdecimal() and len(seed) <= _MOST_SEED_DIGITS):
+        return "its metadata name no seed from which it could be made again"
+    described = find_architecture(name, texts.get("architecture_version"))
+    again = new_network(name, int(seed))
+    if sha256(encode_model(again)).hexdigest() == digest:
+        return ""
+    if (torch_here := again.metadata[_TORCH]) != (torch_there := texts.get(_TORCH)):
+        return (
+            f"seed {seed} gives another network here, where torch {torch_here} draws it and not "
+            f"{torch_there}: compare under the same version"
+        )
+    near = all(
+        name in network.infos and np.allclose(network.tensors[name], values, rtol=1e-4, atol=1e-6)
+        for name, values in again.tensors.items()
+    )
+    reason = (
+        "the machine that made it computes otherwise than this one"
+        if near
+        else "it has another seed, or was changed since"
+    )
+    return f"seed {seed} of {described.name} gives another network here: {reason}"
+
+
+def from_module(module: nn.Module, architecture: str) -> StateDict:
+    """Return a module's parameters and buffers, with its architecture in the metadata."""
+    described = find_architecture(architecture)
+    tensors = {
+        name: np.array(value.detach().cpu().numpy(), order="C")
+        for name, value in module.state_dict().items()
+    }
+    infos = {
+        name: TensorInfo(_DTYPES[str(value.dtype)], value.shape) for name, value in tensors.items()
+    }
+    texts = {"architecture": described.name, "architecture_version": str(described.version)}
+    return StateDict(tensors, infos, texts)
+
+
+def to_module(network: StateDict, name: str = "the network") -> nn.Module:
+    """Return the torch module of a network, in evaluation mode, on the CPU.
+
+    `name`: how errors call the network.
+    """
+    if "architecture" not in network.metadata:
+        raise InvalidInputError(
+            f"{name}: the metadata name no architecture; "
+            "networks that poolctl trains have the entry `architecture`"
+        )
+    try:
+        architecture = find_architecture(
+            network.metadata["architecture"], network.metadata.get("architecture_version")
+        )
+    except InvalidInputError as error:
+        raise InvalidInputError(f"{name}: {error}") from error
+    module = build_empty(architecture.name)
+    shapes = module.state_dict()
+    for key, expected in shapes.items():
+        info = network.infos.get(key)
+        if info is None or tuple(info.shape) != tuple(expected.shape):
+            raise InvalidInputError(
+                f"{name}: entry {key!r} of {architecture.name}: found "
+                f"{'none' if info is None else list(info.shape)}, expected {list(expected.shape)}"
+            )
+    if extra := sorted(set(network.infos) - set(shapes)):
+        raise InvalidInputError(f"{name}: {architecture.name} has no entry {extra[0]!r}")
+    fill_empty(module, network)
+    if architecture.kind in ("gaze", "representation"):
+        # Convolutions and pooling are a third faster with the channels last.
+        module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    return module.eval()
+
+
+def fill_empty(module: nn.Module, network: StateDict) -> None:
+    """Give a module of `build_empty` a network's entries, in the module's types."""
+    entries = module.state_dict()
+    values = {
+        key: torch.from_numpy(np.array(network.tensors[key])).to(entries[key].dtype)
+        for key in network.infos
+    }
+    module.load_state_dict(values, assign=True)
+
+
+def last_layer(module: nn.Module) -> frozenset[str]:
+    """Return the names of the parameters of a network's last layer."""
+    name = [parameter.rpartition(".")[0] for parameter, _ in module.named_parameters()][-1]
+    return frozenset(
+        parameter for parameter, _ in module.named_parameters() if parameter.startswith(f"{name}.")
+    )
+
+
+def personal_head(module: nn.Module) -> frozenset[str]:
+    """Return the names of the parameters that FedPer keeps at home.
+
+    They are those of the last layer, and of more layers where the network says so.
+    """
+    parts = tuple(f"{part}." for part in getattr(module, "personal_head", ()))
+    names = {name for name, _ in module.named_parameters()}
+    return last_layer(module) | {name for name in names if name.startswith(parts)}
+
+
+_LEAST_CONTRAST = 4.0
+"""Grey levels: patches of less standard deviation are not amplified further."""
+_BATCH = 512
+
+
+def to_inputs(patches: NDArray[np.uint8]) -> torch.Tensor:
+    """Normalise patches for networks: each with mean 0 and standard deviation 1.
+
+    Scaling each patch removes most differences between lights and cameras.
+
+    `patches`, uint8 of shape (n, 36, 60).
+
+    Returns float32 tensor, shape (n, 1, 36, 60).
+    """
+    scaled = torch.from_numpy(np.ascontiguousarray(patches)).to(torch.float32).unsqueeze(1)
+    scaled -= scaled.mean(dim=(2, 3), keepdim=True)
+    deviation = scaled.square().mean(dim=(2, 3), keepdim=True).sqrt()
+    return scaled / deviation.clamp(min=_LEAST_CONTRAST)
+
+
+def predict_gaze(
+    module: nn.Module, patches: NDArray[np.uint8], head: NDArray[Any], device: str = "cpu"
+) -> NDArray[np.float64]:
+    """Return the gaze in each patch.
+
+    `module`: as `to_module` returns it; left in evaluation mode on `device`. `patches`, uint8 of
+    shape (n, 36, 60): left eyes, or right eyes mirrored. `head`, float of shape (n, 2): yaw and
+    pitch of the head in radians.
+
+    Returns float64, shape (n, 2): Yaw and pitch in radians.
+    """
+    module.to(device).eval()
+    gaze_ = np.empty((len(patches), 2))
+    with torch.inference_mode():
+        for first in range(0, len(patches), _BATCH):
+            part = slice(first, first + _BATCH)
+            angles = torch.from_numpy(np.asarray(head[part], dtype=np.float32)).to(device)
+            gaze = module(to_inputs(patches[part]).to(device), angles)
+            gaze_[part] = gaze.cpu().numpy()
+    return gaze_
+
+
+def encode_gaze(module: nn.Module, patches: NDArray[np.uint8]) -> NDArray[np.float64]:
+    """Return the gaze feature of each patch.
+
+    `module`: as `to_module` returns it. `patches`, uint8 of shape (n, 36, 60): left eyes, or right
+    eyes mirrored.
+
+    Returns float64, shape (n, 12).
+    """
+    assert isinstance(module, CrossEncoder)
+    module.eval()
+    gaze = np.empty((len(patches), GAZE_SIZE))
+    with torch.inference_mode():
+        for first in range(0, len(patches), _BATCH):
+            part = slice(first, first + _BATCH)
+            gaze[part] = module.encode(to_inputs(patches[part]))[0].numpy()
+    return gaze
+
+
+MAP_PX = 64
+"""Width and height of the maps that are scored; a network's own are resized to it."""
+_CLIPS_IN_A_BATCH = 8
+
+
+def clip_inputs(frames: torch.Tensor) -> torch.Tensor:
+    """Return pictures, uint8 (n, frames, size, size, 3), as float32 (n, 3, frames, size, size)."""
+    return (frames.float() / 255 - 0.45).div_(0.225).permute(0, 4, 1, 2, 3)
+
+
+def predict_maps(module: nn.Module, frames: NDArray[np.uint8]) -> NDArray[np.float32]:
+    """Return where a person looks: a map of each frame that sums to 1.
+
+    `module`: of a saliency network. `frames`, uint8 of shape (n, frames, size, size, 3).
+
+    Returns float32, shape (n, frames, 64, 64).
+    """
+    module.eval()
+    parts = []
+    with torch.inference_mode():
+        for first in range(0, len(frames), _CLIPS_IN_A_BATCH):
+            batch = np.ascontiguousarray(frames[first : first + _CLIPS_IN_A_BATCH])
+            logits = module(clip_inputs(torch.from_numpy(batch)))[:, 0]
+            larger = functional.interpolate(logits, size=(MAP_PX, MAP_PX), mode="bilinear")
+            maps = torch.softmax(larger.flatten(2), dim=2).reshape(larger.shape)
+            parts.append(maps.numpy())
+    return np.concatenate(parts)
