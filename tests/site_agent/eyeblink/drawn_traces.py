@@ -82,8 +82,6 @@ def _draw_blinks(
         offset_s = held_s + rng.uniform(*drawing.reopening_s)
         share = np.interp(times_s, [onset_s, peak_s, held_s, offset_s], [0.0, 1.0, 1.0, 0.0])
         smooth = (share**2 * (3.0 - 2.0 * share)) ** drawing.sharpness
-        closure = np.maximum(
-            closure, rng.uniform(*drawing.amplitude_fec) * smooth**drawing.sharpness
-        )
+        closure = np.maximum(closure, rng.uniform(*drawing.amplitude_fec) * smooth)
         intervals.append((float(onset_s), float(offset_s)))
     return intervals, closure
