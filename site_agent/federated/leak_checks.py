@@ -13,9 +13,9 @@ So a site
    that nearly never answer, outputs beyond any gaze;
 2. takes at most an eighth of its samples in a step (`batch_size_for`), and at least 8 steps
    (`passes_for`);
-3. keeps back each dense row that rests on fewer than 5 samples, or from which one of its own
-   pictures can be read (`DenseRows`): the row's differences are sent as zeros. Honest bases have
-   such rows, too, above all where a site has few samples.
+3. keeps back each dense row and filter that rests on fewer than 5 samples, and each dense row from
+   which one of its own pictures can be read (`WatchedRows`): the row's differences are sent as
+   zeros. Honest bases have such rows, too, above all where a site has few samples.
 
 All of this depends on base, data and settings alone, so that all engines of rounds agree. One
 leak remains: rows are means over at least 5 samples, and where these are frames of one stare, a
@@ -57,15 +57,16 @@ MOST_CORRELATION, FEWEST_COMPARED = 0.98, 16
 on inputs that are always zero hide rows that measure the same from a comparison of weights, not
 from this one. In honest networks no unit had five others above 0.98."""
 
-FEWEST_PARALLEL = 5
+FEWEST_PARALLEL, FEWEST_PARALLEL_DRAWING = 5, 16
 """Other rows that a row of a camera is parallel to: it reads one sample for each threshold.
-In honest networks pruned to 0.1 % of the weights, a row had up to 3 by chance."""
+In honest networks pruned to 0.1 % of the weights, a row had up to 3 by chance. Of rows that draw a
+picture, up to 3 others answered alike."""
 
 LEAST_SHARE, FEWEST_ANSWERED = 0.03, 3
 """Samples for which the median unit answers, of the units that ever do: a share, and at few samples
 a number. Honest networks: 4 % and more, and 3 of 23 samples. A camera with thresholds set from
 other persons' pictures can pass at a site of one person, where most units never answer and the
-others answer to 3 of its samples and more; the rows that it needs are then kept back (`DenseRows`).
+others answer to 3 of its samples and more; its rows are then kept back (`WatchedRows`).
 Differences of rows with nearly equal updates then showed at most 2 % of the pictures, 10 to 12 dB
 nearer than their mean."""
 
@@ -76,6 +77,8 @@ MOST_EPOCHS, MOST_LEARNING_RATE, MOST_MOMENTUM, FEWEST_IN_A_STEP = 100, 0.5, 0.9
 
 _FEWEST_UNITS = 8
 """A layer with fewer units has too few rows to sort samples by."""
+
+_CONVOLUTIONS = (nn.Conv2d, nn.Conv3d)
 
 _NEIGHBOURS, _EQUAL, _MOST_PASSES = 8, 1e-5, 10
 """Number of rows compared with a row; distance below which rows are one, in units of the median
@@ -213,7 +216,7 @@ def _objections_to_layers(
                     "trained networks do not"
                 )
             answers = layer(inputs.of[name])
-            if name not in drawing_layers and (equal := _correlated_units(answers)):
+            if equal := _correlated_units(answers, is_drawing=name in drawing_layers):
                 objections.append(
                     f"{equal} of the {layer.out_features} units of {name} answer alike to your "
                     f"samples: correlations above {MOST_CORRELATION:.2g}; trained networks do not"
@@ -227,8 +230,8 @@ def _objections_to_layers(
     return objections
 
 
-class DenseRows:
-    """Watches the dense layers of a module while it is trained on a site's samples.
+class WatchedRows:
+    """Watches the dense layers and convolutions of a module while a site trains it.
 
     `module`: Before its first step. `epochs`: How often each sample will be seen.
     """
@@ -242,14 +245,18 @@ class DenseRows:
             with torch.no_grad():
                 self._inputs.run(module.eval(), _some(data))
         self._hooks = [
-            layer.register_forward_hook(self._watch(name)) for name, layer in dense_layers(module)
+            layer.register_forward_hook(self._watch(name, is_dense=isinstance(layer, nn.Linear)))
+            for name, layer in module.named_modules()
+            if isinstance(layer, _CONVOLUTIONS) or (name, layer) in self._inputs.layers
         ]
 
-    def _watch(self, name: str):  # type: ignore[no-untyped-def]
+    def _watch(self, name: str, *, is_dense: bool):  # type: ignore[no-untyped-def]
         def add(gradient: torch.Tensor) -> None:
-            # Of a clip, a layer sees many tokens: a row has to rest on several clips.
-            size = gradient.detach().abs().flatten(1, -2).sum(1) if gradient.ndim > 2 else gradient
-            size = size.detach().abs()
+            # Of a clip, a layer sees many tokens, and a filter many places: a row has to rest on
+            # several samples.
+            size = gradient.detach().abs()
+            size = size.flatten(1, -2).sum(1) if is_dense and size.ndim > 2 else size
+            size = size if is_dense else size.flatten(2).norm(dim=2)
             if name not in self._sums:
                 self._sums[name] = torch.zeros(size.shape[1])
                 self._squares[name] = torch.zeros(size.shape[1])
@@ -282,8 +289,9 @@ class DenseRows:
             shown = effective < FEWEST_SAMPLES
             if f"{name}.bias" in differences:
                 bias = torch.from_numpy(differences[f"{name}.bias"])
-                shown |= _readable(weight, bias, self._inputs.of[name])
-                shown |= _readable_pairs(weight, bias, self._inputs.of[name], shown)
+                if name in self._inputs.of:
+                    shown |= _readable(weight, bias, self._inputs.of[name])
+                    shown |= _readable_pairs(weight, bias, self._inputs.of[name], shown)
                 bias[shown] = 0
             weight[shown] = 0
             count += int((shown & (sums > 0)).sum())
@@ -330,23 +338,24 @@ def _some(data: Any) -> tuple[torch.Tensor, ...]:
     return tuple(data.inputs(torch.linspace(0, len(data) - 1, most).long()))
 
 
-def _parallel_rows(weight: torch.Tensor, most: float) -> int:
+def _parallel_rows(weight: torch.Tensor, most: float, fewest: int = FEWEST_PARALLEL) -> int:
     """Return how many rows have cosines above `most` with several others; rows of zeros do not."""
     norms = weight.norm(dim=1)
     rows = weight[norms > 1e-6 * norms.max().clamp(min=1e-30)]
     rows = rows / rows.norm(dim=1, keepdim=True)
     cosines = (rows @ rows.T).abs()
     cosines.fill_diagonal_(0)
-    return int(((cosines > most).sum(dim=1) >= FEWEST_PARALLEL).sum())
+    return int(((cosines > most).sum(dim=1) >= fewest).sum())
 
 
-def _correlated_units(answers: torch.Tensor) -> int:
+def _correlated_units(answers: torch.Tensor, *, is_drawing: bool) -> int:
     """Return how many units answer like several others; `answers`: shape (samples, units)."""
     if len(answers) < FEWEST_COMPARED:
         return 0
     centred = (answers - answers.mean(0)).T
     centred = centred[centred.norm(dim=1) > 0]
-    return _parallel_rows(centred, MOST_CORRELATION) if len(centred) else 0
+    fewest = FEWEST_PARALLEL_DRAWING if is_drawing else FEWEST_PARALLEL
+    return _parallel_rows(centred, MOST_CORRELATION, fewest) if len(centred) else 0
 
 
 def _most_cosine(inputs: int) -> float:

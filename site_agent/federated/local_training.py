@@ -23,7 +23,7 @@ from aggregators.models import NetworkContribution, StateDict
 from site_agent import errors
 from site_agent.federated import personal as own
 from site_agent.federated import private_training as private
-from site_agent.federated.leak_checks import DenseRows, batch_size_for, passes_for
+from site_agent.federated.leak_checks import WatchedRows, batch_size_for, passes_for
 from site_agent.federated.prototypes import HeadAndBody
 from site_agent.federated.tasks import task_of
 from site_agent.networks.architectures import require_kind
@@ -178,7 +178,7 @@ def train_at_site(
             pull = parted.pull(
                 None if before is None else before.prototypes, getattr(options, "lam", 0.0)
             )
-        rows = DenseRows(module, data, epochs)
+        rows = WatchedRows(module, data, epochs)
         one_pass = partial(
             task.train_epoch, module, optimiser, data, batch_size, generator,
             extra_loss=pull, after_step=hold,

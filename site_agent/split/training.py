@@ -16,7 +16,7 @@ from torch.nn import functional
 from aggregators.models import Float32, NetworkContribution, StateDict
 from site_agent.datasets.gaze.records import GazeSamples
 from site_agent.errors import TrainingDataError
-from site_agent.federated.leak_checks import DenseRows, batch_size_for, passes_for
+from site_agent.federated.leak_checks import WatchedRows, batch_size_for, passes_for
 from site_agent.federated.local_training import seed_of, subtract_network
 from site_agent.federated.private_training import plan_privacy
 from site_agent.networks.gaze_modules import Stage, StagedNetwork
@@ -199,7 +199,7 @@ def train_client(
     total = 0.0
     with repeatable():
         data = to_tensors(samples)
-        rows = DenseRows(module, data, epochs)
+        rows = WatchedRows(module, data, epochs)
         watch = part_checks.GradientWatch(module, samples.gaze, plan, guarded=guarded)
         private = private_steps(module, plan, len(data), noise_seed) if plan.is_private else None
         module.train()

@@ -106,7 +106,8 @@ def test_honest_bases_pass_and_rows_of_few_clips_stay_at_home(clips: ClipSamples
     sent = few.contribution.network.tensors
     assert not sent["blocks.0.mlp.fc1.weight"].any()
     assert not sent["global_fuse.attn.proj.weight"].any()
-    assert sent["patch_embed.proj.weight"].any()
+    assert not sent["patch_embed.proj.weight"].any()
+    assert sent["norm.weight"].any()
 
 
 def test_data_of_the_other_kind_are_refused(clips: ClipSamples, tmp_path: Path) -> None:

@@ -12,7 +12,11 @@ from aggregators.pruning import prune, weights_of_layers
 from site_agent.attacks.gradients import read_inputs
 from site_agent.datasets.gaze.check import open_gaze
 from site_agent.datasets.gaze.records import GazeSamples
-from site_agent.datasets.synthetic.eye_patches.dataset import RenderSettings, write_eye_dataset
+from site_agent.datasets.synthetic.eye_patches.dataset import (
+    RenderSettings,
+    render_person,
+    write_eye_dataset,
+)
 from site_agent.errors import ContributionWithheldError
 from site_agent.federated import leak_checks
 from site_agent.federated.leak_checks import (
@@ -29,8 +33,10 @@ from tests.made_once import made_once
 from tests.site_agent.federated.network_cameras import (
     KINDS,
     Kind,
+    build_code_camera,
     build_network_camera,
     first_gradient,
+    read_filters,
     read_neighbours,
 )
 
@@ -112,6 +118,39 @@ def test_differences_of_neighbouring_rows_show_fewer_samples(
     monkeypatch.setattr(leak_checks, "_readable_pairs", lambda *rows: torch.zeros_like(rows[-1]))
     by_rows = read_neighbours(camera, contribute(camera, victim, **settings), victim)
     assert len(guarded) < len(by_rows) / 2
+
+
+def test_filters_of_few_samples_are_kept_back(
+    eyes: tuple[GazeSamples, GazeSamples], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The audit does not notice a camera of filters; each shows one place of one picture."""
+    public, victim = eyes[0], eyes[1][::2]
+    camera = build_network_camera("filters", public)
+    assert audit_base(camera, victim) == []
+    settings = {"batch_size": 65_536, "momentum": 0.0, "learning_rate": 1e-4}
+    guarded = contribute(camera, victim, **settings)
+    assert read_filters(camera, guarded, victim) == {}
+    assert (guarded["conv2.weight"] == 0).all(axis=(1, 2, 3)).sum() > 5
+    monkeypatch.setattr(leak_checks, "_CONVOLUTIONS", ())
+    assert len(read_filters(camera, contribute(camera, victim, **settings), victim)) > 1
+
+
+def test_the_audit_is_no_promise(eyes: tuple[GazeSamples, GazeSamples]) -> None:
+    """Decoys off the span of public pictures pass, and a site's contribution shows a few."""
+    public, victim = eyes[0], eyes[1][::2]
+    camera = build_network_camera("off the span", public)
+    assert audit_base(camera, victim) == []
+    assert read_neighbours(camera, first_gradient(camera, victim), victim)
+    update = contribute(camera, victim, batch_size=65_536, momentum=0.0, learning_rate=1e-3)
+    assert len(read_neighbours(camera, update, victim)) <= 0.03 * len(victim)
+
+
+def test_decoders_that_sort_eyes_are_refused() -> None:
+    settings = RenderSettings(persons=1, frames_per_person=60, both_eyes=True, seed=3)
+    samples = render_person(settings, 0)
+    objections = " ".join(audit_base(build_code_camera(samples), samples))
+    assert "units of decoder.fc answer alike to your samples" in objections
+    assert audit_base(new_network("cross-encoder-small", 1), samples) == []
 
 
 def test_an_honest_base_shows_single_samples_only_before_rows_are_kept_back(
