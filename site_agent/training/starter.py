@@ -7,7 +7,6 @@ from tempfile import TemporaryDirectory
 
 from aggregators.whole_file import write_whole
 from site_agent.datasets.conversion import read_faces
-from site_agent.datasets.synthetic.sites import write_face_dataset
 from site_agent.training.ert import FOR_BLINKS, ErtSettings, train_ert
 from site_agent.training_record import TrainingResult
 from site_agent.work import Progress, no_progress, part_of
@@ -25,6 +24,8 @@ def train_starter(
     output: Path, image_count: int = IMAGE_COUNT, progress: Progress = no_progress
 ) -> TrainingResult:
     """Draw faces, and train on them; the training record says that they are drawn."""
+    from site_agent.datasets.synthetic.sites import write_face_dataset
+
     with TemporaryDirectory() as folder:
         # A model that has seen no glasses loses the lids behind thick rims and strong lenses.
         faces = write_face_dataset(
