@@ -262,12 +262,15 @@ def _root(
 
 
 class _WarningLines(logging.Handler):
-    """Prints the warnings that the packages below log."""
+    """Prints the warnings and remarks that the packages below log."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        from cli.frame.terminal import print_labelled
+        from cli.frame.terminal import print_labelled, printable
 
-        print_labelled("Warning:", "33", record.getMessage())
+        if record.levelno >= logging.WARNING:
+            print_labelled("Warning:", "33", record.getMessage())
+        else:
+            print(printable(record.getMessage(), sys.stderr), file=sys.stderr, flush=True)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -278,6 +281,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not warnings.handlers:
         warnings.addHandler(_WarningLines())
     command_line = list(sys.argv[1:] if arguments is None else arguments)
+    quiet = {"-q", "--quiet"} & set(command_line)
+    warnings.setLevel(logging.WARNING if quiet else logging.INFO)
     command = typer.main.get_command(app)
     try:
         result = command.main(args=command_line, prog_name="poolctl", standalone_mode=False)

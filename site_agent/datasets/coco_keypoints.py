@@ -26,7 +26,9 @@ import numpy as np
 
 from site_agent.datasets.pts_files import DEFAULT_MARGIN, box_around
 from site_agent.datasets.records import AnnotatedImage, FaceBox, FaceDataset
-from site_agent.errors import AnnotationFileError
+from site_agent.errors import AnnotationFileError, TableFileError
+from site_agent.named_files import find_named
+from site_agent.text_tables import read_text
 
 _LARGEST_COORDINATE_PX = 1_000_000
 
@@ -61,13 +63,13 @@ def read_coco_keypoints(path: Path | str, *, images: Path | str | None = None) -
 
 def _read_lists(path: Path) -> dict[str, list[dict[str, Any]]]:
     try:
-        content = json.loads(path.read_text(encoding="utf-8-sig"))
+        content = json.loads(read_text(path)[0])
     except json.JSONDecodeError as error:
         raise AnnotationFileError(path, error.lineno, f"is not JSON: {error.msg}") from error
-    except (UnicodeDecodeError, RecursionError) as error:
+    except RecursionError as error:
         raise AnnotationFileError(path, 0, f"is not JSON: {error}") from error
-    except OSError as error:
-        raise AnnotationFileError(path, 0, f"cannot be read: {error.strerror}") from error
+    except TableFileError as error:
+        raise AnnotationFileError(path, 0, f"cannot be read: {error.problems[0][1]}") from error
     if not isinstance(content, dict):
         raise AnnotationFileError(path, 0, "is not an object of JSON; expected COCO keypoints")
     content.setdefault("categories", [])
@@ -98,12 +100,13 @@ def _image(path: Path, folder: Path, entry: Mapping[str, Any]) -> AnnotatedImage
     name, width, height = (entry.get(key) for key in ("file_name", "width", "height"))
     if not isinstance(name, str) or not name:
         raise _fault(path, entry, f"has {name!r} for 'file_name'")
+    place = find_named(folder, name)
     if width is None or height is None:
-        return AnnotatedImage(folder / name)
+        return AnnotatedImage(place)
     for side in (width, height):
         if not isinstance(side, int | float) or not 0 < side <= _LARGEST_COORDINATE_PX:
             raise _fault(path, entry, f"has the size {width!r} x {height!r}")
-    return AnnotatedImage(folder / name, (), int(width), int(height))
+    return AnnotatedImage(place, (), int(width), int(height))
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,6 @@ Frames are counted from 0 and read one after the other, never by seeking. Where 
 split, the last fifth of a person's videos is for tests, and the fifth before for validation.
 """
 
-import csv
 import hashlib
 import math
 import re
@@ -30,8 +29,11 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from site_agent.datasets.data_tables import rows_of
 from site_agent.errors import AnnotationFileError, InvalidInputError, VideoFileError
+from site_agent.named_files import find_named
 from site_agent.pictures.video_reading import VideoReader
+from site_agent.text_tables import read_text
 from site_agent.work import Progress, no_progress
 
 Float64 = NDArray[np.float64]
@@ -302,24 +304,6 @@ def checked_gaze(gaze: Float64, kind: NDArray[np.uint8]) -> tuple[Float64, NDArr
     return gaze, kind
 
 
-def _rows(path: Path, columns: Sequence[str]) -> Iterator[tuple[int, dict[str, str]]]:
-    """Yield the lines of a CSV file that has these columns, with their numbers."""
-    if not path.is_file():
-        raise AnnotationFileError(path, 0, "found no such file")
-    with path.open(encoding="utf-8-sig", newline="", errors="replace") as file:
-        reader = csv.DictReader(file)
-        header = [name.strip() for name in reader.fieldnames or ()]
-        reader.fieldnames = header
-        if missing := [name for name in columns if name not in header]:
-            raise AnnotationFileError(
-                path, 1, f"found columns {', '.join(header) or 'none'}, expected {missing[0]}, too"
-            )
-        for line, row in enumerate(reader, start=2):
-            if any(row.get(name) is None for name in columns):
-                raise AnnotationFileError(path, line, f"ends early, expected {len(header)} values")
-            yield line, row
-
-
 def _number(text: str, path: Path, line: int, what: str, most: float = math.inf) -> float:
     try:
         value = float(text)
@@ -337,7 +321,7 @@ _MOST_FRAMES = 10_000_000
 def _read_generic(folder: Path) -> list[GazeClip]:
     table = folder / GAZE_TABLE
     gaze: dict[str, dict[int, tuple[float, float, int]]] = {}
-    for line, row in _rows(table, ("clip", "frame", "x", "y", "kind")):
+    for line, row in rows_of(table, ("clip", "frame", "x", "y", "kind")):
         if row["kind"] not in KINDS:
             expected = ", ".join(KINDS)
             raise AnnotationFileError(table, line, f"kind {row['kind']!r}, expected {expected}")
@@ -352,14 +336,15 @@ def _read_generic(folder: Path) -> list[GazeClip]:
         frames[frame] = (x, y, kind)
     truth: dict[str, list[tuple[float, float]]] = {}
     if (folder / TRUTH_TABLE).is_file():
-        for _, row in _rows(folder / TRUTH_TABLE, ("clip", "frame", "x", "y")):
-            truth.setdefault(row["clip"], []).append((float(row["x"]), float(row["y"])))
+        for _, row in rows_of(folder / TRUTH_TABLE, ("clip", "frame", "x", "y")):
+            place = (float(row["x"]), float(row["y"]))
+            truth.setdefault(row["clip"], []).append(place)
     clips, listed = [], folder / CLIPS_TABLE
-    for line, row in _rows(listed, ("clip", "file", "person", "split")):
+    for line, row in rows_of(listed, ("clip", "file", "person", "split")):
         if row["split"] not in (*SPLITS, ""):
             expected = ", ".join(SPLITS)
             raise AnnotationFileError(listed, line, f"split {row['split']!r}, expected {expected}")
-        path = (folder / row["file"]).resolve()
+        path = find_named(folder, row["file"]).resolve()
         if not path.is_relative_to(folder.resolve()):
             raise AnnotationFileError(listed, line, f"{row['file']!r} lies outside the folder")
         known = gaze.get(row["clip"], {})
@@ -415,7 +400,7 @@ def read_begaze(path: Path) -> tuple[Float64, NDArray[np.uint8]]:
     """
     if not path.is_file():
         raise AnnotationFileError(path, 0, "found no such file")
-    lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+    lines = read_text(path)[0].splitlines()
     if len(lines) <= EGTEA_HEADER_LINES:
         raise AnnotationFileError(
             path, len(lines), f"ends in its header of {EGTEA_HEADER_LINES} lines"
@@ -465,14 +450,14 @@ def _frame_of(text: str, path: Path, line: int) -> int:
 def _read_ego4d(folder: Path) -> list[GazeClip]:
     persons: Mapping[str, str] = {}
     if (folder / "persons.csv").is_file():
-        rows = _rows(folder / "persons.csv", ("uid", "person"))
+        rows = rows_of(folder / "persons.csv", ("uid", "person"))
         persons = {row["uid"]: row["person"] for _, row in rows}
     clips = []
     for path in sorted((folder / "full_scale.gaze").glob("*.mp4")):
         table = folder / "gaze" / f"{path.stem}.csv"
         samples: dict[int, list[tuple[float, float]]] = {}
         columns = ("world_index", "confidence", "norm_pos_x", "norm_pos_y")
-        for line, row in _rows(table, columns):
+        for line, row in rows_of(table, columns):
             frame = int(_number(row["world_index"], table, line, "world_index", _MOST_FRAMES))
             sure = _number(row["confidence"], table, line, "confidence", 1)
             here = samples.setdefault(frame, [])

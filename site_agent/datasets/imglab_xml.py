@@ -18,8 +18,10 @@ File names are relative to the folder of the XML file. A document type is refuse
 format needs one, and entities could make a small file expand without end or read other files.
 """
 
+import codecs
 import math
 import os
+import re
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NoReturn
@@ -29,6 +31,7 @@ from xml.sax.saxutils import escape, quoteattr
 from aggregators.whole_file import whole_file
 from site_agent.datasets.records import AnnotatedImage, FaceBox, FaceDataset
 from site_agent.errors import AnnotationFileError
+from site_agent.named_files import find_named
 
 # Coordinates beyond this are a slip, and would overflow dlib's arithmetic.
 _LARGEST_COORDINATE_PX = 1_000_000
@@ -44,18 +47,41 @@ def read_imglab_xml(path: Path | str) -> FaceDataset:
     type, or an attribute is missing or not a number. The text names the file and the line.
     """
     path = Path(path)
-    reader = _Reader(path)
     try:
-        with path.open("rb") as stream:
-            reader.parser.ParseFile(stream)
+        content = path.read_bytes()
+    except OSError as error:
+        raise AnnotationFileError(path, 0, f"cannot be read: {error.strerror}") from error
+    reader = _Reader(path, _encoding_of(content))
+    try:
+        reader.parser.Parse(content, True)
     except expat.ExpatError as error:
         problem = f"is not well-formed XML: {expat.ErrorString(error.code)}"
         raise AnnotationFileError(path, error.lineno, problem) from error
     except (LookupError, ValueError) as error:
         raise AnnotationFileError(path, 0, f"cannot be decoded: {error}") from error
-    except OSError as error:
-        raise AnnotationFileError(path, 0, f"cannot be read: {error.strerror}") from error
     return FaceDataset(path, reader.name, reader.comment, tuple(reader.images))
+
+
+def _encoding_of(content: bytes) -> str | None:
+    """Return the encoding of a file, None where its declaration tells.
+
+    dlib's tools write the bytes of the file system, and always declare them ISO-8859-1;
+    dlib reads any bytes.
+    """
+    declared = _DECLARATION.match(content)
+    if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) or (
+        declared is not None and declared[1].lower() not in _OF_DLIB
+    ):
+        return None
+    try:
+        content.decode("utf-8")
+    except UnicodeDecodeError:
+        return "iso-8859-1"
+    return "utf-8"
+
+
+_OF_DLIB = {b"utf-8", b"iso-8859-1", b"us-ascii", b"ascii"}
+_DECLARATION = re.compile(rb"\s*<\?xml[^>]*encoding\s*=\s*[\"']([\w.:-]+)")
 
 
 def write_imglab_xml(dataset: FaceDataset, path: Path | str) -> None:
@@ -126,13 +152,13 @@ class _Element:
 class _Reader:
     """Keeps the elements of one image at a time, and turns them into records at its end."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, encoding: str | None) -> None:
         self.path = path
         self.name = ""
         self.comment = ""
         self.images: list[AnnotatedImage] = []
         self._open: list[_Element] = []
-        self.parser = expat.ParserCreate()
+        self.parser = expat.ParserCreate(encoding)
         self.parser.buffer_text = True
         self.parser.StartElementHandler = self._start
         self.parser.EndElementHandler = self._end
@@ -177,8 +203,7 @@ class _Reader:
         ]
         boxes = [self._box(child) for child in element.children if child.name == "box"]
         return AnnotatedImage(
-            # imglab on Windows writes backslashes.
-            path=self.path.parent / file_name.replace("\\", "/"),
+            path=find_named(self.path.parent, file_name),
             boxes=tuple(box for box in boxes if box is not None),
             width_px=sizes[0],
             height_px=sizes[1],

@@ -15,18 +15,20 @@ calls it (0, 0); so 1 is taken off when a file is read. Files that count from 0 
 ``origin=0``. A landmark of ``nan nan`` is not marked.
 """
 
-import glob
 import math
 import re
 from collections.abc import Iterator
+from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from site_agent.datasets.records import AnnotatedImage, FaceBox, FaceDataset, numbered_parts
-from site_agent.errors import AnnotationFileError
+from site_agent.errors import AnnotationFileError, TableFileError
+from site_agent.named_files import plain_name
 from site_agent.pictures.images import IMAGE_SUFFIXES, is_clutter
+from site_agent.text_tables import read_text
 
 Float64 = NDArray[np.float64]
 
@@ -47,11 +49,10 @@ def read_pts(path: Path | str, *, origin: float = DEFAULT_ORIGIN) -> Float64:
     """
     path = Path(path)
     try:
-        lines = path.read_text(encoding="utf-8").split("\n")
-    except UnicodeDecodeError as error:
-        raise AnnotationFileError(path, 0, "is not text; expected landmarks (.pts)") from error
-    except OSError as error:
-        raise AnnotationFileError(path, 0, f"cannot be read: {error.strerror}") from error
+        lines = read_text(path)[0].split("\n")
+    except TableFileError as error:
+        problem = f"cannot be read as landmarks (.pts): {error.problems[0][1]}"
+        raise AnnotationFileError(path, 0, problem) from error
     points = []
     declared = None
     for number, line in enumerate(lines, start=1):
@@ -117,7 +118,7 @@ def box_around(points: Float64, margin: float) -> FaceBox:
 
 def _point(path: Path, number: int, line: str) -> tuple[float, float]:
     try:
-        x, y = (float(word) for word in line.split())
+        x, y = (float(word) for word in _two_words(line))
     except ValueError:
         problem = f"has {line.strip()[:60]!r}, expected two numbers (x y)"
         raise AnnotationFileError(path, number, problem) from None
@@ -126,12 +127,26 @@ def _point(path: Path, number: int, line: str) -> tuple[float, float]:
     return x, y
 
 
+@lru_cache(maxsize=64)
+def _images_by_stem(folder: Path, _changed: int) -> dict[str, list[Path]]:
+    images: dict[str, list[Path]] = {}
+    for entry in sorted(folder.iterdir()):
+        if entry.suffix.lower() in IMAGE_SUFFIXES:
+            images.setdefault(plain_name(entry.stem), []).append(entry)
+    return images
+
+
+def _two_words(line: str) -> list[str]:
+    """Return the words of a point, with decimal points, and without a separator between them."""
+    coordinates = line.replace(";", " ").split()
+    if len(coordinates) == 1:
+        return coordinates[0].split(",")
+    return [word.removesuffix(",").replace(",", ".") for word in coordinates]
+
+
 def _image_of(file: Path) -> Path:
-    images = [
-        entry
-        for entry in sorted(file.parent.glob(f"{glob.escape(file.stem)}.*"))
-        if entry.stem == file.stem and entry.suffix.lower() in IMAGE_SUFFIXES
-    ]
+    changed = file.parent.stat().st_mtime_ns
+    images = _images_by_stem(file.parent, changed).get(plain_name(file.stem), [])
     if len(images) > 1:
         listed = ", ".join(str(image) for image in images)
         raise AnnotationFileError(file, 0, f"could belong to several images: {listed}")

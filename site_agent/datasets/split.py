@@ -4,7 +4,6 @@ Groups - the pictures of a person, of a folder, copies of the same file - go int
 whole.
 """
 
-import csv
 import hashlib
 import os
 import re
@@ -15,8 +14,10 @@ from pathlib import Path
 
 import numpy as np
 
+from site_agent.datasets.data_tables import rows_of
 from site_agent.datasets.records import AnnotatedImage, FaceDataset
 from site_agent.errors import AnnotationFileError, InvalidInputError
+from site_agent.named_files import plain_name
 
 GroupOf = Callable[[AnnotatedImage], str]
 """Returns the name of an image's group: a person, a folder."""
@@ -127,16 +128,16 @@ def by_table(dataset: FaceDataset, table: Path | str) -> GroupOf:
     are unique.
     """
     table = Path(table)
-    rows = _rows(table, "person", "file")
+    rows = _persons(table)
     by_name: dict[str, set[str]] = defaultdict(set)
     for name, value in rows.items():
         by_name[name.rsplit("/", 1)[-1]].add(value)
 
     def group_of(image: AnnotatedImage) -> str:
-        name = _name_in(dataset, image)
+        name = plain_name(_name_in(dataset, image))
         if name in rows:
             return rows[name]
-        values = by_name.get(image.path.name, set())
+        values = by_name.get(plain_name(image.path.name), set())
         if len(values) != 1:
             problem = "names several persons for it" if values else "does not have it"
             raise InvalidInputError(f"{_place(dataset, image)}: {table} {problem}: {name}")
@@ -145,27 +146,16 @@ def by_table(dataset: FaceDataset, table: Path | str) -> GroupOf:
     return group_of
 
 
-def _rows(table: Path, column: str, file_column: str) -> dict[str, str]:
-    try:
-        with table.open(encoding="utf-8-sig", newline="") as stream:
-            reader = csv.DictReader(stream)
-            header = reader.fieldnames or []
-            absent = [name for name in (file_column, column) if name not in header]
-            if absent:
-                problem = f"has no column {' and '.join(map(repr, absent))}; it has: "
-                raise AnnotationFileError(table, 1, problem + (", ".join(header) or "nothing"))
-            rows: dict[str, str] = {}
-            for row in reader:
-                name, value = (row[key] for key in (file_column, column))
-                if not name or not value:
-                    raise AnnotationFileError(table, reader.line_num, f"lacks {column!r} of a file")
-                name = name.replace("\\", "/").removeprefix("./")
-                if rows.setdefault(name, value) != value:
-                    problem = f"has {value!r} for {name}, which had {rows[name]!r} above"
-                    raise AnnotationFileError(table, reader.line_num, problem)
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise AnnotationFileError(table, 0, f"cannot be read: {error}") from error
-    return rows
+def _persons(table: Path) -> dict[str, str]:
+    persons: dict[str, str] = {}
+    for line, cells in rows_of(table, ("file", "person")):
+        name, person = plain_name(cells["file"]), cells["person"]
+        if not name or not person:
+            raise AnnotationFileError(table, line, "lacks 'person' of a file")
+        if persons.setdefault(name, person) != person:
+            problem = f"has {person!r} for {name}, which had {persons[name]!r} above"
+            raise AnnotationFileError(table, line, problem)
+    return persons
 
 
 def _groups(dataset: FaceDataset, group_of: GroupOf | None) -> list[list[int]]:

@@ -11,10 +11,11 @@ from pydantic import Field
 from aggregators import read_recipe, recipe_path
 from aggregators.errors import AggregatorError
 from aggregators.predictors import LandmarkPredictor
+from site_agent import text_tables
 from site_agent.datasets.landmark_schemes import EYE_POINTS
 from site_agent.datasets.trials import Trial
 from site_agent.errors import InvalidInputError
-from site_agent.eyeblink import session_folder, text_tables
+from site_agent.eyeblink import session_folder
 from site_agent.eyeblink.blinks.finding import Blink, BlinkSettings, LeftOut, blink_of_frame
 from site_agent.eyeblink.blinks.likelihood import NEAR_CLOSURE, SHUT_SHARE, USUAL_SHUT_SHARE
 from site_agent.eyeblink.blinks.statistics import perclos_pct
@@ -42,7 +43,7 @@ from site_agent.training_record import read_beside, read_training_metadata, reme
 class FileSettings(Settings, error=InvalidInputError):
     """Settings of reading the input files."""
 
-    decimal: text_tables.Decimal = "."
+    decimal: text_tables.Decimal = "auto"
     """Decimal sign in traces and in tables of trials."""
     bits: int = 16
     """Bits in use of 16: 10 or 12 for some cameras. Files of 8 bits are read as they are."""

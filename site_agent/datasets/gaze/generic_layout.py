@@ -14,19 +14,21 @@ head_yaw, head_pitch         pose of the head, likewise
 Files hold the camera's view: pictures and yaws of right eyes are mirrored on reading.
 """
 
-import csv
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PureWindowsPath
 
 import numpy as np
 from PIL import Image, UnidentifiedImageError
 
 from site_agent.datasets.check import Finding
+from site_agent.datasets.data_tables import rows_of
 from site_agent.datasets.gaze import records
-from site_agent.errors import AnnotationFileError
+from site_agent.errors import AnnotationFileError, TableFileError
+from site_agent.named_files import find_named
 from site_agent.tables import Table, columns_of
+from site_agent.text_tables import header_of
 
 TABLE_NAME = "gaze.csv"
 COLUMNS = ("file", "person", "session", "frame", "eye", "yaw", "pitch", "head_yaw", "head_pitch")
@@ -57,9 +59,10 @@ def find_table(path: Path) -> Path | None:
     table = path / TABLE_NAME if path.is_dir() else path
     if table.suffix.lower() != ".csv" or not table.is_file():
         return None
-    # Spreadsheets write a byte order mark; it is not part of the first column's name.
-    with table.open(encoding="utf-8-sig", errors="replace") as stream:
-        header = [name.strip() for name in stream.readline().split(",")]
+    try:
+        header = header_of(table)
+    except TableFileError:
+        return None
     return table if set(COLUMNS) <= set(header) else None
 
 
@@ -87,7 +90,7 @@ def _examine(table: Path) -> Iterator[records.CheckedPerson]:
                 patches.append(read_patch(table, row))
                 kept.append(row)
             except AnnotationFileError as error:
-                missing = not (table.parent / row.file).is_file()
+                missing = not find_named(table.parent, row.file).is_file()
                 code = "missing-image" if missing else "broken-image"
                 broken.append(Finding("error", code, table, error.line, error.problem))
         yield samples_of(kept, patches), [row.line for row in kept], broken
@@ -96,28 +99,15 @@ def _examine(table: Path) -> Iterator[records.CheckedPerson]:
 def rows_by_person(table: Path) -> dict[str, list[Row]]:
     """Return the lines of each person, in the order of the file."""
     persons: dict[str, list[Row]] = {}
-    for row in _rows(table):
+    for line, cells in rows_of(table, COLUMNS):
+        row = _parse(table, line, cells)
         persons.setdefault(row.person, []).append(row)
     return persons
 
 
-def _rows(table: Path) -> Iterator[Row]:
-    try:
-        with table.open(encoding="utf-8-sig", newline="") as stream:
-            reader = csv.DictReader(stream, skipinitialspace=True)
-            missing = [name for name in COLUMNS if name not in (reader.fieldnames or ())]
-            if missing:
-                expected = f"expected {', '.join(COLUMNS)}"
-                raise AnnotationFileError(table, 1, f"lacks {', '.join(missing)}; {expected}")
-            for fields in reader:
-                yield _parse(table, reader.line_num, fields)
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise AnnotationFileError(table, 0, f"cannot be read: {error}") from error
-
-
-def _parse(table: Path, line: int, fields: dict[str, str | None]) -> Row:
+def _parse(table: Path, line: int, fields: Mapping[str, str]) -> Row:
     def text(name: str) -> str:
-        value = (fields[name] or "").strip()
+        value = fields[name]
         if not value:
             raise AnnotationFileError(table, line, f"{name} is empty")
         return value
@@ -136,8 +126,8 @@ def _parse(table: Path, line: int, fields: dict[str, str | None]) -> Row:
     if not (frame.isascii() and frame.isdigit() and len(frame) <= _MOST_DIGITS):
         raise AnnotationFileError(table, line, f"frame is {frame!r}, expected a whole number")
     angles = (number("yaw"), number("pitch"), number("head_yaw"), number("head_pitch"))
-    file = text("file")
-    if Path(file).is_absolute() or ".." in Path(file).parts or "\0" in file:
+    file = text("file").replace("\\", "/")
+    if PureWindowsPath(file).anchor or ".." in file.split("/") or "\0" in file:
         problem = f"the picture {file!r} is outside the table's folder; expected one inside"
         raise AnnotationFileError(table, line, problem)
     longest = max(len(part) for part in file.encode().split(b"/"))
@@ -174,7 +164,7 @@ def samples_of(rows: Sequence[Row], pictures: Sequence[records.UInt8]) -> record
 
 def read_patch(table: Path, row: Row) -> records.UInt8:
     """Read the picture of a row as the camera saw it."""
-    path = table.parent / row.file
+    path = find_named(table.parent, row.file)
     # A pipe would be waited for without end.
     if path.exists() and not path.is_file():
         raise AnnotationFileError(table, row.line, f"{row.file} is not a file")

@@ -15,11 +15,12 @@ from site_agent.eyeblink.openness.traces import looks_like_trace
 from site_agent.eyeblink.outputs.registry import ON_REQUEST
 from site_agent.eyeblink.session import BlinkAnalysisSettings
 from site_agent.eyeblink.session_folder import SessionLabels
-from site_agent.eyeblink.text_tables import TableRow, TextTable, read_table
 from site_agent.eyeblink.video.image_folder import TIMESTAMPS_NAME
+from site_agent.named_files import find_named
 from site_agent.pictures.images import is_clutter
 from site_agent.plain_json import plain
 from site_agent.settings import list_settings, with_values
+from site_agent.text_tables import TableRow, TextTable, read_table
 from site_agent.work.names import portable_name
 
 COLUMNS = (
@@ -51,9 +52,8 @@ def read_session_table(path: Path | str) -> "SessionList":
     """
     table = read_table(Path(path))
     if "video" not in table.columns and "trace" not in table.columns:
-        names = ", ".join(table.columns)[:200]
         raise TableFileError(
-            table.path, f"the columns are {names}; expected video or trace, and session"
+            table.path, f"the columns are {table.named()}; expected video or trace, and session"
         )
     problems: list[tuple[int, str]] = []
     sessions: list[BatchSession] = []
@@ -89,7 +89,7 @@ def _session(folder: Path, row: TableRow) -> "BatchSession":
             if video
             else "neither video nor trace is given"
         )
-    source = folder / (video or trace)
+    source = find_named(folder, video or trace)
     rate_hz = number("frame_rate_hz") if cell("frame_rate_hz") else None
     if rate_hz is not None and not 0 < rate_hz < 100_000:
         raise ValueError(f"frame_rate_hz is {rate_hz:g}, expected frames per second, more than 0")
@@ -99,8 +99,8 @@ def _session(folder: Path, row: TableRow) -> "BatchSession":
         name=cell("session") or portable_name(source.stem),
         source=source,
         is_video=bool(video),
-        trials=folder / cell("trials") if cell("trials") else None,
-        timestamps=folder / cell("timestamps") if cell("timestamps") else None,
+        trials=find_named(folder, cell("trials")) if cell("trials") else None,
+        timestamps=find_named(folder, cell("timestamps")) if cell("timestamps") else None,
         participant=cell("participant"),
         group=cell("group"),
         number=number("session_number") if cell("session_number") else math.nan,
@@ -114,7 +114,7 @@ def _session(folder: Path, row: TableRow) -> "BatchSession":
 
 def _model(folder: Path, word: str) -> str:
     """Return the path of a model file next to the table; keep anything else (a pool address)."""
-    beside = folder / word
+    beside = find_named(folder, word)
     return str(beside) if word and beside.is_file() else word
 
 

@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from pydantic import Field
 
+from site_agent import text_tables
 from site_agent.datasets.trials import Trial, TrialType
 from site_agent.errors import ConditioningError, TableFileError
-from site_agent.eyeblink import text_tables
 from site_agent.eyeblink.records import Float64
 from site_agent.settings import Settings
 
@@ -374,7 +374,7 @@ class TrialTiming(Settings, error=ConditioningError):
 
 
 def read_trials(
-    path: Path | str, timing: TrialTiming | None = None, decimal: text_tables.Decimal = "."
+    path: Path | str, timing: TrialTiming | None = None, decimal: text_tables.Decimal = "auto"
 ) -> TrialList:
     """Read a list of trials, or a log of pulses where no column holds onsets of CS or US."""
     timing = timing or TrialTiming()

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
+from site_agent import text_tables
 from site_agent.errors import TableFileError
-from site_agent.eyeblink import text_tables
 from site_agent.eyeblink.records import EyeTrace, Float64, Gap, mean_of_valid_eyes
 
 _LARGEST_EAR = 10.0
@@ -20,7 +20,7 @@ _TRUTH = {"true": True, "1": True, "false": False, "0": False}
 
 
 def read_trace(
-    path: Path | str, *, frame_rate_hz: float | None = None, decimal: text_tables.Decimal = "."
+    path: Path | str, *, frame_rate_hz: float | None = None, decimal: text_tables.Decimal = "auto"
 ) -> EyeTrace:
     """Read a trace of eye aspect ratios.
 
@@ -41,7 +41,7 @@ def looks_like_trace(path: Path | str) -> bool:
         if not _is_plain(path):
             return _holds_ear(text_tables.header_of(path))
         word = _word(text_tables.first_line(path))
-        return bool(word) and _ear(path, [1], [word], ".") is not None
+        return bool(word) and _ear(path, [1], [word.replace(",", ".")]) is not None
     except TableFileError:
         return False
 
@@ -56,15 +56,13 @@ def _word(line: str) -> str:
 
 
 def _plain_trace(path: Path, frame_rate_hz: float | None, decimal: text_tables.Decimal) -> EyeTrace:
-    try:
-        lines_read = path.read_text(encoding="utf-8-sig").rstrip().splitlines()
-    except UnicodeDecodeError as error:
-        raise TableFileError(path, text_tables.NOT_UTF8) from error
-    cells = [_word(line) for line in lines_read]
+    cells = [_word(line) for line in text_tables.read_text(path)[0].rstrip().splitlines()]
+    if (decimal if decimal != "auto" else text_tables.decimal_mark([cells])) == ",":
+        cells = text_tables.with_points(cells)
     if not cells:
         raise TableFileError(path, "is empty; expected eye aspect ratios")
     lines = list(range(1, len(cells) + 1))
-    written = _ear(path, lines, cells, decimal)
+    written = _ear(path, lines, cells)
     unknown = is_placeholder(written)
     ear = np.where(unknown, np.nan, written)
     frames = np.arange(len(ear))
@@ -79,7 +77,7 @@ def _table_trace(table: text_tables.TextTable, frame_rate_hz: float | None) -> E
             table.path,
             [(1, f"the columns are {table.named()}; expected ear, or ear_left and ear_right")],
         )
-    if not table.rows:
+    if not len(table):
         raise TableFileError(table.path, "has a header but no values")
     lines = table.lines
     names = (table.first_of(_LEFT), table.first_of(_RIGHT), table.first_of(["ear"]))
@@ -129,16 +127,13 @@ def _holds_ear(columns: Sequence[str]) -> bool:
 
 
 def _ear_column(table: text_tables.TextTable, column: str) -> Float64:
-    return _ear(table.path, table.lines, table.cells(column), table.decimal)
+    return _ear(table.path, table.lines, table.cells(column))
 
 
-def _ear(
-    path: Path, lines: Sequence[int], cells: Sequence[str], decimal: text_tables.Decimal
-) -> Float64:
+def _ear(path: Path, lines: Sequence[int], cells: Sequence[str]) -> Float64:
     """Return eye aspect ratios, NaN for ``x`` and empty cells."""
-    numbers = text_tables.read_numbers(
-        path, "ear", lines, ["" if w == "x" else w for w in cells], decimal
-    )
+    known = ["" if word == "x" else word for word in cells]
+    numbers = text_tables.read_numbers(path, "ear", lines, known)
     impossible = (numbers < -0.01) | (numbers > _LARGEST_EAR)
     odd = np.flatnonzero(impossible & ~is_placeholder(numbers)).tolist()
     if odd:
@@ -184,7 +179,7 @@ def _rate(path: Path, frame_rate_hz: float | None) -> float:
 def _valid(table: text_tables.TextTable) -> np.ndarray:
     column = table.first_of(_VALID)
     if column is None:
-        return np.ones(len(table.rows), dtype=bool)
+        return np.ones(len(table), dtype=bool)
     flags = [cell.lower() for cell in table.cells(column)]
     odd = [row.line for row, word in zip(table.rows, flags, strict=True) if word not in _TRUTH]
     if odd:

@@ -10,9 +10,10 @@ import numpy as np
 
 from site_agent.errors import ImageFileError, TableFileError, VideoFileError
 from site_agent.eyeblink.records import Float64, UInt8
-from site_agent.eyeblink.text_tables import read_table
+from site_agent.named_files import find_named
 from site_agent.pictures.images import FULL_BITS, list_images, read_image
 from site_agent.pictures.video_reading import DecodingReport, Frame, VideoInfo
+from site_agent.text_tables import read_table
 from site_agent.wording import count_words
 
 
@@ -192,11 +193,12 @@ def read_timestamps(path: Path, folder: Path) -> tuple[list[TimedImage], list[st
         text = "has no time, or that of another image"
         raise TableFileError(path, [(table.lines[index], text) for index in odd])
     names = table.cells("file")
-    listed = [TimedImage(folder / names[index], float(times_s[index])) for index in first]
+    paths = [find_named(folder, name) for name in names]
+    listed = [TimedImage(paths[index], float(times_s[index])) for index in first]
     images = [image for image in listed if image.path.is_file()]
     if not images:
         raise TableFileError(path, f"none of its {len(listed)} images is in {folder}")
-    return images, [name for name in names if not (folder / name).is_file()]
+    return images, [name for name, place in zip(names, paths, strict=True) if not place.is_file()]
 
 
 def _natural_order(path: Path) -> list[tuple[int, str]]:

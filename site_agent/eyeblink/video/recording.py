@@ -13,10 +13,10 @@ from aggregators.formats import file_digest
 from site_agent.errors import TableFileError, VideoFileError
 from site_agent.eyeblink.records import Float64
 from site_agent.eyeblink.session_folder import RecordingStart, SessionLabels, SourceFile
-from site_agent.eyeblink.text_tables import read_table
 from site_agent.eyeblink.video.image_folder import TIMESTAMPS_NAME, ImageFolderReader
 from site_agent.pictures.images import FULL_BITS
 from site_agent.pictures.video_reading import DecodingReport, FrameSource, VideoInfo, VideoReader
+from site_agent.text_tables import read_table
 from site_agent.wording import count_words
 
 

@@ -123,7 +123,7 @@ def test_an_ideal_observer_gains_by_preferences_only_where_persons_differ(
 @pytest.mark.parametrize(
     ("table", "change", "problem"),
     [
-        ("gaze.csv", lambda text: text.replace("clip,frame", "clip,number", 1), "expected frame"),
+        ("gaze.csv", lambda text: text.replace("clip,frame", "clip,number", 1), "lacks frame"),
         ("gaze.csv", lambda text: text.replace(",fixation", ",looking", 1), "kind 'looking'"),
         ("gaze.csv", lambda text: text[: len(text) // 2], "."),
         ("gaze.csv", lambda text: text.replace("0.", "7.", 1), "expected 0 to 1"),

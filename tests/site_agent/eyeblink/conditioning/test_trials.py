@@ -22,7 +22,7 @@ from site_agent.eyeblink.conditioning.trials import (
     trials_of,
     trials_of_pulses,
 )
-from site_agent.eyeblink.text_tables import Decimal, read_table
+from site_agent.text_tables import Decimal, read_table
 
 GOOD = """trial,trial_type,cs_onset_s,us_onset_s
 1,paired,3.0,3.45
@@ -93,7 +93,7 @@ def test_types_follow_from_the_onsets_and_trials_are_sorted(tmp_path: Path) -> N
         ("4,us_only,30,31", "leave it empty, or call the trial paired"),
         ("4,paired,31,30", "us_onset_s 30 is not after cs_onset_s 31"),
         ("4,paired,half past,30", "cs_onset_s is 'half past', expected a number"),
-        ('4,paired,"30,5",31', "cs_onset_s is '30,5', expected a number (for decimal commas"),
+        ('4,paired,"30,5",31', "cs_onset_s is '30,5', expected a number (other numbers"),
         ("4,extinction,30,31", "expected cs_only, us_only or paired"),
         ("2,cs_only,30,", "trial '2' is on line 3 too"),
     ],
@@ -111,7 +111,7 @@ def test_errors_name_the_line(tmp_path: Path, line: str, expected: str) -> None:
     [
         (b"", "is empty"),
         (b"trial,trial_type,cs_onset_s,us_onset_s\n", "has a header but no trial"),
-        (b"a,b\n1,2\n", "the columns are a, b; expected trial, trial_type"),
+        (b"a,b\n1,2\n", r"a, b \(separated by commas, UTF-8\); expected trial, trial_type"),
         (b"cs_onset_s,cs_onset_s\n1,2\n", "is there twice"),
     ],
 )

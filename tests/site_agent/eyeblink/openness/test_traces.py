@@ -10,8 +10,8 @@ import pytest
 from site_agent.errors import TableFileError
 from site_agent.eyeblink.openness.traces import looks_like_trace, read_trace
 from site_agent.eyeblink.records import Gap
-from site_agent.eyeblink.text_tables import Decimal
 from site_agent.eyeblink.video.recording import read_frame_times
+from site_agent.text_tables import Decimal
 from tests.benchmarks.blinks_on_traces import Counts, found_events, load_annotated_traces
 
 
@@ -53,6 +53,8 @@ def test_a_blank_line_of_plain_values_is_a_frame_without_a_value(tmp_path: Path)
 @pytest.mark.parametrize(
     ("text", "decimal"),
     [
+        ("timestamp_s;ear\n0,0;0,3\n0,05;\n0,2;0,1\n", "auto"),
+        ("sep=;\ntimestamp_s;ear\n0,0;0,3\n0,05;\n0,2;0,1\n", "auto"),
         ('"timestamp_s","ear"\n0.0,0.3\n0.05,NA\n0.2,0.1\n', "."),
         ("Time ms,EAR\r\n0,0.3\r\n50,\r\n200,0.1\r\n", "."),
         ("\ufefftimestamp_s;ear\n0,0;0,3\n0,05;x\n0,2;0,1\n", ","),
@@ -94,7 +96,7 @@ def test_missing_frames_keep_their_time(tmp_path: Path) -> None:
     [
         ("", "empty"),
         ("0.3\nhello\n", "line 2: ear is 'hello', expected a number"),
-        ("0,3\n", "line 1: ear is '0,3', expected a number (for decimal commas set decimal"),
+        ("0,3\n0.3\n", "line 1: ear is '0,3', expected a number (other numbers of the table"),
         ("0.3\n27\n", "line 2: found 27, expected a ratio of 0 to 10"),
         ("frame,pupil\n0,0.3\n", "expected ear, or ear_left and ear_right"),
         ("timestamp_s,ear\n0,0.3\n0,0.3\n", "line 3: time 0 s does not come after 0 s"),
@@ -113,7 +115,7 @@ def test_errors_name_file_and_line(tmp_path: Path, text: str, message: str) -> N
 def test_a_trace_that_is_no_text_is_refused(tmp_path: Path) -> None:
     for content in (b"0.3\n0.\xf3\n" + b"0.2\n" * 9000, b"0.2\n" * 9000 + b"\xf3"):
         (tmp_path / "trace.txt").write_bytes(content)
-        with pytest.raises(TableFileError, match="is not UTF-8 text"):
+        with pytest.raises(TableFileError, match=r"line \d+: ear is '\S*\xf3', expected a number"):
             read_trace(tmp_path / "trace.txt", frame_rate_hz=30.0)
 
 

@@ -1,0 +1,62 @@
+"""The one rule of file names in lists: as written, or as another system would have written them."""
+
+import os
+import unicodedata
+from collections.abc import Iterator
+from functools import lru_cache
+from pathlib import Path
+
+
+def find_named(folder: Path, name: str) -> Path:
+    """Return the file with a name from a list, relative to `folder`.
+
+    Backslashes (Windows), accents composed or apart (Linux, macOS), and bytes of the file system
+    that were written as Latin letters (dlib) are known. A file that is named as written comes
+    first; if there is none in any spelling, the path is that of the plain spelling.
+    """
+    for spelling in _spellings(name):
+        if os.path.lexists(folder / spelling):
+            return folder / spelling
+    plain = name.replace("\\", "/")
+    path = folder
+    for part in plain.split("/"):
+        named = path / part
+        path = named if os.path.lexists(named) else path / _entries(path).get(_key(part), part)
+    return path
+
+
+def plain_name(name: str) -> str:
+    """Return a name in the spelling by which two lists are compared."""
+    return _key(name.replace("\\", "/").removeprefix("./"))
+
+
+def _spellings(name: str) -> Iterator[str]:
+    if "\0" in name:
+        return
+    yield name
+    plain = name.replace("\\", "/")
+    yield plain
+    if plain.isascii():
+        return
+    for encoding in ("latin-1", "cp1252"):
+        try:
+            yield os.fsdecode(plain.encode(encoding))
+        except UnicodeEncodeError:
+            continue
+
+
+def _key(name: str) -> str:
+    return unicodedata.normalize("NFC", name)
+
+
+def _entries(folder: Path) -> dict[str, str]:
+    """Return the names in a folder by their composed spelling."""
+    try:
+        return _listed(str(folder), folder.stat().st_mtime_ns)
+    except (OSError, ValueError):
+        return {}
+
+
+@lru_cache(maxsize=64)
+def _listed(folder: str, _changed: int) -> dict[str, str]:
+    return {_key(entry.name): entry.name for entry in Path(folder).iterdir()}

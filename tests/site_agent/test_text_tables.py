@@ -1,0 +1,109 @@
+"""Tables of other programs: the one reader names their kind."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from cli.frame.app import main
+from site_agent.datasets.conversion import read_faces
+from site_agent.errors import TableFileError
+from site_agent.eyeblink.batch.sessions import read_session_table
+from site_agent.eyeblink.openness.traces import read_trace
+from site_agent.text_tables import header_of, read_table
+
+ROWS = "name;wert\nä;1,5\nb;2\n"
+
+
+def written(folder: Path, data: bytes) -> Path:
+    path = folder / "table.csv"
+    path.write_bytes(data)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("data", "taken_for"),
+    [
+        (ROWS.encode(), "separated by semicolons, decimal commas, UTF-8"),
+        (b"\xef\xbb\xbf" + ROWS.encode(), "separated by semicolons, decimal commas, UTF-8"),
+        (ROWS.encode("utf-16"), "separated by semicolons, decimal commas, UTF-16"),
+        (ROWS.encode("cp1252"), "separated by semicolons, decimal commas, Windows-1252"),
+        (f"sep=;\r\n{ROWS}".encode(), "separated by semicolons, decimal commas, UTF-8"),
+        (f"sep=|\n{ROWS}".replace(";", "|").encode(), "separated by '|', decimal commas, UTF-8"),
+        (ROWS.replace(";", "\t").encode(), "separated by tabs, decimal commas, UTF-8"),
+        (ROWS.replace(",", ".").replace(";", ",").encode(), "separated by commas, UTF-8"),
+        (b'name,wert\n\xc3\xa4,"1,5"\nb,2\n', "separated by commas, decimal commas, UTF-8"),
+    ],
+)
+def test_tables_of_spreadsheets_are_read_and_their_kind_is_named(
+    data: bytes, taken_for: str, tmp_path: Path
+) -> None:
+    table = read_table(written(tmp_path, data))
+    assert table.taken_for == taken_for
+    assert table.numbers("wert").tolist() == [1.5, 2]
+    assert table.cells("name") == ["ä", "b"]
+    assert header_of(table.path) == ["name", "wert"]
+
+
+def test_lines_are_those_of_the_file(tmp_path: Path) -> None:
+    table = read_table(written(tmp_path, b'sep=,\na,b\n"x\ny",1\n\n,\nz,2\n'))
+    assert table.lines == (3, 7)
+    assert [row.cells for row in table.rows] == [{"a": "x\ny", "b": "1"}, {"a": "z", "b": "2"}]
+
+
+@pytest.mark.parametrize(
+    ("data", "expected"),
+    [
+        (b"PK\x03\x04rest", "is a spreadsheet or another archive, no text"),
+        (b"\0\1\2", "is no text"),
+        (b"a,b\n0,5,1\n", "line 2: has 3 cells, expected 2 as in the header; between commas"),
+        (b"a;b\n1.5;x\n2,5;y\n", "line 3: a is '2,5', expected a number .other numbers"),
+        (b"a,a\n1,2\n", "line 1: the column 'a' is there twice"),
+        (b"", "is empty"),
+    ],
+)
+def test_files_that_are_no_tables_are_named(data: bytes, expected: str, tmp_path: Path) -> None:
+    with pytest.raises(TableFileError, match=expected):
+        read_table(written(tmp_path, data)).numbers("a")
+
+
+def test_a_number_with_a_point_is_refused_where_commas_are_given(tmp_path: Path) -> None:
+    path = written(tmp_path, b"a;b\n1.5;x\n2,5;y\n")
+    with pytest.raises(TableFileError, match=r"line 2: a is '1\.5"):
+        read_table(path, ",").numbers("a")
+
+
+def test_reported_tables_give_their_right_values(shared_data: Path) -> None:
+    folder = shared_data / "public_reports/tables"
+    times_s = read_table(folder / "times_de2.csv").times_s()
+    assert (len(times_s), times_s[0], times_s[-1]) == (600, 0.0, pytest.approx(19.97, abs=0.01))
+    assert len(read_table(folder / "times_sep.csv")) > 100
+    assert read_trace(folder / "ear_sep.csv", frame_rate_hz=30.0).ear[0] == pytest.approx(0.3012)
+    (german, *_) = read_session_table(folder / "sessions_de.csv").sessions
+    assert german.frame_rate_hz == 29.97
+    for session in read_session_table(folder / "sessions_win.csv").sessions:
+        assert "\\" not in str(session.source)
+    coco = read_faces(folder / "coco_bom.json")
+    assert (len(coco.images), sum(1 for _ in coco.boxes())) == (4, 18)
+    windows = read_faces(folder / "coco_win.json")
+    assert all("\\" not in str(image.path) for image in windows.images)
+
+
+def test_commands_read_decimal_commas(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    ear = np.full(900, 0.3) + np.random.default_rng(1).normal(0, 0.003, 900)
+    for at in (200, 500, 700):
+        ear[at : at + 6] = (0.2, 0.1, 0.08, 0.085, 0.12, 0.22)
+    lines = [f"{number / 30:.4f};{value:.3f}".replace(".", ",") for number, value in enumerate(ear)]
+    trace = tmp_path / "trace.csv"
+    trace.write_text("\n".join(["sep=;", "time_s;ear", *lines]), encoding="utf-16")
+    assert (
+        main(
+            ["blink", "--from-trace", str(trace), "-o", str(tmp_path / "out"), "--set", "decimal=,"]
+        )
+        == 0
+    )
+    shown = capsys.readouterr()
+    assert "3 blinks" in shown.out
+    assert "read as a table separated by semicolons, decimal commas, UTF-16" in shown.err
