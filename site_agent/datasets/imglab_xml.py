@@ -68,7 +68,7 @@ def _encoding_of(content: bytes) -> str | None:
     dlib's tools write the bytes of the file system, and always declare them ISO-8859-1;
     dlib reads any bytes.
     """
-    declared = _DECLARATION.match(content)
+    declared = _DECLARATION.search(content[:_HEAD_BYTES])
     if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) or (
         declared is not None and declared[1].lower() not in _OF_DLIB
     ):
@@ -80,8 +80,9 @@ def _encoding_of(content: bytes) -> str | None:
     return "utf-8"
 
 
+_HEAD_BYTES = 200
 _OF_DLIB = {b"utf-8", b"iso-8859-1", b"us-ascii", b"ascii"}
-_DECLARATION = re.compile(rb"\s*<\?xml[^>]*encoding\s*=\s*[\"']([\w.:-]+)")
+_DECLARATION = re.compile(rb"<\?xml[^>]*encoding\s*=\s*[\"']([\w.:-]+)")
 
 
 def write_imglab_xml(dataset: FaceDataset, path: Path | str) -> None:
