@@ -1,6 +1,7 @@
 """The first page, the addresses of all pages, and the endpoints for monitoring."""
 
 import asyncio
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from types import ModuleType
 from typing import Literal
@@ -28,7 +29,8 @@ from pool_server.pages.showing import asking, page_router, show
 from pool_server.pages.signing import find_unsigned
 from pool_server.pages.visitor import Anyone, own_address
 from pool_server.wire.activity import EventPage
-from pool_server.wire.models import ModelPage
+from pool_server.wire.models import ModelPage, ModelVersionResponse
+from pool_server.wire.people import SiteList
 from pool_server.wire.rounds import RoundPage
 
 router = APIRouter()
@@ -103,6 +105,8 @@ def render_reference(app: FastAPI) -> str:
 
 
 MOST_EVENTS, MOST_MODELS, MOST_ROUNDS = 20, 50, 50
+FEW_MODELS = 3
+"""First steps are shown to a site with fewer versions, none of them merged."""
 
 
 @pages.get("/")
@@ -119,18 +123,37 @@ async def first_page(request: Request, visitor: Anyone) -> Response:
     )
     models = listing.items if listing else []
     drafts = [version for version in models if version.state in {"draft", "quarantined"}]
+    is_new = len(models) < FEW_MODELS and not any(version.has_recipe for version in models)
+    sites = None
+    if is_new and visitor.member.is_admin:
+        sites = await asking(api.get(SiteList, "/sites"))
     return await show(
         visitor,
         "home.html",
-        unsigned=await find_unsigned(api, drafts),
         rounds=[round_ for round_ in rounds.items if site in round_.sites("waiting")]
         if rounds
         else [],
-        flagged=[version for version in models if version.flags and version.state != "withdrawn"],
+        flagged=list(_to_make_again(models)),
+        unsigned=await find_unsigned(api, drafts),
         drafts=drafts,
+        is_new=is_new,
         has_models=bool(models),
+        has_sites=sites is not None and len(sites.items) > 1,
         events=events.items if events else [],
     )
+
+
+def _to_make_again(models: Sequence[ModelVersionResponse]) -> Iterator[ModelVersionResponse]:
+    """Yield versions that hold something withdrawn, and that nothing newer replaces."""
+    for version in models:
+        is_replaced = bool(version.successors) or any(
+            other.name == version.name
+            and other.version > version.version
+            and other.state == "available"
+            for other in models
+        )
+        if version.flags and version.state != "withdrawn" and not is_replaced:
+            yield version
 
 
 NOUNS: tuple[ModuleType, ...] = (

@@ -1,7 +1,7 @@
 """The page of one version: may I use it, how, is it good, and where is it from."""
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from urllib.parse import urlsplit
@@ -11,8 +11,9 @@ from markupsafe import Markup
 from starlette.responses import Response
 
 from pool_server.errors import MissingError
-from pool_server.pages import family_drawing, pool_api, showing, words
+from pool_server.pages import comparing, family_drawing, pool_api, showing, words
 from pool_server.pages.matrix import Cell, Column, Matrix, build_matrix, row_of
+from pool_server.pages.score_curve import draw_scores
 from pool_server.pages.signing import find_unsigned
 from pool_server.pages.visitor import Anyone
 from pool_server.wire import cards, models
@@ -21,6 +22,7 @@ from pool_server.wire.names import ModelAddress
 
 router = showing.page_router()
 MOST_COMPARED = 8
+MOST_ON_CURVE = 20
 CAPTIONS = {
     "ert": "The mean shape; each halo is how far the trees move a point.",
     "hog-svm": "What the detector looks for: edges, brighter where they count more.",
@@ -90,6 +92,11 @@ async def model_page(visitor: Anyone, site: str, name: str, score: str = "") -> 
     sharing = await showing.asking(
         api.get(models.SharingResponse, f"/models/{version.site}/{version.name}/sharing")
     )
+    curve = None
+    if len(versions.items) > 1:
+        addresses = [sibling.address for sibling in versions.items[:MOST_ON_CURVE]]
+        scores = await comparing.find_scores(api, shown_score, addresses)
+        curve = draw_scores(build_matrix(shown_score, list(scores.values())))
     own_row = row_of(version.address, version.digest, version.kind, evaluations.items, shown_score)
     near = [row for row in others.rows if row.address != version.address]
     matrix = build_matrix(shown_score, [own_row, *near], version.address)
@@ -111,6 +118,8 @@ async def model_page(visitor: Anyone, site: str, name: str, score: str = "") -> 
         json_path=path,
         headline=_headline(matrix),
         lines=matrix.lines[:MOST_COMPARED],
+        curve=curve,
+        replacement=_replacement(version, versions.items),
         scores=sorted({name for item in evaluations.items for name in item.scores} & SCORES.keys()),
         score_words=SCORES,
         drawing=family_drawing.draw_family(family, version.address),
@@ -124,6 +133,23 @@ async def model_page(visitor: Anyone, site: str, name: str, score: str = "") -> 
         lacks_signature=lacks_signature,
         may_change=may_change,
     )
+
+
+def _replacement(
+    version: models.ModelVersionResponse, siblings: Sequence[models.ModelVersionResponse]
+) -> str:
+    """Return the newer version that holds nothing withdrawn, or a successor; empty without one."""
+    newest = next(
+        (
+            sibling.address
+            for sibling in siblings
+            if sibling.version > version.version
+            and sibling.state == "available"
+            and not sibling.flags
+        ),
+        "",
+    )
+    return newest or next(iter(version.successors), "")
 
 
 def _headline(matrix: Matrix) -> tuple[Column, Cell] | None:
@@ -145,6 +171,8 @@ def _commands(version: models.ModelVersionResponse) -> Iterator[tuple[str, str]]
     yield "Download", f"poolctl download {address}"
     if version.mergeable_by:
         yield "Merge", f"poolctl merge {version.mergeable_by[0]} {address} MINE -o merged"
+    if version.kind == "network":
+        yield "Predict", f"poolctl predict DATA --network {address} -o predicted.csv"
     if version.kind == "ert":
         yield "Find blinks", f"poolctl blink session.mp4 --landmarks {address} -o out/"
     if version.kind == "hog-svm":

@@ -143,6 +143,7 @@ async def _show_round(visitor: Visitor, round_id: str, form: showing.FormState) 
         visitor,
         "round.html",
         round=round_,
+        kind=find_method(round_.method).kind,
         mine=mine,
         steps=list(_steps(round_, others)),
         matrix=matrix,
@@ -263,6 +264,7 @@ async def merge_page(visitor: Anyone, merge_id: MergeId) -> Response:
         "merge.html",
         job=job,
         is_under_way=job.state in UNDER_WAY,
+        kind=find_method(job.recipe["method"]["name"]).kind,
         lacks_signature=lacks_signature,
     )
 

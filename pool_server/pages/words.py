@@ -25,6 +25,8 @@ LABELS = {
     "subjects": "Persons",
     "frame_rate_hz": "Images a second",
 }
+DATA = {"ert": "faces", "hog-svm": "faces"}
+_TEST_DATA = {"ert": "test.xml", "hog-svm": "test.xml"}
 EVENTS = {
     "evaluation.posted": "another site measured",
     "key.imported": "a signing key was imported",
@@ -105,6 +107,17 @@ def kind(name: str | None) -> str:
     return KINDS.get(name or "", name or "unknown kind")
 
 
+def data(kind: str) -> str:
+    """Return the word for the data of a kind of models: ``faces``."""
+    return DATA.get(kind, "data")
+
+
+def measuring(address: str, kind: str) -> str:
+    """Return the command that measures a model on a site's data, and tells the pool."""
+    test_data = _TEST_DATA.get(kind, "DATA")
+    return f"poolctl evaluate {short(address)} {test_data} --post --dataset-name NAME"
+
+
 def build(fingerprint: Mapping[str, Any]) -> str:
     """Return a model's structure in a few words."""
     if "parts" in fingerprint:
@@ -149,7 +162,7 @@ def count(items: int, noun: str) -> str:
 FILTERS = {
     function.__name__: function
     for function in (
-        age, build, count, digest, duration, kind, label, number, page_of, short, shorthand, size,
-        happened, standing,
+        age, build, count, data, digest, duration, happened, kind, label, measuring, number,
+        page_of, short, shorthand, size, standing,
     )
 }  # fmt: skip

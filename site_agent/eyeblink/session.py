@@ -213,6 +213,7 @@ class FaceModels:
         points = session_folder.source_file(
             "landmarks", Path(landmarks), addresses.get("landmarks")
         )
+        _remember(points, Path(landmarks))
         doubts = model_doubts(Path(landmarks), points.address, predictor.part_count)
         share = closed_share_of(Path(landmarks), points.sha256)
         if settings.region:
@@ -229,10 +230,8 @@ class FaceModels:
             if opened.path is None
             else session_folder.source_file("detector", opened.path, addresses.get("detector"))
         )
-        for source, path in ((finder, opened.path), (points, Path(landmarks))):
-            # A review finds the model again.
-            if path is not None and source.sha256 and source.address is None:
-                remember_place(source.sha256, path)
+        if opened.path is not None:
+            _remember(finder, opened.path)
         return cls(opened, predictor, settings, (finder, points), doubts, share)
 
     def new_follower(self) -> Follower:
@@ -246,6 +245,12 @@ class FaceModels:
         if self.detector is None:
             raise InvalidInputError("all faces are found by a detector, not in a fixed region")
         return FaceCrowd(self.detector, self.predictor, self.settings)
+
+
+def _remember(source: session_folder.SourceFile, path: Path) -> None:
+    """Let a review find a local model again."""
+    if source.sha256 is not None and source.address is None:
+        remember_place(source.sha256, path)
 
 
 _AVERAGING = ("wba-cascade", "wba-final")

@@ -388,6 +388,16 @@ def test_the_journey_by_keyboard_alone(filled: PoolDriver, open_page: Open) -> N
     page.wait_for_selector("text=This version was withdrawn: quality.")
 
 
+def test_the_longest_names_widen_no_page(filled: PoolDriver, open_page: Open) -> None:
+    site, name = "s" * 64, "n" * 64
+    described = {"description": f"{'x' * 300}", "labels": {"camera": "C" * 200}}
+    upload(filled.member(site, "admin"), f"{site}/{name}", landmark_bytes(7390), **described)
+    page = open_page(filled.secret(site, "admin"), viewport={"width": 320, "height": 900})
+    for place in ("/", "/models", f"/models/{site}/{name}", "/upload", "/account"):
+        page.goto(place)
+        assert page.evaluate("document.documentElement.scrollWidth") == 320, place
+
+
 WIDTHS = (320, 390, 1440)
 RULES = {"runOnly": {"type": "tag", "values": ["wcag2a", "wcag2aa", "wcag21aa", "wcag22aa"]}}
 
