@@ -36,6 +36,10 @@ if "PYTEST_XDIST_WORKER" in os.environ:
     for _library in ("OMP", "OPENBLAS", "MKL", "NUMBA"):
         os.environ[f"{_library}_NUM_THREADS"] = "1"
 
+# Nothing is flushed to the disk, as by the tests' PostgreSQL: a killed process loses nothing by it,
+# only a machine that loses power would; and a write waits for the disk longer than for the pool.
+os.fsync = os.fdatasync = lambda _descriptor: None
+
 # A shell that starts the tests in its background lets them ignore Ctrl-C, and so would all that
 # they start: that what is interrupted ends as it should could not be seen.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

@@ -54,6 +54,7 @@ from pool_server.settings import PoolSettings
 log = logging.getLogger("pool_server.database.engine")
 
 BUSY_TIMEOUT_MS = 30_000
+SQLITE_SYNCHRONOUS = "FULL"
 # One connection for each thread that may run an endpoint, so that none waits for another's.
 SQLITE_POOL_SIZE, SQLITE_POOL_OVERFLOW = 8, 56
 # PostgreSQL's connections are processes, and other servers want some: few are kept, and a thread
@@ -118,7 +119,7 @@ def open_sqlite(url: URL) -> Engine:
         cursor = connection.cursor()
         cursor.execute(f"PRAGMA busy_timeout = {BUSY_TIMEOUT_MS}")
         cursor.execute("PRAGMA journal_mode = WAL")
-        cursor.execute("PRAGMA synchronous = FULL")
+        cursor.execute(f"PRAGMA synchronous = {SQLITE_SYNCHRONOUS}")
         cursor.execute("PRAGMA foreign_keys = ON")
         # The triggers that keep the full-text index in step write to its virtual tables.
         cursor.execute("PRAGMA trusted_schema = ON")

@@ -11,6 +11,10 @@ which this process writes the child's number and, when it has ended, how (as `su
 negative for a signal), each on a line. The child writes lines of JSON to its standard output:
 any number with ``progress`` and ``activity``, then the answer. When the server is gone, or after
 long idling, this process ends with all its children.
+
+The fork server of `multiprocessing` would start children as fast, but with the environment of the
+server, where its secrets are; each child would load the server's main module again, and outlive a
+killed server.
 """
 
 import contextlib

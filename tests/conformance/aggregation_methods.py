@@ -8,8 +8,6 @@ A method's tests are a subclass that names the method and makes sample models::
         ...
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Callable, Sequence

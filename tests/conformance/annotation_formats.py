@@ -3,8 +3,6 @@
 A member's tests subclass `AnnotationFormatLaws`, name the format and say how it is written.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path

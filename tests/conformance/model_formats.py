@@ -4,8 +4,6 @@ A format's member subclasses `ModelFormatSuite` in ``tests/aggregators/formats/t
 and gives its name in `FORMATS` and some models.
 """
 
-from __future__ import annotations
-
 import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path

@@ -3,8 +3,6 @@
 They add to those of `AggregationMethodLaws` and replace two of them: weights do not matter.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any, ClassVar
 

@@ -4,8 +4,6 @@ Subclasses give the fixture `storage`. Parts go where the member wants them: thr
 or straight to the address that it gives.
 """
 
-from __future__ import annotations
-
 import hashlib
 import urllib.request
 from datetime import UTC, datetime, timedelta

@@ -9,8 +9,6 @@ several processes matter. Of several such tests of one noun the others are
 ``both_shapes(slow=True)``.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path

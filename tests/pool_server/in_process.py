@@ -4,8 +4,6 @@ A socket would make each request a third slower, and a server takes 0.2 s to sto
 Tests of sockets, of processes and of browsers run a server (`pool_driver.pool_in_thread`).
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from abc import ABC, abstractmethod

@@ -1,7 +1,5 @@
 """Requests that meet a transaction which is not over yet, as those of other processes do."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor

@@ -1,7 +1,5 @@
 """Small genuine model files, each with bytes of its own."""
 
-from __future__ import annotations
-
 import hashlib
 import itertools
 

@@ -1,7 +1,5 @@
 """A real pool for tests, and short functions for a client's requests."""
 
-from __future__ import annotations
-
 import hashlib
 import itertools
 import time

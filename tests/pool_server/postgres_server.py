@@ -7,8 +7,6 @@ It wants a password, as one in use does. Nothing is flushed to the disk (``fsync
 process loses nothing by that, only a machine that loses power would.
 """
 
-from __future__ import annotations
-
 import fcntl
 import itertools
 import os

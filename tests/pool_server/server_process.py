@@ -5,8 +5,6 @@ process loads it once, and each server is forked from there: as real as any othe
 of its own, to be killed or stopped.
 """
 
-from __future__ import annotations
-
 import logging
 import multiprocessing
 import os
@@ -22,6 +20,7 @@ from pathlib import Path
 
 from pydantic import SecretStr
 
+from pool_server.database import engine
 from pool_server.database.schema import upgrade_database
 from pool_server.server import run_server
 from pool_server.settings import PoolSettings
@@ -29,6 +28,8 @@ from tests.conftest import PROJECT_ROOT
 
 START_TIMEOUT_S = 120.0
 
+# As `os.fsync` in `tests.conftest`.
+engine.SQLITE_SYNCHRONOUS = "OFF"
 _forking = multiprocessing.get_context("forkserver")
 _forking.set_forkserver_preload(["tests.pool_server.preloaded"])
 

@@ -8,8 +8,6 @@ chooses, each behind a ring of one device; a second later they answer. Nothing i
 nothing outlives `folder`.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -1,7 +1,5 @@
 """Schema and transactions of real databases: a SQLite file, and PostgreSQL."""
 
-from __future__ import annotations
-
 import sqlite3
 import threading
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Requests to two processes of a pool at once end as if one had come after the other."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """Lines of the log, in both forms."""
 
-from __future__ import annotations
-
 import io
 import json
 import logging

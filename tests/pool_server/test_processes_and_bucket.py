@@ -4,8 +4,6 @@ The bytes of clients go straight to the bucket; the servers hand out addresses, 
 from there when it is checked.
 """
 
-from __future__ import annotations
-
 import signal
 import threading
 from collections.abc import Iterator

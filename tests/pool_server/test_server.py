@@ -1,7 +1,5 @@
 """Starting and stopping the server."""
 
-from __future__ import annotations
-
 import os
 import socket
 from pathlib import Path

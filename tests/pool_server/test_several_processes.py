@@ -4,8 +4,6 @@ Here they share a folder and carry every byte themselves; in `test_processes_and
 go to a bucket.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import threading

@@ -1,7 +1,5 @@
 """Evaluations: any site scores any model that it may see."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Bodies of requests: nothing is read before the sender and the limit are known."""
 
-from __future__ import annotations
-
 import asyncio
 import itertools
 import re

@@ -1,7 +1,5 @@
 """Clients that stall, that are many, or that ask for long work: the others are answered."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import resource

@@ -1,7 +1,5 @@
 """Every error has one look on the wire."""
 
-from __future__ import annotations
-
 import pytest
 
 from pool_server.errors import ConflictError, PoolError, StartError, StorageFailedError

@@ -1,7 +1,5 @@
 """The server's own metrics."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 

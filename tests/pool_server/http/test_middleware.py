@@ -1,7 +1,5 @@
 """Identifiers, headers, limits and log lines around every request."""
 
-from __future__ import annotations
-
 import json
 import logging
 import time

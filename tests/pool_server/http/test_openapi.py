@@ -1,7 +1,5 @@
 """The description of the server is complete."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Cursors come back as they were given out, and nothing else is taken for one."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 
 import pytest

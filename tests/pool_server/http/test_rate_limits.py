@@ -1,7 +1,5 @@
 """Rate limits, and the proxies that are believed about a client's address."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

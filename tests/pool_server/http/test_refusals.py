@@ -1,7 +1,5 @@
 """The audit records refused acts, and the person behind each."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import httpx

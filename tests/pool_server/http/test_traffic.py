@@ -1,7 +1,5 @@
 """A server that is asked to stop in the middle of its work."""
 
-from __future__ import annotations
-
 import json
 import signal
 import socket

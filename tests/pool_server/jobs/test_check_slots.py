@@ -1,7 +1,5 @@
 """The order in which uploaded files are checked."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 

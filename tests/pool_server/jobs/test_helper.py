@@ -1,7 +1,5 @@
 """The process that forks for each file: it comes back, it serves many, it ends with the server."""
 
-from __future__ import annotations
-
 import os
 import resource
 import signal

@@ -1,7 +1,5 @@
 """A lease is renewed while its work lasts."""
 
-from __future__ import annotations
-
 import threading
 
 from pool_server.errors import DatabaseUnavailableError

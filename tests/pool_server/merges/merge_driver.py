@@ -1,7 +1,5 @@
 """Helpers with which a site has the pool merge."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Mapping
 from typing import Any

@@ -1,7 +1,5 @@
 """A merge's description of its result has all the fields of an upload's."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import httpx

@@ -1,7 +1,5 @@
 """Limits of a merge, and the progress that it reports."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

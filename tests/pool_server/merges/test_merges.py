@@ -1,7 +1,5 @@
 """Merges made by the pool: the same bytes as at home, in the background, within limits."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -1,7 +1,5 @@
 """A member shut out while the pool works for them publishes nothing by that."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

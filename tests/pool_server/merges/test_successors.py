@@ -1,7 +1,5 @@
 """After a withdrawal the pool merges again, and replaces models that held the withdrawn one."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Merges of the pool where versions must be signed: nobody can sign their result there."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

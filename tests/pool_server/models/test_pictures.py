@@ -1,7 +1,5 @@
 """Pictures of models: the limits of a drawing."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -3,8 +3,6 @@
 Also files that only seem lost, because the pool goes on serving.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Backup, restore, garbage and checking: on both shapes, and from one shape to the other."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any

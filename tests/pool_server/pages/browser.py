@@ -1,7 +1,5 @@
 """A browser without script, for tests of pages over HTTP: it keeps cookies and sends forms."""
 
-from __future__ import annotations
-
 import html
 import re
 from typing import Any
@@ -34,7 +32,7 @@ class Browser:
         """Send a form with the token of a page's forms."""
         return self.client.post(path, data={"csrf": self.csrf(form_on), **(fields or {})})
 
-    def log_in(self, secret: str) -> Browser:
+    def log_in(self, secret: str) -> "Browser":
         answer = self.post("/login", {"token": secret})
         assert answer.status_code == 303, answer.text
         return self

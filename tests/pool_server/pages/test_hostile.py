@@ -1,7 +1,5 @@
 """Words and files of others: nothing in them runs, loads or leads astray."""
 
-from __future__ import annotations
-
 from html.parser import HTMLParser
 
 import pytest

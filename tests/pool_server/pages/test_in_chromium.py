@@ -1,7 +1,5 @@
 """The pages in a real browser: whole journeys, the keyboard, script and policy, and axe."""
 
-from __future__ import annotations
-
 import re
 import shutil
 from collections.abc import Callable, Iterator

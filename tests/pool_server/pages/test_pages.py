@@ -1,7 +1,5 @@
 """The pages for a browser stand on their own."""
 
-from __future__ import annotations
-
 import re
 from html.parser import HTMLParser
 from itertools import product

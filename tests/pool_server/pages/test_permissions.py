@@ -1,7 +1,5 @@
 """A page shows a visitor no more than the API does: each page, each role, and no log-in."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

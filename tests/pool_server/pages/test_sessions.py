@@ -1,7 +1,5 @@
 """Sessions of browsers: their beginning, their rights and their end."""
 
-from __future__ import annotations
-
 import re
 from datetime import timedelta
 from pathlib import Path

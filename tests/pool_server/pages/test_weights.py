@@ -1,7 +1,5 @@
 """The cost of a page: bytes sent, and statements run by the database."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager

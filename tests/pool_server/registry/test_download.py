@@ -1,7 +1,5 @@
 """Downloading: whole, in ranges, and only when needed."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 

@@ -1,7 +1,5 @@
 """Reading filters never fails in any way but one."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Callable
 

@@ -1,7 +1,5 @@
 """For any query, both databases find the same versions as a plain look at all of them."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass

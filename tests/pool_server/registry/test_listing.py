@@ -1,7 +1,5 @@
 """Finding models: every filter, alone and with others."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path

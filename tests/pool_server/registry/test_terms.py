@@ -1,7 +1,5 @@
 """Terms of use: declared, inherited through merges, and held against a merge."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

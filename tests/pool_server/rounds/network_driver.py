@@ -1,7 +1,5 @@
 """Small networks as bases of rounds, and contributions that fit them."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

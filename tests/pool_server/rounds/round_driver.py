@@ -1,7 +1,5 @@
 """Short functions for sites' acts in a round, with invented but valid contributions."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any

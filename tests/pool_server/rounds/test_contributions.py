@@ -1,7 +1,5 @@
 """Contributions to a round: their checks, their senders, their deadline."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime, timedelta
 from typing import Any
 

@@ -1,7 +1,5 @@
 """How rounds end: once, with everything that was contributed, and a next one."""
 
-from __future__ import annotations
-
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from pathlib import Path

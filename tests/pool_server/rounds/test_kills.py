@@ -1,7 +1,5 @@
 """A server killed while a round ends: it has ended as a whole, or not at all."""
 
-from __future__ import annotations
-
 import signal
 import threading
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Rounds of networks: options, refusals, and the optimiser's state from round to round."""
 
-from __future__ import annotations
-
 from contextlib import ExitStack
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta

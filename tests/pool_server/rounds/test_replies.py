@@ -1,7 +1,5 @@
 """A round's reply to one site, and its refusal to all others."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from aggregators.methods import merge

@@ -1,7 +1,5 @@
 """Nobody gets a contribution out of the pool, by any route."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from typing import Any

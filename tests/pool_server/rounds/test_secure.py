@@ -1,7 +1,5 @@
 """Rounds with contributions summed before the pool gets them."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any

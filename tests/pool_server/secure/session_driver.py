@@ -1,7 +1,5 @@
 """Short functions for sites' acts on the board of a secure sum."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime, timedelta
 from typing import Any
 

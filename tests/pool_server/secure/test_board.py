@@ -1,7 +1,5 @@
 """The board of the secure sum: its users, its messages, its end."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 from concurrent.futures import ThreadPoolExecutor

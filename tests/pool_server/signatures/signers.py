@@ -1,7 +1,5 @@
 """A site that signs, in tests: as another program than ours would do it over the wire."""
 
-from __future__ import annotations
-
 import base64
 from datetime import UTC, datetime
 from typing import Any

@@ -1,7 +1,5 @@
 """Keys of sites: registration needs possession; mere knowledge is not enough."""
 
-from __future__ import annotations
-
 import pytest
 
 from pool_server.wire.signatures.keys import PrivateKey

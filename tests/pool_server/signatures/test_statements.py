@@ -1,7 +1,5 @@
 """Statements that come with files: taken when they hold, refused when anything is wrong."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The local folder keeps the laws of storage, and some of its own."""
 
-from __future__ import annotations
-
 import errno
 import os
 import resource

@@ -1,7 +1,5 @@
 """A bucket keeps the laws of storage, on an S3 server that checks signatures, and some more."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import itertools

@@ -7,8 +7,6 @@
 The server must take parts of one byte (of Ceph: ``rgw multipart min part size = 1``).
 """
 
-from __future__ import annotations
-
 import itertools
 import json
 import os

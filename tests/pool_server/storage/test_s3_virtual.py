@@ -4,8 +4,6 @@ Every name below ``localhost`` means this machine (RFC 6761), but not every reso
 `_resolver` sees to it in this process, for the server's part and for the client's.
 """
 
-from __future__ import annotations
-
 import itertools
 import socket
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Scratch files and folders: gone with the block, or with the process that made them."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Uploads to and downloads from a pool with a bucket that moves the bytes itself."""
 
-from __future__ import annotations
-
 import hashlib
 import signal
 import threading

@@ -1,7 +1,5 @@
 """Refusals by the check of an uploaded file, and their messages."""
 
-from __future__ import annotations
-
 import io
 import pickle
 import zipfile

@@ -1,7 +1,5 @@
 """The same file at several sites: its owner, its lineage, and the rights of a copier."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

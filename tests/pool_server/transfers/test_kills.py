@@ -1,7 +1,5 @@
 """A server killed at the worst moments: nothing half is shown, and the client goes on."""
 
-from __future__ import annotations
-
 import signal
 import socket
 import sqlite3

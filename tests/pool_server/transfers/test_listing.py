@@ -1,7 +1,5 @@
 """Open uploads are listed: each site sees its own, admins see all."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import httpx

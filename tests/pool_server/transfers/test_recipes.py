@@ -1,7 +1,5 @@
 """Recipes that come with uploads."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Stale uploads are cleared away."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress

@@ -1,7 +1,5 @@
 """Uploads over HTTP: they become a version, or are refused."""
 
-from __future__ import annotations
-
 import threading
 import time
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Parsed cards: text from strangers is read, and never executed."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

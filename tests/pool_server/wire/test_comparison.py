@@ -1,7 +1,5 @@
 """The comparison of statements: nothing is missed, and each difference is named."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any

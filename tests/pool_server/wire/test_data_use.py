@@ -1,7 +1,5 @@
 """Terms of data use: their spelling, and their consequences."""
 
-from __future__ import annotations
-
 from datetime import date
 
 import pytest

@@ -4,8 +4,6 @@ The vectors are those of `testvectors/vectors.json` of secure-systems-lab/dsse; 
 first two of RFC 8032, section 7.1, so that every signature can be made again.
 """
 
-from __future__ import annotations
-
 import base64
 import subprocess
 from pathlib import Path

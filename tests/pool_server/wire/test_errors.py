@@ -1,7 +1,5 @@
 """Descriptions of problems with values."""
 
-from __future__ import annotations
-
 import pkgutil
 from collections.abc import Iterator
 from importlib import import_module

@@ -1,7 +1,5 @@
 """Addresses of models, taken apart."""
 
-from __future__ import annotations
-
 import pytest
 
 from pool_server.wire.names import ModelAddress

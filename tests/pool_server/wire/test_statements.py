@@ -1,7 +1,5 @@
 """Statements of sites: in-toto attestations that only the right key can make."""
 
-from __future__ import annotations
-
 import json
 from datetime import UTC, datetime
 from typing import Any

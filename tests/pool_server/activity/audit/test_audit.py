@@ -1,7 +1,5 @@
 """The audit: readable by those it concerns."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import httpx

@@ -1,7 +1,5 @@
 """The Atom feed of a site's events, and the token that reads it from an address."""
 
-from __future__ import annotations
-
 import ast
 import io
 import logging

@@ -1,7 +1,5 @@
 """The feed of a site's events."""
 
-from __future__ import annotations
-
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Events about acts by others: for owners, participants and curators."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Family trees."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Small families of merged networks in a pool, as several sites make them."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import Any
 

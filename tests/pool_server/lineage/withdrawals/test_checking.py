@@ -1,7 +1,5 @@
 """Every site can learn that its files were withdrawn, even if their models are not shared."""
 
-from __future__ import annotations
-
 from tests.pool_server.lineage.withdrawals.families import Family
 from tests.pool_server.lineage.withdrawals.test_withdrawing import make_private
 from tests.pool_server.pool_driver import PoolDriver, upload

@@ -1,7 +1,5 @@
 """The right to name a successor: never just the author of a fitting recipe."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """A withdrawal never publishes a hidden version, for any reason."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import httpx

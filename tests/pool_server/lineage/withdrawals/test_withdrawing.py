@@ -1,7 +1,5 @@
 """Withdrawing a version: its flags, its events, and its effect on downloads."""
 
-from __future__ import annotations
-
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 

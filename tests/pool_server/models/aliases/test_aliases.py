@@ -1,7 +1,5 @@
 """Aliases: names of versions that their site may move."""
 
-from __future__ import annotations
-
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest

@@ -1,7 +1,5 @@
 """Privacy receipts: stored with a version, and shown as measurements by its site."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

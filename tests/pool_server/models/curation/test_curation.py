@@ -1,7 +1,5 @@
 """From draft to published, quarantined, released, deleted; and the visibility meanwhile."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A site cannot release a version that a curator of the pool has quarantined."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.pool_server.model_files import network_bytes

@@ -1,7 +1,5 @@
 """Descriptions, labels and metrics of versions are corrected by their owners."""
 
-from __future__ import annotations
-
 import hashlib
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Models leave the pool only when their owners, their terms and their standing allow it."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import httpx

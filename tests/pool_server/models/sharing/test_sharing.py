@@ -1,7 +1,5 @@
 """The audience of a model and its rights; everybody else learns nothing."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path

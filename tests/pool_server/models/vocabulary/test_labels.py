@@ -1,7 +1,5 @@
 """The core vocabulary: keys with a fixed meaning, and free ones next to them."""
 
-from __future__ import annotations
-
 import pytest
 from pydantic import TypeAdapter
 

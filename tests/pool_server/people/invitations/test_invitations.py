@@ -1,7 +1,5 @@
 """Invitations: made, accepted once, refused."""
 
-from __future__ import annotations
-
 import threading
 from datetime import timedelta
 from typing import Any

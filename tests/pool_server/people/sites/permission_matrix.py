@@ -1,7 +1,5 @@
 """Every route, and each caller's answer: the table of `test_permissions`."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -24,10 +22,9 @@ SITE, PARTNER, FOREIGN = "permissions", "permissions-partner", "permissions-fore
 #   site-admin   an admin of that site
 #   admin        an admin of the whole pool
 #
-# The first six are mostly REFUSED; a row is then (*REFUSED, viewer, foreign, own, curator,
-# site-admin, admin). Each row has somebody who succeeds, on something that was there for all who
-# were refused before; `permission_subjects` says what that is. What the path needs beside
-# PATH_VALUES goes there, a body into BODIES.
+# The first six are mostly REFUSED. Each row has somebody who succeeds, on something that was there
+# for all who were refused before; `permission_subjects` says what that is. What the path needs next
+# to PATH_VALUES goes there, a body into BODIES.
 CALLERS = (
     "nobody", "unknown", "expired", "revoked", "suspended", "narrowed",
     "viewer", "foreign", "own", "curator", "site-admin", "admin",
@@ -39,173 +36,119 @@ ANY_TOKEN = (401, 401, 401, 401, 403, 200, 200, 200, 200, 200, 200, 200)
 # One that no other test has a recipe name: the pool is everybody's.
 UNKNOWN_DIGEST = sha256(b"of the permission matrix")
 
-MATRIX: dict[tuple[str, str], tuple[int, ...]] = {
-    ("GET", "/healthz"): EVERYBODY,
-    ("GET", "/readyz"): EVERYBODY,
-    ("GET", "/metrics"): (*REFUSED, 403, 403, 403, 403, 403, 200),
-    ("GET", "/"): EVERYBODY,
-    ("GET", "/docs"): EVERYBODY,
-    ("GET", "/openapi.json"): EVERYBODY,
+# Of callers without any token, or with one of any site that is not suspended.
+OPEN: dict[tuple[str, str], tuple[int, ...]] = {
+    **{("GET", path): EVERYBODY for path in ("/healthz", "/readyz", "/", "/docs", "/openapi.json")},
     ("HEAD", "/openapi.json"): EVERYBODY,
-    ("GET", "/api/v1/whoami"): ANY_TOKEN,
-    ("GET", "/api/v1/sites"): ANY_TOKEN,
-    ("POST", "/api/v1/sites"): (*REFUSED, 403, 403, 403, 403, 403, 201),
-    ("PATCH", "/api/v1/sites/{site}"): (*REFUSED, 403, 403, 403, 403, 200, 200),
-    ("GET", "/api/v1/usage"): (*REFUSED, 403, 403, 403, 403, 200, 200),
-    ("GET", "/api/v1/users"): (*REFUSED, 403, 403, 403, 403, 200, 200),
-    ("PATCH", "/api/v1/users/{site}/{user}"): (*REFUSED, 403, 403, 403, 403, 200, 200),
-    ("GET", "/api/v1/invitations"): (*REFUSED, 403, 403, 403, 403, 200, 200),
-    ("POST", "/api/v1/invitations"): (*REFUSED, 403, 403, 403, 403, 201, 201),
+    **{
+        ("GET", f"/api/v1/{path}"): ANY_TOKEN
+        for path in ("whoami", "sites", "sites/{site}/keys", "vocabulary")
+    },
     # Its secret says who may.
     ("POST", "/api/v1/invitations/accept"): (201,) * 12,
-    ("DELETE", "/api/v1/invitations/{invitation_id}"): (*REFUSED, 403, 403, 403, 403, 204, 204),
-    ("GET", "/api/v1/tokens"): (*REFUSED, 403, 403, 403, 403, 200, 200),
-    ("POST", "/api/v1/tokens"): (*REFUSED, 403, 403, 403, 403, 201, 201),
-    ("DELETE", "/api/v1/tokens/{token_id}"): (*REFUSED, 403, 403, 403, 403, 204, 204),
-    ("GET", "/api/v1/models"): (*REFUSED, 200, 200, 200, 200, 200, 200),
-    ("GET", "/api/v1/models/facets"): (*REFUSED, 200, 200, 200, 200, 200, 200),
-    ("GET", "/api/v1/models/{site}/{name}"): (*REFUSED, 200, 200, 200, 200, 200, 200),
-    ("GET", "/api/v1/models/{site}/{name}/versions/{reference}"): (
-        *REFUSED, 200, 200, 200, 200, 200, 200,
-    ),
-    ("GET", "/api/v1/models/{site}/{name}/versions/{reference}/content"): (
-        *REFUSED, 200, 200, 200, 200, 200, 200,
-    ),
-    ("HEAD", "/api/v1/models/{site}/{name}/versions/{reference}/content"): (
-        *REFUSED, 200, 200, 200, 200, 200, 200,
-    ),
-    ("GET", "/api/v1/models/{site}/{name}/versions/{reference}/lineage"): (
-        *REFUSED, 200, 200, 200, 200, 200, 200,
-    ),
-    ("GET", "/api/v1/lineage/{digest}"): (*REFUSED, 200, 200, 200, 200, 200, 200),
-    ("GET", "/api/v1/models/{site}/{name}/versions/{reference}/withdrawal-preview"): (
-        *REFUSED, 403, 403, 200, 200, 200, 200,
-    ),
-    ("POST", "/api/v1/models/{site}/{name}/versions/{reference}/withdraw"): (
-        *REFUSED, 403, 403, 200, 200, 200, 200,
-    ),
-    ("POST", "/api/v1/models/{site}/{name}/versions/{reference}/successors"): (
-        *REFUSED, 403, 403, 200, 200, 200, 200,
-    ),
-    ("GET", "/api/v1/withdrawals"): (*REFUSED, 200, 200, 200, 200, 200, 200),
-    ("POST", "/api/v1/withdrawals/check"): (*REFUSED, 200, 200, 200, 200, 200, 200),
-    ("GET", "/api/v1/events"): (*REFUSED, 200, 200, 200, 200, 200, 200),
-    ("GET", "/api/v1/events/feed"): (*REFUSED, 200, 200, 200, 200, 200, 200),
-    ("GET", "/api/v1/audit"): (*REFUSED, 403, 403, 403, 403, 200, 200),
-    ("GET", "/api/v1/sites/{site}/keys"): ANY_TOKEN,
-    ("POST", "/api/v1/sites/{site}/keys/challenge"): (*REFUSED, 403, 403, 200, 200, 200, 200),
-    ("POST", "/api/v1/sites/{site}/keys"): (*REFUSED, 403, 403, 201, 201, 201, 201),
-    ("POST", "/api/v1/sites/{site}/keys/{key_id}/revoke"): (*REFUSED, 403, 403, 200, 200, 200, 200),
-    ("GET", "/api/v1/models/{site}/{name}/versions/{reference}/statement"): (
-        *REFUSED, 200, 200, 200, 200, 200, 200,
-    ),
-    ("PUT", "/api/v1/models/{site}/{name}/versions/{reference}/statement"): (
-        *REFUSED, 403, 403, 200, 200, 200, 200,
-    ),
-    # Its site may hand it on, and whoever looks after the whole pool.
-    ("POST", "/api/v1/exports"): (*REFUSED, 200, 403, 200, 200, 200, 200),
-    ("GET", "/api/v1/models/{site}/{name}/versions/{reference}/record"): (
-        *REFUSED, 200, 403, 200, 200, 200, 200,
-    ),
-    ("GET", "/api/v1/models/{site}/{name}/sharing"): (
-        *REFUSED, 200, 200, 200, 200, 200, 200,
-    ),
-    ("PUT", "/api/v1/models/{site}/{name}/sharing"): (
-        *REFUSED, 403, 403, 200, 200, 200, 200,
-    ),
-    ("GET", "/api/v1/vocabulary"): ANY_TOKEN,
-    ("GET", "/api/v1/queue"): (*REFUSED, 403, 403, 403, 200, 200, 200),
-    # A draft, which is not there for others.
-    ("POST", "/api/v1/models/{site}/{name}/versions/{reference}/publish"): (
-        *REFUSED, 403, 404, 200, 200, 200, 200,
-    ),
-    ("POST", "/api/v1/models/{site}/{name}/versions/{reference}/quarantine"): (
-        *REFUSED, 403, 403, 403, 200, 200, 200,
-    ),
-    ("POST", "/api/v1/models/{site}/{name}/versions/{reference}/release"): (
-        *REFUSED, 403, 403, 403, 200, 200, 200,
-    ),
-    ("DELETE", "/api/v1/models/{site}/{name}/versions/{reference}"): (
-        *REFUSED, 403, 403, 200, 200, 200, 200,
-    ),
-    ("DELETE", "/api/v1/models/{site}/{name}"): (*REFUSED, 403, 403, 200, 200, 200, 200),
-    ("PUT", "/api/v1/models/{site}/{name}/aliases/{alias}"): (
-        *REFUSED, 403, 403, 200, 200, 200, 200,
-    ),
-    ("DELETE", "/api/v1/models/{site}/{name}/aliases/{alias}"): (
-        *REFUSED, 403, 403, 204, 204, 204, 204,
-    ),
-    ("GET", "/api/v1/models/{site}/{name}/versions/{reference}/card"): (
-        *REFUSED, 200, 200, 200, 200, 200, 200,
-    ),
-    ("PUT", "/api/v1/models/{site}/{name}/versions/{reference}/card"): (
-        *REFUSED, 403, 403, 200, 200, 200, 200,
-    ),
-    ("GET", "/api/v1/models/{site}/{name}/versions/{reference}/receipts"): (
-        *REFUSED, 200, 200, 200, 200, 200, 200,
-    ),
-    ("PUT", "/api/v1/models/{site}/{name}/versions/{reference}/receipts"): (
-        *REFUSED, 403, 403, 200, 200, 200, 200,
-    ),
-    ("PUT", "/api/v1/models/{site}/{name}/versions/{reference}/description"): (
-        *REFUSED, 403, 403, 200, 200, 200, 200,
-    ),
-    ("GET", "/api/v1/pictures/{digest}/{size}"): (*REFUSED, 200, 200, 200, 200, 200, 200),
-    ("GET", "/api/v1/models/{site}/{name}/versions/{reference}/evaluations"): (
-        *REFUSED, 200, 200, 200, 200, 200, 200,
-    ),
-    ("GET", "/api/v1/evaluations"): (*REFUSED, 200, 200, 200, 200, 200, 200),
-    ("GET", "/api/v1/evaluations/summaries"): (*REFUSED, 200, 200, 200, 200, 200, 200),
-    ("POST", "/api/v1/evaluations"): (*REFUSED, 403, 201, 201, 201, 201, 201),
-    ("POST", "/api/v1/uploads"): (*REFUSED, 403, 403, 201, 201, 201, 201),
-    ("GET", "/api/v1/uploads"): (*REFUSED, 403, 200, 200, 200, 200, 200),
-    ("GET", "/api/v1/uploads/{upload_id}"): (*REFUSED, 403, 404, 200, 200, 200, 200),
-    ("POST", "/api/v1/uploads/{upload_id}/parts"): (*REFUSED, 403, 404, 200, 200, 200, 200),
-    ("PUT", "/api/v1/uploads/{upload_id}/parts/{number}"): (*REFUSED, 403, 404, 204, 204, 204, 204),
-    ("POST", "/api/v1/uploads/{upload_id}/complete"): (*REFUSED, 403, 404, 201, 201, 201, 201),
-    ("DELETE", "/api/v1/uploads/{upload_id}"): (*REFUSED, 403, 404, 204, 204, 204, 204),
-    ("GET", "/api/v1/merges/fit"): (*REFUSED, 200, 200, 200, 200, 200, 200),
-    ("GET", "/api/v1/merges"): (*REFUSED, 200, 200, 200, 200, 200, 200),
-    ("POST", "/api/v1/merges"): (*REFUSED, 403, 403, 202, 202, 202, 202),
-    ("GET", "/api/v1/merges/{merge_id}"): (*REFUSED, 200, 404, 200, 200, 200, 200),
-    ("POST", "/api/v1/merges/{merge_id}/cancel"): (*REFUSED, 403, 404, 200, 200, 200, 200),
-    ("GET", "/api/v1/rounds"): (*REFUSED, 200, 200, 200, 200, 200, 200),
-    ("GET", "/api/v1/rounds/waiting"): (*REFUSED, 200, 200, 200, 200, 200, 200),
-    ("POST", "/api/v1/rounds"): (*REFUSED, 403, 403, 201, 201, 201, 201),
-    ("GET", "/api/v1/rounds/{round_id}"): (*REFUSED, 200, 404, 200, 200, 200, 200),
-    ("PUT", "/api/v1/rounds/{round_id}/terms"): (*REFUSED, 403, 404, 200, 200, 200, 200),
-    ("POST", "/api/v1/rounds/{round_id}/close"): (*REFUSED, 403, 404, 200, 200, 200, 200),
-    ("POST", "/api/v1/rounds/{round_id}/cancel"): (*REFUSED, 403, 404, 200, 200, 200, 200),
-    ("POST", "/api/v1/rounds/{round_id}/contributions"): (*REFUSED, 403, 404, 201, 201, 201, 201),
-    ("POST", "/api/v1/rounds/{round_id}/contributions/uploads/{upload_id}/complete"): (
-        *REFUSED, 403, 404, 201, 201, 201, 201,
-    ),
-    ("DELETE", "/api/v1/rounds/{round_id}/contributions/{site}"): (
-        *REFUSED, 403, 404, 200, 200, 200, 200,
-    ),
-    # Nobody but the site itself, whoever looks after the pool.
-    ("GET", "/api/v1/rounds/{round_id}/reply"): (*REFUSED, 403, 404, 200, 200, 200, 404),
-    ("POST", "/api/v1/rounds/{round_id}/finish"): (*REFUSED, 403, 404, 202, 202, 202, 202),
-    ("GET", "/api/v1/secure/sessions"): (*REFUSED, 200, 200, 200, 200, 200, 200),
-    ("POST", "/api/v1/secure/sessions"): (*REFUSED, 403, 403, 201, 201, 201, 201),
-    ("GET", "/api/v1/secure/sessions/{session_id}"): (*REFUSED, 200, 404, 200, 200, 200, 200),
-    ("GET", "/api/v1/secure/sessions/{session_id}/posts"): (*REFUSED, 200, 404, 200, 200, 200, 200),
-    ("POST", "/api/v1/secure/sessions/{session_id}/posts"): (
-        *REFUSED, 403, 404, 201, 201, 201, 201,
-    ),
-    ("POST", "/api/v1/secure/sessions/{session_id}/files"): (
-        *REFUSED, 403, 404, 201, 201, 201, 201,
-    ),
-    ("POST", "/api/v1/secure/sessions/{session_id}/files/uploads/{upload_id}/complete"): (
-        *REFUSED, 403, 404, 201, 201, 201, 201,
-    ),
-    ("HEAD", "/api/v1/secure/sessions/{session_id}/files/{digest}"): (
-        *REFUSED, 200, 404, 200, 200, 200, 200,
-    ),
-    ("GET", "/api/v1/secure/sessions/{session_id}/files/{digest}"): (
-        *REFUSED, 200, 404, 200, 200, 200, 200,
-    ),
-}  # fmt: skip
+}
+# Method, and the answers to viewer, foreign, own, curator, site-admin, admin; ~ is /api/v1.
+TABLE = """
+GET    403 403 403 403 403 200 /metrics
+POST   403 403 403 403 403 201 ~/sites
+PATCH  403 403 403 403 200 200 ~/sites/{site}
+GET    403 403 403 403 200 200 ~/usage
+GET    403 403 403 403 200 200 ~/users
+PATCH  403 403 403 403 200 200 ~/users/{site}/{user}
+GET    403 403 403 403 200 200 ~/invitations
+POST   403 403 403 403 201 201 ~/invitations
+DELETE 403 403 403 403 204 204 ~/invitations/{invitation_id}
+GET    403 403 403 403 200 200 ~/tokens
+POST   403 403 403 403 201 201 ~/tokens
+DELETE 403 403 403 403 204 204 ~/tokens/{token_id}
+GET    200 200 200 200 200 200 ~/models
+GET    200 200 200 200 200 200 ~/models/facets
+GET    200 200 200 200 200 200 ~/models/{site}/{name}
+GET    200 200 200 200 200 200 ~/models/{site}/{name}/versions/{reference}
+GET    200 200 200 200 200 200 ~/models/{site}/{name}/versions/{reference}/content
+HEAD   200 200 200 200 200 200 ~/models/{site}/{name}/versions/{reference}/content
+GET    200 200 200 200 200 200 ~/models/{site}/{name}/versions/{reference}/lineage
+GET    200 200 200 200 200 200 ~/lineage/{digest}
+GET    403 403 200 200 200 200 ~/models/{site}/{name}/versions/{reference}/withdrawal-preview
+POST   403 403 200 200 200 200 ~/models/{site}/{name}/versions/{reference}/withdraw
+POST   403 403 200 200 200 200 ~/models/{site}/{name}/versions/{reference}/successors
+GET    200 200 200 200 200 200 ~/withdrawals
+POST   200 200 200 200 200 200 ~/withdrawals/check
+GET    200 200 200 200 200 200 ~/events
+GET    200 200 200 200 200 200 ~/events/feed
+GET    403 403 403 403 200 200 ~/audit
+POST   403 403 200 200 200 200 ~/sites/{site}/keys/challenge
+POST   403 403 201 201 201 201 ~/sites/{site}/keys
+POST   403 403 200 200 200 200 ~/sites/{site}/keys/{key_id}/revoke
+GET    200 200 200 200 200 200 ~/models/{site}/{name}/versions/{reference}/statement
+PUT    403 403 200 200 200 200 ~/models/{site}/{name}/versions/{reference}/statement
+# Its site may hand it on, and whoever looks after the whole pool.
+POST   200 403 200 200 200 200 ~/exports
+GET    200 403 200 200 200 200 ~/models/{site}/{name}/versions/{reference}/record
+GET    200 200 200 200 200 200 ~/models/{site}/{name}/sharing
+PUT    403 403 200 200 200 200 ~/models/{site}/{name}/sharing
+GET    403 403 403 200 200 200 ~/queue
+# A draft, which is not there for others.
+POST   403 404 200 200 200 200 ~/models/{site}/{name}/versions/{reference}/publish
+POST   403 403 403 200 200 200 ~/models/{site}/{name}/versions/{reference}/quarantine
+POST   403 403 403 200 200 200 ~/models/{site}/{name}/versions/{reference}/release
+DELETE 403 403 200 200 200 200 ~/models/{site}/{name}/versions/{reference}
+DELETE 403 403 200 200 200 200 ~/models/{site}/{name}
+PUT    403 403 200 200 200 200 ~/models/{site}/{name}/aliases/{alias}
+DELETE 403 403 204 204 204 204 ~/models/{site}/{name}/aliases/{alias}
+GET    200 200 200 200 200 200 ~/models/{site}/{name}/versions/{reference}/card
+PUT    403 403 200 200 200 200 ~/models/{site}/{name}/versions/{reference}/card
+GET    200 200 200 200 200 200 ~/models/{site}/{name}/versions/{reference}/receipts
+PUT    403 403 200 200 200 200 ~/models/{site}/{name}/versions/{reference}/receipts
+PUT    403 403 200 200 200 200 ~/models/{site}/{name}/versions/{reference}/description
+GET    200 200 200 200 200 200 ~/pictures/{digest}/{size}
+GET    200 200 200 200 200 200 ~/models/{site}/{name}/versions/{reference}/evaluations
+GET    200 200 200 200 200 200 ~/evaluations
+GET    200 200 200 200 200 200 ~/evaluations/summaries
+POST   403 201 201 201 201 201 ~/evaluations
+POST   403 403 201 201 201 201 ~/uploads
+GET    403 200 200 200 200 200 ~/uploads
+GET    403 404 200 200 200 200 ~/uploads/{upload_id}
+POST   403 404 200 200 200 200 ~/uploads/{upload_id}/parts
+PUT    403 404 204 204 204 204 ~/uploads/{upload_id}/parts/{number}
+POST   403 404 201 201 201 201 ~/uploads/{upload_id}/complete
+DELETE 403 404 204 204 204 204 ~/uploads/{upload_id}
+GET    200 200 200 200 200 200 ~/merges/fit
+GET    200 200 200 200 200 200 ~/merges
+POST   403 403 202 202 202 202 ~/merges
+GET    200 404 200 200 200 200 ~/merges/{merge_id}
+POST   403 404 200 200 200 200 ~/merges/{merge_id}/cancel
+GET    200 200 200 200 200 200 ~/rounds
+GET    200 200 200 200 200 200 ~/rounds/waiting
+POST   403 403 201 201 201 201 ~/rounds
+GET    200 404 200 200 200 200 ~/rounds/{round_id}
+PUT    403 404 200 200 200 200 ~/rounds/{round_id}/terms
+POST   403 404 200 200 200 200 ~/rounds/{round_id}/close
+POST   403 404 200 200 200 200 ~/rounds/{round_id}/cancel
+POST   403 404 201 201 201 201 ~/rounds/{round_id}/contributions
+POST   403 404 201 201 201 201 ~/rounds/{round_id}/contributions/uploads/{upload_id}/complete
+DELETE 403 404 200 200 200 200 ~/rounds/{round_id}/contributions/{site}
+# Nobody but the site itself, whoever looks after the pool.
+GET    403 404 200 200 200 404 ~/rounds/{round_id}/reply
+POST   403 404 202 202 202 202 ~/rounds/{round_id}/finish
+GET    200 200 200 200 200 200 ~/secure/sessions
+POST   403 403 201 201 201 201 ~/secure/sessions
+GET    200 404 200 200 200 200 ~/secure/sessions/{session_id}
+GET    200 404 200 200 200 200 ~/secure/sessions/{session_id}/posts
+POST   403 404 201 201 201 201 ~/secure/sessions/{session_id}/posts
+POST   403 404 201 201 201 201 ~/secure/sessions/{session_id}/files
+POST   403 404 201 201 201 201 ~/secure/sessions/{session_id}/files/uploads/{upload_id}/complete
+HEAD   200 404 200 200 200 200 ~/secure/sessions/{session_id}/files/{digest}
+GET    200 404 200 200 200 200 ~/secure/sessions/{session_id}/files/{digest}
+"""
+
+
+def read_row(line: str) -> tuple[tuple[str, str], tuple[int, ...]]:
+    method, *answers, path = line.split()
+    return (method, path.replace("~", "/api/v1")), (*REFUSED, *map(int, answers))
+
+
+MATRIX = OPEN | dict(read_row(line) for line in TABLE.splitlines() if line and line[0] != "#")
 
 PATH_VALUES: dict[str, Any] = {
     "site": SITE,

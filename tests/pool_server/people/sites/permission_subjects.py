@@ -4,8 +4,6 @@ A refused caller must not use a subject up, so it is reused until a caller is al
 gets another.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field

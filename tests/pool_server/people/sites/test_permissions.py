@@ -1,7 +1,5 @@
 """Every route, and its permitted callers: deny by default."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator
 from datetime import timedelta
 from typing import Any

@@ -1,7 +1,5 @@
 """Sites, their rights, and their usage."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.pool_server.model_files import network_bytes

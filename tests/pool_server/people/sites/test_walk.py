@@ -4,8 +4,6 @@ Each thing is paired with one that never was. For outsiders the two answers are 
 request of theirs changes a row.
 """
 
-from __future__ import annotations
-
 import hashlib
 import re
 import sqlite3

@@ -1,7 +1,5 @@
 """Tokens: their owners, their rights, their ends."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

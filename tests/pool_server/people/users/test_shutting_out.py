@@ -1,7 +1,5 @@
 """Disabling a user also ends the user's tokens and invitations."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import httpx

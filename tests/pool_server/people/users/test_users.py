@@ -1,7 +1,5 @@
 """Users: their tokens never may more than they do."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import httpx
