@@ -283,7 +283,7 @@ class PrivacyReceipt(RequestModel):
     protection: Sentence = "No differential privacy: no bound on what other attacks find."
     format: Literal["poolctl-privacy-receipt/1"] = "poolctl-privacy-receipt/1"
     bounds: EpsilonBounds | None = Field(
-        default=None, description="Of updates of networks: both bounds on epsilon."
+        default=None, description="Of networks' updates and their sums: both bounds on epsilon."
     )
     measured_on: date | None = Field(default=None, description="Day of the measurement.")
     mode: ReceiptMode

@@ -144,7 +144,8 @@ def probe_by_shadows(
     each sample is in half of the shadows. Its loss after training and its gradient's coefficient in
     the update are Gaussian with and without it; the score of LiRA is the log-likelihood ratio
     (Carlini et al. 2022). RMIA asks how many other samples' likelihood rose less by the training,
-    against their mean over the shadows (Zarifzadeh et al. 2024).
+    against their mean over the shadows (Zarifzadeh et al. 2024). It expects lower losses of
+    members; a large step overshoots and raises them, which a network of one other person shows.
 
     `leak`: Of one round and one network.
     """
@@ -169,7 +170,10 @@ def probe_by_shadows(
         apart = np.square(seen[signal] - rest.mean(axis=0))
         apart -= np.square(seen[signal] - inside_losses.mean(axis=0))
         score += np.ma.filled(apart, 0.0) / (2 * spread**2)
-    scores = {"LiRA": score, "RMIA": relative_scores(seen[0], shadows[:, 0], judged.is_member)}
+    relative = relative_scores(seen[0], shadows[:, 0], judged.is_member)
+    if _overshoots(judged, shadows[:, 0], train):
+        relative = -relative
+    scores = {"LiRA": score, "RMIA": relative}
     return {
         name: MemberScores(values, judged.is_member, samples.person)
         for name, values in scores.items()
@@ -187,6 +191,15 @@ def relative_scores(loss: Float64, shadow_losses: Float64, is_member: NDArray[np
     # The ratio itself breaks ties among those above the whole population.
     shares += 1e-6 * ratio
     return shares
+
+
+def _overshoots(judged: Candidates, shadow_losses: Float64, train: Train) -> bool:
+    """Return whether training on one of the other persons raises that person's losses."""
+    others = judged.losses.samples[~judged.is_member]
+    is_trained = others.person == others.person[0]
+    loss = judged.losses.of(train(others[is_trained], "trial of one person"))[~judged.is_member]
+    scores = relative_scores(loss, shadow_losses[:, ~judged.is_member], is_trained)
+    return bool(scores[is_trained].mean() < 0.5)
 
 
 def reference_losses(

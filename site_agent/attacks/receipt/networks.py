@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
+from itertools import cycle
 from pathlib import Path
 from typing import Literal, TypeVar
 
@@ -36,6 +37,8 @@ from site_agent.federated.local_training import train_contribution
 MOST_SAMPLES = 1500
 """Of each side; more make intervals little narrower."""
 _CONTROL_SAMPLES, _REFERENCES, _MOST_CANDIDATES, _CANDIDATE_SAMPLES = 24, 4, 24, 60
+_MOST_LABS = 50
+"""In a sum that is played again."""
 _FEWEST_SHADOWS = 8
 """Public persons that teach the attacker; with 4, even the control is not found."""
 _CANDIDATES = (
@@ -394,12 +397,14 @@ def _count_read_control(base: StateDict, few: GazeSamples, *, camera: bool) -> i
 
 
 def audit_epsilon(
-    base: StateDict, sides: GazeSides, training: LocalTraining, seed: int
+    base: StateDict, sides: GazeSides, training: LocalTraining, seed: int, *, labs: int = 1
 ) -> EpsilonBounds:
     """Bound the epsilon of a training from both sides: by its accountant, and by an audit.
 
     The audit trains once more, with noise as the site did, on samples (or persons) that coins
     choose; see `bounds`. It is no release.
+
+    `labs`: Number of labs in a sum; held-out persons play the others, in turn.
     """
     members = _thin(sides.members, MOST_SAMPLES)
     unit = training.dp_unit if training.dp_epsilon is not None else "sample"
@@ -409,14 +414,22 @@ def audit_epsilon(
         else (np.arange(len(members)), np.arange(len(members)))
     )
     inside = (np.random.default_rng(seed).random(len(names)) < 0.5)[group]
-    known = EpsilonBounds(
+    bounds = EpsilonBounds(
         unit=unit, delta=training.dp_delta, at_most=training.dp_epsilon, at_least=0.0
     )
-    if min(np.count_nonzero(inside), np.count_nonzero(~inside)) < training.least_samples:
-        return known
+    few = min(np.count_nonzero(inside), np.count_nonzero(~inside)) < training.least_samples
+    if few or labs > _MOST_LABS:
+        return bounds
 
     def attack() -> dict[str, MemberScores]:
         network = _train(base, members[inside], training, "audit of epsilon")
+        if labs > 1:
+            known = _by_person(sides.others, np.unique(sides.others.person))
+            parts = [
+                _train(base, samples, training, f"lab {number}")
+                for number, samples in zip(range(1, labs), cycle(known), strict=False)
+            ]
+            network = _mean_of([network, *parts])
         candidates = Candidates.of(members[inside], members[~inside])
         return probe_membership(leaks.leak_of_network(base, network), candidates)
 
@@ -424,7 +437,18 @@ def audit_epsilon(
     if unit == "person" and attacks:
         attacks = {name: scores.by_person() for name, scores in attacks.items()}
     at_least, strongest = epsilon_at_least(attacks or {}, training.dp_delta)
-    return known.model_copy(update={"at_least": at_least, "attack": strongest})
+    return bounds.model_copy(update={"at_least": at_least, "attack": strongest})
+
+
+def _mean_of(networks: Sequence[StateDict]) -> StateDict:
+    first = networks[0]
+    tensors = {
+        name: np.array([network.tensors[name] for network in networks]).mean(
+            axis=0, dtype=entry.dtype
+        )
+        for name, entry in first.tensors.items()
+    }
+    return StateDict(tensors, first.infos, first.metadata)
 
 
 def attack_roster(

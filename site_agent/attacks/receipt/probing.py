@@ -137,9 +137,10 @@ def probe_gaze(
         attacks += attack_roster(contributions, network, samples)
     persons = sides.members.person, sides.others.person
     receipt = make_receipt(artifact, mode, attacks, persons, seed=seed, started=started)
-    training = training_of(read_network_contribution(artifact))
-    if mode == "update":
-        receipt.bounds = audit_epsilon(network, sides, training, seed)
+    sent = read_network_contribution(artifact)
+    training = training_of(sent)
+    labs = round(sent.samples / len(sides.members)) if mode == "secure-sum" else 1
+    receipt.bounds = audit_epsilon(network, sides, training, seed, labs=max(1, labs))
     if training.dp_epsilon is not None:
         receipt.protection = f"{training.protection.capitalize()}, as the contribution says."
         if training.dp_unit == "sample":
