@@ -17,7 +17,8 @@ from site_agent.datasets.trials import Trial
 from site_agent.errors import InvalidInputError
 from site_agent.eyeblink import session_folder
 from site_agent.eyeblink.blinks.finding import Blink, BlinkSettings, LeftOut, blink_of_frame
-from site_agent.eyeblink.blinks.likelihood import NEAR_CLOSURE, SHUT_SHARE, USUAL_SHUT_SHARE
+from site_agent.eyeblink.blinks.half_closings import SHUT_SHARE
+from site_agent.eyeblink.blinks.likelihood import USUAL_SHUT_SHARE
 from site_agent.eyeblink.blinks.statistics import perclos_pct
 from site_agent.eyeblink.conditioning import ConditioningSettings
 from site_agent.eyeblink.conditioning.analysis import ConditioningResult
@@ -284,6 +285,10 @@ def closed_share_of(landmarks: Path, digest: str | None = None) -> float | None:
     return 1.0 - min(float(ear_range), 1.0) * (1.0 - USUAL_SHUT_SHARE)
 
 
+LEAST_SEEN_FEC = 0.72
+"""Where no lids came down this far by the model's evaluation, no eye may have been closed."""
+
+
 def range_doubts(calibration: Calibration) -> list[str]:
     """Return a warning if the eyes of a session were never seen more than about half closed."""
     open_ear, closed_ear, share = (
@@ -291,7 +296,7 @@ def range_doubts(calibration: Calibration) -> list[str]:
         calibration.closed_ear,
         calibration.model_share,
     )
-    most = SHUT_SHARE if share is None else 1.0 - NEAR_CLOSURE * (1.0 - share)
+    most = SHUT_SHARE if share is None else 1.0 - LEAST_SEEN_FEC * (1.0 - share)
     if not calibration.reliable or closed_ear < most * open_ear:
         return []
     doubt = (

@@ -8,6 +8,7 @@ and cameras can differ.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Literal
 
 import numpy as np
@@ -16,14 +17,8 @@ from pydantic import Field
 from site_agent.errors import InvalidInputError
 from site_agent.eyeblink.blinks import extents as blink_extents
 from site_agent.eyeblink.blinks.closures import Cut, find_closures
-from site_agent.eyeblink.blinks.likelihood import (
-    NO_BLINK,
-    Dips,
-    blink_probabilities,
-    clear_blinks,
-    find_dips,
-    half_closings,
-)
+from site_agent.eyeblink.blinks.half_closings import half_closings
+from site_agent.eyeblink.blinks.likelihood import Dips, blink_probabilities, clear_blinks, find_dips
 from site_agent.eyeblink.openness.sampling import EvenTrace, evenly_spaced
 from site_agent.eyeblink.openness.signal import Calibration, CalibrationSettings, calibrate
 from site_agent.eyeblink.records import EyeTrace, Float64, Gap
@@ -164,12 +159,23 @@ def judge_blinks(
     )
     smooth = replace(trace, ear=ear)
     dips = find_dips(even)
-    half = half_closings(dips, calibration)
+
+    @cache
+    def extent_of(dip: int) -> blink_extents.Extent:
+        lowest = _lowest_sample(even, ear, int(dips.bins[dip]))
+        level = float(dips.level_before_ear[dip])
+        return blink_extents.measure_extent(
+            trace.timestamps_s, ear, lowest, level, settings.extents
+        )
+
+    half = half_closings(dips, calibration, extent_of, 1.0 / trace.frame_rate_hz)
     clear = clear_blinks(dips, calibration, half)
     longest_s = settings.longest_blink_ms / 1000.0
     least = settings.least_confidence
     probabilities = blink_probabilities(dips, clear)
-    probabilities = np.where(half, np.minimum(probabilities, NO_BLINK), probabilities)
+    # Half-closings are listed as left out, however improbable a blink is.
+    listed = np.where(probabilities >= least, min(DOUBTFUL_BLINK, least / 2.0), 0.0)
+    probabilities = np.maximum(probabilities * (1.0 - half), listed)
     lows_s = trace.timestamps_s[np.searchsorted(even.bin_of_sample, dips.bins)]
     closures = []
     for closure in find_closures(even, trace.timestamps_s, clear, longest_s):
@@ -183,14 +189,9 @@ def judge_blinks(
             probabilities = np.where(inside, 0.0, probabilities)
     shut = [event for event in closures if event.probability >= least]
     dipped = []
-    chosen = _choose(even, dips, probabilities, min(DOUBTFUL_BLINK, least))
+    chosen = _choose(even, dips, probabilities, min(DOUBTFUL_BLINK, least / 2.0))
     for dip in chosen:
-        lowest = _lowest_sample(even, ear, int(dips.bins[dip]))
-        level = float(dips.level_before_ear[dip])
-        extent = blink_extents.measure_extent(
-            trace.timestamps_s, ear, lowest, level, settings.extents
-        )
-        dipped.append(_Event(extent, float(probabilities[dip])))
+        dipped.append(_Event(extent_of(dip), float(probabilities[dip])))
     counted = [*shut, *(event for event in dipped if event.probability >= least)]
     counted.sort(key=lambda event: event.extent.peak_s)
     doubtful = [event for event in closures if DOUBTFUL_CLOSURE <= event.probability < least]
@@ -200,7 +201,7 @@ def judge_blinks(
     return FoundBlinks(
         tuple(_with_eyes(trace, blink) for blink in blinks),
         tuple(sorted(left_out, key=lambda event: event.onset_s)),
-        int(half[chosen].sum()),
+        int((half[chosen] > 0.5).sum()),
     )
 
 

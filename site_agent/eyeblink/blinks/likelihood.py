@@ -25,17 +25,6 @@ NOISE_FACTOR, SHARE_OF_SPAN = 4.75, 0.35
 """A dip stands out by 1 at this many SD of the noise and this share of the span."""
 LEAST_SHUT_SD, LEAST_EVIDENCE_SD = 0.1, 0.25
 
-NEAR_CLOSURE, HALF_CLOSURE, BETWEEN = 0.72, (0.25, 0.67), (0.67, 0.8)
-"""FEC from which a dip comes near closure, between which one stops half way, and between which
-incomplete blinks lie equally often, but no half-closings."""
-SHUT_SHARE = 0.42
-"""Dips below this share of the open EAR show shut lids. Landmarks that follow the lids put the
-closed eye at 0.05 to 0.26 of the open one, models that keep them half open at 0.6 (seven webcam
-recordings with two models, four with another)."""
-LEAST_HALF_CLOSINGS, HALF_CLOSINGS_PER_BETWEEN = 8, 4
-NO_BLINK = 0.3
-"""The most probable that a half-closing is, where a person half-closes the eyes all the time."""
-
 BLINK_COEFFICIENTS = (1.162, 3.131, -0.346, 0.676)
 """Constant, and one for each of `blink_features`."""
 CLOSURE_COEFFICIENTS = (-19.0, 25.0)
@@ -62,18 +51,18 @@ class ClearBlinks:
 
 
 def clear_blinks(
-    dips: "Dips", calibration: Calibration, half: NDArray[np.bool_] | None = None
+    dips: "Dips", calibration: Calibration, half: Float64 | None = None
 ) -> ClearBlinks:
     """Measure the clear blinks, drawn towards those of a usual person where they are few.
 
-    Half-closings, `half`, are not among them.
+    `half`: the probability that a dip is a half-closing, which is not among them.
     """
     open_ear = calibration.open_ear
     drop = np.maximum(dips.drop_ear, 1e-9)
-    clearness = np.maximum(_standing_out(dips, 0.3 * calibration.span), 1e-3)
+    clearness = np.maximum(stands_out(dips, 0.3 * calibration.span), 1e-3)
     weights = (dips.reopened_ear - dips.lowest_ear > 0.5 * drop) / (1.0 + clearness**-12.0)
     if half is not None:
-        weights = np.where(half, 0.0, weights)
+        weights = weights * (1.0 - half)
     log_evidence = np.log(np.maximum(dips.evidence_ear, 1e-9))
     count = float(weights.sum())
     own_share = count / (count + USUAL_WEIGHT)
@@ -99,7 +88,7 @@ def blink_features(dips: "Dips", clear: ClearBlinks) -> Float64:
     those of the clear blinks; by how many SD its evidence exceeds theirs.
     """
     span = max(clear.span_ear, 1e-9)
-    standing_out = np.log(np.maximum(_standing_out(dips, SHARE_OF_SPAN * span), 1e-3))
+    standing_out = np.log(np.maximum(stands_out(dips, SHARE_OF_SPAN * span), 1e-3))
     shut_sd = float(np.hypot(clear.shut_sd_ear, LEAST_SHUT_SD * span))
     shallow = np.clip((dips.lowest_ear - clear.shut_ear) / shut_sd, -2.0, 6.0)
     evidence_sd = float(np.hypot(clear.log_evidence_sd, LEAST_EVIDENCE_SD))
@@ -116,35 +105,8 @@ def blink_probabilities(dips: "Dips", clear: ClearBlinks) -> Float64:
     recordings.
     """
     constant, *slopes = BLINK_COEFFICIENTS
-    probability = _logistic(constant + blink_features(dips, clear) @ np.array(slopes))
+    probability = logistic(constant + blink_features(dips, clear) @ np.array(slopes))
     return np.where(dips.evidence_ear > 0, probability, 0.0)
-
-
-def half_closings(dips: "Dips", calibration: Calibration) -> NDArray[np.bool_]:
-    """Return which dips stop half way, shape (m,), where they are no incomplete blinks.
-
-    Squinting and rolling the eyes make the same dip again and again, so that it looks like
-    their usual blink. They do so more often than they blink, or there is a gap between these dips
-    and their blinks; incomplete blinks are of every depth. Two dips show the shut level where
-    blinks are rare. Where none is deep, nothing distinguishes half-closings from the blinks of a
-    model that keeps the lids half open: they count (and `session.range_doubts` says so).
-    """
-    clear = _standing_out(dips, 0.2 * calibration.span) > 1.0
-    quick = dips.reopened_ear - dips.lowest_ear > 0.5 * np.maximum(dips.drop_ear, 1e-9)
-    open_ear, shut_ear = calibration.open_ear, calibration.closed_ear
-    deepest = np.sort(dips.lowest_ear[clear])[:2]
-    if len(deepest) == 2 and deepest[1] < SHUT_SHARE * open_ear:
-        shut_ear = min(shut_ear, float(deepest[1]))
-    depth_fec = (open_ear - dips.lowest_ear) / max(open_ear - shut_ear, 1e-9)
-
-    def count(dips_like: NDArray[np.bool_], least_fec: float, below_fec: float = np.inf) -> int:
-        return int((dips_like & (depth_fec >= least_fec) & (depth_fec < below_fec)).sum())
-
-    near = count(clear & quick, NEAR_CLOSURE)
-    between = HALF_CLOSINGS_PER_BETWEEN * count(clear & quick, *BETWEEN)
-    if count(clear, *HALF_CLOSURE) < max(LEAST_HALF_CLOSINGS, min(near, between)):
-        return np.zeros_like(clear)
-    return np.asarray(depth_fec < NEAR_CLOSURE)
 
 
 def closure_probability(kept_up_fec: float) -> float:
@@ -154,10 +116,11 @@ def closure_probability(kept_up_fec: float) -> float:
     that the lids exceeded for a quarter of the time.
     """
     constant, slope = CLOSURE_COEFFICIENTS
-    return float(_logistic(np.array([constant + slope * kept_up_fec]))[0])
+    return float(logistic(np.array([constant + slope * kept_up_fec]))[0])
 
 
-def _standing_out(dips: "Dips", share_of_span_ear: float) -> Float64:
+def stands_out(dips: "Dips", share_of_span_ear: float) -> Float64:
+    """Return each dip's evidence as a multiple of the least clear evidence, shape (m,)."""
     needed = np.maximum(NOISE_FACTOR * dips.noise_ear, share_of_span_ear)
     return np.where(needed > 0, dips.evidence_ear / np.where(needed > 0, needed, 1.0), 0.0)
 
@@ -166,17 +129,19 @@ def _median_and_sd(values: Float64, weights: Float64) -> tuple[float, float]:
     """Return the weighted median, and the SD from the weighted median of absolute deviations."""
     if not weights.sum() > 0:
         return 0.0, 0.0
-    median = _weighted_median(values, weights)
-    return median, 1.4826 * _weighted_median(np.abs(values - median), weights)
+    median = weighted_median(values, weights)
+    return median, 1.4826 * weighted_median(np.abs(values - median), weights)
 
 
-def _weighted_median(values: Float64, weights: Float64) -> float:
+def weighted_median(values: Float64, weights: Float64) -> float:
+    """Return the value with half of the weight on either side."""
     order = np.argsort(values)
     total = np.cumsum(weights[order])
     return float(values[order][np.searchsorted(total, 0.5 * total[-1])])
 
 
-def _logistic(score: Float64) -> Float64:
+def logistic(score: Float64) -> Float64:
+    """Return the probability with a logarithm of odds."""
     return 1.0 / (1.0 + np.exp(-np.clip(score, -50.0, 50.0)))
 
 

@@ -21,12 +21,12 @@ class LidDrawing:
 
     Attributes
     ----------
-    blinks, closures, glances, turns, squints, laughs, rolls : int
+    blinks, partials, closures, glances, turns, squints, laughs, rolls : int
         How many of each; they follow one another in random order with `pause_s` between them. A
         laugh narrows the eyes for 1 to 3 s and shakes them; rolled eyes come one to four at once.
-    blink_fec, glance_fec, squint_fec : (least, most)
-        How far the lids close in a blink, how far they follow a look down, and how far they close
-        where a person squints, laughs or rolls the eyes.
+    blink_fec, partial_fec, glance_fec, squint_fec : (least, most)
+        How far the lids close in a blink and in a partial one, how far they follow a look down, and
+        how far they close where a person squints, laughs or rolls the eyes.
     turn_share : (least, most)
         By how much EAR falls (or grows, if negative) while the head is turned.
     """
@@ -39,11 +39,13 @@ class LidDrawing:
     squints: int = 0
     laughs: int = 0
     rolls: int = 0
+    partials: int = 0
     pause_s: Interval = (1.5, 4.0)
     closing_s: Interval = (0.3, 2.0)
     shut_s: Interval = (0.3, 10.0)
     opening_s: Interval = (0.2, 1.0)
     blink_fec: Interval = (0.85, 1.0)
+    partial_fec: Interval = (0.4, 0.7)
     glance_fec: Interval = (0.1, 0.5)
     squint_fec: Interval = (0.33, 0.67)
     turn_share: Interval = (-0.25, 0.35)
@@ -58,11 +60,12 @@ class LidDrawing:
 
 @dataclass(frozen=True, eq=False)
 class DrawnLids:
-    """A trace, and the (onset, offset) in seconds of its blinks and closures."""
+    """A trace, and the (onset, offset) in seconds of its events; partial blinks are blinks, too."""
 
     trace: EyeTrace
     blinks: list[Interval]
     closures: list[Interval]
+    partials: list[Interval]
 
 
 def draw_lids(seed: int, drawing: LidDrawing) -> DrawnLids:
@@ -76,6 +79,7 @@ def draw_lids(seed: int, drawing: LidDrawing) -> DrawnLids:
         + ["squint"] * drawing.squints
         + ["laugh"] * drawing.laughs
         + ["roll"] * drawing.rolls
+        + ["partial"] * drawing.partials
     )
     moves: list[tuple[str, Float64, float, Form]] = []
     at_s = 0.0
@@ -108,21 +112,27 @@ def draw_lids(seed: int, drawing: LidDrawing) -> DrawnLids:
     ear = level * turned - (level * turned - drawing.closed_ear) * closure
     ear += rng.normal(0.0, drawing.noise_ear, len(times_s))
 
-    def intervals(requested: str) -> list[Interval]:
+    def intervals(*requested: str) -> list[Interval]:
         return [
             (max(float(edges[0]), 0.0), min(float(edges[-1]), float(times_s[-1])))
             for kind, edges, _, _ in moves
-            if kind == requested
+            if kind in requested
         ]
 
-    return DrawnLids(trace_of(times_s, ear), intervals("blink"), intervals("closure"))
+    return DrawnLids(
+        trace_of(times_s, ear),
+        intervals("blink", "partial"),
+        intervals("closure"),
+        intervals("partial"),
+    )
 
 
 def _lengths(rng: np.random.Generator, drawing: LidDrawing, kind: str) -> tuple[list[float], float]:
     """Return how long the lids (or the head) move, stay and move back, and how far."""
-    if kind == "blink":
+    if kind in ("blink", "partial"):
         moving = [rng.uniform(0.07, 0.14), rng.uniform(0.0, 0.05), rng.uniform(0.13, 0.28)]
-        return moving, float(rng.uniform(*drawing.blink_fec))
+        bounds = drawing.blink_fec if kind == "blink" else drawing.partial_fec
+        return moving, float(rng.uniform(*bounds))
     if kind == "squint":
         moving = [rng.uniform(0.08, 0.25), rng.uniform(0.0, 0.3), rng.uniform(0.12, 0.35)]
         return moving, float(rng.uniform(*drawing.squint_fec))

@@ -231,6 +231,36 @@ def test_blinks_of_a_model_that_keeps_the_lids_half_open_stay(closed_share: floa
     assert (right, detected) == (true, true)
 
 
+@pytest.mark.parametrize("rate_hz", [25.0, 30.0, 120.0])
+@pytest.mark.parametrize("blinks", [0, 2, 10, 20])
+def test_partial_blinks_are_found_among_full_ones(rate_hz: float, blinks: int) -> None:
+    drawing = LidDrawing(rate_hz, blinks, 0, glances=3, partials=30, pause_s=(0.8, 3.0))
+    right, detected, true, _ = found_among(drawing)
+    assert 2 * right / (detected + true) >= 0.97
+
+
+def test_partial_blinks_are_counted_as_partial() -> None:
+    drawn = draw_lids(1, LidDrawing(closures=0, blinks=20, partials=20, pause_s=(0.8, 3.0)))
+    result = judge_blinks(drawn.trace)
+    match = match_blinks([(b.onset_s, b.offset_s) for b in result.blinks], drawn.partials)
+    assert len(match.pairs) >= 19
+    assert {result.blinks[place].completeness for place, _ in match.pairs} == {"partial"}
+
+
+@pytest.mark.parametrize("blinks", [0, 10])
+def test_the_models_closed_eye_does_not_lose_partial_blinks(blinks: int) -> None:
+    drawing = LidDrawing(60.0, blinks, 0, partials=30, pause_s=(0.8, 3.0))
+    right, detected, true, _ = found_among(drawing, by_model=True)
+    assert 2 * right / (detected + true) >= 0.97
+
+
+def test_a_few_squints_among_partial_blinks_leave_them_counted() -> None:
+    drawing = LidDrawing(60.0, 10, 0, partials=30, squints=5, pause_s=(0.8, 3.0))
+    right, detected, true, _ = found_among(drawing)
+    assert right >= 0.95 * true
+    assert detected - right <= 20
+
+
 @pytest.mark.parametrize("seed", range(4))
 def test_incomplete_blinks_are_no_squints(seed: int) -> None:
     drawn = draw_lids(seed, LidDrawing(blinks=30, closures=0, blink_fec=(0.5, 1.0)))
