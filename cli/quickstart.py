@@ -191,7 +191,8 @@ def _gaze_journey(shell: Shell, sites: Sequence[str], seed: int) -> _Result:
     first = sites[0]
     shell.run(f"federated init -o {first}/new.safetensors --seed {seed}", first)
     shell.run(f"upload {first}/new.safetensors --name {first}/gaze", first)
-    method = "--method fedavg --option epochs=3"
+    # Drawn eyes are nobody's, and a new network learns little with differential privacy.
+    method = "--method fedavg --option epochs=3 --protection open"
     joint = _hold_rounds(shell, sites, f"{first}/gaze", "eyes", count=_GAZE_ROUNDS, method=method)
     shell.run(f"download {joint} -o together.safetensors", first)
     shell.title("Evaluate all networks on persons nobody trained on")

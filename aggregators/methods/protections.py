@@ -5,7 +5,8 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any
 
-from aggregators.methods.registry import find_method
+from aggregators.errors import OptionError
+from aggregators.methods.registry import METHODS, find_method
 from aggregators.methods.round_options import LocalTraining, split_options
 
 PRIVATE_EPSILON = 8.0
@@ -41,6 +42,51 @@ def find_protection(training: LocalTraining, *, secure: bool) -> Protection:
     if training.dp_epsilon is not None:
         return Protection.PRIVATE
     return Protection.VERIFIED if secure else Protection.OPEN
+
+
+def protect(
+    method: str,
+    options: Mapping[str, Any],
+    protection: Protection | None = None,
+    *,
+    secure: bool,
+    base: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """Return the options with which a new round has its protection.
+
+    `protection`: By default verified in a secure sum, else private. `base`: The fingerprint of the
+    network, where it is known.
+
+    Raises `OptionError` if the method, the base or the options do not allow the protection.
+    """
+    options, chosen = dict(options), METHODS.get(method)
+    if chosen is None or chosen.kind != "network":
+        if protection is not None:
+            raise OptionError(f"found a protection for {method}, expected a method for networks")
+        return options
+    if protection is None:
+        is_summed = secure and options.get("dp_epsilon") is None
+        protection = Protection.VERIFIED if is_summed else Protection.PRIVATE
+    if protection is Protection.PRIVATE:
+        options.setdefault("dp_epsilon", PRIVATE_EPSILON)
+        if not chosen.trains_plainly:
+            reason = f"sites of {method} do more than train"
+        elif any("running_" in name for name in (base or {}).get("tensors", ())):
+            reason = "BatchNorm mixes samples"
+        elif not str((base or {}).get("architecture", "gaze")).startswith("gaze"):
+            reason = f"it does not cover {(base or {})['architecture']}"
+        else:
+            return options
+        raise OptionError(
+            f"found a private round, which differential privacy protects, but {reason}; expected "
+            "the protection open, or verified with a secure sum"
+        )
+    if options.get("dp_epsilon") is not None:
+        raise OptionError(f"found dp_epsilon with the protection {protection}, expected private")
+    if secure != (protection is Protection.VERIFIED):
+        kind = "a secure sum" if secure else "no secure sum"
+        raise OptionError(f"found {kind} with the protection {protection}")
+    return options
 
 
 def most_told(epsilon: float, delta: float) -> float:

@@ -17,7 +17,7 @@ class LocalTraining(MethodOptions):
     The learning rate of round r, counted from 1, is ``learning_rate / (1 + learning_rate_decay
     (r - 1))``. By default it stays: on drawn eyes and real ones, few rounds of many small steps
     went further than larger batches, lower rates or a decay. Each site draws the order of its
-    samples from the seed, its name and the round.
+    samples from a secret; in simulations from the seed, its name and the round.
     """
 
     epochs: int = Field(default=1, ge=1, le=1000, description="passes over the site's samples")
@@ -32,7 +32,16 @@ class LocalTraining(MethodOptions):
     )
     momentum: float = Field(default=0.9, ge=0, lt=1, description="Nesterov momentum, of sgd")
     weight_decay: float = Field(default=0.0, ge=0, le=1, description="L2 penalty")
-    seed: int = Field(default=0, ge=0, lt=2**53, description="of the order of samples")
+    seed: int = Field(
+        default=0, ge=0, lt=2**53, description="of the order of samples in simulations"
+    )
+    most_change: float = Field(
+        default=0.25,
+        gt=0,
+        le=1e6,
+        description="largest norm of a site's update, as a share of the base's norm: longer ones "
+        "are shortened",
+    )
     least_samples: int = Field(
         default=2, ge=2, le=2**53, description="a site with fewer takes no part"
     )

@@ -9,17 +9,20 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from aggregators.formats import file_digest
+from aggregators.formats import file_digest, fingerprint, read_model
 from aggregators.methods import read_recipe, recipe_path
+from aggregators.methods.protections import describe_protection, protect
 from cli.frame.addresses import is_address, model_file
 from cli.frame.errors import InputMissingError, UsageError, goes_on_when_repeated
-from cli.frame.options import Argument, DespiteFindingsOption, Option, command, single
+from cli.frame.options import Argument, DespiteFindingsOption, DryRunOption, Option, command, single
 from cli.frame.output import Invocation, Reply, TableText
 from cli.options.data import (
     CohortOption,
     LeastOthersOption,
     MaxHoursOption,
     MethodOption,
+    MostEpsilonOption,
+    ProtectionOption,
     RoundCountOption,
     method_options,
     part_words,
@@ -36,9 +39,9 @@ from site_agent.federated.engines.flare.federation import (
 from site_agent.federated.engines.flare.flare_process import run_kit
 from site_agent.federated.engines.flare.kits import Kit, read_kit, require_flare
 from site_agent.federated.engines.flare.kits import provision as make_kits
-from site_agent.federated.engines.flare.site_rules import LEDGER_NAME, SiteRules
+from site_agent.federated.engines.flare.site_rules import SiteRules
 from site_agent.federated.plan import make_plan
-from site_agent.pool.profiles import host_of
+from site_agent.pool.profiles import host_of, rounds_folder
 from site_agent.pool.trust import trusted_sites
 from site_agent.rounds.contract import ContributionRules
 from site_agent.rounds.provenance import find_base_problems
@@ -96,8 +99,9 @@ def server(invocation: Invocation, kit: KitArgument) -> Reply:
 @command(
     app,
     "site",
-    "federated site kits/site-a --data eyes/ --base site-b/gaze@1",
-    "federated site kits/site-a --data eyes/ --base base.safetensors --persons p00,p03,p07",
+    "federated site kits/site-a --data eyes/ --base site-b/gaze@1 --plan 4f1d2c...",
+    "federated site kits/site-a --data eyes/ --base base.safetensors --plan 4f1d2c... "
+    "--persons p00,p03,p07",
 )
 def site(
     invocation: Invocation,
@@ -108,22 +112,32 @@ def site(
         Sequence[str],
         Option(
             "A network with which rounds may begin, or its SHA-256 (repeatable). One in "
-            "the pool has to be made of models of your own and of sites that you trust "
+            "the pool has to be new, or made of models of your own and of sites that you trust "
             "('poolctl rounds trust').",
             "FILE|ADDRESS",
+        ),
+    ],
+    plan: Annotated[
+        Sequence[str],
+        Option(
+            "SHA-256 of a plan by which rounds may be held, as 'federated submit --dry-run' shows "
+            "it (repeatable).",
+            "SHA256",
         ),
     ],
     persons: Annotated[str, Option("Only these persons. Default: all.", "A,B,...")] = "",
     least_others: LeastOthersOption = 2,
     max_hours: MaxHoursOption = 4.0,
     despite_findings: DespiteFindingsOption = False,
+    most_epsilon: MostEpsilonOption = None,
 ) -> Reply:
     """Take part in rounds of a federation until Ctrl-C.
 
     The site trains the networks that it gets on its own data, and sends the changes of the
     parameters and the number of samples. A network built for the purpose could make these show
-    your data, so rounds have to begin with one that you name; of the later ones you believe the
-    server. It refuses jobs that hold code. After an interruption it takes part again from the next
+    your data, so rounds have to begin with one that you name, and keep to a plan that you name; of
+    the later networks you believe the server, as far as the updates of all sites can have moved
+    them. It refuses jobs that hold code. After an interruption it takes part again from the next
     block of rounds.
     """
     folder = read_kit(kit, "site")
@@ -136,31 +150,36 @@ def site(
     rules = SiteRules(
         data.resolve(),
         names,
-        tuple(_digest_of_base(invocation, word) for word in base),
-        folder.folder / LEDGER_NAME,
+        dict(_find_base(invocation, word) for word in base),
+        tuple(digest.removeprefix("sha256:") for digest in plan),
+        rounds_folder().resolve(),
+        folder.address,
         least_others,
         max_hours,
+        most_epsilon,
     )
     title = f"{folder.name}: {count_words(count, 'person')}, server at {folder.address}"
     return _run(invocation, folder, rules.environment(), title)
 
 
-def _digest_of_base(invocation: Invocation, named: str) -> str:
-    """Return the SHA-256 of a network with which rounds may begin."""
+def _find_base(invocation: Invocation, named: str) -> tuple[str, Path | None]:
+    """Return the SHA-256 of a network with which rounds may begin, and its file if it is here."""
     if re.fullmatch("(sha256:)?[0-9a-f]{64}", named):
-        return named.removeprefix("sha256:")
+        return named.removeprefix("sha256:"), None
     if not is_address(named):
-        return file_digest(model_file(invocation, named).path)
+        path = model_file(invocation, named).path.resolve()
+        return file_digest(path), path
     with invocation.pool() as pool:
         rules = ContributionRules(trusted=trusted_sites(host_of(pool.endpoint)))
         version = pool.version(named)
         problems, hint = find_base_problems(pool, version, rules.including(pool.whoami().site))
+        file = None if problems else pool.fetch(version, may_be_unsigned=True).path.resolve()
     if problems:
         raise InvalidInputError(
             "\n  ".join([f"the network {named} cannot be accounted for:", *problems]),
             hint=f"{hint}if you know how it was made, name its digest: --base {version.digest}",
         )
-    return version.digest
+    return version.digest, file
 
 
 def _run(invocation: Invocation, kit: Kit, environment: Mapping[str, str], title: str) -> Reply:
@@ -209,18 +228,30 @@ def submit(
     upload: Annotated[
         str | None, Option("Upload each round's network as a version.", "[SITE/]NAME")
     ] = None,
+    protection: ProtectionOption = None,
+    dry_run: DryRunOption = False,
 ) -> Reply:
     """Hold rounds with the sites of a federation that are connected.
 
     Each round's network is written to FOLDER with its recipe; so is the state of a server
     optimiser. Options are those of the method and of the sites' training (epochs, batch_size,
-    learning_rate, ...). When the command is interrupted, the block of rounds under way goes on; run
+    learning_rate, ...). Sites train by a plan alone that they have named by the digest which
+    --dry-run shows. When the command is interrupted, the block of rounds under way goes on; run
     the same command again to continue, or 'stop' to end the rounds.
     """
     folder = read_kit(kit, "submitter")
     options = {"seed": seed, **method_options(option)}
-    plan = make_plan(method, options, rounds=rounds, cohort=cohort)
     network = model_file(invocation, base).path
+    options = protect(
+        method, options, protection, secure=False, base=fingerprint(read_model(network))
+    )
+    plan = make_plan(method, options, rounds=rounds, cohort=cohort)
+    naming = f"each site names it: poolctl federated site KIT --plan {plan.digest}"
+    if dry_run:
+        facts = {"plan": plan.model_dump(mode="json"), "plan_digest": plan.digest}
+        told = describe_protection(plan.training, secure=False)
+        return Reply(facts, [f"would hold {rounds} rounds of {method}", told, naming])
+    invocation.note(naming)
     federation = FederationFolder(output, plan, network)
     addresses: dict[int, str] = {}
     with ExitStack() as open_things:
@@ -245,7 +276,12 @@ def submit(
     reports = federation.reports
     items = [_facts(federation, report, addresses) for report in reports]
     last = federation.network(reports[-1].number)
-    data = {"plan": plan.model_dump(mode="json"), "rounds": items, "output": last}
+    data = {
+        "plan": plan.model_dump(mode="json"),
+        "plan_digest": plan.digest,
+        "rounds": items,
+        "output": last,
+    }
     return Reply(data, f"{last}  ({rounds} rounds, {reports[-1].digest[:12]}...)", [str(last)])
 
 

@@ -89,10 +89,7 @@ def contribute(
     clip_norm: Annotated[
         float | None, Option("Shorten a network's update to this Euclidean norm.", min=1e-9)
     ] = None,
-    most_epsilon: Annotated[
-        float | None,
-        Option("Budget: what your persons' data may spend of differential privacy.", min=1e-6),
-    ] = None,
+    most_epsilon: data_options.MostEpsilonOption = None,
     seed: SeedOption = 0,
     threads: ThreadsOption = 0,
     images: data_options.ImagesOption = None,

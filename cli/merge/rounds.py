@@ -23,7 +23,7 @@ from cli.frame.values import read_moment
 from cli.merge import contributions
 from cli.merge.contributions import RoundArgument
 from cli.merge.refine import ThinOption
-from cli.options.data import MethodOption, method_options
+from cli.options.data import MethodOption, ProtectionOption, method_options
 from pool_server.wire.rounds import RoundResponse, SecureTerms
 from site_agent.rounds.finishing import finish_round
 from site_agent.rounds.kinds import find_site_part
@@ -58,11 +58,12 @@ def start(
     ] = 1,
     starts: Annotated[int | None, Option("Number of starting shapes for each face.", min=1)] = None,
     thin: ThinOption = None,
+    protection: ProtectionOption = None,
     dp_epsilon: Annotated[
         float | None,
         Option(
-            "Train the base's last layer with differential privacy: epsilon of all rounds "
-            "together. More: --option dp_unit=person, dp_delta, dp_clip, dp_layers=all.",
+            "Epsilon of all private rounds together, 8 by default; they train the base's last "
+            "layer. More: --option dp_unit=person, dp_delta, dp_clip, dp_layers=all.",
             min=1e-3,
         ),
     ] = None,
@@ -113,6 +114,7 @@ def start(
             least_others=least_others,
             description=description,
             secure=terms,
+            protection=protection,
         )
     if len(names) == 2:
         invocation.warn(

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
+from aggregators.methods.protections import Protection
 from cli.frame.errors import InputMissingError, UsageError
 from cli.frame.options import Argument, Option
 from cli.frame.values import key_value_pairs, numbers
@@ -139,6 +140,17 @@ MethodOption = Annotated[Sequence[str], Option("Any other option of the method."
 LeastOthersOption = Annotated[
     int,
     Option("Contribute only with so many others: all of them together know yours.", min=1, max=199),
+]
+MostEpsilonOption = Annotated[
+    float | None,
+    Option("Budget: what your pictures may spend of differential privacy, anywhere.", min=1e-6),
+]
+ProtectionOption = Annotated[
+    Protection | None,
+    Option(
+        "Of rounds of networks: private (differential privacy), verified (a secure sum) or open "
+        "(the pool reads contributions). Default: verified with a secure sum, else private."
+    ),
 ]
 MaxHoursOption = Annotated[
     float, Option("Refuse to train a network for longer than so many hours.", min=0.0)

@@ -9,6 +9,8 @@ from typing import Annotated
 from fastapi import Path, Request
 from starlette.responses import Response
 
+from aggregators.errors import OptionError
+from aggregators.methods.protections import OPEN_SENTENCE, Protection, protect, protection_of
 from aggregators.methods.registry import find_method, list_round_methods
 from pool_server.database.records import now_utc
 from pool_server.errors import RefusedError
@@ -91,6 +93,8 @@ async def _show_form(visitor: Visitor, form: showing.FormState) -> Response:
         methods=list_round_methods(),
         deadline=deadline,
         signs=await has_key(visitor.api, visitor.member.site),
+        protections=[("", "private"), (Protection.OPEN, "open")],
+        open_sentence=OPEN_SENTENCE,
         form=form,
     )
 
@@ -100,15 +104,19 @@ async def start_round(request: Request, visitor: Anyone) -> Response:
     """Start a round, and lead to it."""
     form = await showing.read_form(request)
     try:
+        protection = Protection(form["protection"]) if form["protection"] else None
         body = {
             "base": form["base"],
             "method": form["method"],
+            "options": protect(form["method"], {}, protection, secure=False),
             "sites": form.all("site"),
             "deadline": _end_of_day(form["deadline"]).isoformat(),
             "rounds": form["rounds"] or 1,
             "description": form["description"],
         }
         answer = await visitor.api.send("POST", "/rounds", body)
+    except (OptionError, ValueError) as error:
+        return await _show_form(visitor, showing.refused_form(form, RefusedError(str(error))))
     except (pool_api.RefusedByApiError, RefusedError) as error:
         return await _show_form(visitor, showing.refused_form(form, error))
     return showing.go_to(f"/rounds/{RoundResponse.model_validate_json(answer).round_id}")
@@ -155,6 +163,7 @@ async def _show_round(visitor: Visitor, round_id: str, form: showing.FormState) 
         signs=is_open and await has_key(api, visitor.member.site),
         can_finish=is_open and round_.ready and contributed >= round_.fewest_sites,
         secure=await _secure_phases(api, round_),
+        protection=protection_of(round_.method, round_.options, secure=round_.secure is not None),
         form=form,
     )
 

@@ -47,6 +47,7 @@ def run_rounds(
     *,
     corrupt: Corrupt = honest,
     secure: bool = False,
+    order: Callable[[str, str], int] | None = None,
 ) -> Iterator[HeldRound]:
     """Hold the rounds of a plan, and yield each one when it has ended.
 
@@ -55,7 +56,9 @@ def run_rounds(
 
     `sites`: At least 2 samples for each site. `corrupt`: Alters the sites' updates, to study
     hostile ones. `secure`: Combine the secure sum of the contributions, not each of them; the only
-    update of a round is then the sum, under the name of `SUM`.
+    update of a round is then the sum, under the name of `SUM`. `order`: Takes a site and the
+    base's SHA-256; returns the seed of the order of samples, which sites of real rounds keep
+    secret. By default it follows from the plan.
 
     Raises
     ------
@@ -94,6 +97,7 @@ def run_rounds(
                     options=plan.own_options,
                     before=parts.get(site),
                     privacy=privacy,
+                    order_seed=None if order is None else order(site, model.digest),
                 )
             except TrainingFailedError as error:
                 raise TrainingFailedError(f"site {site}: {error}") from error

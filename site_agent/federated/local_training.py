@@ -23,6 +23,7 @@ from aggregators.models import NetworkContribution, StateDict
 from site_agent import errors
 from site_agent.federated import personal as own
 from site_agent.federated import private_training as private
+from site_agent.federated.contribution_ledger import norm_of
 from site_agent.federated.leak_checks import WatchedRows, batch_size_for, passes_for
 from site_agent.federated.prototypes import HeadAndBody
 from site_agent.federated.tasks import task_of
@@ -90,12 +91,13 @@ def train_at_site(
     guarded: bool = True,
     max_hours: float = math.inf,
     privacy: "Privacy | None" = None,
+    order_seed: int | None = None,
 ) -> SiteUpdate:
     """Train a round's network on the samples of a site, and return the differences.
 
     It runs on the CPU in one thread, so that it can be repeated. A step takes at most an eighth of
-    the samples, at least 8 steps are made, and rows that would show one sample are sent as zeros;
-    see `site_agent.federated.leak_checks`.
+    the samples, at least 8 steps are made, rows that would show one sample are sent as zeros, and
+    the update is shortened to `LocalTraining.most_change`; see `site_agent.federated.leak_checks`.
 
     Parameters
     ----------
@@ -115,6 +117,9 @@ def train_at_site(
     privacy : Privacy, optional
         Of rounds with differential privacy (`site_agent.federated.private_training`), which count
         each release; nothing is then kept back, as the noise protects all rows.
+    order_seed : int, optional
+        Seed of the order of samples, from a secret of the site
+        (`site_agent.federated.contribution_ledger`); by default the round's, for simulations.
     max_hours : float
         Stop as soon as the whole training will take longer than the site allows.
 
@@ -156,7 +161,9 @@ def train_at_site(
         )
         if half.scores_at_home and getattr(options, "rho", 0) > 0:
             samples, home = task.split_home(samples)
-    generator = torch.Generator().manual_seed(seed_of(settings.seed, site, round_number))
+    generator = torch.Generator().manual_seed(
+        seed_of(settings.seed, site, round_number) if order_seed is None else order_seed
+    )
     optimiser = make_optimiser(
         settings.optimiser,
         module,
@@ -209,7 +216,14 @@ def train_at_site(
         shared={name: ~mask for name, mask in kept.items() if mask.any()},
         statistics=None if parted is None else parted.statistics,
     )
-    return SiteUpdate(contribution, part)
+    return SiteUpdate(_shorten(contribution, base, settings) if guarded else contribution, part)
+
+
+def _shorten(
+    contribution: NetworkContribution, base: StateDict, settings: LocalTraining
+) -> NetworkContribution:
+    """Shorten an update as the round asks, so that no result is further from its base."""
+    return clip_update(contribution, settings.most_change * norm_of(base))
 
 
 def _without_personal(
@@ -327,7 +341,7 @@ def _train_private_contribution(
         private.PrivacyLedger(privacy.ledger).spend(
             plan,
             settings,
-            np.unique(samples.person).tolist(),
+            samples,
             round_name=f"{round_number} on {base_digest[:16]}",
             most_epsilon=privacy.most_epsilon,
         )
@@ -399,9 +413,7 @@ def clip_update(contribution: NetworkContribution, norm: float) -> NetworkContri
     """Scale an update to a Euclidean norm of at most `norm` over all trained numbers."""
     network = contribution.network
     names = [name for name, info in network.infos.items() if info.dtype.startswith("F")]
-    length = float(
-        np.sqrt(sum(np.square(network.tensors[name].astype(np.float64)).sum() for name in names))
-    )
+    length = norm_of(network)
     if length <= norm:
         return contribution
     tensors = dict(network.tensors)

@@ -63,23 +63,30 @@ class FederationPlan(BaseModel):
         return split_options(info.data.get("method", ""), options).together()
 
     @cached_property
-    def _split(self) -> RoundOptions:
+    def split(self) -> RoundOptions:
+        """The options of the method and of the sites' training, apart."""
         return split_options(self.method, self.options)
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 by which sites name the plan; seed and cohort decide which sites train when."""
+        content = json.dumps(self.model_dump(mode="json"), sort_keys=True)
+        return sha256(content.encode()).hexdigest()
 
     @property
     def method_options(self) -> dict[str, Any]:
         """The method's own options, as `aggregators.merge` takes them."""
-        return self._split.merging.model_dump(mode="json")
+        return self.split.merging.model_dump(mode="json")
 
     @property
     def own_options(self) -> MethodOptions:
         """The method's own options, some of them for the sites (``rho`` ...)."""
-        return self._split.merging
+        return self.split.merging
 
     @property
     def training(self) -> LocalTraining:
         """How each site trains; its seed is the seed of the whole federation."""
-        return self._split.training
+        return self.split.training
 
     def sites_in(self, round_number: int, sites: Iterable[str]) -> tuple[str, ...]:
         """Return the sites that train in a round, in the order of their names.

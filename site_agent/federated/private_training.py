@@ -26,6 +26,7 @@ the epsilon holds for the sum, and nobody sees a part of it. ``sample`` adds all
 as training is not linear in it. Networks with BatchNorm mix samples and are refused.
 """
 
+import hashlib
 import math
 import warnings
 from collections.abc import Iterator, Sequence
@@ -40,8 +41,9 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from aggregators.methods.protections import FALSE_ALARMS
 from aggregators.methods.round_options import LocalTraining
-from site_agent.datasets.gaze.records import GazeSamples
+from site_agent.datasets.gaze.records import GazeSamples, sample_marks
 from site_agent.errors import ContributionWithheldError, InvalidInputError
 from site_agent.federated.leak_checks import batch_size_for
 from site_agent.networks.modules import last_layer
@@ -149,6 +151,26 @@ def epsilon_of(history: History, delta: float) -> float:
         return float(accountant.get_epsilon(delta))
 
 
+def most_told_by(plan: PrivacyPlan, rounds: int) -> float:
+    """Return which share of members any attack finds at 1 % false alarms, by a training's noise.
+
+    Each order of Renyi bounds delta at each epsilon, and these bound the attack together: closer
+    than one epsilon and delta alone (`aggregators.methods.protections.most_told`).
+    """
+    from opacus.accountants.analysis.rdp import compute_rdp
+
+    orders, epsilons = np.arange(1.25, 64, 0.25), np.linspace(0, 20, 401)[:, None]
+    spent = compute_rdp(
+        q=plan.sample_rate,
+        noise_multiplier=plan.noise_multiplier,
+        steps=plan.steps * rounds,
+        orders=orders.tolist(),
+    )
+    deltas = (orders - 1) * (spent - epsilons + np.log1p(-1 / orders)) - np.log(orders)
+    told = FALSE_ALARMS * np.exp(epsilons) + np.exp(np.minimum(deltas, 0.0))
+    return min(1.0, float(told.min()))
+
+
 def trained_parameters(module: nn.Module, settings: LocalTraining) -> dict[str, nn.Parameter]:
     """Return the parameters that are trained, and get noise, by name."""
     every = dict(module.named_parameters())
@@ -195,27 +217,27 @@ def noise_words(
 
 
 class PrivacyLedger:
-    """The privacy spent by a site's data in all its rounds on this machine.
+    """The privacy spent by a machine's data in all rounds and split trainings.
 
-    `folder`: Of the site; ``spent.jsonl`` in it has one line a training.
+    Samples and persons have one budget, as a bound for a person holds for each of her samples. Data
+    are known again by their pictures, and by the names of persons.
+
+    `folder`: ``spent.jsonl`` in it has one line a training, and one a data set.
     """
 
     def __init__(self, folder: Path) -> None:
         self._ledger = Ledger(folder / "spent.jsonl")
 
-    def epsilon(self, persons: Sequence[str], unit: str, delta: float) -> float:
-        """Return the epsilon that the data of these persons have spent.
-
-        `persons`: Their names: data that one more sample makes another file are still their data.
-        """
+    def epsilon(self, samples: GazeSamples, delta: float) -> float:
+        """Return the epsilon that the data have spent."""
         with self._ledger.at_work():
-            return epsilon_of(self._history(persons, unit), delta)
+            return epsilon_of(self._history(samples), delta)
 
     def spend(
         self,
         plan: PrivacyPlan,
         settings: LocalTraining,
-        persons: Sequence[str],
+        samples: GazeSamples,
         *,
         round_name: str,
         most_epsilon: float | None,
@@ -226,7 +248,7 @@ class PrivacyLedger:
         beyond it; nothing is written.
         """
         with self._ledger.at_work():
-            history = (*self._history(persons, settings.dp_unit), plan.release)
+            history = (*self._history(samples), plan.release)
             spent = epsilon_of(history, settings.dp_delta)
             if most_epsilon is not None and spent > most_epsilon:
                 raise ContributionWithheldError(
@@ -238,26 +260,34 @@ class PrivacyLedger:
                     ],
                     hint="take part with other data, or in rounds with a smaller dp_epsilon",
                 )
+            marks = sorted(set(sample_marks(samples)))
+            digest = hashlib.sha256(" ".join(marks).encode()).hexdigest()
+            if not self._ledger.find("data", digest=digest):
+                self._ledger.append({"kind": "data", "digest": digest, "marks": marks})
             self._ledger.append(
                 {
                     "kind": "release",
                     "round": round_name,
                     "unit": settings.dp_unit,
-                    "persons": sorted(persons),
+                    "data": digest,
+                    "persons": np.unique(samples.person).tolist(),
                     "release": list(plan.release),
                 }
             )
             return spent
 
-    def _history(self, persons: Sequence[str], unit: str) -> History:
-        # A release with any of the persons counts as one with all of them.
-        chosen = set(persons)
+    def _history(self, samples: GazeSamples) -> History:
+        # A release with any of the pictures or persons counts as one with all of them.
+        marks, persons = set(sample_marks(samples)), set(samples.person.tolist())
+        known = {
+            entry["digest"] for entry in self._ledger.find("data") if marks & set(entry["marks"])
+        }
         return tuple(
             (float(noise), float(rate), int(steps))
             for noise, rate, steps in (
                 entry["release"]
-                for entry in self._ledger.find("release", unit=unit)
-                if chosen & set(entry["persons"])
+                for entry in self._ledger.find("release")
+                if entry["data"] in known or persons & set(entry["persons"])
             )
         )
 

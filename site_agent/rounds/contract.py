@@ -4,12 +4,13 @@
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pool_server.wire.models import ModelVersionResponse
-from pool_server.wire.rounds import DEFAULT_LEAST_OTHERS, RoundResponse
+from pool_server.wire.rounds import DEFAULT_LEAST_OTHERS, RoundResponse, RoundTerms
 from site_agent.errors import ConflictError, InvalidInputError
 from site_agent.work import Progress
 
@@ -193,6 +194,24 @@ class SitePart(ABC):
     def objections(self, _rules: ContributionRules) -> list[str]:
         """Return why the site refuses the round's options."""
         return []
+
+    def admit(
+        self,
+        _base: Path,
+        _terms: "RoundTerms",
+        _first: "Callable[[], Path]",
+        *,
+        approved: bool,  # noqa: ARG002
+        record: bool,  # noqa: ARG002
+    ) -> int:
+        """Return how many other sites have to contribute, by the site's ledger of all rounds.
+
+        `_first`: Fetches the base of the first round. `approved`: The user accepts this very base.
+        `record`: Note in the ledger that the base is contributed to.
+
+        Raises `ContributionWithheldError` if the ledger speaks against a contribution.
+        """
+        return 0
 
     @abstractmethod
     def compute(

@@ -36,7 +36,7 @@ from site_agent.errors import ConflictError
 from site_agent.pool.requests import require_field, require_same
 from site_agent.rounds import contract, kinds, provenance
 from site_agent.rounds.secure import require_own_result, round_folder, visit_sums
-from site_agent.rounds.terms import check_terms, pin_terms
+from site_agent.rounds.terms import check_terms, find_first, pin_terms
 from site_agent.secure.lab import RosterPolicy
 from site_agent.training_record import remember_learned
 from site_agent.work import Progress, no_progress, part_of
@@ -157,9 +157,17 @@ def contribute_to_round(
     # Also of what an earlier call has computed: the trust in a site may have ended since then.
     provenance.require_allowed(pool, round_, part, rules, report)
     _require_verified_base(pool, round_, site, rules)
+    base = _fetch_base(pool, round_, part_of(report, 0.0, _FETCHED))
+    others = part.admit(
+        base,
+        terms,
+        lambda: _fetch_base(pool, find_first(pool, round_), report),
+        approved=rules.approved == round_.base_digest,
+        record=send,
+    )
+    rules = replace(rules, least_others=max(rules.least_others, others))
     left_out: tuple[tuple[int, str], ...] = ()
     if is_new:
-        base = _fetch_base(pool, round_, part_of(report, 0.0, _FETCHED))
         files.contribution.parent.mkdir(parents=True, exist_ok=True)
         computing = part_of(report, _FETCHED, _COMPUTED)
         left_out = part.compute(base, files.contribution, rules, computing)

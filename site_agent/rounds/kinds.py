@@ -6,7 +6,7 @@ method of a known kind needs nothing here.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, cast
@@ -16,7 +16,7 @@ import numpy as np
 from aggregators.formats import read_model
 from aggregators.methods.contract import ContributionKind
 from aggregators.methods.networks import read_network_contribution, write_network_contribution
-from aggregators.methods.protections import OPEN_SENTENCE
+from aggregators.methods.protections import OPEN_SENTENCE, describe_protection
 from aggregators.methods.refitting import contribute as fit_contribution
 from aggregators.methods.refitting import (
     find_untrained_features,
@@ -33,8 +33,10 @@ from site_agent.datasets.network_data import digest_data, open_network_data
 from site_agent.datasets.records import dataset_digest, face_marks
 from site_agent.datasets.soundness import require_sound
 from site_agent.errors import ContributionWithheldError, InvalidInputError
+from site_agent.federated.contribution_ledger import ContributionLedger, RoundOfSeries, most_step
 from site_agent.federated.personal import PersonalStore, assemble
-from site_agent.pool.profiles import personal_folder, privacy_folder, secure_folder
+from site_agent.networks.files import read_network
+from site_agent.pool.profiles import personal_folder, privacy_folder, rounds_folder, secure_folder
 from site_agent.refinement import CROP_MARGIN, load_site, read_base
 from site_agent.rounds.contract import ContributionFacts, DataChoice, DataKind, SitePart
 from site_agent.rounds.finishing import first_round, take_reply
@@ -47,7 +49,7 @@ if TYPE_CHECKING:
     from aggregators.methods.refitting import RefitSettings
     from aggregators.methods.round_options import LocalTraining
     from aggregators.models import NetworkContribution, StateDict
-    from pool_server.wire.rounds import RoundResponse
+    from pool_server.wire.rounds import RoundResponse, RoundTerms
     from site_agent.datasets.network_data import NetworkData
     from site_agent.datasets.records import FaceDataset
     from site_agent.pool.client import PoolClient
@@ -230,6 +232,32 @@ class NetworkPart(SitePart):
                 take_reply(pool, pool.rounds.get(round_.predecessor), site)
         return cls(round_, site, dataset, tuple(choice.persons), settings, series)
 
+    def admit(
+        self,
+        base: Path,
+        terms: "RoundTerms",
+        first: "Callable[[], Path]",
+        *,
+        approved: bool,
+        record: bool,
+    ) -> int:
+        if self.settings.dp_epsilon is not None:
+            return 0  # the noise bounds each release, and the ledger of privacy counts it
+        network = read_network(base)
+        options = split_options(self.round_.method, self.round_.options)
+        step = most_step(self.round_.method, options, network)
+        about = RoundOfSeries(
+            self.round_.round_id,
+            terms.first_round,
+            self.round_.number,
+            self.site,
+            terms.sites,
+            math.inf if approved else step,
+        )
+        return ContributionLedger(rounds_folder()).admit(
+            about, network, self.round_.base_digest, lambda: read_network(first()), record=record
+        )
+
     @property
     def _honest_labs(self) -> int:
         from site_agent.federated.local_training import count_honest
@@ -274,6 +302,9 @@ class NetworkPart(SitePart):
             before=before,
             max_hours=rules.max_hours,
             privacy=Privacy(privacy_folder(), rules.most_epsilon, self._honest_labs),
+            order_seed=ContributionLedger(rounds_folder()).order_seed(
+                self.site, self.round_.round_id, self.round_.base_digest
+            ),
         )
         contribution = update.contribution
         if update.part is not None:
@@ -304,23 +335,24 @@ class NetworkPart(SitePart):
 
     def describe(self, path: Path) -> ContributionFacts:
         from site_agent.federated.leak_checks import warn_of_few, warn_of_span
-        from site_agent.federated.private_training import noise_words
+        from site_agent.federated.private_training import most_told_by, noise_words, plan_privacy
 
         made = read_network_contribution(path)
         samples = made.samples
         text = (
             f"differences of the network after training on {samples} samples, and this number; "
-            "rows that would show single samples are kept back; no differential privacy"
+            "rows that would show single samples are kept back"
         )
+        protection = describe_protection(self.settings, secure=self.round_.secure is not None)
         if self.settings.dp_epsilon is not None:
             numbers = sum(int(np.count_nonzero(tensor)) for tensor in made.network.tensors.values())
             noise = noise_words(
                 self.settings, samples, numbers, len(self.round_.participants), self._honest_labs
             )
-            text = (
-                f"differences of the network with noise, and their weight {samples}; "
-                f"{self.settings.protection}; {noise}"
-            )
+            text = f"differences of the network with noise, and their weight {samples}; {noise}"
+            plan = plan_privacy(self.settings, samples, self._honest_labs)
+            told = most_told_by(plan, self.settings.dp_rounds)
+            protection += f"; by the noise of this training at most {told:.0%}"
             if self.round_.secure is not None and self.settings.dp_unit == "person":
                 text += (
                     f"; this assumes that {self._honest_labs} of the {self._least_summed} or more "
@@ -329,6 +361,7 @@ class NetworkPart(SitePart):
         else:
             warnings = warn_of_few(self.settings, samples), warn_of_span(made.network, samples)
             text += "".join(f". Warning: {warning}" for warning in warnings if warning)
+        text += f". Protection: {protection}"
         if made.shared:
             kept = sum(int((~mask).sum()) for mask in made.shared.values())
             total = sum(_sizes(made))

@@ -21,6 +21,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from aggregators.methods.protections import Protection, protect
 from aggregators.methods.registry import METHODS
 from aggregators.whole_file import write_whole
 from pool_server.wire.names import ModelAddress
@@ -47,9 +48,12 @@ def start_round(
     *,
     options: Mapping[str, Any] | None = None,
     secure: SecureTerms | None = None,
+    protection: Protection | None = None,
     **fields: Any,
 ) -> RoundResponse:
     """Start a round, and sign its terms where this profile has a key; see `Rounds.start`.
+
+    `protection`: Of a round of networks; see `protect` for the default.
 
     The sites of a secure round count equally unless `options` says otherwise: nobody sees the
     numbers that a single site states, so `weight_cap` holds for none of them.
@@ -60,7 +64,14 @@ def start_round(
     chosen = METHODS.get(fields.get("method", ""))
     if secure is not None and chosen is not None and "mean" in chosen.options_type.model_fields:
         options = {"mean": "sites", **(options or {})}
-    fields |= {"options": dict(options or {}), "secure": secure}
+    options = protect(
+        fields.get("method", ""),
+        options or {},
+        protection,
+        secure=secure is not None,
+        base=version.fingerprint,
+    )
+    fields |= {"options": options, "secure": secure}
     round_ = pool.rounds.start(base, sites, deadline, **fields)
     terms = RoundTerms.of(round_)
     asked: dict[str, Any] = {
@@ -76,7 +87,7 @@ def start_round(
                 f"round {round_.round_id} has another {name}: asked for {value}, found "
                 f"{getattr(terms, name)}"
             )
-    for name, value in (options or {}).items():
+    for name, value in options.items():
         if name not in terms.options or not _equal(terms.options[name], value):
             raise PoolAnswerError(
                 f"round {round_.round_id} has another option {name}: asked for {value}, found "

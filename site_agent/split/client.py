@@ -31,6 +31,7 @@ from site_agent import errors
 from site_agent.datasets.gaze.records import GazeSamples
 from site_agent.federated.private_training import PrivacyLedger, plan_privacy
 from site_agent.plain_json import write_json
+from site_agent.pool.profiles import privacy_folder
 from site_agent.split import in_process, kits, messages, part_checks, parts, training
 from site_agent.split.noise import SmashedNoise, sensitivity_of
 from site_agent.training.gaze.loop import repeatable, to_tensors
@@ -244,10 +245,10 @@ class SplitClient:
         """Charge an attempt to the privacy ledger before any of its data leave."""
         plan = self.kit.plan
         if plan.is_private:
-            PrivacyLedger(self.kit.folder / "ledger").spend(
+            PrivacyLedger(privacy_folder()).spend(
                 plan_privacy(plan.training, len(self._samples)),
                 plan.training,
-                np.unique(self._samples.person).tolist(),
+                self._samples,
                 round_name=f"{number} of {plan.digest[:16]}, attempt {attempt}",
                 most_epsilon=self._most_epsilon,
             )

@@ -298,9 +298,9 @@ def check_network_contribution(
         Whether the round's method replies to each site, and needs statistics for that.
 
     Raises `ContributionError`: it was made from another base or with other settings; it holds
-    values, infinities, NaN, differences above 1e6, or nothing but zeros; a running variance would
-    become negative; or its statistics are not those that the round wants, and
-    `IncompatibleModelsError`: its entries are not those of the base.
+    values, infinities, NaN, differences above 1e6, or only ones below the spacing of the base's
+    numbers; a running variance would become negative; or its statistics are not those that the
+    round wants, and `IncompatibleModelsError`: its entries are not those of the base.
     """
     require_made_for((base_digest, contribution.base_digest), (settings, contribution.settings))
     if contribution.holds != "differences":
@@ -314,14 +314,19 @@ def check_network_contribution(
         start = base.tensors[name].reshape(-1)
         for first in range(0, difference.size, _NUMBERS_AT_ONCE):
             part = difference[first : first + _NUMBERS_AT_ONCE]
-            _check_numbers(name, info, part, start[first : first + _NUMBERS_AT_ONCE])
-            changed = changed or bool(part.any())
+            before: Any = start[first : first + _NUMBERS_AT_ONCE]
+            _check_numbers(name, info, part, before)
+            if info.dtype in updates.FLOAT_DTYPES:
+                changed = changed or bool((before + part != before).any())
         personal = contribution.shared.get(name)
         if personal is not None and bool(difference[~personal.reshape(-1)].any()):
             raise ContributionError(f"entry {name!r} holds personal numbers, expected zeros there")
     if not changed:
-        # A site that sends zeros takes no part, but makes the sum that of one site fewer.
-        raise ContributionError("every difference is 0, expected those of a trained network")
+        # A site that changes nothing takes no part, but makes the sum that of one site fewer.
+        raise ContributionError(
+            "every difference is 0, or lost next to the base's number; expected those of a trained "
+            "network"
+        )
 
 
 def _check_numbers(name: str, info: TensorInfo, difference: Any, start: Any) -> None:

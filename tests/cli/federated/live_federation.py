@@ -17,10 +17,12 @@ from aggregators import write_model
 from site_agent.datasets.gaze.check import open_gaze
 from site_agent.datasets.gaze.generic_layout import write_samples
 from site_agent.datasets.gaze.records import GazeSamples
+from site_agent.federated.contribution_ledger import ContributionLedger
 from site_agent.federated.in_process import HeldRound, run_rounds
 from site_agent.federated.personal import PersonalPart
-from site_agent.federated.plan import make_plan
+from site_agent.federated.plan import digest_run, first_model, make_plan
 from site_agent.networks.modules import new_network
+from site_agent.pool.profiles import rounds_folder
 from tests.cli.conftest import Outcome, run_process, start_process, wait_until
 from tests.conftest import PROJECT_ROOT
 from tests.site_agent.federated.small_sites import small_sites
@@ -37,8 +39,11 @@ def digests_of(outcome: Outcome) -> Digests:
 class LiveFederation:
     """Kits and processes below one folder, and data with one person at each site."""
 
-    def __init__(self, folder: Path, count: int, least_others: int) -> None:
+    def __init__(
+        self, folder: Path, count: int, least_others: int, plans: Sequence[tuple[str, int]]
+    ) -> None:
         self.least_others = least_others
+        self.plans = [make_plan(name, {"batch_size": 8}, rounds=rounds) for name, rounds in plans]
         self.folder, self.kits = folder, folder / "kits"
         self.base, self.data = folder / "base.safetensors", folder / "gaze"
         samples = small_sites(count)
@@ -70,6 +75,7 @@ class LiveFederation:
                 arguments = ["federated", "site", self.kits / name, "--data", self.data]
                 arguments += ["--persons", self.persons[name], "--base", self.base]
                 arguments += ["--least-others", self.least_others]
+                arguments += [word for plan in self.plans for word in ("--plan", plan.digest)]
             self.processes[name] = start_process(*arguments, **environment)
         if "server" in names:
             # Submitting gives up after ten seconds without a server.
@@ -113,7 +119,7 @@ class LiveFederation:
     def submission(self, method: str, rounds: int, *arguments: object) -> list[object]:
         """Return the arguments that hold rounds with batches of 8 samples."""
         arguments = ("--method", method, "--rounds", rounds, "--option", "batch_size=8", *arguments)
-        base = ["--base", self.base, "-o", self.folder / method, "--json"]
+        base = ["--base", self.base, "-o", self.folder / method, "--protection", "open", "--json"]
         return ["federated", "submit", self.kits / "submit", *base, *arguments]
 
     def digests_in_one_process(
@@ -137,7 +143,16 @@ class LiveFederation:
             for site, own_samples in self.samples().items()
             if site in (sites or [site])
         }
-        return run_rounds(new_network("gaze-lenet", 1), samples, plan)
+        base = new_network("gaze-lenet", 1)
+        run, ledger = (
+            digest_run(plan, first_model(base).digest),
+            ContributionLedger(rounds_folder()),
+        )
+
+        def order(site: str, digest: str) -> int:
+            return ledger.order_seed(site, run, digest)
+
+        return run_rounds(base, samples, plan, order=order)
 
     def status(self) -> Any:
         return run_process("federated", "status", self.kits / "submit", "--json").data
@@ -151,9 +166,14 @@ class LiveFederation:
 
 
 @contextmanager
-def live_federation(folder: Path, count: int, *, least_others: int = 1) -> Iterator[LiveFederation]:
-    """Make a federation, and see to it that none of its processes survives."""
-    federation = LiveFederation(folder, count, least_others)
+def live_federation(
+    folder: Path, count: int, *plans: tuple[str, int], least_others: int = 1
+) -> Iterator[LiveFederation]:
+    """Make a federation of sites that name some plans, and see to it that all processes end.
+
+    `plans`: Method and number of rounds of each.
+    """
+    federation = LiveFederation(folder, count, least_others, plans)
     try:
         yield federation
         for name in list(federation.processes):

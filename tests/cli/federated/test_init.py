@@ -35,7 +35,7 @@ def test_all_processors_draw_the_same_new_network(tmp_path: Path) -> None:
     names = ("gaze-lenet", "glc-tiny")
     drawing = (
         "import sys\nfrom pathlib import Path\nfrom aggregators import write_model\n"
-        "from site_agent.networks.files import new_network\n"
+        "from site_agent.networks.modules import new_network\n"
         "for name in sys.argv[2:]:\n"
         "    file = Path(sys.argv[1], name)\n"
         "    write_model(new_network(name, 3), file, format_name='safetensors')\n"

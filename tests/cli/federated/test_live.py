@@ -24,7 +24,7 @@ from tests.site_agent.live_pool import live_pool
 
 
 def test_live_rounds_have_the_digests_of_rounds_in_one_process(tmp_path: Path) -> None:
-    with live_federation(tmp_path, 3) as federation:
+    with live_federation(tmp_path, 3, ("fedpac", 2)) as federation:
         *honest, last = federation.sites
         federation.start("server", *honest)
         federation.start(last, **hostile(tmp_path / "hostile", "nan", "garbage"))
@@ -59,9 +59,10 @@ def require_that_the_last_site_is_left_out_and_named(outcome: Outcome, sites: li
 def test_live_rounds_of_any_method_have_the_digests_of_rounds_in_one_process(
     tmp_path: Path,
 ) -> None:
-    with live_federation(tmp_path, 2) as federation:
+    methods = ("fedadam", "fedcpf", "fedper")
+    with live_federation(tmp_path, 2, *((name, 2) for name in methods)) as federation:
         federation.start("server", *federation.sites)
-        for method in ("fedadam", "fedcpf", "fedper"):
+        for method in methods:
             outcome = run_process(*federation.submission(method, 2))
             assert digests_of(outcome) == federation.digests_in_one_process(method, 2)
         assert_personal_parts_stay(tmp_path)
@@ -101,7 +102,7 @@ def require_replies_for_each_site(
 
 @pytest.mark.slow
 def test_a_site_that_sends_too_much_is_left_out(tmp_path: Path) -> None:
-    with live_federation(tmp_path, 3) as federation:
+    with live_federation(tmp_path, 3, ("fedavg", 1)) as federation:
         federation.start("server", "site-0", "site-1")
         federation.start("site-2", **hostile(tmp_path / "hostile", "huge"))
         outcome = run_process(*federation.submission("fedavg", 1, "--round-limit-s", 40))
@@ -112,7 +113,8 @@ def test_a_site_that_sends_too_much_is_left_out(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_sites_refuse_networks_that_they_did_not_name_and_sums_of_too_few(tmp_path: Path) -> None:
-    with live_federation(tmp_path, 3, least_others=2) as federation:
+    plans = ("fedavg", 1), ("median", 1)
+    with live_federation(tmp_path, 3, *plans, least_others=2) as federation:
         federation.start("server", "site-0", "site-1")
         federation.start("site-2", **hostile(tmp_path / "hostile", "nan"))
         alone = run_process(*federation.submission("fedavg", 1))
@@ -125,7 +127,8 @@ def test_sites_refuse_networks_that_they_did_not_name_and_sums_of_too_few(tmp_pa
 
 @pytest.mark.slow
 def test_rounds_go_on_after_the_submitter_was_killed(tmp_path: Path) -> None:
-    with live_federation(tmp_path, 3) as federation:
+    plans = ("geometric-median", 3), ("fedadam", 3)
+    with live_federation(tmp_path, 3, *plans) as federation:
         federation.start("server", *federation.sites)
         outcome = run_process(*federation.submission("geometric-median", 3))
         assert digests_of(outcome) == federation.digests_in_one_process("geometric-median", 3)
@@ -141,7 +144,10 @@ def test_rounds_go_on_after_the_submitter_was_killed(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_killed_site_takes_part_again_and_all_networks_reach_the_pool(tmp_path: Path) -> None:
-    with live_pool(tmp_path / "pool") as pool, live_federation(tmp_path, 4) as federation:
+    with (
+        live_pool(tmp_path / "pool") as pool,
+        live_federation(tmp_path, 4, ("fedadam", 10)) as federation,
+    ):
         login = {"POOL_ENDPOINT": pool.url, "POOL_TOKEN": pool.tokens["site-a"]}
         with PoolClient(pool.url, pool.tokens["site-a"]) as client:
             client.upload(federation.base, "site-a/base")
@@ -179,7 +185,7 @@ def test_unknown_certificates_are_refused(tmp_path: Path) -> None:
         foreign = tmp_path / "foreign" / "site-0"
         assert not is_served(federation.port, ours, foreign / "startup")
         arguments = ["federated", "site", foreign, "--data", federation.data]
-        stranger = start_process(*arguments, "--base", federation.base)
+        stranger = start_process(*arguments, "--base", federation.base, "--plan", "0" * 64)
         federation.processes["stranger"] = stranger
         assert stranger.stderr is not None
         told = [stranger.stderr.readline() for _ in range(2)]

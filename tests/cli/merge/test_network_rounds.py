@@ -15,6 +15,7 @@ from aggregators.models import StateDict
 from site_agent import PoolClient
 from site_agent.datasets.gaze.check import open_gaze
 from site_agent.datasets.gaze.generic_layout import write_samples
+from site_agent.federated.contribution_ledger import ContributionLedger
 from site_agent.federated.in_process import run_rounds
 from site_agent.federated.plan import make_plan
 from tests.cli.conftest import Run
@@ -56,7 +57,7 @@ def site(pool: LivePool, poolctl: Run, monkeypatch: pytest.MonkeyPatch) -> Site:
 
 def start(poolctl: Run, base: str, *arguments: object) -> str:
     asked = ("rounds", "start", "--base", base, "--sites", ",".join(SITES), "--deadline", "1h")
-    return poolctl(*asked, *arguments, "-q").out.strip()
+    return poolctl(*asked, "--protection", "open", *arguments, "-q").out.strip()
 
 
 @pytest.mark.slow
@@ -76,7 +77,12 @@ def test_three_rounds_of_fedadam_equal_merge_by_hand(
     assert isinstance(network, StateDict)
     plan = make_plan("fedadam", OPTIONS, rounds=3)
     inputs = [base]
-    for held in run_rounds(network, samples, plan):
+    ledger = ContributionLedger(tmp_path / "home" / "rounds")
+
+    def order(name: str, digest: str) -> int:
+        return ledger.order_seed(name, key, digest)
+
+    for held in run_rounds(network, samples, plan, order=order):
         for name in SITES:
             chosen = ("--persons", "p00") if name == "site-a" else ()
             contributing = (*CONTRIBUTE, key, "--data", gaze[name], *chosen)

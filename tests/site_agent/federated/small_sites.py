@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from aggregators.models import StateDict
 from site_agent.datasets.gaze.records import GazeSamples
 
 
@@ -19,6 +20,19 @@ def samples_at(site: int, count: int = 16) -> GazeSamples:
         np.arange(count),
         np.full(count, "left"),
     )
+
+
+def moved(network: StateDict, share: float, draw: int = 0) -> StateDict:
+    """Return a network after a random step, of each entry by this share of its norm."""
+    generator = np.random.default_rng(draw)
+    tensors = {
+        name: np.array(
+            value + generator.normal(size=value.shape) * share * np.sqrt(np.mean(value**2)),
+            dtype=value.dtype,
+        )
+        for name, value in network.tensors.items()
+    }
+    return StateDict(tensors, network.infos, network.metadata)
 
 
 def small_sites(count: int = 3) -> dict[str, GazeSamples]:

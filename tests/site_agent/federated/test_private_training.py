@@ -9,6 +9,7 @@ import sys
 import time
 from dataclasses import replace
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import pytest
@@ -221,12 +222,29 @@ class TestLedger:
 
         with pytest.raises(ContributionWithheldError, match="this site allows 2 "):
             contribute_for_ever()
-        spent = PrivacyLedger(tmp_path).epsilon(["p01"], "sample", 1e-5)
+        ledger = PrivacyLedger(tmp_path)
+        spent = ledger.epsilon(samples, 1e-5)
         assert 1.0 < spent <= 2.0
-        assert PrivacyLedger(tmp_path).epsilon(["p02"], "sample", 1e-5) == 0.0
+        assert ledger.epsilon(samples_at(2), 1e-5) == 0.0
         # The round's own persons, whatever else the data hold.
-        joint = PrivacyLedger(tmp_path).epsilon(["p01", "p02"], "sample", 1e-5)
-        assert joint == spent
+        assert ledger.epsilon(join_samples([samples_at(2), samples]), 1e-5) == spent
+
+    def test_samples_and_persons_have_one_budget_however_they_are_named(
+        self, tmp_path: Path
+    ) -> None:
+        ledger, samples = PrivacyLedger(tmp_path), samples_at(1, 40)
+        renamed = replace(samples, person=np.full(len(samples), "P-01"))[:20]
+
+        def spend(data: GazeSamples, unit: Literal["sample", "person"]) -> float:
+            settings = LocalTraining(batch_size=5, dp_epsilon=4.0, dp_unit=unit)
+            plan = plan_privacy(settings, len(data))
+            return ledger.spend(plan, settings, data, round_name="1", most_epsilon=4.1)
+
+        assert spend(samples, "sample") == pytest.approx(4.0, abs=0.05)
+        for data, unit in ((samples, "person"), (renamed, "sample"), (renamed, "person")):
+            with pytest.raises(ContributionWithheldError, match=r"this site allows 4\.1"):
+                spend(data, unit)  # type: ignore[arg-type]
+        assert spend(samples_at(2, 40), "person") == pytest.approx(4.0, abs=0.05)
 
     def test_a_killed_site_never_counts_fewer_releases_than_it_made(self, tmp_path: Path) -> None:
         """A file that was written has its line in the ledger."""
@@ -242,7 +260,7 @@ class TestLedger:
         lines = (tmp_path / "spent.jsonl").read_text().splitlines()
         sent = len(list(tmp_path.glob("*.sent")))
         assert 0 < sent <= len(lines)
-        assert PrivacyLedger(tmp_path).epsilon(["p01"], "sample", 1e-5) > 0
+        assert PrivacyLedger(tmp_path).epsilon(samples_at(1, 40), 1e-5) > 0
 
 
 def test_gradients_of_samples_add_up_however_a_module_is_laid_out() -> None:

@@ -116,7 +116,12 @@ def test_what_cannot_be_protected_is_refused() -> None:
 
 
 @pytest.mark.parametrize("covers", ["whole"])
-def test_every_attempt_is_counted_before_it_begins(tmp_path: Path, covers: str) -> None:
+def test_every_attempt_is_counted_before_it_begins(
+    tmp_path: Path, covers: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All kits of a machine have one ledger."""
+    monkeypatch.setenv("POOL_HOME", str(tmp_path / "home"))
+    spent_file = tmp_path / "home" / "privacy" / "spent.jsonl"
     plan = plan_of(covers, cut="u" if covers == "whole" else "pool1")
     # Opacus warns of its orders, which is silenced for one thread at a time only.
     for samples in small_sites().values():
@@ -126,8 +131,9 @@ def test_every_attempt_is_counted_before_it_begins(tmp_path: Path, covers: str) 
         assert live.server.rounds.is_finished
         for site, report in reports.items():
             place = live.kits[site].folder
-            spent = (place / "ledger" / "spent.jsonl").read_text().splitlines()
-            lines = [json.loads(line) for line in spent]
+            entries = [json.loads(line) for line in spent_file.read_text().splitlines()]
+            person = str(small_sites()[site].person[0])
+            lines = [entry for entry in entries if entry.get("persons") == [person]]
             attempts = (place / "attempts.jsonl").read_text().splitlines()
             assert report.rounds == len(lines) == len(attempts) == 2
             assert [entry["round"].split(" of ")[0] for entry in lines] == ["1", "2"]

@@ -15,6 +15,7 @@ from aggregators.formats import decode_model
 from aggregators.methods.merging import encode_input
 from aggregators.models import StateDict
 from site_agent.errors import SiteAgentError
+from site_agent.federated.contribution_ledger import ContributionLedger
 from site_agent.federated.engines.flare import messages
 from site_agent.federated.engines.flare.site_rules import SiteRules
 from site_agent.federated.leak_checks import require_safe
@@ -70,7 +71,9 @@ class SiteExecutor(Executor):  # type: ignore[misc]
             return make_reply(ReturnCode.TASK_UNKNOWN)
         number = int(shareable[messages.ROUND])
         try:
-            content, samples = self._contribute(number, shareable, fl_ctx.get_identity_name())
+            content, samples, least_others = self._contribute(
+                number, shareable, fl_ctx.get_identity_name()
+            )
         except (AggregatorError, SiteAgentError, ValueError, OSError) as error:
             self.logger.warning(f"round {number}: no contribution: {error}")
             reply = make_reply(ReturnCode.EXECUTION_EXCEPTION)
@@ -80,10 +83,12 @@ class SiteExecutor(Executor):  # type: ignore[misc]
         self.logger.info(f"round {number}: trained on {samples} samples")
         reply = make_reply(ReturnCode.OK)
         reply[messages.CONTRIBUTION] = content
-        reply[messages.LEAST_OTHERS] = self._rules.least_others
+        reply[messages.LEAST_OTHERS] = least_others
         return reply
 
-    def _contribute(self, number: int, task: Mapping[str, Any], site: str) -> tuple[bytes, int]:
+    def _contribute(
+        self, number: int, task: Mapping[str, Any], site: str
+    ) -> tuple[bytes, int, int]:
         content = task[messages.BASE]
         plan, digest = read_plan(task[messages.PLAN]), sha256(content).hexdigest()
         base, settings = cast("StateDict", decode_model(content)), plan.training
@@ -92,7 +97,11 @@ class SiteExecutor(Executor):  # type: ignore[misc]
         before = store.before(site, number)
         # The trained network, with a head that may come from the server as well.
         require_safe(f"{number} of this job", assemble(base, before), samples, settings)
-        self._rules.admit(plan, str(task[messages.FIRST_BASE]), number, digest)
+        first_base = str(task[messages.FIRST_BASE])
+        least_others = self._rules.admit(plan, first_base, number, base, digest, site=site)
+        order_seed = ContributionLedger(self._rules.ledger).order_seed(
+            site, digest_run(plan, first_base), digest
+        )
         update = train_at_site(
             base,
             digest,
@@ -104,11 +113,13 @@ class SiteExecutor(Executor):  # type: ignore[misc]
             options=plan.own_options,
             before=before,
             max_hours=self._rules.max_hours,
-            privacy=Privacy(privacy_folder()),
+            privacy=Privacy(privacy_folder(), self._rules.most_epsilon),
+            order_seed=order_seed,
         )
         if update.part is not None:
             store.keep(update.part)
-        return bytes(encode_input(update.contribution)), update.contribution.samples
+        content = bytes(encode_input(update.contribution))
+        return content, update.contribution.samples, least_others
 
 
 def _store_of(plan: FederationPlan, content: Mapping[str, Any]) -> PersonalStore:

@@ -5,11 +5,14 @@ site's update show its pictures, so a run of rounds has to begin with a network 
 accounts for by itself: it names its digest, its file, or its address in a pool, where it is made
 of models of sites that this one trusts (`site_agent.rounds.provenance`).
 
+The site names the plan, too, by its digest: method, options, seed and number of rounds are in it,
+so a server cannot ask for the updates of other networks by another seed.
+
 The networks of later rounds are means over contributions that only the server sees, so a site
-cannot make them again. It believes the server there as it believes a pool within a series, and
-keeps a ledger, so that a run keeps one first base, one plan, and few networks a round.
-Otherwise the server could ask for the updates of any number of bases. Every base is audited
-(`site_agent.federated.leak_checks`), in every round.
+cannot make them again. It believes the server there as it believes a pool within a series: as far
+as its ledger goes (`site_agent.federated.contribution_ledger`). A network has to be as near to the
+last one as updates of bounded norm move it, a round has few networks, and every one of them is
+audited (`site_agent.federated.leak_checks`).
 """
 
 import json
@@ -20,18 +23,19 @@ from pathlib import Path
 
 from pydantic import TypeAdapter
 
+from aggregators.models import StateDict
 from site_agent.errors import ContributionWithheldError
+from site_agent.federated.contribution_ledger import (
+    MOST_NETWORKS,
+    ContributionLedger,
+    RoundOfSeries,
+    most_step,
+)
 from site_agent.federated.plan import FederationPlan, digest_run
-from site_agent.plain_json import write_json
+from site_agent.networks.files import read_network
 
 _VARIABLE = "POOLCTL_FEDERATED_SITE"
 """Environment variable of a site's processes; it never leaves the machine."""
-
-MOST_NETWORKS = 5
-"""In one round: it is held again, with another network, where the server lost a block of rounds."""
-
-LEDGER_NAME = "trained.json"
-"""Within the kit of a site: run, number of the round, digests of the networks."""
 
 
 @dataclass(frozen=True)
@@ -41,14 +45,20 @@ class SiteRules:
     data: Path
     persons: tuple[str, ...]
     """The persons of the data that take part; empty for all."""
-    bases: tuple[str, ...]
-    """SHA-256 of each network with which a run may begin."""
+    bases: Mapping[str, Path | None]
+    """SHA-256 of each network with which a run may begin, and its file where the site has it."""
+    plans: tuple[str, ...]
+    """SHA-256 of each plan by which a run may be held."""
     ledger: Path
-    """See `LEDGER_NAME`."""
+    """Folder of the site's `ContributionLedger`."""
+    federation: str = ""
+    """The server's address, which stands for the sites of the federation."""
     least_others: int = 2
     """Smallest number of other sites' contributions to combine with this one's."""
     max_hours: float = math.inf
     """The longest permitted training of a round."""
+    most_epsilon: float | None = None
+    """Budget of differential privacy for the site's data."""
 
     def environment(self) -> dict[str, str]:
         """Return the variable by which a site's processes learn of the rules."""
@@ -59,14 +69,23 @@ class SiteRules:
         """Return the rules that `environment` wrote."""
         return TypeAdapter(cls).validate_json(environment[_VARIABLE])
 
-    def admit(self, plan: FederationPlan, first_base: str, number: int, digest: str) -> None:
-        """Record that a network is trained in a round, or refuse it.
+    def admit(
+        self,
+        plan: FederationPlan,
+        first_base: str,
+        number: int,
+        network: StateDict,
+        digest: str,
+        *,
+        site: str,
+    ) -> int:
+        """Record that a network is trained in a round; return how many others have to contribute.
 
         `first_base`: SHA-256 of the network with which the run began, as the server says. `number`:
         Of the round, from 1. `digest`: SHA-256 of the network to train.
 
-        Raises `ContributionWithheldError` if the run begins with a network that this site did not
-        name, the round is not in the plan, or too many other networks were trained in it.
+        Raises `ContributionWithheldError` if this site did not name the run's plan or first
+        network, the round is not in the plan, or the site's ledger speaks against the network.
         """
         name = f"{number} of the run that began with sha256:{first_base[:16]}"
         if first_base not in self.bases:
@@ -76,19 +95,30 @@ class SiteRules:
                 hint="if you know how it was made, start 'poolctl federated site' with "
                 f"--base {first_base}",
             )
+        if plan.digest not in self.plans:
+            raise ContributionWithheldError(
+                name,
+                [f"the run has the plan sha256:{plan.digest}, which this site did not name"],
+                hint="'poolctl federated submit --dry-run' shows a plan with its digest; start "
+                "'poolctl federated site' with --plan DIGEST",
+            )
         if number == 1 and digest != first_base:
             reason = f"the network is sha256:{digest}, not the one with which the run begins"
             raise ContributionWithheldError(name, [reason])
         if not 1 <= number <= plan.rounds:
             raise ContributionWithheldError(name, [f"its plan has {plan.rounds} rounds"])
-        ledger = json.loads(self.ledger.read_bytes()) if self.ledger.is_file() else {}
-        trained = ledger.setdefault(digest_run(plan, first_base), {})
-        known = trained.setdefault(str(number), [])
-        if digest not in known and len(known) == MOST_NETWORKS:
-            reason = (
-                f"this site has trained {len(known)} other networks in this round, the last one "
-                f"sha256:{known[-1]}, and is asked to train sha256:{digest} now"
-            )
-            raise ContributionWithheldError(name, [reason])
-        trained[str(number)] = [*known, *([] if digest in known else [digest])]
-        write_json(self.ledger, ledger)
+        if plan.training.dp_epsilon is not None:
+            return self.least_others  # the ledger of privacy counts each release
+        first = self.bases[first_base]
+        about = RoundOfSeries(
+            name,
+            digest_run(plan, first_base),
+            number,
+            site,
+            (self.federation,),
+            most_step(plan.method, plan.split, network),
+            MOST_NETWORKS,
+        )
+        read_first = None if first is None else lambda: read_network(first)
+        others = ContributionLedger(self.ledger).admit(about, network, digest, read_first)
+        return max(self.least_others, others)

@@ -2,47 +2,80 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from aggregators.models import StateDict
 from site_agent.errors import ContributionWithheldError
+from site_agent.federated.contribution_ledger import MOST_NETWORKS
 from site_agent.federated.engines.flare.controller import describe_shortage
-from site_agent.federated.engines.flare.site_rules import MOST_NETWORKS, SiteRules
-from site_agent.federated.plan import make_plan
+from site_agent.federated.engines.flare.site_rules import SiteRules
+from site_agent.federated.plan import FederationPlan, first_model, make_plan
+from site_agent.networks.modules import new_network
+from tests.site_agent.federated.small_sites import moved
 
-FIRST, OTHER = "1" * 64, "2" * 64
 PLAN = make_plan("fedavg", {}, rounds=3)
+NETWORK = new_network("cross-encoder-small-gaze", 1)
+FIRST = first_model(NETWORK).digest
 
 
 @pytest.fixture
 def rules(tmp_path: Path) -> SiteRules:
-    return SiteRules(tmp_path, ("p00",), (FIRST,), tmp_path / "trained.json", 2, 4.0)
+    return SiteRules(tmp_path, ("p00",), {FIRST: None}, (PLAN.digest,), tmp_path, "host:1", 2, 4.0)
 
 
-def test_processes_of_a_site_learn_its_rules(rules: SiteRules) -> None:
-    assert SiteRules.from_environment(rules.environment()) == rules
+def admit(
+    rules: SiteRules, number: int, network: StateDict = NETWORK, plan: FederationPlan = PLAN
+) -> int:
+    digest = first_model(network).digest
+    return rules.admit(plan, FIRST, number, network, digest, site="site-0")
+
+
+def test_processes_of_a_site_learn_its_rules(rules: SiteRules, tmp_path: Path) -> None:
+    with_file = replace(rules, bases={FIRST: tmp_path / "base.safetensors"})
+    for written in (rules, with_file):
+        assert SiteRules.from_environment(written.environment()) == written
 
 
 def test_a_run_begins_with_a_network_that_the_site_named(rules: SiteRules) -> None:
-    rules.admit(PLAN, FIRST, 1, FIRST)
-    rules.admit(PLAN, FIRST, 2, OTHER)
+    assert admit(rules, 1) == 2
+    admit(rules, 2, moved(NETWORK, 0.05))
     with pytest.raises(ContributionWithheldError, match="did not name"):
-        rules.admit(PLAN, OTHER, 1, OTHER)
+        rules.admit(PLAN, "2" * 64, 1, NETWORK, "2" * 64, site="site-0")
     with pytest.raises(ContributionWithheldError, match="not the one with which the run begins"):
-        rules.admit(PLAN, FIRST, 1, OTHER)
+        admit(rules, 1, moved(NETWORK, 0.05))
     for number in (0, 4):
         with pytest.raises(ContributionWithheldError, match="3 rounds"):
-            rules.admit(PLAN, FIRST, number, FIRST)
+            admit(rules, number)
 
 
 def test_a_server_cannot_ask_for_the_updates_of_any_number_of_networks(rules: SiteRules) -> None:
-    networks = [f"{number:064x}" for number in range(MOST_NETWORKS)]
-    for network in [*networks, *networks]:
-        rules.admit(PLAN, FIRST, 2, network)
+    """By another seed of its plan the server began another run, with five networks more."""
+    admit(rules, 1)
+    networks = [moved(NETWORK, 0.05, draw) for draw in range(59)]
+    trained = 0
+    for number, network in enumerate(networks):
+        plan = make_plan("fedavg", {"seed": number // 5}, rounds=3)
+        try:
+            admit(rules, 2, network, plan)
+        except ContributionWithheldError:
+            continue
+        trained += 1
+    assert trained == MOST_NETWORKS
     with pytest.raises(ContributionWithheldError, match=f"trained {MOST_NETWORKS} other networks"):
-        rules.admit(PLAN, FIRST, 2, OTHER)
-    rules.admit(PLAN, FIRST, 3, OTHER)
+        admit(rules, 2, moved(NETWORK, 0.05, 100))
+    admit(rules, 3, networks[0])
+
+
+def test_a_network_of_round_2_needs_the_one_of_round_1(rules: SiteRules) -> None:
+    with pytest.raises(ContributionWithheldError, match="knows no network of an earlier round"):
+        admit(rules, 2, moved(NETWORK, 0.05))
+    admit(rules, 1)
+    with pytest.raises(ContributionWithheldError, match="it is not their result"):
+        admit(rules, 2, new_network("cross-encoder-small-gaze", 2))
+    admit(rules, 2, moved(NETWORK, 0.05))
 
 
 def test_the_largest_number_that_a_contributor_asks_for_decides() -> None:
