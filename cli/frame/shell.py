@@ -5,12 +5,10 @@ import json
 import os
 import shlex
 import shutil
-import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, chdir, contextmanager, redirect_stdout
+from contextlib import ExitStack, chdir, closing, contextmanager, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -20,7 +18,8 @@ from cli.frame.app import main
 from cli.frame.errors import CliError, ExitCode, Outcome
 from cli.frame.output import Invocation
 from site_agent.errors import InvalidInputError
-from site_agent.work.processes import end_with_parent, start, start_python, stop
+from site_agent.work.processes import Process, start_python, stop
+from site_agent.work.programs import Program, run_programs
 
 _POOL_START_TIMEOUT_S = 60.0
 _STOP_TIMEOUT_S = 15.0
@@ -33,9 +32,7 @@ def pool_process(data_folder: Path) -> Iterator[tuple[str, str]]:
     log_file = data_folder / "server.log"
     arguments = ["serve", "--data", str(data_folder), "--port", "0", "--json"]
     with log_file.open("wb") as log:
-        process = start_python(
-            "cli.frame.shell", *arguments, stderr=log, environment={"PYTHONUNBUFFERED": "1"}
-        )
+        process = start_python("cli", *arguments, stderr=log, environment={"PYTHONUNBUFFERED": "1"})
         try:
             answer = _first_answer(process)
             if not answer.get("success"):
@@ -46,7 +43,7 @@ def pool_process(data_folder: Path) -> Iterator[tuple[str, str]]:
             stop(process, grace_s=_STOP_TIMEOUT_S)
 
 
-def _first_answer(process: subprocess.Popen[bytes]) -> dict[str, Any]:
+def _first_answer(process: Process) -> dict[str, Any]:
     """Read the JSON envelope that the pool prints when it answers; {} when it ends before."""
     timer = threading.Timer(_POOL_START_TIMEOUT_S, process.kill)
     timer.start()
@@ -63,12 +60,6 @@ def _first_answer(process: subprocess.Popen[bytes]) -> dict[str, Any]:
         return {}
     finally:
         timer.cancel()
-
-
-def _run_pool() -> int:
-    """Run the command of this process, ``poolctl serve``, for as long as its parent lives."""
-    end_with_parent()
-    return main()
 
 
 _SIDE_BY_SIDE = 2
@@ -150,32 +141,24 @@ class Shell:
 
     def run_side_by_side(self, *lines: CommandLine) -> list[Any]:
         """Run commands as processes, two at a time, and return the data of their answers."""
-        waiting, running = list(enumerate(lines)), dict[int, subprocess.Popen[bytes]]()
-        answers: dict[int, Any] = {}
         with TemporaryDirectory() as folder:
-            try:
-                while waiting or running:
-                    if waiting and len(running) < _SIDE_BY_SIDE:
-                        number, line = waiting.pop(0)
-                        running[number] = self._start(line, Path(folder) / str(number))
-                        continue
-                    for number, process in list(running.items()):
-                        if process.poll() is not None:
-                            del running[number]
-                            text = (Path(folder) / str(number)).read_text(encoding="utf-8")
-                            answers[number] = _data_of(lines[number], text)
-                    time.sleep(0.02)
-            finally:
-                for process in running.values():
-                    stop(process)
-        return [answers[number] for number in range(len(lines))]
+            answers = [Path(folder) / str(number) for number in range(len(lines))]
+            programs = {
+                answer.name: self._program(line, answer)
+                for line, answer in zip(lines, answers, strict=True)
+            }
+            with closing(run_programs(programs, at_once=_SIDE_BY_SIDE)) as ends:
+                for name, _code in ends:
+                    _data_of(lines[int(name)], (Path(folder) / name).read_text(encoding="utf-8"))
+            return [
+                _data_of(line, answer.read_text(encoding="utf-8"))
+                for line, answer in zip(lines, answers, strict=True)
+            ]
 
-    def _start(self, line: CommandLine, answer: Path) -> subprocess.Popen[bytes]:
+    def _program(self, line: CommandLine, answer: Path) -> Program:
         self._invocation.note(f"$ {line.text}")
         arguments = [sys.executable, "-m", "cli", *shlex.split(line.arguments), "--json", "--quiet"]
-        environment = os.environ | line.environment
-        with answer.open("wb") as file, Path("commands.log").open("ab") as log:
-            return start(arguments, stdout=file, stderr=log, environment=environment)
+        return Program(arguments, Path("commands.log"), line.environment, answer)
 
     def _run_here(self, line: CommandLine, answer: io.StringIO, *conventions: str) -> None:
         self._invocation.note(f"$ {line.text}")
@@ -222,9 +205,3 @@ def _environment(variables: Mapping[str, str | None]) -> Iterator[None]:
 def program_name() -> str:
     """Return the program as the user must type it: its name if the shell finds it."""
     return "poolctl" if shutil.which("poolctl") else sys.argv[0]
-
-
-# As a program this module is the pool of `pool_process`, which ends with its parent, also where
-# SIGTERM or SIGKILL leaves the parent no time to stop it.
-if __name__ == "__main__":
-    sys.exit(_run_pool())

@@ -1,12 +1,10 @@
 """Detectors and landmark models of every format, and the only use of dlib's detectors."""
 
-import multiprocessing
-import signal
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
-from dataclasses import dataclass
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import astuple, dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -20,6 +18,8 @@ from aggregators.models import FhogDetector, ForestEnsemble, ShapePredictor
 from aggregators.predictors import LandmarkPredictor
 from site_agent.errors import FaceModelError, ImageFileError
 from site_agent.pictures.images import read_image
+from site_agent.work import Progress
+from site_agent.work.workers import Workers
 
 UInt8 = NDArray[np.uint8]
 
@@ -195,7 +195,17 @@ def in_threads(
         yield from map(function, items)
         return
     with ThreadPoolExecutor(workers) as pool:
-        yield from _in_order(pool, function, items, workers)
+        waiting: deque[Future[Result]] = deque()
+        try:
+            for item in items:
+                waiting.append(pool.submit(function, item))
+                if len(waiting) > 2 * workers:
+                    yield waiting.popleft().result()
+            while waiting:
+                yield waiting.popleft().result()
+        finally:
+            for future in waiting:
+                future.cancel()
 
 
 def detect_in_images(
@@ -204,8 +214,7 @@ def detect_in_images(
     """Find the faces of many images, in order.
 
     dlib holds the interpreter's lock, so more than one worker means more than one process; these
-    are started only when the first images say that it pays. A script that asks for several
-    workers must guard its main part with ``if __name__ == "__main__":``.
+    are started only when the first images say that it pays.
     """
     started = time.monotonic()
     first = min(len(tasks), _TRIED_FIRST) if workers > 1 else len(tasks)
@@ -217,10 +226,16 @@ def detect_in_images(
         for task in rest:
             yield detect_in_image(detector, task)
         return
-    # A forked process could inherit locks that threads of this one hold.
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(workers, context, _open_here, (detector.path,)) as pool:
-        yield from _in_order(pool, _detect_here, rest, workers)
+    payloads = ((detector.path, task._replace(skip_unreadable=True)) for task in rest)
+    with Workers(workers, advice="use fewer processes", tasks_each=None) as pool:
+        for task, event in zip(rest, pool.map(_detect_in_worker, payloads), strict=True):
+            if "failed" in event:
+                raise FaceModelError(f"{task.path}: {event['failed']}")
+            width_px, height_px, detections, problem = event["done"]
+            if problem and not task.skip_unreadable:
+                raise ImageFileError(problem)
+            faces = [Detection(*values) for values in detections]
+            yield DetectedImage(width_px, height_px, faces, problem)
 
 
 def detect_in_image(detector: FaceDetector, task: DetectionTask) -> DetectedImage:
@@ -235,31 +250,11 @@ def detect_in_image(detector: FaceDetector, task: DetectionTask) -> DetectedImag
     return DetectedImage(image.shape[1], image.shape[0], detections)
 
 
-_OPENED: list[FaceDetector] = []
-"""In a worker process: its detector."""
+def _detect_in_worker(payload: tuple[Path | None, DetectionTask], _progress: Progress) -> list[Any]:
+    """Return a `DetectedImage` as JSON has it; a worker opens its detector once."""
+    path, task = payload
+    width_px, height_px, detections, problem = detect_in_image(_opened(path), task)
+    return [width_px, height_px, [astuple(face) for face in detections], problem]
 
 
-def _open_here(path: Path | None) -> None:
-    # Ctrl-C in a terminal reaches all processes; the one that the user started ends the others.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    _OPENED[:] = [open_detector(path)]
-
-
-def _detect_here(task: DetectionTask) -> DetectedImage:
-    return detect_in_image(_OPENED[0], task)
-
-
-def _in_order(
-    pool: Executor, function: Callable[[Item], Result], items: Iterable[Item], workers: int
-) -> Iterator[Result]:
-    waiting: deque[Future[Result]] = deque()
-    try:
-        for item in items:
-            waiting.append(pool.submit(function, item))
-            if len(waiting) > 2 * workers:
-                yield waiting.popleft().result()
-        while waiting:
-            yield waiting.popleft().result()
-    finally:
-        for future in waiting:
-            future.cancel()
+_opened = cache(open_detector)

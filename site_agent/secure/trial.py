@@ -10,14 +10,12 @@ killed and started again.
 
 import hashlib
 import json
-import os
 import socket
-import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -30,7 +28,7 @@ from aggregators.models import Float32
 from aggregators.secure_sum.layout import BitBudget, SumEntry, SumLayout, encode
 from aggregators.secure_sum.sharing import UInt64, from_signed, to_bytes, to_signed
 from aggregators.whole_file import write_whole
-from site_agent.errors import InvalidInputError, SecureSumError
+from site_agent.errors import SecureSumError
 from site_agent.pool.client import PoolClient
 from site_agent.pool.signing import create_key
 from site_agent.secure.board import Board
@@ -39,10 +37,8 @@ from site_agent.secure.lab import Lab
 from site_agent.secure.session import new_descriptor
 from site_agent.secure.verification import Mode
 from site_agent.work import Progress, no_progress
-from site_agent.work.processes import start, stop
-
-_STOP_TIMEOUT_S = 15.0
-_LOOK_INTERVAL_S = 0.1
+from site_agent.work.processes import end_with_parent
+from site_agent.work.programs import Program, hold_parties
 
 
 @dataclass(frozen=True)
@@ -114,15 +110,6 @@ def run_trial(
     with ExitStack() as stack:
         relays = {name: stack.enter_context(CountingRelay(endpoint)) for name in servers + labs}
         tokens = _create_tokens(endpoint, admin_token, servers + labs)
-        environments = {
-            name: os.environ
-            | {
-                "POOL_ENDPOINT": relays[name].url,
-                "POOL_TOKEN": tokens[name],
-                "POOL_HOME": str(folder / name / "home"),
-            }
-            for name in relays
-        }
         layout = trial_layout(settings.parameters)
         with PoolClient(endpoint, tokens[labs[0]]) as pool:
             descriptor = new_descriptor(charter, layout, time.time(), purpose="a trial")
@@ -137,13 +124,27 @@ def run_trial(
             path = folder / name / "trial.json"
             path.write_text(json.dumps(task))
             commands[name] = [sys.executable, "-m", "site_agent.secure.trial", str(path)]
-        progress(0.1, f"{len(servers)} servers and {len(labs)} labs")
-        started_s = time.monotonic()
-        running = {
-            name: stack.enter_context(party_process(command, folder / name, environments[name]))
+        parties = {
+            name: Program(
+                command,
+                folder / name / "log",
+                {
+                    "POOL_ENDPOINT": relays[name].url,
+                    "POOL_TOKEN": tokens[name],
+                    "POOL_HOME": str(folder / name / "home"),
+                },
+            )
             for name, command in commands.items()
         }
-        _wait_for_labs(running, labs, folder, settings.timeout_seconds, progress)
+        started_s = time.monotonic()
+        hold_parties(
+            parties,
+            labs,
+            timeout_s=settings.timeout_seconds,
+            on_look=lambda ended: progress(
+                0.1 + 0.8 * ended / len(labs), f"{ended} of {len(labs)} labs have a result"
+            ),
+        )
         seconds = time.monotonic() - started_s
     results = {name: json.loads((folder / name / "found.json").read_text()) for name in labs}
     traffic = tuple(
@@ -156,7 +157,7 @@ def run_trial(
         for name, relay in relays.items()
     )
     return TrialResult(
-        processes=1 + len(running),
+        processes=1 + len(parties),
         labs=len(labs),
         seconds=seconds,
         **_compare_sums(folder, labs, results, settings.parameters, charter),
@@ -180,46 +181,6 @@ def _create_tokens(endpoint: str, admin_token: str, names: Sequence[str]) -> dic
         for name in names:
             admin.sites.create(name)
         return {name: admin.tokens.create(name, "trial").secret for name in names}
-
-
-@contextmanager
-def party_process(
-    command: Sequence[str], folder: Path, environment: dict[str, str]
-) -> Iterator[subprocess.Popen[bytes]]:
-    """Run a party while the block runs; its output goes to a log in its folder."""
-    with (folder / "log").open("wb") as log:
-        process = start(command, stdout=log, environment=environment)
-        try:
-            yield process
-        finally:
-            stop(process, grace_s=_STOP_TIMEOUT_S)
-
-
-def _wait_for_labs(
-    running: dict[str, subprocess.Popen[bytes]],
-    labs: Sequence[str],
-    folder: Path,
-    timeout_s: float,
-    progress: Progress,
-) -> None:
-    deadline_s = time.monotonic() + timeout_s
-    while True:
-        codes = {name: process.poll() for name, process in running.items()}
-        finished = sum(codes[name] == 0 for name in labs)
-        if finished == len(labs):
-            return
-        for name, code in codes.items():
-            if code is not None and (code != 0 or name not in labs):
-                with suppress(OSError):
-                    tail = (folder / name / "log").read_text()[-1500:]
-                raise InvalidInputError(f"{name} ended with code {code}:\n{tail}")
-        if time.monotonic() > deadline_s:
-            raise InvalidInputError(
-                f"{finished} of {len(labs)} labs have a result after {timeout_s:g} s; see the logs "
-                f"in {folder}"
-            )
-        progress(0.1 + 0.8 * finished / len(labs), f"{finished} of {len(labs)} labs have a result")
-        time.sleep(_LOOK_INTERVAL_S)
 
 
 def _compare_sums(
@@ -310,6 +271,7 @@ def run(path: Path) -> None:
 
 
 if __name__ == "__main__":
+    end_with_parent()
     run(Path(sys.argv[1]))
 
 

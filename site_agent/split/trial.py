@@ -1,25 +1,19 @@
 """A split training on one machine: both services and all clients, each a process of its own."""
 
 import json
-import os
 import socket
-import subprocess
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
 from site_agent.errors import InvalidInputError
 from site_agent.networks.files import read_network
-from site_agent.secure.trial import party_process
 from site_agent.split import client, parts, rounds_folder, training
 from site_agent.split.kits import AGGREGATOR, SERVER, Kit, provision, read_kit
 from site_agent.split.plan import SplitPlan
 from site_agent.work import Progress, no_progress
-
-_LOOK_INTERVAL_S = 0.2
-_TAIL = 1500
+from site_agent.work.programs import Program, hold_parties
 
 
 @dataclass(frozen=True)
@@ -73,23 +67,16 @@ def hold_training(
     began_s = time.monotonic()
     by_name = {kit.name: kit for kit in kits}
     plan, sites = kits[0].plan, kits[0].sites
-    environment = dict(os.environ)
-    with ExitStack() as stack:
-        running: dict[str, subprocess.Popen[bytes]] = {
-            name: stack.enter_context(party_process(command, by_name[name].folder, environment))
-            for name, command in commands.items()
-        }
-        while not all(running[site].poll() == 0 for site in sites):
-            for name, process in running.items():
-                code = process.poll()
-                if code is not None and (code != 0 or name not in sites):
-                    tail = (by_name[name].folder / "log").read_text(errors="replace")[-_TAIL:]
-                    raise InvalidInputError(f"{name} ended with code {code}:\n{tail}")
-            if time.monotonic() - began_s > timeout_s:
-                raise InvalidInputError(f"the training takes longer than {timeout_s:g} s")
-            ended = _rounds_ended(by_name[SERVER].folder)
-            progress(ended / plan.rounds, f"round {min(ended + 1, plan.rounds)} of {plan.rounds}")
-            time.sleep(_LOOK_INTERVAL_S)
+    programs = {
+        name: Program(command, by_name[name].folder / "log", {})
+        for name, command in commands.items()
+    }
+
+    def look(_ended: int) -> None:
+        ended = _rounds_ended(by_name[SERVER].folder)
+        progress(ended / plan.rounds, f"round {min(ended + 1, plan.rounds)} of {plan.rounds}")
+
+    hold_parties(programs, sites, timeout_s=timeout_s, on_look=look)
     reports = tuple(
         client.ClientReport(**json.loads((by_name[site].folder / "report.json").read_text()))
         for site in sites

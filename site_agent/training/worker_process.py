@@ -11,7 +11,6 @@ import json
 import math
 import os
 import re
-import subprocess
 import tempfile
 import time
 from collections import deque
@@ -26,7 +25,7 @@ from site_agent.training.worker import EVENT_MARK
 from site_agent.wording import duration_words
 from site_agent.work import Progress, no_progress
 from site_agent.work.measurements import available_memory_bytes
-from site_agent.work.processes import describe_end, start_python, stop, was_killed
+from site_agent.work.processes import Process, describe_end, start_python, stop, was_killed
 
 _TREES = re.compile(r"Progress: (\d+)/(\d+) .*Time remaining: (.*?)\.?\s*$")
 _RISK_GAP = re.compile(r"risk gap:\s+(\S+)")
@@ -184,9 +183,7 @@ def require_memory(needed_bytes: int, advice: str) -> None:
         )
 
 
-def _follow(
-    process: subprocess.Popen[bytes], reader: ProgressReader, progress: Progress
-) -> dict[str, Any]:
+def _follow(process: Process, reader: ProgressReader, progress: Progress) -> dict[str, Any]:
     outcome: dict[str, Any] = {}
     printed: deque[str] = deque(maxlen=_KEPT_LINES)
     assert process.stdout is not None

@@ -18,6 +18,8 @@ from typing import IO
 
 import psutil
 
+Process = subprocess.Popen[bytes]
+
 _PARENT_VARIABLE = "POOLCTL_PARENT_PROCESS"
 _WATCH_INTERVAL_S = 0.5
 # `signal` has no SIGKILL on Windows, where no exit code is negative either.
@@ -30,27 +32,22 @@ def start_python(
     stdin: int | IO[bytes] = subprocess.DEVNULL,
     stderr: int | IO[bytes] = subprocess.STDOUT,
     environment: Mapping[str, str] | None = None,
-) -> subprocess.Popen[bytes]:
+) -> Process:
     """Start ``python -m module`` with standard output in a pipe.
 
-    The caller must `stop` the child. The child calls `end_with_parent` first of all, so that it
-    does not outlive a parent that is killed.
+    The caller must `stop` the child, which calls `end_with_parent` first of all.
 
     `environment`: Variables to set in addition to those of this process.
     """
     # The child finds this package where the parent found it, whatever the current folder holds.
     root = str(Path(__file__).resolve().parents[2])
     paths = [root, *filter(None, [os.environ.get("PYTHONPATH")])]
-    fixed = {
-        "PYTHONPATH": os.pathsep.join(paths),
-        "PYTHONIOENCODING": "utf-8",
-        _PARENT_VARIABLE: str(os.getpid()),
-    }
+    fixed = {"PYTHONPATH": os.pathsep.join(paths), "PYTHONIOENCODING": "utf-8"}
     return start(
         [sys.executable, "-P", "-m", module, *arguments],
         stdin=stdin,
         stderr=stderr,
-        environment={**os.environ, **(environment or {}), **fixed},
+        environment={**(environment or {}), **fixed},
     )
 
 
@@ -61,22 +58,25 @@ def start(
     stdout: int | IO[bytes] = subprocess.PIPE,
     stderr: int | IO[bytes] = subprocess.STDOUT,
     environment: Mapping[str, str] | None = None,
-) -> subprocess.Popen[bytes]:
+) -> Process:
     """Start a command that Ctrl-C in a terminal does not reach: the caller must `stop` it.
 
-    `environment`: All its variables; by default those of this process.
+    The child ends with this process if it calls `end_with_parent`, as all of ours do.
+
+    `environment`: Variables to set in addition to those of this process.
     """
+    variables = {**os.environ, **(environment or {}), _PARENT_VARIABLE: str(os.getpid())}
     if sys.platform == "win32":
         flags, is_new_session = subprocess.CREATE_NEW_PROCESS_GROUP, False
     else:
         flags, is_new_session = 0, True
     return subprocess.Popen(
-        command, stdin=stdin, stdout=stdout, stderr=stderr, env=environment,
+        command, stdin=stdin, stdout=stdout, stderr=stderr, env=variables,
         creationflags=flags, start_new_session=is_new_session,
     )  # fmt: skip
 
 
-def stop(process: subprocess.Popen[bytes], *, grace_s: float = 0.0) -> None:
+def stop(process: Process, *, grace_s: float = 0.0) -> None:
     """Kill a child if it still runs, and close its pipes.
 
     With a grace period it is first asked to end, and killed only if it still runs afterwards.
@@ -107,18 +107,20 @@ def describe_end(code: int) -> str:
 
 
 def end_with_parent() -> None:
-    """End this process when the process that started it with `start_python` ends."""
-    parent = os.environ.get(_PARENT_VARIABLE)
-    if sys.platform == "linux":
-        # The kernel also ends a process that is busy in a library and runs no other thread.
-
-        with contextlib.suppress(OSError, AttributeError):
-            set_parent_death_signal = 1
-            ctypes.CDLL(None).prctl(set_parent_death_signal, signal.SIGKILL)
-        if parent is not None and os.getppid() != int(parent):  # it died before that
-            os._exit(1)
-    elif parent is not None:
-        end_with(int(parent))
+    """End this process when the process that started it with `start` ends, however that ends."""
+    # Programs that this process starts by other means have another parent.
+    parent = int(os.environ.pop(_PARENT_VARIABLE, 0))
+    if not parent:
+        return
+    if sys.platform != "linux":
+        end_with(parent)
+        return
+    # The kernel also ends a process that is busy in a library and runs no other thread.
+    with contextlib.suppress(OSError, AttributeError):
+        set_parent_death_signal = 1
+        ctypes.CDLL(None).prctl(set_parent_death_signal, signal.SIGKILL)
+    if os.getppid() != parent:  # it died before that
+        os._exit(1)
 
 
 def end_with(process_id: int) -> None:

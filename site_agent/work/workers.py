@@ -3,12 +3,12 @@
 import json
 import os
 import pickle
-import subprocess
 import tempfile
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
+from subprocess import PIPE
 from types import TracebackType
 from typing import IO, Any
 
@@ -60,6 +60,28 @@ class Workers:
         ``done`` or ``failed`` comes once. A worker that dies fails its own task only. May raise to
         stop everything.
         """
+        for key, event in self._events_of(next_task):
+            on_event(key, event)
+
+    def map(self, do: Callable[[Any, Progress], Any], payloads: Iterable[Any]) -> Iterator[Event]:
+        """Yield the last event of each payload, in order; few results wait at any time."""
+        waiting = enumerate(payloads)
+        ended: dict[int, Event] = {}
+        first = 0
+
+        def next_task() -> Task | None:
+            if len(ended) > self.count:
+                return None
+            return next((Task(str(number), do, payload) for number, payload in waiting), None)
+
+        for key, event in self._events_of(next_task):
+            if "progress" not in event:
+                ended[int(key)] = event
+            while first in ended:
+                yield ended.pop(first)
+                first += 1
+
+    def _events_of(self, next_task: Callable[[], Task | None]) -> Iterator[tuple[str, Event]]:
         while True:
             while sum(worker.busy for worker in self._running) < self.count:
                 task = next_task()
@@ -76,7 +98,7 @@ class Workers:
                 self._running.remove(worker)
                 worker.stop()
             if key is not None and event is not None:
-                on_event(key, event)
+                yield key, event
 
     def _next_event(self) -> "tuple[_Worker, Event | None]":
         """Wait for an event of a running worker; None: its process has ended."""
@@ -122,9 +144,9 @@ class _Worker:
         self.dead = False
         self._advice = advice
         self._printed: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 (closed by `stop`)
-        self._process: subprocess.Popen[bytes] = start_python(
+        self._process = start_python(
             "site_agent.work.worker",
-            stdin=subprocess.PIPE,
+            stdin=PIPE,
             stderr=self._printed,
             environment={f"{name}_NUM_THREADS": str(threads) for name in _THREAD_VARIABLES},
         )

@@ -1,0 +1,93 @@
+"""Programs side by side: their ends, services, and parents that are killed."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from contextlib import closing
+from pathlib import Path
+
+import psutil
+import pytest
+
+from site_agent.errors import InvalidInputError
+from site_agent.work.programs import Program, hold_parties, run_programs
+
+SERVICE = "import time; print('serving', flush=True); time.sleep(600)"
+
+
+def program(folder: Path, name: str, code: str) -> Program:
+    (folder / name).mkdir(exist_ok=True)
+    return Program([sys.executable, "-c", code], folder / name / "log", {"NAME": name})
+
+
+def test_programs_yield_their_codes_and_no_more_run_than_allowed(tmp_path: Path) -> None:
+    code = "import os, sys; print(os.environ['NAME']); sys.exit(int(os.environ['NAME']))"
+    programs = {name: program(tmp_path, name, code) for name in "012"}
+    with closing(run_programs(programs, at_once=1)) as ends:
+        assert list(ends) == [("0", 0), ("1", 1), ("2", 2)]
+    assert [(tmp_path / name / "log").read_text().strip() for name in "012"] == ["0", "1", "2"]
+
+
+def test_services_are_stopped_when_the_parties_have_ended(tmp_path: Path) -> None:
+    parties = {
+        "server": program(tmp_path, "server", SERVICE), "lab": program(tmp_path, "lab", ""),
+    }  # fmt: skip
+    hold_parties(parties, ["lab"], timeout_s=60)
+    children = psutil.Process().children()
+    assert not [child for child in children if "serving" in " ".join(child.cmdline())]
+
+
+@pytest.mark.parametrize(
+    ("server", "lab", "timeout_s", "problem"),
+    [
+        (
+            "print('no port'); raise SystemExit(3)",
+            SERVICE,
+            60,
+            "server ended with code 3:\nno port",
+        ),
+        ("print('bye')", SERVICE, 60, "server ended with code 0:\nbye"),
+        (SERVICE, "raise SystemExit(2)", 60, "lab ended with code 2"),
+        (SERVICE, SERVICE, 0, "lab: still at work after 0 s; see the logs in"),
+    ],
+)
+def test_parties_that_fail_name_the_end_of_their_log(
+    server: str, lab: str, timeout_s: float, problem: str, tmp_path: Path
+) -> None:
+    parties = {
+        "server": program(tmp_path, "server", server), "lab": program(tmp_path, "lab", lab),
+    }  # fmt: skip
+    with pytest.raises(InvalidInputError, match=problem):
+        hold_parties(parties, ["lab"], timeout_s=timeout_s)
+
+
+CHILD = """
+import os, time
+from site_agent.work.processes import end_with_parent
+end_with_parent()
+print(os.getpid(), flush=True)
+time.sleep(600)
+"""
+PARENT = """
+import sys
+from pathlib import Path
+from site_agent.work.programs import Program, run_programs
+program = Program([sys.executable, "-c", sys.argv[1]], Path(sys.argv[2]), {})
+list(run_programs({"child": program}))
+"""
+
+
+def test_programs_end_with_a_parent_that_is_killed(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    deadline_s = time.monotonic() + 120
+    with subprocess.Popen([sys.executable, "-c", PARENT, CHILD, str(log)]) as parent:
+        while not (log.is_file() and log.read_text().endswith("\n")):
+            assert time.monotonic() < deadline_s
+            time.sleep(0.05)
+        child = psutil.Process(int(log.read_text()))
+        parent.kill()
+    while child.is_running() and child.status() != psutil.STATUS_ZOMBIE:
+        assert time.monotonic() < deadline_s
+        time.sleep(0.05)
