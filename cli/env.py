@@ -11,6 +11,7 @@ from cli.frame.errors import EXTRA_OF_LIBRARY, UsageError
 from cli.frame.options import Argument, command, single
 from cli.frame.output import Invocation, Reply, TableText
 from cli.frame.settings_options import SettingsOptions
+from site_agent import own_folders
 from site_agent.pool import profiles
 
 app = single()
@@ -32,8 +33,8 @@ def env(invocation: Invocation) -> Reply:
         "python": platform.python_version(),
         "platform": platform.platform(),
         "config_file": str(profiles.config_file()),
-        "data_folder": str(profiles.data_folder()),
-        "cache_folder": str(profiles.cache_folder()),
+        "data_folder": str(own_folders.data_folder()),
+        "cache_folder": str(own_folders.cache_folder()),
         "profile": profile.name,
         "pool": profile.endpoint or None,
         "logged_in": bool(profile.token),

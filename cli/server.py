@@ -16,7 +16,7 @@ from cli.frame.errors import CliError, ExitCode, Outcome, UsageError
 from cli.frame.options import DryRunOption, Option, command, group, single
 from cli.frame.output import Invocation, Reply, TableText
 from pool_server.errors import DatabaseUnusableError
-from site_agent.pool import profiles
+from site_agent import own_folders
 
 if TYPE_CHECKING:
     from pool_server.settings import PoolSettings
@@ -59,7 +59,8 @@ class DatabaseOptions:
     def settings_of_pool(self) -> "PoolSettings":
         """Return the settings of a pool that should be there."""
         settings = self.settings()
-        is_default = not settings.uses_postgresql and settings.data_folder == profiles.data_folder()
+        default = own_folders.data_folder()
+        is_default = not settings.uses_postgresql and settings.data_folder == default
         if self.data is None and is_default and not settings.database_file.exists():
             raise UsageError(
                 f"no pool given, and there is none in {settings.data_folder}: give --config, "
@@ -171,7 +172,7 @@ def read_settings(**values: Any) -> "PoolSettings":
     try:
         settings = PoolSettings(**said)
         if "data_folder" not in settings.model_fields_set:
-            settings = PoolSettings(**said, data_folder=profiles.data_folder())
+            settings = PoolSettings(**said, data_folder=own_folders.data_folder())
         return settings
     except ValidationError as error:
         from pool_server.operations.configuration import wrong_values
@@ -278,7 +279,7 @@ def check_config(invocation: Invocation, values: Mapping[str, Any]) -> Reply:
 
     settings, remarks = check_configuration(**values)
     if settings is not None and "data_folder" not in settings.model_fields_set:
-        settings, remarks = check_configuration(data_folder=profiles.data_folder())
+        settings, remarks = check_configuration(data_folder=own_folders.data_folder())
     problems = [
         f"{remark.setting}: {remark.text}" for remark in remarks if remark.level == "problem"
     ]

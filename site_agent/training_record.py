@@ -17,12 +17,11 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from platformdirs import user_config_path
-
 from aggregators.formats import file_digest, write_model
 from aggregators.models import StateDict
 from aggregators.whole_file import write_whole
 from site_agent.errors import TrainingFailedError, writing_to
+from site_agent.own_folders import config_folder
 from site_agent.plain_json import write_json
 from site_agent.work.measurements import peak_memory_bytes
 
@@ -169,10 +168,7 @@ def read_beside(
 
 def _private_folder(name: str) -> Path:
     """Return a folder of records of this site's models, next to its profiles."""
-    if home := os.environ.get("POOL_HOME"):
-        return Path(home).expanduser() / name
-
-    return user_config_path("poolctl", appauthor=False) / name
+    return config_folder() / name
 
 
 def remember_learned(digest: str, record: Mapping[str, Any]) -> None:

@@ -11,6 +11,7 @@ from cli.frame.errors import InputMissingError, UsageError
 from cli.frame.options import Argument, Option, command, single
 from cli.frame.output import Invocation, Reply, TableText
 from cli.frame.settings_options import SettingsOptions
+from site_agent import own_folders
 from site_agent.eyeblink import pipeline
 from site_agent.eyeblink.batch.sessions import LEFT_OUT
 from site_agent.eyeblink.pipeline import run_blink_analysis
@@ -223,14 +224,14 @@ def _starter(invocation: Invocation) -> Path:
     """Return the starter model, which is trained once and kept."""
     from site_agent.training.starter import find_starter, kept_starter
 
-    path = kept_starter(profiles.cache_folder())
+    path = kept_starter(own_folders.cache_folder())
     if not path.is_file():
         invocation.note(
             f"no --landmarks given: training a starter on drawn faces, once, for one to three "
             f"minutes; it is kept as {path}"
         )
     with invocation.progress("train starter") as report:
-        path = find_starter(profiles.cache_folder(), report)
+        path = find_starter(own_folders.cache_folder(), report)
     invocation.note(
         "the starter has seen drawn faces only, so take this for a first look; train on faces of "
         "your own ('poolctl train ert --for blinks') before you count blinks"

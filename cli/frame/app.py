@@ -11,6 +11,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import import_module
+from io import TextIOWrapper
 from typing import Any, ClassVar
 
 import typer
@@ -280,6 +281,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     warnings = logging.getLogger("site_agent")
     if not warnings.handlers:
         warnings.addHandler(_WarningLines())
+    for stream in (sys.stdout, sys.stderr):
+        # The end of hours of work must not fail for a name that the terminal cannot show.
+        if isinstance(stream, TextIOWrapper) and stream.errors == "strict":
+            stream.reconfigure(errors="backslashreplace")
     command_line = list(sys.argv[1:] if arguments is None else arguments)
     quiet = {"-q", "--quiet"} & set(command_line)
     warnings.setLevel(logging.WARNING if quiet else logging.INFO)

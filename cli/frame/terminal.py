@@ -1,5 +1,6 @@
 """Text on the standard streams: safe to print, coloured, fitted to their width, or JSON."""
 
+import codecs
 import json
 import os
 import re
@@ -24,7 +25,10 @@ def print_json(envelope: dict[str, Any]) -> None:
 
     Numbers that JSON does not have (NaN, infinities) become null.
     """
-    sys.stdout.write(json_text(plain(envelope), indent=2) + "\n")
+    text = json_text(plain(envelope), indent=2) + "\n"
+    if codecs.lookup(sys.stdout.encoding or "utf-8").name != "utf-8":
+        text = re.sub(r"[^\x00-\x7f]+", lambda match: json.dumps(match[0])[1:-1], text)
+    sys.stdout.write(text)
     sys.stdout.flush()
 
 

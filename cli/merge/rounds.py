@@ -102,6 +102,8 @@ def start(
         text = f"would ask {', '.join(names)} to train {base} until {_moment(moment)}"
         return Reply(plan | {"started": False, "rounds": rounds}, text)
     with invocation.pool() as pool:
+        # A deadline by the clock of this machine could have passed at the pool.
+        moment = read_moment(deadline, "--deadline", pool.now(), ahead=True)
         started = start_round(
             pool,
             base,

@@ -25,8 +25,8 @@ from typing import Any, BinaryIO
 
 from aggregators.whole_file import private_opener, sync_folder, whole_file, write_whole
 from pool_server.wire.names import DIGEST_PATTERN, ModelAddress
+from site_agent import own_folders
 from site_agent.errors import DigestMismatchError, NotFoundError
-from site_agent.pool import profiles
 from site_agent.work.files import remove_file
 from site_agent.work.locks import locked
 from site_agent.work.names import portable_name
@@ -51,7 +51,7 @@ class ModelCache:
     """The cache in one folder: by default that of ``POOL_CACHE``, ``POOL_HOME`` or the platform."""
 
     def __init__(self, folder: Path | None = None) -> None:
-        self.folder = folder or profiles.cache_folder()
+        self.folder = folder or own_folders.cache_folder()
         self._blobs = self.folder / "blobs"
         self._locks = self.folder / "locks"
         self._refs = self.folder / "refs"

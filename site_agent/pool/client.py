@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -110,6 +111,11 @@ class PoolClient:
     def whoami(self) -> people.IdentityResponse:
         """Return the site, user and role of the token."""
         return self._connection.get("/api/v1/whoami", people.IdentityResponse)
+
+    def now(self) -> datetime:
+        """Return the time by the pool's clock."""
+        self.whoami()
+        return self._connection.now()
 
     def address(self, text: str | names.ModelAddress) -> names.ModelAddress:
         """Read an address; a name without a site means a model of the token's own site."""

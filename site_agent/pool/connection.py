@@ -6,7 +6,9 @@ This module and `storage_connection` are the only ones that know httpx.
 import random
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime, timedelta
+from email.utils import parsedate_to_datetime
 from functools import cached_property
 from typing import Any, Literal, Protocol, TypeVar, cast
 
@@ -87,6 +89,7 @@ class PoolConnection:
         self._token = token
         self._timeout_s = timeout_s
         self._attempts = attempts
+        self._ahead = timedelta()
 
     @property
     def _client(self) -> httpx.Client:
@@ -226,6 +229,7 @@ class PoolConnection:
                 patience.wait_or_raise(self._unreachable(error))
                 continue
             if response.is_success:
+                self._note_clock(response)
                 return response
             failure = self._failure(response)
             if response.status_code not in _PASSING_STATUS:
@@ -250,6 +254,14 @@ class PoolConnection:
                 response.close()
         except (httpx.TransportError, httpx.StreamError) as error:
             raise self._unreachable(error) from error
+
+    def now(self) -> datetime:
+        """Return the time by the pool's clock, as of its last answer; without one, by this one."""
+        return datetime.now(UTC) + self._ahead
+
+    def _note_clock(self, response: httpx.Response) -> None:
+        with suppress(KeyError, ValueError, TypeError):
+            self._ahead = parsedate_to_datetime(response.headers["Date"]) - datetime.now(UTC)
 
     def _guard_token(self, request: httpx.Request) -> None:
         """Keep the token from other hosts: a pool may send us to its storage."""

@@ -10,18 +10,17 @@ forbids the network.
 
 import os
 import tomllib
+import unicodedata
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlsplit
 
 import tomli_w
-from platformdirs import user_cache_path, user_config_path, user_data_path
 
 from aggregators.whole_file import write_whole
 from site_agent.errors import InvalidInputError
-
-_APPLICATION = "poolctl"
+from site_agent.own_folders import config_folder
 
 
 @dataclass(frozen=True)
@@ -31,15 +30,6 @@ class Profile:
     name: str
     endpoint: str
     token: str
-
-
-def config_folder() -> Path:
-    """Return the folder of ``config.toml`` and the token file."""
-    home = os.environ.get("POOL_HOME")
-    if home:
-        return Path(home).expanduser()
-
-    return user_config_path(_APPLICATION, appauthor=False)
 
 
 def config_file() -> Path:
@@ -81,27 +71,6 @@ def personal_folder() -> Path:
     return config_folder() / "personal"
 
 
-def data_folder() -> Path:
-    """Return the folder in which ``poolctl serve`` keeps a pool by default."""
-    home = os.environ.get("POOL_HOME")
-    if home:
-        return Path(home).expanduser() / "pool"
-
-    return user_data_path(_APPLICATION, appauthor=False) / "pool"
-
-
-def cache_folder() -> Path:
-    """Return the folder of downloaded models."""
-    cache = os.environ.get("POOL_CACHE")
-    if cache:
-        return Path(cache).expanduser()
-    home = os.environ.get("POOL_HOME")
-    if home:
-        return Path(home).expanduser() / "cache"
-
-    return user_cache_path(_APPLICATION, appauthor=False)
-
-
 def usual_landmarks() -> str:
     """Return the landmark model to find blinks with where none is named; empty if not chosen."""
     return str(table(read_toml(config_file()), "blink").get("landmarks", ""))
@@ -133,12 +102,25 @@ def normalise_endpoint(text: str) -> str:
             f"{'http' if host in {'localhost', '127.0.0.1', '[::1]'} else 'https'}://{address}"
         )
     parts = urlsplit(address)
+    require_visible(address, "the address of the pool")
     if parts.scheme not in {"http", "https"} or not parts.hostname or parts.query or parts.username:
         raise InvalidInputError(
             f"{text!r} is not the address of a pool; expected for example "
             "https://pool.example.org or http://127.0.0.1:8710"
         )
     return address
+
+
+def require_visible(text: str, name: str) -> str:
+    """Return a token or an address; refuse characters that copying added, such as U+200B."""
+    for place, character in enumerate(text, start=1):
+        if not ("!" <= character <= "~" or (character.isalnum() and character.isprintable())):
+            raise InvalidInputError(
+                f"{name}: found {unicodedata.name(character, 'an invisible character')} "
+                f"(U+{ord(character):04X}) as character {place}",
+                hint="copying from a page or a letter adds such characters; copy it again",
+            )
+    return text
 
 
 def host_of(endpoint: str) -> str:
@@ -165,7 +147,7 @@ def load_profile(name: str | None = None) -> Profile:
         if endpoint_ != endpoint:  # perhaps the pool of a login that is not active
             chosen = next((n for n in sorted(stored) if _stored_token(n, endpoint_)), chosen)
         endpoint = endpoint_
-    token = os.environ.get("POOL_TOKEN", "").strip()
+    token = require_visible(os.environ.get("POOL_TOKEN", "").strip(), "POOL_TOKEN")
     return Profile(chosen, endpoint, token or _stored_token(chosen, endpoint))
 
 

@@ -12,6 +12,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
+from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
@@ -132,7 +133,41 @@ def open_http_client(url: str, timeout: httpx.Timeout, **options: Any) -> httpx.
     """Return a client for the server of an address; without a proxy for one on this machine."""
     is_local = urlsplit(url).hostname in {"localhost", "127.0.0.1", "::1"}
     certificates = trusted_certificates(trust_env=not is_local)
-    return httpx.Client(timeout=timeout, verify=certificates, trust_env=not is_local, **options)
+    try:
+        return httpx.Client(timeout=timeout, verify=certificates, trust_env=not is_local, **options)
+    except (ImportError, ValueError, httpx.InvalidURL) as error:
+        raise errors.InvalidInputError(_unusable_proxy() or f"{url}: {error}") from error
+
+
+def _unusable_proxy() -> str:
+    """Return which variable of the environment names a proxy that cannot be used, and why."""
+    for name, value in os.environ.items():
+        if name.lower() in _PROXY_VARIABLES and value:
+            scheme = value.partition("://")[0].lower() if "://" in value else "http"
+            if scheme.startswith("socks") and scheme not in _SCHEMES_OF_PROXIES:
+                return f"{name}: found {value}, a SOCKS proxy; expected one for HTTP (http://...)"
+            if scheme not in _SCHEMES_OF_PROXIES or not _is_address(f"{scheme}://{value}", value):
+                return f"{name}: found {value}; expected the address of a proxy for HTTP"
+        if name.lower() == "no_proxy":
+            for entry in filter(None, map(str.strip, value.split(","))):
+                if not _is_address(f"all://*{entry}", entry):
+                    return (
+                        f"{name}: found {entry!r}; expected names of hosts, endings (.example.org) "
+                        "or IP addresses without brackets and ranges, with commas between them"
+                    )
+    return ""
+
+
+def _is_address(with_scheme: str, written: str) -> bool:
+    try:
+        httpx.URL(written if "://" in written else with_scheme)
+    except httpx.InvalidURL:
+        return False
+    return True
+
+
+_PROXY_VARIABLES = {"http_proxy", "https_proxy", "all_proxy"}
+_SCHEMES_OF_PROXIES = {"http", "https"}
 
 
 def trusted_certificates(*, trust_env: bool) -> ssl.SSLContext:
@@ -146,7 +181,19 @@ def trusted_certificates(*, trust_env: bool) -> ssl.SSLContext:
 
 @cache
 def _read_certificates(places: tuple[str, ...]) -> ssl.SSLContext:
-    return httpx.create_ssl_context(trust_env=bool(places))
+    names = ("SSL_CERT_FILE", "SSL_CERT_DIR")
+    for name, place in zip(names, places, strict=False):
+        if place and not Path(place).exists():
+            raise errors.InvalidInputError(f"{name}: there is no {place}")
+    try:
+        return httpx.create_ssl_context(trust_env=bool(places))
+    except OSError as error:  # ssl.SSLError is one
+        named = " and ".join(
+            f"{name}={place}" for name, place in zip(names, places, strict=False) if place
+        )
+        raise errors.InvalidInputError(
+            f"{named}: cannot be read as certificates: {error.strerror or error}; expected PEM"
+        ) from error
 
 
 def read_whole(response: httpx.Response) -> httpx.Response:

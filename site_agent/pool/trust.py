@@ -16,6 +16,7 @@ from typing import Any, Literal
 
 from pool_server.wire.signatures import KeyResponse
 from pool_server.wire.signatures.keys import PublicKey
+from site_agent import own_folders
 from site_agent.errors import InvalidInputError
 from site_agent.pool import profiles
 from site_agent.work.locks import locked
@@ -53,7 +54,7 @@ class TrustedKey:
 
 def trust_file() -> Path:
     """Return the path of ``trust.toml``."""
-    return profiles.config_folder() / "trust.toml"
+    return own_folders.config_folder() / "trust.toml"
 
 
 def trusted_keys(pool: str, site: str) -> dict[str, TrustedKey]:
@@ -140,4 +141,4 @@ def set_trusted_sites(pool: str, sites: Iterable[str]) -> None:
 
 
 def _sites_file() -> Path:
-    return profiles.config_folder() / "trusted_sites.toml"
+    return own_folders.config_folder() / "trusted_sites.toml"

@@ -48,6 +48,11 @@ def read_matlab(stored: bytes) -> dict[str, Any]:
 
     Raises `ValueError`: it is damaged, or holds a type that this does not read.
     """
+    if stored[:10] == b"MATLAB 7.3" or stored[:4] == b"\x89HDF":
+        raise ValueError(
+            "found a MATLAB file of version 7.3 (HDF5), expected one of version 5; in MATLAB: "
+            "load FILE, then save FILE -v7"
+        )
     if len(stored) < 128 or stored[124:128] != b"\x00\x01IM":
         raise ValueError("expected a little-endian MATLAB file of version 5 (saved with -v7)")
     arrays: dict[str, Any] = {}

@@ -418,6 +418,15 @@ def test_rounds_that_cannot_be_held(site: Site) -> None:
     assert (tried["started"], tried["options"]) == (False, {"starts": 5})
 
 
+def test_a_span_counts_from_the_clock_of_the_pool(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pool_now = datetime.now(UTC) + timedelta(days=30)
+    monkeypatch.setattr(PoolClient, "now", lambda _: pool_now)
+    begun = site.be("site-a")(*START, "--deadline", "1d", "--json").data
+    assert datetime.fromisoformat(begun["deadline"]) == pool_now + timedelta(days=1)
+
+
 def test_deadlines_are_spans_or_days() -> None:
     now = datetime(2026, 3, 1, 12, tzinfo=UTC)
     assert read_moment("7d", "--deadline", now, ahead=True) - now == timedelta(days=7)

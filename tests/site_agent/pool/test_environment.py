@@ -1,0 +1,127 @@
+"""The environment of commands: proxies, certificates, tokens, and no home directory."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
+from pathlib import Path
+
+import httpx
+import pytest
+
+from aggregators.formats import write_model
+from cli.frame.app import main
+from site_agent.pool.connection import PoolConnection
+from tests.aggregators.small_models import make_detector
+from tests.conftest import PROJECT_ROOT
+
+VARIABLES = ("ALL_PROXY", "HTTPS_PROXY", "HTTP_PROXY", "NO_PROXY", "SSL_CERT_FILE", "SSL_CERT_DIR")
+
+
+@pytest.mark.parametrize(
+    ("variable", "value"),
+    [
+        ("ALL_PROXY", "socks5://127.0.0.1:1"),
+        ("all_proxy", "socks://127.0.0.1:1"),
+        ("HTTPS_PROXY", "ftp://127.0.0.1:1"),
+        ("HTTP_PROXY", "http://a:b:c"),
+        ("NO_PROXY", "localhost,[::1]"),
+        ("no_proxy", "::1/128"),
+        ("NO_PROXY", "http://[::1]:80:90"),
+        ("SSL_CERT_FILE", "/no/such.pem"),
+        ("SSL_CERT_FILE", "/etc/passwd"),
+        ("SSL_CERT_DIR", "/no/such"),
+        ("POOL_TOKEN", "pat_ab\u200bc"),
+        ("POOL_TOKEN", "\ufeffpat_abc"),
+        ("POOL_ENDPOINT", "https://po\u200bol.invalid"),
+    ],
+)
+def test_a_variable_that_cannot_be_used_is_named(
+    variable: str,
+    value: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    for name in VARIABLES:
+        monkeypatch.delenv(name, raising=False)
+        monkeypatch.delenv(name.lower(), raising=False)
+    monkeypatch.setenv("POOL_HOME", str(tmp_path))
+    monkeypatch.setenv("POOL_ENDPOINT", "https://pool.invalid")
+    monkeypatch.setenv("POOL_TOKEN", "pat_abc")
+    monkeypatch.setenv(variable, value)
+    assert main(["models", "ls"]) == 2
+    said = capsys.readouterr().err
+    assert ("the address of the pool" if variable == "POOL_ENDPOINT" else variable) in said
+    assert "--debug" not in said
+
+
+WITHOUT_HOME = """
+import os, sys
+try:
+    import pwd
+    def unknown(*_): raise KeyError("no such user")
+    pwd.getpwuid = pwd.getpwnam = unknown
+except ImportError:
+    pass
+from cli.frame.app import main
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+def test_without_a_home_files_are_merged_and_no_folder_is_named_tilde(tmp_path: Path) -> None:
+    models = [tmp_path / "a.svm", tmp_path / "b.svm"]
+    for seed, model in enumerate(models):
+        write_model(make_detector(seed), model)
+    names = {"a.svm", "b.svm", "m.svm", "m.svm.recipe.json"}
+    kept = {"PATH", "PYTHONPATH", "SYSTEMROOT", "TMPDIR"}
+    variables = {name: value for name, value in os.environ.items() if name in kept}
+    variables["PYTHONPATH"] = str(PROJECT_ROOT)
+    merge = ["merge", "mwma", *map(str, models), "-o", "m.svm"]
+    run = subprocess.run(
+        [sys.executable, "-c", WITHOUT_HOME, *merge],
+        cwd=tmp_path, env=variables, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert run.returncode == 0, run.stderr
+    assert {path.name for path in tmp_path.iterdir()} == names
+    env = subprocess.run(
+        [sys.executable, "-c", WITHOUT_HOME, "env", "--json"],
+        cwd=tmp_path, env=variables, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert "POOL_HOME" in env.stderr
+    assert "~" not in env.stdout
+
+
+def test_the_clock_is_that_of_the_pool(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("POOL_OFFLINE", raising=False)
+    connection = PoolConnection("https://pool.invalid", "pat_abc")
+    ahead = datetime.now(UTC) + timedelta(days=3)
+    headers = {"Date": format_datetime(ahead, usegmt=True)}
+    body = httpx.ByteStream(b"")
+    transport = httpx.MockTransport(lambda _: httpx.Response(200, headers=headers, stream=body))
+    connection.__dict__["_http_client"] = httpx.Client(transport=transport)
+    assert abs(connection.now() - datetime.now(UTC)) < timedelta(minutes=1)
+    connection.send("GET", "https://pool.invalid/api/v1/whoami")
+    assert abs(connection.now() - ahead) < timedelta(minutes=1)
+
+
+@pytest.mark.parametrize("options", [[], ["--json"]])
+def test_a_terminal_in_ascii_ends_no_command(options: list[str], tmp_path: Path) -> None:
+    folder = tmp_path / "dr\u00e4wn"
+    assert main(["dataset", "draw", "faces", str(folder), "--set", "images=2", "--quiet"]) == 0
+    variables = {**os.environ, "LC_ALL": "C", "PYTHONIOENCODING": "ascii"}
+    code = "import sys; from cli.frame.app import main; sys.exit(main(sys.argv[1:]))"
+    command = ["dataset", "stats", *map(str, folder.glob("*.xml")), *options]
+    run = subprocess.run(
+        [sys.executable, "-c", code, *command],
+        env=variables, capture_output=True, text=True, encoding="ascii", check=False,
+    )  # fmt: skip
+    assert run.returncode == 0, run.stderr
+    if options:
+        assert json.loads(run.stdout)["data"]["datasets"] == [str(*folder.glob("*.xml"))]
+    else:
+        assert "2 faces" in run.stdout
