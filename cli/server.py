@@ -2,10 +2,13 @@
 
 import os
 import shlex
+import sys
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from threading import Thread
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 from urllib.parse import urlsplit
 
@@ -213,22 +216,29 @@ def serve(
         Literal["text", "json"] | None,
         Option("Log lines for people (text) or for programs (json)."),
     ] = None,
+    log_requests: Annotated[bool, Option("Log every request, not only faults.")] = False,
     check: Annotated[
         bool, Option("Check the settings, folder, database and storage, and exit.")
+    ] = False,
+    show_login: Annotated[
+        bool,
+        Option("Print a new link for the admin's browser, also while the pool runs, and exit."),
     ] = False,
 ) -> Reply | None:
     """Run a pool on this machine: SQLite and a folder, no other set-up.
 
-    Prints the address and, at the first start, the admin's token, which is shown only once. Ctrl-C
-    finishes the requests under way and stops. With POOL_SERVER_DATABASE_URL this is one of several
-    servers of a pool on PostgreSQL; run 'poolctl db upgrade' first.
+    Prints the address and, at the first start, the admin's token and a link for a browser; Enter
+    prints them again. Later only a link can be made (--show-login, each works once), or another
+    token ('poolctl admin recover'). Ctrl-C finishes the requests under way and stops. With
+    POOL_SERVER_DATABASE_URL this is one of several servers of a pool on PostgreSQL; run 'poolctl
+    db upgrade' first.
 
     With --check, all problems of the settings (environment, file and options) are listed; exit
     code 2 if the pool cannot run. Warnings do not count.
     """
     from pool_server.logs import set_up_logging
     from pool_server.operations.configuration import is_local
-    from pool_server.operations.maintenance import login_link
+    from pool_server.operations.maintenance import admin_login_link, login_link
     from pool_server.server import run_server
 
     log_level = "WARNING" if invocation.conventions.quiet else None
@@ -237,7 +247,12 @@ def serve(
     if check:
         values = {key: value for key, value in options.items() if value is not None}
         return check_config(invocation, values)
-    settings = read_settings(**options, log_level=log_level)
+    settings = read_settings(**options, log_level=log_level, log_requests=log_requests or None)
+    if show_login:
+        host = "127.0.0.1" if settings.host in {"0.0.0.0", "::"} else settings.host
+        link = admin_login_link(settings, f"http://{host}:{settings.port}")
+        invocation.note("it logs in once, within 24 hours; its pages make further tokens")
+        return Reply({"login_link": link}, link, [link])
     set_up_logging(settings)
 
     def show_address(url: str, secret: str | None) -> None:
@@ -252,24 +267,41 @@ def serve(
         rows = [["pool", url], ["data", str(settings.data_folder)]]
         if settings.uses_postgresql:
             rows.append(["database", settings.database_place])
-        if secret is not None:
-            rows.append(["admin token", f"{secret}  (shown this once)"])
-            rows.append(["in a browser", f"{link}  (logs in once, within 24 hours)"])
-        invocation.print_reply(Reply(facts, TableText(["what", "value"], rows), [url]))
-        if secret is not None:
-            invocation.note(f"log in from another window: poolctl auth login {url}")
-        elif not settings.uses_postgresql:
-            folder = shlex.quote(str(settings.data_folder))
-            invocation.note(f"a new admin token: poolctl admin recover --data {folder}")
         if is_local(settings.host):
             invocation.note("others reach it behind a proxy here, or with --host 0.0.0.0")
         else:
             port = urlsplit(url).port
             invocation.note(f"other machines reach it by this one's name or address, port {port}")
+        if secret is not None:
+            invocation.note(f"log in from another window: poolctl auth login {url}")
+        elif not settings.uses_postgresql:
+            folder = shlex.quote(str(settings.data_folder))
+            invocation.note(f"log in: poolctl serve --show-login --data {folder}")
+            invocation.note(f"a new admin token: poolctl admin recover --data {folder}")
         invocation.note("stop with Ctrl-C")
+        # Last, so that they are read before the lines of the log.
+        if secret is not None:
+            rows.append(["admin token", f"{secret}  (shown only now, and again on Enter)"])
+            rows.append(["in a browser", f"{link}  (logs in once, within 24 hours)"])
+        invocation.print_reply(Reply(facts, TableText(["what", "value"], rows), [url]))
+        if secret is not None and sys.stdin.isatty() and not invocation.conventions.as_json:
+            again = partial(_show_login, settings, url, secret)
+            Thread(target=repeat_on_enter, args=(sys.stdin, again), daemon=True).start()
 
     run_server(settings, on_ready=show_address)
     return None
+
+
+def repeat_on_enter(lines: Iterable[str], show: Callable[[], None]) -> None:
+    """Call `show` after each line that is typed."""
+    for _ in lines:
+        show()
+
+
+def _show_login(settings: "PoolSettings", url: str, secret: str) -> None:
+    from pool_server.operations.maintenance import login_link
+
+    print(f"admin token   {secret}\nin a browser  {login_link(settings, url, secret)}", flush=True)
 
 
 # ``poolctl serve --check``: whether a pool can run with its settings.

@@ -59,6 +59,8 @@ class JsonFormatter(logging.Formatter):
 def set_up_logging(settings: PoolSettings) -> None:
     """Send the log of this process to its error output, in the form that the settings name."""
     logging.basicConfig(handlers=[prepare_handler(logging.StreamHandler(), settings)])
+    if not settings.log_requests:
+        logging.getLogger("pool_server.requests").setLevel(logging.WARNING)
 
 
 def prepare_handler(handler: logging.Handler, settings: PoolSettings) -> logging.Handler:

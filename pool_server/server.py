@@ -200,12 +200,36 @@ def hold_data_folder(settings: PoolSettings) -> Iterator[None]:
         yield
 
 
+def _require_own_folder(settings: PoolSettings) -> None:
+    """Raise `StartError` for a folder without a pool that holds anything else."""
+    folder = settings.data_folder
+    if settings.uses_postgresql or settings.database_file.exists() or not folder.is_dir():
+        return
+    # A start that was interrupted leaves these.
+    known = {
+        settings.lock_file.name,
+        settings.storage_folder.name,
+        settings.scratch_folder.name,
+        settings.backup_folder.name,
+    }
+    others = sorted(path.name for path in folder.iterdir() if path.name not in known)
+    if others:
+        more = f" and {len(others) - 3} more" if len(others) > 3 else ""
+        raise StartError(
+            f"{folder} holds other things ({', '.join(others[:3])}{more}), expected the folder of "
+            "a pool, an empty one, or none",
+            code="folder_unusable",
+            hint="Give a new folder with --data.",
+        )
+
+
 @contextmanager
 def lock_folder(settings: PoolSettings) -> Iterator[None]:
     """Make the data folder and hold it for this process alone.
 
     The lock is the system's: it ends with the process, however that ends.
     """
+    _require_own_folder(settings)
     try:
         settings.data_folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         descriptor = os.open(settings.lock_file, os.O_RDWR | os.O_CREAT, 0o600)

@@ -206,6 +206,9 @@ class PoolSettings(BaseSettings):
     )
     log_level: str = Field(default="INFO", pattern="^(DEBUG|INFO|WARNING|ERROR)$")
 
+    log_requests: bool = Field(
+        default=False, description="Whether each request is a line in the log; faults always are."
+    )
     log_format: Literal["text", "json"] = Field(
         default="text", description="Of lines in the log: for people, or one JSON object each."
     )

@@ -199,6 +199,7 @@ _START_EXIT_CODES = {
     "pool_not_empty": ExitCode.CONFLICT,
     "address_busy": ExitCode.CONFLICT,
     "folder_busy": ExitCode.CONFLICT,
+    "folder_unusable": ExitCode.USAGE,
     "schema_newer": ExitCode.INCOMPATIBLE,
     "schema_older": ExitCode.INCOMPATIBLE,
 }

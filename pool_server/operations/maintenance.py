@@ -10,13 +10,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Connection, Engine, func, insert, select, text
+from sqlalchemy import Connection, Engine, func, insert, or_, select, text
 from sqlalchemy.exc import DBAPIError
-from sqlalchemy.orm import Session
+from sqlalchemy.orm import Session, joinedload
 
 from pool_server.database import records
 from pool_server.database.engine import Database, advisory_key, write_with_retry
 from pool_server.database.schema import LOCK_TIMEOUT_MS, require_newest_schema, usable_engine
+from pool_server.errors import StartError
 from pool_server.http.identity import find_token
 from pool_server.people.browser_sessions import make_login_link
 from pool_server.people.tokens import recover_admin, with_secret
@@ -155,6 +156,49 @@ def login_link(settings: PoolSettings, url: str, secret: str) -> str:
     finally:
         database.close()
     return f"{url}/login?link={link}"
+
+
+def admin_login_link(settings: PoolSettings, url: str) -> str:
+    """Return an address that logs a browser in once, as the oldest valid admin of the pool.
+
+    Raises `StartError`: no admin's token is valid.
+    """
+    require_newest_schema(settings)
+    database = Database.open(settings)
+    try:
+        link = write_with_retry(database, _make_admin_link)
+    finally:
+        database.close()
+    return f"{url}/login?link={link}"
+
+
+def _make_admin_link(session: Session) -> str:
+    token = session.scalar(
+        select(records.TokenRecord)
+        .options(joinedload(records.TokenRecord.site))
+        .where(
+            records.TokenRecord.pool_wide,
+            records.TokenRecord.role == "admin",
+            records.TokenRecord.kind == "program",
+            records.TokenRecord.scopes.is_(None),
+            records.TokenRecord.revoked_at.is_(None),
+            or_(
+                records.TokenRecord.expires_at.is_(None),
+                records.TokenRecord.expires_at > records.now_utc(),
+            ),
+        )
+        .order_by(records.TokenRecord.created_at)
+        .limit(1)
+    )
+    if token is None:
+        raise StartError(
+            "no admin's token of the whole pool is valid",
+            code="no_admin",
+            hint="Make one with `poolctl admin recover`.",
+        )
+    act = records.local_act("admin.show-login", token.site.name, token=token.name)
+    session.add(records.AuditRecord(**act))
+    return make_login_link(session, token)
 
 
 _COLUMNS = ("sort_name", "facets", "terms", "words")

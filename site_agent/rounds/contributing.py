@@ -33,10 +33,12 @@ from aggregators.formats import file_digest
 from aggregators.whole_file import write_whole
 from pool_server.wire.rounds import RoundResponse, RoundTerms
 from site_agent.errors import ConflictError
+from site_agent.pool.profiles import secure_folder
 from site_agent.pool.requests import require_field, require_same
 from site_agent.rounds import contract, kinds, provenance
 from site_agent.rounds.secure import require_own_result, round_folder, visit_sums
 from site_agent.rounds.terms import check_terms, find_first, pin_terms
+from site_agent.secure.charter import require_accepted
 from site_agent.secure.lab import RosterPolicy
 from site_agent.training_record import remember_learned
 from site_agent.work import Progress, no_progress, part_of
@@ -140,6 +142,9 @@ def contribute_to_round(
     site = site or pool.whoami().site
     if site not in round_.contributions() and round_.state in {"finished", "cancelled"}:
         _require_open(round_, site)
+    if round_.secure is not None:
+        # Before the keys and the data: without the charter neither helps.
+        require_accepted(secure_folder(), round_.secure.charter)
     part = kinds.find_site_part(round_.method).prepare(
         pool, round_, site, data, choice or contract.DataChoice()
     )

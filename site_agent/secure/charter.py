@@ -203,13 +203,17 @@ def accept_charter(folder: Path, charter: Charter, digest: str) -> None:
     write_whole(target, charter.content)
 
 
-def require_accepted(folder: Path, digest: str) -> Charter:
-    """Return a charter that the party accepted, or raise `InvalidInputError`."""
+def require_accepted(folder: Path, digest: str, file: Path | None = None) -> Charter:
+    """Return a charter that the party accepted, or raise `InvalidInputError`.
+
+    `file`: The charter, where it is at hand.
+    """
     path = folder / "charters" / f"{digest}.toml"
     if not path.is_file():
         raise InvalidInputError(
             f"the charter {digest[:16]} was not accepted here",
-            hint="compare its digest with the other parties, then: poolctl secure charter accept",
+            hint="compare its digest with the other parties, then accept it: poolctl secure "
+            f"charter accept {file or 'CHARTER.toml'} --digest DIGEST",
         )
     charter = read_charter(path)
     if charter.digest != digest:

@@ -75,7 +75,8 @@ def test_what_the_settings_name_is_tried(poolctl: Run, tmp_path: Path) -> None:
 
 def test_a_pool_is_served_by_a_file_with_a_log_of_json(poolctl: Run, tmp_path: Path) -> None:
     config = tmp_path / "pool.toml"
-    config.write_text(f"port = 0\ndata_folder = '{tmp_path / 'pool'}'\nlog_format = 'json'\n")
+    settings = "port = 0\nlog_format = 'json'\nlog_requests = true\n"
+    config.write_text(f"{settings}data_folder = '{tmp_path / 'pool'}'\n")
     config.chmod(0o600)
     checked = poolctl("serve", "--check", "--config", config, "--json")
     assert checked.data["findings"] == []

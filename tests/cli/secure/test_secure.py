@@ -104,6 +104,14 @@ def parties(
     return Parties(pool, tmp_path, charter)
 
 
+def test_a_secure_round_asks_first_for_the_charter(parties: Parties, poolctl: Run) -> None:
+    file = parties.folder / "charter.toml"
+    arguments = ("--base", "lab-a/eyes", "--sites", ",".join(LABS), "--deadline", "1d", "--json")
+    refused = poolctl("rounds", "start", *arguments, "--secure", file).error
+    assert "was not accepted here" in refused["message"]
+    assert f"then accept it: poolctl secure charter accept {file}" in refused["hint"]
+
+
 def test_a_charter_is_written_shown_and_kept(parties: Parties, poolctl: Run) -> None:
     file = parties.folder / "charter.toml"
     shown = poolctl("secure", "charter", "accept", file, "--json").data
