@@ -205,14 +205,16 @@ def _require_own_folder(settings: PoolSettings) -> None:
     folder = settings.data_folder
     if settings.uses_postgresql or settings.database_file.exists() or not folder.is_dir():
         return
-    # A start that was interrupted leaves these.
+    # Left by a start that was interrupted, as a log is.
     known = {
         settings.lock_file.name,
         settings.storage_folder.name,
         settings.scratch_folder.name,
         settings.backup_folder.name,
     }
-    others = sorted(path.name for path in folder.iterdir() if path.name not in known)
+    others = sorted(
+        path.name for path in folder.iterdir() if path.name not in known and path.suffix != ".log"
+    )
     if others:
         more = f" and {len(others) - 3} more" if len(others) > 3 else ""
         raise StartError(

@@ -25,10 +25,11 @@ from cli.merge.contributions import RoundArgument
 from cli.merge.refine import ThinOption
 from cli.options.data import MethodOption, ProtectionOption, method_options
 from pool_server.wire.rounds import RoundResponse, SecureTerms
+from site_agent.pool.profiles import secure_folder
 from site_agent.rounds.finishing import finish_round
 from site_agent.rounds.kinds import find_site_part
 from site_agent.rounds.terms import start_round
-from site_agent.secure.charter import read_charter
+from site_agent.secure.charter import read_charter, require_accepted
 from site_agent.wording import age_words, count_words, size_words
 
 app = group("Refine or train a model together with other sites.")
@@ -296,6 +297,7 @@ app.add_typer(contributions.app)
 
 def _secure_terms(file: Path, sites: list[str]) -> SecureTerms:
     charter = read_charter(file)
+    require_accepted(secure_folder(), charter.digest, file)
     if strange := sorted(set(sites) - set(charter.labs)):
         raise UsageError(f"--secure {file}: the charter names no lab {', '.join(strange)}")
     return SecureTerms(charter=charter.digest, servers=[*charter.servers])
