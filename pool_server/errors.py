@@ -6,7 +6,7 @@ the caller as they are, so functions of the server do not list their errors.
 """
 
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import ClassVar
 
 
 class PoolError(Exception):
@@ -35,7 +35,7 @@ class PoolError(Exception):
         *,
         code: str = "",
         hint: str = "",
-        details: Mapping[str, Any] | None = None,
+        details: Mapping[str, object] | None = None,
     ) -> None:
         self.message = message
         self.code = code or self.code

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from contextvars import ContextVar, copy_context
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any, ParamSpec, TypeVar
+from typing import ParamSpec, TypeVar
 
 from pool_server.settings import PoolSettings
 
@@ -42,7 +42,7 @@ class JsonFormatter(logging.Formatter):
     """
 
     def format(self, record: logging.LogRecord) -> str:
-        line: dict[str, Any] = {
+        line: dict[str, object] = {
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname,
             "logger": record.name,

@@ -146,7 +146,7 @@ def open_postgres(url: URL, connections: int) -> Engine:
         "random_page_cost": 1.1,
     }
     options = " ".join(f"-c {name}={value}" for name, value in limits.items())
-    arguments: dict[str, Any] = {
+    arguments: dict[str, object] = {
         "application_name": "poolctl",
         "connect_timeout": 5,
         # A peer that vanished without a word is noticed, instead of waited for.

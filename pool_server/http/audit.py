@@ -7,7 +7,7 @@ is written in a transaction of its own before the answer goes out.
 import logging
 import re
 from http import HTTPStatus
-from typing import Any, cast
+from typing import cast
 
 import anyio.to_thread
 from fastapi import Request
@@ -40,7 +40,7 @@ def record_act(
     subject: str,
     *,
     outcome: str = "done",
-    **details: Any,
+    **details: object,
 ) -> None:
     """Append one entry: `caller` did `action` (``"upload.complete"``) to `subject`."""
     session.add(

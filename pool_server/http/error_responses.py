@@ -40,7 +40,7 @@ def error_response(
     message: str,
     *,
     hint: str = "",
-    details: Mapping[str, Any] | None = None,
+    details: Mapping[str, object] | None = None,
     request_id: str = "",
     headers: Mapping[str, str] | None = None,
 ) -> JSONResponse:
@@ -140,9 +140,9 @@ def error_text(kind: type[PoolError]) -> str:
     return inspect.getdoc(kind) or ""
 
 
-def document_errors(*errors: type[PoolError]) -> dict[int | str, dict[str, Any]]:
+def document_errors(*errors: type[PoolError]) -> dict[int | str, dict[str, object]]:
     """Return the `responses` of a route with errors that few other routes have."""
-    responses: dict[int | str, dict[str, Any]] = {}
+    responses: dict[int | str, dict[str, object]] = {}
     for kind in errors:
         text = error_text(kind)
         example = {"error": {"code": kind.code, "message": text, "hint": "", "details": {}}}
@@ -169,7 +169,7 @@ USUAL_RESPONSES = document_errors(
 _DIGEST = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"
 _ADDRESS = "pool://site-a/face-68@2"
 _KEY = "11qYAYKxCrfVS/7TyWQHOg7hcvPapiMlrwIaaPcHURo="
-_BY_NAME: dict[str, Any] = {
+_BY_NAME: dict[str, object] = {
     "address": _ADDRESS,
     "addresses": [_ADDRESS],
     "attacks": [{"name": "membership", "measure": "AUC", "found": {"value": 0.81}}],
@@ -253,8 +253,8 @@ def _plain_example(kind: str, described: Mapping[str, Any]) -> Any:
 
 
 def _of_field(
-    name: str, described: Mapping[str, Any], types: Mapping[str, Any], is_request: bool
-) -> Any:
+    name: str, described: Mapping[str, object], types: Mapping[str, object], is_request: bool
+) -> object:
     example = _example(described, types, is_request)
     known = _BY_NAME.get(name, example)
     # A field that is text in one type may be an object in another.

@@ -93,7 +93,7 @@ def find_page(
     return cut_page(session.scalars(query.order_by(key.desc()).limit(limit + 1)).all(), limit)
 
 
-def describe(kind: type[ModelT], record: object, **fields: Any) -> ModelT:
+def describe(kind: type[ModelT], record: object, **fields: object) -> ModelT:
     """Return an answer: of these fields, and of all others as the record calls them."""
     same = kind.model_fields.keys() - fields.keys()
     return kind.model_validate({name: getattr(record, name) for name in same} | fields)

@@ -119,11 +119,11 @@ def require_fitting(method_name: str, versions: Sequence[ModelVersionRecord]) ->
         )
 
 
-def _describe_file(version: ModelVersionRecord) -> dict[str, Any]:
+def _describe_file(version: ModelVersionRecord) -> dict[str, object]:
     return {**version.fingerprint, **version.fingerprint_lists}
 
 
-def _difference_words(field: str, first: Any, other: Any) -> str:
+def _difference_words(field: str, first: object, other: object) -> str:
     if isinstance(first, list) and isinstance(other, list):
         for one, two in zip(first, other, strict=False):
             if one != two:
@@ -132,7 +132,7 @@ def _difference_words(field: str, first: Any, other: Any) -> str:
     return f"{field} {_short(first)} and {_short(other)}"
 
 
-def _short(value: Any) -> str:
+def _short(value: object) -> str:
     text = json.dumps(value)
     return text if len(text) <= 100 else f"{text[:100]}..."
 

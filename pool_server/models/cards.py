@@ -44,7 +44,7 @@ def make_card(
     version: ModelVersionResponse,
     parents: Mapping[str, str],
     evaluations: Sequence[EvaluationResponse],
-    merge: Mapping[str, Any] | None = None,
+    merge: Mapping[str, object] | None = None,
 ) -> str:
     """Return the card of a version.
 
@@ -80,12 +80,12 @@ def front_matter(
     version: ModelVersionResponse,
     parents: Mapping[str, str],
     evaluations: Sequence[EvaluationResponse],
-    merge: Mapping[str, Any] | None,
-) -> dict[str, Any]:
+    merge: Mapping[str, object] | None,
+) -> dict[str, object]:
     """Return the front matter, without empty keys."""
     task, _ = TASKS.get(version.kind, ("", ""))
     names = list(dict.fromkeys(name for evaluation in evaluations for name in evaluation.scores))
-    entries: dict[str, Any] = {
+    entries: dict[str, object] = {
         **_licence(version),
         "library_name": "dlib" if version.format.startswith("dlib") else "poolctl",
         "pipeline_tag": task,
@@ -114,7 +114,7 @@ def _tags(version: ModelVersionResponse) -> list[str]:
 
 def _model_index(
     version: ModelVersionResponse, evaluations: Sequence[EvaluationResponse]
-) -> list[dict[str, Any]]:
+) -> list[dict[str, object]]:
     if not evaluations:
         return []
     kind, title = TASKS.get(version.kind, ("other", "Other"))
@@ -145,8 +145,8 @@ def _dataset(evaluation: EvaluationResponse) -> dict[str, str]:
     return dataset | ({"split": evaluation.split} if evaluation.split else {})
 
 
-def _own_part(version: ModelVersionResponse) -> dict[str, Any]:
-    entries: dict[str, Any] = {
+def _own_part(version: ModelVersionResponse) -> dict[str, object]:
+    entries: dict[str, object] = {
         "address": version.address,
         "sha256": version.digest,
         "size_bytes": version.size_bytes,

@@ -108,7 +108,7 @@ def require_labels(labels: Mapping[str, str]) -> None:
 
 def _list_fields(
     description: str, labels: Mapping[str, str], metrics: Mapping[str, float]
-) -> dict[str, Any]:
+) -> dict[str, object]:
     return {
         "description": description,
         **{f"label {key}": value for key, value in labels.items()},

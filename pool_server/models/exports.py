@@ -7,7 +7,7 @@ forbidden version blocks the whole bundle, because a bundle is requested as a wh
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Annotated, Any, cast
+from typing import Annotated, cast
 
 from fastapi import APIRouter, Query
 from sqlalchemy import and_, or_, select
@@ -230,7 +230,7 @@ def _parents_of(version: ModelVersionRecord) -> list[str]:
 
 def _recipe_for(
     session: Session, caller: Caller, version: ModelVersionRecord
-) -> dict[str, Any] | None:
+) -> dict[str, object] | None:
     """Return a version's recipe without names that the caller must not see.
 
     Inputs that others do not share with the caller are given by digest only.

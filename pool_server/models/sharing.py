@@ -1,7 +1,7 @@
 """Sharing of models with other sites."""
 
 from collections.abc import Iterable
-from typing import Any, cast
+from typing import cast
 
 from fastapi import APIRouter
 from sqlalchemy import select
@@ -193,7 +193,7 @@ def _notify_of_gains(
     for site in sites:
         rights = rights_of_site(site.id, model)
         if site.id in listed and rights - before[site.id]:
-            details: dict[str, Any] = {"rights": sort_rights(rights), "by": model.site.name}
+            details: dict[str, object] = {"rights": sort_rights(rights), "by": model.site.name}
             subject = str(ModelAddress(model.site.name, model.name))
             events.append(NewEvent(site.id, SHARED_EVENT, subject, details))
     write_events(session, events)

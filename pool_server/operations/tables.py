@@ -75,7 +75,7 @@ def write_table(connection: Connection, table: Table, folder: Path) -> TableFile
     return TableFile(table.name, count, file_sha256(path))
 
 
-def read_table(path: Path, expected: TableFile) -> Iterator[dict[str, Any]]:
+def read_table(path: Path, expected: TableFile) -> Iterator[dict[str, object]]:
     """Yield the rows of a written table."""
     try:
         digest = file_sha256(path)
@@ -130,7 +130,7 @@ def file_sha256(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _insert(connection: Connection, table: Table, rows: list[dict[str, Any]]) -> int:
+def _insert(connection: Connection, table: Table, rows: list[dict[str, object]]) -> int:
     if rows:
         connection.execute(insert(table), rows)
     count = len(rows)
@@ -138,7 +138,7 @@ def _insert(connection: Connection, table: Table, rows: list[dict[str, Any]]) ->
     return count
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> object:
     if isinstance(value, datetime):
         moment = value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
         return moment.isoformat()

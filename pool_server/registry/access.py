@@ -39,7 +39,7 @@ search index looks for (`access_terms`).
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, cast
+from typing import cast
 
 from sqlalchemy import ColumnElement, and_, exists, func, or_, select, true
 from sqlalchemy.orm import aliased
@@ -142,7 +142,7 @@ def readable_by(caller: Caller) -> ColumnElement[bool]:
 
 
 @lru_cache(_CACHED_CONDITIONS)
-def readable(site_id: Any, *, curates: bool) -> ColumnElement[bool]:
+def readable(site_id: object, *, curates: bool) -> ColumnElement[bool]:
     """Return `readable_by` for statements that are built once: `site_id` may be a parameter."""
     # An expression disables the index of states, useless because nearly all versions are available.
     state = func.coalesce(records.ModelVersionRecord.state, "")
@@ -151,7 +151,7 @@ def readable(site_id: Any, *, curates: bool) -> ColumnElement[bool]:
     return and_(_visible(site_id, curates=curates), shown)
 
 
-def shared_with(site_id: Any) -> ColumnElement[bool]:
+def shared_with(site_id: object) -> ColumnElement[bool]:
     """Return a condition on `ModelRecord`: the site's own models and those shared with it.
 
     The states of versions do not matter.
@@ -159,7 +159,7 @@ def shared_with(site_id: Any) -> ColumnElement[bool]:
     return _visible(site_id, curates=False)
 
 
-def known_to(site_id: Any) -> ColumnElement[bool]:
+def known_to(site_id: object) -> ColumnElement[bool]:
     """Return a condition as `readable_by`: versions that a site may see now or has downloaded.
 
     Other copies in the pool (private ones of the same file) neither bind the site nor influence its
@@ -247,7 +247,7 @@ def _add_see(rights: Iterable[str]) -> frozenset[Right]:
 
 
 @lru_cache(_CACHED_CONDITIONS)
-def _visible(site_id: Any, *, curates: bool) -> ColumnElement[bool]:
+def _visible(site_id: object, *, curates: bool) -> ColumnElement[bool]:
     if curates:
         return true()
     granted = select(records.GrantRecord.model_id).where(records.GrantRecord.site_id == site_id)

@@ -30,10 +30,10 @@ MOST_COUNTED = 5000
 SAMPLE_SIZE = 50
 
 
-class Values(dict[str, Any]):
+class Values(dict[str, object]):
     """The values in a statement, each under its own name."""
 
-    def bind(self, value: Any) -> str:
+    def bind(self, value: object) -> str:
         """Return the placeholder of `value` in the statement."""
         name = f"v{len(self)}"
         self[name] = value

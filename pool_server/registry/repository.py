@@ -386,7 +386,7 @@ def next_number(session: Session, model_id: int) -> int:
 
 # `IN` with a list makes a separate statement for each number of values, which SQLAlchemy and the
 # database must compile each time. `among` is the same text for any number.
-class _Values(TypeDecorator[Sequence[Any]]):
+class _Values(TypeDecorator[Sequence[object]]):
     """Any number of values as one value of a statement: a JSON list.
 
     PostgreSQL has arrays, but its driver takes ten times as long to write one of a thousand texts.
@@ -397,7 +397,7 @@ class _Values(TypeDecorator[Sequence[Any]]):
 
     def process_bind_param(
         self,
-        value: Sequence[Any] | None,
+        value: Sequence[object] | None,
         dialect: sa.Dialect,  # noqa: ARG002 - SQLAlchemy gives it
     ) -> str:
         return json.dumps(list(value or ()))
@@ -409,7 +409,7 @@ class _Among(FunctionElement[bool]):
     inherit_cache = True
 
 
-def among(column: Any, name: str) -> sa.ColumnElement[bool]:
+def among(column: object, name: str) -> sa.ColumnElement[bool]:
     """Return the condition that `column` is one of the values in the parameter `name`.
 
     For columns of texts and of whole numbers.
@@ -418,13 +418,13 @@ def among(column: Any, name: str) -> sa.ColumnElement[bool]:
 
 
 @compiles(_Among, "sqlite")
-def _among_on_sqlite(element: _Among, compiler: SQLCompiler, **options: Any) -> str:
+def _among_on_sqlite(element: _Among, compiler: SQLCompiler, **options: object) -> str:
     column, values = (compiler.process(clause, **options) for clause in element.clauses)
     return f"{column} IN (SELECT value FROM json_each({values}))"
 
 
 @compiles(_Among, "postgresql")
-def _among_on_postgresql(element: _Among, compiler: SQLCompiler, **options: Any) -> str:
+def _among_on_postgresql(element: _Among, compiler: SQLCompiler, **options: object) -> str:
     column, values = (compiler.process(clause, **options) for clause in element.clauses)
     kind = "bigint" if isinstance(next(iter(element.clauses)).type, sa.Integer) else "text"
     elements = f"json_array_elements_text(CAST({values} AS json))"

@@ -27,7 +27,7 @@ class CheckedSum:
     """The sum of a secure round that the pool has already, and its checked summary."""
 
     size_bytes: int
-    summary: dict[str, Any]
+    summary: dict[str, object]
 
 
 @dataclass(frozen=True)
@@ -81,10 +81,10 @@ class Contributions(Destination[ContributionRequest, dict[str, Any]]):
     def belongs(self, upload: records.UploadRecord) -> bool:
         return super().belongs(upload) and upload.round_id == self.round.id
 
-    def check(self, upload: records.UploadRecord, path: Path) -> dict[str, Any]:
+    def check(self, upload: records.UploadRecord, path: Path) -> dict[str, object]:
         return check_contribution(self.parts, self.round, upload.file_name, path)
 
-    def accept(self, session: Session, arrived: Arrival[dict[str, Any]]) -> None:
+    def accept(self, session: Session, arrived: Arrival[dict[str, object]]) -> None:
         """Count a checked contribution, if it is in time and the site's first."""
         caller, upload = arrived.caller, arrived.upload
         current = repository.lock_round(session, self.round.id)
@@ -186,7 +186,7 @@ def find_own(
 
 def check_contribution(
     parts: ServerParts, round_: records.RoundRecord, file_name: str, path: Path
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """Compare a contribution with the round's base, and return its summary.
 
     Runs in another process, because its bytes come from outside.
@@ -213,7 +213,7 @@ def check_contribution(
             hint=f"`poolctl rounds contribute {round_.key} --data {method.data}` makes one that "
             "fits.",
         )
-    summary: dict[str, Any] = answer["summary"]
+    summary: dict[str, object] = answer["summary"]
     return summary
 
 

@@ -1,7 +1,7 @@
 """Routes of rounds."""
 
 from datetime import timedelta
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter, Path, Query, Response
 
@@ -42,7 +42,7 @@ RoundId = Annotated[
         examples=["4f1d2c3b4a596877"],
     ),
 ]
-_UNDER_WAY: dict[int | str, dict[str, Any]] = {
+_UNDER_WAY: dict[int | str, dict[str, object]] = {
     200: {"model": UploadResponse, "description": "It is under way, or the file need not be sent."}
 }
 

@@ -124,7 +124,7 @@ class LeafRefitRounds(RoundMethod):
     data: ClassVar[str] = "FACES.XML"
     alone: ClassVar[str] = "poolctl refine"
 
-    def full_options(self, mode: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    def full_options(self, mode: str, options: Mapping[str, object]) -> dict[str, object]:
         if "seed" in options:
             raise RoundRefusedError(
                 "option seed: every site draws its own starting shapes, so the seed stays at the "
@@ -145,7 +145,7 @@ class LeafRefitRounds(RoundMethod):
         except OptionError as error:
             raise RoundRefusedError(str(error)) from error
 
-    def _fit(self, options: Mapping[str, Any]) -> dict[str, Any]:
+    def _fit(self, options: Mapping[str, object]) -> dict[str, object]:
         """Return the options of the sites' fit."""
         method_options = self.aggregation.take_own(options)
         return {name: value for name, value in options.items() if name not in method_options}
@@ -178,8 +178,8 @@ class LeafRefitRounds(RoundMethod):
         path: Path,
         base: Path,
         base_digest: str,  # noqa: ARG002 - its leaves change, so its forest is compared
-        options: Mapping[str, Any],
-    ) -> dict[str, Any]:
+        options: Mapping[str, object],
+    ) -> dict[str, object]:
         contribution = refitting.read_contribution(path)
         model = read_model(base, max_bytes=base.stat().st_size)
         if not isinstance(model, ShapePredictor):
@@ -225,7 +225,7 @@ class NetworkRounds(RoundMethod):
     data: ClassVar[str] = "GAZE"
     alone: ClassVar[str] = "poolctl federated simulate"
 
-    def full_options(self, mode: str, options: Mapping[str, Any]) -> dict[str, Any]:  # noqa: ARG002
+    def full_options(self, mode: str, options: Mapping[str, object]) -> dict[str, object]:  # noqa: ARG002
         try:
             return self._split(options).together()
         except OptionError as error:
@@ -240,8 +240,8 @@ class NetworkRounds(RoundMethod):
             )
 
     def examine(
-        self, path: Path, base: Path, base_digest: str, options: Mapping[str, Any]
-    ) -> dict[str, Any]:
+        self, path: Path, base: Path, base_digest: str, options: Mapping[str, object]
+    ) -> dict[str, object]:
         contribution = read_network_contribution(path)
         settings = self._split(options).training.shared()
         network = read_model(base, max_bytes=base.stat().st_size)
@@ -259,7 +259,7 @@ class NetworkRounds(RoundMethod):
             "settings": settings,
         }
 
-    def _split(self, options: Mapping[str, Any]) -> RoundOptions:
+    def _split(self, options: Mapping[str, object]) -> RoundOptions:
 
         return split_options(self.name, options)
 

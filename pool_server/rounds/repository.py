@@ -2,7 +2,7 @@
 
 from datetime import datetime
 from functools import cache
-from typing import Any, cast
+from typing import cast
 
 import sqlalchemy as sa
 from sqlalchemy.orm import Session, joinedload, selectinload
@@ -114,7 +114,7 @@ def is_in_state(state: str, now: datetime) -> sa.ColumnElement[bool]:
 
 def end_round(session: Session, round_id: int, state: str, by: str) -> bool:
     """End an open round; return False if another process was first."""
-    values: dict[str, Any] = {"state": state, "ended_at": now_utc(), "ended_by": by}
+    values: dict[str, object] = {"state": state, "ended_at": now_utc(), "ended_by": by}
     if state == CANCELLED:
         # Left by an attempt to finish the round that was interrupted.
         values |= {"state_digest": None, "state_size_bytes": None}

@@ -16,7 +16,6 @@ board (`rounds.contributing`), so it is sent once and counts for each site.
 """
 
 import secrets
-from typing import Any
 
 from sqlalchemy.orm import Session
 
@@ -62,7 +61,7 @@ def open_round(
     caller: Caller,
     base: records.ModelVersionRecord,
     sites: list[records.SiteRecord],
-    **fields: Any,
+    **fields: object,
 ) -> records.RoundRecord:
     """Create a round with its participants; `fields` name its starter."""
     started = records.RoundRecord(

@@ -3,7 +3,7 @@
 import pathlib
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, ClassVar
 
 from fastapi import APIRouter, Path, Query, Response
 from sqlalchemy.orm import Session
@@ -134,7 +134,7 @@ FileDigest = Annotated[
 ]
 
 
-def _known(model: type[Any]) -> dict[int | str, dict[str, Any]]:
+def _known(model: type[object]) -> dict[int | str, dict[str, object]]:
     return {200: {"model": model, "description": "It existed already."}}
 
 

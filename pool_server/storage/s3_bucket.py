@@ -177,7 +177,7 @@ class StoredPart:
 
     number: int
     size_bytes: int
-    naming: dict[str, Any]
+    naming: dict[str, object]
 
 
 def encode_checksum(checksum: str) -> str:

@@ -77,7 +77,7 @@ def arrives_as_draft(settings: PoolSettings, caller: Caller, *, on_request: bool
     return on_request or (settings.curated and not caller.has_role("curator"))
 
 
-def read_recipe(document: dict[str, Any], digest: str) -> Recipe:
+def read_recipe(document: dict[str, object], digest: str) -> Recipe:
     """Read a recipe and make sure that it makes the file of that digest."""
 
     try:

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Sequence
-from typing import Any
 
 from sqlalchemy import func, or_, select
 from sqlalchemy.orm import Session
@@ -170,7 +169,7 @@ def require_not_deleted(model: ModelRecord | None, version: ModelVersionRecord |
         )
 
 
-def _sharing_of_first(upload: UploadRecord) -> dict[str, Any]:
+def _sharing_of_first(upload: UploadRecord) -> dict[str, object]:
     """Return `visibility` and `rights` of a model, from the upload of its first version."""
     if upload.visibility is None or upload.rights is None:
         return {}
