@@ -126,6 +126,19 @@ class EyeTrace:
         return float(self.timestamps_s[-1] - self.timestamps_s[0] + np.median(steps_s))
 
     @property
+    def frame_time_s(self) -> Float64:
+        """Return the time that each frame stands for, shape (n,).
+
+        It lasts to the next frame, at most twice the usual time: nothing is known of lost frames
+        and of pauses of the camera.
+        """
+        if len(self.timestamps_s) < 2:
+            return np.zeros(len(self.timestamps_s))
+        steps_s = np.diff(self.timestamps_s)
+        usual_s = float(np.median(steps_s))
+        return np.minimum(np.append(steps_s, usual_s), 2.0 * usual_s)
+
+    @property
     def frame_rate_hz(self) -> float:
         """Frames per second from the median interval; NaN for fewer than two frames."""
         if len(self.timestamps_s) < 2:

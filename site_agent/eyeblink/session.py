@@ -19,7 +19,7 @@ from site_agent.eyeblink import session_folder
 from site_agent.eyeblink.blinks.finding import Blink, BlinkSettings, LeftOut, blink_of_frame
 from site_agent.eyeblink.blinks.half_closings import SHUT_SHARE
 from site_agent.eyeblink.blinks.likelihood import USUAL_SHUT_SHARE
-from site_agent.eyeblink.blinks.statistics import perclos_pct
+from site_agent.eyeblink.blinks.statistics import perclos_pct, seen_time_s
 from site_agent.eyeblink.conditioning import ConditioningSettings
 from site_agent.eyeblink.conditioning.analysis import ConditioningResult
 from site_agent.eyeblink.conditioning.summary import SessionSummary
@@ -165,7 +165,7 @@ def summarise(
     else:
         found_share = float(np.mean(trace.face.sources != FaceSource.MISSING)) if frames else 0.0
     blinks = sum(blink.kind == "blink" for blink in session.blinks)
-    seen_minutes = valid_share * trace.duration_s / 60.0
+    seen_minutes = float(seen_time_s(trace).sum()) / 60.0
     return BlinkSession(
         frames=frames,
         seconds=trace.duration_s,

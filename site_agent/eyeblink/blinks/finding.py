@@ -362,21 +362,29 @@ def doubts_of(
 
 
 def _unseen(trace: EyeTrace) -> list[str]:
-    """Say where the eyes were lost for so long that a blink or a closure may have been missed."""
+    """Say where the eyes, or frames, were lost so long that blinks may have been missed."""
     if not trace.valid.any():
         return []
-    seen_s = trace.timestamps_s[trace.valid]
-    edges_s = np.concatenate([trace.timestamps_s[:1], seen_s, trace.timestamps_s[-1:]])
-    lengths_s = np.diff(edges_s)
-    long = np.flatnonzero(lengths_s > LONG_GAP_S)
-    if not len(long):
-        return []
-    longest = int(lengths_s.argmax())
-    stretches = count_words(len(long), "stretch", "stretches")
+    starts_s, frame_s = trace.timestamps_s, trace.frame_time_s
+    edges = np.flatnonzero(np.diff(trace.valid, prepend=True, append=True))
+    lost = [(int(first), int(end)) for first, end in zip(edges[::2], edges[1::2], strict=True)]
+    lengths_s = np.array([frame_s[first:end].sum() for first, end in lost])
+    unseen_s = [
+        (float(starts_s[first]), float(length_s))
+        for (first, _), length_s in zip(lost, lengths_s, strict=True)
+        if length_s > LONG_GAP_S
+    ]
+    steps_s = np.diff(starts_s)
+    paused = np.flatnonzero(steps_s > max(LONG_GAP_S, 2.0 * float(np.median(steps_s))))
+    pauses_s = [(float(starts_s[at]), float(steps_s[at])) for at in paused]
     return [
-        f"not judged: {lengths_s[long].sum():.0f} s in {stretches} without the eyes, the longest "
-        f"{lengths_s[longest]:.1f} s from {edges_s[longest]:.1f} s on; blinks and closures there "
-        "are not counted"
+        f"not judged: {sum(length_s for _, length_s in spans):.0f} s in "
+        f"{count_words(len(spans), 'stretch', 'stretches')} without {missing}, the longest "
+        f"{max(length_s for _, length_s in spans):.1f} s from "
+        f"{max(spans, key=lambda span: span[1])[0]:.1f} s on; blinks and closures there are not "
+        "counted"
+        for missing, spans in (("the eyes", unseen_s), ("frames", pauses_s))
+        if spans
     ]
 
 

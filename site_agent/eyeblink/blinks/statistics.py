@@ -105,18 +105,8 @@ def perclos_pct(trace: EyeTrace, fec: Float64) -> float:
 
 
 def seen_time_s(trace: EyeTrace) -> Float64:
-    """Return for each frame the time it stands for, 0 where the eyes are not seen.
-
-    A frame stands for the time to the next one, at most for twice the usual time: nothing was seen
-    of lost frames.
-    """
-    times_s = trace.timestamps_s
-    if len(times_s) < 2:
-        return np.zeros(len(times_s))
-    steps_s = np.diff(times_s)
-    usual_s = float(np.median(steps_s))
-    each_s = np.minimum(np.append(steps_s, usual_s), 2.0 * usual_s)
-    return np.where(trace.valid, each_s, 0.0)
+    """Return for each frame the time it stands for, 0 where the eyes are not seen."""
+    return np.where(trace.valid, trace.frame_time_s, 0.0)
 
 
 def _rates(

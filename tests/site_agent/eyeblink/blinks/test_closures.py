@@ -149,6 +149,17 @@ def test_stretches_without_eyes_are_named() -> None:
     ]
 
 
+def test_pauses_of_the_camera_are_no_time_without_the_eyes() -> None:
+    times_s = np.arange(900) / 30.0
+    paused = trace_of(times_s + 60.0 * (times_s > 20.0), shaped(times_s, [(0.0, 0.0)]))
+    assert doubts_of(paused, True) == [
+        "not judged: 60 s in 1 stretch without frames, the longest 60.0 s from 20.0 s on; blinks "
+        "and closures there are not counted"
+    ]
+    statistics = blink_statistics(paused, find_blinks(paused), np.zeros(len(times_s)))
+    assert statistics.blinks_per_minute == pytest.approx(5 / 0.5, rel=0.01)
+
+
 @pytest.mark.parametrize("value", [0.0, 40.0, float("nan")])
 def test_a_confidence_that_is_no_probability_is_refused(value: float) -> None:
     with pytest.raises(InvalidInputError, match="expected a number above 0"):
