@@ -363,7 +363,7 @@ def doubts_of(
 
 def _unseen(trace: EyeTrace) -> list[str]:
     """Say where the eyes, or frames, were lost so long that blinks may have been missed."""
-    if not trace.valid.any():
+    if not trace.valid.any() or len(trace.valid) < 2:
         return []
     starts_s, frame_s = trace.timestamps_s, trace.frame_time_s
     edges = np.flatnonzero(np.diff(trace.valid, prepend=True, append=True))

@@ -21,6 +21,14 @@ class CrRule(StrEnum):
     """Mean FEC of the CR window above the baseline's mean by this multiple of its SD."""
 
 
+class Censored(StrEnum):
+    """Why a response has no onset."""
+
+    EARLY = "early"
+    """It begins at or before the earliest onset sought (`onset_floor_ms`)."""
+    NOT_FOUND = "not-found"
+
+
 class Rejection(StrEnum):
     """Why a trial is missing from all results; it is never counted as a non-response."""
 

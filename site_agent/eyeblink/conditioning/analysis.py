@@ -252,7 +252,7 @@ def _is_cr(
     else:
         is_cr = trial.cr_amplitude >= settings.cr_threshold
     if settings.cr_needs_onset:
-        is_cr = is_cr and math.isfinite(trial.cr_onset_ms)
+        is_cr = is_cr and trial.onset is not None
     return bool(is_cr)
 
 

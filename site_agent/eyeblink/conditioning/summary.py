@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from site_agent.datasets.trials import TrialType
-from site_agent.eyeblink.conditioning import Rejection
+from site_agent.eyeblink.conditioning import Censored, Rejection
 from site_agent.eyeblink.conditioning.trial_measures import TrialMeasures
 from site_agent.plain_json import plain
 from site_agent.tables import Column
@@ -60,10 +60,22 @@ TRIAL_COLUMNS: tuple[Column, ...] = (
     Column("cr_onset_ms", "number", "ms", "Estimated begin of the CR after the CS, of CR trials"),
     Column("cr_onset_sd_ms", "number", "ms", "Standard deviation of that estimate"),
     Column(
+        "cr_onset_censored",
+        "string",
+        "",
+        "Why a CR has no onset: early (at or before the earliest onset sought) or not-found",
+    ),
+    Column(
         "cr_onset_criterion_ms",
         "number",
         "ms",
         "First of two samples of the CR whose velocity passes the threshold, after the CS",
+    ),
+    Column(
+        "cr_latency_ms",
+        "number",
+        "ms",
+        "When closure passes 10 % of its height before the US, after the CS, of CR trials",
     ),
     Column(
         "cr_peak_ms", "number", "ms", "Time of the CR's peak after the CS, of cs_only CR trials"
@@ -75,7 +87,15 @@ TRIAL_COLUMNS: tuple[Column, ...] = (
 """Columns of ``*_trials.csv``; empty cells are missing values."""
 
 _ONLY_WITH_CR = frozenset(
-    {"cr_onset_ms", "cr_onset_sd_ms", "cr_onset_criterion_ms", "cr_peak_ms", "cr_peak_amplitude"}
+    {
+        "cr_onset_ms",
+        "cr_onset_sd_ms",
+        "cr_onset_censored",
+        "cr_onset_criterion_ms",
+        "cr_latency_ms",
+        "cr_peak_ms",
+        "cr_peak_amplitude",
+    }
 )
 
 
@@ -105,7 +125,7 @@ def _row(result: TrialResult) -> dict[str, str | float | bool | None]:
 
 
 def _cell(value: object) -> str | float | bool | None:
-    if isinstance(value, bool):
+    if value is None or isinstance(value, bool):
         return value
     if isinstance(value, float):
         return value if math.isfinite(value) else None
@@ -150,6 +170,10 @@ class SessionSummary:
     amplitude_cr: float
     onset_ms: float
     onset_sd_ms: float
+    n_onset_early: int
+    n_onset_not_found: int
+    """CRs without an onset, which the mean and SD leave out."""
+    latency_ms: float
     peak_ms: float
     ur_amplitude: float
     ur_peak_ms: float
@@ -181,6 +205,7 @@ def summarise(
     with_cr = [result for result in with_cs if result.cr]
     probes = [result for result in with_cr if result.measures.trial_type is TrialType.CS_ONLY]
     low, high = wilson_interval_percent(len(with_cr), len(with_cs))
+    censored = Counter(result.measures.cr_onset_censored for result in with_cr)
     n_cs = sum(result.has_cs for result in results)
     reasons = Counter(str(reason) for result in results for reason in result.rejections)
     types = Counter(str(result.measures.trial_type) for result in results)
@@ -200,6 +225,9 @@ def summarise(
         amplitude_cr=_mean(with_cr, lambda measures: measures.cr_amplitude),
         onset_ms=_mean(with_cr, lambda measures: measures.cr_onset_ms),
         onset_sd_ms=_sd(result.measures.cr_onset_ms for result in with_cr),
+        n_onset_early=censored[Censored.EARLY],
+        n_onset_not_found=censored[Censored.NOT_FOUND],
+        latency_ms=_mean(with_cr, lambda measures: measures.cr_latency_ms),
         peak_ms=_mean(probes, lambda measures: measures.cr_peak_ms),
         ur_amplitude=_mean(valid, lambda measures: measures.ur_amplitude),
         ur_peak_ms=_mean(valid, lambda measures: measures.ur_peak_ms),

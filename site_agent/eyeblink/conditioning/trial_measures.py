@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from site_agent.datasets.trials import Trial, TrialType
-from site_agent.eyeblink.conditioning import ConditioningSettings, Rejection, Window
+from site_agent.eyeblink.conditioning import Censored, ConditioningSettings, Rejection, Window
 from site_agent.eyeblink.conditioning.cr_onset import (
     Onset,
     TrialSignal,
@@ -28,6 +28,7 @@ _CLOSED_BEFORE_CS_MS = 100.0
 _STARTLE_MS, _STARTLE_FEC = (0.0, 60.0), 0.05
 # In `cs_only` trials the peak is sought until so long after the expected US.
 _CR_PEAK_AFTER_US_MS = 300.0
+_LATENCY_SHARE = 0.1
 _SMALLEST_SOUGHT_FEC = 0.04
 """No onset is sought of smaller closures: below every criterion of the sensitivity table."""
 
@@ -51,7 +52,9 @@ class TrialMeasures:
     cr_amplitude: float = math.nan
     cr_onset_ms: float = math.nan
     cr_onset_sd_ms: float = math.nan
+    cr_onset_censored: Censored | None = None
     cr_onset_criterion_ms: float = math.nan
+    cr_latency_ms: float = math.nan
     cr_peak_ms: float = math.nan
     cr_peak_amplitude: float = math.nan
     ur_amplitude: float = math.nan
@@ -69,10 +72,20 @@ def share_onset_form(
         if trial.onset is None:
             refined.append(trial)
             continue
-        estimate_ms, estimate_sd_ms = trial.onset.estimate_ms(weights)
-        estimate_ms = max(estimate_ms, settings.onset_floor_ms)
-        refined.append(replace(trial, cr_onset_ms=estimate_ms, cr_onset_sd_ms=estimate_sd_ms))
+        refined.append(replace(trial, **_onset_parts(trial.onset, settings, weights)))
     return tuple(refined)
+
+
+def _onset_parts(
+    onset: Onset, settings: ConditioningSettings, weights: Float64 | None = None
+) -> dict[str, Any]:
+    """Return the onset, or that it lies at or before the earliest one sought."""
+    estimate_ms, estimate_sd_ms = onset.estimate_ms(weights)
+    if estimate_ms <= settings.onset_floor_ms:
+        nothing = {"cr_onset_ms": math.nan, "cr_onset_sd_ms": math.nan}
+        return {**nothing, "cr_onset_censored": Censored.EARLY}
+    known = {"cr_onset_ms": estimate_ms, "cr_onset_sd_ms": estimate_sd_ms}
+    return {**known, "cr_onset_censored": None}
 
 
 def measure_trial(
@@ -209,6 +222,7 @@ def _cr_measures(
     }
     if window_fec - baseline < _SMALLEST_SOUGHT_FEC:
         return measures
+    measures["cr_latency_ms"] = _latency_ms(untouched, baseline, end_ms, settings)
     is_cs_only = trial_type is TrialType.CS_ONLY
     onset = find_onset(
         signal if is_cs_only else untouched,
@@ -217,14 +231,10 @@ def _cr_measures(
         search_ms=(settings.onset_floor_ms, us_ms),
         reached_ms=end_ms,
     )
+    measures["cr_onset_censored"] = Censored.NOT_FOUND
     if onset is not None:
-        estimate_ms, estimate_sd_ms = onset.estimate_ms()
-        measures |= {
-            "onset": onset,
-            "cr_onset_ms": max(estimate_ms, settings.onset_floor_ms),
-            "cr_onset_sd_ms": estimate_sd_ms,
-            "cr_onset_criterion_ms": onset.criterion_ms,
-        }
+        measures |= {"onset": onset, "cr_onset_criterion_ms": onset.criterion_ms}
+        measures |= _onset_parts(onset, settings)
     if is_cs_only:
         from_ms = settings.onset_floor_ms if onset is None else onset.criterion_ms
         latest_ms = us_ms + _CR_PEAK_AFTER_US_MS
@@ -233,6 +243,26 @@ def _cr_measures(
         measures["cr_peak_ms"] = peak_ms
         measures["cr_peak_amplitude"] = height - baseline
     return measures
+
+
+def _latency_ms(
+    signal: TrialSignal, baseline: float, end_ms: float, settings: ConditioningSettings
+) -> float:
+    """Return when closure passes a tenth of its height before the US for the last time.
+
+    NaN where it is higher than that from the CS on.
+    """
+    window = signal.within(0.0, np.nextafter(end_ms, np.inf))
+    level = smoothed(signal, settings.smoothing_ms)[window] - baseline
+    if not len(level):
+        return math.nan
+    needed = _LATENCY_SHARE * float(level.max())
+    below = np.flatnonzero(level[: int(level.argmax())] < needed)
+    if not len(below):
+        return math.nan
+    last = int(below[-1])
+    times_ms = signal.time_ms[window]
+    return float(np.interp(needed, level[last : last + 2], times_ms[last : last + 2]))
 
 
 def _has_startle(

@@ -298,7 +298,13 @@ def _conditioning_summary(conditioning: ConditioningResult) -> list[tuple[str, s
         ("left out of the count of CRs", summary.left_out or "none"),
         ("CR amplitude, all valid trials", number_text(summary.amplitude_all, 3, "FEC")),
         ("CR amplitude, trials with a CR", number_text(summary.amplitude_cr, 3, "FEC")),
-        ("CR onset after the CS", number_text(summary.onset_ms, 0, "ms") + spread),
+        (
+            "CR onset after the CS",
+            f"{number_text(summary.onset_ms, 0, 'ms')}{spread}; not in it are "
+            f"{summary.n_onset_early} CRs that begin earlier than is sought and "
+            f"{summary.n_onset_not_found} without an onset",
+        ),
+        ("CR latency (10 % of its height)", number_text(summary.latency_ms, 0, "ms")),
         ("CR peak after the CS (CS alone)", number_text(summary.peak_ms, 0, "ms")),
         ("UR amplitude", number_text(summary.ur_amplitude, 3, "FEC")),
         ("UR peak after the US", number_text(summary.ur_peak_ms, 0, "ms")),

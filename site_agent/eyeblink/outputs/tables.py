@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from site_agent.datasets.trials import TrialType
+from site_agent.eyeblink.conditioning import Censored
 from site_agent.eyeblink.conditioning.summary import TRIAL_COLUMNS, trial_rows
 from site_agent.eyeblink.records import FaceColumns, FaceSource, Gap
 from site_agent.eyeblink.session import AnalysedSession
@@ -150,7 +151,11 @@ TRIALS = Table(
             TrialType.CS_ONLY.value: "conditioned stimulus alone",
             TrialType.US_ONLY.value: "unconditioned stimulus alone",
             TrialType.PAIRED.value: "conditioned stimulus followed by the unconditioned one",
-        }
+        },
+        "cr_onset_censored": {
+            Censored.EARLY.value: "it begins at or before the earliest onset sought",
+            Censored.NOT_FOUND.value: "no begin of the closure stands out",
+        },
     },
 )
 

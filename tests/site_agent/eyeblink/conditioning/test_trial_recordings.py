@@ -12,6 +12,7 @@ from site_agent.datasets.trials import Trial, TrialType
 from site_agent.errors import ConditioningError
 from site_agent.eyeblink.conditioning import ConditioningSettings, CrRule, Rejection
 from site_agent.eyeblink.conditioning.analysis import ConditioningResult, analyse_conditioning
+from site_agent.eyeblink.conditioning.summary import trial_rows
 from tests.site_agent.eyeblink.drawn_traces import Float64
 
 RATE_HZ, CS_US_S = 21.0, 0.45
@@ -86,6 +87,22 @@ def test_one_sample_has_no_spread_to_judge_by() -> None:
 def test_a_baseline_ends_before_any_response() -> None:
     with pytest.raises(ConditioningError, match="50 ms after the CS"):
         ConditioningSettings(baseline_ms=(-500.0, 60.0))
+
+
+def test_onsets_before_the_earliest_one_are_censored_and_no_values() -> None:
+    times_s, fec, trials = draw_trials(12, 12, before=8, clip=False)
+    floor = {"onset_floor_ms": 250.0}
+    late, early = (analyse((times_s, fec, trials), **settings) for settings in ({}, floor))
+    assert late.summary.n_onset_early == 0
+    assert late.summary.onset_ms == pytest.approx(150.0, abs=30.0)
+    # A tenth of the height is passed a tenth of the way from 150 to 450 ms.
+    assert late.summary.latency_ms == pytest.approx(180.0, abs=20.0)
+    row = trial_rows(early.trials)[0]
+    assert (row["cr_onset_ms"], row["cr"]) == (None, True)
+    assert row["cr_onset_censored"] in ("early", "not-found")
+    assert early.summary.n_onset_early + early.summary.n_onset_not_found == 12
+    assert math.isnan(early.summary.onset_ms)
+    assert early.summary.latency_ms == late.summary.latency_ms
 
 
 def test_few_rejected_trials_are_no_warning() -> None:
