@@ -136,7 +136,8 @@ class EyeTrace:
             return np.zeros(len(self.timestamps_s))
         steps_s = np.diff(self.timestamps_s)
         usual_s = float(np.median(steps_s))
-        return np.minimum(np.append(steps_s, usual_s), 2.0 * usual_s)
+        times_s: Float64 = np.minimum(np.append(steps_s, usual_s), 2.0 * usual_s)
+        return times_s
 
     @property
     def frame_rate_hz(self) -> float:
