@@ -16,6 +16,8 @@ would not write. Exponents of 32000 and more mean infinities and NaN, which are 
 
 import math
 from collections.abc import Sequence
+from functools import cache
+from types import ModuleType
 from typing import Any, NoReturn
 
 import numpy as np
@@ -25,6 +27,14 @@ from aggregators.errors import ConversionError, FormatError
 from aggregators.models import Float32, Float64, UInt8, UInt32
 
 Buffer = bytes | bytearray | memoryview | NDArray[np.uint8]
+
+
+@cache
+def load_kernels() -> ModuleType:
+    """Return the compiled loops; loading numba takes a third of a second."""
+    from aggregators.formats import dlib_kernels
+
+    return dlib_kernels
 
 
 def view_bytes(data: Buffer) -> memoryview:
@@ -124,8 +134,7 @@ class StreamReader:
 
     def float32_array(self, what: str, length: int) -> Float32:
         """Read `length` floats; the caller has checked `length`."""
-        from aggregators.formats import dlib_kernels as kernels
-
+        kernels = load_kernels()
         values = np.empty(length, dtype=np.float32)
         report = new_report()
         after = kernels.read_float32(
@@ -136,8 +145,7 @@ class StreamReader:
 
     def float64_array(self, what: str, length: int) -> Float64:
         """Read `length` doubles; the caller has checked `length`."""
-        from aggregators.formats import dlib_kernels as kernels
-
+        kernels = load_kernels()
         values = np.empty(length, dtype=np.float64)
         report = new_report()
         after = kernels.read_float64(self.bytes, self.offset, self.end, values, report)
@@ -146,8 +154,7 @@ class StreamReader:
 
     def index_array(self, what: str, length: int, limit: int) -> UInt32:
         """Read `length` integers in ``[0, limit)``."""
-        from aggregators.formats import dlib_kernels as kernels
-
+        kernels = load_kernels()
         values = np.empty(length, dtype=np.uint32)
         report = new_report()
         after = kernels.read_indices(self.bytes, self.offset, self.end, values, limit, report)
@@ -186,15 +193,13 @@ class StreamReader:
 
 def new_report() -> NDArray[np.int64]:
     """Return the array in which a kernel reports failure."""
-    from aggregators.formats import dlib_kernels as kernels
-
+    kernels = load_kernels()
     return np.zeros(kernels.REPORT_LENGTH, dtype=np.int64)
 
 
 def kernel_error(report: NDArray[np.int64], what: str, end: int) -> FormatError:
     """Return the error that a kernel reported while reading `what`; the file has `end` bytes."""
-    from aggregators.formats import dlib_kernels as kernels
-
+    kernels = load_kernels()
     code, offset, number, expected = (int(value) for value in report[:4])
     texts: dict[int, tuple[str, str]] = {
         kernels.TRUNCATED: ("the end of the file", f"an integer (the file has {end} bytes)"),
@@ -235,8 +240,7 @@ class StreamWriter:
 
     def doubles(self, what: str, values: Float64 | Sequence[float]) -> None:
         """Append doubles; `what` names them in errors."""
-        from aggregators.formats import dlib_kernels as kernels
-
+        kernels = load_kernels()
         array = flat_view(np.asarray(values), np.float64)
         # At most 11 bytes a double (mantissa 1 + 7, exponent 1 + 2); kernels write whole words, so
         # some room is needed behind the last.
@@ -246,8 +250,7 @@ class StreamWriter:
 
     def floats(self, what: str, values: Float32) -> None:
         """Append floats; `what` names them in errors."""
-        from aggregators.formats import dlib_kernels as kernels
-
+        kernels = load_kernels()
         bits = flat_view(values, np.float32).view(np.uint32)
         out = np.empty(6 * bits.shape[0] + 16, dtype=np.uint8)
         report = new_report()
@@ -256,8 +259,7 @@ class StreamWriter:
 
     def indices(self, values: UInt32) -> None:
         """Append unsigned integers."""
-        from aggregators.formats import dlib_kernels as kernels
-
+        kernels = load_kernels()
         out = np.empty(5 * values.shape[0] + 16, dtype=np.uint8)
         self._append(out, kernels.write_indices(out, 0, flat_view(values, np.uint32)), "indices")
 

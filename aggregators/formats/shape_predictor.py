@@ -232,8 +232,7 @@ def _read_forests(reader: dlib_stream.StreamReader, coordinates: int) -> dict[st
 
     Unused pages cost nothing; the arrays are shortened to their content at the end.
     """
-    from aggregators.formats import dlib_kernels as kernels
-
+    kernels = dlib_stream.load_kernels()
     leaf_bytes = 4 + 4 * coordinates
     level_count = _read_level_count(reader, "forests", 2 + 4 + leaf_bytes)
     most_leaves = reader.remaining // leaf_bytes
@@ -350,8 +349,7 @@ def _encode_checked(model: ShapePredictor) -> Iterator[dlib_stream.Buffer]:
 
 
 def _encode_trees(level: CascadeLevel, number: int, coordinates: int) -> dlib_stream.Buffer:
-    from aggregators.formats import dlib_kernels as kernels
-
+    kernels = dlib_stream.load_kernels()
     head = dlib_stream.StreamWriter()
     head.integers(level.tree_count)
     count = head.take()

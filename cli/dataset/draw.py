@@ -18,7 +18,7 @@ def drawing_options(kind: Kind) -> SettingsOptions[Any]:
     """Return the settings of a kind of data."""
     from site_agent.datasets.synthetic.drawing import KINDS
 
-    return SettingsOptions(KINDS[kind], f"settings dataset draw {kind}")
+    return SettingsOptions(KINDS[kind].settings, f"settings dataset draw {kind}")
 
 
 FACE_OPTIONS, EYE_OPTIONS = partial(drawing_options, "faces"), partial(drawing_options, "eyes")
@@ -52,13 +52,13 @@ def draw(
     an air puff, and the list of trials for 'poolctl blink --trials'. 'poolctl settings dataset draw
     KIND' lists all settings, 'poolctl dataset preview' shows faces and eyes.
     """
-    from site_agent.datasets.synthetic import drawing
+    from site_agent.datasets.synthetic.drawing import KINDS
 
     chosen = drawing_options(kind).take(settings)
-    for file in drawing.list_targets(path, chosen):
+    for file in KINDS[kind].list_targets(path, chosen):
         require_free(file, force=force)
     with invocation.progress(f"draw {kind}") as report:
-        drawn = drawing.draw(path, chosen, report)
+        drawn = KINDS[kind].draw(path, chosen, report)
     data = {"dataset": drawn.path, **drawn.counts, "files": drawn.files}
     counts = ", ".join(f"{count:g} {name}" for name, count in drawn.counts.items())
     lines = [f"{drawn.path}  ({counts})", *(f"{role} {file}" for role, file in drawn.files.items())]

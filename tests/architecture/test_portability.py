@@ -31,9 +31,9 @@ class Absent(importlib.abc.MetaPathFinder):
 
 packages = [importlib.import_module(name) for name in json.loads(sys.argv[1])]
 # Libraries load first: their use of this system's modules is their own matter.
-import cv2, dlib, filelock, matplotlib.pyplot, multiprocessing.util, numba, opacus, pandas, psutil
-import platformdirs.unix, rich.console, rich.prompt, scipy.signal, scipy.stats, tempfile
-import torch._dynamo, typer, uvicorn
+import cv2, dlib, filelock, hdmf.backends.hdf5.h5_utils, matplotlib.pyplot
+import multiprocessing.util, numba, opacus, pandas, platformdirs.unix, psutil, pynwb
+import rich.console, rich.prompt, scipy.signal, scipy.stats, tempfile, torch._dynamo, typer, uvicorn
 for name in Absent.names:
     sys.modules.pop(name, None)
 sys.meta_path.insert(0, Absent())

@@ -1,8 +1,6 @@
 """Draw a synthetic data set of any kind: faces, eyes, clips, or a video."""
 
-from __future__ import annotations
-
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,16 +11,7 @@ from site_agent.datasets.synthetic.egocentric_clips import write_clips
 from site_agent.datasets.synthetic.eye_patches.dataset import RenderSettings, write_eye_dataset
 from site_agent.datasets.synthetic.settings import ClipSettings, FaceDrawing, VideoDrawing
 from site_agent.datasets.synthetic.sites import face_dataset_files, write_face_dataset
-from site_agent.work import Progress, no_progress
-
-DrawingSettings = FaceDrawing | RenderSettings | ClipSettings | VideoDrawing
-KINDS: dict[str, DrawingSettings] = {
-    "faces": FaceDrawing(),
-    "eyes": RenderSettings(),
-    "clips": ClipSettings(),
-    "video": VideoDrawing(),
-}
-"""The default settings of each kind."""
+from site_agent.work import Progress
 
 
 @dataclass(frozen=True)
@@ -36,48 +25,58 @@ class Drawing:
     """Further files, by their role."""
 
 
-def list_targets(path: Path, settings: DrawingSettings) -> Sequence[Path]:
-    """Return the files that `draw` would replace; clips need a new or empty folder instead."""
-    if isinstance(settings, FaceDrawing):
-        return face_dataset_files(path, settings.images, **_face_names(settings))
-    if isinstance(settings, RenderSettings):
-        return [path / TABLE_NAME]
-    if isinstance(settings, VideoDrawing):
-        # A list of trials with this name may belong to a recording.
-        trials = [] if settings.trials is None else [videos.trials_file(path)]
-        return [path, *videos.truth_files(path), *trials]
-    return []
+@dataclass(frozen=True)
+class DrawnKind:
+    """A kind of data that is drawn: a row of `KINDS`."""
+
+    settings: Any
+    """The default settings; `list_targets` and `draw` take such."""
+    list_targets: Callable[[Path, Any], Sequence[Path]]
+    """Returns the files that `draw` would replace."""
+    draw: Callable[[Path, Any, Progress], Drawing]
+    """Draws at a path; equal settings give equal files."""
 
 
-def draw(path: Path, settings: DrawingSettings, progress: Progress = no_progress) -> Drawing:
-    """Draw a data set at a path; equal settings give equal files."""
-    if isinstance(settings, FaceDrawing):
-        xml = write_face_dataset(
-            path,
-            settings.images,
-            **_face_names(settings),
-            seed=settings.seed,
-            image_size=settings.size,
-            style=settings.style,
-            glasses=settings.glasses,
-            progress=progress,
-        )
-        return Drawing(xml, {"images": settings.images})
-    if isinstance(settings, RenderSettings):
-        table, samples = write_eye_dataset(path, settings, progress)
-        return Drawing(table, {"persons": settings.persons, "samples": samples})
-    if isinstance(settings, ClipSettings):
-        count = write_clips(path, settings, progress)
-        return Drawing(path, {"persons": settings.persons, "videos": count})
-    return _draw_video(path, settings, progress)
+def _list_face_files(path: Path, settings: FaceDrawing) -> list[Path]:
+    return face_dataset_files(
+        path,
+        settings.images,
+        settings.persons,
+        first_person=settings.first_person,
+        name=settings.name,
+    )
 
 
-def _face_names(settings: FaceDrawing) -> dict[str, Any]:
-    return {
-        "persons": settings.persons,
-        "first_person": settings.first_person,
-        "name": settings.name,
-    }
+def _draw_faces(path: Path, settings: FaceDrawing, progress: Progress) -> Drawing:
+    xml = write_face_dataset(
+        path,
+        settings.images,
+        settings.persons,
+        settings.seed,
+        image_size=settings.size,
+        first_person=settings.first_person,
+        style=settings.style,
+        glasses=settings.glasses,
+        name=settings.name,
+        progress=progress,
+    )
+    return Drawing(xml, {"images": settings.images})
+
+
+def _draw_eyes(path: Path, settings: RenderSettings, progress: Progress) -> Drawing:
+    table, samples = write_eye_dataset(path, settings, progress)
+    return Drawing(table, {"persons": settings.persons, "samples": samples})
+
+
+def _draw_clips(path: Path, settings: ClipSettings, progress: Progress) -> Drawing:
+    count = write_clips(path, settings, progress)
+    return Drawing(path, {"persons": settings.persons, "videos": count})
+
+
+def _list_video_files(path: Path, settings: VideoDrawing) -> list[Path]:
+    # A list of trials with this name may belong to a recording.
+    trials = [] if settings.trials is None else [videos.trials_file(path)]
+    return [path, *videos.truth_files(path), *trials]
 
 
 def _draw_video(path: Path, settings: VideoDrawing, progress: Progress) -> Drawing:
@@ -96,3 +95,13 @@ def _draw_video(path: Path, settings: VideoDrawing, progress: Progress) -> Drawi
     seconds = settings.seconds or 20.0
     truth = videos.write_blink_video(path, seconds=seconds, **camera)
     return Drawing(path, {"seconds": seconds}, {"truth": truth})
+
+
+KINDS: Mapping[str, DrawnKind] = {
+    "faces": DrawnKind(FaceDrawing(), _list_face_files, _draw_faces),
+    "eyes": DrawnKind(RenderSettings(), lambda path, _: [path / TABLE_NAME], _draw_eyes),
+    # Clips need a new or empty folder.
+    "clips": DrawnKind(ClipSettings(), lambda _path, _: [], _draw_clips),
+    "video": DrawnKind(VideoDrawing(), _list_video_files, _draw_video),
+}
+"""By name; a new kind is a line."""

@@ -10,11 +10,16 @@ import uuid
 import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from hdmf.backends.hdf5.h5_utils import H5DataIO
+from pynwb import NWBHDF5IO, NWBFile, ProcessingModule, TimeSeries
+from pynwb.behavior import BehavioralTimeSeries
+from pynwb.epoch import TimeIntervals
+from pynwb.file import Subject
 
-from site_agent.errors import InvalidInputError, MissingExtraError
+from site_agent.errors import InvalidInputError
 from site_agent.eyeblink.conditioning.analysis import ConditioningResult
 from site_agent.eyeblink.conditioning.summary import trial_rows
 from site_agent.eyeblink.outputs.json_files import versions
@@ -23,9 +28,6 @@ from site_agent.eyeblink.records import EyeTrace, Float64
 from site_agent.eyeblink.session import AnalysedSession
 from site_agent.plain_json import plain
 from site_agent.tables import Column
-
-if TYPE_CHECKING:
-    from pynwb import NWBFile, ProcessingModule
 
 REGULAR_WITHIN_S = 1e-9
 TRIAL_END_AFTER_S = 1.0
@@ -37,10 +39,6 @@ AGE_UNKNOWN = "P0D/"
 
 def write_nwb(session: AnalysedSession, path: Path) -> None:
     """Write FEC and EAR with their times, blinks and trials."""
-    try:
-        from pynwb import NWBHDF5IO
-    except ModuleNotFoundError as error:
-        raise MissingExtraError("pynwb", "nwb") from error
     nwb_file = _describe(session)
     with warnings.catch_warnings():
         # Of the library about its own dependencies; nothing a user could act on.
@@ -49,10 +47,7 @@ def write_nwb(session: AnalysedSession, path: Path) -> None:
             io.write(nwb_file)
 
 
-def _describe(session: AnalysedSession) -> "NWBFile":
-    from pynwb import NWBFile
-    from pynwb.file import Subject
-
+def _describe(session: AnalysedSession) -> NWBFile:
     if not len(session.trace.timestamps_s):
         raise InvalidInputError("the recording has no frame")
     if session.start is None:
@@ -88,10 +83,7 @@ def _describe(session: AnalysedSession) -> "NWBFile":
     return nwb_file
 
 
-def _add_signals(behavior: "ProcessingModule", session: AnalysedSession) -> None:
-    from pynwb import TimeSeries
-    from pynwb.behavior import BehavioralTimeSeries
-
+def _add_signals(behavior: ProcessingModule, session: AnalysedSession) -> None:
     calibration = session.calibration
     fec = (
         "Fraction of eyelid closure, 0 open and 1 closed: "
@@ -141,14 +133,10 @@ def _timing(trace: EyeTrace) -> dict[str, Any]:
 
 
 def _compress(values: Float64) -> Any:
-    from hdmf.backends.hdf5.h5_utils import H5DataIO
-
     return H5DataIO(values, compression="gzip", shuffle=True) if len(values) > 1000 else values
 
 
-def _add_blinks(nwb_file: "NWBFile", session: AnalysedSession) -> None:
-    from pynwb.epoch import TimeIntervals
-
+def _add_blinks(nwb_file: NWBFile, session: AnalysedSession) -> None:
     if not session.blinks:
         return
     built_in = {"blink_id", "onset_s", "offset_s"}  # the row's number, start and stop
@@ -166,7 +154,7 @@ def _add_blinks(nwb_file: "NWBFile", session: AnalysedSession) -> None:
     nwb_file.add_time_intervals(table)
 
 
-def _add_trials(nwb_file: "NWBFile", conditioning: ConditioningResult) -> None:
+def _add_trials(nwb_file: NWBFile, conditioning: ConditioningResult) -> None:
     listed = [column for column in TRIALS.columns if column.name != "cr"]
     rows = [
         {column.name: _cell(row[column.name], column) for column in listed}

@@ -1,17 +1,16 @@
 """The outputs of the eyeblink analysis as a table, and writing them: all or nothing."""
 
 import errno
+import importlib.util
 import os
 import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from importlib.util import find_spec
 from pathlib import Path
 
 from site_agent.errors import InvalidInputError, MissingExtraError, writing_to
 from site_agent.eyeblink.outputs import json_files
 from site_agent.eyeblink.outputs.bids import write_bids_files
-from site_agent.eyeblink.outputs.nwb import write_nwb
 from site_agent.eyeblink.outputs.overlay import write_overlay
 from site_agent.eyeblink.outputs.report import write_report
 from site_agent.eyeblink.outputs.tables import write_blinks, write_frames, write_trials
@@ -51,12 +50,20 @@ class BlinkOutput:
         return not self.on_request or self.name in session.settings.outputs
 
 
+def _write_nwb(session: AnalysedSession, path: Path) -> None:
+    try:
+        from site_agent.eyeblink.outputs.nwb import write_nwb
+    except ModuleNotFoundError as error:
+        raise MissingExtraError("pynwb", "nwb") from error
+    write_nwb(session, path)
+
+
 OUTPUTS: tuple[BlinkOutput, ...] = (
     BlinkOutput("frames", "frames.csv", write_frames, essential=True),
     BlinkOutput("blinks", "blinks.csv", write_blinks, essential=True),
     BlinkOutput("trials", "trials.csv", write_trials, essential=True, needs_trials=True),
     BlinkOutput("overlay", "overlay.mp4", write_overlay, library="av", extra="vision"),
-    BlinkOutput("nwb", "session.nwb", write_nwb, library="pynwb", extra="nwb"),
+    BlinkOutput("nwb", "session.nwb", _write_nwb, library="pynwb", extra="nwb"),
     BlinkOutput("trace", "trace.png", write_trace_picture),
     BlinkOutput("report", "report.html", write_report),
     BlinkOutput("session", "session.json", json_files.write_session_json, essential=True),
@@ -89,7 +96,7 @@ def check_requested(names: Iterable[str]) -> None:
                 f"there is no output {name!r} on request; expected {', '.join(ON_REQUEST)}"
             )
         output = ON_REQUEST[name]
-        if find_spec(output.library) is None:
+        if importlib.util.find_spec(output.library) is None:
             raise MissingExtraError(output.library, output.extra)
 
 

@@ -12,7 +12,6 @@ import pytest
 
 from aggregators.formats import file_digest
 from site_agent.datasets.synthetic import sites
-from site_agent.training import starter
 from site_agent.training.starter import settings_for_blinks
 from tests.cli.conftest import Run, run_here
 from tests.site_agent.live_pool import LivePool, live_pool
@@ -67,7 +66,7 @@ def test_a_starter_is_marked_and_trained_as_for_few_faces(
     tmp_path: Path, poolctl: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     drawing = Mock(wraps=sites.write_face_dataset)
-    monkeypatch.setattr(starter, "write_face_dataset", drawing)
+    monkeypatch.setattr(sites, "write_face_dataset", drawing)
     model = tmp_path / "eyes.dat"
     shown = poolctl("train", "starter", "-o", model, "--image-count", 20)
     assert "It has seen no real face" in shown.out
