@@ -100,6 +100,7 @@ CRITERIA = Table(
 class Drawing:
     """A figure of the page: SVG that the program drew, and its caption."""
 
+    title: str
     svg: "Markup"
     caption: str
 
@@ -165,7 +166,7 @@ def report_page(session: AnalysedSession) -> str:
 
 
 def _drawing(figure: "Figure | None", title: str, caption: str) -> Drawing | None:
-    return None if figure is None else Drawing(Markup(svg_text(figure, title)), caption)
+    return None if figure is None else Drawing(title, Markup(svg_text(figure, title)), caption)
 
 
 def _subtitle(session: AnalysedSession) -> str:

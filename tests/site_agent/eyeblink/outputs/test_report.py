@@ -78,6 +78,16 @@ def test_the_page_is_one_file_and_the_same_each_time(
     assert not re.search(r"\bnan\b|\binf\b|None\b", " ".join(parsed.texts))
 
 
+def test_figures_have_the_colours_of_the_page_in_both_themes(page: str) -> None:
+    figures = re.findall(r"<svg.*?</svg>", page, flags=re.S)
+    assert figures
+    for figure in figures:
+        assert not re.search(r": #[0-9a-f]{6}", figure), "a colour of its own"
+        names = set(re.findall(r"var\((--\w+), #", figure))
+        assert {"--ink", "--paper"} <= names
+        assert all(page.count(f"{name}: #") >= 2 for name in names), "in light and dark"
+
+
 def test_the_page_shows_the_results(conditioned: AnalysedSession, page: str) -> None:
     text = " ".join(checked(page).texts)
     assert conditioned.conditioning is not None
