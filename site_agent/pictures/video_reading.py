@@ -8,10 +8,13 @@ time, the rotation that a phone wrote, and every error.
 
 import re
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
+from fractions import Fraction
 from functools import lru_cache
+from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -76,6 +79,8 @@ class DecodingReport:
     hidden_frames: int = 0
     """Frames before the start or after the end of an edit list, which no player shows."""
     interlaced_frames: int = 0
+    fields: bool = False
+    """Whether each field of an interlaced picture is a frame."""
     last_time_s: float = 0.0
     times_from: str = "container"
     """Where the times of frames come from: ``container``, ``camera``, ``table NAME``, ``frame rate
@@ -119,7 +124,13 @@ class VideoReader:
         pixels: Literal["grey", "rgb"] = "grey",
         clock: Clock | None = None,
         bits: int = FULL_BITS,
+        fields: bool = False,
     ) -> None:
+        """Open a video.
+
+        `fields`: Make a frame of each field of interlaced video, which are half a frame apart;
+        with a clock, whose times are those of whole frames, none.
+        """
         self.path = Path(path)
         self._clock = clock
         self._grey = pixels == "grey"
@@ -130,6 +141,9 @@ class VideoReader:
         self.report = DecodingReport(times_from=clock.source if clock else self._times_from())
         self._bits = bits
         self._aspect = float(self._stream.sample_aspect_ratio or 1)
+        self._fields = fields and clock is None
+        self._time_base = self._stream.time_base
+        self._decoded_pictures = 0
 
     def __enter__(self) -> "VideoReader":
         return self
@@ -156,7 +170,6 @@ class VideoReader:
 
     def frames(self) -> Iterator[Frame]:
         """Yield the frames in presentation order."""
-        interval_s = 1.0 / (self.info.declared_rate_hz or 30.0)
         origin_s = origin_of(self._container, self._stream)
         last_s = float("-inf")
         for picture in self._pictures():
@@ -168,26 +181,46 @@ class VideoReader:
                     )
                 time_s: float | None = self._clock.time_s(self.report.decoded_frames)
             elif self._untimed:
-                time_s = self.report.decoded_frames * interval_s
+                time_s = self.report.decoded_frames * self._interval_s
             else:
                 time_s = self._time_s(picture, origin_s)
             if time_s is None or time_s <= last_s:
                 self.report.repaired_times += 1
-                time_s = last_s + interval_s if self.report.decoded_frames else 0.0
+                time_s = last_s + self._interval_s if self.report.decoded_frames else 0.0
             last_s = self.report.last_time_s = time_s
             index = self.report.decoded_frames
             self.report.decoded_frames += 1
             yield Frame(index, time_s, self._upright(picture))
         self._conclude()
 
+    @property
+    def _interval_s(self) -> float:
+        """The time between two frames where they have no times of their own."""
+        interval_s = 1.0 / (self.info.declared_rate_hz or 30.0)
+        return interval_s / 2 if self.report.fields else interval_s
+
     def _time_s(self, picture: "VideoFrame", origin_s: float) -> float | None:
         # The frame's own time base is unset for the last ones, which the decoder had kept back.
         # For raw streams without times FFmpeg invents some, at 25 frames a second.
-        if self._untimed or picture.pts is None or self._stream.time_base is None:
+        if self._untimed or picture.pts is None or self._time_base is None:
             return None
-        return (float(picture.pts * self._stream.time_base) - origin_s) / self._slowed
+        return (float(picture.pts * self._time_base) - origin_s) / self._slowed
 
     def _pictures(self) -> "Iterator[VideoFrame]":
+        """Decode; of interlaced video yield the fields where they are wanted."""
+        decoded = self._decoded()
+        first = next(decoded, None)
+        if first is None:
+            return
+        whole = chain([first], decoded)
+        if self._fields and first.interlaced_frame:
+            self.report.fields = True
+            self._time_base = (self._stream.time_base or Fraction(1)) / 2
+            yield from _fields_of(whole, self._stream)
+        else:
+            yield from whole
+
+    def _decoded(self) -> "Iterator[VideoFrame]":
         """Decode packet by packet, past the damaged ones."""
         for packet in self._packets():
             try:
@@ -199,6 +232,8 @@ class VideoReader:
                 if picture.is_corrupt:
                     self._note(ValueError("damaged picture"))
                 else:
+                    self._decoded_pictures += 1
+                    self.report.interlaced_frames += bool(picture.interlaced_frame)
                     yield picture
 
     def _packets(self) -> "Iterator[Packet[VideoStream] | None]":
@@ -226,7 +261,6 @@ class VideoReader:
         pixels = _with_square_pixels(pixels, self._aspect)
         placement = Placement.of(picture)
         self.report.rotation_deg, self.report.mirrored = placement.turn_deg, placement.mirrored
-        self.report.interlaced_frames += bool(picture.interlaced_frame)
         return placement.show(pixels)
 
     def _conclude(self) -> None:
@@ -243,17 +277,20 @@ class VideoReader:
             )
         declared = info.declared_frames
         shown = None if declared is None else declared - report.hidden_frames
-        if shown is not None and shown != report.decoded_frames:
+        if shown is not None and shown != self._decoded_pictures:
             report.warnings.append(
-                f"the file declares {shown} frames, {report.decoded_frames} could be decoded"
+                f"the file declares {shown} frames, {self._decoded_pictures} could be decoded"
             )
-        elif declared is None and info.duration_s and self._clock is None:
-            interval_s = 1.0 / (info.declared_rate_hz or 30.0)
-            if report.last_time_s < 0.95 * info.duration_s - interval_s:
-                report.warnings.append(
-                    f"the file declares {info.duration_s:.1f} s, its frames end at "
-                    f"{report.last_time_s:.1f} s"
-                )
+        elif (
+            declared is None
+            and info.duration_s
+            and self._clock is None
+            and report.last_time_s < 0.95 * info.duration_s - self._interval_s
+        ):
+            report.warnings.append(
+                f"the file declares {info.duration_s:.1f} s, its frames end at "
+                f"{report.last_time_s:.1f} s"
+            )
         report.warnings.extend(self._remarks())
 
     def _remarks(self) -> Iterator[str]:
@@ -264,7 +301,12 @@ class VideoReader:
                 f"and says that it was filmed at {info.capture_rate_hz:.4g}; all times are those "
                 "of filming (if that is wrong, give the true rate with --frame-rate-hz)"
             )
-        if report.interlaced_frames > report.decoded_frames // 2:
+        if report.fields:
+            yield (
+                "interlaced: each picture of the file shows two moments, half a frame apart, line "
+                "by line; each is a frame here, so there are twice as many frames a second"
+            )
+        elif report.interlaced_frames > report.decoded_frames // 2:
             yield (
                 "interlaced: each frame shows two moments, half a frame apart, line by line; the "
                 "eyes seem less open as they move. Give a copy with each field as a frame ('ffmpeg "
@@ -286,6 +328,35 @@ class VideoReader:
                 f"{count_words(report.repaired_times, 'frame')} had no time of their own or "
                 "one that did not come after the frame before: given the next interval"
             )
+
+
+def _fields_of(pictures: "Iterator[VideoFrame]", stream: "VideoStream") -> "Iterator[VideoFrame]":
+    """Yield each field as a whole picture, its missing lines filled in from both its neighbours."""
+    from av.error import EOFError as EndOfFile
+    from av.filter import Graph
+
+    graph: Graph | None = None
+    for picture in chain(pictures, [None]):
+        if graph is None:
+            assert picture is not None, "no first picture"
+            graph = Graph()
+            source = graph.add_buffer(
+                width=picture.width,
+                height=picture.height,
+                format=picture.format,
+                time_base=stream.time_base,
+            )
+            chosen = graph.add("bwdif", "mode=send_field:deint=interlaced")
+            sink = graph.add("buffersink")
+            source.link_to(chosen)
+            chosen.link_to(sink)
+            graph.configure()
+        if picture is not None:
+            picture.time_base = stream.time_base or picture.time_base
+        graph.push(picture)
+        with suppress(BlockingIOError, EndOfFile):
+            while True:
+                yield cast("VideoFrame", graph.pull())
 
 
 @dataclass(frozen=True)

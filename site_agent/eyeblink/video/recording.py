@@ -42,7 +42,7 @@ class Recording:
                 bits=self.bits,
             )
         clock = open_clock(self.path, self.timestamps, self.frame_rate_hz)
-        reader = VideoReader(self.path, pixels=pixels, clock=clock, bits=self.bits)
+        reader = VideoReader(self.path, pixels=pixels, clock=clock, bits=self.bits, fields=True)
         reader.require_times()
         return reader
 

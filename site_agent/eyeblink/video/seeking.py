@@ -87,8 +87,10 @@ SEEK_AHEAD_S = 2.0
 class _Decoder(VideoReader):
     """The reader's way of decoding, from anywhere in the file."""
 
-    def __init__(self, path: Path, bits: int) -> None:
+    def __init__(self, path: Path, bits: int, interval_s: float) -> None:
         super().__init__(path, pixels="rgb", bits=bits)
+        # The analysis made frames of fields if they are closer than the pictures of the file.
+        self._fields = interval_s < 0.75 / (self.info.declared_rate_hz or 30.0)
         self._origin_s = origin_of(self._container, self._stream)
 
     def pictures_from(self, time_s: float | None) -> "Iterator[VideoFrame]":
@@ -127,7 +129,8 @@ class SeekableVideo:
         self._tolerance_s = min(2e-5, float(steps_s.min()) / 3.0) if len(steps_s) else 2e-5
         self._lock = threading.Lock()
         self._cache: OrderedDict[int, VideoFrame] = OrderedDict()
-        self._decoder = _Decoder(self.path, self._bits)
+        self._interval_s = float(np.median(steps_s)) if len(steps_s) else 1.0
+        self._decoder = _Decoder(self.path, self._bits, self._interval_s)
         self._pictures: Iterator[VideoFrame] = iter(())
         self._position: int | None = None
         self._key_frame_seen = False
@@ -174,7 +177,7 @@ class SeekableVideo:
         self._position, self._key_frame_seen = None, False
         if time_s is None:
             self._decoder.close()
-            self._decoder = _Decoder(self.path, self._bits)
+            self._decoder = _Decoder(self.path, self._bits, self._interval_s)
             self._position, self._key_frame_seen = -1, True
         self._pictures = self._decoder.pictures_from(time_s)
 

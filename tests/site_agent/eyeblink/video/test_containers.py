@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from contextlib import closing
 from fractions import Fraction
 from pathlib import Path
 
@@ -142,17 +144,57 @@ def test_frames_hidden_by_an_edit_list_are_no_damage(shared_data: Path) -> None:
     assert reader.report.warnings == []
 
 
-def test_interlaced_video_is_named(tmp_path: Path) -> None:
-    path = tmp_path / "interlaced.mp4"
+def write_interlaced(path: Path, levels: Sequence[int], *, first: str = "tff") -> None:
+    """Write pictures of two fields each; the field n is grey of the n-th level, black right."""
+    options = {"flags": "+ildct+ilme", "crf": "4"}
+    marks = av.filter.Graph()
+    marks.link_nodes(
+        marks.add_buffer(width=96, height=64, format="yuv420p", time_base=Fraction(1, 30)),
+        marks.add("setfield", first),
+        marks.add("buffersink"),
+    ).configure()
     with av.open(str(path), "w") as container:
-        stream = container.add_stream("libx264", rate=Fraction(30), options={"flags": "+ildct"})
+        stream = container.add_stream("libx264", rate=Fraction(30), options=options)
         stream.width, stream.height, stream.pix_fmt = 96, 64, "yuv420p"
-        for _ in range(5):
-            frame = av.VideoFrame.from_ndarray(np.zeros((64, 96, 3), np.uint8), format="rgb24")
-            container.mux(stream.encode(frame))
+        stream.codec_context.gop_size = 10
+        for number, (earlier, later) in enumerate(zip(levels[::2], levels[1::2], strict=True)):
+            picture = np.zeros((64, 96, 3), np.uint8)
+            top, bottom = (earlier, later) if first == "tff" else (later, earlier)
+            picture[::2, :48], picture[1::2, :48] = top, bottom
+            frame = av.VideoFrame.from_ndarray(picture, format="rgb24").reformat(format="yuv420p")
+            frame.pts, frame.time_base = number, Fraction(1, 30)
+            marks.push(frame)
+            container.mux(stream.encode(marks.pull()))
         container.mux(stream.encode(None))
-    _, reader = read_video(path)
+
+
+@pytest.mark.parametrize("first", ["tff", "bff"])
+@pytest.mark.parametrize("ending", [".mp4", ".mkv", ".ts"])
+def test_each_field_of_interlaced_video_is_a_frame(tmp_path: Path, first: str, ending: str) -> None:
+    path, levels = tmp_path / f"interlaced{ending}", [60 + 3 * number for number in range(40)]
+    write_interlaced(path, levels, first=first)
+    reader = Recording(path).open()
+    with closing(reader):
+        frames = list(reader.frames())
+    assert [frame.timestamp_s for frame in frames] == pytest.approx(
+        [number / 60 for number in range(40)], abs=1e-3
+    )
+    grey = [float(frame.image[8:-8, 4:44].mean()) for frame in frames]
+    assert grey == pytest.approx(levels, abs=2)
     assert [warning.split(":")[0] for warning in reader.report.warnings] == ["interlaced"]
+    seeking = SeekableVideo(path, np.array([frame.timestamp_s for frame in frames]))
+    for number in (37, 4, 21, 20):
+        assert seeking.picture(number)[8:-8, 4:44].mean() == pytest.approx(levels[number], abs=3)
+    seeking.close()
+
+
+def test_interlaced_pictures_stay_whole_where_their_times_are_given(tmp_path: Path) -> None:
+    path = tmp_path / "interlaced.mp4"
+    write_interlaced(path, [90] * 10)
+    reader = Recording(path, frame_rate_hz=30.0).open()
+    with closing(reader):
+        assert len(list(reader.frames())) == 5
+    assert "the eyes seem less open" in reader.report.warnings[0]
     write_video(tmp_path / "progressive.mp4", STEADY_S[:5])
     assert read_video(tmp_path / "progressive.mp4")[1].report.warnings == []
 
