@@ -11,6 +11,8 @@ from cli.frame.options import Argument, Option, ReportOption, command, single
 from cli.frame.output import Invocation, Reply, TableText
 from cli.options import data as data_options
 from site_agent.datasets.check import Finding, check_datasets
+from site_agent.datasets.conversion import recognise_annotations
+from site_agent.datasets.egocentric import is_egocentric
 from site_agent.datasets.records import FaceDataset, dataset_digest
 from site_agent.datasets.sheets import sheet_paths, write_contact_sheets
 from site_agent.datasets.statistics import Distribution, dataset_statistics
@@ -69,13 +71,21 @@ def check(
     Finds missing, broken and repeated images, images in two of the data sets, boxes and landmarks
     outside the image, landmarks that are missing or in the wrong order (left and right exchanged,
     sorted as text), and boxes that a detector cannot learn. In gaze data: missing and broken
-    patches, repeated samples, angles out of range, and eyes of a frame that look apart. Exit code
-    5 if there are errors.
+    patches, repeated samples, angles out of range, and eyes of a frame that look apart. In clips:
+    videos that cannot be read, and gaze of other frames. Every training, test and contribution
+    checks the same. Exit code 5 if there are errors.
+
+    A folder holds gaze by gaze.csv (file, person, session, frame, eye, yaw, pitch, head_yaw,
+    head_pitch; angles in radians, pictures of 60 x 36 pixels), or clips by clips.csv (clip, file,
+    person, split) with gaze.csv (clip, frame, x, y, kind; x and y from 0 to 1, kind fixation,
+    moving or untracked).
     """
     if report_file is not None:
         refuse_inputs([report_file], datasets, "--report")
     if data_options.holds_gaze(datasets):
         return gaze.check(invocation, datasets, report_file, strict=strict)
+    if any(is_egocentric(path) for path in datasets):
+        return gaze.check_egocentric(datasets, report_file, strict=strict)
     reading = data_options.reading_from(images)
     read = [data_options.read_face_file(path, reading) for path in datasets]
     with invocation.progress("check") as report:
@@ -97,7 +107,8 @@ def check(
         "findings": findings,
     }
     lines = [
-        f"{path}: {count_words(count['images'], 'image')}, "
+        f"{path}: faces ({recognise_annotations(path).summary}), "
+        f"{count_words(count['images'], 'image')}, "
         f"{count_words(count['boxes'], 'box', 'boxes')}, digest {digest}"
         for path, digest, count in zip(datasets, digests, counts, strict=True)
     ]

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 from cli.frame.errors import UsageError, VerificationError
 from cli.frame.existing_files import refuse_inputs
 from cli.frame.output import Invocation, Reply, TableText
+from site_agent.datasets.egocentric import check_clips, open_egocentric
 from site_agent.datasets.gaze.check import PersonStatistics, check_gaze, gaze_statistics, open_gaze
 from site_agent.datasets.gaze.records import gaze_digest, join_digests
 from site_agent.datasets.sheets import write_gaze_sheet
@@ -67,9 +68,34 @@ def check(
         for path, dataset, digest in zip(paths, opened, digests, strict=True)
     ]
     lines = [
-        f"{item['dataset']}: {count_words(len(dataset.persons), 'person')}, digest {item['digest']}"
+        f"{item['dataset']}: gaze ({dataset.layout}), "
+        f"{count_words(len(dataset.persons), 'person')}, digest {item['digest']}"
         for item, dataset in zip(items, opened, strict=True)
     ]
+    return Reply({"datasets": items, "findings": findings}, [table, *lines], digests)
+
+
+def check_egocentric(paths: list[Path], report_file: Path | None, *, strict: bool) -> Reply:
+    """Answer ``dataset check`` of clips of head-mounted cameras."""
+    opened = [open_egocentric(path) for path in paths]
+    findings = [finding for dataset in opened for finding in check_clips(dataset)]
+    table = findings_table(findings, report_file, strict=strict)
+    items = [
+        {
+            "dataset": dataset.path,
+            "layout": dataset.layout,
+            "digest": dataset.digest,
+            "persons": len(dataset.persons),
+            "clips": len(dataset.clips),
+        }
+        for dataset in opened
+    ]
+    lines = [
+        f"{dataset.path}: clips ({dataset.layout}), {count_words(len(dataset.clips), 'video')} of "
+        f"{count_words(len(dataset.persons), 'person')}, digest {dataset.digest}"
+        for dataset in opened
+    ]
+    digests = [dataset.digest for dataset in opened]
     return Reply({"datasets": items, "findings": findings}, [table, *lines], digests)
 
 

@@ -12,7 +12,10 @@ from cli.frame.options import Argument, Option
 from cli.frame.values import key_value_pairs, numbers
 from site_agent.datasets.conversion import ReadingOptions, join_datasets, read_faces
 from site_agent.datasets.gaze.check import is_gaze_data
+from site_agent.datasets.pts_files import find_pts
+from site_agent.datasets.recognition import describe_unknown
 from site_agent.datasets.split import GroupOf, by_folder, by_pattern, by_table
+from site_agent.errors import AnnotationFileError
 
 if TYPE_CHECKING:
     from site_agent.datasets.records import FaceDataset
@@ -101,6 +104,9 @@ def read_face_file(path: Path, reading: ReadingOptions | None = None) -> "FaceDa
             f"{path}: no such file; expected annotations: imglab XML, COCO JSON, or a folder with "
             ".pts files"
         )
+    faces_inside = path.is_dir() and any(find_pts(path))
+    if not faces_inside and (path.is_dir() or path.suffix.lower() in {".csv", ".txt", ".tsv"}):
+        raise AnnotationFileError(path, 0, describe_unknown(path))
     return read_faces(path, reading)
 
 

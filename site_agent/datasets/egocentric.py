@@ -29,6 +29,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from site_agent.datasets.check import Finding
 from site_agent.datasets.data_tables import rows_of
 from site_agent.errors import AnnotationFileError, InvalidInputError, VideoFileError
 from site_agent.named_files import find_named
@@ -272,6 +273,37 @@ def open_egocentric(path: Path | str) -> EgocentricDataset:
         f"{folder}: is no data set of egocentric clips; expected {CLIPS_TABLE} with {GAZE_TABLE}, "
         "cropped_clips/ (EGTEA Gaze+) or full_scale.gaze/ (Ego4D)"
     )
+
+
+def check_clips(dataset: EgocentricDataset) -> list[Finding]:
+    """Look for videos that cannot be read, frames that the gaze is not for, and persons untested.
+
+    Containers say how many frames they hold; only reading them all would count them.
+    """
+    findings = []
+    for clip in dataset.clips:
+        try:
+            with VideoReader(clip.path) as reader:
+                declared = reader.info.declared_frames
+        except VideoFileError as error:
+            findings.append(Finding("error", "broken-video", clip.path, 0, f"{clip.name}: {error}"))
+            continue
+        if declared and not clip.fewest_frames <= declared <= clip.most_frames:
+            text = f"{clip.name}: declares {declared} frames, its gaze is for {clip.most_frames}"
+            findings.append(Finding("warning", "frame-count", clip.path, 0, text))
+        untracked = float(np.mean(clip.kind == UNTRACKED))
+        if untracked > _MOSTLY:
+            text = f"{clip.name}: in {untracked:.0%} of its frames the gaze is not tracked"
+            findings.append(Finding("warning", "untracked", clip.path, 0, text))
+    for person in dataset.persons:
+        splits = {clip.split for clip in dataset.clips if clip.person == person}
+        if "train" not in splits:
+            text = f"person {person} has no clips for train, only for {', '.join(sorted(splits))}"
+            findings.append(Finding("warning", "no-training-clips", dataset.path, 0, text))
+    return findings
+
+
+_MOSTLY = 0.5
 
 
 def _with_splits(clips: list[GazeClip]) -> Iterator[GazeClip]:

@@ -92,8 +92,8 @@ def read_pts_folder(
         raise AnnotationFileError(
             path,
             0,
-            "this folder has no .pts files; other annotations are files, such as faces.xml in it: "
-            "XML of dlib and imglab, or JSON of COCO keypoints",
+            "this folder has no .pts files; other annotations are named as files: XML of dlib and "
+            "imglab, or JSON of COCO keypoints",
         )
     boxes: dict[Path, list[FaceBox]] = {}
     for file in files:

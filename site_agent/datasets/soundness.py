@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 from site_agent.datasets.check import Finding, check_datasets, count_more, kinds_of
+from site_agent.datasets.egocentric import EgocentricDataset, check_clips
 from site_agent.datasets.gaze.check import check_gaze
 from site_agent.datasets.gaze.records import GazeDataset
 from site_agent.datasets.network_data import NetworkData
@@ -84,8 +85,12 @@ def _findings(
         if key not in _checked:
             _keep(key, check_gaze([data.path], progress, persons=persons))
         return _checked[key]
-    if not isinstance(data, (FaceDataset, Sequence)):
-        return []  # opening egocentric clips has checked their tables
+    if isinstance(data, EgocentricDataset):
+        used = data.only(sorted(persons)) if persons else data
+        key = (data.path, data.digest, tuple(sorted(persons)))
+        if key not in _checked:
+            _keep(key, check_clips(used))
+        return _checked[key]
     datasets = [data] if isinstance(data, FaceDataset) else list(data)
     images = [image for dataset in datasets for image in dataset.images]
     # The records say all but the pixels, which are as they were if the file is.

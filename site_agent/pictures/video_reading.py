@@ -80,7 +80,7 @@ class DecodingReport:
     """Frames before the start or after the end of an edit list, which no player shows."""
     interlaced_frames: int = 0
     fields: bool = False
-    """Whether each field of an interlaced picture is a frame."""
+    """Each field of an interlaced picture is a frame."""
     last_time_s: float = 0.0
     times_from: str = "container"
     """Where the times of frames come from: ``container``, ``camera``, ``table NAME``, ``frame rate
@@ -129,7 +129,7 @@ class VideoReader:
         """Open a video.
 
         `fields`: Make a frame of each field of interlaced video, which are half a frame apart;
-        with a clock, whose times are those of whole frames, none.
+        with a clock they stay together, as its times are those of whole frames.
         """
         self.path = Path(path)
         self._clock = clock

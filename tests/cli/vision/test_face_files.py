@@ -107,7 +107,7 @@ def test_landmarks_are_placed_in_the_boxes_of_every_format(
 def test_a_folder_without_annotations_is_refused(poolctl: Run, tmp_path: Path) -> None:
     told = poolctl("dataset", "check", tmp_path, "--json")
     assert (told.code, told.error["code"]) == (5, "annotation_file")
-    assert "this folder has no .pts files" in told.error["message"]
+    assert "holds no data set that is known" in told.error["message"]
 
 
 def test_several_data_sets_are_used_as_one(
