@@ -29,6 +29,8 @@ class Trial:
     where the list says so, else NaN."""
     line: int = 0
     """Of the file that it comes from, 0 where there is none."""
+    others: tuple[tuple[str, str], ...] = ()
+    """Names and cells of the laboratory's other columns in the list of trials."""
 
     @property
     def reference_s(self) -> float:

@@ -49,6 +49,7 @@ def run_job(job: SessionJob, progress: Progress) -> str:
         participant=session.participant,
         group=session.group,
         number=session.number,
+        labels=session.labels,
         request=replace(job.request, sources=_with_digests(job)),
         summary=_numbers(summary),
         conditioning=_conditioning(folder),
@@ -275,6 +276,7 @@ class _Batch:
                 participant=session.participant,
                 group=session.group,
                 number=session.number,
+                labels=session.labels,
             )
             if labelled != plan.finished:
                 batch_record.write_record(labelled, folder)

@@ -59,6 +59,8 @@ class SessionRecord:
     trials: tuple[Trial, ...] = ()
     """On the clock of the video, latencies corrected."""
     warnings: tuple[str, ...] = ()
+    labels: Mapping[str, str] = field(default_factory=dict)
+    """The laboratory's own columns of the table of sessions."""
     files: tuple[str, ...] = field(default=())
 
 

@@ -5,6 +5,7 @@ import os
 import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -108,6 +109,7 @@ def _session(folder: Path, row: TableRow) -> "BatchSession":
         detector=_model(folder, cell("detector")),
         landmarks=_model(folder, cell("landmarks")),
         overrides=overrides,
+        labels={name: text for name, text in row.cells.items() if _is_label(name)},
         line=row.line,
     )
 
@@ -132,12 +134,22 @@ def _name_problems(sessions: "list[BatchSession]") -> list[tuple[int, str]]:
 
 
 def _remarks(table: TextTable) -> tuple[str, ...]:
-    return tuple(
-        f"{table.path.name}: the column {column!r} is not used; expected {', '.join(COLUMNS)} or "
-        "the name of a setting"
+    """Name the laboratory's own columns that may be a misspelled column or setting."""
+    near = {
+        column: get_close_matches(column, [*COLUMNS, *SETTING_NAMES], n=1, cutoff=0.75)
         for column in table.columns
-        if column not in COLUMNS and column not in SETTING_NAMES
+        if _is_label(column)
+    }
+    return tuple(
+        f"{table.path.name}: the column {column!r} is only copied to all_trials.csv; is "
+        f"{meant[0]!r} meant?"
+        for column, meant in near.items()
+        if meant
     )
+
+
+def _is_label(column: str) -> bool:
+    return column not in COLUMNS and column not in SETTING_NAMES
 
 
 VIDEO_SUFFIXES = frozenset(
@@ -178,6 +190,8 @@ class BatchSession:
     landmarks: str = ""
     """Model files or pool addresses of this session alone; empty for the batch's."""
     overrides: Mapping[str, str] = field(default_factory=dict)
+    labels: Mapping[str, str] = field(default_factory=dict)
+    """The laboratory's other columns: phase, day, animal."""
     line: int = 0
 
 

@@ -162,6 +162,10 @@ class SessionSummary:
     trials_by_type: Mapping[str, int]
     rejected_by_reason: Mapping[str, int]
     """A trial with two reasons counts in both."""
+    n_cs_only_valid: int
+    n_cr_cs_only: int
+    cr_percent_cs_only: float
+    """The same three of trials with the CS alone."""
     cr_percent: float
     cr_percent_low: float
     cr_percent_high: float
@@ -206,6 +210,7 @@ def summarise(
     probes = [result for result in with_cr if result.measures.trial_type is TrialType.CS_ONLY]
     low, high = wilson_interval_percent(len(with_cr), len(with_cs))
     censored = Counter(result.measures.cr_onset_censored for result in with_cr)
+    n_probes = sum(result.measures.trial_type is TrialType.CS_ONLY for result in with_cs)
     n_cs = sum(result.has_cs for result in results)
     reasons = Counter(str(reason) for result in results for reason in result.rejections)
     types = Counter(str(result.measures.trial_type) for result in results)
@@ -218,6 +223,9 @@ def summarise(
         n_startle=sum(result.measures.startle for result in valid if result.has_cs),
         trials_by_type=dict(types),
         rejected_by_reason=dict(reasons),
+        n_cs_only_valid=n_probes,
+        n_cr_cs_only=len(probes),
+        cr_percent_cs_only=100.0 * len(probes) / n_probes if n_probes else math.nan,
         cr_percent=100.0 * len(with_cr) / len(with_cs) if with_cs else math.nan,
         cr_percent_low=low,
         cr_percent_high=high,

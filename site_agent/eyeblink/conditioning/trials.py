@@ -41,7 +41,8 @@ def trials_of(table: text_tables.TextTable) -> TrialList:
 
     Columns ``trial``, ``trial_type`` (`cs_only`, `us_only` or `paired`), ``cs_onset_s`` and
     ``us_onset_s`` in seconds, or ``cs_onset_ms`` and ``us_onset_ms``. Without ``trial`` the trials
-    are numbered from 1; without ``trial_type`` the onsets decide. Other columns are ignored.
+    are numbered from 1; without ``trial_type`` the onsets decide. Other columns are kept as they
+    are (`Trial.others`).
     """
     if not is_trial_list(table):
         raise TableFileError(
@@ -58,12 +59,14 @@ def trials_of(table: text_tables.TextTable) -> TrialList:
         raise TableFileError(table.path, "has a header but no trial")
     problems: list[tuple[int, str]] = []
     trials: list[Trial] = []
+    other_columns = [name for name in table.columns if name not in _TRIAL_COLUMNS]
     onsets_s = zip(_onsets_s(table, "cs"), _onsets_s(table, "us"), strict=True)
     for number, (row, (cs_s, us_s)) in enumerate(zip(table.rows, onsets_s, strict=True), start=1):
         name = row.cells.get("trial", "") or str(number)
         try:
             trial_type = _trial_type(row.cells.get("trial_type"), cs_s, us_s)
-            trials.append(Trial(name, trial_type, cs_s, us_s, row.line))
+            others = tuple((key, row.cells.get(key, "")) for key in other_columns)
+            trials.append(Trial(name, trial_type, cs_s, us_s, row.line, others))
             _check(trials[-1])
         except ValueError as error:
             problems.append((row.line, str(error)))
@@ -162,6 +165,9 @@ def trials_from_onsets(
 
 
 _UNITS = {"s": 1.0, "ms": 1e-3}
+_TRIAL_COLUMNS = frozenset(
+    {"trial", "trial_type"} | {f"{name}_onset_{unit}" for name in ("cs", "us") for unit in _UNITS}
+)
 
 
 def _onsets_s(table: text_tables.TextTable, stimulus: str) -> NDArray[np.float64]:

@@ -296,6 +296,11 @@ def _conditioning_summary(conditioning: ConditioningResult) -> list[tuple[str, s
             f"{summary.n_cr} of {summary.n_cs_valid} valid trials with a CS: "
             f"{number_text(summary.cr_percent, 1, '%')} (95 % interval {interval})",
         ),
+        (
+            "CRs with the CS alone",
+            f"{summary.n_cr_cs_only} of {summary.n_cs_only_valid} valid trials: "
+            f"{number_text(summary.cr_percent_cs_only, 1, '%')}",
+        ),
         ("left out of the count of CRs", summary.left_out or "none"),
         ("CR amplitude, all valid trials", number_text(summary.amplitude_all, 3, "FEC")),
         ("CR amplitude, trials with a CR", number_text(summary.amplitude_cr, 3, "FEC")),

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from site_agent.errors import ConditioningError, StudyFolderError, writing_to
 from site_agent.eyeblink.batch.record import SessionRecord
 from site_agent.eyeblink.conditioning.summary import SessionSummary
+from site_agent.eyeblink.session_folder import find_output
 from site_agent.eyeblink.study.criteria import CriteriaComparison, Criterion
 from site_agent.eyeblink.study.learning_curve import (
     MEASURE_UNITS,
@@ -21,6 +22,7 @@ from site_agent.eyeblink.study.sessions import gather_bids
 from site_agent.pictures import plot_style
 from site_agent.plain_json import plain, write_json
 from site_agent.tables import Column, Table, columns_of
+from site_agent.text_tables import read_table
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -46,6 +48,10 @@ def write_study(study: Path, records: Sequence[SessionRecord]) -> StudySummary:
     """
     files = {"sessions": study / "sessions.csv"}
     write_sessions_table(files["sessions"], records)
+    with_trials = [record for record in records if record.conditioning is not None]
+    if with_trials:
+        files["trials"] = study / "all_trials.csv"
+        write_trials_table(files["trials"], study, with_trials)
     dataset = gather_bids(study, records)
     if dataset is not None:
         files["bids"] = dataset
@@ -133,6 +139,45 @@ def write_sessions_table(path: Path, records: Sequence[SessionRecord]) -> None:
         for record in records
     ]
     columns = (*_SESSION_COLUMNS, *_BLINK_COLUMNS, *trials, Column("warnings"))
+    write_table(path, columns, rows)
+
+
+def write_trials_table(path: Path, study: Path, records: Sequence[SessionRecord]) -> None:
+    """Write ``all_trials.csv``: every trial of the study, with the laboratory's own columns.
+
+    An own column with the name of another one gets ``_listed`` appended.
+    """
+    tables = [read_table(find_output(study / record.name, "trials.csv")) for record in records]
+    measured = list(dict.fromkeys(name for table in tables for name in table.columns))
+    reserved = {column.name for column in _SESSION_COLUMNS} | set(measured)
+    labels = list(dict.fromkeys(name for record in records for name in record.labels))
+    listed = list(
+        dict.fromkeys(
+            name for record in records for trial in record.trials for name, _ in trial.others
+        )
+    )
+    names: list[str] = []
+    for label in (*labels, *listed):
+        name = label
+        while name in reserved:
+            name += "_listed"
+        reserved.add(name)
+        names.append(name)
+    rows: list[list[object]] = []
+    for record, table in zip(records, tables, strict=True):
+        head = [record.name, record.participant, record.number, record.group]
+        by_trial = {trial.trial: dict(trial.others) for trial in record.trials}
+        for row in table.rows:
+            others = by_trial.get(row.cells.get("trial", ""), {})
+            rows.append(
+                [
+                    *head,
+                    *(row.cells.get(name, "") for name in measured),
+                    *(record.labels.get(name, "") for name in labels),
+                    *(others.get(name, "") for name in listed),
+                ]
+            )
+    columns = (*_SESSION_COLUMNS, *map(Column, (*measured, *names)))
     write_table(path, columns, rows)
 
 

@@ -28,19 +28,21 @@ def write_session(
         + ["" if math.isnan(at) else repr(at) for at in (trial.cs_onset_s, trial.us_onset_s)]
         for trial in drawn.trials
     ]
-    table = ["trial,trial_type,cs_onset_s,us_onset_s", *(",".join(row) for row in onsets)]
+    tones = [f"{4 + number % 2}" for number in range(len(onsets))]
+    table = ["trial,trial_type,cs_onset_s,us_onset_s,tone_khz"]
+    table += [",".join([*row, tone]) for row, tone in zip(onsets, tones, strict=True)]
     (folder / f"{name}_trials.csv").write_text("\n".join(table) + "\n")
     return drawn
 
 
 def write_study_files(folder: Path, participants: int = 3, sessions: int = 2) -> Path:
     """Write sessions of learning participants, and the table of them all."""
-    lines = ["session,trace,trials,participant,session_number,group"]
+    lines = ["session,trace,trials,participant,session_number,group,phase"]
     for person in range(participants):
         for number in range(1, sessions + 1):
             name = f"p{person}s{number}"
             write_session(folder, name, 100 * person + number, 0.1 + 0.7 * (number - 1))
-            lines.append(f"{name},{name}.csv,{name}_trials.csv,p{person},{number},")
+            lines.append(f"{name},{name}.csv,{name}_trials.csv,p{person},{number},,phase {number}")
     table = folder / "sessions.csv"
     table.write_text("\n".join(lines) + "\n")
     return table

@@ -89,6 +89,25 @@ def test_the_tables_of_a_study(table: Path, finished: Path) -> None:
     assert not list(finished.rglob("*.partial"))
 
 
+def test_a_long_table_has_every_trial_with_the_labs_columns(finished: Path) -> None:
+    rows = rows_of(finished / "all_trials.csv")
+    assert [row["session"] for row in rows] == [
+        name for name in ("p0s1", "p0s2", "p1s1", "p1s2") for _ in range(6)
+    ]
+    assert [row["tone_khz"] for row in rows[:3]] == ["4", "5", "4"]
+    assert {(row["session_number"], row["phase"]) for row in rows} == {
+        ("1", "phase 1"),
+        ("2", "phase 2"),
+    }
+    session_rows = rows_of(finished / "p1s2" / "trials.csv")
+    assert [{name: row[name] for name in session_rows[0]} for row in rows[18:]] == session_rows
+    for session in rows_of(finished / "sessions.csv"):
+        of_session = [row for row in rows if row["session"] == session["session"]]
+        probes = [row for row in of_session if row["trial_type"] == "cs_only" and row["cr"]]
+        assert int(session["n_cs_only_valid"]) == len(probes)
+        assert int(session["n_cr_cs_only"]) == sum(row["cr"] == "true" for row in probes)
+
+
 def test_a_session_is_what_a_single_analysis_makes(
     table: Path, finished: Path, tmp_path: Path
 ) -> None:

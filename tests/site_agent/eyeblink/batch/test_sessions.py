@@ -27,6 +27,14 @@ def table(folder: Path, text: str) -> Path:
     return path
 
 
+def test_own_columns_are_labels_and_misspelled_settings_are_named(tmp_path: Path) -> None:
+    columns = "session,video,phase,cr_treshold\n"
+    listed = read_session_table(table(tmp_path, f"{columns}a,a.mp4,extinction,0.2\n"))
+    assert listed.sessions[0].labels == {"phase": "extinction", "cr_treshold": "0.2"}
+    (remark,) = listed.remarks
+    assert "is 'cr_threshold' meant?" in remark
+
+
 def test_a_table_describes_a_session(tmp_path: Path) -> None:
     (tmp_path / "own.dat").write_bytes(b"")
     listed = read_session_table(
