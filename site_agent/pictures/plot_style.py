@@ -114,17 +114,17 @@ def svg_text(figure: "Figure", title: str) -> str:
     text = buffer.getvalue()
     prefix = "f" + hashlib.sha256(title.encode()).hexdigest()[:8]
     text = re.sub(r'( id="|href="#|url\(#)', rf"\g<1>{prefix}-", text[text.index("<svg") :])
-    text = _HEX_COLOUR.sub(lambda match: f"var({_name_colour(match[0])}, {match[0]})", text)
+    text = _HEX_COLOUR.sub(lambda match: f"var(--{_name_colour(match[0])}, {match[0]})", text)
     return text.replace("<svg", f'<svg class="plot" role="img" aria-label="{escape(title)}"', 1)
 
 
 _HEX_COLOUR = re.compile(r"(?<=: )#[0-9a-f]{6}\b")
 _PAGE_COLOURS = {
-    BLUE: "--one",
-    VERMILION: "--two",
-    US_COLOUR: "--two",
-    GREEN: "--three",
-    CS_COLOUR: "--three",
+    BLUE: "one",
+    VERMILION: "two",
+    US_COLOUR: "two",
+    GREEN: "three",
+    CS_COLOUR: "three",
 }
 
 
@@ -133,8 +133,8 @@ def _name_colour(colour: str) -> str:
     if colour in _PAGE_COLOURS:
         return _PAGE_COLOURS[colour]
     lightness = int(colour[1:3], 16)
-    shades = ((0x40, "--ink"), (0xA0, "--soft"), (0xF0, "--faint"))
-    return next((name for highest, name in shades if lightness < highest), "--paper")
+    shades = ((0x40, "ink"), (0xA0, "soft"), (0xF0, "faint"))
+    return next((name for highest, name in shades if lightness < highest), "paper")
 
 
 def thinned(times_s: Float64, values: Float64, most: int) -> tuple[Float64, Float64]:
