@@ -1,7 +1,7 @@
 """``poolctl env``: installed versions, folders and the pool in use."""
 
 import platform
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Annotated
@@ -10,7 +10,7 @@ from cli.frame.app import installed_version
 from cli.frame.errors import EXTRA_OF_LIBRARY, UsageError
 from cli.frame.options import Argument, command, single
 from cli.frame.output import Invocation, Reply, TableText
-from cli.frame.settings_options import SettingsOptions
+from cli.frame.settings_options import CommandSettings
 from site_agent import own_folders
 from site_agent.pool import profiles
 
@@ -72,24 +72,31 @@ settings_app = single()
 _COMMANDS = {
     "train hog-svm": "cli.vision.train:HOG_SVM_SETTINGS",
     "train ert": "cli.vision.train:ERT_SETTINGS",
-    "train gaze": "cli.vision.train_gaze:GAZE_SETTINGS",
-    "train saliency": "cli.vision.train_saliency:SALIENCY_SETTINGS",
-    "train cross-encoder": "cli.vision.train_cross_encoder:CROSS_ENCODER_SETTINGS",
-    "train gaze-head": "cli.vision.train_cross_encoder:GAZE_HEAD_SETTINGS",
+    "train network gaze": "cli.vision.train_networks:NETWORK_SETTINGS",
+    "train network saliency": "cli.vision.train_networks:NETWORK_SETTINGS",
+    "train network cross-encoder": "cli.vision.train_networks:NETWORK_SETTINGS",
+    "train network gaze-head": "cli.vision.train_networks:NETWORK_SETTINGS",
     "refine": "cli.merge.refine:REFINEMENT_SETTINGS",
-    "study landmarks": "cli.vision.study:LANDMARK_SETTINGS",
-    "study detectors": "cli.vision.study:DETECTOR_SETTINGS",
-    "study gaze": "cli.vision.study_eyes:GAZE_SETTINGS",
-    "study cross-encoder": "cli.vision.study_eyes:CROSS_ENCODER_SETTINGS",
-    "study egocentric": "cli.vision.study_eyes:EGOCENTRIC_SETTINGS",
-    "study privacy": "cli.vision.study_eyes:PRIVACY_SETTINGS",
-    "study split": "cli.vision.study_eyes:SPLIT_SETTINGS",
-    "blink": "cli.blink.batch:ANALYSIS_SETTINGS",
-    "dataset draw faces": "cli.dataset.draw:FACE_OPTIONS",
-    "dataset draw eyes": "cli.dataset.draw:EYE_OPTIONS",
-    "dataset draw clips": "cli.dataset.draw:CLIP_OPTIONS",
-    "dataset draw video": "cli.dataset.draw:VIDEO_OPTIONS",
+    "study landmarks": "cli.vision.study:SETTINGS",
+    "study detectors": "cli.vision.study:SETTINGS",
+    "study gaze": "cli.vision.study:SETTINGS",
+    "study cross-encoder": "cli.vision.study:SETTINGS",
+    "study egocentric": "cli.vision.study:SETTINGS",
+    "study privacy": "cli.vision.study:SETTINGS",
+    "study split": "cli.vision.study:SETTINGS",
+    "dataset check": "site_agent.training.detector_plan:HOG_SVM_DEFAULTS",
+    "dataset convert": "cli.dataset.change:READING_SETTINGS",
+    "evaluate": "cli.vision.evaluate:EVALUATION_SETTINGS",
+    "rounds contribute": "cli.merge.contributions:RULES",
+    "secure try": "site_agent.secure.trial:DEFAULTS",
+    "privacy probe": "cli.privacy:SMASHED_SETTINGS",
+    "blink": "cli.blink.inputs:ANALYSIS_SETTINGS",
+    "dataset draw faces": "site_agent.datasets.synthetic.drawing:KINDS",
+    "dataset draw eyes": "site_agent.datasets.synthetic.drawing:KINDS",
+    "dataset draw clips": "site_agent.datasets.synthetic.drawing:KINDS",
+    "dataset draw video": "site_agent.datasets.synthetic.drawing:KINDS",
 }
+"""The settings of each command, or a table of settings by the command's last word."""
 
 
 @command(
@@ -113,8 +120,11 @@ def settings(
     if name not in _COMMANDS:
         known = ", ".join(_COMMANDS)
         raise UsageError(f"{name!r} has no settings; expected one of {known}")
+    # Settings that need an extra are read only when asked for.
     module, variable = _COMMANDS[name].split(":")
     declared = getattr(import_module(module), variable)
-    # Settings that need an extra are made when asked for.
-    options: SettingsOptions[object] = declared() if callable(declared) else declared
-    return options.reply()
+    if isinstance(declared, Mapping):
+        declared = declared[command_words[-1]]
+    if not isinstance(declared, CommandSettings):
+        declared = CommandSettings(getattr(declared, "settings", declared))
+    return declared.reply()

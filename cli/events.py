@@ -107,7 +107,7 @@ audit_app = single()
     audit_app,
     "audit",
     "audit --about site-a/face-68@2",
-    "audit --action version.withdraw --since 30d",
+    "audit --kind version.withdraw --since 30d",
     "audit --site site-a --since 2026-03-01 --json",
 )
 def audit(
@@ -119,8 +119,8 @@ def audit(
             "A version ([SITE/]NAME@2), a model ([SITE/]NAME), or a whole site (SITE/).", "SUBJECT"
         ),
     ] = "",
-    action: Annotated[
-        str, Option("An action such as version.withdraw, or a group such as version.", "ACTION")
+    kind: Annotated[
+        str, Option("An action such as version.withdraw, or a group such as version.", "KIND")
     ] = "",
     site: Annotated[
         str, Option("Only what this site did, or what was done to its objects.", "SITE")
@@ -137,7 +137,7 @@ def audit(
     with invocation.pool() as pool:
         entries = pool.events.audit(
             subject=subject.removeprefix("pool://"),
-            action=action,
+            action=kind,
             site=site,
             since=read_moment(since, "--since", datetime.now(UTC)) if since else None,
         )

@@ -19,11 +19,11 @@ app = group("Sign your uploads, and trust the keys of other sites.")
 _SHORTEST_PREFIX = 8
 
 
-@command(app, "create", "keys create", "keys create --replace")
+@command(app, "create", "keys create", "keys create --force")
 def create(
     invocation: Invocation,
     site: SiteOption = "",
-    replace: Annotated[bool, Option("Rename the old key and create a new one.")] = False,
+    force: Annotated[bool, Option("Rename the old key and create a new one.")] = False,
 ) -> Reply:
     """Create a key pair for your site; later uploads are signed with it.
 
@@ -31,28 +31,13 @@ def create(
     Register the public key with 'poolctl keys register'.
     """
     with invocation.pool() as pool:
-        made = create_key(pool.signatures.key_folder, _site(pool, site), replace=replace)
+        made = create_key(pool.signatures.key_folder, _site(pool, site), replace=force)
     invocation.note(f"register it with: poolctl keys register --site {made.site}")
     text = [
         f"made a key for site {made.site}: {made.path}",
         f"fingerprint {_fingerprint(made.key.public.key_id)}",
     ]
     return Reply(_local(made), text, [made.key.public.key_id])
-
-
-@command(app, "show", "keys show")
-def show(invocation: Invocation, site: SiteOption = "") -> Reply:
-    """Show your public key and its fingerprint; with --json also as PEM."""
-    with invocation.pool() as pool:
-        key = _own_key(pool, _site(pool, site))
-    public = key.key.public
-    rows = [
-        ["site", key.site],
-        ["fingerprint", _fingerprint(public.key_id)],
-        ["public key", public.text],
-        ["private key", str(key.path)],
-    ]
-    return Reply(_local(key), TableText(["what", "value"], rows), [public.key_id])
 
 
 @command(app, "register", "keys register", "keys register --name laptop")
@@ -77,7 +62,10 @@ def ls(
     invocation: Invocation,
     site: Annotated[str, Argument("The site. Default: your own.", "SITE")] = "",
 ) -> Reply:
-    """List the keys of a site at the pool, and which of them are trusted on this machine."""
+    """List the keys of a site at the pool, and which of them are trusted on this machine.
+
+    Shows the key with which this machine signs for the site; with --json also as PEM.
+    """
     with invocation.pool() as pool:
         site_name = _site(pool, site)
         keys = pool.signatures.keys(site_name)
@@ -99,7 +87,15 @@ def ls(
         empty=f"{site_name} has registered no key",
         keep=("state", "on this machine", "name"),
     )
-    return Reply({"items": items}, table, [key.key_id for key in keys])
+    text: list[str | TableText] = [table]
+    if own_key is not None:
+        public = own_key.key.public
+        text += [
+            f"this machine signs with {_fingerprint(public.key_id)}",
+            f"public key {public.text}, private key in {own_key.path}",
+        ]
+    local = None if own_key is None else _local(own_key)
+    return Reply({"items": items, "own": local}, text, [key.key_id for key in keys])
 
 
 @command(

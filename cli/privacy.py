@@ -1,29 +1,47 @@
 """``poolctl privacy``: measure leaks of models and contributions."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 from cli.frame.addresses import model_file
 from cli.frame.errors import UsageError
 from cli.frame.existing_files import require_free
 from cli.frame.options import Argument, ForceOption, Option, command, group
 from cli.frame.output import Invocation, Reply, TableText
+from cli.frame.settings_options import CommandSettings, SettingsOptions
 from cli.models.records import receipt_tables
 from cli.options.data import ImagesOption, PersonOptions, read_face_file, reading_from
 from cli.vision.gaze import read_gaze_samples
 from site_agent.attacks.receipt.findings import receipt_files, write_receipt
+from site_agent.attacks.receipt.settings import SmashedProbeSettings
 from site_agent.attacks.receipt.sub_models import FaceSides, know_faces
 from site_agent.datasets.gaze.check import is_gaze_data
-
-if TYPE_CHECKING:
-    from site_agent.attacks.receipt.probing import ProbedReceipt
-
 
 app = group("Measure what something that left your site reveals.")
 
 _SHADOWS = 32
-Mode = Literal["sub-model", "leaf-sums", "update", "secure-sum"]
+Mode = Literal["sub-model", "leaf-sums", "update", "secure-sum", "smashed-data"]
+_FACE_MODES = ("sub-model", "leaf-sums")
+SMASHED_SETTINGS = CommandSettings(SmashedProbeSettings())
+
+
+@dataclass(frozen=True)
+class NetworkProbeOptions:
+    """The options of probes of networks' updates."""
+
+    reference: Annotated[
+        Path | None,
+        Option("Gaze data of public persons; of 8 or more, pictures are made, too.", "DATA"),
+    ] = None
+    contribution: Annotated[
+        Sequence[Path],
+        Option("Secure sum: a contribution to it, known in trials; repeatable.", "FILE"),
+    ] = ()
+    shadows_trained: Annotated[
+        bool, Option("Networks: also train 32 shadow networks (LiRA).", name="--long")
+    ] = False
 
 
 @command(
@@ -37,30 +55,23 @@ Mode = Literal["sub-model", "leaf-sums", "update", "secure-sum"]
     "--reference public/ --mode update -o receipt/",
     "privacy probe sum.contribution --base gaze.safetensors --data mine/ --holdout others/ "
     "--mode secure-sum -o receipt/",
+    "privacy probe gaze.safetensors --data mine/ --holdout public/ --mode smashed-data "
+    "--set cut=pool1 --set noise_level=1 -o receipt/",
 )
 def probe(
     invocation: Invocation,
-    artifact: Annotated[Path, Argument("The file that leaves.", "ARTIFACT")],
+    artifact: Annotated[Path, Argument("The file that leaves, or the whole network.", "ARTIFACT")],
     *,
     data: Annotated[Path, Option("The faces or gaze data that trained.", "DATA")],
     holdout: Annotated[Path, Option("The same kind of data, of other persons.", "DATA")],
-    mode: Annotated[Mode, Option("What the artifact is; of networks, update or secure-sum.")],
+    mode: Annotated[Mode, Option("What leaves; of networks, one of the last three.")],
     output: Annotated[Path, Option("Folder for the receipt.", "FOLDER")],
     base: Annotated[str, Option("The model that a contribution was made to.", "FILE|ADDRESS")] = "",
-    reference: Annotated[
-        Path | None,
-        Option("Gaze data of public persons; of 8 or more, pictures are made, too.", "DATA"),
-    ] = None,
-    contribution: Annotated[
-        Sequence[Path],
-        Option("Secure sum: a contribution to it, known in trials; repeatable.", "FILE"),
-    ] = (),
+    updates: NetworkProbeOptions,
     persons: PersonOptions,
     images: ImagesOption = None,
-    shadows_trained: Annotated[
-        bool, Option("Networks: also train 32 shadow networks (LiRA).", name="--long")
-    ] = False,
     seed: Annotated[int, Option("Seed of controls and intervals.", min=0)] = 0,
+    settings: SettingsOptions,
     force: ForceOption = False,
 ) -> Reply:
     """Attack your own artifact, and write a privacy receipt.
@@ -72,25 +83,64 @@ def probe(
     not other images of the same ones. For faces, give the persons by --person-pattern or
     --persons. FOLDER gets receipt.json, receipt.html and statement.html, one page for a data
     protection officer to print. 'poolctl upload --receipt' shows a receipt with the model.
+
+    With --mode smashed-data, the output of the client part of split training is turned back into
+    eyes, with the held-out persons as the attackers' own: A fits a decoder to them, B gives it the
+    mean of all releases, C knows the client part. A gain of 0 is as good as the mean eye, 1 is the
+    eye itself. 'poolctl settings privacy probe' explains the settings of this mode.
     """
-    from site_agent.attacks.receipt.networks import GazeSides
-    from site_agent.attacks.receipt.probing import probe_faces, probe_gaze
+    from site_agent.attacks.receipt import networks, probing, smashed_data
 
     for path in receipt_files(output):
         require_free(path, force=force)
+    sets = [path for path in (data, holdout, updates.reference) if path is not None]
+    _require_fitting(mode, sets, base, updates, of_faces=persons.given or images is not None)
+    smashed = SMASHED_SETTINGS.read(settings)
+    if smashed != SmashedProbeSettings() and mode != "smashed-data":
+        raise UsageError("--set and --settings go with --mode smashed-data")
     base_file = None if not base else model_file(invocation, base).path
-    on_faces = mode in {"sub-model", "leaf-sums"}
-    if on_faces and (reference is not None or contribution or shadows_trained):
+    if mode in _FACE_MODES:
+        faces = [read_face_file(path, reading_from(images)) for path in sets]
+        known = [know_faces(one, persons.person_of(one, "probes of faces")) for one in faces]
+    else:
+        samples = [read_gaze_samples(invocation, [path], "", "")[0] for path in sets]
+        sides = networks.GazeSides(*samples)
+    with invocation.progress(f"probe {artifact.name}") as report:
+        if mode in {"sub-model", "leaf-sums"}:
+            probed = probing.probe_faces(
+                artifact, FaceSides(*known), mode, base=base_file, seed=seed, progress=report
+            )
+        elif mode == "smashed-data":
+            report(None, "three attackers")
+            probed = smashed_data.probe_smashed_data(artifact, smashed, sides, seed)
+        else:
+            assert base_file is not None
+            assert mode in {"update", "secure-sum"}
+            probed = probing.probe_gaze(
+                artifact, base_file, sides, mode, contributions=updates.contribution,
+                shadows=_SHADOWS * updates.shadows_trained, seed=seed, progress=report,
+            )  # fmt: skip
+    files = write_receipt(probed.receipt, probed.pictures, output, artifact.name)
+    text: list[str | TableText] = [*receipt_tables([probed.receipt])]
+    text += [f"written {path}" for path in files]
+    return Reply({"receipt": probed.receipt, "files": files}, text, [str(path) for path in files])
+
+
+def _require_fitting(
+    mode: Mode, sets: Sequence[Path], base: str, updates: NetworkProbeOptions, *, of_faces: bool
+) -> None:
+    """Refuse options and data that are not for this mode."""
+    on_faces = mode in _FACE_MODES
+    if updates != NetworkProbeOptions() and mode not in {"update", "secure-sum"}:
         raise UsageError(
             "--reference, --contribution and --long go with --mode update or secure-sum"
         )
-    if not on_faces and (persons.given or images):
+    if not on_faces and of_faces:
         raise UsageError("--person-pattern, --persons and --images go with faces")
-    if contribution and mode != "secure-sum":
+    if updates.contribution and mode != "secure-sum":
         raise UsageError("--contribution goes with --mode secure-sum")
-    if mode != "sub-model" and base_file is None:
+    if mode not in {"sub-model", "smashed-data"} and not base:
         raise UsageError(f"--mode {mode}: give the --base that the contribution was made to")
-    sets = [path for path in (data, holdout, reference) if path is not None]
     if other := [path for path in sets if is_gaze_data(path) == on_faces]:
         raise UsageError(
             f"{other[0]}: --mode {mode} is for models of faces, and this is gaze data; of "
@@ -99,30 +149,3 @@ def probe(
             else f"{other[0]}: expected gaze data, as --mode {mode} is for networks; for models of "
             "faces, --mode sub-model or leaf-sums"
         )
-    if mode in {"sub-model", "leaf-sums"}:
-        faces = [read_face_file(path, reading_from(images)) for path in sets]
-        known = [
-            know_faces(dataset, persons.person_of(dataset, "probes of faces")) for dataset in faces
-        ]
-        with invocation.progress(f"probe {artifact.name}") as report:
-            probed = probe_faces(
-                artifact, FaceSides(*known), mode, base=base_file, seed=seed, progress=report
-            )
-    else:
-        assert base_file is not None
-        assert mode in {"update", "secure-sum"}
-        sides = GazeSides(*(read_gaze_samples(invocation, [path], "", "")[0] for path in sets))
-        with invocation.progress(f"probe {artifact.name}") as report:
-            probed = probe_gaze(
-                artifact, base_file, sides, mode, contributions=contribution,
-                shadows=_SHADOWS * shadows_trained, seed=seed, progress=report,
-            )  # fmt: skip
-    return reply_with_receipt(probed, output, artifact.name)
-
-
-def reply_with_receipt(probed: "ProbedReceipt", folder: Path, name: str) -> Reply:
-    """Write the files of a receipt, and return it as the reply of a command."""
-    files = write_receipt(probed.receipt, probed.pictures, folder, name)
-    text: list[str | TableText] = [*receipt_tables([probed.receipt])]
-    text += [f"written {path}" for path in files]
-    return Reply({"receipt": probed.receipt, "files": files}, text, [str(path) for path in files])

@@ -15,10 +15,10 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
-from cli.frame.options import Option, command, single
+from cli.frame.options import Argument, Option, command, single
 from cli.frame.output import Invocation, Reply, TableText
 from cli.frame.shell import CommandLine, Shell, program_name
 from site_agent.errors import InvalidInputError
@@ -32,8 +32,8 @@ _PERSONS, _TEST_PERSONS = 60, 60
 _GAZE_PERSONS, _GAZE_TEST_PERSONS = 3, 8
 # Small trees and few of them, one thread a command: each training takes seconds.
 _ERT = (
-    "--for blinks --num-trees-per-cascade-level 100 --tree-depth 4 --set oversampling_amount=20 "
-    "--threads 1 --no-training-scores"
+    "--for blinks --set num_trees_per_cascade_level=100 --set tree_depth=4 "
+    "--set oversampling_amount=20 --set threads=1 --no-training-scores"
 )
 
 
@@ -41,11 +41,12 @@ _ERT = (
     app,
     "quickstart",
     "quickstart",
-    "quickstart --gaze",
+    "quickstart gaze",
     "quickstart --site-count 5 -o ~/poolctl-trial",
 )
 def quickstart(
     invocation: Invocation,
+    subject: Annotated[Literal["faces", "gaze"], Argument("What is shown.")] = "faces",
     *,
     output: Annotated[
         Path | None,
@@ -53,7 +54,6 @@ def quickstart(
     ] = None,
     site_count: Annotated[int, Option("Number of sites that train.", min=2, max=8)] = 3,
     seed: Annotated[int, Option("Seed of the synthetic persons.", min=0)] = 1,
-    gaze: Annotated[bool, Option("Show gaze networks instead, trained in rounds.")] = False,
 ) -> Reply:
     """Run the whole journey as a list of poolctl commands, each shown before it runs.
 
@@ -61,9 +61,10 @@ def quickstart(
     merges and uploads the merged models; the sites refine the merged landmark model in rounds; and
     the lab finds the blinks in a synthetic video. Takes a few minutes.
 
-    With --gaze, each site trains a gaze network on synthetic eyes, and then all train one
+    With gaze, each site trains a gaze network on synthetic eyes, and then all train one
     together in rounds through the pool.
     """
+    gaze = subject == "gaze"
     if gaze:
         import torch  # noqa: F401 (a missing package is an error before anything is drawn)
     folder = _prepare_folder(output)
@@ -120,7 +121,7 @@ def _face_journey(shell: Shell, sites: Sequence[str], seed: int) -> _Result:
             CommandLine(f"train {arguments}")
             for site in sites
             for arguments in (
-                f"hog-svm {site}/faces.xml -o {site}/face.svm --threads 1 --no-training-scores",
+                f"hog-svm {site}/faces.xml -o {site}/face.svm --set threads=1 --no-training-scores",
                 f"ert {site}/faces.xml -o {site}/eyes.dat {_ERT}",
             )
         )
@@ -155,7 +156,7 @@ def _face_journey(shell: Shell, sites: Sequence[str], seed: int) -> _Result:
     made_by = {"merged.svm": "mwma", "merged.dat": "wba-cascade", "refined.dat": "refined"}
     files = " ".join(f"our-lab/{name}" for name in made_by)
     scored, *_ = shell.run_side_by_side(
-        CommandLine(f"evaluate {detectors} {landmarks} {files} test/faces.xml --resamples 0")
+        CommandLine(f"evaluate {detectors} {landmarks} {files} test/faces.xml --set resamples=0")
     )
     shell.title("Find the blinks in the video")
     shell.run(
@@ -184,9 +185,9 @@ def _gaze_journey(shell: Shell, sites: Sequence[str], seed: int) -> _Result:
     )
     _register(shell, sites)
     shell.title("Train a network of its own at each site")
-    training = f"--seed {seed} --device cpu --threads 1"
+    training = f"--set seed={seed} --set device=cpu --set threads=1"
     for site in sites:
-        shell.run(f"train gaze {site}/eyes -o {site}/{site}.safetensors {training}", site)
+        shell.run(f"train network gaze {site}/eyes -o {site}/{site}.safetensors {training}", site)
     shell.title(f"Train one network together in {_GAZE_ROUNDS} rounds: only changes leave a site")
     first = sites[0]
     shell.run(f"federated init -o {first}/new.safetensors --seed {seed}", first)
@@ -197,7 +198,7 @@ def _gaze_journey(shell: Shell, sites: Sequence[str], seed: int) -> _Result:
     shell.run(f"download {joint} -o together.safetensors", first)
     shell.title("Evaluate all networks on persons nobody trained on")
     files = " ".join(f"{site}/{site}.safetensors" for site in sites)
-    scored = shell.run(f"evaluate {files} together.safetensors test --resamples 0", first)
+    scored = shell.run(f"evaluate {files} together.safetensors test --set resamples=0", first)
     return _gaze_result(shell.folder, scored["items"])
 
 
@@ -380,7 +381,7 @@ def next_lines(folder: Path, endpoint: str, *, gaze: bool) -> list[str]:
         ]
     lab = folder / "our-lab"
     return [
-        f"{poolctl} inspect {lab / 'merged.svm'} --picture hog.png",
+        f"{poolctl} inspect {lab / 'merged.svm'} -o hog.png",
         f"{poolctl} predict {test / 'faces.xml'} --landmarks {lab / 'refined.dat'} --pictures seen",
         f"{poolctl} blink review {lab / 'blinks'}",
         *pool,

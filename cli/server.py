@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from threading import Thread
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import urlsplit
 
 import typer
@@ -195,7 +195,7 @@ app = single()
     "serve",
     "serve",
     "serve --data /srv/pool --port 8710",
-    "serve --config /etc/poolctl.toml --log-format json",
+    "serve --config /etc/poolctl.toml",
     "serve --config /etc/poolctl.toml --check",
 )
 def serve(
@@ -212,10 +212,6 @@ def serve(
         Option("The port to listen on; 0 chooses a free one. Default: 8710.", min=0, max=65535),
     ] = None,
     config: ConfigOption = None,
-    log_format: Annotated[
-        Literal["text", "json"] | None,
-        Option("Log lines for people (text) or for programs (json)."),
-    ] = None,
     log_requests: Annotated[bool, Option("Log every request, not only faults.")] = False,
     check: Annotated[
         bool, Option("Check the settings, folder, database and storage, and exit.")
@@ -243,7 +239,7 @@ def serve(
 
     log_level = "WARNING" if invocation.conventions.quiet else None
     use_config_file(config)
-    options = {"data_folder": data, "host": host, "port": port, "log_format": log_format}
+    options = {"data_folder": data, "host": host, "port": port}
     if check:
         values = {key: value for key, value in options.items() if value is not None}
         return check_config(invocation, values)

@@ -7,7 +7,7 @@ from cli import server
 from cli.admin import people, storage
 from cli.admin.people import day
 from cli.frame.errors import UsageError
-from cli.frame.options import Argument, DryRunOption, Option, UndoOption, YesOption, command, group
+from cli.frame.options import Argument, DryRunOption, Option, YesOption, command, group
 from cli.frame.output import Invocation, Reply, listing
 from cli.frame.values import SIZE_UNITS, read_quantity
 from site_agent.wording import size_words
@@ -105,10 +105,12 @@ def create(
     "change",
     "admin sites change infant-lab --contact models@lab.example",
     "admin sites change infant-lab --quota 50GB",
+    "admin sites change infant-lab --suspend --yes",
 )
 def change(
     invocation: Invocation,
     name: SiteArgument,
+    *,
     display_name: Annotated[str | None, Option("Its full name.")] = None,
     contact: Annotated[
         str | None, Option("Whom to contact, for example an e-mail address.")
@@ -116,50 +118,36 @@ def change(
     quota: Annotated[
         str | None, Option("Limit of its files, for example 50GB; or 'none'.", "SIZE")
     ] = None,
+    suspended: Annotated[
+        bool | None,
+        Option("Refuse all its tokens, or accept them again.", name="--suspend/--resume"),
+    ] = None,
+    yes: YesOption = False,
+    dry_run: DryRunOption = False,
 ) -> Reply:
     """Change a site's name or contact (its admins), or its quota (pool admins only).
 
-    A lower quota deletes nothing; it only refuses new files.
+    A lower quota deletes nothing; it only refuses new files. While a site is suspended (pool admins
+    only), its models stay, with the same sharing.
     """
-    fields: dict[str, Any] = {"display_name": display_name, "contact": contact}
+    fields: dict[str, Any] = {
+        "display_name": display_name,
+        "contact": contact,
+        "suspended": suspended,
+    }
     changes = {field: value for field, value in fields.items() if value is not None}
     if quota is not None:
         limit = None if quota == "none" else int(read_quantity(quota, SIZE_UNITS, "--quota"))
         changes["quota_bytes"] = limit
     if not changes:
-        raise UsageError("nothing to change: give --display-name, --contact or --quota")
+        raise UsageError("nothing to change: give --display-name, --contact, --quota or --suspend")
+    if dry_run:
+        return Reply({"site": name, "would_change": changes}, f"would change site {name}", [name])
+    if suspended:
+        invocation.confirm(f"Suspend site {name} with all its tokens?", assume_yes=yes)
     with invocation.pool() as pool:
         site = pool.sites.change(name, **changes)
     return Reply(site, f"changed site {site.name}", [site.name])
-
-
-@command(
-    sites_app,
-    "suspend",
-    "admin sites suspend infant-lab --yes",
-    "admin sites suspend infant-lab --undo",
-)
-def suspend(
-    invocation: Invocation,
-    name: SiteArgument,
-    undo: UndoOption = False,
-    yes: YesOption = False,
-    dry_run: DryRunOption = False,
-) -> Reply:
-    """Refuse all tokens of a site, until --undo (pool admins only).
-
-    Its models stay, with the same sharing.
-    """
-    if undo:
-        with invocation.pool() as pool:
-            site = pool.sites.change(name, suspended=False)
-        return Reply(site, f"resumed site {name}: its tokens are valid again", [name])
-    if dry_run:
-        return Reply({"site": name, "suspended": False}, f"would suspend site {name}", [name])
-    invocation.confirm(f"Suspend site {name} with all its tokens?", assume_yes=yes)
-    with invocation.pool() as pool:
-        site = pool.sites.change(name, suspended=True)
-    return Reply(site, f"suspended site {name}", [name])
 
 
 app = group("Manage a pool: sites, people, tokens, quotas, backups.")

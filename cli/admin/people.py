@@ -1,11 +1,11 @@
-"""``poolctl admin people``: users, tokens and invitations of the sites of a pool."""
+"""``poolctl admin people``: let people and machines in, change them, shut them out."""
 
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Annotated, Any, Literal
 
 from cli.frame.errors import UsageError
-from cli.frame.options import Argument, DryRunOption, Option, UndoOption, YesOption, command, group
+from cli.frame.options import Argument, DryRunOption, Option, YesOption, command, group
 from cli.frame.output import Invocation, Reply, TableText, listing
 from pool_server.wire.people import SCOPES, InvitationResponse, TokenResponse, UserResponse
 from site_agent.pool.disabling import DisablingEffect, find_disabling_effect
@@ -210,7 +210,7 @@ def revoke(
 ) -> Reply:
     """Revoke a token or an invitation permanently.
 
-    A user with an accepted invitation stays; see 'poolctl admin people disable'.
+    A user with an accepted invitation stays; see 'poolctl admin people change --disable'.
     """
     with invocation.pool() as pool:
         is_invitation = any(other.invitation_id == key for other in pool.invitations.list())
@@ -231,6 +231,7 @@ def revoke(
     "change",
     "admin people change infant-lab/ada --email ada@lab.example",
     "admin people change infant-lab/ada --role admin --pool-wide",
+    "admin people change infant-lab/ada --disable --yes",
 )
 def change(
     invocation: Invocation,
@@ -249,8 +250,18 @@ def change(
             name="--pool-wide/--own-site",
         ),
     ] = None,
+    disabled: Annotated[
+        bool | None, Option("Refuse the user, or accept the user again.", name="--disable/--enable")
+    ] = None,
+    yes: YesOption = False,
+    dry_run: DryRunOption = False,
 ) -> Reply:
-    """Change a user's name, e-mail or role. A lower role limits the user's tokens at once."""
+    """Change a user's name, e-mail or role. A lower role limits the user's tokens at once.
+
+    --disable refuses the user, all tokens of the user, and the user's open invitations, at once,
+    until --enable. Tokens that the user created for machines or for others stay valid; the command
+    lists them.
+    """
     site, name = read_user(user)
     fields: dict[str, Any] = {
         "display_name": display_name,
@@ -259,37 +270,24 @@ def change(
         "pool_wide": pool_wide,
     }
     changes = {field: value for field, value in fields.items() if value is not None}
+    if disabled:
+        if changes:
+            raise UsageError("--disable goes with no other change")
+        return _disable(invocation, user, yes=yes, dry_run=dry_run)
+    if disabled is not None:
+        changes["disabled"] = disabled
     if not changes:
-        raise UsageError("nothing to change: give --display-name, --email or --role")
+        raise UsageError("nothing to change: give --display-name, --email, --role or --disable")
+    if dry_run:
+        return Reply({"user": user, "would_change": changes}, f"would change user {user}", [user])
     with invocation.pool() as pool:
         changed = pool.users.change(site, name, **changes)
     role_text = role_words(changed.role, pool_wide=changed.pool_wide)
     return Reply(changed, f"changed user {user} ({role_text})", [user])
 
 
-@command(
-    app,
-    "disable",
-    "admin people disable infant-lab/ada --yes",
-    "admin people disable infant-lab/ada --undo",
-)
-def disable(
-    invocation: Invocation,
-    user: UserArgument,
-    undo: UndoOption = False,
-    yes: YesOption = False,
-    dry_run: DryRunOption = False,
-) -> Reply:
-    """Refuse a user, all tokens of the user, and the user's open invitations, at once.
-
-    Tokens that the user created for machines or for others stay valid; the command lists them.
-    With --undo, the user's tokens and invitations are accepted again.
-    """
+def _disable(invocation: Invocation, user: str, *, yes: bool, dry_run: bool) -> Reply:
     site, name = read_user(user)
-    if undo:
-        with invocation.pool() as pool:
-            changed = pool.users.change(site, name, disabled=False)
-        return Reply(changed, f"enabled user {user}", [user])
     if dry_run:
         with invocation.pool() as pool:
             effect = find_disabling_effect(pool, user)

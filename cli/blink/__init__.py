@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from cli.blink import batch, inputs, review
 from cli.blink import inputs as blink_inputs
@@ -12,14 +12,21 @@ from cli.frame.app import group_with_default
 from cli.frame.errors import InputMissingError, UsageError
 from cli.frame.options import Option, command
 from cli.frame.output import Invocation, Reply, TableText
+from cli.frame.settings_options import CommandSettings, SettingsOptions
+from site_agent.eyeblink.batch.sessions import LEFT_OUT
 from site_agent.eyeblink.conditioning.summary import SessionSummary
 from site_agent.eyeblink.review.actions import LOG_NAME
 from site_agent.eyeblink.session import BlinkSession
-from site_agent.eyeblink.session_folder import SessionLabels
 from site_agent.pool.profiles import store_usual_landmarks
 from site_agent.wording import count_words
 
 app = group_with_default("analyse")
+
+SESSION_SETTINGS = CommandSettings(
+    blink_inputs.ANALYSIS_SETTINGS.defaults,
+    [name for name in LEFT_OUT if not name.startswith("labels.")],
+)
+"""Also the labels of one session, which a study takes from its table."""
 
 
 @command(
@@ -34,9 +41,8 @@ app = group_with_default("analyse")
     "blink slow-motion.avi --frame-rate-hz 500 --landmarks merged.dat -o out/",
     "blink --from-trace ear.csv --frame-rate-hz 30 -o out/",
     "blink session.mp4 --landmarks merged.dat --trials trials.csv --overlay --nwb -o out/",
-    "blink session.mp4 --landmarks merged.dat --subject 01 --session 02 -o derivatives/poolctl",
+    "blink session.mp4 --landmarks merged.dat --set subject=01 --set session=02 -o out/",
     "blink session.mp4 --landmarks merged.dat --set face=central --set cr_threshold=0.15",
-    parameters=blink_inputs.ANALYSIS_SETTINGS.parameters(),
 )
 def analyse(
     invocation: Invocation,
@@ -58,17 +64,15 @@ def analyse(
         ),
     ] = None,
     files: blink_inputs.ExtraFiles,
-    subject: Annotated[str, Option("Give the files BIDS names: sub-01_task-ebc_...", "LABEL")] = "",
-    session: Annotated[str, Option("Session in BIDS names: sub-01_ses-02_...", "LABEL")] = "",
-    **values: Any,
+    settings: SettingsOptions,
 ) -> Reply:
     """Find eyeblinks in a video, a folder of images, a camera, or a trace of eye aspect ratios.
 
     Writes tables of frames and blinks (with --trials also of conditioned responses), a report
     (report.html), the meaning of the columns (datapackage.json) and the provenance to a folder.
-    Nothing leaves this machine. You can omit the word "analyse". Without --landmarks it uses the
-    model given last with --remember, or else a starter trained once on drawn faces, for a first
-    look.
+    Nothing leaves this machine. With --set subject=01, files have BIDS names: sub-01_task-ebc_...
+    You can omit the word "analyse". Without --landmarks it uses the model given last with
+    --remember, or else a starter trained once on drawn faces, for a first look.
 
     A damaged video is analysed as far as it can be read, and a video without a face gives tables
     with empty cells; both print a warning and exit with 0. A file that is not a video is refused.
@@ -78,10 +82,9 @@ def analyse(
     chosen.check(trials=trials is not None, overlay=files.overlay)
     if trials is not None and not trials.is_file():
         raise InputMissingError(f"--trials {trials}: no such file")
-    named = replace(blink_inputs.ANALYSIS_SETTINGS.defaults, labels=SessionLabels(subject, session))
     folder = output or chosen.folder()
     chosen.require_own_folder(folder)
-    analysis = replace(blink_inputs.ANALYSIS_SETTINGS.take(values, named), outputs=files.names)
+    analysis = replace(SESSION_SETTINGS.read(settings), outputs=files.names)
     names = analysis.labels.names(has_trials=trials is not None)
     if (folder / names.path("review") / LOG_NAME).exists():
         invocation.warn(f"{folder} has a review, which holds only while the results stay the same")

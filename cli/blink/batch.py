@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from cli.blink.inputs import ANALYSIS_SETTINGS, DetectorOption, ExtraFiles, LandmarksOption
 from cli.blink.review import ReviewedOption, report_place
@@ -10,6 +10,7 @@ from cli.frame.addresses import is_address, model_files
 from cli.frame.errors import InputMissingError, UsageError, incomplete
 from cli.frame.options import Argument, DryRunOption, Option, command, single
 from cli.frame.output import Invocation, Reply, TableText
+from cli.frame.settings_options import SettingsOptions
 from site_agent.eyeblink.batch import plan_session, run_batch
 from site_agent.eyeblink.batch.record import BatchResult, SessionOutcome
 from site_agent.eyeblink.batch.sessions import (
@@ -36,7 +37,6 @@ app = single()
     "blink batch sessions.csv --detector merged.svm --landmarks merged.dat -o study/",
     "blink batch sessions.csv --landmarks merged.dat -o study/ --bids --nwb",
     "blink batch traces.csv -o study/ --workers 4 --settings settings.toml",
-    parameters=ANALYSIS_SETTINGS.parameters(),
 )
 def batch(
     invocation: Invocation,
@@ -65,7 +65,7 @@ def batch(
     task: Annotated[
         str, Option("Task in BIDS names; ebc with trials, blink without, by default.", "LABEL")
     ] = "",
-    **values: Any,
+    settings: SettingsOptions,
 ) -> Reply:
     """Analyse many sessions in parallel, and the study as a whole.
 
@@ -91,7 +91,7 @@ def batch(
         for session in chosen
     ]
     outputs = files.names
-    defaults = _check(replace(ANALYSIS_SETTINGS.take(values), outputs=outputs))
+    defaults = _check(replace(ANALYSIS_SETTINGS.read(settings), outputs=outputs))
     if bids:
         chosen = list(with_bids_labels(chosen, task=task))
     elif task:

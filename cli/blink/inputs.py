@@ -10,7 +10,7 @@ from cli.frame.addresses import ModelFile, model_files
 from cli.frame.errors import InputMissingError, UsageError
 from cli.frame.options import Argument, Option, command, single
 from cli.frame.output import Invocation, Reply, TableText
-from cli.frame.settings_options import SettingsOptions
+from cli.frame.settings_options import CommandSettings
 from site_agent import own_folders
 from site_agent.eyeblink import pipeline
 from site_agent.eyeblink.batch.sessions import LEFT_OUT
@@ -47,7 +47,7 @@ SessionsArgument = Annotated[
         "A study of 'blink batch', a BIDS dataset, or folders of sessions.", "STUDY|SESSION..."
     ),
 ]
-ANALYSIS_SETTINGS = SettingsOptions(BlinkAnalysisSettings(), "settings blink", leave_out=LEFT_OUT)
+ANALYSIS_SETTINGS = CommandSettings(BlinkAnalysisSettings(), LEFT_OUT)
 
 
 @dataclass(frozen=True)

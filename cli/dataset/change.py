@@ -13,8 +13,10 @@ from cli.frame.errors import UsageError
 from cli.frame.existing_files import refuse_inputs, require_free, require_free_copies
 from cli.frame.options import ForceOption, Option, command, single
 from cli.frame.output import Invocation, Reply, TableText
+from cli.frame.settings_options import CommandSettings, SettingsOptions
 from cli.options import data as data_options
 from site_agent.datasets.conversion import (
+    ReadingOptions,
     choose_parts,
     copy_images,
     copy_places,
@@ -106,6 +108,9 @@ def split(
     )
 
 
+READING_SETTINGS = CommandSettings(ReadingOptions(), ("images",))
+
+
 @command(
     app,
     "convert",
@@ -141,18 +146,18 @@ def convert(
     copy: CopyOption = False,
     force: ForceOption = False,
     images: data_options.ImagesOption = None,
-    pts_origin: data_options.PtsOriginOption = 1.0,
-    box_margin: data_options.BoxMarginOption = 0.1,
+    changes: SettingsOptions,
 ) -> Reply:
     """Convert annotations to imglab XML, to other boxes, or to fewer landmarks.
 
-    imglab XML has landmarks in whole pixels. Pixels in .pts files start at 1 (see --pts-origin).
+    imglab XML has landmarks in whole pixels. Pixels in .pts files start at 1
+    (--set pts_origin=0 where not), and boxes around their landmarks get a box_margin.
     With --boxes detector, a face that the detector misses gets the box that it typically draws
     around such landmarks. Existing files, including images, are replaced only with --force.
     """
     if output.suffix.lower() != ".xml":
         raise UsageError(f"--output {output}: expected NAME.xml")
-    reading = data_options.reading_from(images, pts_origin=pts_origin, box_margin=box_margin)
+    reading = READING_SETTINGS.read(changes, data_options.reading_from(images))
     faces = data_options.read_joined_faces(datasets, reading)
     if renumber:
         faces = renumber_parts(faces)
@@ -172,7 +177,7 @@ def convert(
     elif detector is not None:
         raise UsageError("--detector: needs --boxes detector")
     elif boxes == "points":
-        faces = _box_landmarks(faces, box_margin)
+        faces = _box_landmarks(faces, reading.box_margin)
     if parts:
         faces = _choose_parts(faces, parts)
     output.parent.mkdir(parents=True, exist_ok=True)

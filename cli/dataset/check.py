@@ -1,5 +1,6 @@
 """``poolctl dataset check``, ``stats`` and ``preview``: describe data sets."""
 
+from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -9,14 +10,15 @@ from cli.frame.errors import UsageError
 from cli.frame.existing_files import refuse_inputs
 from cli.frame.options import Argument, Option, ReportOption, command, single
 from cli.frame.output import Invocation, Reply, TableText
+from cli.frame.settings_options import CommandSettings, SettingsOptions
 from cli.options import data as data_options
-from site_agent.datasets.check import Finding, check_datasets
+from site_agent.datasets.check import check_datasets
 from site_agent.datasets.conversion import recognise_annotations
 from site_agent.datasets.egocentric import is_egocentric
 from site_agent.datasets.records import FaceDataset, dataset_digest
 from site_agent.datasets.sheets import sheet_paths, write_contact_sheets
 from site_agent.datasets.statistics import Distribution, dataset_statistics
-from site_agent.training.detector_plan import HogSvmSettings
+from site_agent.training.detector_plan import HOG_SVM_DEFAULTS
 from site_agent.training.ert import unlearnable_boxes
 from site_agent.wording import count_words
 
@@ -39,7 +41,7 @@ _BARS = " ▁▂▃▄▅▆▇█"
     "check",
     "dataset check faces.xml",
     "dataset check train.xml test.xml --part-count 68 --json",
-    "dataset check faces.xml --target-size-px 80x80 --report findings.json",
+    "dataset check faces.xml --set target_size_px=60x60 --report findings.json",
 )
 def check(
     invocation: Invocation,
@@ -51,12 +53,7 @@ def check(
     part_count: Annotated[
         int | None, Option("Number of landmarks that each face should have.", min=0)
     ] = None,
-    target_size_px: Annotated[
-        str, Option("Window of the detector to be trained.", "WIDTHxHEIGHT")
-    ] = "80x80",
-    upsample: Annotated[
-        int, Option("Maximum doublings of images in detector training.", min=0, max=4)
-    ] = 1,
+    settings: SettingsOptions,
     for_detector: Annotated[
         bool,
         Option(
@@ -70,16 +67,17 @@ def check(
 
     Finds missing, broken and repeated images, images in two of the data sets, boxes and landmarks
     outside the image, landmarks that are missing or in the wrong order (left and right exchanged,
-    sorted as text), and boxes that a detector cannot learn. In gaze data: missing and broken
-    patches, repeated samples, angles out of range, and eyes of a frame that look apart. In clips:
-    videos that cannot be read, and gaze of other frames. Every training, test and contribution
-    checks the same. Exit code 5 if there are errors.
+    sorted as text), and boxes that a detector with the settings of 'train hog-svm' cannot learn. In
+    gaze data: missing and broken patches, repeated samples, angles out of range, and eyes of a
+    frame that look apart. In clips: videos that cannot be read, and gaze of other frames. Every
+    training, test and contribution checks the same. Exit code 5 if there are errors.
 
     A folder holds gaze by gaze.csv (file, person, session, frame, eye, yaw, pitch, head_yaw,
     head_pitch; angles in radians, pictures of 60 x 36 pixels), or clips by clips.csv (clip, file,
     person, split) with gaze.csv (clip, frame, x, y, kind; x and y from 0 to 1, kind fixation,
     moving or untracked).
     """
+    chosen = CommandSettings(HOG_SVM_DEFAULTS).read(settings)
     if report_file is not None:
         refuse_inputs([report_file], datasets, "--report")
     if data_options.holds_gaze(datasets):
@@ -92,7 +90,7 @@ def check(
         findings = check_datasets(read, report, expected_parts=part_count)
         if for_detector:
             report(None, "boxes that a detector cannot learn")
-            findings += _unlearnable(read, target_size_px, upsample)
+            findings += chain.from_iterable(unlearnable_boxes(faces, chosen) for faces in read)
     table = findings_table(findings, report_file, strict=strict)
     digests = [dataset_digest(faces) for faces in read]
     unlearnable = sum(finding.code == "unreachable-box" for finding in findings)
@@ -114,7 +112,7 @@ def check(
     ]
     if unlearnable:
         lines.append(
-            f"'train hog-svm' stops at {unlearnable} of these boxes, unless --upsample reaches "
+            f"'train hog-svm' stops at {unlearnable} of these boxes, unless upsample reaches "
             "them or --set ignore_unreachable=true leaves them out; 'train ert' can use them"
         )
     return Reply(data, [table, *lines], digests)
@@ -179,10 +177,7 @@ def stats(
 
 
 @command(
-    app,
-    "preview",
-    "dataset preview faces.xml",
-    "dataset preview faces.xml -o sheet.png --columns 8 --rows 6",
+    app, "preview", "dataset preview faces.xml", "dataset preview faces.xml -o sheet.png --grid 8x6"
 )
 def preview(
     invocation: Invocation,
@@ -191,12 +186,9 @@ def preview(
     output: Annotated[
         Path | None, Option("The picture to write. Default: DATA.png.", "PNG")
     ] = None,
-    columns: Annotated[
-        int | None, Option("Default: 6; of gaze data 10 samples.", min=1, max=40)
-    ] = None,
-    rows: Annotated[
-        int | None, Option("Default: 5; of gaze data 30 persons.", min=1, max=40)
-    ] = None,
+    grid: Annotated[
+        str, Option("Default: 6x5; of gaze data 10x30, samples by persons.", "COLUMNSxROWS")
+    ] = "",
     images: data_options.ImagesOption = None,
 ) -> Reply:
     """Draw all faces with their boxes and landmarks on a sheet.
@@ -205,10 +197,12 @@ def preview(
     one page with a row for each person, and arrows where the eyes look.
     """
     output = output or Path(f"{datasets[0].stem}.png")
-    if data_options.holds_gaze(datasets):
-        return gaze.preview(invocation, datasets, output, columns or 10, rows or 30)
+    of_gaze = data_options.holds_gaze(datasets)
+    columns, rows = _read_grid(grid or ("10x30" if of_gaze else "6x5"))
+    if of_gaze:
+        return gaze.preview(invocation, datasets, output, columns, rows)
     faces = data_options.read_joined_faces(datasets, data_options.reading_from(images))
-    laid_out = {"columns": columns or 6, "rows": rows or 5}
+    laid_out = {"columns": columns, "rows": rows}
     inputs = [*datasets, *(image.path for image in faces.images)]
     refuse_inputs(sheet_paths(faces, output, **laid_out), inputs, "--output")
     with invocation.progress("draw") as report:
@@ -217,12 +211,11 @@ def preview(
     return Reply({"datasets": datasets, "pages": written}, names, names)
 
 
-def _unlearnable(datasets: list[FaceDataset], size: str, upsample: int) -> list[Finding]:
-    sides = size.lower().split("x")
-    if len(sides) != 2 or not all(side.strip().isdigit() for side in sides):
-        raise UsageError(f"--target-size-px {size!r}: expected WIDTHxHEIGHT, for example 80x80")
-    settings = HogSvmSettings(target_size_px=(int(sides[0]), int(sides[1])), upsample=upsample)
-    return [finding for faces in datasets for finding in unlearnable_boxes(faces, settings)]
+def _read_grid(text: str) -> tuple[int, int]:
+    sides = text.lower().split("x")
+    if len(sides) != 2 or not all(side.isdigit() and 0 < int(side) <= 40 for side in sides):
+        raise UsageError(f"--grid {text}: expected COLUMNSxROWS, each from 1 to 40, such as 8x6")
+    return int(sides[0]), int(sides[1])
 
 
 def _counts(faces: FaceDataset) -> dict[str, int]:

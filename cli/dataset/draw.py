@@ -1,28 +1,15 @@
 """``poolctl dataset draw``: synthetic faces, eyes, clips and videos."""
 
-from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from cli.frame.existing_files import require_free
 from cli.frame.options import Argument, ForceOption, command, single
 from cli.frame.output import Invocation, Reply
-from cli.frame.settings_options import SettingsOptions
+from cli.frame.settings_options import CommandSettings, SettingsOptions
 
 app = single()
-_OPTIONS: SettingsOptions[Any] = SettingsOptions(None, "settings dataset draw KIND")
 Kind = Literal["faces", "eyes", "clips", "video"]
-
-
-def drawing_options(kind: Kind) -> SettingsOptions[Any]:
-    """Return the settings of a kind of data."""
-    from site_agent.datasets.synthetic.drawing import KINDS
-
-    return SettingsOptions(KINDS[kind].settings, f"settings dataset draw {kind}")
-
-
-FACE_OPTIONS, EYE_OPTIONS = partial(drawing_options, "faces"), partial(drawing_options, "eyes")
-CLIP_OPTIONS, VIDEO_OPTIONS = partial(drawing_options, "clips"), partial(drawing_options, "video")
 
 
 @command(
@@ -33,7 +20,6 @@ CLIP_OPTIONS, VIDEO_OPTIONS = partial(drawing_options, "clips"), partial(drawing
     "dataset draw clips clips/ --set persons=5 --set heterogeneity=0",
     "dataset draw video session.mp4 --set seconds=30",
     "dataset draw video conditioned.mp4 --set trials=20 --set frame_rate_hz=60",
-    parameters=_OPTIONS.parameters(),
 )
 def draw(
     invocation: Invocation,
@@ -41,7 +27,7 @@ def draw(
     path: Annotated[Path, Argument("The folder, or the video, to write.", "PATH")],
     *,
     force: ForceOption = False,
-    **settings: Any,
+    settings: SettingsOptions,
 ) -> Reply:
     """Draw a synthetic data set or video with known truth; equal settings give equal files.
 
@@ -54,7 +40,7 @@ def draw(
     """
     from site_agent.datasets.synthetic.drawing import KINDS
 
-    chosen = drawing_options(kind).take(settings)
+    chosen = CommandSettings(KINDS[kind].settings).read(settings)
     for file in KINDS[kind].list_targets(path, chosen):
         require_free(file, force=force)
     with invocation.progress(f"draw {kind}") as report:

@@ -1,11 +1,11 @@
 """``poolctl dataset`` with gaze data: checks, statistics and preview sheets."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from cli.frame.errors import UsageError, VerificationError
 from cli.frame.existing_files import refuse_inputs
 from cli.frame.output import Invocation, Reply, TableText
+from site_agent.datasets.check import Finding, count_more, kinds_of
 from site_agent.datasets.egocentric import check_clips, open_egocentric
 from site_agent.datasets.gaze.check import PersonStatistics, check_gaze, gaze_statistics, open_gaze
 from site_agent.datasets.gaze.records import gaze_digest, join_digests
@@ -13,16 +13,9 @@ from site_agent.datasets.sheets import write_gaze_sheet
 from site_agent.plain_json import json_bytes
 from site_agent.wording import count_words
 
-if TYPE_CHECKING:
-    from site_agent.datasets.check import Finding
 
-
-def findings_table(
-    findings: "list[Finding]", report_file: Path | None, *, strict: bool
-) -> TableText:
+def findings_table(findings: list[Finding], report_file: Path | None, *, strict: bool) -> TableText:
     """Write the report, refuse errors, and return a table of the warnings."""
-    from site_agent.datasets.check import count_more, kinds_of
-
     if report_file is not None:
         report_file.write_bytes(json_bytes({"findings": findings}))
     bad = [finding for finding in findings if strict or finding.severity == "error"]

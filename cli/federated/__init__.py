@@ -18,6 +18,7 @@ from cli.frame.values import key_value_pairs
 from cli.options.data import CohortOption, RoundCountOption
 from site_agent.evaluation.plots import plot_scores_over_passes
 from site_agent.federated.plan import FederationPlan, make_plan
+from site_agent.federated.scores import PersonScores
 from site_agent.networks.architectures import find_architecture
 from site_agent.networks.files import read_network
 from site_agent.work import part_of
@@ -25,8 +26,6 @@ from site_agent.work import part_of
 if TYPE_CHECKING:
     from aggregators.models import StateDict
     from site_agent.federated.engines.simulation_folder import DividedData, History
-    from site_agent.federated.tasks import PersonScores
-
 
 app = group("Train networks together with other sites.")
 app.add_typer(live.app)
@@ -195,9 +194,7 @@ def _simulate(
     return histories
 
 
-def _plot(histories: "Sequence[History]", reference: "PersonScores", path: Path) -> None:
-    from site_agent.federated.tasks import PersonScores
-
+def _plot(histories: "Sequence[History]", reference: PersonScores, path: Path) -> None:
     measure, curves = reference.measure, []
     for history in histories:
         scores = [PersonScores(held.scores, measure) for held in history.rounds]
@@ -261,8 +258,6 @@ def _describe_plan(
 
 
 def _reply(histories: "Sequence[History]", output: Path, data: "DividedData") -> Reply:
-    from site_agent.federated.tasks import PersonScores
-
     networks = [
         output / item.plan.method / f"round-{len(item.rounds):03}.safetensors" for item in histories
     ]
@@ -293,7 +288,7 @@ def _reply(histories: "Sequence[History]", output: Path, data: "DividedData") ->
     return Reply(facts, text, [str(network) for network in networks])
 
 
-def _verdict(scores: "Mapping[str, PersonScores]", reference: "PersonScores") -> str:
+def _verdict(scores: Mapping[str, PersonScores], reference: PersonScores) -> str:
     """Say which method is best, and whether it is better than knowing no picture."""
     measure, sign = reference.measure, 1 if reference.measure.larger_is_better else -1
     best = max(scores, key=lambda name: sign * scores[name].mean)
@@ -306,7 +301,7 @@ def _verdict(scores: "Mapping[str, PersonScores]", reference: "PersonScores") ->
 
 
 def _table(
-    methods: "Mapping[str, PersonScores]", reference: "PersonScores", passes: Mapping[str, int]
+    methods: Mapping[str, PersonScores], reference: PersonScores, passes: Mapping[str, int]
 ) -> TableText:
     rows = []
     for name, scores in {**methods, reference.measure.reference: reference}.items():

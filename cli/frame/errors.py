@@ -150,7 +150,7 @@ ERROR_TABLE: dict[type[BaseException], Outcome] = {
     ),
     agent_errors.BundleRefusedError: Outcome(ExitCode.INTEGRITY, "bundle_refused"),
     agent_errors.TermsFileError: Outcome(
-        ExitCode.USAGE, "terms_file", "poolctl models vocabulary --terms lists the codes"
+        ExitCode.USAGE, "terms_file", "poolctl models vocabulary terms lists the codes"
     ),
     agent_errors.TermsForbidError: Outcome(
         ExitCode.NOT_ALLOWED, "terms_forbid", "ask the sites that set the terms"

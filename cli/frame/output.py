@@ -7,7 +7,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from itertools import groupby, islice
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+
+import typer
 
 from cli.frame.errors import CancelledError, UsageError
 from cli.frame.terminal import fitted, print_json, print_labelled, printable, table_lines, width_of
@@ -30,34 +32,9 @@ def progress_bar(title: str, *, shown: bool) -> Iterator[Report]:
     if not shown:
         yield _silent
         return
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
-    from rich.table import Column
+    from cli.frame.progress import show_bar
 
-    console = Console(stderr=True)
-    bar = Progress(
-        TextColumn("{task.description}"),
-        BarColumn(40 if console.width > 100 else 8),
-        TaskProgressColumn(),
-        TimeElapsedColumn(),
-        # A narrow terminal cuts the end of the text, never the title.
-        TextColumn(
-            "{task.fields[words]}", markup=False, table_column=Column(no_wrap=True, ratio=1)
-        ),
-        console=console,
-        expand=True,
-        transient=True,
-    )
-    with bar:
-        task = bar.add_task(title, total=1.0, words="")
-
-        def report(fraction: float | None, text: str) -> None:
-            text = printable(text, sys.stderr)
-            if fraction is None:
-                bar.update(task, total=None, words=text)
-            else:
-                bar.update(task, total=1.0, completed=fraction, words=text)
-
+    with show_bar(title) as report:
         yield report
 
 
@@ -88,15 +65,22 @@ _BAR = re.compile(r"(?<!\\)\|")
 T = TypeVar("T")
 
 
+def _convention(name: str, text: str, metavar: str | None = None) -> Any:
+    names = (name, "-q") if name == "--quiet" else (name,)
+    return typer.Option(*names, help=text, metavar=metavar, rich_help_panel="Every command")
+
+
 @dataclass(frozen=True)
 class Conventions:
     """The options that every command has."""
 
-    as_json: bool = False
-    quiet: bool = False
-    progress: bool = True
-    profile: str = ""
-    debug: bool = False
+    as_json: Annotated[bool, _convention("--json", "One JSON object on standard output.")] = False
+    quiet: Annotated[bool, _convention("--quiet", "Print identifiers or paths only.")] = False
+    no_progress: Annotated[bool, _convention("--no-progress", "No progress bars.")] = False
+    profile: Annotated[
+        str, _convention("--profile", "The login to use (see 'poolctl auth switch').", "NAME")
+    ] = ""
+    debug: Annotated[bool, _convention("--debug", "Show the traceback of errors.")] = False
 
 
 @dataclass(frozen=True)
@@ -197,7 +181,7 @@ class Invocation:
 
         A bar on a terminal; elsewhere an occasional line.
         """
-        shown = self.conventions.progress and not self.conventions.quiet
+        shown = not (self.conventions.no_progress or self.conventions.quiet)
         if shown and not sys.stderr.isatty():
             return progress_lines(title)
         return progress_bar(title, shown=shown)

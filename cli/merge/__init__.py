@@ -1,6 +1,7 @@
-"""``poolctl merge``: merge models on this machine, or replay a merge from its recipe."""
+"""``poolctl merge``: merge models, or replay a merge from its recipe."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
 
@@ -12,7 +13,6 @@ from cli.frame.errors import UsageError
 from cli.frame.existing_files import place_for_model, words_on_existing
 from cli.frame.options import (
     Argument,
-    DespiteWithdrawalOption,
     DryRunOption,
     ForceOption,
     FormatOption,
@@ -21,10 +21,11 @@ from cli.frame.options import (
     single,
 )
 from cli.frame.output import Invocation, Reply
+from cli.merge.central import PoolMergeOptions, merge_on_pool
 from cli.merge.inputs import local_copies, require_not_withdrawn, weights_from_label
 from cli.merge.replaying import ReplayRequest, choose_target, merged_reply, replay_merge
 from cli.options.data import MergeOptions
-from cli.options.versions import PurposeOption, check_terms, read_purposes
+from cli.options.versions import NewVersionOptions, check_terms, read_purposes
 from site_agent.wording import count_words
 
 app = single()
@@ -33,10 +34,12 @@ app = single()
 @command(
     app,
     "merge",
-    "merge mwma siteA.svm siteB.svm --weight-by images -o merged.svm",
+    "merge mwma siteA.svm siteB.svm --weight images -o merged.svm",
     "merge wba-cascade siteA.dat pool://site-b/face-68@2 --weight 1.5,1 --step 1.1",
     "merge wba-final siteA.dat siteB.dat -o merged.forest",
     "merge --replay merged.dat.recipe.json --without site-b/face-68@2 -o successor.dat",
+    "merge wba-cascade site-a/face-68@2 site-b/face-68 --step 1.1 --on-pool --name merged-68",
+    "merge --replay site-a/merged-68@1 --without site-b/face-68@2 --on-pool --name merged-68",
 )
 def merge(
     invocation: Invocation,
@@ -51,58 +54,95 @@ def merge(
     *,
     output: Annotated[Path | None, Option("The file to write. Default: merged.SUFFIX.")] = None,
     how: MergeOptions,
-    weight_by: Annotated[
-        str, Option("Take the weights from a label, for example images.", "LABEL")
-    ] = "",
     output_format: FormatOption = "",
-    purpose: PurposeOption = (),
     despite_terms: Annotated[
         bool, Option("Merge although terms of use forbid it; the pool refuses the result.")
     ] = False,
-    despite_withdrawal: DespiteWithdrawalOption = False,
     force: ForceOption = False,
+    place: PoolMergeOptions,
+    version: NewVersionOptions,
     dry_run: DryRunOption = False,
 ) -> Reply:
-    """Merge models of several sites into one, on this machine.
+    """Merge models of several sites into one, on this machine or on the pool.
 
     A recipe next to the result records the method, options, weights and digests of the inputs.
     --replay makes the same bytes again from a recipe; inputs are searched among the given files,
     next to the recipe, in the cache and in the pool. --without leaves a model out; inputs that
     contain it are made again first. The new recipe names the model that the result replaces, and
     the pool links the two after the upload.
+
+    With --on-pool, the result has the same bytes, and is published under --name with its recipe and
+    lineage, described by --label, --description, --term, --draft and --visibility. See it with
+    'poolctl merges'.
     """
     how.require_consistent()
-    if how.replay:
-        if weight_by or output_format:
-            raise UsageError("--replay takes method, weights and options from the recipe")
-        request = ReplayRequest(
-            how.replay, arguments or [], how.without, output, force, dry_run, despite_withdrawal
+    here = MergeHere(output, output_format, despite_terms, force)
+    if place.on_pool:
+        if here != MergeHere():
+            raise UsageError(
+                "--output, --format, --despite-terms and --force are not for --on-pool"
+            )
+        return merge_on_pool(invocation, arguments or [], how, place, version, dry_run=dry_run)
+    described = replace(version, purpose=(), despite_withdrawal=False)
+    if place != PoolMergeOptions() or described != NewVersionOptions():
+        raise UsageError(
+            "--name, --wait, --label, --description, --term, --draft and --visibility need "
+            "--on-pool; to describe a file, give them to 'poolctl upload'"
         )
-        return replay_merge(invocation, request)
-    if how.weight and weight_by:
-        raise UsageError("--weight and --weight-by cannot both be given")
-    if not arguments or len(arguments) < 2:
+    if how.replay:
+        if output_format:
+            raise UsageError("--replay takes method, weights and options from the recipe")
+        return replay_merge(
+            invocation,
+            ReplayRequest(
+                how.replay, arguments or [], how.without, output, force, dry_run,
+                version.despite_withdrawal,
+            ),
+        )  # fmt: skip
+    return _merge_here(invocation, arguments or [], how, here, version, dry_run=dry_run)
+
+
+@dataclass(frozen=True)
+class MergeHere:
+    """The options of a merge on this machine."""
+
+    output: Path | None = None
+    output_format: str = ""
+    despite_terms: bool = False
+    force: bool = False
+
+
+def _merge_here(
+    invocation: Invocation,
+    arguments: Sequence[str],
+    how: MergeOptions,
+    here: MergeHere,
+    version: NewVersionOptions,
+    *,
+    dry_run: bool,
+) -> Reply:
+    if len(arguments) < 2:
         raise UsageError("expected METHOD INPUT..., for example: mwma siteA.svm siteB.svm")
-    method, inputs = arguments[0], arguments[1:]
+    method, *inputs = arguments
     chosen = find_method(method)
-    format_name = output_format or chosen.output_formats[0]
-    target = choose_target(output, format_name)
+    target = choose_target(here.output, here.output_format or chosen.output_formats[0])
     files = model_files(invocation, inputs, to_merge=True)
-    check_terms(invocation, files, read_purposes(purpose), despite=despite_terms)
-    require_not_withdrawn(invocation, local_copies(files), despite=despite_withdrawal)
-    weights = how.weights()
-    if weight_by:
-        weights = weights_from_label(invocation, files, weight_by)
+    check_terms(invocation, files, read_purposes(version.purpose), despite=here.despite_terms)
+    require_not_withdrawn(invocation, local_copies(files), despite=version.despite_withdrawal)
+    if how.weighs_by_label:
+        weights: list[float] | None = weights_from_label(invocation, files, how.weight)
+    else:
+        weights = how.weights()
     options = how.options()
     if dry_run:
         plan = {"method": method, "inputs": inputs, "weights": weights, "options": options}
         summary = f"would merge {count_words(len(files), 'model')} into {target}"
-        summary += words_on_existing(target, force=force)
+        summary += words_on_existing(target, force=here.force)
         return Reply(plan | {"output": target}, summary)
     paths = [file.path for file in files]
     refuse_overwriting_inputs(target, paths)
     with (
-        place_for_model(target, force=force) as place,
+        place_for_model(target, force=here.force) as path,
         invocation.progress(f"merge {method}") as report,
     ):
         merged = merge_models(
@@ -110,8 +150,8 @@ def merge(
             paths,
             weights=weights,
             options=options,
-            output=place,
-            output_format=output_format or None,
+            output=path,
+            output_format=here.output_format or None,
             **_origins(files),
             progress=report,
         )

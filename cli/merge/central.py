@@ -1,4 +1,4 @@
-"""``poolctl merges``: merges that the pool makes, for sites that would rather not."""
+"""``poolctl merge --on-pool`` and ``merges``: merges on the machine of the pool."""
 
 import json
 import re
@@ -11,7 +11,7 @@ from aggregators import Recipe, find_method
 from aggregators.methods import RecipeInput, RecipeMethod
 from cli.frame.addresses import SUFFIX_OF_FORMAT, is_address
 from cli.frame.errors import CliError, ExitCode, Outcome, UsageError
-from cli.frame.options import Argument, DryRunOption, LimitOption, Option, command, group
+from cli.frame.options import Argument, LimitOption, Option, command, single
 from cli.frame.output import Invocation, Reply, TableText, listing
 from cli.merge import replaying
 from cli.options.data import MergeOptions
@@ -34,51 +34,46 @@ if TYPE_CHECKING:
     from pool_server.wire.models import ModelVersionResponse
 
 
-app = group("Have the pool merge models, in the background.")
+app = single()
 
-_MergeArgument = Annotated[str, Argument("As 'poolctl merges ls' shows it.", "MERGE")]
 _MERGE_ID = re.compile(r"^[0-9a-f]{16}$")
 
 
-@command(
-    app,
-    "start",
-    "merges start wba-cascade site-a/face-68@2 site-b/face-68 --name merged-68 --step 1.1",
-    "merges start --replay merged.dat.recipe.json --name site-a/merged-68 --wait",
-    "merges start --replay site-a/merged-68@1 --without site-b/face-68@2 --name merged-68",
-)
-def start(
-    invocation: Invocation,
-    arguments: Annotated[
-        list[str] | None,
-        Argument("A method such as wba-cascade or median; then addresses.", "METHOD ADDRESS"),
-    ] = None,
-    *,
-    name: Annotated[str, Option("Name of the merged model.", "[SITE/]NAME")],
-    how: MergeOptions,
-    version: NewVersionOptions,
-    wait: Annotated[bool, Option("Wait for the result.")] = False,
-    dry_run: DryRunOption = False,
-) -> Reply:
-    """Merge models on the pool; the result has the same bytes as that of 'poolctl merge'.
+@dataclass(frozen=True)
+class PoolMergeOptions:
+    """The options of a merge on the pool."""
 
-    The merge runs on the pool's machine, in the background; nothing is downloaded. The merged model
-    is published with its recipe and lineage. With --without, inputs that contain the model left out
-    are made again first; the pool links each new model with the one it replaces.
-    """
+    on_pool: Annotated[
+        bool, Option("Merge on the pool's machine, in the background; nothing is downloaded.")
+    ] = False
+    name: Annotated[str, Option("With --on-pool: name of the merged model.", "[SITE/]NAME")] = ""
+    wait: Annotated[bool, Option("With --on-pool: wait for the result.")] = False
+
+
+def merge_on_pool(
+    invocation: Invocation,
+    arguments: Sequence[str],
+    how: MergeOptions,
+    options: PoolMergeOptions,
+    version: NewVersionOptions,
+    *,
+    dry_run: bool,
+) -> Reply:
+    """Ask the pool for a merge, after those of its inputs that must be made again."""
+    if not options.name:
+        raise UsageError("--on-pool needs the --name of the merged model")
     description = version.read()
-    how.require_consistent()
     if how.replay and arguments:
         raise UsageError("--replay takes method and inputs from the recipe")
     with invocation.pool() as pool:
-        target = parse_address(model_address(pool, name))
+        target = parse_address(model_address(pool, options.name))
         if description["labels"]:
             question_label_keys(invocation, pool.models.vocabulary(), description["labels"])
-        order = Order(target, description, wait=wait)
+        order = Order(target, description, wait=options.wait)
         if how.replay:
             plan_again(invocation, pool, order, how.replay, how.without)
         else:
-            order.plan = plan_replay(_recipe_of_words(pool, arguments or [], how))
+            order.plan = plan_replay(_recipe_of_words(pool, arguments, how))
         if dry_run:
             return order.planned()
         order.send(invocation, pool)
@@ -88,18 +83,40 @@ def start(
     return order.reply()
 
 
-@command(app, "ls", "merges ls", "merges ls --state running")
-def ls(
+@command(
+    app,
+    "merges",
+    "merges --state running",
+    "merges 4f1d2c3b4a596877",
+    "merges 4f1d2c3b4a596877 --cancel",
+)
+def merges(
     invocation: Invocation,
+    merge_id: Annotated[str, Argument("Show this merge only.", "[MERGE]")] = "",
     *,
+    cancel: Annotated[bool, Option("Cancel the merge. A finished one does not change.")] = False,
     state: Annotated[
         Literal["queued", "running", "finished", "failed", "cancelled"] | None,
         Option("Only merges in this state."),
     ] = None,
     limit: LimitOption = 50,
 ) -> Reply:
-    """List the merges that your site started, newest first."""
+    """List the merges on the pool that your site started, newest first; show or cancel one.
+
+    'poolctl merge --on-pool' starts a merge.
+    """
+    if merge_id and not _MERGE_ID.fullmatch(merge_id):
+        raise UsageError(f"{merge_id!r} is not a merge; see 'poolctl merges'")
+    if cancel and not merge_id:
+        raise UsageError("--cancel needs the MERGE")
     with invocation.pool() as pool:
+        if cancel:
+            job = pool.merges.cancel(merge_id)
+            ended = f"is {job.state}" if job.ended_at else "ends within seconds"
+            return Reply(job, f"merge {merge_id} {ended}", [job.merge_id])
+        if merge_id:
+            job = pool.merges.get(merge_id)
+            return Reply(job, _description(job), [job.merge_id])
         jobs = invocation.first_of(pool.merges.list(state or ""), limit)
     return listing(
         jobs,
@@ -108,23 +125,6 @@ def ls(
         keep=("state", "name", "result", "method"),
         empty="no merges found",
     )
-
-
-@command(app, "info", "merges info 4f1d2c3b4a596877")
-def info(invocation: Invocation, merge_id: _MergeArgument) -> Reply:
-    """Show the progress, result or error of a merge."""
-    with invocation.pool() as pool:
-        job = pool.merges.get(_checked_id(merge_id))
-    return Reply(job, _description(job), [job.merge_id])
-
-
-@command(app, "cancel", "merges cancel 4f1d2c3b4a596877")
-def cancel(invocation: Invocation, merge_id: _MergeArgument) -> Reply:
-    """Cancel a merge. A finished merge does not change."""
-    with invocation.pool() as pool:
-        job = pool.merges.cancel(_checked_id(merge_id))
-    state = f"is {job.state}" if job.ended_at else "ends within seconds"
-    return Reply(job, f"merge {merge_id} {state}", [job.merge_id])
 
 
 def note_unsigned(invocation: Invocation, pool: PoolClient, made: "ModelVersionResponse") -> None:
@@ -142,13 +142,7 @@ def note_unsigned(invocation: Invocation, pool: PoolClient, made: "ModelVersionR
         )
 
 
-def _checked_id(text: str) -> str:
-    if not _MERGE_ID.fullmatch(text):
-        raise UsageError(f"{text!r} is not a merge; see 'poolctl merges ls'")
-    return text
-
-
-def _recipe_of_words(pool: PoolClient, arguments: list[str], how: MergeOptions) -> Recipe:
+def _recipe_of_words(pool: PoolClient, arguments: Sequence[str], how: MergeOptions) -> Recipe:
     """Return the recipe that the words mean, its inputs by digest as the pool has them now."""
     if len(arguments) < 2:
         raise UsageError(
@@ -159,7 +153,7 @@ def _recipe_of_words(pool: PoolClient, arguments: list[str], how: MergeOptions) 
         if not is_address(word):
             raise UsageError(
                 f"{word}: expected an address in the pool such as site-a/face-68@2; "
-                "files are merged at home, with 'poolctl merge'"
+                "files are merged at home, without --on-pool"
             )
     weights = how.weights() or [1.0] * (len(arguments) - 1)
     if len(weights) != len(arguments) - 1:
@@ -214,7 +208,7 @@ def _description(job: "MergeJobResponse") -> list[TableText]:
     return [TableText(["what", "value"], rows), TableText(["input", "weight", "digest"], inputs)]
 
 
-# ``poolctl merges start``: what the pool is asked to make, in which order, under which names.
+# ``poolctl merge --on-pool``: what the pool is asked to make, in which order, under which names.
 _LONGEST_NAME = 64
 _OF_EVERY_STEP = ("intended_use", "draft", "despite_withdrawal")
 """Fields that also describe intermediate models."""
@@ -320,8 +314,7 @@ class Order:
     def _lines(self, job: "MergeJobResponse", step: Step) -> list[str]:
         if job.version is None:
             return [
-                f"merge {job.merge_id} is {job.state}; see it with: "
-                f"poolctl merges info {job.merge_id}"
+                f"merge {job.merge_id} is {job.state}; see it with: poolctl merges {job.merge_id}"
             ]
         instead = (
             f" in place of {replaying.old_name(self.sources, step.old)}"

@@ -20,6 +20,7 @@ from cli.frame.options import (
     single,
 )
 from cli.frame.output import Invocation, Reply
+from cli.frame.settings_options import CommandSettings, SettingsOptions
 from cli.merge.refine import SeedOption, ThreadsOption
 from cli.options import data as data_options
 from cli.options.data import LeastOthersOption, MaxHoursOption
@@ -38,6 +39,12 @@ if TYPE_CHECKING:
 
 
 app = single()
+
+RULES = CommandSettings(
+    ContributionRules(),
+    ("trusted", "approved", "least_others", "max_hours", "full", "most_epsilon"),
+)
+"""The rules that a settings file can change; the others are options."""
 
 RoundArgument = Annotated[str, Argument("As 'poolctl rounds ls' shows it.", "ROUND")]
 
@@ -70,29 +77,16 @@ def contribute(
             "SHA256|SITE/NAME@N",
         ),
     ] = "",
-    min_starts: Annotated[
-        int, Option("Refuse rounds with fewer starting shapes for each face.", min=1)
-    ] = 5,
-    min_faces: Annotated[int, Option("Refuse rounds that send sums over fewer faces.", min=1)] = 5,
-    faces_per_leaf: Annotated[
-        float, Option("Send nothing if you have fewer faces for each leaf of a tree.", min=0.0)
-    ] = 2.0,
-    secure_only: Annotated[bool, Option("Refuse rounds that are not summed securely.")] = False,
     least_others: LeastOthersOption = 2,
     max_hours: MaxHoursOption = 4.0,
-    insist_on: Annotated[
-        str, Option("Labs without which no secure sum holds your contribution.", "A,B,...")
-    ] = "",
     full: Annotated[
         bool, Option("Add a secure sum up again here; its servers are not believed.")
     ] = False,
-    clip_norm: Annotated[
-        float | None, Option("Shorten a network's update to this Euclidean norm.", min=1e-9)
-    ] = None,
     most_epsilon: data_options.MostEpsilonOption = None,
     seed: SeedOption = 0,
     threads: ThreadsOption = 0,
     images: data_options.ImagesOption = None,
+    changes: SettingsOptions,
     wait: Annotated[
         bool, Option("In a secure round, wait for the others until it is summed.")
     ] = False,
@@ -109,7 +103,8 @@ def contribute(
     asked; with --dry-run everything is computed, and nothing sent. After an interruption, run the
     command again to continue. In a secure round run it again until it says that you have
     contributed: first it shares the changes among the servers, then it tags them, and at last it
-    verifies the sum.
+    verifies the sum. Further rules of your site are settings, such as --set min_faces=8 or --set
+    secure_only=true; 'poolctl settings rounds contribute' explains them.
     """
     with invocation.pool() as pool, goes_on_when_repeated():
         round_ = pool.rounds.get(round_id)
@@ -119,17 +114,12 @@ def contribute(
         rules = ContributionRules(
             trusted=trusted_sites(host_of(pool.endpoint)),
             approved=approve_base,
-            min_starts=min_starts,
-            min_faces=min_faces,
-            faces_per_leaf=faces_per_leaf,
-            secure_only=secure_only,
             least_others=least_others,
             max_hours=max_hours,
-            insists_on=frozenset(data_options.part_words(insist_on)),
             full=full,
-            clip_norm=clip_norm,
             most_epsilon=most_epsilon,
         )
+        rules = RULES.read(changes, rules)
         choice = DataChoice(
             data_options.part_words(parts),
             data_options.part_words(persons),

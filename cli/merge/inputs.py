@@ -46,8 +46,8 @@ def weights_from_label(
         if label not in labels:
             known = ", ".join(sorted(labels)) or "none"
             raise UsageError(
-                f"--weight-by {label}: {file.word} has no such label "
-                f"({source} has: {known}); give the weights with --weight"
+                f"--weight {label}: {file.word} has no such label "
+                f"({source} has: {known}); give the weights as numbers"
             )
         weights.append(_positive(labels[label], label, file.word))
     text = ", ".join(f"{weight:g}" for weight in weights)
@@ -206,6 +206,6 @@ def _positive(text: str, label: str, word: str) -> float:
         value = math.nan
     if not math.isfinite(value) or value <= 0:
         raise UsageError(
-            f"--weight-by {label}: {word} has {label}={text!r}; expected a positive number"
+            f"--weight {label}: {word} has {label}={text!r}; expected a positive number"
         )
     return value

@@ -14,7 +14,7 @@ from cli.frame.addresses import model_files
 from cli.frame.errors import InputMissingError, UsageError
 from cli.frame.existing_files import require_free
 from cli.frame.output import Invocation, Reply
-from cli.frame.settings_options import SettingsOptions
+from cli.frame.settings_options import CommandSettings, SettingsOptions
 from cli.merge.inputs import local_copies, require_not_withdrawn
 from cli.options.data import ImagesOption, PartsOption, part_words, read_face_file, reading_from
 from site_agent.datasets.records import FaceDataset, dataset_digest, face_marks
@@ -38,9 +38,7 @@ if TYPE_CHECKING:
 
 app = options.single()
 
-REFINEMENT_SETTINGS = SettingsOptions(
-    RefitSettings(), "settings refine", ("starts", "thin"), leave_out=("level", "seed")
-)
+REFINEMENT_SETTINGS = CommandSettings(RefitSettings(), leave_out=("level", "seed"))
 ThinOption = Annotated[
     int | None, options.Option("First reduce each level to this number of trees.", min=1)
 ]
@@ -52,10 +50,9 @@ ThreadsOption = Annotated[int, options.Option("Number of threads; 0: one for eac
     app,
     "refine",
     "refine siteA.xml siteB.xml --base merged.dat -o refined.dat --rounds 3",
-    "refine siteA.xml siteB.xml --base merged.dat -o r.dat --thin 500 --test test.xml",
+    "refine siteA.xml siteB.xml --base merged.dat -o r.dat --set thin=500 --test test.xml",
     "refine mine.xml --base merged.dat --write-contributions sent/",
     "merge leaf-refit merged.dat sent/*.contribution -o refined.dat",
-    parameters=REFINEMENT_SETTINGS.parameters(),
 )
 def refine(
     invocation: Invocation,
@@ -92,7 +89,7 @@ def refine(
     despite_withdrawal: options.DespiteWithdrawalOption = False,
     force: options.ForceOption = False,
     images: ImagesOption = None,
-    **values: Any,
+    changes: SettingsOptions,
 ) -> Reply:
     """Refine a merged landmark model: fit its leaves again to data sets on this machine.
 
@@ -104,7 +101,7 @@ def refine(
     finds them. With --write-contributions instead of --output, only they are written; 'merge
     leaf-refit' combines them.
     """
-    settings = REFINEMENT_SETTINGS.take(values, RefitSettings(seed=seed))
+    settings = REFINEMENT_SETTINGS.read(changes, RefitSettings(seed=seed))
     if output is None and contributions is None:
         raise UsageError("give --output FILE, or --write-contributions FOLDER")
     if output is None and (rounds > 1 or test is not None):

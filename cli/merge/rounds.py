@@ -22,13 +22,12 @@ from cli.frame.output import Invocation, Reply, TableText, listing
 from cli.frame.values import read_moment
 from cli.merge import contributions
 from cli.merge.contributions import RoundArgument
-from cli.merge.refine import ThinOption
 from cli.options.data import MethodOption, ProtectionOption, method_options
-from pool_server.wire.rounds import RoundResponse, SecureTerms
+from pool_server.wire.rounds import RoundResponse, RoundTerms, SecureTerms
 from site_agent.pool.profiles import secure_folder
 from site_agent.rounds.finishing import finish_round
 from site_agent.rounds.kinds import find_site_part
-from site_agent.rounds.terms import start_round
+from site_agent.rounds.terms import sign_terms, start_round
 from site_agent.secure.charter import read_charter, require_accepted
 from site_agent.wording import age_words, count_words, size_words
 
@@ -40,7 +39,7 @@ app = group("Refine or train a model together with other sites.")
     "start",
     "rounds start --base site-a/merged-68 --sites site-a,site-b,site-c --deadline 7d",
     "rounds start --base site-a/merged-68@3 --sites site-a,site-b --deadline 2026-12-01 "
-    "--rounds 3 --starts 20",
+    "--rounds 3 --option starts=20",
     "rounds start --base site-a/gaze --sites site-a,site-b,site-c --deadline 1d --rounds 30 "
     "--method fedadam --option eta=0.01 --option epochs=2",
 )
@@ -57,17 +56,7 @@ def start(
     rounds: Annotated[
         int, Option("Number of rounds; each finished round opens the next.", min=1, max=100)
     ] = 1,
-    starts: Annotated[int | None, Option("Number of starting shapes for each face.", min=1)] = None,
-    thin: ThinOption = None,
     protection: ProtectionOption = None,
-    dp_epsilon: Annotated[
-        float | None,
-        Option(
-            "Epsilon of all private rounds together, 8 by default; they train the base's last "
-            "layer. More: --option dp_unit=person, dp_delta, dp_clip, dp_layers=all.",
-            min=1e-3,
-        ),
-    ] = None,
     least_others: Annotated[
         int, Option("Combine each contribution with so many others, or more.", min=1, max=199)
     ] = 1,
@@ -86,16 +75,16 @@ def start(
     """Ask sites to train a model: each fits it to its own data and sends the changes.
 
     With leaf-refit, ADDRESS is usually the result of 'poolctl merge wba-cascade --step 1.1'. The
-    other methods, such as fedavg, fedadam or median, train gaze networks; --option then sets both
-    the method and the training (epochs, batch_size, learning_rate ...). When all sites have
-    contributed, or the deadline has passed, any site runs 'poolctl rounds finish'.
+    other methods, such as fedavg, fedadam or median, train gaze networks. --option sets the method
+    (starts, thin) and the training (epochs, batch_size, learning_rate ...). Private rounds train
+    the base's last layer, by an epsilon of all rounds together: dp_epsilon=8 by default (more:
+    dp_unit=person, dp_delta, dp_clip, dp_layers=all). When all sites have contributed, or the
+    deadline has passed, any site runs 'poolctl rounds finish'.
     """
     names = [name.strip() for entry in sites for name in entry.split(",") if name.strip()]
     if not names:
         raise UsageError("--sites: expected names of sites, for example site-a,site-b")
-    settings = {"starts": starts, "thin": thin, "dp_epsilon": dp_epsilon}
-    options = {key: value for key, value in settings.items() if value is not None}
-    options |= method_options(option)
+    options = method_options(option)
     terms = None if secure is None else _secure_terms(secure, names)
     moment = read_moment(deadline, "--deadline", datetime.now(UTC), ahead=True)
     plan: dict[str, Any] = {"base": base, "sites": names, "deadline": moment, "options": options}
@@ -177,9 +166,6 @@ def sign(invocation: Invocation, round_id: RoundArgument, *, yes: YesOption = Fa
     Other sites that know your site's key contribute only to rounds with signed terms. Run this on
     the machine that has the key; it shows the terms first.
     """
-    from pool_server.wire.rounds import RoundTerms
-    from site_agent.rounds.terms import sign_terms
-
     with invocation.pool() as pool:
         round_ = pool.rounds.get(round_id)
         terms = RoundTerms.of(round_)

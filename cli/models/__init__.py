@@ -61,8 +61,11 @@ def ls(
         str, Option("Only models that can be merged with this one.", "FILE|ADDRESS")
     ] = "",
     state: Annotated[
-        Literal["draft", "available", "quarantined", "withdrawn", "any"] | None,
-        Option("State of the versions. Default: available ones, and your own drafts."),
+        Literal["draft", "available", "quarantined", "withdrawn", "any", "waiting"] | None,
+        Option(
+            "State of the versions. Default: available ones, and your own drafts. waiting: all "
+            "that wait for a curator."
+        ),
     ] = None,
     latest: Annotated[bool, Option("Only the newest version of each model.")] = False,
     sort: Annotated[
@@ -78,6 +81,8 @@ def ls(
 
     --long adds state, size, metrics and the methods that merge a model.
     """
+    if state == "waiting":
+        return sharing.list_waiting(invocation, limit)
     address, keys = _mergeable(invocation, mergeable_with)
     query = build_request(
         ModelQuery,
@@ -270,14 +275,14 @@ def _signature(pool: PoolClient, version: "ModelVersionResponse") -> tuple[str, 
     app,
     "lineage",
     "models lineage site-d/merged-68",
-    "models lineage site-d/merged-68@2 --recipes --json",
+    "models lineage site-d/merged-68@2 --long --json",
     "models lineage sha256:DIGEST",
 )
 def lineage(
     invocation: Invocation,
     address: Annotated[str, Argument("[SITE/]NAME[@VERSION], or sha256:DIGEST.", "ADDRESS")],
     *,
-    recipes: Annotated[bool, Option("With --json: include the recipe of every model.")] = False,
+    long: Annotated[bool, Option("With --json: include the recipe of every model.")] = False,
 ) -> Reply:
     """Show the inputs of a merged model, and the models merged from it.
 
@@ -289,9 +294,9 @@ def lineage(
             digest = address.removeprefix("sha256:")
             if not re.fullmatch(r"[0-9a-f]{64}", digest):
                 raise UsageError(f"{address}: expected sha256: and 64 characters of 0-9, a-f")
-            answer = pool.models.lineage_of_digest(digest, recipes=recipes)
+            answer = pool.models.lineage_of_digest(digest, recipes=long)
         else:
-            answer = pool.models.lineage(address, recipes=recipes)
+            answer = pool.models.lineage(address, recipes=long)
     digests = [node.digest for node in answer.nodes]
     return Reply(answer, list(records.family_lines(answer)), digests)
 

@@ -3,13 +3,13 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cli.frame import options
 from cli.frame.errors import UsageError
 from cli.frame.output import Invocation, Reply, TableText
 from cli.frame.values import key_value_pairs
-from cli.options.versions import MetricOption, question_label_keys, read_card_file, read_metrics
+from cli.options.versions import question_label_keys, read_card_file, read_metrics
 from site_agent.pool.client import PoolClient, parse_address
 
 if TYPE_CHECKING:
@@ -24,10 +24,13 @@ app = options.single()
 class DescriptionChanges:
     """Options that change labels, scores and the description of a version."""
 
-    label: options.LabelOption = ()
-    remove_label: Annotated[Sequence[str], options.Option("Remove this label.", "KEY")] = ()
-    metric: MetricOption = ()
-    remove_metric: Annotated[Sequence[str], options.Option("Remove this score.", "KEY")] = ()
+    label: Annotated[
+        Sequence[str], options.Option("Set a label; KEY= removes it.", "KEY=VALUE")
+    ] = ()
+    metric: Annotated[
+        Sequence[str],
+        options.Option("Set a score that you measured; KEY= removes it.", "KEY=NUMBER"),
+    ] = ()
     description: Annotated[str | None, options.Option("The new description.")] = None
 
     @property
@@ -39,15 +42,15 @@ class DescriptionChanges:
         self, invocation: Invocation, pool: PoolClient, version: "ModelVersionResponse"
     ) -> "ModelVersionResponse":
         """Change the version in the pool, and return it."""
-        labels = key_value_pairs(self.label, "--label")
+        labels = key_value_pairs([word for word in self.label if not word.endswith("=")], "--label")
         vocabulary = pool.models.vocabulary()
         if problems := vocabulary.problems_of(labels):
             raise UsageError("; ".join(problems))
         question_label_keys(invocation, vocabulary, labels)
-        metrics = read_metrics(self.metric)
+        metrics = read_metrics([word for word in self.metric if not word.endswith("=")])
         update: dict[str, Any] = {
-            "labels": _merged(version.labels, labels, self.remove_label, "label"),
-            "metrics": _merged(version.metrics, metrics, self.remove_metric, "metric"),
+            "labels": _merged(version.labels, labels, self.label, "label"),
+            "metrics": _merged(version.metrics, metrics, self.metric, "metric"),
         }
         if self.description is not None:
             update["description"] = self.description
@@ -59,19 +62,20 @@ class DescriptionChanges:
 
 
 def _merged(
-    current: Mapping[str, Any], new: Mapping[str, Any], removed: Sequence[str], kind: str
+    current: Mapping[str, Any], new: Mapping[str, Any], entries: Sequence[str], kind: str
 ) -> dict[str, Any]:
+    removed = [entry.removesuffix("=") for entry in entries if entry.endswith("=")]
     for key in removed:
         if key not in current:
             has = ", ".join(sorted(current)) or "none"
-            raise UsageError(f"--remove-{kind} {key}: the version has no such {kind}; it has {has}")
+            raise UsageError(f"--{kind} {key}=: the version has no such {kind}; it has {has}")
     return {key: value for key, value in {**current, **new}.items() if key not in removed}
 
 
 @options.command(
     app,
     "edit",
-    "models edit site-a/face-68@2 --label population=infant --remove-label popluation",
+    "models edit site-a/face-68@2 --label population=infant --label popluation=",
     "models edit site-a/face-68 --description 'Infants, air-puff hose in view' --card card.md",
     "models edit site-a/face-68@3 --alias best",
     "models edit site-a/merged@1 --replaced-by site-c/merged@2",
@@ -133,12 +137,11 @@ def _description_lines(version: "ModelVersionResponse") -> list[str]:
 
 
 @options.command(
-    app, "vocabulary", "models vocabulary", "models vocabulary --terms", "models vocabulary -q"
+    app, "vocabulary", "models vocabulary", "models vocabulary terms", "models vocabulary -q"
 )
 def show_vocabulary(
     invocation: Invocation,
-    *,
-    terms: Annotated[bool, options.Option("List the terms of use instead of the labels.")] = False,
+    what: Annotated[Literal["labels", "terms"], options.Argument("What to list.")] = "labels",
 ) -> Reply:
     """List the labels with a common meaning at every site, and their values.
 
@@ -146,7 +149,7 @@ def show_vocabulary(
     """
     with invocation.pool() as pool:
         vocabulary = pool.models.vocabulary()
-    if terms:
+    if what == "terms":
         return Reply(vocabulary, _terms_table(vocabulary), [term.code for term in vocabulary.terms])
     table = TableText(
         ["label", "values", "meaning", "example"],

@@ -134,7 +134,7 @@ _SCORE_OF_KIND = {"hog-svm": "average_precision", "ert": "mean_error"}
 @command(
     app,
     "evaluations",
-    "models evaluations --kind ert --score mean_error",
+    "models evaluations --kind ert --metric mean_error",
     "models evaluations site-a/face-68@2",
 )
 def evaluations(
@@ -143,7 +143,7 @@ def evaluations(
         str | None, Argument("Show all evaluations of this version.", "ADDRESS")
     ] = None,
     *,
-    score: Annotated[
+    metric: Annotated[
         str, Option("The score. Default: mean_error or average_precision.", "NAME")
     ] = "",
     kind: KindOption = None,
@@ -158,7 +158,7 @@ def evaluations(
     differ.
     """
     if address is not None:
-        if score or kind or site or name:
+        if metric or kind or site or name:
             raise UsageError("ADDRESS shows all scores of one version; leave the other options out")
         with invocation.pool() as pool:
             listed = list(pool.evaluations.list(address))
@@ -168,7 +168,7 @@ def evaluations(
         )
     query = build_request(
         MatrixQuery,
-        score=score or _SCORE_OF_KIND.get(kind or "", _DEFAULT_SCORE),
+        score=metric or _SCORE_OF_KIND.get(kind or "", _DEFAULT_SCORE),
         kind=kind,
         site=site or None,
         name=name or None,

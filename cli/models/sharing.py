@@ -1,4 +1,4 @@
-"""``poolctl models share|queue|publish|sign|quarantine|rm``: sharing and states of models."""
+"""``poolctl models share|publish|sign|quarantine|rm``: sharing and states of models."""
 
 from collections.abc import Sequence
 from typing import Annotated
@@ -120,11 +120,10 @@ def _read_rights(text: str, option: str) -> list[str]:
     return rights
 
 
-# ``poolctl models queue|publish|sign|quarantine|rm``: from draft to published and away.
+# ``poolctl models publish|sign|quarantine|rm``: from draft to published and away.
 
 
-@options.command(app, "queue", "models queue", "models queue -q")
-def queue(invocation: Invocation, *, limit: options.LimitOption = 50) -> Reply:
+def list_waiting(invocation: Invocation, limit: int) -> Reply:
     """List drafts and quarantined versions that wait for a curator."""
     with invocation.pool() as pool:
         waiting = invocation.first_of(pool.models.queue(), limit)
@@ -145,12 +144,14 @@ def queue(invocation: Invocation, *, limit: options.LimitOption = 50) -> Reply:
 
 @options.command(app, "publish", "models publish site-a/face-68@3")
 def publish(invocation: Invocation, address: options.NewestArgument) -> Reply:
-    """Publish a draft to everyone with access to its model.
+    """Publish a draft, or release a version from quarantine, to everyone with access to its model.
 
-    In a curated pool only curators of the pool can do this; in others, everyone with the right
-    to upload to the site.
+    In a curated pool only curators of the pool can publish; in others, everyone with the right to
+    upload to the site. Only curators release.
     """
     with invocation.pool() as pool:
+        if pool.version(address).state == "quarantined":
+            return _reply(pool.models.release(address))
         return _reply(pool.models.publish(address))
 
 
@@ -198,21 +199,15 @@ def sign(
     app,
     "quarantine",
     "models quarantine site-a/face-68@3 --reason 'Landmarks of one eye are swapped'",
-    "models quarantine site-a/face-68@3 --undo",
 )
 def quarantine(
     invocation: Invocation,
     address: options.NewestArgument,
     *,
-    reason: Annotated[str, options.Option("The reason.")] = "",
-    undo: options.UndoOption = False,
+    reason: Annotated[str, options.Option("The reason.")],
 ) -> Reply:
-    """Hide a version from other sites until it is checked, or release it (curators only)."""
-    if undo == bool(reason):
-        raise UsageError("give the --reason of a quarantine, or --undo to end one")
+    """Hide a version from other sites until 'poolctl models publish' (curators only)."""
     with invocation.pool() as pool:
-        if undo:
-            return _reply(pool.models.release(address))
         return _reply(pool.models.quarantine(address, reason))
 
 

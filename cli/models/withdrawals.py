@@ -27,7 +27,7 @@ _MOST_SHOWN = 20
     "models withdraw site-a/face-68@2 --reason consent-withdrawn "
     "--explanation 'One family has withdrawn its consent'",
     "models withdraw site-a/face-68@2 --reason quality --dry-run",
-    "models withdraw site-a/face-68@2 --reason data-error --successor site-a/face-68@3 -y",
+    "models withdraw site-a/face-68@2 --reason data-error -y --replaced-by site-a/face-68@3",
 )
 def withdraw(
     invocation: Invocation,
@@ -42,7 +42,7 @@ def withdraw(
     ],
     explanation: Annotated[str, options.Option("An explanation for everyone who used it.")] = "",
     refuse: Annotated[bool, options.Option("Stop all downloads, whatever the reason.")] = False,
-    successor: Annotated[str, options.Option("The version to use instead.", "ADDRESS")] = "",
+    replaced_by: Annotated[str, options.Option("The version to use instead.", "ADDRESS")] = "",
     yes: options.YesOption = False,
     dry_run: options.DryRunOption = False,
 ) -> Reply:
@@ -69,7 +69,7 @@ def withdraw(
             reason,
             explanation=explanation,
             effect="refuse" if refuse else None,
-            successor=successor or None,
+            successor=replaced_by or None,
         )
     withdrawal = response.withdrawal
     meaning = (

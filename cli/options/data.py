@@ -25,12 +25,6 @@ FacesArgument = Annotated[
     list[Path],
     Argument("imglab XML, COCO JSON, or a folder of .pts files; several are joined.", "FACES..."),
 ]
-PtsOriginOption = Annotated[
-    float, Option("Coordinates of the upper left pixel in .pts files: 1 as in 300-W, or 0.")
-]
-BoxMarginOption = Annotated[
-    float, Option("Margin of boxes around landmarks of .pts files, as a share.", min=-0.4, max=2.0)
-]
 ImagesOption = Annotated[Path | None, Option("Folder with the images of a COCO file.", "FOLDER")]
 
 PartsOption = Annotated[
@@ -88,13 +82,11 @@ class GroupingOptions(PersonOptions):
         return by_folder if self.together == "folder" else None
 
 
-def reading_from(
-    images: Path | None, *, pts_origin: float = 1.0, box_margin: float = 0.1
-) -> ReadingOptions:
+def reading_from(images: Path | None) -> ReadingOptions:
     """Return how annotations are read."""
     if images is not None and not images.is_dir():
         raise InputMissingError(f"--images {images}: no such folder")
-    return ReadingOptions(pts_origin=pts_origin, box_margin=box_margin, images=images)
+    return ReadingOptions(images=images)
 
 
 def read_face_file(path: Path, reading: ReadingOptions | None = None) -> "FaceDataset":
@@ -168,7 +160,11 @@ class MergeOptions:
     """The options of a merge, here or on the pool: by a method, or as another merge was."""
 
     weight: Annotated[
-        str, Option("One number for each input: 1.5,1,1. Default: equal.", "NUMBERS")
+        str,
+        Option(
+            "A number for each input: 1.5,1,1; or a label such as images. Default: equal.",
+            "NUMBERS",
+        ),
     ] = ""
     step: Annotated[
         float | None, Option("wba-cascade: factor on every update; 1.1 is a good value.")
@@ -192,6 +188,11 @@ class MergeOptions:
             raise UsageError("--replay takes method, weights and options from the recipe")
         if self.without and not self.replay:
             raise UsageError("--without goes with --replay RECIPE")
+
+    @property
+    def weighs_by_label(self) -> bool:
+        """The weights are the values of a label."""
+        return self.weight[:1].isalpha()
 
     def weights(self) -> list[float] | None:
         """Return the weights of the inputs; None where they weigh the same."""

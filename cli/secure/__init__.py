@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cli.frame import errors, existing_files, options
 from cli.frame.output import Invocation, Reply, TableText
+from cli.frame.settings_options import CommandSettings, SettingsOptions
 from cli.frame.shell import pool_process
 from cli.secure import charter as charters
 from cli.secure.charter import (
@@ -26,10 +27,10 @@ from cli.secure.charter import (
 )
 from site_agent.errors import ConflictError, InvalidInputError
 from site_agent.pool.signing import create_key, load_key
+from site_agent.secure import trial
 from site_agent.secure.board import Board
 from site_agent.secure.server import Server
 from site_agent.secure.server import serve as serve_board
-from site_agent.secure.trial import TrialResult, TrialSettings, run_trial
 from site_agent.secure.verification import Mode, find_liars, verify_result
 from site_agent.wording import size_words
 
@@ -44,31 +45,22 @@ _LARGEST_DIFFERENCE = 1e-7
 
 
 @options.command(
-    trial_app, "try", "secure try", "secure try --servers 3 --sites 5 --parameters 1000000 --json"
+    trial_app, "try", "secure try", "secure try --set servers=3 --set parameters=50000 --json"
 )
-def try_out(
-    invocation: Invocation,
-    *,
-    servers: Annotated[int, options.Option("Number of servers.", min=2, max=16)] = 3,
-    sites: Annotated[int, options.Option("Number of labs.", "N", min=3, max=32)] = 5,
-    parameters: Annotated[
-        int, options.Option("Length of each lab's vector.", min=1, max=50_000_000)
-    ] = 1_000_000,
-    full: Annotated[bool, options.Option("Have the labs add up all openings themselves.")] = False,
-) -> Reply:
+def try_out(invocation: Invocation, *, changes: SettingsOptions) -> Reply:
     """Sum up vectors of several labs on this machine, and check the result.
 
     Starts a pool, the servers and the labs, each as a process of its own, and counts the bytes at
     their sockets. The integer sum must be exact, the mean within 1e-7 of the one in float64, and
-    the file the same at every lab.
+    the file the same at every lab. 'poolctl settings secure try' explains the settings.
     """
-    settings = TrialSettings(servers, sites, parameters, full)
+    settings = CommandSettings(trial.DEFAULTS).read(changes)
     with (
         tempfile.TemporaryDirectory(prefix="poolctl-secure-") as scratch,
         invocation.progress("secure sum") as report,
         pool_process(Path(scratch) / "pool") as (endpoint, admin_token),
     ):
-        result = run_trial(
+        result = trial.run_trial(
             Path(scratch) / "parties",
             endpoint,
             admin_token,
@@ -85,10 +77,10 @@ def try_out(
             f"the sum is wrong: exact {result.integer_sum_is_exact}, the same file at all labs "
             f"{result.same_bytes}, mean off by {result.largest_difference:.3g}"
         )
-    return Reply(result.to_dict(), _describe_result(result, parameters))
+    return Reply(result.to_dict(), _describe_result(result, settings.parameters))
 
 
-def _describe_result(result: TrialResult, parameters: int) -> list[str | TableText]:
+def _describe_result(result: trial.TrialResult, parameters: int) -> list[str | TableText]:
     plain_bytes = 4 * parameters
     rows = [
         [

@@ -104,7 +104,9 @@ def create(
     *,
     server: Annotated[Sequence[str], Option("An aggregation server; at least 2.", "SITE=KEY")],
     lab: Annotated[Sequence[str], Option("A lab; at least 3.", "SITE=KEY")],
-    rule: Annotated[Sequence[str], Option("A rule, for example lab_hours=12.", "NAME=NUMBER")] = (),
+    rule: Annotated[
+        Sequence[str], Option("A rule, for example lab_hours=12.", "NAME=VALUE", name="--set")
+    ] = (),
     output: Annotated[Path, Option("The file to write.")] = Path("charter.toml"),
     force: ForceOption = False,
 ) -> Reply:
@@ -115,7 +117,7 @@ def create(
     """
     rules: dict[str, Any] = {
         key: float(value) if "." in value else int(value)
-        for key, value in key_value_pairs(rule, "--rule").items()
+        for key, value in key_value_pairs(rule, "--set").items()
     }
     made = create_charter(
         name, key_value_pairs(server, "--server"), key_value_pairs(lab, "--lab"), **rules

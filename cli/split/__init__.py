@@ -4,81 +4,23 @@ Cuts and costs are here; the processes of a training are in `live`.
 """
 
 from math import prod
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from cli.frame.addresses import model_file
-from cli.frame.existing_files import require_free
-from cli.frame.options import Argument, ForceOption, Option, command, group, single
+from cli.frame.options import Option, command, group
 from cli.frame.output import Invocation, Reply, TableText
-from cli.privacy import reply_with_receipt
 from cli.split import live
-from cli.split.live import CutOption, NoiseLevelOption, NoiseOption, PlanOptions
-from cli.vision.gaze import read_gaze_samples
-from site_agent.attacks.receipt.findings import receipt_files
+from cli.split.live import PlanOptions
 from site_agent.split.cuts import CUTS, find_cut
 
 if TYPE_CHECKING:
     from site_agent.split.parts import CutSize
     from site_agent.split.plan import SplitPlan
 
-attack_app = single()
 _Described = tuple[dict[str, Any], list[str | TableText]]
-
-
-@command(
-    attack_app,
-    "attack",
-    "split attack gaze.safetensors --data mine/ --reference public/ -o receipt/",
-    "split attack gaze.safetensors --data mine/ --reference public/ --noise-level 1 -o noisy/",
-)
-def attack(
-    invocation: Invocation,
-    network: Annotated[str, Argument("The whole network.", "FILE|ADDRESS")],
-    *,
-    data: Annotated[Path, Option("Gaze data of the victims: yours.", "DATA")],
-    reference: Annotated[
-        Path, Option("Gaze data of other persons that help the attacker.", "DATA")
-    ],
-    cut: CutOption = "pool1",
-    noise: NoiseOption = "laplace",
-    noise_level: NoiseLevelOption = 0.0,
-    releases: Annotated[int, Option("How often an image's smashed data are sent.", min=1)] = 10,
-    passes: Annotated[int, Option("Passes of the attackers' training.", min=1)] = 8,
-    seed: Annotated[int, Option("Of noise, decoders and intervals.", min=0)] = 0,
-    output: Annotated[Path, Option("Folder for the receipt.", "FOLDER")],
-    force: ForceOption = False,
-) -> Reply:
-    """Turn smashed data back into eyes, and write a privacy receipt of it.
-
-    Attacker A fits a decoder to other persons, B gives it the mean of all releases, C knows the
-    client part. A gain of 0 is as good as the mean eye, 1 is the eye itself. The control of each
-    attack is the same on the pictures themselves. FOLDER gets receipt.json, receipt.html with the
-    eyes, each attacker's pictures and the mean eye, and statement.html, one page to print.
-    """
-    from site_agent.attacks.receipt.networks import GazeSides
-    from site_agent.attacks.receipt.smashed_data import probe_smashed_data
-    from site_agent.attacks.smashed import SmashedAttackSettings
-    from site_agent.split.noise import SmashedNoise
-
-    for path in receipt_files(output):
-        require_free(path, force=force)
-    place = model_file(invocation, network).path
-    sides = GazeSides(
-        *(read_gaze_samples(invocation, [path], "", "")[0] for path in (data, reference))
-    )
-    with invocation.progress("attack") as report:
-        report(None, "three attackers")
-        probed = probe_smashed_data(
-            place, cut, SmashedNoise(noise, noise_level), sides,
-            SmashedAttackSettings(passes=passes, releases=releases, seed=seed),
-        )  # fmt: skip
-    return reply_with_receipt(probed, output, place.name)
 
 
 app = group("Train a network in two parts: the first at the sites, the rest at a server.")
 app.add_typer(live.app)
-app.add_typer(attack_app)
 
 
 @command(

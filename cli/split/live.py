@@ -1,4 +1,4 @@
-"""``poolctl split provision|server|aggregator|client|...``: the processes of a split training."""
+"""``poolctl split provision|serve|client|...``: the processes of a split training."""
 
 import sys
 from collections.abc import Sequence
@@ -18,6 +18,7 @@ from cli.options.data import MethodOption, method_options, part_words
 from site_agent.datasets.gaze.check import open_gaze
 from site_agent.datasets.gaze.records import GazeSamples, angular_errors_deg
 from site_agent.datasets.soundness import require_sound
+from site_agent.federated.scores import PersonScores
 from site_agent.networks.files import read_network
 from site_agent.split.kits import draw_client_part, drawing_program, read_kit
 from site_agent.split.kits import provision as make_kits
@@ -154,31 +155,19 @@ def init(
     return Reply(facts, f"{output}  (digest {digest}, {drawing_program()})", [str(output)])
 
 
-@command(app, "server", "split server kits/server")
-def server(invocation: Invocation, kit: KitArgument) -> Reply:
-    """Run the main server of a split training until Ctrl-C.
+@command(app, "serve", "split serve kits/server", "split serve kits/aggregator")
+def serve(invocation: Invocation, kit: KitArgument) -> Reply:
+    """Run the main server or the part aggregator of a split training until Ctrl-C.
 
-    It gets smashed data and trains the server parts. It never gets an image or a client part.
+    The main server gets smashed data and trains the server parts; it never gets an image or a
+    client part. The part aggregator, at another institution, gets the client parts of all sites and
+    averages them; it never gets smashed data.
     """
-    from site_agent.split.main_server_process import run_main_server
+    from site_agent.split.services import run_service
 
-    opened = read_kit(kit, "server")
-    text = f"main server at {opened.addresses['server']}; stop with Ctrl-C"
-    run_main_server(opened, note=invocation.note, on_ready=lambda: invocation.note(text))
-    return Reply({"kit": opened.folder}, "stopped")
-
-
-@command(app, "aggregator", "split aggregator kits/aggregator")
-def aggregator(invocation: Invocation, kit: KitArgument) -> Reply:
-    """Run the part aggregator of a split training until Ctrl-C.
-
-    It gets the client parts of all sites and averages them. It never gets smashed data.
-    """
-    from site_agent.split.aggregator import run_aggregator
-
-    opened = read_kit(kit, "aggregator")
-    text = f"part aggregator at {opened.addresses['aggregator']}; stop with Ctrl-C"
-    run_aggregator(opened, on_ready=lambda: invocation.note(text))
+    opened = read_kit(kit, "server", "aggregator")
+    text = f"{opened.role} at {opened.addresses[opened.role]}; stop with Ctrl-C"
+    run_service(opened, note=invocation.note, on_ready=lambda: invocation.note(text))
     return Reply({"kit": opened.folder}, "stopped")
 
 
@@ -327,7 +316,7 @@ def train(
     with those of FedAvg. After an interruption, run the same command again to continue.
     """
     from site_agent.federated.engines.simulation_folder import divide, score_network
-    from site_agent.federated.tasks import GazeTask, PersonScores
+    from site_agent.federated.tasks import GazeTask
     from site_agent.split.rounds_folder import assemble as join
     from site_agent.split.trial import hold_training, local_kits
 
@@ -341,7 +330,7 @@ def train(
     kits = local_kits(output / "kits", chosen, list(data.sites), plan.base)
     program = [sys.executable, "-m", "cli", "split"]
     commands: dict[str, list[str]] = {
-        name: [*program, name, str(output / "kits" / name)] for name in ("aggregator", "server")
+        name: [*program, "serve", str(output / "kits" / name)] for name in ("aggregator", "server")
     }
     for name, site_data in data.sites.items():
         persons = ",".join(site_data.persons)

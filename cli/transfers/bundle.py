@@ -59,14 +59,8 @@ def export(
     return Reply(exported, text, [str(output)])
 
 
-@options.command(app, "inspect", "bundle inspect merged.bundle")
-def inspect(invocation: Invocation, file: FileArgument) -> Reply:
-    """Verify a bundle without a pool, and list its models.
-
-    Every digest, recipe and signature is verified. To make sure that the keys belong to the sites,
-    ask the sites for their fingerprints, and the sender for the bundle's digest.
-    """
-    _require_file(file)
+def inspect(invocation: Invocation, file: Path) -> Reply:
+    """Verify a bundle without a pool, and list its models."""
     with invocation.progress(f"check {file}") as progress:
         report = inspect_bundle(file, progress=progress)
     return Reply(report, _describe(report), [version.address for version in report.versions])

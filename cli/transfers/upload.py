@@ -2,7 +2,6 @@
 
 import re
 import shlex
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -170,17 +169,18 @@ _UPLOAD_ID = re.compile(r"^[0-9a-f]{32}$")
     "uploads",
     "uploads",
     "uploads --site site-a --json",
-    f"uploads --abort {'0123456789abcdef' * 2}",
+    f"uploads {'0123456789abcdef' * 2} --cancel",
 )
 def uploads(
     invocation: Invocation,
+    upload_ids: Annotated[
+        list[str] | None, Argument("With --cancel: as 'poolctl uploads' shows them.", "[UPLOAD...]")
+    ] = None,
     *,
+    cancel: Annotated[bool, Option("Cancel these uploads, and delete their parts.")] = False,
     site: Annotated[
         str, Option("Uploads of this site. Default: your site; for pool admins, all.", "SITE")
     ] = "",
-    abort: Annotated[
-        Sequence[str], Option("Cancel this upload, delete its parts; repeatable.", "UPLOAD")
-    ] = (),
     limit: LimitOption = 100,
 ) -> Reply:
     """List unfinished uploads of your site, newest first, or cancel some.
@@ -188,15 +188,18 @@ def uploads(
     To resume an upload, upload the same file to the same name again. Abandoned uploads are deleted
     at the time shown here. Finished uploads do not change.
     """
-    for upload_id in abort:
+    chosen = upload_ids or []
+    if cancel != bool(chosen):
+        raise UsageError("expected --cancel UPLOAD..., or neither")
+    for upload_id in chosen:
         if not _UPLOAD_ID.fullmatch(upload_id):
-            raise UsageError(f"--abort {upload_id!r}: is not an upload; see 'poolctl uploads'")
+            raise UsageError(f"{upload_id!r} is not an upload; see 'poolctl uploads'")
     with invocation.pool() as pool:
-        for upload_id in abort:
+        for upload_id in chosen:
             pool.uploads.abort(upload_id)
-        if abort:
-            text = [f"cancelled upload {upload_id}" for upload_id in abort]
-            return Reply({"aborted": abort}, text, abort)
+        if chosen:
+            text = [f"cancelled upload {upload_id}" for upload_id in chosen]
+            return Reply({"cancelled": chosen}, text, chosen)
         open_uploads = invocation.first_of(pool.uploads.list(site), limit)
     return listing(
         open_uploads,

@@ -133,25 +133,22 @@ _SIZE_COLUMNS = ("weights left", "dense MiB", "torch COO MiB", "sparse MiB")
     "prune",
     "prune gaze.safetensors --fraction 0.9 -o gaze.sparse",
     "prune gaze.safetensors --fraction 0.9 --global -o pruned.safetensors",
-    "prune gaze.safetensors --table 0,0.9,0.95,0.99,0.999 --test eyes/",
+    "prune gaze.safetensors --fraction 0,0.9,0.95,0.99,0.999 --test eyes/",
 )
 def prune(
     invocation: Invocation,
     network: Annotated[str, options.Argument("A network.", "FILE|ADDRESS")],
     *,
     fraction: Annotated[
-        float | None, options.Option("Of the weights that become zero.", min=0, max=1)
-    ] = None,
-    output: options.OutputFileOption = None,
-    table: Annotated[
         str,
         options.Option(
-            "Compare these fractions, for example 0,0.9,0.99, and write no network.", "NUMBERS"
+            "Of the weights that become zero. Several, such as 0,0.9,0.99, are compared.", "NUMBERS"
         ),
-    ] = "",
+    ],
+    output: options.OutputFileOption = None,
     test: Annotated[
         Path | None,
-        options.Option("With --table: also the mean angular error on this gaze data.", "GAZE"),
+        options.Option("Without --output: also the mean angular error on this data.", "GAZE"),
     ] = None,
     layers: Annotated[Layers, options.Option("The layers to prune.")] = "linear",
     over_all: Annotated[
@@ -167,21 +164,21 @@ def prune(
     or with indices; all commands read it as any network, and 'poolctl convert' makes it a
     .safetensors file. The table compares its size with that of sparse COO tensors of torch.
     """
-    if test is not None and not table:
-        raise UsageError("--test goes with --table")
-    is_given = [fraction is not None, output is not None]
-    if any(is_given) if table else not all(is_given):
-        raise UsageError("expected --fraction with --output, or --table without them")
+    fractions = numbers(fraction, "--fraction")
+    if not all(0 <= share <= 1 for share in fractions):
+        raise UsageError(f"--fraction {fraction}: expected numbers from 0 to 1")
+    if output is not None and (len(fractions) > 1 or test is not None):
+        raise UsageError("expected one --fraction with --output, or --test and several without")
     scope: Scope = "global" if over_all else "layer"
     file = model_file(invocation, network)
     content = _read_network(file)
     data: dict[str, Any] = {"input": file.path, "layers": layers, "scope": scope}
-    if fraction is not None and output is not None:
-        data |= {"fraction": fraction, "output": output}
-        pruned = _prune(content, fraction, layers, scope)
+    if output is not None:
+        data |= {"fraction": fractions[0], "output": output}
+        pruned = _prune(content, fractions[0], layers, scope)
         return _write(data, file, pruned, output, force=force, dry_run=dry_run)
     samples = None if test is None else open_gaze(test).read()
-    fractions, lines = numbers(table, "--table"), []
+    lines = []
     with invocation.progress(f"prune {network}") as report:
         for number, share in enumerate(fractions):
             report(number / len(fractions), f"fraction {share:g}")

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -17,6 +18,7 @@ from cli.frame.options import (
     single,
 )
 from cli.frame.output import Invocation, Reply, TableText
+from cli.frame.settings_options import CommandSettings, SettingsOptions
 from cli.options.data import ImagesOption, part_words, read_joined_faces, reading_from, words_of
 from cli.vision import clips, gaze
 from site_agent.datasets.egocentric import is_egocentric
@@ -61,18 +63,112 @@ _LENGTHS = {
 }
 
 
+EVALUATION_SETTINGS = CommandSettings(EvaluationSettings(), ("seed", "parts"))
+
+
+@dataclass(frozen=True)
+class ReportOptions:
+    """The options of files with the scores."""
+
+    output: Annotated[
+        Path | None, Option("Write JSON, CSV, Markdown and plots to this folder.", "FOLDER")
+    ] = None
+    long: Annotated[bool, Option("With --json and --output: also list each image or face.")] = False
+    save: Annotated[
+        bool, Option("Save the scores beside the model; 'poolctl upload' sends them.")
+    ] = False
+
+    def keep(self, invocation: Invocation, scored: "_Scored") -> None:
+        """Save the scores next to the models."""
+        if not self.save:
+            return
+        for file, model, count in zip(scored.files, scored.models, scored.trained_on, strict=True):
+            if file.version is not None:
+                invocation.warn(f"{file.word} is in the pool, not a local file: nothing was saved")
+                continue
+            path = save_evaluation(
+                file.path,
+                model.digest,
+                model.scores.metrics,
+                scored.measured,
+                count,
+                despite_findings=scored.despite,
+            )
+            invocation.note(f"kept in {path}")
+
+    def write(self, scored: "_Scored", datasets: Sequence[Path]) -> list[Path]:
+        """Write the report."""
+        if self.output is None:
+            return []
+        return write_report(
+            self.output,
+            scored.models,
+            dataset_name=words_of([Path(path.name) for path in datasets]),
+            dataset_digest=scored.measured,
+            per_image=self.long,
+        )
+
+
+@dataclass(frozen=True)
+class PostOptions:
+    """The options of sending scores to the pool."""
+
+    post: Annotated[bool, Option("Send the scores (never the data) to the pool.")] = False
+    despite_overlap: Annotated[
+        bool, Option("With --post: also send scores on training data, marked as such.")
+    ] = False
+    dataset_name: Annotated[
+        str, Option("With --post: a name for your data. Default: from its digest.", "NAME")
+    ] = ""
+    split: Annotated[
+        str, Option("With --post: the part of the data, for example test.", "NAME")
+    ] = ""
+
+    def check(self, invocation: Invocation) -> None:
+        """Check name and log-in before hours of work."""
+        if not self.post:
+            return
+        DatasetWords("", self.dataset_name, self.split)
+        with invocation.pool() as pool:
+            pool.whoami()
+
+    def send(self, invocation: Invocation, scored: "_Scored") -> "list[EvaluationResponse]":
+        """Send the scores of those models that the pool has; name the others."""
+        if not self.post:
+            return []
+        split = _split_of_post(
+            self.split, learned=any(scored.trained_on), despite=self.despite_overlap
+        )
+        split = f"{split}-despite-findings".removeprefix("-") if scored.despite else split
+        return _post(invocation, scored.models, scored.measured, self.dataset_name, split)
+
+
+@dataclass(frozen=True)
+class _Scored:
+    """The scores of all models on one data set."""
+
+    files: Sequence[ModelFile]
+    models: Sequence[ScoredModel]
+    measured: str
+    """Digest of the data set."""
+    trained_on: Sequence[int]
+    """How many of its images each model has learned."""
+    despite: Sequence[str]
+    """Findings in the data that the test goes on despite."""
+
+
 @command(
     app,
     "evaluate",
     "evaluate merged.dat test.xml",
     "evaluate siteA.svm siteB.svm merged.svm test.xml -o scores/",
-    "evaluate site-a/face-68 mine.dat test.xml --normaliser box --save",
+    "evaluate site-a/face-68 mine.dat test.xml --set normaliser=box --save",
     "evaluate whole.dat eyes.dat test.xml --parts eyes",
     "evaluate site-a/face-68 site-b/face-68@2 test.xml --post --dataset-name ward-2026",
     "evaluate gaze.safetensors eyes/ --sessions held-out -o scores/",
     "evaluate look.safetensors clips/",
 )
-def evaluate(  # noqa: PLR0912, PLR0915 (the steps of one command, in their order)
+def evaluate(
     invocation: Invocation,
     arguments: Annotated[
         list[str],
@@ -83,54 +179,21 @@ def evaluate(  # noqa: PLR0912, PLR0915 (the steps of one command, in their orde
         ),
     ],
     *,
-    output: Annotated[
-        Path | None, Option("Write JSON, CSV, Markdown and plots to this folder.", "FOLDER")
-    ] = None,
-    upsample: Annotated[
-        int | None,
-        Option("Detectors: doublings of images. Default: as stored in the file.", min=0, max=4),
-    ] = None,
-    threshold: Annotated[
-        float, Option("Detectors: added to the score that a detection needs.")
-    ] = 0.0,
-    normaliser: Annotated[
-        str | None,
-        Option(
-            "Landmarks: errors are divided by inter-ocular, outer-corners, box, none, or "
-            "the distance between two groups of landmarks: 36,39/42,45."
-        ),
-    ] = None,
+    report: ReportOptions,
     parts: Annotated[
         str,
         Option(
             "Landmarks to compare: eyes, 36-47, or names. Default: all of the model.", "A,B,..."
         ),
     ] = "",
-    resamples: Annotated[
-        int, Option("Bootstrap samples for the intervals; 0: no intervals.", min=0, max=100_000)
-    ] = 1000,
     seed: Annotated[int, Option("Seed of the bootstrap.", min=0)] = 0,
     workers: ProcessesOption = 0,
-    per_image: Annotated[
-        bool, Option("With --json and --output: also list each image or face.")
-    ] = False,
-    save: Annotated[
-        bool, Option("Save the scores beside the model; 'poolctl upload' sends them.")
-    ] = False,
-    post: Annotated[bool, Option("Send the scores (never the data) to the pool.")] = False,
-    despite_overlap: Annotated[
-        bool, Option("With --post: also send scores on training data, marked as such.")
-    ] = False,
-    dataset_name: Annotated[
-        str, Option("With --post: a name for your data. Default: from its digest.", "NAME")
-    ] = "",
-    split: Annotated[
-        str, Option("With --post: the part of the data, for example test.", "NAME")
-    ] = "",
+    posting: PostOptions,
     despite_findings: DespiteFindingsOption = False,
     images: ImagesOption = None,
     persons: gaze.PersonsOption = "",
     sessions: gaze.SessionsOption = "",
+    changes: SettingsOptions,
 ) -> Reply:
     """Score detectors and landmark models on annotated images, networks on gaze data or clips.
 
@@ -145,114 +208,95 @@ def evaluate(  # noqa: PLR0912, PLR0915 (the steps of one command, in their orde
     of all samples and of persons, compared with the mean gaze; intervals from resampling persons.
     Of clips: F1 of coverage on test clips, compared with maps that know no picture.
     With --post the scores are sent to the pool, with the data's digest and name; images and their
-    file names are not.
+    file names are not. 'poolctl settings evaluate' explains all settings.
     """
-    if not post and (dataset_name or split):
+    if not posting.post and (posting.dataset_name or posting.split):
         raise UsageError("--dataset-name and --split go with --post")
-    model_words, dataset_paths = _models_and_data(arguments)
-    settings = EvaluationSettings(
-        upsample, threshold, normaliser, resamples, seed, part_words(parts)
+    names, datasets = _models_and_data(arguments)
+    settings = EVALUATION_SETTINGS.read(
+        changes, EvaluationSettings(seed=seed, parts=part_words(parts))
     )
-    if any(is_egocentric(path) for path in dataset_paths):
-        _refuse_face_options(settings, per_image=per_image)
-        if post or save or output is not None or sessions:
+    of_clips = any(is_egocentric(path) for path in datasets)
+    on_gaze = not of_clips and any(is_gaze_data(path) for path in datasets)
+    if of_clips or on_gaze:
+        _refuse_face_options(settings, per_image=report.long)
+    if of_clips:
+        if posting.post or report != ReportOptions() or sessions:
             raise UsageError("--post, --save, --output, --sessions: not for clips")
-        return clips.evaluate_clips(invocation, model_words, dataset_paths, persons)
-    on_gaze = any(is_gaze_data(path) for path in dataset_paths)
-    if (persons or sessions) and not on_gaze:
-        raise UsageError("--persons and --sessions go with gaze data")
+        return clips.evaluate_clips(invocation, names, datasets, persons)
     if on_gaze:
-        _refuse_face_options(settings, per_image=per_image)
-        samples, digests = gaze.read_gaze_samples(invocation, dataset_paths, persons, sessions)
-        despite = require_sound(
-            open_gaze(dataset_paths[0]), persons=digests, despite_findings=despite_findings
-        ).despite
-    else:
-        dataset = read_joined_faces(dataset_paths, reading_from(images), same_parts=True)
-    files = model_files(invocation, model_words)
-    _require_networks(files, expected=on_gaze)
-    if post:
-        # Before hours of work, not after them.
-        DatasetWords("", dataset_name, split)
-        with invocation.pool() as pool:
-            pool.whoami()
-    paths = [file.path for file in files]
-    scored: Sequence[Scores]
-    if on_gaze:
-        with invocation.progress("evaluate") as report:
-            scored = evaluate_networks(
-                paths, samples, resamples=resamples, seed=seed, progress=report
-            )
-        measured = join_digests(person_digests(samples))
-        trained_on = gaze.warn_of_training_samples(
-            invocation, files, samples, digests, _lineages(invocation, paths)
+        scored = _score_on_gaze(
+            invocation,
+            names,
+            datasets,
+            (persons, sessions),
+            settings=settings,
+            posting=posting,
+            despite_findings=despite_findings,
         )
+        text = gaze.gaze_tables(scored.models)
     else:
-        scored, measured, trained_on, despite = _score_on_faces(
+        if persons or sessions:
+            raise UsageError("--persons and --sessions go with gaze data")
+        dataset = read_joined_faces(datasets, reading_from(images), same_parts=True)
+        files = _files(invocation, names, posting)
+        scored = _score_on_faces(
             invocation, files, dataset, settings, workers, despite_findings=despite_findings
         )
-    models = [
-        ScoredModel(file.word, file_digest(file.path), scores)
-        for file, scores in zip(files, scored, strict=True)
-    ]
-    for file, model, count in zip(files, models, trained_on, strict=True):
-        if save and file.version is not None:
-            invocation.warn(f"{file.word} is in the pool, not a local file: nothing was saved")
-        elif save:
-            path = save_evaluation(
-                file.path,
-                model.digest,
-                model.scores.metrics,
-                measured,
-                count,
-                despite_findings=despite,
-            )
-            invocation.note(f"kept in {path}")
-    written = []
-    if output is not None:
-        written = write_report(
-            output,
-            models,
-            dataset_name=words_of([Path(path.name) for path in dataset_paths]),
-            dataset_digest=measured,
-            per_image=per_image,
-        )
-    posted: list[EvaluationResponse] = []
-    if post:
-        split = _split_of_post(split, learned=any(trained_on), despite=despite_overlap)
-        split = f"{split}-despite-findings".removeprefix("-") if despite else split
-        posted = _post(invocation, models, measured, dataset_name, split)
+        text = [*verdicts(scored.models), *score_tables(scored.models)]
+    report.keep(invocation, scored)
+    written = report.write(scored, datasets)
+    return _reply(
+        scored, datasets, text, written, posting.send(invocation, scored), per_image=report.long
+    )
+
+
+def _reply(
+    scored: _Scored,
+    datasets: Sequence[Path],
+    text: Sequence[str | TableText],
+    written: Sequence[Path],
+    posted: "Sequence[EvaluationResponse]",
+    *,
+    per_image: bool,
+) -> Reply:
     items = [
         {
             "model": model.name,
             "digest": model.digest,
             "training_images": count,
-            "despite_findings": despite,
+            "despite_findings": scored.despite,
             **model.scores.to_dict(per_image=per_image),
         }
-        for model, count in zip(models, trained_on, strict=True)
+        for model, count in zip(scored.models, scored.trained_on, strict=True)
     ]
-    words_per_model = [
+    metrics = [
         f"{model.name} "
         + " ".join(f"{name}={value:.6g}" for name, value in model.scores.metrics.items())
-        for model in models
+        for model in scored.models
     ]
     data = {
-        "datasets": dataset_paths,
-        "dataset_digest": measured,
+        "datasets": datasets,
+        "dataset_digest": scored.measured,
         "items": items,
         "files": written,
         "posted": posted,
     }
-    text: list[str | TableText] = (
-        gaze.gaze_tables(models) if on_gaze else [*verdicts(models), *score_tables(models)]
-    )
-    text += [f"written {path}" for path in written]
-    text += [
+    lines = [f"written {path}" for path in written]
+    lines += [
         f"posted as evaluation {evaluation.evaluation_id} by {evaluation.site}"
         for evaluation in posted
     ]
-    return Reply(data, text, words_per_model)
+    return Reply(data, [*text, *lines], metrics)
+
+
+def _files(
+    invocation: Invocation, names: Sequence[str], posting: PostOptions, *, networks: bool = False
+) -> list[ModelFile]:
+    files = model_files(invocation, names)
+    _require_networks(files, expected=networks)
+    posting.check(invocation)
+    return files
 
 
 def _models_and_data(arguments: Sequence[str]) -> tuple[list[str], list[Path]]:
@@ -269,6 +313,39 @@ def _can_be_data(word: str) -> bool:
     return Path(word).is_dir() or Path(word).suffix.lower() in {".xml", ".json", ".pts", ".csv"}
 
 
+def _scored_models(files: Sequence[ModelFile], scores: "Sequence[Scores]") -> list[ScoredModel]:
+    return [
+        ScoredModel(file.word, file_digest(file.path), scored)
+        for file, scored in zip(files, scores, strict=True)
+    ]
+
+
+def _score_on_gaze(
+    invocation: Invocation,
+    names: Sequence[str],
+    datasets: Sequence[Path],
+    choice: tuple[str, str],
+    *,
+    settings: EvaluationSettings,
+    posting: PostOptions,
+    despite_findings: bool,
+) -> _Scored:
+    samples, digests = gaze.read_gaze_samples(invocation, datasets, *choice)
+    sound = require_sound(
+        open_gaze(datasets[0]), persons=digests, despite_findings=despite_findings
+    )
+    files = _files(invocation, names, posting, networks=True)
+    paths = [file.path for file in files]
+    with invocation.progress("evaluate") as report:
+        scores = evaluate_networks(
+            paths, samples, resamples=settings.resamples, seed=settings.seed, progress=report
+        )
+    lineages = _lineages(invocation, paths)
+    trained_on = gaze.warn_of_training_samples(invocation, files, samples, digests, lineages)
+    measured = join_digests(person_digests(samples))
+    return _Scored(files, _scored_models(files, scores), measured, trained_on, sound.despite)
+
+
 def _score_on_faces(
     invocation: Invocation,
     files: Sequence[ModelFile],
@@ -277,14 +354,10 @@ def _score_on_faces(
     workers: int,
     *,
     despite_findings: bool,
-) -> "tuple[Sequence[Scores], str, list[int], tuple[str, ...]]":
-    """Return the scores and the data set's digest.
-
-    And how many of its images each model learned, and the findings that the test goes on despite.
-    """
+) -> _Scored:
     paths = [file.path for file in files]
     with invocation.progress("evaluate") as report:
-        scored = evaluate_models(
+        scores = evaluate_models(
             paths,
             dataset,
             settings,
@@ -299,7 +372,7 @@ def _score_on_faces(
     despite = max((sound.despite for sound in sounds), key=len)
     digest = dataset_digest(dataset)
     learned = warn_of_training_images(invocation, files, dataset, digest)
-    return scored, digest, learned, despite
+    return _Scored(files, _scored_models(files, scores), digest, learned, despite)
 
 
 def warn_of_training_images(
@@ -387,7 +460,7 @@ def _require_networks(files: Sequence[ModelFile], *, expected: bool) -> None:
 def _refuse_face_options(settings: EvaluationSettings, *, per_image: bool) -> None:
     faces = (settings.upsample, settings.threshold, settings.normaliser, settings.parts)
     if any(value not in (None, 0.0, ()) for value in faces) or per_image:
-        raise UsageError("--upsample, --threshold, --normaliser, --parts, --per-image: for faces")
+        raise UsageError("upsample, threshold, normaliser, --parts, --long: for faces")
 
 
 def verdicts(models: Sequence[ScoredModel]) -> list[str]:

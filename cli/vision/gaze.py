@@ -50,7 +50,8 @@ _SHOWN = (
 
 PersonsOption = Annotated[str, Option("Gaze data: only these persons.", "A,B,...")]
 SessionsOption = Annotated[
-    str, Option("Gaze data: only these sessions; held-out: those of 'train gaze'.", "A,B,...")
+    str,
+    Option("Gaze data: only these sessions; held-out: those of 'train network gaze'.", "A,B,..."),
 ]
 
 

@@ -1,4 +1,4 @@
-"""``poolctl inspect``: describe the content of a model file."""
+"""``poolctl inspect``: describe the content of a model file or a bundle."""
 
 from pathlib import Path
 from typing import Annotated, Any
@@ -11,6 +11,8 @@ from cli.frame.addresses import model_file
 from cli.frame.errors import UsageError
 from cli.frame.options import Argument, Option, command, single
 from cli.frame.output import Invocation, Reply, TableText
+from cli.transfers import bundle
+from site_agent.bundles import is_bundle
 from site_agent.datasets.part_order import group_of_shape
 from site_agent.pool.sidecars import Sidecars
 from site_agent.wording import count_words, size_words
@@ -22,13 +24,15 @@ app = single()
     app,
     "inspect",
     "inspect siteA.dat",
-    "inspect siteA.svm --picture siteA.png",
+    "inspect siteA.svm -o siteA.png",
     "inspect site-a/face-68@2 --json",
+    "inspect merged.bundle",
 )
 def inspect(
     invocation: Invocation,
-    model: Annotated[str, Argument("A model of any format.", "FILE|ADDRESS")],
-    picture: Annotated[
+    model: Annotated[str, Argument("A model of any format, or a bundle.", "FILE|ADDRESS")],
+    *,
+    output: Annotated[
         Path | None, Option("Draw a detector's weights as PNG, or another model as SVG.", "FILE")
     ] = None,
 ) -> Reply:
@@ -36,7 +40,13 @@ def inspect(
 
     The format is recognised by the content, not by the name. A method can merge two models if their
     keys for it are equal.
+
+    Of a bundle, every digest, recipe and signature is verified without a pool, and the models are
+    listed. To make sure that the keys belong to the sites, ask the sites for their fingerprints,
+    and the sender for the bundle's digest.
     """
+    if is_bundle(Path(model)):
+        return bundle.inspect(invocation, Path(model))
     file = model_file(invocation, model)
     model_format = recognise(file.path)
     with invocation.progress(f"read {model}") as report:
@@ -56,9 +66,9 @@ def inspect(
         "landmark_group": _landmark_group(content),
         "picture": None,
     }
-    if picture is not None:
-        _draw(content, picture)
-        data["picture"] = picture
+    if output is not None:
+        _draw(content, output)
+        data["picture"] = output
     return Reply(data, _text(data, file.path), [digest])
 
 
@@ -101,7 +111,7 @@ def _draw(content: Model, picture: Path) -> None:
     media_type, drawn = draw_model(content, "large")
     suffix = ".png" if media_type == "image/png" else ".svg"
     if picture.suffix.lower() != suffix:
-        raise UsageError(f"--picture {picture}: expected NAME{suffix} for such a model")
+        raise UsageError(f"--output {picture}: expected NAME{suffix} for such a model")
     picture.parent.mkdir(parents=True, exist_ok=True)
     picture.write_bytes(drawn)
 

@@ -1,184 +1,302 @@
-"""``poolctl study``: compare sub-models of several sites: alone, merged, refined."""
+"""``poolctl study``: compare models of several sites: alone, merged, refined, federated."""
 
 import math
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from cli.frame.errors import UsageError, incomplete
-from cli.frame.options import Argument, Option, command, group
-from cli.frame.output import Invocation, Reply, TableText
-from cli.frame.settings_options import SettingsOptions
+from cli.frame.options import Argument, DespiteFindingsOption, DryRunOption, Option, command, single
+from cli.frame.output import Invocation, Reply, TableText, markdown_parts
+from cli.frame.settings_options import CommandSettings, SettingsOptions
 from cli.options.data import GroupingOptions, ImagesOption, read_face_file, reading_from
-from cli.vision import study_eyes
-from cli.vision.study_eyes import StudyOptions, kept_when_interrupted
+from cli.vision.train_networks import open_gaze_data
+from site_agent.datasets.egocentric import open_egocentric
 from site_agent.datasets.records import FaceDataset
+from site_agent.datasets.soundness import require_sound
+from site_agent.studies import cross_encoder, egocentric, split
 from site_agent.studies.conducting import StudyOutcome, conduct_study, look_at_study
+from site_agent.studies.gaze.settings import GazeStudySettings, for_tuning, make_settings
 from site_agent.studies.model_study import StepOutcome
 from site_agent.studies.outcome import table_data
 from site_agent.studies.parts import StudyData, named_parts, split_into_parts
+from site_agent.studies.privacy import persons as privacy
 from site_agent.studies.protocol import Protocol, StudySettings
+from site_agent.studies.runs import Conduct, StudyResults
 from site_agent.studies.table import StudyTable
 from site_agent.training.detector_plan import HogSvmSettings
 from site_agent.training.ert import ErtSettings
 from site_agent.wording import first_lines
 
-app = group("Compare models of several sites: alone, merged, refined, federated.")
+app = single()
 
 _LEFT_OUT = ("seed", *(f"evaluation.{name}" for name in ("seed", "upsample", "threshold", "parts")))
-LANDMARK_SETTINGS = SettingsOptions(
-    StudySettings(ErtSettings()), "settings study landmarks", ("training.parts",), _LEFT_OUT
+_FACES: dict[str, CommandSettings[Any]] = {
+    "landmarks": CommandSettings(StudySettings(ErtSettings()), _LEFT_OUT),
+    "detectors": CommandSettings(
+        StudySettings(HogSvmSettings()), (*_LEFT_OUT, "refinement", "evaluation.normaliser")
+    ),
+}
+_GAZE = CommandSettings(GazeStudySettings())
+_NETWORKS: dict[str, CommandSettings[Any]] = {
+    "gaze": _GAZE,
+    "gaze-paper": _GAZE,
+    "gaze-tuning": _GAZE,
+    "split": CommandSettings(split.SplitStudySettings()),
+    "cross-encoder": CommandSettings(cross_encoder.CrossEncoderStudySettings()),
+    "privacy": CommandSettings(privacy.PrivacySettings()),
+    "egocentric": CommandSettings(egocentric.EgocentricStudySettings()),
+}
+SETTINGS = _FACES | _NETWORKS
+_QUICK = {
+    "split": split.QUICK,
+    "cross-encoder": cross_encoder.QUICK,
+    "privacy": privacy.QUICK,
+    "egocentric": egocentric.QUICK,
+}
+StudyName = Literal[
+    "landmarks", "detectors", "gaze", "gaze-paper", "gaze-tuning", "split", "cross-encoder",
+    "privacy", "egocentric",
+]  # fmt: skip
+
+
+@dataclass(frozen=True)
+class StudyOptions:
+    """The folder of a study, and how its runs are done."""
+
+    output: Annotated[Path, Option("Folder of the study.", "FOLDER")]
+    dry_run: DryRunOption = False
+    workers: Annotated[
+        int, Option("Number of parallel runs; 0: as many as suit the machine.", min=0)
+    ] = 0
+    redo: Annotated[bool, Option("Repeat finished runs.")] = False
+    despite_findings: DespiteFindingsOption = False
+
+
+@dataclass(frozen=True)
+class FaceStudyOptions(GroupingOptions):
+    """The options of studies of landmark models and detectors."""
+
+    test: Annotated[Path | None, Option("The test set for all models.", "FACES")] = None
+    site_count: Annotated[
+        int | None, Option("Number of parts of one data set. Default: 6.", min=2, max=50)
+    ] = None
+    dataset_name: Annotated[
+        str, Option("Name of the data in the table. Default: that of FACES.", "NAME")
+    ] = ""
+    seed: Annotated[
+        int, Option("Seed of the split, the orders, the starting shapes and the intervals.", min=0)
+    ] = 0
+    images: ImagesOption = None
+
+    @property
+    def divides(self) -> bool:
+        """An option says how one data set is divided."""
+        return self.site_count is not None or self.given or self.together != "image"
+
+
+@command(
+    app,
+    "study",
+    "study landmarks faces.xml --site-count 6 --test test.xml -o study/",
+    "study landmarks siteA.xml siteB.xml --test test.xml -o study/ --set training.parts=eyes",
+    "study detectors faces.xml --site-count 3 --together folder --test test.xml -o study/",
+    "study gaze --drawn --quick -o study/",
+    "study gaze eyes/ -o study/ --set folds=0 --set protocols=persons",
+    "study gaze-tuning --drawn --quick -o tuning/",
+    "study split MPIIGaze/ -o study/ --set folds=15",
+    "study cross-encoder eyes/ -o study/ --set shots=10,100 --workers 2",
+    "study privacy --drawn --quick -o study/",
+    "study egocentric --drawn --quick --set methods=local,fedavg,fedcpf -o study/",
 )
-DETECTOR_SETTINGS = SettingsOptions(
-    StudySettings(HogSvmSettings()),
-    "settings study detectors",
-    (),
-    (*_LEFT_OUT, "refinement", "evaluation.normaliser"),
-)
+def study(
+    invocation: Invocation,
+    name: Annotated[StudyName, Argument("The study.")],
+    datasets: Annotated[
+        list[Path] | None,
+        Argument("FACES: one data set, or one for each part; or gaze data, or clips.", "[DATA...]"),
+    ] = None,
+    *,
+    place: StudyOptions,
+    faces: FaceStudyOptions,
+    drawn: Annotated[bool, Option("Draw eyes or clips, instead of DATA.")] = False,
+    quick: Annotated[bool, Option("A smaller study of networks, for two cores.")] = False,
+    settings: SettingsOptions,
+) -> Reply:
+    """Compare models of several sites by the protocol of a paper.
 
-_FOLDER_HELP = """\
-FOLDER gets the table (table.md, .csv, .json), pictures, every model with its recipe or training
-record, and study.json (parts, digests, settings, seeds, versions). After an interruption, run
-the same command again to continue. If a step fails, the others continue.
-"""
-_LANDMARKS_HELP = """\
-Repeat table IV of the paper with your own faces, with further kinds of models.
+    landmarks (table IV) and detectors (table II) need FACES and --test: they train models on each
+    part, on growing unions and on all parts, and merge them by WBA or MWMA in growing numbers, in
+    several orders, with weights, and with one part twice. Landmark models are also merged as a
+    cascade that any program using dlib runs, refined in rounds, and thinned.
 
-Trains landmark models on each part, on growing unions and on all parts, and merges them by WBA:
-growing numbers, several orders, with weights, with one part twice; as a cascade that any
-program using dlib runs, refined in rounds, and thinned to the size of one model.
-"""
-_DETECTORS_HELP = """\
-Repeat table II of the paper with your own faces.
+    gaze compares networks of each person alone, of all data in one place, and of federated methods,
+    also with noisy images and hostile sites; gaze-paper trains as the paper says, and gaze-tuning
+    compares candidates for settings. split compares split training with FedAvg, and attacks its
+    smashed data. cross-encoder compares gaze heads from few labelled shots. privacy attacks the
+    leaks of federated training. egocentric asks whether a network of one's own helps each wearer
+    of a camera. In these, each person of DATA, or drawn person, is a site.
 
-Trains detectors on each part, on growing unions and on all parts, and merges them by MWMA:
-growing numbers, several orders, with weights, and with one part twice.
-"""
-
-
-def _add_study(kind: str, options: SettingsOptions[Any], text: str, examples: list[str]) -> None:
-    """Register the command of one kind of study."""
-
-    def study(
-        invocation: Invocation,
-        dataset: Annotated[
-            list[Path], Argument("One data set, which is split, or one for each part.", "FACES...")
-        ],
-        *,
-        test: Annotated[Path, Option("The test set for all models.", "FACES")],
-        place: StudyOptions,
-        site_count: Annotated[
-            int | None, Option("Number of parts of one data set. Default: 6.", min=2, max=50)
-        ] = None,
-        grouping: GroupingOptions,
-        dataset_name: Annotated[
-            str, Option("Name of the data in the table. Default: that of FACES.", "NAME")
-        ] = "",
-        seed: Annotated[
-            int,
-            Option("Seed of the split, the orders, the starting shapes and the intervals.", min=0),
-        ] = 0,
-        images: ImagesOption = None,
-        **settings: Any,
-    ) -> Reply:
-
-        chosen = options.take(settings)
-        evaluation = replace(chosen.evaluation, seed=seed)
-        seeded = replace(chosen, seed=seed, evaluation=evaluation)
-        reading = reading_from(images)
-        parts = _parts(
-            [read_face_file(file, reading) for file in dataset], site_count, grouping, seed
+    FOLDER gets the table (table.md, with the verdict first, .csv), pictures, the result of each run
+    or every model with its recipe, and study.json (digests, settings, seeds, versions, how to
+    repeat it). 'poolctl settings study NAME' explains all settings. After an interruption, run the
+    same command again to continue. If a run fails, the others continue.
+    """
+    if name in _FACES:
+        if drawn or quick:
+            raise UsageError(f"--drawn and --quick are not for study {name}, which needs FACES")
+        return _study_faces(
+            invocation, name, datasets or [], place, options=faces, settings=settings
         )
-        faces, name = read_face_file(test, reading), dataset_name or dataset[0].stem
-        arguments = (place.output, name, parts, faces, seeded)
-        if place.dry_run:
-            return _plan(
-                *look_at_study(
-                    *arguments, test_reading=reading, despite_findings=place.despite_findings
-                )
+    if faces != FaceStudyOptions():
+        raise UsageError(
+            f"study {name} takes no --test, --site-count, --together, --person-pattern, --persons, "
+            "--dataset-name, --seed or --images"
+        )
+    if len(datasets or []) != (not drawn):
+        raise UsageError("give one data set, or --drawn without any")
+    dataset = datasets[0] if datasets else None
+    return _study_networks(invocation, name, dataset, place, settings, quick=quick)
+
+
+@contextmanager
+def _kept_when_interrupted(invocation: Invocation, what: str) -> Iterator[None]:
+    """Say after Ctrl-C that finished `what` are kept."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        invocation.note(f"Finished {what} are kept; run the same command again to continue.")
+        raise
+
+
+# Studies of networks.
+def _study_networks(
+    invocation: Invocation,
+    name: str,
+    dataset: Path | None,
+    place: StudyOptions,
+    options: SettingsOptions,
+    *,
+    quick: bool,
+) -> Reply:
+    from site_agent.studies.catalogue import hold_study, plan_study
+
+    base = _QUICK[name] if quick and name in _QUICK else None
+    if name.startswith("gaze"):
+        base = make_settings(preset="paper" if name == "gaze-paper" else "tuned", quick=quick)
+    chosen = _NETWORKS[name].read(options, base)
+    changed = _NETWORKS[name].repeated(chosen, base)
+    if name == "gaze-tuning":
+        chosen = for_tuning(chosen)
+    read = open_egocentric if name == "egocentric" else open_gaze_data
+    data = None if dataset is None else read(dataset)
+    if data is not None:
+        require_sound(data, despite_findings=place.despite_findings)
+    if place.dry_run:
+        plan = plan_study(name, data, chosen)
+        table = [TableText(plan.columns, plan.rows)] if plan.rows else []
+        return Reply({"runs": plan.runs}, [plan.summary, *table], [run.key for run in plan.runs])
+    # The command that does the same in another folder.
+    repeat = ["poolctl", "study", name, str(dataset.absolute()) if dataset else "--drawn"]
+    repeat += [*["--quick"] * quick, "-o", "again/", *changed]
+    with (
+        _kept_when_interrupted(invocation, "runs"),
+        invocation.progress(f"study {place.output.name}") as progress,
+    ):
+        conduct = Conduct(progress, place.workers, place.redo, repeat, _note_run(invocation))
+        results = hold_study(name, place.output, data, chosen, conduct)
+    return _reply_of_networks(results, place.output)
+
+
+def _note_run(invocation: Invocation) -> Callable[[str, float], None]:
+    return lambda key, took_s: invocation.note(f"{key}  ({took_s:.1f} s)")
+
+
+def _reply_of_networks(results: StudyResults, folder: Path) -> Reply:
+    """Return the tables of a study, which are in its first file, and the files written."""
+    if results.failed:
+        lines = first_lines([f"{key}: {reason}" for key, reason in results.failed.items()])
+        total = len(results.failed) + len(results.results)
+        failed = (
+            f"{len(results.failed)} of {total} runs failed; the others are finished and listed in"
+        )
+        raise incomplete("study", f"{failed} {results.files[0]}", lines)
+    tables = results.files[0].read_text(encoding="utf-8").split("\nTo repeat it")[0]
+    text = [*markdown_parts(tables), *(f"written {path}" for path in results.files)]
+    counts = {"done": len(results.results) - results.kept, "kept": results.kept}
+    shown = {
+        "folder": folder, "runs": counts, "findings": results.findings,
+        "results": results.results, "files": results.files,
+    }  # fmt: skip
+    return Reply(shown, text, [str(folder)])
+
+
+# Studies of faces.
+def _study_faces(
+    invocation: Invocation,
+    name: str,
+    files: Sequence[Path],
+    place: StudyOptions,
+    *,
+    options: FaceStudyOptions,
+    settings: SettingsOptions,
+) -> Reply:
+    if not files or options.test is None:
+        raise UsageError(f"expected FACES and --test, as in: study {name} faces.xml --test t.xml")
+    seed, test = options.seed, options.test
+    chosen = _FACES[name].read(settings)
+    seeded = replace(chosen, seed=seed, evaluation=replace(chosen.evaluation, seed=seed))
+    reading = reading_from(options.images)
+    parts = _parts([read_face_file(file, reading) for file in files], options)
+    data_name = options.dataset_name or files[0].stem
+    arguments = (place.output, data_name, parts, read_face_file(test, reading), seeded)
+    if place.dry_run:
+        return _plan(
+            *look_at_study(
+                *arguments, test_reading=reading, despite_findings=place.despite_findings
             )
-        # The command that does the same from the parts in the study's folder.
-        repeat = ["poolctl", "study", kind, *(f"parts/P{n + 1}.xml" for n in range(len(parts)))]
-        repeat += ["--test", str(test.absolute()), "--dataset-name", name, "-o", "again/"]
-        repeat += [] if images is None else ["--images", str(images.absolute())]
-        repeat += ["--despite-findings"] * place.despite_findings
-        repeat += ["--seed", str(seed), *options.repeated(chosen)]
-        with (
-            kept_when_interrupted(invocation, "steps"),
-            invocation.progress(f"study {place.output.name}") as report,
-        ):
-            conducted = conduct_study(
-                *arguments,
-                test_reading=reading,
-                despite_findings=place.despite_findings,
-                repeat=repeat,
-                workers=place.workers,
-                redo=place.redo,
-                on_outcome=lambda outcome: _note_outcome(invocation, outcome),
-                progress=report,
-            )
-        for leftover in conducted.leftovers:
-            invocation.note(f"left from an earlier study: {place.output / leftover}")
-        _check_complete(conducted)
-        return _reply(conducted)
-
-    study.__doc__ = f"{text}\n{_FOLDER_HELP}"
-    command(app, kind, *examples, parameters=options.parameters())(study)
+        )
+    # The command that does the same from the parts in the study's folder.
+    repeat = ["poolctl", "study", name, *(f"parts/P{n + 1}.xml" for n in range(len(parts)))]
+    repeat += ["--test", str(test.absolute()), "--dataset-name", data_name, "-o", "again/"]
+    repeat += [] if options.images is None else ["--images", str(options.images.absolute())]
+    repeat += ["--despite-findings"] * place.despite_findings
+    repeat += ["--seed", str(seed), *_FACES[name].repeated(chosen)]
+    with (
+        _kept_when_interrupted(invocation, "steps"),
+        invocation.progress(f"study {place.output.name}") as report,
+    ):
+        conducted = conduct_study(
+            *arguments,
+            test_reading=reading,
+            despite_findings=place.despite_findings,
+            repeat=repeat,
+            workers=place.workers,
+            redo=place.redo,
+            on_outcome=lambda outcome: _note_outcome(invocation, outcome),
+            progress=report,
+        )
+    for leftover in conducted.leftovers:
+        invocation.note(f"left from an earlier study: {place.output / leftover}")
+    _check_complete(conducted)
+    return _reply(conducted)
 
 
-_add_study(
-    "landmarks",
-    LANDMARK_SETTINGS,
-    _LANDMARKS_HELP,
-    [
-        "study landmarks faces.xml --site-count 6 --test test.xml -o study/",
-        "study landmarks faces.xml --site-count 3 --together folder --test test.xml -o study/",
-        "study landmarks siteA.xml siteB.xml siteC.xml --test test.xml -o study/ --parts eyes",
-    ],
-)
-_add_study(
-    "detectors",
-    DETECTOR_SETTINGS,
-    _DETECTORS_HELP,
-    [
-        "study detectors faces.xml --site-count 6 --test test.xml -o study/",
-        "study detectors siteA.xml siteB.xml --test test.xml -o study/ --set upsample=1",
-    ],
-)
-
-
-for _name, _options, _examples, _function in (
-    (
-        "egocentric", study_eyes.EGOCENTRIC_SETTINGS, study_eyes.EGOCENTRIC_EXAMPLES,
-        study_eyes.study_egocentric,
-    ),
-    (
-        "privacy", study_eyes.PRIVACY_SETTINGS, study_eyes.PRIVACY_EXAMPLES,
-        study_eyes.study_privacy,
-    ),
-    ("gaze", study_eyes.GAZE_SETTINGS, study_eyes.GAZE_EXAMPLES, study_eyes.study_gaze),
-    (
-        "cross-encoder", study_eyes.CROSS_ENCODER_SETTINGS, study_eyes.CROSS_ENCODER_EXAMPLES,
-        study_eyes.study_cross_encoder,
-    ),
-    ("split", study_eyes.SPLIT_SETTINGS, study_eyes.SPLIT_EXAMPLES, study_eyes.study_split),
-):  # fmt: skip
-    command(app, _name, *_examples, parameters=_options.parameters())(_function)
-
-
-def _parts(
-    datasets: list[FaceDataset], site_count: int | None, grouping: GroupingOptions, seed: int
-) -> dict[str, FaceDataset]:
+def _parts(datasets: list[FaceDataset], options: FaceStudyOptions) -> dict[str, FaceDataset]:
     """Return the parts by name: split, or as they were given."""
     if len(datasets) > 1:
-        if site_count is not None or grouping != GroupingOptions():
+        if options.divides:
             raise UsageError(
                 f"{len(datasets)} data sets are the parts: --site-count, --together, "
                 "--person-pattern and --persons are for one data set that is split"
             )
         return named_parts(datasets)
-    group_of = grouping.group_of(datasets[0])
-    return split_into_parts(datasets[0], site_count or 6, group_of=group_of, seed=seed)
+    group_of = options.group_of(datasets[0])
+    return split_into_parts(
+        datasets[0], options.site_count or 6, group_of=group_of, seed=options.seed
+    )
 
 
 def _plan(data: StudyData, protocol: Protocol) -> Reply:

@@ -9,46 +9,28 @@ from cli.frame.addresses import ModelFile
 from cli.frame.existing_files import require_free
 from cli.frame.options import DryRunOption, ForceOption, Option, command, group
 from cli.frame.output import Invocation, Reply, TableText
-from cli.frame.settings_options import SettingsOptions
+from cli.frame.settings_options import CommandSettings, SettingsOptions
 from cli.options.data import FacesArgument, ImagesOption, read_joined_faces, reading_from
-from cli.vision import train_cross_encoder, train_gaze
+from cli.vision import train_networks
 from cli.vision.evaluate import score_tables, warn_of_training_images
-from cli.vision.train_gaze import Afterwards, TrainingOptions, plain_record, upload_trained
+from cli.vision.train_networks import Afterwards, TrainingOptions, plain_record, upload_trained
 from site_agent.datasets.records import FaceDataset, dataset_digest
 from site_agent.evaluation.model_runs import evaluate_model
 from site_agent.evaluation.report import ScoredModel
 from site_agent.plain_json import plain
 from site_agent.pool.sidecars import save_evaluation
-from site_agent.training.detector_plan import HogSvmSettings
+from site_agent.training.detector_plan import HOG_SVM_DEFAULTS, HogSvmSettings
 from site_agent.training.ert import ErtSettings, train_ert, with_named_parts
 from site_agent.training.hog_svm import needed_memory_bytes, plan_views, train_hog_svm
 from site_agent.training.starter import IMAGE_COUNT, settings_for_blinks, train_starter
 from site_agent.training_record import TrainingResult
 from site_agent.wording import size_words
 
-app = group("Train a face detector, a landmark model or a gaze network.")
-app.add_typer(train_gaze.app)
-app.add_typer(train_cross_encoder.app)
+app = group("Train a face detector, a landmark model or a network.")
+app.add_typer(train_networks.app)
 
-# Photographs of groups have faces smaller than the window; they are doubled only where needed.
-HOG_SVM_SETTINGS = SettingsOptions(
-    HogSvmSettings(upsample=1),
-    "settings train hog-svm",
-    ("target_size_px", "upsample", "flips", "by_label", "threads"),
-)
-ERT_SETTINGS = SettingsOptions(
-    ErtSettings(),
-    "settings train ert",
-    (
-        "parts",
-        "oversampling_translation_jitter",
-        "num_trees_per_cascade_level",
-        "tree_depth",
-        "cascade_depth",
-        "seed",
-        "threads",
-    ),
-)
+HOG_SVM_SETTINGS = CommandSettings(HOG_SVM_DEFAULTS)
+ERT_SETTINGS = CommandSettings(ErtSettings())
 
 _LEFT_OUT_SHOWN = 20
 
@@ -84,25 +66,24 @@ class FaceTrainingOptions(TrainingOptions):
     app,
     "hog-svm",
     "train hog-svm faces.xml -o siteA.svm",
-    "train hog-svm faces.xml -o siteA.svm --flips --upsample 2 --target-size-px 80x80",
-    "train hog-svm faces.xml -o siteA.svm --by-label --test test.xml --upload site-a/face",
-    parameters=HOG_SVM_SETTINGS.parameters(),
+    "train hog-svm faces.xml -o siteA.svm --set flips=true --set upsample=2",
+    "train hog-svm faces.xml -o siteA.svm --set by_label=true --test test.xml --upload site-a/face",
 )
 def hog_svm(
     invocation: Invocation,
     datasets: FacesArgument,
     *,
     training: FaceTrainingOptions,
-    **settings: Any,
+    settings: SettingsOptions,
 ) -> Reply:
     """Train a face detector (HOG features, linear SVM) and write it as a dlib file.
 
     Images without boxes are used as background. Detectors can be merged only if their windows are
-    equal, so change the target size only if all sites do. With --by-label the file has one detector
-    for each label of the boxes (front, left, right ...), like dlib's own.
+    equal, so change target_size_px only if all sites do. With --set by_label=true the file has one
+    detector for each label of the boxes (front, left, right ...), like dlib's own.
     """
     reading = reading_from(training.images)
-    chosen = HOG_SVM_SETTINGS.take(settings)
+    chosen = HOG_SVM_SETTINGS.read(settings)
     faces = read_joined_faces(datasets, reading)
     target = training.target(datasets[0].stem, ".svm")
     if training.dry_run:
@@ -120,9 +101,8 @@ def hog_svm(
     app,
     "ert",
     "train ert faces.xml -o siteA.dat",
-    "train ert faces.xml -o quick.dat --num-trees-per-cascade-level 100 --tree-depth 4",
+    "train ert faces.xml -o quick.dat --set num_trees_per_cascade_level=100 --set tree_depth=4",
     "train ert faces.xml -o eyes.dat --for blinks --test test.xml --upload site-a/eyes",
-    parameters=ERT_SETTINGS.parameters(),
 )
 def ert(
     invocation: Invocation,
@@ -133,19 +113,19 @@ def ert(
         Literal["blinks"] | None,
         Option("blinks: the landmarks of the eyes, by settings that suit the lids.", name="--for"),
     ] = None,
-    **settings: Any,
+    settings: SettingsOptions,
 ) -> Reply:
     """Train a landmark model (an ensemble of regression trees) and write it as a dlib file.
 
     For blinks, train with --for blinks. Models can be merged by wba-cascade if they have the same
-    landmarks and the same number of levels (--cascade-depth).
+    landmarks and the same number of levels (cascade_depth).
     """
     reading = reading_from(training.images)
-    parts = ERT_SETTINGS.take({**settings}).parts
+    parts = ERT_SETTINGS.read(settings).parts
     same_parts = purpose is None and not parts
     faces = read_joined_faces(datasets, reading, same_parts=same_parts)
     count = sum(1 for _ in faces.boxes())
-    chosen = ERT_SETTINGS.take(settings, settings_for_blinks(count) if purpose else None)
+    chosen = ERT_SETTINGS.read(settings, settings_for_blinks(count) if purpose else None)
     target = training.target(datasets[0].stem, ".dat")
     if training.dry_run:
         return _plan_landmarks(faces, target, chosen)

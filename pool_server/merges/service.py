@@ -224,7 +224,7 @@ def get_job(session: Session, caller: Caller, key: str) -> MergeJobRecord:
         raise MissingError(
             f"the pool has no merge {key}",
             code="merge_not_found",
-            hint="`poolctl merges ls` lists yours.",
+            hint="`poolctl merges` lists yours.",
         )
     return job
 
@@ -342,7 +342,7 @@ def start(caller: Uploader, parts: Parts, request: merges.MergeRequest) -> merge
             raise ConflictError(
                 f"{site.name} has {waiting} merges under way, as many as the pool allows",
                 code="too_many_merges",
-                hint="Wait for one to end, or cancel one: `poolctl merges ls` lists them.",
+                hint="Wait for one to end, or cancel one: `poolctl merges` lists them.",
             )
         if has_valid_key(session, site.id):
             # Readers that know the key refuse what is not signed.

@@ -111,7 +111,7 @@ def register_key(  # noqa: PLR0917 - FastAPI gives them by name
     if known is not None and known.revoked_at is not None:
         raise KeyRefusedError(
             f"key {key.key_id[:16]}... was revoked on {known.revoked_at:%Y-%m-%d}",
-            hint="Create a new one: `poolctl keys create --replace`.",
+            hint="Create a new one: `poolctl keys create --force`.",
         )
     if known is not None and not known.origin:
         response.status_code = 200

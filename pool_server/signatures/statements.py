@@ -334,6 +334,6 @@ def _revoked(key: SiteKeyRecord) -> StatementRefusedError:
     return StatementRefusedError(
         f"key {key.id[:16]}... of site {key.site.name!r} was revoked on "
         f"{key.revoked_at:%Y-%m-%d} as {key.revocation}",
-        hint="Create and register a new one: `poolctl keys create --replace`, "
+        hint="Create and register a new one: `poolctl keys create --force`, "
         "`poolctl keys register`.",
     )

@@ -294,7 +294,7 @@ def notify_curators(session: Session, settings: PoolSettings, version: ModelVers
                 site_id,
                 WAITING_EVENT,
                 name_for_site(site_id, version),
-                {"digest": version.digest, "see": "poolctl models queue"},
+                {"digest": version.digest, "see": "poolctl models ls --state waiting"},
             )
             for site_id in session.scalars(curators.distinct().order_by(TokenRecord.site_id))
         ],

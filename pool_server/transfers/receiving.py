@@ -298,7 +298,7 @@ def _begin(parts: ServerParts, session: Session, upload: UploadRecord) -> None:
             f"site {upload.site.name!r} has {most} uploads under way, which is the most allowed",
             code="too_many_uploads",
             hint="Complete some, or give them up: `poolctl uploads` lists them, "
-            "`poolctl uploads --abort UPLOAD` ends one; stale ones are cleared away by themselves.",
+            "`poolctl uploads UPLOAD --cancel` ends one; stale ones are cleared away.",
         )
     require_room(session, upload.site_id, upload.digest, upload.size_bytes, announced=True)
     upload.storage_handle = parts.storage.begin(

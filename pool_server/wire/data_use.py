@@ -238,7 +238,7 @@ def _require_known(code: str, detail: str) -> None:
     if known is None:
         raise ValueError(
             f"{code[:40]!r} is not a term; expected a code such as {GENERAL} (general research "
-            f"use) or {TEXT!r}; `poolctl models vocabulary --terms` lists them"
+            f"use) or {TEXT!r}; `poolctl models vocabulary terms` lists them"
         )
     named = f"{known.code} ({known.label})"
     if known.detail == "none" and detail:

@@ -162,6 +162,16 @@ class Bundle:
                     raise _damaged(self.path, span)
 
 
+def is_bundle(path: Path) -> bool:
+    """Tell whether a file begins as bundles do; nothing else of it is checked."""
+    if not path.is_file():
+        return False
+    with path.open("rb") as file:
+        header = file.read(BLOCK_BYTES)
+    name = member_header(MANIFEST, 0)[:100]
+    return len(header) == BLOCK_BYTES and header[:100] == name
+
+
 def open_bundle(path: Path) -> Bundle:
     """Read the manifest of a bundle and compare the whole structure of the file with it."""
     with path.open("rb") as file:

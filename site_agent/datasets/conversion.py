@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageOps
+from pydantic import Field
 
 from aggregators.whole_file import whole_file
 from site_agent.datasets.coco_keypoints import read_coco_keypoints
@@ -24,16 +25,16 @@ from site_agent.datasets.records import (
 from site_agent.datasets.split import free_names
 from site_agent.errors import AnnotationFileError, InvalidInputError
 from site_agent.pictures.images import exif_orientation
+from site_agent.settings import Settings
 from site_agent.work import Progress, no_progress
 
 
-@dataclass(frozen=True)
-class ReadingOptions:
+class ReadingOptions(Settings, error=InvalidInputError):
     """The options of reading files that do not say these things themselves."""
 
     pts_origin: float = DEFAULT_ORIGIN
     """Coordinates of the centre of the upper left pixel in ``.pts`` files."""
-    box_margin: float = DEFAULT_MARGIN
+    box_margin: float = Field(default=DEFAULT_MARGIN, ge=-0.4, le=2.0)
     """How far boxes around the landmarks of ``.pts`` files go beyond them, in their sizes."""
     images: Path | None = None
     """Folder to which file names in COCO files are relative."""

@@ -27,6 +27,7 @@ from site_agent.evaluation.saliency import (
     score_maps,
     summarise_frames,
 )
+from site_agent.federated.scores import Measure, PersonScores
 from site_agent.networks.architectures import find_architecture, is_crossed
 from site_agent.networks.modules import MAP_PX, encode_gaze, predict_gaze, predict_maps, to_module
 from site_agent.training import saliency
@@ -47,44 +48,6 @@ SHOTS = 100
 """Most shots of a head that scores representations."""
 
 Holdout = Literal["sessions", "persons", "none"]
-
-
-@dataclass(frozen=True)
-class Measure:
-    """The measure by which networks of a kind are scored, person by person."""
-
-    name: str
-    unit: str
-    """Empty for a share."""
-    reference: str
-    """The baseline reported with each network: an answer made without pictures."""
-    larger_is_better: bool
-
-
-@dataclass(frozen=True)
-class PersonScores:
-    """The score of each person; each counts the same in the mean."""
-
-    by_person: Mapping[str, float]
-    measure: Measure
-
-    @property
-    def mean(self) -> float:
-        return float(np.mean(list(self.by_person.values())))
-
-    @property
-    def worst(self) -> str:
-        """The person with the worst score."""
-        choose = min if self.measure.larger_is_better else max
-        return choose(self.by_person, key=lambda person: self.by_person[person])
-
-    @property
-    def worst_score(self) -> float:
-        return self.by_person[self.worst]
-
-    @property
-    def best_score(self) -> float:
-        return (max if self.measure.larger_is_better else min)(self.by_person.values())
 
 
 @dataclass(frozen=True, eq=False)

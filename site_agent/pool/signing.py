@@ -76,7 +76,7 @@ def create_key(folder: Path, site: str, *, replace: bool = False) -> SigningKey:
         os.link(temporary, path)
     except FileExistsError:
         raise InvalidInputError(
-            f"{path}: there is a key for site {site!r} already; with --replace it is kept under "
+            f"{path}: there is a key for site {site!r} already; with --force it is kept under "
             "another name and a new one is made"
         ) from None
     finally:

@@ -7,11 +7,14 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+
+from pydantic import Field
 
 from pool_server.wire.models import ModelVersionResponse
 from pool_server.wire.rounds import DEFAULT_LEAST_OTHERS, RoundResponse, RoundTerms
 from site_agent.errors import ConflictError, InvalidInputError
+from site_agent.settings import Settings
 from site_agent.work import Progress
 
 if TYPE_CHECKING:
@@ -62,20 +65,19 @@ class ContributionFacts:
     """Training samples of a network."""
 
 
-@dataclass(frozen=True)
-class ContributionRules:
+class ContributionRules(Settings, error=InvalidInputError):
     """The rules of the contributing site; the starter of a round cannot change them."""
 
     trusted: frozenset[str] = frozenset()
     """Sites to trust, besides the site itself: the base may contain models trained by them."""
     approved: str = ""
     """Address (SITE/NAME@NUMBER) or SHA-256 of a base to accept from any origin."""
-    min_starts: int = 5
+    min_starts: int = Field(default=5, ge=1)
     """Fewest starting shapes for each face. A face's first sample starts at the mean landmarks,
     which determine the pixels that a level reads; the others start at secret landmarks."""
-    min_faces: int = 5
+    min_faces: int = Field(default=5, ge=1)
     """Fewest faces in a sum that is sent, and in the part that a tree keeps back."""
-    faces_per_leaf: float = 2.0
+    faces_per_leaf: float = Field(default=2.0, ge=0)
     """Fewest faces of the site for each leaf that an average tree sends. Below 1 a tree would send
     more sums than there are faces, and the sums could be solved for single faces."""
     secure_only: bool = False
@@ -85,11 +87,11 @@ class ContributionRules:
     can subtract theirs: with one other site, that site alone can."""
     max_hours: float = 4.0
     """Longest training of a network."""
-    insists_on: frozenset[str] = frozenset()
+    insists_on: tuple[str, ...] = ()
     """Labs that must be in a secure sum, because this site knows that they are honest."""
     full: bool = False
     """Add a secure sum up again here instead of trusting the servers' signatures."""
-    clip_norm: float | None = None
+    clip_norm: Annotated[float, Field(ge=1e-9)] | None = None
     """Largest Euclidean norm of a network's update; a longer one is shortened to it."""
     most_epsilon: float | None = None
     """Budget of differential privacy for the persons' data in all rounds together."""
@@ -115,12 +117,12 @@ class ContributionRules:
         if settings.starts < self.min_starts:
             objections.append(
                 f"the round asks for {settings.starts} starting shapes for each face, and this "
-                f"site for at least {self.min_starts} (--min-starts)"
+                f"site for at least {self.min_starts} (min_starts)"
             )
         if settings.min_faces < self.min_faces:
             objections.append(
                 f"the round sends sums over {settings.min_faces} faces and more, and this site "
-                f"over at least {self.min_faces} (--min-faces)"
+                f"over at least {self.min_faces} (min_faces)"
             )
         return objections
 
@@ -138,7 +140,7 @@ class ContributionRules:
             return []
         return [
             f"{faces} faces are {ratio:.2f} for each leaf that an average tree sends, and this "
-            f"site asks for at least {self.faces_per_leaf:g} (--faces-per-leaf): use more faces, "
+            f"site asks for at least {self.faces_per_leaf:g} (faces_per_leaf): use more faces, "
             "or a base with trees of less depth"
         ]
 

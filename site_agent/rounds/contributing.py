@@ -313,7 +313,7 @@ def _sum(
         contributed.round,
         contributed.site,
         lambda sums: part.take_part(sums, files.contribution, base, files.sent),
-        policy=RosterPolicy(rules.least_others, rules.insists_on),
+        policy=RosterPolicy(rules.least_others, frozenset(rules.insists_on)),
         mode="full" if rules.full else "servers",
         terms=terms,
         wait=wait,

@@ -22,13 +22,14 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import numpy as np
+from pydantic import Field
 
 from aggregators.methods.networks.round_files import read_network_contribution
 from aggregators.models import Float32
 from aggregators.secure_sum.layout import BitBudget, SumEntry, SumLayout, encode
 from aggregators.secure_sum.sharing import UInt64, from_signed, to_bytes, to_signed
 from aggregators.whole_file import write_whole
-from site_agent.errors import SecureSumError
+from site_agent.errors import InvalidInputError, SecureSumError
 from site_agent.pool.client import PoolClient
 from site_agent.pool.signing import create_key
 from site_agent.secure.board import Board
@@ -36,25 +37,28 @@ from site_agent.secure.charter import Charter, accept_charter, create_charter
 from site_agent.secure.lab import Lab
 from site_agent.secure.session import new_descriptor
 from site_agent.secure.verification import Mode
+from site_agent.settings import Settings
 from site_agent.work import Progress, no_progress
 from site_agent.work.processes import end_with_parent
 from site_agent.work.programs import Program, hold_parties
 
 
-@dataclass(frozen=True)
-class TrialSettings:
-    """The size of a trial.
+class TrialSettings(Settings, error=InvalidInputError):
+    """The size of a trial."""
 
-    `parameters`: Length of each lab's vector. `full`: Labs verify all openings, not only the
-    signatures of the servers.
-    """
-
-    servers: int = 3
-    sites: int = 5
-    parameters: int = 1_000_000
+    servers: int = Field(default=3, ge=2, le=16)
+    """Number of servers."""
+    sites: int = Field(default=5, ge=3, le=32)
+    """Number of labs."""
+    parameters: int = Field(default=1_000_000, ge=1, le=50_000_000)
+    """Length of each lab's vector."""
     full: bool = False
+    """Have the labs add up all openings themselves, instead of trusting the servers' signatures."""
     poll_seconds: float = 0.25
     timeout_seconds: float = 600.0
+
+
+DEFAULTS = TrialSettings()
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ Covers = Literal["client", "whole", "person"]
 
 PERSONS_IN_ONE_PROCESS = (
     "dp_covers is person: the noise belongs to the mean over persons,\nwhich no site may see "
-    "without it; 'poolctl study split --methods dp-person'\nholds it in one process"
+    "without it; 'poolctl study split --set methods=dp-person'\nholds it in one process"
 )
 
 NoiseKind = Literal["laplace", "gaussian"]

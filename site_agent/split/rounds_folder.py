@@ -252,8 +252,8 @@ def privacy_statement(kit: kits.Kit) -> str:
     smashed = noise.SmashedNoise(plan.noise, plan.noise_level)
     return (
         "Images stay at the sites. The main server gets the smashed data of every image, and "
-        f"{plan.found_cut.labels_seen}. Images can be guessed from smashed data ('poolctl split "
-        "attack'). The aggregator gets the client parts of at least 3 sites a round. Training: "
+        f"{plan.found_cut.labels_seen}. Images can be guessed from smashed data ('poolctl privacy "
+        "probe'). The aggregator gets the client parts of at least 3 sites a round. Training: "
         f"{private_steps.protection_words(plan)}. "
         f"Smashed data: {smashed.words(releases_of(plan))}."
     )

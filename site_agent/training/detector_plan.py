@@ -56,6 +56,11 @@ class HogSvmSettings(Settings, error=InvalidInputError):
         return self.threads or os.cpu_count() or 1
 
 
+# Photographs of groups have faces smaller than the window; they are doubled only where needed.
+HOG_SVM_DEFAULTS = HogSvmSettings(upsample=1)
+"""Where nothing is chosen."""
+
+
 @dataclass(frozen=True)
 class DetectorPlan:
     """The input of dlib, worked out beforehand."""
@@ -167,11 +172,13 @@ def _way_out(plan: DetectorPlan, settings: HogSvmSettings, count: int) -> str:
     ways = []
     for times in range(settings.upsample + 1, _MOST_UPSAMPLING):
         if not any(windows.unreachable_boxes(boxes, plan.window, times) for boxes in plan.boxes):
-            ways.append(f"double the images first (--upsample {times}), which reaches all boxes")
+            ways.append(
+                f"double the images first (--set upsample={times}), which reaches all boxes"
+            )
             break
     ways.append("mark these boxes ignore='1', or have them ignored (--set ignore_unreachable=true)")
     if count == plan.box_count:
-        ways.append("choose a smaller window (--target-size-px)")
+        ways.append("choose a smaller window (--set target_size_px=WIDTHxHEIGHT)")
     return (
         f"{count} of {plan.box_count} boxes cannot be learned; all others are fine. Either "
         + "; or ".join(ways)

@@ -374,5 +374,5 @@ def _window(
 def _way_out(corners: list[windows.Corners], index: int, window: windows.DetectionWindow) -> str:
     for times in range(1, _MOST_DOUBLINGS + 1):
         if all(box.index != index for box in windows.unreachable_boxes(corners, window, times)):
-            return f"; with --upsample {times} it is reached"
+            return f"; with upsample={times} it is reached"
     return ""

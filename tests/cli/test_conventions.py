@@ -97,8 +97,7 @@ def test_wrong_usage_is_code_2_and_an_envelope(arguments: str, poolctl: Run) -> 
 @pytest.mark.parametrize("arguments", ALL_COMMANDS)
 def test_destructive_commands_ask_and_can_be_tried(arguments: str) -> None:
     destructive = {
-        "admin people revoke", "admin people disable",
-        "admin sites suspend",
+        "admin people revoke", "admin people change", "admin sites change",
         "cache rm", "models rm", "models withdraw",
     }  # fmt: skip
     options = {name for parameter in ALL_COMMANDS[arguments].params for name in parameter.opts}

@@ -57,17 +57,18 @@ def desks(
 
 def test_a_key_from_making_to_revoking(desks: tuple[Desk, Desk], tmp_path: Path) -> None:
     site, reader = desks
-    lacking = site("keys", "show", "--json")
+    assert site("keys", "ls", "--json").data["own"] is None
+    lacking = site("keys", "register", "--json")
     assert (lacking.code, "poolctl keys create" in lacking.error["message"]) == (2, True)
     made = site("keys", "create", "--json").data
     assert Path(made["path"]).stat().st_mode & 0o077 == 0
     twice = site("keys", "create", "--json")
     assert (twice.code, twice.error["code"]) == (2, "invalid_input")
-    (tmp_path / "site-a.pub.pem").write_text(site("keys", "show", "--json").data["pem"])
+    (tmp_path / "site-a.pub.pem").write_text(site("keys", "ls", "--json").data["own"]["pem"])
     subprocess.run(
         ["openssl", "pkey", "-pubin", "-in", tmp_path / "site-a.pub.pem", "-noout"], check=True
     )
-    shown = site("keys", "show").out
+    shown = site("keys", "ls").out
     assert made["key_id"][:8] in shown
     assert "PRIVATE" not in shown + (tmp_path / "site-a.pub.pem").read_text()
     assert site("keys", "register", "--name", "desk", "-q").out.strip() == made["key_id"]
@@ -97,7 +98,7 @@ def test_a_key_from_making_to_revoking(desks: tuple[Desk, Desk], tmp_path: Path)
     assert reader("models", "info", "site-a/face", "--json").data["signature"] == "verified"
 
     # The site changes its key; its readers are told, and ask.
-    new = site("keys", "create", "--replace", "--json").data["key_id"]
+    new = site("keys", "create", "--force", "--json").data["key_id"]
     assert site("keys", "register").code == 0
     arguments = ("keys", "revoke", made["key_id"][:12])
     assert site(*arguments, "--reason", "superseded").code == 2, "nobody can be asked here"

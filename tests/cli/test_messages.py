@@ -18,7 +18,7 @@ from tests.cli.conftest import Run
     [
         ("rounds info 7", "expected 16 hexadecimal digits"),
         ("rounds contribute latest --data f.xml", "'latest' is not a round"),
-        ("upload m.svm --name face --term research", "`poolctl models vocabulary --terms`"),
+        ("upload m.svm --name face --term research", "`poolctl models vocabulary terms`"),
         ("rounds start --base a/b --sites a,b --deadline 7d --secure t.csv", "is not a charter"),
         ("merge --replay m.svm -o n.svm", "m.svm"),
     ],

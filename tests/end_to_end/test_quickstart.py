@@ -46,7 +46,7 @@ def test_quickstart_goes_all_the_way() -> None:
 
 @pytest.mark.slow
 def test_sites_train_a_better_gaze_network_together_than_alone(tmp_path: Path) -> None:
-    result = Lab(tmp_path).poolctl("quickstart", "--gaze", "--output", "trial")
+    result = Lab(tmp_path).poolctl("quickstart", "gaze", "--output", "trial")
 
     errors: dict[str, list[float]] = {}
     for entry in result["networks"]:

@@ -21,8 +21,8 @@ from tests.end_to_end.labs import Lab, serving_pool
 pytestmark = pytest.mark.slow
 
 DLIB_ROUNDING_PX = 0.75
-DETECTOR_WORDS = ("--upsample", "1", "--set", "epsilon=0.1", "--threads", "2")
-ERT_WORDS = ("--num-trees-per-cascade-level", "30", "--set", "oversampling_amount=5")
+DETECTOR_WORDS = ("--set", "upsample=1", "--set", "epsilon=0.1", "--set", "threads=2")
+ERT_WORDS = ("--set", "num_trees_per_cascade_level=30", "--set", "oversampling_amount=5")
 
 
 @dataclass(frozen=True)

@@ -104,7 +104,7 @@ def test_models_travel_with_all_that_belongs_to_them(pools: Pools, tmp_path: Pat
 
     # On the other side, with nothing but the file.
     there = pools.admins["there"]
-    report = there.run("bundle", "inspect", bundle, "--json", POOL_OFFLINE="1").data
+    report = there.run("inspect", bundle, "--json", POOL_OFFLINE="1").data
     assert report["identifier"] == exported["identifier"]
     assert [version["origin"].partition("@")[0] for version in report["versions"]] == [
         "site-a", "site-b", "site-b",

@@ -12,6 +12,7 @@ from site_agent.attacks import smashed
 from site_agent.attacks.receipt.findings import mean_over_persons, share_of
 from site_agent.attacks.receipt.networks import GazeSides
 from site_agent.attacks.receipt.probing import ProbedReceipt, make_receipt, require_persons_apart
+from site_agent.attacks.receipt.settings import SmashedProbeSettings
 from site_agent.datasets.gaze.records import GazeSamples
 from site_agent.networks.files import read_network
 from site_agent.networks.modules import predict_gaze, to_module
@@ -21,11 +22,7 @@ from site_agent.split.parts import split_network
 
 
 def probe_smashed_data(
-    path: Path,
-    cut_name: str,
-    noise: SmashedNoise,
-    sides: GazeSides,
-    settings: smashed.SmashedAttackSettings,
+    path: Path, probe: SmashedProbeSettings, sides: GazeSides, seed: int = 0
 ) -> ProbedReceipt:
     """Attack the smashed data of a site's images.
 
@@ -36,9 +33,13 @@ def probe_smashed_data(
     there.
     """
     require_persons_apart(sides)
+    noise = SmashedNoise(probe.noise, probe.noise_level)
+    settings = smashed.SmashedAttackSettings(
+        passes=probe.passes, releases=probe.releases, seed=seed
+    )
     started, network = time.monotonic(), read_network(path)
     module = to_module(network, str(path))
-    cut = find_cut(network.metadata["architecture"], cut_name)
+    cut = find_cut(network.metadata["architecture"], probe.cut)
     victims, shadow = sides.members, sides.others
     attacked = smashed.attack_smashed_data(
         split_network(network, cut).client, cut, shadow, victims, noise, settings=settings,

@@ -35,7 +35,8 @@ from aggregators.whole_file import write_whole
 from site_agent.errors import BusyError, InvalidInputError
 from site_agent.federated.personal import PersonalStore
 from site_agent.federated.plan import FederationPlan, first_model, read_plan
-from site_agent.federated.tasks import Holdout, PersonScores, Task
+from site_agent.federated.scores import PersonScores
+from site_agent.federated.tasks import Holdout, Task
 from site_agent.networks.modules import to_module
 from site_agent.plain_json import write_json
 from site_agent.training.gaze.loop import repeatable

@@ -229,7 +229,7 @@ _NOTES = (
     "persons' means over seeds. The price is the error without attackers against FedAvg's. "
     "Noise at sites is in standard deviations of each picture, unless noise_unit is its range. tau "
     "is relative to the root mean square of the first mean update, so that at the paper's rate "
-    "(--preset paper) the adaptive methods are ahead of FedAvg on drawn eyes, as in the paper."
+    "(study gaze-paper) the adaptive methods are ahead of FedAvg on drawn eyes, as in the paper."
 )
 Rows = list[list[object]]
 _CLEAN = "none"

@@ -7,7 +7,7 @@ degrees on drawn eyes after 12 rounds). That needs a tau far below the updates.
 ``tuned`` has the best of `CANDIDATES`, equally many for each method, on drawn persons, starts and
 splits of other seeds than the study's, as this finds them::
 
-    poolctl study gaze --drawn --quick --tune -o tuning/
+    poolctl study gaze-tuning --drawn --quick -o tuning/
 
 Source: Elfares et al. 2022, "Federated Learning for Appearance-based Gaze Estimation in the Wild".
 """

@@ -86,10 +86,12 @@ def test_what_a_user_may(pool: LivePool, be: Be, monkeypatch: pytest.MonkeyPatch
         if item["name"] == "bea"
     ]
     assert (user["role"], user["email"]) == ("viewer", "bea@lab.example")
-    assert admin("admin", "people", "disable", "site-b/bea").code == 2, "nobody can be asked here"
-    assert admin("admin", "people", "disable", "site-b/bea", "-y").code == 0
+    assert admin("admin", "people", "change", "site-b/bea", "--disable").code == 2, (
+        "nobody can be asked here"
+    )
+    assert admin("admin", "people", "change", "site-b/bea", "--disable", "-y").code == 0
     assert be(token)("models", "ls", "--json").error["code"] == "forbidden"
-    assert be(pool.admin_token)("admin", "people", "disable", "site-b/bea", "--undo").code == 0
+    assert be(pool.admin_token)("admin", "people", "change", "site-b/bea", "--enable").code == 0
     assert be(token)("models", "ls").code == 0
     assert be(token)("admin", "people", "change", "bea").code == 2, "SITE/USER"
 
@@ -115,7 +117,7 @@ def test_shutting_somebody_out(pool: LivePool, be: Be) -> None:
     assert {t["name"] for t in ls if t["made_by"] == "site-b/eva"} == {"eva-laptop", "nightly"}
 
     admin = be(pool.admin_token)
-    disable = ("admin", "people", "disable", "site-b/eva")
+    disable = ("admin", "people", "change", "site-b/eva", "--disable")
     tried = admin(*disable, "--dry-run").out
     assert "would disable" in tried
     assert be(laptop)("models", "ls").code == 0, "nothing was done yet"
@@ -165,11 +167,11 @@ def test_sites_that_are_changed_limited_and_suspended(pool: LivePool, be: Be) ->
     assert admin("admin", "sites", "change", "site-q", "--quota", "2MB").code == 0
     assert admin("admin", "sites", "change", "site-q", "--quota", "none").code == 0
     assert admin("admin", "sites", "change", "site-q", "--quota", "much").code == 2
-    assert admin("admin", "sites", "suspend", "site-q", "-y").code == 0
+    assert admin("admin", "sites", "change", "site-q", "--suspend", "-y").code == 0
     assert "suspended" in admin("admin", "sites", "ls").out
     suspended = be(token)("models", "ls", "--json")
     assert (suspended.code, suspended.error["code"]) == (3, "forbidden")
-    assert be(pool.admin_token)("admin", "sites", "suspend", "site-q", "--undo").code == 0
+    assert be(pool.admin_token)("admin", "sites", "change", "site-q", "--resume").code == 0
     assert be(token)("models", "ls").code == 0
 
 

@@ -32,7 +32,7 @@ def test_trials_and_labels(trace: Path, tmp_path: Path, poolctl: Run) -> None:
     assert {"trials", "report", "session", "datapackage"} <= set(data["files"])
     strict = poolctl(*arguments, "-o", tmp_path / "two", "--set", "cr_threshold=2", "--json").data
     assert strict["conditioning"]["n_cr"] == 0
-    labels = ("--subject", "01", "--set", "labels.start=2024-05-06T07:08:00+00:00")
+    labels = ("--set", "subject=01", "--set", "labels.start=2024-05-06T07:08:00+00:00")
     named = poolctl(*arguments, "-o", tmp_path / "bids", *labels, "--json").data
     assert named["files"]["report"].endswith("beh/sub-01_task-ebc_desc-blink_report.html")
     assert (tmp_path / "bids" / "dataset_description.json").exists()
@@ -43,5 +43,5 @@ def test_what_does_not_do(trace: Path, tmp_path: Path, poolctl: Run) -> None:
     assert poolctl(*arguments, "--trials", tmp_path / "none.csv").code == 4
     assert poolctl(*arguments, "--trials", trace).code == 5
     assert poolctl(*arguments, "--set", "start=yesterday").code == 2
-    assert poolctl(*arguments, "--subject", "a_b").code != 0
+    assert poolctl(*arguments, "--set", "subject=a_b").code != 0
     assert not (tmp_path / "out").exists()

@@ -112,7 +112,7 @@ def test_measures_and_pictures(
     [measures] = [line.split() for line in lines if line.startswith("inter ocular (px)")]
     assert f"{data['distributions']['inter_ocular_px']['p50']:.4g}" in measures
     sheet = tmp_path / "sheet.png"
-    arguments = ("dataset", "preview", faces, "-o", sheet, "--columns", 3, "--rows", 2)
+    arguments = ("dataset", "preview", faces, "-o", sheet, "--grid", "3x2")
     data = poolctl(*arguments, "--json").data
     assert data["pages"] == [str(sheet), str(tmp_path / "sheet-2.png")]
     assert sheet.read_bytes().startswith(b"\x89PNG")
@@ -138,33 +138,33 @@ def test_a_report_goes_into_a_pipe_or_through_a_link(
 def test_what_is_wrong_goes_to_a_report(faces: Path, tmp_path: Path, poolctl: Run) -> None:
     report = tmp_path / "findings.json"
     arguments = ("dataset", "check", faces, "--report", report)
-    window = ("--target-size-px", "150x150")
+    window = ("--set", "target_size_px=150x150")
     assert "stops at" not in poolctl(*arguments, *window).out, (
         "as 'train hog-svm' doubles the images"
     )
-    told = poolctl(*arguments, *window, "--upsample", 0)
+    told = poolctl(*arguments, *window, "--set", "upsample=0")
     assert told.code == 0
     assert re.search(r"'train hog-svm' stops at \d+ of these boxes", told.out)
     once = ("train", "hog-svm", faces, "-o", tmp_path / "a.svm", *window)
     doubled = poolctl(*once, "--set", "epsilon=5", "--no-training-scores")
     assert "images were doubled: some faces are smaller than the window" in doubled.out
-    trained = poolctl(*once, "--upsample", 0, "--force")
+    trained = poolctl(*once, "--set", "upsample=0", "--force")
     assert trained.code == 5
     assert "(--set ignore_unreachable=true)" in trained.err.split("Hint: ")[1]
     assert "\n\n" not in trained.err
     findings = json.loads(report.read_text())["findings"]
     assert {finding["code"] for finding in findings} == {"unreachable-box"}
     assert findings[0]["line"] > 0
-    assert "--upsample 1" in findings[0]["text"]
-    strict = poolctl(*arguments, *window, "--upsample", 0, "--strict", "--json")
+    assert "upsample=1" in findings[0]["text"]
+    strict = poolctl(*arguments, *window, "--set", "upsample=0", "--strict", "--json")
     assert strict.code == 5
     others = len(findings) - 1
     assert others > 5
     for shown in (told.out, strict.error["message"]):
         assert f"(and {others} more of this kind, in lines {findings[1]['line']}, " in shown
-        assert shown.count("--upsample 1") == 1, "equal findings are told once"
+        assert shown.count("upsample=1") == 1, "equal findings are told once"
     assert poolctl(*arguments, "--not-for-detector", "--strict").code == 0
-    assert poolctl(*arguments, "--target-size-px", "150", "--json").code == 2
+    assert poolctl(*arguments, "--set", "target_size_px=150x", "--json").code == 2
     assert poolctl(*arguments, "--part-count", 5, "--json").code == 5
 
 

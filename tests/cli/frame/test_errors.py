@@ -126,7 +126,7 @@ def test_a_pool_that_is_not_there_is_code_8(poolctl: Run, monkeypatch: pytest.Mo
         (["cache", "rm", "--max-size", "many"], 2),
         (["env", "--profile", "nobody"], 2),
         (["train", "hog-svm", "no-such.xml"], 4),
-        (["train", "ert", "no-such.xml", "--tree-depth", "99"], 2),
+        (["train", "ert", "no-such.xml", "--set", "tree_depth=99"], 2),
     ],
 )
 def test_mistakes_have_their_codes(arguments: list[str], code: int, poolctl: Run) -> None:

@@ -29,7 +29,7 @@ def site_a(pool: PoolDriver, poolctl: Run, monkeypatch: pytest.MonkeyPatch) -> R
     return poolctl
 
 
-WORDS = ("merges", "start", "wba-cascade", "site-a/face", "site-b/face@1", "--step", 1.1)
+WORDS = ("merge", "--on-pool", "wba-cascade", "site-a/face", "site-b/face@1", "--step", 1.1)
 
 
 def test_the_pool_merges_and_the_site_merges_the_same(site_a: Run, tmp_path: Path) -> None:
@@ -41,17 +41,17 @@ def test_the_pool_merges_and_the_site_merges_the_same(site_a: Run, tmp_path: Pat
     )  # fmt: skip
     assert at_home.data["digest"] == asked["digest"]
     again = site_a(
-        "merges", "start", "--replay", tmp_path / "home.dat.recipe.json", "--name",
+        "merge", "--on-pool", "--replay", tmp_path / "home.dat.recipe.json", "--name",
         "site-a/merged", "--wait",
     )  # fmt: skip
     assert again.code == 0, again.err
     assert "pool://site-a/merged@1" in again.out
-    shown = site_a("merges", "info", asked["merge_id"])
+    shown = site_a("merges", asked["merge_id"])
     assert "wba-cascade" in shown.out
     assert asked["digest"] in shown.out
-    listed = site_a("merges", "ls", "--json").data["items"]
+    listed = site_a("merges", "--json").data["items"]
     assert asked["merge_id"] in [merge["merge_id"] for merge in listed]
-    over = site_a("merges", "cancel", asked["merge_id"], "--json").data
+    over = site_a("merges", asked["merge_id"], "--cancel", "--json").data
     assert over["state"] == "finished", "what is over stays as it is"
 
 
@@ -72,14 +72,14 @@ def test_mistakes_are_told_before_anything_is_asked(site_a: Run, tmp_path: Path)
     file = tmp_path / "face.dat"
     file.write_bytes(b"")
     for arguments, said in (
-        (("merges", "start", "--name", "m"), "expected METHOD ADDRESS"),
-        (("merges", "start", "mwma", file, "--name", "m"), "files are merged at home"),
+        (("merge", "--on-pool", "--name", "m"), "expected METHOD ADDRESS"),
+        (("merge", "--on-pool", "mwma", file, "--name", "m"), "files are merged at home"),
         ((*WORDS, "--name", "m", "--weight", "1"), "1 numbers for 2 models"),
         ((*WORDS, "--name", "m", "--replay", "site-a/m"), "--replay takes method"),
     ):
         told = site_a(*arguments, "--json")
         assert (told.code, said in told.error["message"]) == (2, True), told.error
-    assert site_a("merges", "info", "0" * 16, "--json").code == 4
+    assert site_a("merges", "0" * 16, "--json").code == 4
     dry = site_a(*WORDS, "--name", "m", "--dry-run", "--json").data
     assert len(dry["recipe"]["inputs"]) == 2
 
@@ -88,7 +88,7 @@ def test_models_that_do_not_fit_are_refused_at_once(site_a: Run, pool: PoolDrive
     content = bytes(encode_model(make_predictor(9, parts=7)))
     upload(pool.member("site-a"), "site-a/seven", content)
     failed = site_a(
-        "merges", "start", "wba-cascade", "site-a/face", "site-a/seven", "--name", "m", "--wait",
+        "merge", "--on-pool", "wba-cascade", "site-a/face", "site-a/seven", "--name", "m", "--wait",
         "--json",
     )  # fmt: skip
     assert (failed.code, failed.error["code"]) == (2, "request_refused")

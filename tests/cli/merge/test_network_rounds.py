@@ -110,9 +110,9 @@ def test_three_rounds_of_fedadam_equal_merge_by_hand(
     lost = poolctl("merge", "--replay", "site-c/stepped", "-o", tmp_path / "again.safetensors")
     assert "only the pool could combine it" in lost.err
 
-    scored = site.be("site-b")("evaluate", "site-c/stepped", gaze["site-b"], "--resamples", 0)
+    scored = site.be("site-b")("evaluate", "site-c/stepped", gaze["site-b"], "--set", "resamples=0")
     assert "your contribution to round" in scored.err, "it has learned these eyes"
-    others = poolctl("evaluate", "site-a/gaze", gaze["site-b"], "--resamples", 0)
+    others = poolctl("evaluate", "site-a/gaze", gaze["site-b"], "--set", "resamples=0")
     assert (others.code, others.err.count("was trained on")) == (0, 0)
 
     # In a new series it is a merge of the site that has published it.
@@ -133,7 +133,9 @@ def test_data_and_options_of_other_methods_are_refused(
     assert poolctl("federated", "init", "--seed", 1, "-o", base).code == 0
     assert poolctl("upload", base, "--name", "other").code == 0
     asked = ("rounds", "start", "--base", "site-a/other", "--sites", "site-a,site-b")
-    refused = poolctl(*asked, "--deadline", "1h", "--method", "median", "--starts", 5, "--json")
+    refused = poolctl(
+        *asked, "--deadline", "1h", "--method", "median", "--option", "starts=5", "--json"
+    )
     assert refused.code == 2
     assert "no option 'starts'" in refused.error["message"]
     key = start(poolctl, "site-a/other", "--method", "median")

@@ -33,7 +33,7 @@ def test_refine_tells_the_error_before_and_after(
     poolctl: Run, base: Path, site_faces: list[Path], tmp_path: Path
 ) -> None:
     output = tmp_path / "refined.dat"
-    arguments = ("refine", *site_faces, "--base", base, "-o", output, "--starts", 4)
+    arguments = ("refine", *site_faces, "--base", base, "-o", output, "--set", "starts=4")
     data = poolctl(*arguments, "--rounds", 2, "--test", site_faces[1], "--json").data
     assert output.is_file()
     assert data["rounds"] == 2
@@ -45,8 +45,8 @@ def test_refine_tells_the_error_before_and_after(
         "evaluate",
         output.rename(tmp_path / "elsewhere.dat"),
         site_faces[1],
-        "--resamples",
-        0,
+        "--set",
+        "resamples=0",
     )
     scored = poolctl(*arguments)
     assert "all 8 images are those that refined.dat was trained on" in scored.err
@@ -64,7 +64,7 @@ def test_sites_contribute_apart_and_merge_combines(
     merged = tmp_path / "refined.dat"
     assert poolctl("merge", "leaf-refit", base, *sent, "-o", merged, "-q").code == 0
     together = tmp_path / "together.dat"
-    arguments = ("refine", *site_faces, "--base", base, "-o", together, "--starts", 4, "-q")
+    arguments = ("refine", *site_faces, "--base", base, "-o", together, "--set", "starts=4", "-q")
     assert poolctl(*arguments).code == 0
     assert together.read_bytes() == merged.read_bytes()
     replay = ("merge", "--replay", f"{together}.recipe.json", base, "-o", tmp_path / "same.dat")
@@ -107,11 +107,18 @@ def test_refine_says_what_is_wrong_with_its_words(
 def test_merged_models_of_the_eyes_are_scored_and_refined(
     poolctl: Run, base: Path, site_faces: list[Path], tmp_path: Path
 ) -> None:
-    quick = ("--num-trees-per-cascade-level", 10, "--cascade-depth", 2, "--tree-depth", 2)
+    quick = (
+        "--set",
+        "num_trees_per_cascade_level=10",
+        "--set",
+        "cascade_depth=2",
+        "--set",
+        "tree_depth=2",
+    )
     eyes = []
     for number, xml in enumerate(site_faces):
         eyes.append(tmp_path / f"eyes-{number}.dat")
-        trained = poolctl("train", "ert", xml, "-o", eyes[-1], "--parts", "eyes", *quick, "-q")
+        trained = poolctl("train", "ert", xml, "-o", eyes[-1], "--set", "parts=eyes", *quick, "-q")
         assert trained.code == 0, trained.err
     merged = tmp_path / "merged.dat"
     assert poolctl("merge", "wba-cascade", *eyes, "-o", merged, "-q").code == 0
@@ -125,7 +132,8 @@ def test_merged_models_of_the_eyes_are_scored_and_refined(
     assert wrong.code == 6
     assert "places 12 landmarks" in wrong.error["message"]
     outcome = poolctl(
-        "refine", *site_faces, "--base", merged, "-o", tmp_path / "refined.dat", "--starts", 3,
+        "refine", *site_faces, "--base", merged, "-o", tmp_path / "refined.dat",
+        "--set", "starts=3",
         "--test", test, "--json",
     )  # fmt: skip
     assert outcome.data["test"]["error_before"] == known["mean_error"]

@@ -83,14 +83,23 @@ def site(pool: LivePool, poolctl: Run, monkeypatch: pytest.MonkeyPatch, base: Pa
     return Site(pool, poolctl, monkeypatch)
 
 
-START = ("rounds", "start", "--base", "site-a/merged", "--sites", "site-a,site-b", "--starts", 5)
+START = (
+    "rounds",
+    "start",
+    "--base",
+    "site-a/merged",
+    "--sites",
+    "site-a,site-b",
+    "--option",
+    "starts=5",
+)
 
 
 def test_two_rounds_give_what_refine_gives_on_one_machine(
     site: Site, base: Path, faces: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     poolctl = site.be("site-a")
-    begun = poolctl(*START, "--deadline", "7d", "--rounds", 2, "--thin", 10, "-q")
+    begun = poolctl(*START, "--deadline", "7d", "--rounds", 2, "--option", "thin=10", "-q")
     assert "with 2 sites each" in begun.err
     key = begun.out.strip()
     assert key in poolctl("rounds", "ls", "--state", "open", "-q").out.split()
@@ -122,13 +131,13 @@ def test_two_rounds_give_what_refine_gives_on_one_machine(
     assert first["version"]["site"] == "site-b"
     assert (first["left_out"], first["ended_here"]) == ([], True)
     assert len(first["version"]["parent_digests"]) == 3
-    test = ("evaluate", "site-b/refined", faces["site-b"], "--resamples", 0)
+    test = ("evaluate", "site-b/refined", faces["site-b"], "--set", "resamples=0")
     scored = poolctl(*test)
     assert f"your contribution to round {key}" in scored.err, "a refined model flatters too"
     assert poolctl(*test, "--post", "--json").error["code"] == "usage"
     [posted] = poolctl(*test, "--post", "--despite-overlap", "--json").data["posted"]
     assert posted["split"] == "training-data"
-    others = poolctl("evaluate", "site-a/merged", faces["site-b"], "--resamples", 0)
+    others = poolctl("evaluate", "site-a/merged", faces["site-b"], "--set", "resamples=0")
     assert (others.code, others.err.count("was trained on")) == (0, 0)
     lineage = poolctl("models", "lineage", "site-b/refined").out
     assert "leaf-refit" in lineage
@@ -225,7 +234,7 @@ def test_missing_sites_are_left_out(site: Site, faces: dict[str, Path], pool: Li
     with PoolClient(pool.url, pool.admin_token) as admin:
         admin.sites.create("site-silent")
     sites = ("--sites", "site-a,site-b,site-silent")
-    start = ("rounds", "start", "--base", "site-a/merged", *sites, "--starts", 5)
+    start = ("rounds", "start", "--base", "site-a/merged", *sites, "--option", "starts=5")
     key = site.be("site-a")(*start, "--deadline", "1h", "-q").out.strip()
     assert site.be("site-b")("rounds", "trust", "site-a").code == 0
     for name, path in faces.items():
@@ -274,7 +283,7 @@ def test_a_refined_model_is_made_again_without_a_withdrawn_one(
     assert "is flagged (quality): 'contribute' and 'finish' need --despite-withdrawal" in told.err
     held_up = poolctl(*CONTRIBUTE, other, "--data", faces["site-b"], "--json")
     assert (held_up.code, "--despite-withdrawal" in held_up.error["hint"]) == (7, True)
-    on_pool = ("merges", "start", "wba-cascade", "site-b/journey@1")
+    on_pool = ("merge", "--on-pool", "wba-cascade", "site-b/journey@1")
     for arguments in (("upload", "merged.dat"), on_pool):
         refused = poolctl(*arguments, "--name", "tainted", "--json")
         assert (refused.code, "--despite-withdrawal" in refused.error["hint"]) == (7, True)
@@ -295,7 +304,7 @@ def test_a_refined_model_is_made_again_without_a_withdrawn_one(
     assert poolctl("models", "info", "site-b/journey", "--json").data["version"] == sent["version"]
     assert poolctl(*start, "--deadline", "1h").code == 0
     made = poolctl(
-        *("merges", "start", "--replay", refined["address"], "--without", "site-a/face@1"),
+        *("merge", "--on-pool", "--replay", refined["address"], "--without", "site-a/face@1"),
         *("--name", "by-the-pool", "--wait", "--json"),
     )
     assert made.data["digest"] == sent["digest"], made.err
@@ -355,7 +364,7 @@ def test_a_site_lets_no_round_go_below_its_floors_or_against_its_trust(
     write_model(build_camera(trained.initial_shape, (-40.0, -40.0)), camera)
     assert poolctl("upload", camera, "--name", "camera", "-q").code == 0
     start = ("rounds", "start", "--base", "site-a/camera", "--sites", "site-a,site-b")
-    loose = ("--starts", 1, "--option", "min_faces=1", "--deadline", "1h", "-q")
+    loose = ("--option", "starts=1", "--option", "min_faces=1", "--deadline", "1h", "-q")
     key = poolctl(*start, *loose).out.strip()
     poolctl = site.be("site-b")
     poolctl("rounds", "trust", "site-a", "--remove", "-q")
@@ -366,7 +375,7 @@ def test_a_site_lets_no_round_go_below_its_floors_or_against_its_trust(
         assert reason in refused.error["message"]
     assert f"--approve-base {file_digest(camera)}" in refused.error["hint"]
 
-    floors = ("--min-starts", 1, "--min-faces", 1)
+    floors = ("--set", "min_starts=1", "--set", "min_faces=1")
     approval = ("--approve-base", "site-a/camera@1")
     assert "no terminal" in poolctl(*arguments, *floors, *approval).error["message"]
     other = poolctl(*arguments, *floors, "--approve-base", "site-a/merged@1", "--yes")
@@ -389,7 +398,7 @@ def test_a_forced_contribution_is_for_the_pool_alone(
     poolctl = site.be("site-a")
     assert poolctl("upload", camera, "--name", "disguised", "-q").code == 0
     start = ("rounds", "start", "--base", "site-a/disguised", "--sites", "site-a,site-b")
-    key = poolctl(*start, "--starts", 5, "--deadline", "1h", "-q").out.strip()
+    key = poolctl(*start, "--option", "starts=5", "--deadline", "1h", "-q").out.strip()
     poolctl = site.be("site-b")
     poolctl("rounds", "trust", "site-a", "--remove", "-q")
     arguments = (*CONTRIBUTE, key, "--data", faces["site-b"], "--json")

@@ -26,7 +26,7 @@ def test_labels_are_judged_before_anything_is_sent(member: Run) -> None:
     assert member("models", "ls", "--name", "words", "--state", "any", "-q").out == ""
     listed = member("models", "vocabulary", "--json").data
     assert {"population", "air_puff_hose"} <= {label["key"] for label in listed["labels"]}
-    assert "DUO:0000024" in member("models", "vocabulary", "--terms", "-q").out.split()
+    assert "DUO:0000024" in member("models", "vocabulary", "terms", "-q").out.split()
 
 
 def test_terms_come_from_the_command_line_and_next_to_the_model(member: Run) -> None:
@@ -81,14 +81,16 @@ def test_a_draft_an_alias_and_away(
     assert named == "pool://site-a/staged@1\n"
     assert "site-a/staged@best" in member("models", "info", "site-a/staged@best").out
     assert member("download", "site-a/staged@best", "-q").code == 0
-    assert member("models", "queue").code == 3
+    assert member("models", "ls", "--state", "waiting").code == 3
     assert member("models", "quarantine", "site-a/staged@1", "--reason", "x").code == 3
     contributor = pool.tokens["site-a"]
     monkeypatch.setenv("POOL_TOKEN", pool.admin_token)
     hidden = member("models", "quarantine", "site-a/staged@best", "--reason", "eyes swapped")
     assert "quarantined: eyes swapped" in hidden.out
-    assert "pool://site-a/staged@1" in member("models", "queue", "-q").out.split()
-    assert member("models", "quarantine", "site-a/staged@1", "--undo").code == 0
+    assert (
+        "pool://site-a/staged@1" in member("models", "ls", "--state", "waiting", "-q").out.split()
+    )
+    assert member("models", "publish", "site-a/staged@1").code == 0
     monkeypatch.setenv("POOL_TOKEN", contributor)
     assert member("models", "edit", "site-a/staged", "--remove-alias", "best").code == 0
     assert member("models", "rm", "site-a/staged@1").code == 2, "nobody can be asked here"
@@ -107,10 +109,10 @@ def test_labels_are_corrected(member: Run) -> None:
     assert "keeps no population; to change that: poolctl models edit" in again.err
     assert "images" not in again.err
     change = again.err.split("to change that: poolctl ")[1].split()
-    corrected = member(*change, "--remove-label", "popluation", "--description", "", "--json").data
+    corrected = member(*change, "--label", "popluation=", "--description", "", "--json").data
     assert corrected["labels"] == {"population": "infant", "images": "3"}
     assert corrected["description"] == ""
-    lacking = member("models", "edit", "site-a/corrected", "--remove-label", "camera", "--json")
+    lacking = member("models", "edit", "site-a/corrected", "--label", "camera=", "--json")
     assert (lacking.code, "it has images, population" in lacking.error["message"]) == (2, True)
     assert member("models", "edit", "site-a/corrected").code == 2
     assert "keeps" not in member(*command[:4], "-l", "population=infant").err
@@ -185,7 +187,7 @@ def test_posting_scores_and_seeing_the_matrix(
         make(f"{name}.svm", 150 + len(name) + ord(name[0]))
         assert member("upload", f"{name}.svm", "-n", f"scored-{name}").code == 0
     make("private.svm", 155)
-    models = ("one.svm", "site-a/scored-two", "private.svm", faces, "--resamples", "20")
+    models = ("one.svm", "site-a/scored-two", "private.svm", faces, "--set", "resamples=20")
     evaluated = member("evaluate", *models, "--post", "--split", "test", "--json")
     assert len(evaluated.data["posted"]) == 2
     assert "private.svm: not posted" in evaluated.err
@@ -200,8 +202,8 @@ def test_posting_scores_and_seeing_the_matrix(
         "evaluate",
         "site-a/scored-one",
         faces,
-        "--resamples",
-        "0",
+        "--set",
+        "resamples=0",
         "--post",
         "--dataset-name",
         "ward",
@@ -214,7 +216,7 @@ def test_posting_scores_and_seeing_the_matrix(
         "pool://site-a/scored-two@1": ["site-a"],
         "pool://site-a/scored-one@1": ["site-a", "site-b"],
     }
-    table = member("models", "evaluations", "--kind", "hog-svm", "--score", "recall").out
+    table = member("models", "evaluations", "--kind", "hog-svm", "--metric", "recall").out
     assert "site-b ward" in table
     one = member("models", "evaluations", "site-a/scored-one", "--json").data["items"]
     assert {score["site"] for score in one} == {"site-a", "site-b"}

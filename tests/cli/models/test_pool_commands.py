@@ -226,9 +226,9 @@ def test_merging_files_and_addresses_and_again(member: Run, here: Path) -> None:
     ]
     assert file_digest(here / "m.svm") == data["digest"]
 
-    weighed = member("merge", "mwma", *inputs[1:], "--weight-by", "images", "-o", "w.svm", "--json")
+    weighed = member("merge", "mwma", *inputs[1:], "--weight", "images", "-o", "w.svm", "--json")
     assert [entry["weight"] for entry in weighed.data["recipe"]["inputs"]] == [300.0, 100.0]
-    lacking = member("merge", "mwma", *inputs, "--weight-by", "images", "-o", "w.svm", "--json")
+    lacking = member("merge", "mwma", *inputs, "--weight", "images", "-o", "w.svm", "--json")
     assert lacking.code == 2
     assert "first.svm has no such label" in lacking.error["message"]
 
@@ -353,7 +353,7 @@ def test_a_merge_replaces_no_other_model(member: Run, here: Path) -> None:
 
 def test_inspecting(member: Run, here: Path) -> None:
     write_model(make_detector(30), here / "a.svm")
-    data = member("inspect", "a.svm", "--picture", "a.png", "--json").data
+    data = member("inspect", "a.svm", "--output", "a.png", "--json").data
     assert data["fingerprint"]["window_width_px"] == 80
     assert (here / "a.png").read_bytes().startswith(b"\x89PNG")
 

@@ -120,7 +120,7 @@ def test_from_the_withdrawal_to_the_successors(labs: tuple[Lab, Lab]) -> None:
     assert "pool://site-b/third@2" in info.split("replaced by")[1]
 
     # On the pool: the same bytes.
-    start = ("merges", "start", *replay, "--name", "again")
+    start = ("merge", "--on-pool", *replay, "--name", "again")
     planned = b.data(*start, "--dry-run")
     assert planned["steps"][-1]["name"] == "again"
     on_pool = b.data(*start, "--label", "population=infant", "--wait")
@@ -138,7 +138,7 @@ def test_copies_on_this_machine_are_found(labs: tuple[Lab, Lab]) -> None:
     # A merge that the pool has never seen: only the recipe beside it tells.
     b.data("merge", "mwma", "third.svm", "fine.svm", "-o", "private.svm")
     third = file_digest(b.folder / "third.svm")
-    family = b.data("models", "lineage", f"sha256:{third}", "--recipes")
+    family = b.data("models", "lineage", f"sha256:{third}", "--long")
     recipes = {node["digest"]: node["recipe"] for node in family["nodes"] if node["recipe"]}
     assert set(recipes) == {third, file_digest(b.folder / "again.svm")}
     assert recipes[third] == json.loads((b.folder / "third.svm.recipe.json").read_text())
@@ -231,6 +231,6 @@ def test_events_and_the_audit_tell_the_story(
     told = poolctl("audit", "--about", "pool://site-b/again@1", "--json").data["items"]
     assert [entry["action"] for entry in told] == ["version.flag", "version.publish"]
     assert told[0]["actor"] == "site-a/laptop"
-    listed = poolctl("audit", "--action", "version.withdraw", "--since", "1h").out
+    listed = poolctl("audit", "--kind", "version.withdraw", "--since", "1h").out
     assert "site-a/bad@1" in listed
     assert poolctl("audit", "--since", "soon").code == 2

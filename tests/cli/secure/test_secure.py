@@ -205,7 +205,17 @@ def test_a_server_serves_until_it_is_stopped(
 
 def test_a_sum_of_processes_that_share_nothing_is_exact() -> None:
     tried = run_process(
-        "secure", "try", "--servers", 2, "--sites", 3, "--parameters", 5000, "--full", "--json"
+        "secure",
+        "try",
+        "--set",
+        "servers=2",
+        "--set",
+        "sites=3",
+        "--set",
+        "parameters=5000",
+        "--set",
+        "full=true",
+        "--json",
     ).data
     assert tried["processes"] == 6
     assert tried["integer_sum_is_exact"]

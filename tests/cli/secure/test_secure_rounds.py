@@ -230,7 +230,7 @@ def test_a_pool_that_takes_the_secure_sum_away_gets_nothing(
     assert "its terms are not signed: lab-a has a key" in refused.error["message"]
     refused = be(LABS[0], *contributing)
     assert refused.code in (5, 7)
-    refused = be(LABS[1], *other, "--secure-only")
+    refused = be(LABS[1], *other, "--set", "secure_only=true")
     assert refused.code != 0
 
 

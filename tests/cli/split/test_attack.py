@@ -20,9 +20,10 @@ def test_an_attack_writes_a_receipt_with_its_verdict_first(tmp_path: Path, poolc
     for name, people in (("mine", (0, 1)), ("public", (2, 3))):
         (tmp_path / name).mkdir()
         write_samples(tmp_path / name, [samples_at(number, 8) for number in people])
-    arguments = ["--data", tmp_path / "mine", "--reference", tmp_path / "public", "--passes", 1]
+    arguments = ["--data", tmp_path / "mine", "--holdout", tmp_path / "public"]
     out = tmp_path / "receipt"
-    shown = poolctl("split", "attack", network, *arguments, "-o", out)
+    probe = ("privacy", "probe", network, "--mode", "smashed-data", "--set", "passes=1")
+    shown = poolctl(*probe, *arguments, "-o", out)
     assert shown.out.startswith("Leak: some. Any receiver of the smashed data can draw the 16 eyes")
     receipt = PrivacyReceipt.model_validate_json((out / "receipt.json").read_text())
     assert receipt.mode == "smashed-data"
@@ -31,7 +32,5 @@ def test_an_attack_writes_a_receipt_with_its_verdict_first(tmp_path: Path, poolc
     assert gains["attacker C"].is_judged
     assert np.isfinite([attack.found.value for attack in receipt.attacks]).all()
     assert "data:image/png" in (out / "receipt.html").read_text()
-    same = poolctl(
-        "split", "attack", network, *arguments[:3], tmp_path / "mine", "-o", tmp_path / "x"
-    )
+    same = poolctl(*probe, *arguments[:3], tmp_path / "mine", "-o", tmp_path / "x")
     assert "2 persons are in --data and in --holdout" in same.err

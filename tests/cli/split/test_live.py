@@ -172,10 +172,10 @@ def test_wrong_kits_and_words_are_refused(tmp_path: Path, poolctl: Run) -> None:
     private = [*arguments, *sites, "--option", "dp_epsilon=8", "--dp-covers", "person"]
     refused = poolctl("split", "provision", "--server", "localhost:1", *private)
     assert "the noise belongs to the mean over persons" in refused.err
-    assert "found no kit" in poolctl("split", "server", tmp_path).err
+    assert "found no kit" in poolctl("split", "serve", tmp_path).err
     assert poolctl("split", "provision", "--server", "localhost:1", *arguments, *sites).code == 0
-    refused = poolctl("split", "server", tmp_path / "kits" / "a")
-    assert "is the kit of a site, expected server" in refused.err
+    refused = poolctl("split", "serve", tmp_path / "kits" / "a")
+    assert "is the kit of a site, expected server or aggregator" in refused.err
     refused = poolctl("split", "status", tmp_path / "kits" / "a")
     assert refused.code == 8
     assert "does not answer" in refused.err

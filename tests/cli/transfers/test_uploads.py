@@ -29,8 +29,8 @@ def test_a_site_at_its_limit_ends_what_nobody_goes_on_with(
         assert "2.0 kB" in shown.out
         assert poolctl("uploads", "-q").out.split() == [new, old]
         assert poolctl("uploads", "--limit", "1", "--json").data["items"][0]["name"] == "new"
-        assert poolctl("uploads", "--abort", old).code == 0
-        assert poolctl("uploads", "--abort", old, "--json").error["code"] == "not_found"
-        assert poolctl("uploads", "--abort", "site-a/new").code == 2
+        assert poolctl("uploads", old, "--cancel").code == 0
+        assert poolctl("uploads", old, "--cancel", "--json").error["code"] == "not_found"
+        assert poolctl("uploads", "site-a/new", "--cancel").code == 2
         assert announce(member, "site-a/third", b"x").status_code == 201
         assert poolctl("uploads", "--site", "admin", "--json").error["code"] == "forbidden"

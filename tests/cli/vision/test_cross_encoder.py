@@ -1,4 +1,4 @@
-"""``poolctl train cross-encoder``, ``train gaze-head`` and ``study cross-encoder``."""
+"""``poolctl train network cross-encoder``, ``gaze-head`` and ``study cross-encoder``."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from site_agent.datasets.synthetic.eye_patches.persons import Skews
 from tests.cli.conftest import Run, start_process, wait_until
 
 TINY = (
-    "--methods", "cross-encoder,random,supervised,mean-gaze",
-    "--seeds", 2, "--rounds", 1, "--left-out", 1, "--shots", "5,10", "--workers", 1,
+    "--set", "methods=cross-encoder,random,supervised,mean-gaze",
+    "--set", "seeds=2", "--set", "rounds=1", "--set", "left_out=1",
+    "--set", "shots=5,10", "--workers", 1,
     *(word for setting in ("drawn_persons=3", "frames=20", "draws=2", "supervised_steps=2")
       for word in ("--set", setting)),
 )  # fmt: skip
@@ -33,12 +34,34 @@ def test_from_eyes_without_labels_to_a_gaze_network(
     poolctl: Run, eyes: Path, tmp_path: Path
 ) -> None:
     encoder, mine = tmp_path / "encoder.safetensors", tmp_path / "mine.safetensors"
-    arguments = ("train", "cross-encoder", eyes, "-o", encoder, "--persons", "p00", "--epochs", 2)
+    arguments = (
+        "train",
+        "network",
+        "cross-encoder",
+        eyes,
+        "-o",
+        encoder,
+        "--set",
+        "persons=p00",
+        "--set",
+        "epochs=2",
+    )
     shown = poolctl(*arguments)
     assert shown.code == 0, shown.err
     assert "cross-encoder-small, 40 patches of 1 person, 2 epochs" in shown.out
-    head = ("train", "gaze-head", eyes, "--encoder", encoder, "--persons", "p01", "-o", mine)
-    shown = poolctl(*head, "--shots", 10)
+    head = (
+        "train",
+        "network",
+        "gaze-head",
+        eyes,
+        "--base",
+        encoder,
+        "--set",
+        "persons=p01",
+        "-o",
+        mine,
+    )
+    shown = poolctl(*head, "--set", "shots=10")
     assert shown.code == 0, shown.err
     assert " degrees, " in shown.out.splitlines()[0]
     assert "PCA-12" in shown.out

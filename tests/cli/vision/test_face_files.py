@@ -15,7 +15,14 @@ from tests.cli.conftest import Run, run_here
 from tests.site_agent.datasets.other_formats import write_coco_keypoints, write_pts_folder
 
 QUICK = (
-    *("--num-trees-per-cascade-level", "8", "--cascade-depth", "2", "--tree-depth", "2"),
+    *(
+        "--set",
+        "num_trees_per_cascade_level=8",
+        "--set",
+        "cascade_depth=2",
+        "--set",
+        "tree_depth=2",
+    ),
     *("--set", "oversampling_amount=3", "--set", "feature_pool_size=60"),
 )
 
@@ -79,7 +86,7 @@ def test_scores_trainings_and_refinements_are_the_same_from_every_format(
     refined = []
     for number, (path, *options) in enumerate(faces.of_each()):
         output = tmp_path / f"refined-{number}.dat"
-        arguments = ("refine", path, "--base", model, "-o", output, "--starts", 2)
+        arguments = ("refine", path, "--base", model, "-o", output, "--set", "starts=2")
         data = poolctl(*arguments, "--test", path, *options, "--json").data
         assert data["sites"][0]["dataset_digest"] == digest
         refined.append((output.read_bytes(), data["test"]["error_after"]))
@@ -128,5 +135,5 @@ def test_several_data_sets_are_used_as_one(
     mixed = poolctl("train", "ert", parts[0], eyes, "--dry-run", "--json")
     assert "has 68 (00 to 67)" in mixed.error["message"]
     assert "has 12 (36 to 47)" in mixed.error["message"]
-    chosen = ("train", "ert", parts[0], eyes, "--parts", "eyes", "--dry-run", "--json")
+    chosen = ("train", "ert", parts[0], eyes, "--set", "parts=eyes", "--dry-run", "--json")
     assert poolctl(*chosen).data["boxes"] == 6

@@ -14,7 +14,7 @@ from PIL import Image
 from tests.cli.conftest import Run, run_here
 from tests.site_agent.live_pool import LivePool, live_pool
 
-SHORT = ("--epochs", 2, "--threads", 1, "--device", "cpu")
+SHORT = ("--set", "epochs=2", "--set", "threads=1", "--set", "device=cpu")
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +42,7 @@ def eyes(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def network(eyes: Path) -> Path:
     file = eyes.parent / "gaze.safetensors"
-    trained = run_here("train", "gaze", eyes, "-o", file, *SHORT, "-q")
+    trained = run_here("train", "network", "gaze", eyes, "-o", file, *SHORT, "-q")
     assert (trained.code, trained.out) == (0, f"{file}\n"), trained.err
     return file
 
@@ -50,24 +50,24 @@ def network(eyes: Path) -> Path:
 def test_a_training_is_planned_and_replaces_only_its_own(
     eyes: Path, network: Path, tmp_path: Path, poolctl: Run
 ) -> None:
-    arguments = ("train", "gaze", eyes, "-o", network, *SHORT)
+    arguments = ("train", "network", "gaze", eyes, "-o", network, *SHORT)
     made = network.read_bytes()
-    planned = poolctl(*arguments, "--persons", "p00,p02", "--dry-run", "--json").data
+    planned = poolctl(*arguments, "--set", "persons=p00,p02", "--dry-run", "--json").data
     assert (planned["persons"], planned["architecture"]) == (["p00", "p02"], "gaze-lenet")
     assert planned["images"] + planned["validation_images"] == 48
     again = poolctl(*arguments)
     assert again.code == 0, again.err
     assert "samples of held-out sessions" in again.out
     assert network.read_bytes() == made
-    assert poolctl(*arguments, "--seed", 1, "--json").error["code"] == "file_exists"
+    assert poolctl(*arguments, "--set", "seed=1", "--json").error["code"] == "file_exists"
     same = ("--base", network, "--force", "--json")
     assert poolctl(*arguments, *same).error["code"] == "usage", "the base is an input"
-    other = ("train", "gaze", eyes, "-o", tmp_path / "a.safetensors", *SHORT, "--json")
-    assert poolctl(*other, "--architecture", "lenet").error["code"] == "invalid_input"
+    other = ("train", "network", "gaze", eyes, "-o", tmp_path / "a.safetensors", *SHORT, "--json")
+    assert poolctl(*other, "--set", "architecture=lenet").error["code"] == "invalid_input"
     assert poolctl(*other, "--set", "validation=1").error["code"] == "invalid_input"
-    assert poolctl("train", "gaze", tmp_path / "none", "--json").code == 4
+    assert poolctl("train", "network", "gaze", tmp_path / "none", "--json").code == 4
     settings = tmp_path / "settings.toml"
-    settings.write_text(poolctl("settings", "train", "gaze").out)
+    settings.write_text(poolctl("settings", "train", "network", "gaze").out)
     assert poolctl(*other[:-1], "--settings", settings, "--dry-run").code == 0
 
 
@@ -75,7 +75,7 @@ def test_a_training_is_planned_and_replaces_only_its_own(
 def test_errors_are_measured_kept_and_sent(
     eyes: Path, network: Path, tmp_path: Path, poolctl: Run
 ) -> None:
-    held = ("evaluate", network, eyes, "--sessions", "held-out", "--resamples", 20)
+    held = ("evaluate", network, eyes, "--sessions", "held-out", "--set", "resamples=20")
     shown = poolctl(*held, "--save", "--output", tmp_path / "scores")
     assert re.match(
         r"\S+ is off by [\d.]+ degrees, the constant mean gaze by [\d.]+\.\n", shown.out
@@ -96,7 +96,7 @@ def test_errors_are_measured_kept_and_sent(
     one = poolctl("evaluate", network, eyes, "--persons", "p01", "--json").data["items"][0]
     assert [person["person"] for person in one["persons"]] == ["p01"]
     assert one["training_images"] > 0
-    for wrong in (("--sessions", "s9"), ("--persons", "p9"), ("--normaliser", "box")):
+    for wrong in (("--sessions", "s9"), ("--persons", "p9"), ("--set", "normaliser=box")):
         assert poolctl("evaluate", network, eyes, *wrong, "--json").code == 2
 
 
@@ -105,9 +105,9 @@ def test_networks_of_one_architecture_are_found_in_the_pool(
     eyes: Path, network: Path, poolctl: Run
 ) -> None:
     wide = network.with_name("wide.safetensors")
-    arguments = ("train", "gaze", eyes, "-o", wide, *SHORT[2:], "--epochs", 1)
+    arguments = ("train", "network", "gaze", eyes, "-o", wide, *SHORT[2:], "--set", "epochs=1")
     sent = poolctl(
-        *arguments, "--architecture", "gaze-lenet-wide", "--upload", "wide", "--json"
+        *arguments, "--set", "architecture=gaze-lenet-wide", "--upload", "wide", "--json"
     ).data
     version = sent["upload"]["version"]
     assert version["fingerprint"]["architecture"] == "gaze-lenet-wide"

@@ -90,13 +90,13 @@ def test_layers_are_chosen_and_pruned_each_or_together(
 def test_a_table_compares_fractions_and_writes_nothing(
     poolctl: Run, network: Path, tmp_path: Path
 ) -> None:
-    shown = poolctl("prune", network, "--table", "0,0.9,0.99", "--json").data
+    shown = poolctl("prune", network, "--fraction", "0,0.9,0.99", "--json").data
     assert [row["fraction"] for row in shown["table"]] == [0, 0.9, 0.99]
     assert [row["kept"] for row in shown["table"]] == [5204, 614, 155]
     assert [row["dense_bytes"] for row in shown["table"]] == [4 * 5204] * 3
     stored = [row["stored_bytes"] for row in shown["table"]]
     assert stored == sorted(stored, reverse=True)
-    text = poolctl("prune", network, "--table", "0,0.9").out
+    text = poolctl("prune", network, "--fraction", "0,0.9").out
     assert text.splitlines()[0].split()[0] == "fraction"
     assert [path.name for path in tmp_path.iterdir() if path.is_file()] == [network.name]
 
@@ -107,7 +107,7 @@ def test_the_table_states_the_error_on_gaze_data(poolctl: Run, tmp_path: Path) -
     network = new_network("gaze-lenet")
     write_model(network, path)
     poolctl("dataset", "draw", "eyes", eyes, "--set", "persons=1", "--set", "frames_per_person=20")
-    table = poolctl("prune", path, "--table", "0,1", "--test", eyes, "--json").data["table"]
+    table = poolctl("prune", path, "--fraction", "0,1", "--test", eyes, "--json").data["table"]
     samples = open_gaze(eyes).read()
     predicted = predict_gaze(to_module(network), samples.patches, samples.head)
     # Without any weight of the last layer, only its bias is left.
@@ -115,9 +115,9 @@ def test_the_table_states_the_error_on_gaze_data(poolctl: Run, tmp_path: Path) -
     for line, gaze in zip(table, (predicted, constant), strict=True):
         errors = angular_errors_deg(gaze.astype(float), samples.gaze)
         assert line["error_deg"] == pytest.approx(errors.mean(), rel=1e-5)
-    shown = poolctl("prune", path, "--table", "1", "--test", eyes)
+    shown = poolctl("prune", path, "--fraction", "1", "--test", eyes)
     assert shown.out.splitlines()[1].split()[-1] == f"{table[1]['error_deg']:.2f}"
-    assert "--test goes with --table" in poolctl("prune", path, "--test", eyes).err
+    assert "--fraction" in poolctl("prune", path, "--test", eyes).err
     sparse = tmp_path / "gaze.sparse"
     poolctl("prune", path, "--fraction", 1, "-o", sparse)
     [scores] = poolctl("evaluate", sparse, eyes, "--json").data["items"]
@@ -126,17 +126,17 @@ def test_the_table_states_the_error_on_gaze_data(poolctl: Run, tmp_path: Path) -
 
 def test_what_cannot_be_pruned_is_said(poolctl: Run, network: Path, tmp_path: Path) -> None:
     out = tmp_path / "out.sparse"
-    for arguments in (["--fraction", 0.9], ["-o", out], ["--table", "0,1", "-o", out], []):
+    for arguments in (["-o", out], ["--fraction", "0,1", "-o", out], []):
         shown = poolctl("prune", network, *arguments)
         assert shown.code == 2
-        assert "--table without them" in shown.err
-    assert poolctl("prune", network, "--table", "0,1.5").code == 2
+        assert "--fraction" in shown.err
+    assert poolctl("prune", network, "--fraction", "0,1.5").code == 2
     detector = tmp_path / "faces.svm"
     write_model(make_detector(0), detector)
-    assert "expected a network" in poolctl("prune", detector, "--table", "0.5").err
+    assert "expected a network" in poolctl("prune", detector, "--fraction", "0.5").err
     linear = tmp_path / "linear.safetensors"
     write_model(make_state_dict({"fc.weight": np.ones((2, 2))}), linear)
-    shown = poolctl("prune", linear, "--table", "0.5", "--layers", "convolution")
+    shown = poolctl("prune", linear, "--fraction", "0.5", "--layers", "convolution")
     assert "has no such layers" in shown.err
     assert poolctl("prune", network, "--fraction", 0.9, "-o", network, "--force").code == 2
     tried = poolctl("prune", network, "--fraction", 0.9, "-o", out, "--dry-run")

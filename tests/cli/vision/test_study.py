@@ -183,4 +183,4 @@ def test_a_privacy_study_can_be_tried(tmp_path: Path, poolctl: Run) -> None:
     assert not (tmp_path / "out").exists()
     refused = poolctl("study", "privacy", "-o", tmp_path / "out")
     assert refused.code == 2
-    assert "give DATA, or --drawn" in refused.err
+    assert "give one data set, or --drawn" in refused.err

@@ -12,7 +12,7 @@ from tests.cli.conftest import Run
 
 # A network that is trained once on a few samples learns little: this is about the study.
 TINY = (
-    "--folds", 2, "--seeds", 1, "--passes", 1, "--protocols", "persons",
+    "--set", "folds=2", "--set", "seeds=1", "--set", "passes=1", "--set", "protocols=persons",
     *(word for setting in ("individual_passes=1", "drawn_persons=4", "frames=12", "amount=1",
                         "fedavg.epochs=1", "adaptive.epochs=1") for word in ("--set", setting)),
 )  # fmt: skip
@@ -53,7 +53,7 @@ def test_a_study_has_its_tables_and_can_be_repeated(
 
 @pytest.mark.slow
 def test_hostile_updates_are_combined_by_any_rule(tmp_path: Path, poolctl: Run) -> None:
-    rules = ("--set", "rules=fedavg,geometric-median", "--protocols", "hostile")
+    rules = ("--set", "rules=fedavg,geometric-median", "--set", "protocols=hostile")
     sizes = ("--set", "robust_sites=3", "--set", "hostile_sites=1", "--set", "robust_seeds=1")
     arguments = ("study", "gaze", "--drawn", "--quick", *TINY, *rules, *sizes, "--workers", 1)
     outcome = poolctl(*arguments, "-o", tmp_path / "study")
@@ -67,7 +67,9 @@ def test_what_a_study_of_gaze_refuses(tmp_path: Path, poolctl: Run) -> None:
     study = tmp_path / "study"
     assert poolctl("study", "gaze", "-o", study).code == 2
     assert poolctl("study", "gaze", tmp_path, "--drawn", "-o", study).code == 2
-    unknown = poolctl("study", "gaze", "--drawn", "-o", study, "--protocols", "person", "--json")
+    unknown = poolctl(
+        "study", "gaze", "--drawn", "-o", study, "--set", "protocols=person", "--json"
+    )
     assert "expected some of persons, noise, hostile" in unknown.error["message"]
     few = poolctl("study", "gaze", "--drawn", "-o", study, "--set", "drawn_persons=9", "--json")
     assert "9 persons; expected more than 10" in few.error["message"]
@@ -85,11 +87,12 @@ def test_a_plan_is_told_and_nothing_written(tmp_path: Path, poolctl: Run) -> Non
     study = tmp_path / "study"
     arguments = ("study", "gaze", "--drawn", "--quick", "-o", study, "--dry-run")
     assert "person-independent" in poolctl(*arguments).out
-    tuned = poolctl(*arguments, "--preset", "tuned", "--json").data["runs"]
-    paper = poolctl(*arguments, "--preset", "paper", "--json").data["runs"]
+    tuned = poolctl(*arguments, "--json").data["runs"]
+    paper = poolctl("study", "gaze-paper", *arguments[2:], "--json").data["runs"]
     assert len(tuned) == len(paper)
     assert {run["training"]["learning_rate"] for run in paper} == {1e-5}
-    assert all(run["seed"] >= 1000 for run in poolctl(*arguments, "--tune", "--json").data["runs"])
+    tuning = poolctl("study", "gaze-tuning", *arguments[2:], "--json").data["runs"]
+    assert all(run["seed"] >= 1000 for run in tuning)
     assert not study.exists()
 
 

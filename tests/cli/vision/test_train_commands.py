@@ -17,10 +17,10 @@ from tests.cli.conftest import Run, run_here
 from tests.site_agent.live_pool import LivePool, live_pool
 
 QUICK_ERT = [
-    *("--num-trees-per-cascade-level", "20"),
-    *("--cascade-depth", "4"),
+    *("--set", "num_trees_per_cascade_level=20"),
+    *("--set", "cascade_depth=4"),
     *("--set", "oversampling_amount=10"),
-    *("--tree-depth", "3"),
+    *("--set", "tree_depth=3"),
 ]
 
 
@@ -90,7 +90,7 @@ def test_what_cannot_follow_is_said_before_training(
     assert poolctl(*arguments, "--upload", "a").error["code"] == "forbidden"
     monkeypatch.setenv("POOL_TOKEN", pool.tokens["site-a"])
     assert poolctl(*arguments, "--test", tmp_path / "no.xml").code == 4
-    shown = poolctl(*arguments, "--parts", "ears").error
+    shown = poolctl(*arguments, "--set", "parts=ears").error
     assert shown["code"] == "invalid_input"
     assert "eyes, mouth" in shown["message"]
     assert not (tmp_path / "a.dat").exists()
@@ -105,12 +105,12 @@ def test_training_replaces_only_what_the_same_training_made(
     assert poolctl(*arguments).code == 0
     made = model.read_bytes()
     assert poolctl(*arguments, "-q").code == 0, "the same faces and settings"
-    refused = poolctl(*arguments, "--seed", 7, "--json")
+    refused = poolctl(*arguments, "--set", "seed=7", "--json")
     assert (refused.code, refused.error["message"]) == (7, f"{model}: already exists")
     assert model.read_bytes() == made
-    assert poolctl(*arguments, "--seed", 7, "--force").code == 0
+    assert poolctl(*arguments, "--set", "seed=7", "--force").code == 0
     model.write_bytes(b"something else")
-    assert poolctl(*arguments, "--seed", 7).code == 7, "not what the record is about"
+    assert poolctl(*arguments, "--set", "seed=7").code == 7, "not what the record is about"
 
 
 def test_a_dry_run_plans_a_detector_for_each_label(
@@ -127,7 +127,17 @@ def test_a_dry_run_plans_a_detector_for_each_label(
     faces = tmp_path / "faces.xml"
     faces.write_text(text, "latin-1")
     model = tmp_path / "faces.svm"
-    arguments = ("train", "hog-svm", faces, "-o", model, "--by-label", "--set", "epsilon=1")
+    arguments = (
+        "train",
+        "hog-svm",
+        faces,
+        "-o",
+        model,
+        "--set",
+        "by_label=true",
+        "--set",
+        "epsilon=1",
+    )
     planned = poolctl(*arguments, "--dry-run", "--json").data
     assert {item["label"]: item["upsampling"] for item in planned["detectors"]} == {
         "far": 1,
@@ -135,7 +145,7 @@ def test_a_dry_run_plans_a_detector_for_each_label(
     }
     assert planned["estimated_memory_bytes"] > 10**8
     assert not model.exists()
-    assert poolctl(*arguments, "--upsample", 0, "--json").error["code"] == "training_data"
+    assert poolctl(*arguments, "--set", "upsample=0", "--json").error["code"] == "training_data"
 
 
 @pytest.mark.slow
@@ -143,17 +153,21 @@ def test_several_models_make_a_report(faces: Path, tmp_path: Path, poolctl: Run)
     models = [tmp_path / "a.dat", tmp_path / "b.dat"]
     for trees, model in zip((20, 40), models, strict=True):
         arguments = ("train", "ert", faces, "-o", model, *QUICK_ERT[2:], "-q")
-        run = poolctl(*arguments, "--num-trees-per-cascade-level", trees)
+        run = poolctl(*arguments, "--set", f"num_trees_per_cascade_level={trees}")
         assert run.out == f"{model}\n"
     out = tmp_path / "report"
-    data = poolctl("evaluate", *models, faces, "--output", out, "--resamples", 50, "--json").data
+    data = poolctl(
+        "evaluate", *models, faces, "--output", out, "--set", "resamples=50", "--json"
+    ).data
     assert {Path(file).name for file in data["files"]} == {
         *("scores.json", "scores.csv", "scores.md", "cumulative_error.png"),
         "landmark_error.csv",
     }
-    again = poolctl("evaluate", *models, faces, "--workers", 1, "--resamples", 50, "--json").data
+    again = poolctl(
+        "evaluate", *models, faces, "--workers", 1, "--set", "resamples=50", "--json"
+    ).data
     assert again["items"] == data["items"]
     assert set(data["items"][0]["intervals"]) >= {"mean_error", "auc", "eye_error", "ear_error"}
-    none = poolctl("evaluate", models[0], faces, "--resamples", 0).out
+    none = poolctl("evaluate", models[0], faces, "--set", "resamples=0").out
     assert "[" not in none
     assert "EAR error" in none

@@ -16,10 +16,10 @@ from tests.cli.conftest import Run, run_here
 from tests.conftest import PROJECT_ROOT
 
 QUICK_ERT = [
-    *("--num-trees-per-cascade-level", "20"),
-    *("--cascade-depth", "4"),
+    *("--set", "num_trees_per_cascade_level=20"),
+    *("--set", "cascade_depth=4"),
     *("--set", "oversampling_amount=10"),
-    *("--tree-depth", "3"),
+    *("--set", "tree_depth=3"),
 ]
 
 
@@ -58,7 +58,7 @@ def test_training_says_what_it_did(faces: Path, tmp_path: Path, poolctl: Run) ->
     assert data["settings"]["target_size_px"] == [80, 80]
     assert data["model_digest"] == file_digest(tmp_path / "face.svm")
     assert (tmp_path / "face.svm.training.json").exists()
-    refused = poolctl(*arguments, "--target-size-px", "abc")
+    refused = poolctl(*arguments, "--set", "target_size_px=abc")
     assert (refused.code, refused.error["code"]) == (2, "settings")
     refused = poolctl(*arguments, "--set", "c=-1")
     assert (refused.code, refused.error["code"]) == (2, "invalid_input")
@@ -84,7 +84,7 @@ def test_scores_of_several_models_and_what_is_kept(
     assert max(map(len, shown.out.splitlines())) <= 100
     assert poolctl("evaluate", landmarks, "--json").code == 2
     assert poolctl("evaluate", landmarks, tmp_path / "no.xml", "--json").code == 4
-    wrong = poolctl("evaluate", landmarks, faces, "--normaliser", "nonsense", "--json")
+    wrong = poolctl("evaluate", landmarks, faces, "--set", "normaliser=nonsense", "--json")
     assert wrong.code == 6
 
 

@@ -144,7 +144,7 @@ def test_a_key_is_kept_from_others_and_never_lost(tmp_path: Path) -> None:
     first = create_key(folder, "site-a")
     assert folder == tmp_path / "home" / "keys" / "pool.example.org"
     assert (first.path.stat().st_mode & 0o777, folder.stat().st_mode & 0o777) == (0o600, 0o700)
-    with pytest.raises(InvalidInputError, match="--replace"):
+    with pytest.raises(InvalidInputError, match="--force"):
         create_key(folder, "site-a")
     assert load_key(folder, "site-a") == first
     second = create_key(folder, "site-a", replace=True)

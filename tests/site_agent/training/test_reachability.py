@@ -23,7 +23,7 @@ def test_the_same_boxes_as_training_leaves_out(
         findings = unlearnable_boxes(dataset, settings)
         left_out = plan_detector(dataset, settings).left_out
         assert [finding.line for finding in findings] == [line for line, _ in left_out]
-        assert all("--upsample" in finding.text for finding in findings)
+        assert all("upsample=" in finding.text for finding in findings)
         assert unlearnable_boxes(dataset, dataclasses.replace(settings, upsample=2)) == []
 
 

@@ -84,9 +84,18 @@ def test_a_killed_training_goes_on_to_the_same_network(eyes: GazeDataset, tmp_pa
         epochs=9, threads=1, device="cpu", optimiser="sgd", learning_rate=0.01, validation=0.0
     )
     train_gaze(eyes, whole, settings)
-    options = ("--epochs", 9, "--threads", 1, "--device", "cpu", "--set", "optimiser=sgd")
+    options = (
+        "--set",
+        "epochs=9",
+        "--set",
+        "threads=1",
+        "--set",
+        "device=cpu",
+        "--set",
+        "optimiser=sgd",
+    )
     options = (*options, "--set", "learning_rate=0.01", "--set", "validation=0")
-    process = start_process("train", "gaze", eyes.path, "-o", output, *options)
+    process = start_process("train", "network", "gaze", eyes.path, "-o", output, *options)
     wait_until(lambda: checkpoint_path(output).exists())
     os.kill(process.pid, signal.SIGKILL)
     process.wait()

@@ -1,0 +1,393 @@
+"""``poolctl train network``: networks from a site's own data."""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from cli.frame.addresses import model_file
+from cli.frame.errors import InputMissingError, UsageError, goes_on_when_repeated
+from cli.frame.existing_files import refuse_inputs, require_free
+from cli.frame.options import (
+    Argument,
+    DespiteFindingsOption,
+    DryRunOption,
+    ForceOption,
+    Option,
+    command,
+    single,
+)
+from cli.frame.output import Invocation, Reply, TableText
+from cli.frame.settings_options import CommandSettings, SettingsOptions
+from cli.options.data import read_face_file
+from cli.options.versions import NewVersionOptions, model_address
+from cli.transfers.upload import upload
+from cli.vision.clips import score_table
+from site_agent.datasets.egocentric import open_egocentric
+from site_agent.datasets.gaze.check import open_gaze
+from site_agent.datasets.gaze.records import join_digests, person_digests
+from site_agent.errors import ForbiddenError
+from site_agent.plain_json import plain
+from site_agent.training.network_settings import (
+    CrossEncoderSettings,
+    GazeHeadSettings,
+    GazeSettings,
+    SaliencySettings,
+)
+from site_agent.training_record import TrainingRecord, TrainingResult, read_training_metadata
+from site_agent.wording import count_words, size_words
+
+if TYPE_CHECKING:
+    from site_agent.datasets.conversion import ReadingOptions
+    from site_agent.datasets.gaze.records import GazeDataset
+    from site_agent.datasets.records import FaceDataset
+
+Tested = tuple["Path | None", "ReadingOptions | None"]
+"""A test set of faces, and how it is read."""
+
+
+# Checks before every training, and what follows it: upload, tables.
+@dataclass(frozen=True)
+class TrainingOptions:
+    """The options of where a trained model goes."""
+
+    output: Annotated[Path | None, Option("The model to write. Default: named like the data.")] = (
+        None
+    )
+    upload: Annotated[
+        str | None,
+        Option("Upload the model with labels and scores, never the images.", "[SITE/]NAME"),
+    ] = None
+    force: ForceOption = False
+    despite_findings: DespiteFindingsOption = False
+
+    def target(self, data_name: str, suffix: str = ".safetensors") -> Path:
+        """Return the file of the model."""
+        return self.output or Path(f"{data_name}{suffix}")
+
+    def prepare(
+        self,
+        invocation: Invocation,
+        target: Path,
+        settings: Mapping[str, Any],
+        digest: Callable[[], str],
+        tested: Tested = (None, None),
+    ) -> "Afterwards":
+        """Check before hours of training whether the model can be written and uploaded.
+
+        A file is replaced unasked only by the same training: the same settings and data.
+        """
+        force = self.force
+        record = None if force or not target.is_file() else read_training_metadata(target)
+        if record is not None and record["settings"] == settings:
+            force = record["data"]["digest"] == digest()
+        require_free(target, force=force)
+        test, reading = tested
+        faces = None if test is None else read_face_file(test, reading)
+        if faces is not None and not any(True for _ in faces.boxes()):
+            raise UsageError(f"--test {test}: has no face boxes")
+        address = None
+        if self.upload is not None:
+            with invocation.pool() as pool:
+                address = model_address(pool, self.upload)
+                if pool.whoami().role == "viewer":
+                    raise ForbiddenError(f"--upload {self.upload}: a viewer's token cannot upload")
+        return Afterwards(test, faces, address, self.despite_findings)
+
+
+@dataclass(frozen=True)
+class Afterwards:
+    """The test and the upload that follow a training."""
+
+    test_path: Path | None = None
+    test_faces: "FaceDataset | None" = None
+    address: str | None = None
+    despite_findings: bool = False
+
+
+def upload_trained(
+    invocation: Invocation,
+    result: TrainingResult,
+    after: Afterwards,
+    data: dict[str, Any],
+    text: Sequence[str | TableText],
+) -> Reply:
+    """Upload a trained model if asked to, and return the reply of the command."""
+    identifiers = [str(result.model_path)]
+    if after.address is None:
+        return Reply(data, text, identifiers)
+    # Should the pool not take it, the training is not lost.
+    invocation.note(f"trained {result.model_path}")
+    sent = upload(invocation, result.model_path, name=after.address, version=NewVersionOptions())
+    assert sent is not None
+    return Reply(
+        data | {"upload": sent.data}, [*text, str(sent.text)], [*identifiers, *sent.identifiers]
+    )
+
+
+def plain_record(record: TrainingRecord) -> dict[str, Any]:
+    """Return the content of the metadata file without the marks of images."""
+    plain = record.to_dict()
+    return plain | {"data": {k: v for k, v in plain["data"].items() if k != "image_marks"}}
+
+
+# ``poolctl train network``.
+app = single()
+
+NETWORK_SETTINGS: dict[str, CommandSettings[Any]] = {
+    "gaze": CommandSettings(GazeSettings()),
+    "saliency": CommandSettings(SaliencySettings()),
+    "cross-encoder": CommandSettings(CrossEncoderSettings()),
+    "gaze-head": CommandSettings(GazeHeadSettings()),
+}
+NetworkKind = Literal["gaze", "saliency", "cross-encoder", "gaze-head"]
+
+
+@dataclass(frozen=True)
+class _Order:
+    """One training of a network."""
+
+    invocation: Invocation
+    dataset: Path
+    target: Path
+    settings: Any
+    base: Path | None
+    training: TrainingOptions
+
+    @property
+    def despite_findings(self) -> bool:
+        return self.training.despite_findings
+
+    def prepare(self, settings: Mapping[str, Any], digest: Callable[[], str]) -> Afterwards:
+        """Do the checks of `TrainingOptions.prepare`."""
+        return self.training.prepare(self.invocation, self.target, settings, digest)
+
+
+@command(
+    app,
+    "network",
+    "train network gaze eyes/ -o gaze.safetensors",
+    "train network gaze eyes/ --base gaze.safetensors --set persons=p07 --set epochs=30",
+    "train network gaze eyes/ -o big.safetensors --set architecture=gaze-resnet18",
+    "train network saliency clips/ -o p01.safetensors --set persons=P01",
+    "train network cross-encoder eyes/ -o encoder.safetensors --set epochs=60",
+    "train network gaze-head eyes/ --base encoder.safetensors --set persons=p07 --set shots=20",
+)
+def network(
+    invocation: Invocation,
+    kind: Annotated[NetworkKind, Argument("The kind of network.")],
+    dataset: Annotated[
+        Path,
+        Argument(
+            "A folder with gaze.csv, its table, or MPIIGaze; of saliency networks, a folder with "
+            "clips.csv, or as EGTEA Gaze+ or Ego4D has it.",
+            "DATA",
+        ),
+    ],
+    *,
+    training: TrainingOptions,
+    base: Annotated[
+        str, Option("gaze: the network to go on from. gaze-head: the encoder.", "FILE|ADDRESS")
+    ] = "",
+    settings: SettingsOptions,
+    dry_run: DryRunOption = False,
+) -> Reply:
+    """Train a network and write it as a safetensors file.
+
+    gaze finds the gaze in eye patches; saliency, where a person looks in clips of a head-mounted
+    camera; cross-encoder represents gaze, without labels, from frames with both eyes; gaze-head
+    makes a gaze network of a cross-encoder from few labelled samples, best of one's own person.
+    'poolctl settings train network KIND' explains all settings.
+
+    A fifth of each person's sessions is held out: the network of their smallest error is kept
+    ('poolctl evaluate --sessions held-out' measures on the same ones), and compared with baselines
+    that know no picture. Run an interrupted training again to go on after its last epoch. Networks
+    of one architecture can be merged.
+    """
+    chosen = NETWORK_SETTINGS[kind].read(settings)
+    if bool(base) < (kind == "gaze-head") or (base and not kind.startswith("gaze")):
+        raise UsageError("--base goes with gaze, and with gaze-head, which needs an encoder")
+    target = training.target(dataset.resolve().stem)
+    start = model_file(invocation, base).path if base else None
+    if start is not None:
+        refuse_inputs([target], [start], "--output")
+    order = _Order(invocation, dataset, target, chosen, start, training)
+    if dry_run:
+        return _plan(order, kind)
+    return _TRAIN[kind](order)
+
+
+def _plan(order: _Order, kind: str) -> Reply:
+    if kind == "gaze":
+        data = open_gaze_data(order.dataset)
+        return _describe_plan(data, order.target, order.settings, order.base)
+    facts = {"output": order.target, "trained": False, "settings": order.settings}
+    return Reply(facts, f"would train {order.target} ({kind})", [str(order.target)])
+
+
+def _train_gaze(order: _Order) -> Reply:
+    from site_agent.training import gaze
+
+    chosen, start, target = order.settings, order.base, order.target
+    data = open_gaze_data(order.dataset)
+    recorded = gaze.recorded_settings(chosen, start)
+    after = order.prepare(recorded, lambda: gaze.read_training_data(data, chosen).digest)
+    with goes_on_when_repeated(), order.invocation.progress("train gaze") as report:
+        result = gaze.train_gaze(
+            data, target, chosen, report, base=start, despite_findings=order.despite_findings
+        )
+    described = _describe_result(order.invocation, result)
+    return upload_trained(order.invocation, result, after, *described)
+
+
+def open_gaze_data(path: Path) -> "GazeDataset":
+    """Open gaze data that the user named."""
+    if not path.exists():
+        raise InputMissingError(f"{path}: no such file; expected gaze data")
+    return open_gaze(path)
+
+
+def _describe_plan(
+    dataset: "GazeDataset", target: Path, settings: GazeSettings, base: Path | None
+) -> Reply:
+    from site_agent.training import gaze
+    from site_agent.training.gaze.loop import checkpoint_path
+
+    network = gaze.start_network(settings, base)
+    device = gaze.find_device(settings.device)
+    data = gaze.read_training_data(dataset, settings)
+    counts = (len(data.training), len(data.validation))
+    plain = {
+        "output": target,
+        "trained": False,
+        "architecture": network.metadata["architecture"],
+        "persons": sorted(data.digests),
+        "images": counts[0],
+        "validation_images": counts[1],
+        "device": device,
+        "goes_on": checkpoint_path(target).is_file(),
+    }
+    text = (
+        f"would train {target}: {plain['architecture']} on {device}, {counts[0]} samples of "
+        f"{count_words(len(data.digests), 'person')}, {counts[1]} for validation"
+    )
+    return Reply(plain, text, [str(target)])
+
+
+def _describe_result(
+    invocation: Invocation, result: TrainingResult
+) -> tuple[dict[str, Any], list[str]]:
+    record = result.record
+    for warning in record.warnings:
+        invocation.warn(warning)
+    details = record.details
+    text = [
+        f"{result.model_path}  ({details['architecture']}, {size_words(record.model_bytes)}, "
+        f"{record.data.images} samples of {count_words(record.data.persons, 'person')}, "
+        f"{count_words(details['epochs'], 'epoch')} on {details['device']}, "
+        f"{record.duration_s:.0f} s)"
+    ]
+    if details["resumed_at_epoch"]:
+        text.append(f"went on after epoch {details['resumed_at_epoch']}")
+    if details["validation_error_deg"] is not None:
+        text.append(
+            f"mean error on {details['validation_images']} samples of held-out sessions: "
+            f"{details['validation_error_deg']:.2f} degrees, after epoch {details['best_epoch']}"
+        )
+    text.append(f"about it {result.metadata_path}")
+    data = {
+        "output": result.model_path,
+        "metadata_file": result.metadata_path,
+        **plain_record(record),
+    }
+    return data, text
+
+
+def _train_saliency(order: _Order) -> Reply:
+    from site_agent.training.saliency import train_saliency
+
+    if not order.dataset.is_dir():
+        raise InputMissingError(f"{order.dataset}: no such folder; expected egocentric clips")
+    data = open_egocentric(order.dataset)
+    recorded = json.loads(json.dumps(asdict(order.settings)))
+    after = order.prepare(recorded, lambda: data.digest)
+    with goes_on_when_repeated(), order.invocation.progress("train saliency") as report:
+        result, scores = train_saliency(
+            data, order.target, order.settings, report, despite_findings=order.despite_findings
+        )
+    record = result.record
+    text: list[str | TableText] = [
+        f"{result.model_path}  ({record.details['architecture']}, "
+        f"{count_words(record.data.persons, 'person')}, {record.data.images} frames, "
+        f"{count_words(record.details['epochs'], 'epoch')}, {record.duration_s:.0f} s)"
+    ]
+    if scores is not None:
+        text.insert(0, scores.verdict)
+        text.append(score_table(scores))
+    facts = {"model": result.model_path, "test_scores": record.details["test_scores"]}
+    return upload_trained(order.invocation, result, after, facts, text)
+
+
+def _train_cross_encoder(order: _Order) -> Reply:
+    from site_agent.training.cross_encoder import read_frames, train_cross_encoder
+
+    data, chosen = open_gaze_data(order.dataset), order.settings
+
+    def digest() -> str:
+        return join_digests(person_digests(read_frames(data, chosen)))
+
+    after = order.prepare(plain(chosen), digest)
+    with goes_on_when_repeated(), order.invocation.progress("train cross-encoder") as report:
+        result = train_cross_encoder(
+            data, order.target, chosen, report, despite_findings=order.despite_findings
+        )
+    record = result.record
+    losses = record.details["losses"]
+    text = [
+        f"{result.model_path}  ({record.details['architecture']}, {record.data.images} patches of "
+        f"{count_words(record.data.persons, 'person')}, {count_words(len(losses), 'epoch')}, "
+        f"{record.duration_s:.0f} s)",
+        f"loss {losses[0]:.3f} in the first epoch, {losses[-1]:.3f} in the last",
+    ]
+    facts = {"output": result.model_path, **plain_record(record)}
+    return upload_trained(order.invocation, result, after, facts, text)
+
+
+def _train_gaze_head(order: _Order) -> Reply:
+    from site_agent.training.cross_encoder import gaze_head as heads
+
+    data, chosen, base = open_gaze_data(order.dataset), order.settings, order.base
+    assert base is not None
+
+    def digest() -> str:
+        return join_digests(person_digests(heads.read_shots(data, chosen).labelled))
+
+    after = order.prepare(heads.recorded_settings(chosen, base), digest)
+    with order.invocation.progress("train gaze-head") as report:
+        result = heads.train_gaze_head(
+            data, base, order.target, chosen, report, despite_findings=order.despite_findings
+        )
+    record = result.record
+    errors = record.details["test_errors_deg"]
+    text: list[str | TableText] = [
+        f"{result.model_path}  ({record.details['architecture']}, {record.data.images} shots of "
+        f"{count_words(record.data.persons, 'person')})"
+    ]
+    if errors:
+        text.insert(0, heads.verdict_on_heads(errors))
+        rows = [[name, f"{error:.2f}"] for name, error in errors.items()]
+        text.append(TableText(["head on", "mean error"], rows))
+        text.append(f"degrees, on {record.details['test_images']} samples of held-out sessions")
+    else:
+        order.invocation.warn("no person has two sessions: the head was not tested")
+    facts = {"output": result.model_path, **plain_record(record)}
+    return upload_trained(order.invocation, result, after, facts, text)
+
+
+_TRAIN: dict[str, Callable[[_Order], Reply]] = {
+    "gaze": _train_gaze,
+    "saliency": _train_saliency,
+    "cross-encoder": _train_cross_encoder,
+    "gaze-head": _train_gaze_head,
+}
