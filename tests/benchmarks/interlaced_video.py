@@ -67,7 +67,7 @@ def measure(recording: Recording, truth: Path, model: Path, out: Path) -> tuple[
     moving = np.interp(times_s, drawn_s, np.abs(np.gradient(lids))) > _MOVING
     blinks = json.loads(truth.read_text(encoding="utf-8"))["blinks"]
     errors = float(np.nanmean(error)), float(np.nanmean(error[moving]))
-    return (*errors, len(session.blinks), len(blinks))
+    return (*errors, session.blinks, len(blinks))
 
 
 def main() -> None:

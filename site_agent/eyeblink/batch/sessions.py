@@ -1,5 +1,6 @@
 """The sessions of a batch: from a folder of recordings, or from a table with a line a recording."""
 
+import hashlib
 import math
 import os
 import re
@@ -97,7 +98,7 @@ def _session(folder: Path, row: TableRow) -> "BatchSession":
     overrides = {name: text for name, text in row.cells.items() if name in SETTING_NAMES and text}
     with_overrides(BlinkAnalysisSettings(), overrides)
     return BatchSession(
-        name=cell("session") or portable_name(source.stem),
+        name=cell("session") or _session_name(source.stem),
         source=source,
         is_video=bool(video),
         trials=find_named(folder, cell("trials")) if cell("trials") else None,
@@ -157,6 +158,8 @@ VIDEO_SUFFIXES = frozenset(
     for name in (
         *("3gp", "avi", "flv", "m2ts", "m4v", "mkv", "mov", "mp4", "mpeg"),
         *("mpg", "mts", "mxf", "ogv", "ts", "webm", "wmv", "y4m"),
+        # Raw streams.
+        *("264", "265", "h264", "h265", "hevc", "mjpeg", "mjpg"),
     )
 )
 TRACE_SUFFIXES = frozenset({".csv", ".tsv", ".txt"})
@@ -333,10 +336,21 @@ def _stem(path: Path) -> Path:
 
 def _names(folder: Path, paths: list[Path]) -> list[str]:
     """Name the sessions by their files, with the folders where the names alone repeat."""
-    short = [portable_name(_stem(path).name) for path in paths]
+    short = [_session_name(_stem(path).name) for path in paths]
     if len({name.casefold() for name in short}) == len(paths):
         return short
-    return [portable_name("_".join(path.relative_to(folder).parts)) for path in paths]
+    return [_session_name("_".join(path.relative_to(folder).parts)) for path in paths]
+
+
+def _session_name(text: str) -> str:
+    """Return a name that `name_problem` accepts; of a long one the begin, and a mark of it all."""
+    name = portable_name(text).lstrip(".") or "_"
+    encoded = name.encode("utf-8", "surrogateescape")
+    if len(encoded) <= _LONGEST_NAME:
+        return name
+    mark = hashlib.sha256(encoded).hexdigest()[:8]
+    begin = encoded[: _LONGEST_NAME - 9].decode("utf-8", "ignore")
+    return portable_name(f"{begin}-{mark}")
 
 
 S = TypeVar("S")

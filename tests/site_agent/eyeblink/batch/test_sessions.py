@@ -138,3 +138,22 @@ def test_settings_come_back_from_their_plain_form() -> None:
     assert settings.trial_timing.us_latency_ms == 3.0
     with pytest.raises(ValueError, match="starts is 'many', expected a whole number"):
         with_overrides(BlinkAnalysisSettings(), {"starts": "many"})
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        ("2026-05-04T10:30:00.mp4", "-first %03d?#.MP4", "Jürgen.mov", "two\nlines.mp4", "con.avi"),
+        ("pi.h264", "pi.265", "pi.hevc", "pi.mjpeg"),
+        (f"{'ü' * 100}a.mp4", f"{'ü' * 100}b.mp4", "x" * 200 + ".mp4"),
+    ],
+)
+def test_every_recording_of_a_folder_gets_a_name_that_is_accepted(
+    tmp_path: Path, names: tuple[str, ...]
+) -> None:
+    for name in names:
+        (tmp_path / name).write_bytes(b"")
+    found = find_sessions(tmp_path, videos=True).sessions
+    assert {session.source.name for session in found} == set(names)
+    assert len({session.name.casefold() for session in found}) == len(names)
+    assert [name_problem(session.name) for session in found] == [""] * len(names)
