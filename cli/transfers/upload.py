@@ -131,7 +131,7 @@ def _reply(file: Path, uploaded: Uploaded, privacy: "PrivacyReceipt | None") -> 
     inherited = [term for term in version.terms if term.inherited]
     lines = [text, *(f"inherited: {versions.term_words(term)}" for term in inherited)]
     if privacy is not None:
-        lines += [f"Leak: {privacy.level}. {privacy.verdict}", privacy.protection]
+        lines += [f"Leak: {privacy.level}. {privacy.verdict}", privacy.protection, privacy.advice]
     if version.state == "draft":
         lines.append(
             f"only your site and curators see it until: poolctl models publish "

@@ -300,6 +300,13 @@ class PrivacyReceipt(RequestModel):
     compute: Sentence
     measured_by: Literal["the site itself"] = "the site itself"
 
+    @property
+    def advice(self) -> str:
+        """The remedies of a leak; empty where none was found."""
+        if self.level not in {"high", "some"}:
+            return ""
+        return f"To leak less: {_ADVICE[self.mode]}."
+
     @model_validator(mode="after")
     def _judge(self) -> "PrivacyReceipt":
         self.attacks.sort(
@@ -313,6 +320,19 @@ class PrivacyReceipt(RequestModel):
         )
         self.level, self.verdict = _verdict(self)
         return self
+
+
+_ADVICE: dict[ReceiptMode, str] = {
+    "sub-model": "train with more faces of more persons, or share the model with fewer sites "
+    "(poolctl models share)",
+    "leaf-sums": "contribute with more faces, ask for more of them for each leaf "
+    "(--faces-per-leaf), or contribute to secure rounds only (--secure-only)",
+    "update": "train with more samples of more persons, contribute to secure rounds only "
+    "(--secure-only), or with differential privacy (--dp-epsilon of 'rounds start')",
+    "secure-sum": "sum over more sites, or with differential privacy (--dp-epsilon of 'rounds "
+    "start')",
+    "smashed-data": "cut the network deeper, or train with differential privacy",
+}
 
 
 def _verdict(receipt: PrivacyReceipt) -> tuple[Level, str]:
@@ -383,6 +403,7 @@ def receipt_lines(receipt: PrivacyReceipt) -> tuple[list[str], list[list[str]]]:
     sentences = [
         f"Leak: {receipt.level}. {receipt.verdict}",
         receipt.protection,
+        *([receipt.advice] if receipt.advice else []),
         *([receipt.bounds.sentence] if receipt.bounds else []),
         f"Measured by the site itself: {receipt.mode}, sha256 {receipt.artifact_digest[:12]}.",
     ]

@@ -19,9 +19,11 @@ def test_a_receipt_is_uploaded_with_a_model_and_shown(member: Run) -> None:
     uploaded = member(*arguments)
     assert uploaded.code == 0
     assert "Leak: high. " in uploaded.out
+    assert "To leak less: " in uploaded.out
     assert "No differential privacy" in uploaded.out
     shown = member("models", "info", "site-a/probed")
     assert "Measured by the site itself: sub-model" in shown.out
+    assert "To leak less: train with more faces" in shown.out
     assert "0.80 (0.70 to 0.90)" in shown.out
     assert member("models", "info", "site-a/probed", "--json").data["receipts"][0]["persons"] == 2
     assert "## Privacy receipt" in member("models", "info", "site-a/probed", "--card").out

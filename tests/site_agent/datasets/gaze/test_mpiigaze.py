@@ -53,6 +53,15 @@ def test_angles_are_those_of_the_published_conversion(tmp_path: Path) -> None:
     assert (samples.patches[3:] == ramp(3)[:, :, ::-1]).all()
 
 
+@pytest.mark.parametrize("begin", [b"MATLAB 7.3 MAT-file, Platform: GLNXA64", b"\x89HDF\r\n\x1a\n"])
+def test_files_of_matlab_7_3_are_named_as_such(tmp_path: Path, begin: bytes) -> None:
+    day(tmp_path).write_bytes(begin.ljust(600, b"\0"))
+    with pytest.raises(
+        AnnotationFileError, match=r"MATLAB file of version 7\.3 .*save FILE"
+    ):
+        open_gaze(tmp_path).read()
+
+
 def test_any_pose_is_turned_as_opencv_does(tmp_path: Path) -> None:
     poses = np.random.default_rng(0).normal(0, 0.4, (3, 3))
     day(tmp_path, pose=poses)

@@ -153,7 +153,7 @@ def test_every_recording_of_a_folder_gets_a_name_that_is_accepted(
 ) -> None:
     for name in names:
         (tmp_path / name).write_bytes(b"")
-    found = find_sessions(tmp_path, videos=True).sessions
-    assert {session.source.name for session in found} == set(names)
-    assert len({session.name.casefold() for session in found}) == len(names)
-    assert [name_problem(session.name) for session in found] == [""] * len(names)
+    sessions = find_sessions(tmp_path, videos=True).sessions
+    assert {session.source.name for session in sessions} == set(names)
+    assert len({session.name.casefold() for session in sessions}) == len(names)
+    assert [name_problem(session.name) for session in sessions] == [""] * len(names)
