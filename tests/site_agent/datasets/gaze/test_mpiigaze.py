@@ -56,9 +56,7 @@ def test_angles_are_those_of_the_published_conversion(tmp_path: Path) -> None:
 @pytest.mark.parametrize("begin", [b"MATLAB 7.3 MAT-file, Platform: GLNXA64", b"\x89HDF\r\n\x1a\n"])
 def test_files_of_matlab_7_3_are_named_as_such(tmp_path: Path, begin: bytes) -> None:
     day(tmp_path).write_bytes(begin.ljust(600, b"\0"))
-    with pytest.raises(
-        AnnotationFileError, match=r"MATLAB file of version 7\.3 .*save FILE"
-    ):
+    with pytest.raises(AnnotationFileError, match=r"MATLAB file of version 7\.3 .*save FILE"):
         open_gaze(tmp_path).read()
 
 
