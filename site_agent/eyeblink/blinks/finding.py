@@ -32,7 +32,7 @@ LONGEST_BIN_S = 0.0334
 """Frames of fast recordings are put into bins of at most this length to find blinks."""
 REARM_S = 0.13
 """Lowest points of two blinks are at least this far apart."""
-REARM_SHARE, RIPPLE_SHARE = 0.4, 0.2
+REARM_SHARE, RIPPLE_SHARE = 0.4, 0.3
 """Between two blinks the eye reopens by this share of the shallower one's depth, and of the deeper
 one's: a ripple while the eye is closed is shallow."""
 FURTHER_DOWN = 0.2

@@ -190,6 +190,24 @@ def test_lids_that_stay_down_make_one_blink_of_the_right_length(
     assert len(match_blinks(blinks, intervals, smallest_overlap=0.6).pairs) == len(intervals)
 
 
+@pytest.mark.parametrize(
+    ("frame_rate_hz", "reopened"),
+    [(25.0, 0.25), (30.0, 0.25), (120.0, 0.25), (30.0, 0.6), (120.0, 0.6)],
+)
+def test_lids_that_ripple_while_shut_blink_once(frame_rate_hz: float, reopened: float) -> None:
+    rng = np.random.default_rng(0)
+    times_s = np.arange(int(60 * frame_rate_hz)) / frame_rate_hz
+    ear = 0.3 + rng.normal(0, 0.004, len(times_s))
+    begins_s = np.arange(2.0, 57.0, 2.83)
+    shut = 1.0 - reopened
+    for begin_s in begins_s:
+        edges = begin_s + np.array([0.0, 0.1, 0.17, 0.22, 0.27, 0.3, 0.5])
+        ear -= 0.22 * np.interp(times_s, edges, [0.0, 1.0, 0.95, shut, 0.95, 1.0, 0.0])
+    once = 1 if reopened < 0.3 else 2
+    found = find_blinks(trace_of(times_s, ear))
+    assert len(found) == pytest.approx(once * len(begins_s), abs=1)
+
+
 @pytest.mark.parametrize("frame_rate_hz", [30.0, 120.0])
 def test_blinks_in_quick_succession_meet_and_do_not_overlap(
     tmp_path: Path, frame_rate_hz: float
