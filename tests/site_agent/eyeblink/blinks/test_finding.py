@@ -204,8 +204,8 @@ def test_lids_that_ripple_while_shut_blink_once(frame_rate_hz: float, reopened: 
         edges = begin_s + np.array([0.0, 0.1, 0.17, 0.22, 0.27, 0.3, 0.5])
         ear -= 0.22 * np.interp(times_s, edges, [0.0, 1.0, 0.95, shut, 0.95, 1.0, 0.0])
     once = 1 if reopened < 0.3 else 2
-    found = find_blinks(trace_of(times_s, ear))
-    assert len(found) == pytest.approx(once * len(begins_s), abs=1)
+    blinks = find_blinks(trace_of(times_s, ear))
+    assert len(blinks) == pytest.approx(once * len(begins_s), abs=1)
 
 
 @pytest.mark.parametrize("frame_rate_hz", [30.0, 120.0])
