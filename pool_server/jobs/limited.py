@@ -31,6 +31,7 @@ log = logging.getLogger("pool_server.checks")
 
 TRIES = 2
 LISTEN_STEP_S = 1.0
+LONGEST_START_S = 900.0
 _SECRET_PREFIXES = ("POOL", "AWS_", "PG")
 
 
@@ -59,8 +60,8 @@ class Helper:
         """Run a program in a process of its own; return its exit code, or minus its last signal.
 
         `files` are standard input with the request, output, and error output. `goes_on` is asked
-        about every second: the program is killed when it returns False (`StoppedError`), or after
-        `timeout_s`.
+        about every second: the program is killed when it returns False (`StoppedError`), or
+        `timeout_s` after it began.
         """
         for _ in range(TRIES):
             os.lseek(files[0].fileno(), 0, os.SEEK_SET)
@@ -82,7 +83,7 @@ class Helper:
                     socket.send_fds(requests, [b"!"], [*(file.fileno() for file in files), writing])
                 os.close(writing)
                 writing = -1
-                code = _wait(answers, time.monotonic() + timeout_s, goes_on)
+                code = _wait(answers, timeout_s, goes_on)
             except OSError:
                 log.warning("the helper process for checks is gone; it is started again")
             finally:
@@ -132,9 +133,14 @@ class Helper:
             self._forget()
 
 
-def _wait(answers: IO[bytes], end_s: float, goes_on: Callable[[], bool]) -> int | None:
-    """Return the second line of the helper's answer; the first is the process to kill."""
+def _wait(answers: IO[bytes], timeout_s: float, goes_on: Callable[[], bool]) -> int | None:
+    """Return the second line of the helper's answer; the first is the process to kill.
+
+    The program's time begins with the first line: the helper may have to load everything first,
+    and compiles the kernels of a fresh installation.
+    """
     text = b""
+    end_s, is_begun = time.monotonic() + LONGEST_START_S, False
     # Not select(), which takes no descriptor above 1023: a busy server has more open.
     watched = select.poll()
     watched.register(answers, select.POLLIN)
@@ -145,6 +151,8 @@ def _wait(answers: IO[bytes], end_s: float, goes_on: Callable[[], bool]) -> int 
             if not chunk:
                 return None
             text += chunk
+            if not is_begun and b"\n" in text:
+                end_s, is_begun = time.monotonic() + timeout_s, True
             continue
         is_wanted = False
         try:

@@ -15,7 +15,14 @@ import pytest
 
 from pool_server.errors import FormatRefusedError
 from pool_server.jobs.helper_main import OUT_OF_MEMORY
-from pool_server.jobs.limited import HELPER, Limits, _describe_end, helper_environment, run_limited
+from pool_server.jobs.limited import (
+    HELPER,
+    Limits,
+    _describe_end,
+    _wait,
+    helper_environment,
+    run_limited,
+)
 from tests.conftest import PROJECT_ROOT
 from tests.pool_server.model_files import detector_bytes
 
@@ -109,6 +116,18 @@ def test_a_program_that_exceeds_its_limits_is_ended(
     }  # fmt: skip
     with pytest.raises(FormatRefusedError, match=message):
         run_limited("pool_server.jobs.merging", merging, limits, activity="the merge")
+
+
+def test_the_time_of_a_program_begins_when_the_helper_has_loaded() -> None:
+    reading, writing = os.pipe()
+
+    def begin_and_end() -> bool:
+        os.write(writing, b"99999999\n0\n")
+        return True
+
+    with os.fdopen(reading, "rb", buffering=0) as answers:
+        assert _wait(answers, 0.0, begin_and_end) == 0
+    os.close(writing)
 
 
 @pytest.mark.parametrize(
