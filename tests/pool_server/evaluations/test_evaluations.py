@@ -5,7 +5,7 @@ from typing import Any
 
 import httpx
 import pytest
-from sqlalchemy import event, select
+from sqlalchemy import select
 
 from pool_server import evaluations
 from pool_server.app import open_parts
@@ -14,6 +14,7 @@ from pool_server.http.identity import Caller
 from pool_server.wire.evaluations import MatrixQuery
 from tests.pool_server.model_files import detector_bytes
 from tests.pool_server.pool_driver import PoolDriver, error_of, pool_in_process, upload
+from tests.pool_server.statements import recorded_statements
 
 HERE, THERE = "ab" * 32, "cd" * 32
 
@@ -182,14 +183,9 @@ def test_the_matrix_takes_a_fixed_number_of_queries(tmp_path: Path) -> None:
             for protocol in ("a", "b"):
                 post(home, f"lab/m{number}", protocol=protocol)
         parts = open_parts(pool.settings)
-        statements: list[str] = []
-        event.listen(
-            parts.database.engine,
-            "before_cursor_execute",
-            lambda _c, _cur, statement, *_rest: statements.append(statement),
-        )
         counts = []
-        with parts.database.read() as session:
+        engine = parts.database.engine
+        with parts.database.read() as session, recorded_statements(engine) as statements:
             site = session.scalars(select(SiteRecord).where(SiteRecord.name == "lab")).one()
             caller = Caller("t", "test", site.id, "lab", "viewer", None)
             for limit in (1, 4):

@@ -7,7 +7,7 @@ from operator import ge, gt, le, lt
 from typing import Any
 
 import pytest
-from sqlalchemy import delete, event, insert, select, text, update
+from sqlalchemy import delete, insert, select, text, update
 from sqlalchemy.orm import Session, selectinload
 
 from pool_server.database.engine import Database, open_engine
@@ -27,6 +27,7 @@ from pool_server.registry.search import Hit, plan_search
 from pool_server.settings import PoolSettings
 from pool_server.wire.models import ModelQuery
 from tests.benchmarks.large_pool import fill_pool
+from tests.pool_server.statements import recorded_statements
 
 VERSIONS = 200
 RELATIONS: dict[str, Any] = {"<": lt, "<=": le, ">": gt, ">=": ge}
@@ -279,13 +280,7 @@ def test_random_queries_match_a_plain_search(database: Database, seed: int) -> N
 
 def test_at_most_four_queries_are_made(database: Database) -> None:
     chance, counts = random.Random(3), set()
-    statements: list[str] = []
-    event.listen(
-        database.engine,
-        "before_cursor_execute",
-        lambda _c, _cur, statement, *_rest: statements.append(statement),
-    )
-    with database.look() as session:
+    with database.look() as session, recorded_statements(database.engine) as statements:
         for _ in range(40):
             query, groups = random_query(chance)
             plan = plan_search(CALLERS[0], query, groups, limit=query.limit)

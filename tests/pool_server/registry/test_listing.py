@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import event, select
+from sqlalchemy import select
 
 from pool_server.app import open_parts
 from pool_server.database.records import SiteRecord
@@ -16,6 +16,7 @@ from pool_server.wire.models import ModelQuery
 from tests.pool_server.conftest import OpenPool
 from tests.pool_server.model_files import detector_bytes, network_bytes
 from tests.pool_server.pool_driver import PoolDriver, error_of, upload
+from tests.pool_server.statements import recorded_statements
 
 # Where the database matters.
 pytestmark = pytest.mark.both_databases
@@ -197,19 +198,15 @@ def test_references_to_versions(shelf: PoolDriver) -> None:
 
 def test_the_number_of_queries_does_not_grow_with_rows(shelf: PoolDriver, tmp_path: Path) -> None:
     parts = open_parts(shelf.settings)
-    statements: list[str] = []
-    event.listen(
-        parts.database.engine,
-        "before_cursor_execute",
-        lambda _c, _cur, statement, *_rest: statements.append(statement),
-    )
     counts = []
     for limit in (1, 5):
-        statements.clear()
         query = ModelQuery(
             label=["population"], metric=["recall>0"], mergeable_with="lab-a/faces@1", limit=limit
         )
-        with parts.database.read() as session:
+        with (
+            parts.database.read() as session,
+            recorded_statements(parts.database.engine) as statements,
+        ):
             site = session.scalars(select(SiteRecord).where(SiteRecord.name == "lab-a")).one()
             caller = Caller("t", "test", site.id, "lab-a", "viewer", None)
             statements.clear()

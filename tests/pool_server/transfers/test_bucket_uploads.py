@@ -1,8 +1,6 @@
 """Uploads to and downloads from a pool with a bucket that moves the bytes itself."""
 
 import hashlib
-import signal
-import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,15 +16,13 @@ from tests.pool_server.pool_driver import (
     announce,
     complete,
     error_of,
-    open_client,
     pool_in_process,
-    pool_process,
     send_part,
     send_parts,
     upload,
 )
 from tests.pool_server.swift_server import S3Server
-from tests.pool_server.transfers.test_kills import complete_until_killed
+from tests.pool_server.transfers.test_kills import killed_while_completing, require_whole_or_nothing
 
 pytestmark = pytest.mark.s3
 ENTRIES = 50_000  # some 200 kB, four parts
@@ -140,32 +136,12 @@ def test_killed_while_completing(swift: S3Server, tmp_path: Path, moment: str) -
     bucket = swift.make_bucket(f"killed-{moment}")
     settings = swift.pool_environment(bucket, part_bytes=65536)
     digest = sha256(content)
-    keys = {"joined": "blobs/", "published": f"published/{digest[:2]}/{digest}"}
-    with (
-        pool_process(tmp_path, **settings) as (server, url, secret),
-        open_client(url, secret) as client,
-    ):
-        opened = announce(client, "admin/gaze", content).json()
-        send_parts(client, opened, content)
-        thread = threading.Thread(target=complete_until_killed, args=(url, secret, opened))
-        thread.start()
-        wait_for_key(swift, bucket, keys[moment])
-        server.send_signal(signal.SIGKILL)
-        server.wait()
-        thread.join()
-    with pool_process(tmp_path, **settings) as (_, url, _none), open_client(url, secret) as client:
+    key = {"joined": "blobs/", "published": f"published/{digest[:2]}/{digest}"}[moment]
+    with killed_while_completing(
+        tmp_path, content, lambda: wait_for_key(swift, bucket, key), **settings
+    ) as client:
         assert not list((tmp_path / "scratch").iterdir())
-        answer = client.get("/api/v1/models")
-        assert answer.is_success, answer.text
-        listed = answer.json()["items"]
-        # Either all of it was done, or none of it is seen.
-        assert [version["digest"] for version in listed] in ([], [digest])
-        resumed = announce(client, "admin/gaze", content).json()
-        if resumed["state"] != "complete":
-            assert all(part["received"] for part in resumed["parts"])
-            assert complete(client, resumed).status_code == 201
-        assert client.get("/api/v1/models/admin/gaze/versions/1/content").content == content
-        assert len(client.get("/api/v1/models").json()["items"]) == 1
+        require_whole_or_nothing(client, content)
 
 
 def wait_for_key(server: S3Server, bucket: str, prefix: str) -> None:

@@ -6,7 +6,8 @@ import sqlite3
 import subprocess
 import threading
 import time
-from contextlib import closing
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -60,32 +61,47 @@ def test_killed_while_a_part_arrives(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("moment", [pytest.param("checking", marks=pytest.mark.slow), "published"])
 def test_killed_while_completing(tmp_path: Path, moment: str) -> None:
-    content = network_bytes(ENTRIES)
+    content, storage = network_bytes(ENTRIES), tmp_path / "storage"
+    pattern = {"checking": "uploads/*/assembled", "published": "blobs/*/*"}[moment]
+    with killed_while_completing(
+        tmp_path, content, lambda: wait_for_file(storage, pattern), **PART
+    ) as client:
+        require_whole_or_nothing(client, content)
+    with closing(sqlite3.connect(tmp_path / "pool.sqlite3")) as connection:
+        assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+
+
+@contextmanager
+def killed_while_completing(
+    folder: Path, content: bytes, wait_for_moment: Callable[[], None], **environment: str
+) -> Iterator[httpx.Client]:
+    """Kill a server at some moment of an upload's completion; give a client of the next one."""
     with (
-        pool_process(tmp_path, **PART) as (server, url, secret),
+        pool_process(folder, **environment) as (server, url, secret),
         open_client(url, secret) as client,
     ):
         opened = announce(client, "admin/gaze", content).json()
         send_parts(client, opened, content)
         thread = threading.Thread(target=complete_until_killed, args=(url, secret, opened))
         thread.start()
-        patterns = {"checking": "uploads/*/assembled", "published": "blobs/*/*"}
-        wait_for_file(tmp_path / "storage", patterns[moment])
+        wait_for_moment()
         server.send_signal(signal.SIGKILL)
         server.wait()
         thread.join()
-    with pool_process(tmp_path, **PART) as (_, url, _none), open_client(url, secret) as client:
-        listed = client.get("/api/v1/models").json()["items"]
-        # Either all of it was done, or none of it is seen.
-        assert [version["digest"] for version in listed] in ([], [sha256(content)])
-        resumed = announce(client, "admin/gaze", content).json()
-        if resumed["state"] != "complete":
-            assert all(part["received"] for part in resumed["parts"])
-            assert complete(client, resumed).status_code == 201
-        assert client.get("/api/v1/models/admin/gaze/versions/1/content").content == content
-        assert len(client.get("/api/v1/models").json()["items"]) == 1
-    with closing(sqlite3.connect(tmp_path / "pool.sqlite3")) as connection:
-        assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+    with pool_process(folder, **environment) as (_, url, _none), open_client(url, secret) as client:
+        yield client
+
+
+def require_whole_or_nothing(client: httpx.Client, content: bytes) -> None:
+    """Check that a file is published as a whole or not seen, and that its upload goes on."""
+    listed = client.get("/api/v1/models").json()["items"]
+    assert [version["digest"] for version in listed] in ([], [sha256(content)])
+    resumed = announce(client, "admin/gaze", content).json()
+    if resumed["state"] != "complete":
+        assert all(part["received"] for part in resumed["parts"])
+        assert complete(client, resumed).status_code == 201
+    assert client.get("/api/v1/models/admin/gaze/versions/1/content").content == content
+    assert len(client.get("/api/v1/models").json()["items"]) == 1
 
 
 def complete_until_killed(url: str, secret: str, opened: dict[str, str]) -> None:

@@ -4,7 +4,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import event
 
 from pool_server.database.engine import Database
 from pool_server.database.schema import upgrade_database
@@ -17,6 +16,7 @@ from pool_server.wire.names import ModelAddress
 from tests.benchmarks.large_pool import fill_pool
 from tests.pool_server.model_files import network_bytes, sha256
 from tests.pool_server.pool_driver import PoolDriver, upload
+from tests.pool_server.statements import recorded_statements
 from tests.pool_server.transfers.test_recipes import recipe_for
 
 UNKNOWN = "ab" * 32
@@ -91,11 +91,7 @@ def test_a_thousand_ancestors_need_a_fixed_number_of_queries(tmp_path: Path) -> 
     database = Database.open(settings)
     with database.writing_engine.begin() as connection:
         youngest = ModelAddress.parse(fill_pool(connection, 1001).youngest)
-    statements: list[str] = []
-    event.listen(
-        database.engine, "before_cursor_execute", lambda *arguments: statements.append(arguments[2])
-    )
-    with database.read() as session:
+    with database.read() as session, recorded_statements(database.engine) as statements:
         version = resolve_version(session, ADMIN, youngest.site, youngest.name, youngest.reference)
         statements.clear()
         tree = trace_lineage(session, ADMIN, version.digest)
