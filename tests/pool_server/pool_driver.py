@@ -10,8 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+from sqlalchemy import Executable
 
 from pool_server.app import create_first_admin
+from pool_server.database.engine import Database
 from pool_server.server import hold_data_folder, running_pool
 from pool_server.settings import PoolSettings
 from tests.pool_server.in_process import POOL_URL, AppTransport, PoolTransport, running_application
@@ -65,6 +67,13 @@ class PoolDriver:
             assert token.status_code == 201, token.text
             self.secrets[site, role] = token.json()["secret"]
         return self.secrets[site, role]
+
+    def change(self, statement: Executable) -> None:
+        """Bring about a state that no route sets at once, such as the expiry of a token."""
+        database = Database.open(self.settings)
+        with database.write() as session:
+            session.execute(statement)
+        database.close()
 
     def member(self, site: str, role: str = "contributor") -> httpx.Client:
         return self.client(self.secret(site, role))

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 from sqlalchemy import update
 
-from pool_server.database.engine import Database
 from pool_server.database.records import BrowserSessionRecord, now_utc
 from pool_server.operations.maintenance import login_link
 from tests.pool_server.merges.merge_driver import landmark_bytes, recipe_of
@@ -254,12 +253,7 @@ def test_a_withdrawal_shows_first_whom_it_concerns(filled: PoolDriver, open_page
     assert "expected web-a/old@1, found web-a/other@1" in problems
     page.select_option("#reason", "consent-withdrawn")
     page.fill("#confirm", "web-a/old@1")
-    database = Database.open(filled.settings)
-    with database.write() as session:
-        session.execute(
-            update(BrowserSessionRecord).values(proved_at=now_utc() - timedelta(hours=1))
-        )
-    database.close()
+    filled.change(update(BrowserSessionRecord).values(proved_at=now_utc() - timedelta(hours=1)))
     page.click("text=for good")
     # The log-in is too old: the token is asked for once more, and nothing typed is lost.
     page.fill("#proof", "pool_" + "x" * 43)

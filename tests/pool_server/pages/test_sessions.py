@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 from sqlalchemy import update
 
-from pool_server.database.engine import Database
 from pool_server.database.records import BrowserSessionRecord, now_utc
 from pool_server.operations.maintenance import login_link
 from pool_server.people import browser_sessions
@@ -94,10 +93,7 @@ def test_a_session_ends_when_idle_and_after_half_a_day(
 ) -> None:
     browser = member_browser(pool, "late", "viewer")
     assert browser.get("/account").status_code == 200
-    database = Database.open(pool.settings)
-    with database.write() as session:
-        session.execute(update(BrowserSessionRecord).values({column: now_utc() - past}))
-    database.close()
+    pool.change(update(BrowserSessionRecord).values({column: now_utc() - past}))
     assert browser.get("/account").status_code == 303
     assert "your session has ended" in browser.get("/login").text
 
@@ -108,10 +104,7 @@ def test_a_form_outlives_its_session(pool: PoolDriver) -> None:
     typed = {"site": "late-form", "name": "laptop", "kind": "program", "role": "contributor"}
     typed |= {"scope": ["keys", "merges"]}
     key = browser.csrf("/account")
-    database = Database.open(pool.settings)
-    with database.write() as session:
-        session.execute(update(BrowserSessionRecord).values(created_at=now_utc() - timedelta(1)))
-    database.close()
+    pool.change(update(BrowserSessionRecord).values(created_at=now_utc() - timedelta(1)))
     asked = browser.client.post("/admin/tokens", data={"csrf": key, **typed})
     assert (asked.status_code, "Nothing that you typed is lost" in asked.text) == (401, True)
     fields = hidden_fields(asked.text)

@@ -10,7 +10,6 @@ import pytest
 from sqlalchemy import update
 
 from pool_server.app import open_parts
-from pool_server.database.engine import Database
 from pool_server.database.records import SecureSessionRecord, now_utc
 from pool_server.operations.maintenance import collect_garbage, open_pool_offline
 from pool_server.secure import endpoints, service
@@ -190,14 +189,11 @@ def test_an_ended_session_is_deleted_with_its_files(tmp_path: Path) -> None:
                 assert send_file(lab, key, SITES[0], content).status_code == 201
         post(lab, ended, SITES[0], "share")
         upload(lab, f"{SITES[0]}/model")
-        database = Database.open(pool.settings)
-        with database.write() as session:
-            session.execute(
-                update(SecureSessionRecord)
-                .where(SecureSessionRecord.key == ended)
-                .values(ends_at=now_utc() - endpoints.RETENTION - timedelta(seconds=1))
-            )
-        database.close()
+        pool.change(
+            update(SecureSessionRecord)
+            .where(SecureSessionRecord.key == ended)
+            .values(ends_at=now_utc() - endpoints.RETENTION - timedelta(seconds=1))
+        )
         parts = open_parts(pool.settings)
         assert endpoints.delete_ended_sessions(parts) == 1
         parts.database.close()

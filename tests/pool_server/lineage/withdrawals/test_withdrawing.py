@@ -8,7 +8,6 @@ import pytest
 from sqlalchemy import select, update
 
 from aggregators.formats import encode_model
-from pool_server.database.engine import Database
 from pool_server.database.records import ModelRecord, SiteRecord
 from tests.aggregators.small_models import make_predictor
 from tests.pool_server.lineage.withdrawals.families import Family, three_merges
@@ -371,10 +370,7 @@ def test_two_processes_neither_miss_a_version_nor_flag_it_twice(pool: PoolDriver
 
 def make_private(pool: PoolDriver, site: str) -> None:
     """Let nobody but a site see its models."""
-    database = Database.open(pool.settings)
-    with database.write() as session:
-        of_site = select(SiteRecord.id).where(SiteRecord.name == site).scalar_subquery()
-        session.execute(
-            update(ModelRecord).where(ModelRecord.site_id == of_site).values(visibility="private")
-        )
-    database.close()
+    of_site = select(SiteRecord.id).where(SiteRecord.name == site).scalar_subquery()
+    pool.change(
+        update(ModelRecord).where(ModelRecord.site_id == of_site).values(visibility="private")
+    )

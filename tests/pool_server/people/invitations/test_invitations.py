@@ -8,7 +8,6 @@ import httpx
 import pytest
 from sqlalchemy import update
 
-from pool_server.database.engine import Database
 from pool_server.database.records import InvitationRecord, now_utc
 from tests.pool_server.pool_driver import PoolDriver, error_of
 
@@ -72,14 +71,11 @@ def test_expired_used_and_revoked_invitations_are_refused(pool: PoolDriver) -> N
     for _ in range(2):
         address = f"/api/v1/invitations/{revoked['invitation_id']}"
         assert admin.delete(address).status_code == 204
-    database = Database.open(pool.settings)
-    with database.write() as session:
-        session.execute(
-            update(InvitationRecord)
-            .where(InvitationRecord.id == expired["invitation_id"])
-            .values(expires_at=now_utc() - timedelta(seconds=1))
-        )
-    database.close()
+    pool.change(
+        update(InvitationRecord)
+        .where(InvitationRecord.id == expired["invitation_id"])
+        .values(expires_at=now_utc() - timedelta(seconds=1))
+    )
     pool.admin.patch("/api/v1/sites/inv-3", json={"suspended": True})
     reasons = {"revoked": revoked, "expired": expired, "suspended": suspended}
     for reason, made in reasons.items():

@@ -10,7 +10,6 @@ from sqlalchemy import update
 
 from aggregators.formats import encode_model
 from pool_server.app import create_app
-from pool_server.database.engine import Database
 from pool_server.database.records import TokenRecord, now_utc
 from pool_server.wire.people import SCOPES
 from tests.pool_server.model_files import network_bytes
@@ -29,14 +28,6 @@ from tests.pool_server.rounds.round_driver import base_model
 from tests.pool_server.transfers.test_recipes import recipe_for
 
 
-def change(pool: PoolDriver, statement: Any) -> None:
-    """Bring about states that no route sets at once, such as the expiry of a token."""
-    database = Database.open(pool.settings)
-    with database.write() as session:
-        session.execute(statement)
-    database.close()
-
-
 @pytest.fixture(scope="module")
 def secrets(pool: PoolDriver) -> dict[str, str | None]:
     expired, revoked = (
@@ -45,11 +36,10 @@ def secrets(pool: PoolDriver) -> dict[str, str | None]:
         if pool.secret(SITE, "viewer")
     )
     assert pool.admin.delete(f"/api/v1/tokens/{revoked['token_id']}").status_code == 204
-    change(
-        pool,
+    pool.change(
         update(TokenRecord)
         .where(TokenRecord.id == expired["token_id"])
-        .values(expires_at=now_utc() - timedelta(seconds=1)),
+        .values(expires_at=now_utc() - timedelta(seconds=1))
     )
     suspended = pool.secret("permissions-suspended", "contributor")
     answer = pool.admin.patch("/api/v1/sites/permissions-suspended", json={"suspended": True})

@@ -19,7 +19,6 @@ import pytest
 from sqlalchemy import update
 
 from aggregators.formats import encode_model
-from pool_server.database.engine import Database
 from pool_server.database.records import TokenRecord, now_utc
 from tests.pool_server.merges.merge_driver import recipe_of
 from tests.pool_server.model_files import network_bytes
@@ -94,14 +93,11 @@ def outsiders(pool: PoolDriver) -> dict[str, str | None]:
         (f"/api/v1/sites/{SUSPENDED}", {"suspended": True}),
     ):
         pool.admin.patch(path, json=change).raise_for_status()
-    database = Database.open(pool.settings)
-    with database.write() as session:
-        session.execute(
-            update(TokenRecord)
-            .where(TokenRecord.id == expired["token_id"])
-            .values(expires_at=now_utc() - timedelta(seconds=1))
-        )
-    database.close()
+    pool.change(
+        update(TokenRecord)
+        .where(TokenRecord.id == expired["token_id"])
+        .values(expires_at=now_utc() - timedelta(seconds=1))
+    )
     return results
 
 
