@@ -231,7 +231,7 @@ def most_step(method: str, options: RoundOptions, base: StateDict) -> float:
         # Each number is a mean over the sites that share it.
         return float(change * math.sqrt(_MOST_SITES))
     # A median of each number can be longer than the updates.
-    return float(change * math.sqrt(2))
+    return float(change * (math.sqrt(2) if find_method(method).needs_each else 1.0))
 
 
 def _compared(base: StateDict) -> list[str]:

@@ -230,8 +230,11 @@ class SitePart(ABC):
         """Return ``data`` and ``details`` of its data, for `remember_learned`."""
 
     @abstractmethod
-    def describe(self, path: Path) -> ContributionFacts:
-        """Return the facts about a contribution that was written."""
+    def describe(self, path: Path, *, accounted: bool = True) -> ContributionFacts:
+        """Return the facts about a contribution that was written.
+
+        `accounted`: Whether the site knows how the base was made, as verified rounds ask.
+        """
 
     @staticmethod
     @abstractmethod

@@ -160,7 +160,7 @@ def contribute_to_round(
         _require_open(round_, site)
         contract.require_sound_base(round_, despite_withdrawal=despite_withdrawal)
     # Also of what an earlier call has computed: the trust in a site may have ended since then.
-    provenance.require_allowed(pool, round_, part, rules, report)
+    accounted = provenance.require_allowed(pool, round_, part, rules, report)
     _require_verified_base(pool, round_, site, rules)
     base = _fetch_base(pool, round_, part_of(report, 0.0, _FETCHED))
     others = part.admit(
@@ -176,7 +176,9 @@ def contribute_to_round(
         files.contribution.parent.mkdir(parents=True, exist_ok=True)
         computing = part_of(report, _FETCHED, _COMPUTED)
         left_out = part.compute(base, files.contribution, rules, computing)
-    contributed = replace(_describe(round_, site, part, files), computed=is_new, left_out=left_out)
+    facts = part.describe(files.contribution, accounted=accounted)
+    contributed = _describe(round_, site, files.contribution, facts)
+    contributed = replace(contributed, computed=is_new, left_out=left_out)
     if not send:
         return contributed
     if round_.secure is not None:
@@ -285,12 +287,16 @@ def _fetch_base(pool: "PoolClient", round_: RoundResponse, progress: Progress) -
 
 
 def _describe(
-    round_: RoundResponse, site: str, part: contract.SitePart, files: _Files
+    round_: RoundResponse, site: str, path: Path, facts: contract.ContributionFacts
 ) -> Contributed:
-    path = files.contribution
-    facts = vars(part.describe(path))
     return Contributed(
-        round_, site, file_digest(path), path.stat().st_size, sent_bytes=0, computed=False, **facts
+        round_,
+        site,
+        file_digest(path),
+        path.stat().st_size,
+        sent_bytes=0,
+        computed=False,
+        **vars(facts),
     )
 
 

@@ -175,7 +175,12 @@ class LeafRefitPart(SitePart):
         )
         return sums.take_part(encoded, target)
 
-    def describe(self, path: Path) -> ContributionFacts:
+    def describe(
+        self,
+        path: Path,
+        *,
+        accounted: bool = True,  # noqa: ARG002
+    ) -> ContributionFacts:
         counts = read_contribution(path).counts
         sent = counts[counts > 0]
         if not len(sent):
@@ -333,7 +338,7 @@ class NetworkPart(SitePart):
             encode_network_file(contribution, base, sums.budget, mean=mean), target
         )
 
-    def describe(self, path: Path) -> ContributionFacts:
+    def describe(self, path: Path, *, accounted: bool = True) -> ContributionFacts:
         from site_agent.federated.leak_checks import warn_of_few, warn_of_span
         from site_agent.federated.private_training import most_told_by, noise_words, plan_privacy
 
@@ -343,7 +348,8 @@ class NetworkPart(SitePart):
             f"differences of the network after training on {samples} samples, and this number; "
             "rows that would show single samples are kept back"
         )
-        protection = describe_protection(self.settings, secure=self.round_.secure is not None)
+        verified = accounted and self.round_.secure is not None
+        protection = describe_protection(self.settings, secure=verified)
         if self.settings.dp_epsilon is not None:
             numbers = sum(int(np.count_nonzero(tensor)) for tensor in made.network.tensors.values())
             noise = noise_words(

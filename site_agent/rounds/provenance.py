@@ -49,10 +49,11 @@ def require_allowed(
     part: SitePart,
     rules: ContributionRules,
     progress: Progress = no_progress,
-) -> None:
-    """Raise `ContributionWithheldError` if this site's rules forbid a round's options or base.
+) -> bool:
+    """Return whether the base is accounted for, or the user has accepted it without knowing.
 
-    Where only the base is in the way, it is a `BaseNotAcceptedError`.
+    Raises `ContributionWithheldError` if this site's rules forbid the round's options or base;
+    `BaseNotAcceptedError` where only the base is in the way.
     """
     first = round_ if part.shows_origin else find_first(pool, round_)
     version = pool.version(first.base)
@@ -80,6 +81,7 @@ def require_allowed(
         )
     if reasons:
         raise errors.ContributionWithheldError(round_.round_id, [*reasons, *problems], hint=hint)
+    return not accepted.has(version.digest)
 
 
 class AcceptedBases:

@@ -45,7 +45,7 @@ _CANDIDATES = (
     "candidates are all persons; the attacker has pictures of each; the control is an update of "
     "one person"
 )
-_OVERFITTING = LocalTraining(epochs=60, batch_size=8, learning_rate=0.03, learning_rate_decay=0)
+_OVERFITTING = LocalTraining(epochs=60, batch_size=8, learning_rate=0.02, learning_rate_decay=0)
 _ONE_STEP = LocalTraining(epochs=1, batch_size=65_536, momentum=0)
 _FAR_RAD = 0.6
 _NULLS, _FEW_SAMPLES, _DECODED_SAMPLES = 3, 2, 4

@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 
 from aggregators.formats import file_digest
 from aggregators.methods.networks import read_network_contribution
+from aggregators.methods.protections import describe_protection
 from pool_server.wire.cards import AttackFinding, PrivacyReceipt, ReceiptMode
 from site_agent.attacks.receipt.findings import require_held_out
 from site_agent.attacks.receipt.leaf_sums import attack_leaf_sums
@@ -141,10 +142,10 @@ def probe_gaze(
     training = training_of(sent)
     labs = round(sent.samples / len(sides.members)) if mode == "secure-sum" else 1
     receipt.bounds = audit_epsilon(network, sides, training, seed, labs=max(1, labs))
-    if training.dp_epsilon is not None:
-        receipt.protection = f"{training.protection.capitalize()}, as the contribution says."
-        if training.dp_unit == "sample":
-            receipt.protection += " Epsilon covers samples, not whether a person took part."
+    protection = describe_protection(training, secure=mode == "secure-sum")
+    receipt.protection = f"{protection[0].upper()}{protection[1:]}; as the contribution says."
+    if training.dp_epsilon is not None and training.dp_unit == "sample":
+        receipt.protection += " Epsilon covers samples, not whether a person took part."
     return ProbedReceipt(receipt)
 
 

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from aggregators.formats import file_digest, read_model
+from aggregators.formats import file_digest, read_model, write_model
 from aggregators.methods import merge, read_recipe, recipe_path
 from aggregators.methods.networks import state_path
 from aggregators.methods.protections import OPEN_SENTENCE
 from aggregators.models import StateDict
+from pool_server.merges import running
 from site_agent import PoolClient
 from site_agent.datasets.gaze.check import open_gaze
 from site_agent.datasets.gaze.generic_layout import write_samples
 from site_agent.federated.contribution_ledger import ContributionLedger
 from site_agent.federated.in_process import run_rounds
 from site_agent.federated.plan import make_plan
+from site_agent.networks.modules import new_network
 from tests.cli.conftest import Run
 from tests.cli.merge.test_rounds import Site
 from tests.site_agent.federated.small_sites import samples_at
@@ -150,6 +153,54 @@ def test_data_and_options_of_other_methods_are_refused(
         outcome = poolctl(*arguments, *options)
         assert outcome.code == 2 or "gaze data" in message, outcome.err
         assert message in outcome.error["message"]
+
+
+def test_a_pool_that_swaps_a_result_and_a_round_without_one_lab_get_nothing(
+    site: Site, gaze: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    poolctl, base = site.be("site-a"), tmp_path / "swapped.safetensors"
+    assert poolctl("federated", "init", "--seed", 5, "-o", base).code == 0
+    assert poolctl("upload", base, "--name", "swapped").code == 0
+    key = start(poolctl, "site-a/swapped", "--method", "fedavg", "--rounds", 2)
+    for name in SITES:
+        sent = site.be(name)(*CONTRIBUTE, key, "--data", gaze[name])
+        assert sent.code == 0, sent.err
+        assert OPEN_SENTENCE in sent.out
+    monkeypatch.setattr(running.MergeRun, "merge", swapping(running.MergeRun.merge))
+    finishing = ("rounds", "finish", key, "--name", "site-c/result", "--json")
+    ended = site.be("site-c")(*finishing).data["round"]
+    for name in SITES:
+        arguments = (ended["successor"], "--data", gaze[name], "--json")
+        refused = site.be(name)(*CONTRIBUTE, *arguments)
+        assert refused.code == 3
+        assert "it is not their result" in refused.error["message"]
+
+    # The same base, without site-c: the results would differ by its update.
+    fewer = ("rounds", "start", "--base", "site-a/swapped", "--sites", "site-a,site-b")
+    fewer += ("--deadline", "1h", "--method", "fedavg")
+    poolctl = site.be("site-a")
+    key = poolctl(*fewer, "--protection", "open", "-q").out.strip()
+    refused = poolctl(*CONTRIBUTE, key, "--data", gaze["site-a"], "--json")
+    assert refused.code == 3
+    assert "with other sites (site-a, site-b, site-c)" in refused.error["message"]
+
+    # A round whose starter chooses nothing is private, and its noise lets it.
+    started = poolctl(*fewer, "--json").data
+    assert started["options"]["dp_epsilon"] == 8
+    private = poolctl(*CONTRIBUTE, started["round_id"], "--data", gaze["site-a"], "--dry-run")
+    assert "Protection: private: Whatever the others do" in private.out
+
+
+def swapping(merge_honestly: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the pool's part of a merge, with a network of its own in place of the result."""
+
+    def swap(run: Any, recipe: Any, paths: Any, output: Path, output_format: str) -> Any:
+        made = merge_honestly(run, recipe, paths, output, output_format)
+        digest = write_model(new_network("gaze-lenet", 6), output, format_name="safetensors")
+        recipe_output = made["recipe"]["output"] | {"digest": digest}
+        return made | {"digest": digest, "recipe": made["recipe"] | {"output": recipe_output}}
+
+    return swap
 
 
 def test_what_holds_a_withdrawn_model_is_made_again_without_its_round(

@@ -12,6 +12,7 @@ import torch
 
 from aggregators.formats import file_digest, write_model
 from aggregators.methods.networks.round_files import write_network_contribution
+from aggregators.methods.protections import OPEN_SENTENCE
 from aggregators.methods.round_options import LocalTraining
 from aggregators.models import NetworkContribution, StateDict
 from pool_server.wire.cards import LEAST_CONTROL, EpsilonBounds, PrivacyReceipt, receipt_lines
@@ -98,7 +99,7 @@ def test_the_verdict_on_an_honest_update_of_one_step_names_the_leak(
             assert finding.control.value >= LEAST_CONTROL, finding.name
     sentences, rows = receipt_lines(receipt)
     assert sentences[0].startswith("Leak: high. Anyone with a picture of an eye")
-    assert "No differential privacy" in sentences[1]
+    assert OPEN_SENTENCE in sentences[1]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     assert sum(widths) + 3 * 2 <= 80
 
@@ -126,7 +127,7 @@ def test_a_sum_of_13_sites_shows_nothing_but_the_span_of_a_wide_layer(
     assert receipt.level in {"some", "high"}, receipt_lines(receipt)[1][:3]
     assert not any(finding.share for finding in others), others
     assert sum(finding.is_judged for finding in receipt.attacks) >= 6
-    assert receipt.protection.startswith("No differential privacy")
+    assert receipt.protection.startswith(f"Open: {OPEN_SENTENCE}")
 
 
 @pytest.mark.slow
