@@ -11,11 +11,11 @@ import json
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal, Unpack
 
 import numpy as np
 import torch
-from torch.nn.utils import clip_grad_norm_
+from torch import nn
 
 from site_agent.datasets import egocentric
 from site_agent.datasets.soundness import require_sound
@@ -32,11 +32,9 @@ from site_agent.networks.modules import (
 )
 from site_agent.training.gaze.loop import TrainingState, checkpoint_path, repeatable, train_epochs
 from site_agent.training.network_settings import SaliencySettings
+from site_agent.training.steps import StepHooks, take_steps
 from site_agent.training_record import DataSummary, TrainingResult, begin_training
 from site_agent.work import Progress, no_progress, part_of
-
-if TYPE_CHECKING:
-    from torch import nn
 
 _LOWEST_RATE = 1e-6
 _CLIP_NORM = 1.0
@@ -51,13 +49,13 @@ class SaliencyTensors:
     4, size / 4)): Each map sums to 1; uniform where the gaze is not tracked.
     """
 
-    frames: "torch.Tensor"
-    targets: "torch.Tensor"
+    frames: torch.Tensor
+    targets: torch.Tensor
 
     def __len__(self) -> int:
         return len(self.frames)
 
-    def inputs(self, index: "torch.Tensor") -> "tuple[torch.Tensor, ...]":
+    def inputs(self, index: torch.Tensor) -> tuple[torch.Tensor, ...]:
         """Return the input of a network for some clips."""
         return (clip_inputs(self.frames[index]),)
 
@@ -76,8 +74,8 @@ def to_tensors(samples: egocentric.ClipSamples) -> SaliencyTensors:
 
 
 def saliency_loss(
-    logits: "torch.Tensor", targets: "torch.Tensor", loss: Literal["ce", "kl-reverse"] = "ce"
-) -> "torch.Tensor":
+    logits: torch.Tensor, targets: torch.Tensor, loss: Literal["ce", "kl-reverse"] = "ce"
+) -> torch.Tensor:
     """Return the mean loss of maps over frames.
 
     `logits`, `targets` (float32, shape (n, frames, height, width)).
@@ -90,39 +88,24 @@ def saliency_loss(
 
 
 def train_epoch(
-    module: "nn.Module",
-    optimiser: "torch.optim.Optimizer",
+    module: nn.Module,
+    optimiser: torch.optim.Optimizer,
     data: SaliencyTensors,
     batch_size: int,
-    generator: "torch.Generator",
+    generator: torch.Generator,
     *,
     loss: Literal["ce", "kl-reverse"] = "ce",
-    extra_loss: "Callable[[torch.Tensor], torch.Tensor] | None" = None,
-    after_step: Callable[[], None] | None = None,
-    progress: Callable[[float], None] = lambda _share: None,
+    **hooks: Unpack[StepHooks],
 ) -> float:
-    """Train once on all clips, and return the mean loss.
-
-    The gradient of all parameters together is shortened to a norm of 1. The other parameters are
-    those of `site_agent.training.gaze.loop.train_epoch`.
-    """
-    module.train()
+    """Train once on all clips, and return the mean loss."""
     order = torch.randperm(len(data), generator=generator)
-    total, sample_count = 0.0, 0
-    for batch in torch.split(order, batch_size):
-        optimiser.zero_grad(set_to_none=True)
+
+    def loss_of(batch: torch.Tensor) -> torch.Tensor:
         logits = module(clip_inputs(data.frames[batch]))[:, 0]
-        value = saliency_loss(logits, data.targets[batch], loss)
-        whole = value if extra_loss is None else value + extra_loss(batch)
-        whole.backward()  # type: ignore[no-untyped-call]
-        clip_grad_norm_(module.parameters(), _CLIP_NORM)
-        optimiser.step()
-        if after_step is not None:
-            after_step()
-        total += float(value.detach()) * len(batch)
-        sample_count += len(batch)
-        progress(sample_count / len(data))
-    return total / max(1, len(data))
+        return saliency_loss(logits, data.targets[batch], loss)
+
+    parts = torch.split(order, batch_size)
+    return take_steps(module, optimiser, parts, loss_of, clip_norm=_CLIP_NORM, **hooks)
 
 
 def clip_shape(architecture: str) -> egocentric.ClipShape:

@@ -10,8 +10,8 @@ Source: Sun et al. 2021, "Cross-Encoder for Unsupervised Gaze Representation Lea
 paired within a session, as the light of a session is no gaze.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Unpack
 
 import numpy as np
 import torch
@@ -22,6 +22,7 @@ from site_agent.datasets.gaze.records import PATCHES_OF_A_PAIR, GazeSamples, bot
 from site_agent.errors import TrainingDataError
 from site_agent.networks.gaze_modules import CrossEncoder
 from site_agent.networks.modules import to_inputs
+from site_agent.training.steps import StepHooks, take_steps
 
 _EYES_WEIGHT = 0.5
 """Of the difference between both eyes in the loss; the difference between frames has 1."""
@@ -73,36 +74,25 @@ def train_epoch(
     generator: torch.Generator,
     *,
     crossed: bool = True,
-    extra_loss: Callable[[torch.Tensor], torch.Tensor] | None = None,
-    after_step: Callable[[], None] | None = None,
-    progress: Callable[[float], None] = lambda _share: None,
+    **hooks: Unpack[StepHooks],
 ) -> float:
     """Train once on all frames, each in one pair, and return the mean loss.
 
     `batch_size`: Patches in a step, four of each pair; at least one pair. `crossed`: False trains
     an auto-encoder: each patch is drawn from its own features.
 
-    The other parameters are those of `site_agent.training.gaze.loop.train_epoch`.
-
     Raises `TrainingDataError`: no session has two frames.
     """
-    module.train()
     pairs = pair_frames(data.session, generator)
     if not len(pairs):
         raise TrainingDataError(None, "no session has two frames with both eyes")
-    total = torch.zeros(())
-    batches = torch.split(pairs, max(1, batch_size // PATCHES_OF_A_PAIR))
-    for number, batch in enumerate(batches, 1):
-        optimiser.zero_grad(set_to_none=True)
-        loss = pairs_loss(module, frames_of(data, batch), crossed=crossed)
-        whole = loss if extra_loss is None else loss + extra_loss(batch)
-        whole.backward()  # type: ignore[no-untyped-call]
-        optimiser.step()
-        if after_step is not None:
-            after_step()
-        total += loss.detach() * len(batch)
-        progress(number / len(batches))
-    return float(total) / max(1, len(pairs))
+    return take_steps(
+        module,
+        optimiser,
+        torch.split(pairs, max(1, batch_size // PATCHES_OF_A_PAIR)),
+        lambda batch: pairs_loss(module, frames_of(data, batch), crossed=crossed),
+        **hooks,
+    )
 
 
 def pair_frames(session: torch.Tensor, generator: torch.Generator) -> torch.Tensor:

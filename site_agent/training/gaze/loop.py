@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, Unpack
 
 import numpy as np
 import torch
@@ -18,6 +18,7 @@ from aggregators.whole_file import whole_file
 from site_agent.datasets.gaze.records import GazeSamples
 from site_agent.errors import TrainingFailedError
 from site_agent.networks.modules import to_inputs
+from site_agent.training.steps import StepHooks, take_steps
 from site_agent.work import Progress
 
 # How much the contrast curve changes, of what the gradient does.
@@ -89,9 +90,7 @@ def train_epoch(
     shift_px: int = 0,
     light: float = 0.0,
     mixed_precision: bool = False,
-    extra_loss: Callable[[torch.Tensor], torch.Tensor] | None = None,
-    after_step: Callable[[], None] | None = None,
-    progress: Callable[[float], None] = lambda _share: None,
+    **hooks: Unpack[StepHooks],
 ) -> float:
     """Train once on all samples, and return the mean loss.
 
@@ -109,33 +108,21 @@ def train_epoch(
         standard deviation, in units of the patch's own; 0: none.
     mixed_precision : bool
         Compute the network in bfloat16.
-    extra_loss : function, optional
-        Takes the numbers of a step's samples, and returns an addition to its loss; it does not
-        count in the mean.
     """
-    module.train()
-    order = torch.randperm(len(data), generator=generator).to(data.patches.device)
-    total = torch.zeros((), device=data.patches.device)
-    sample_count = 0
-    for batch in batches(order, batch_size):
-        optimiser.zero_grad(set_to_none=True)
+    device = data.patches.device
+    order = torch.randperm(len(data), generator=generator).to(device)
+
+    def loss_of(batch: torch.Tensor) -> torch.Tensor:
         patches = data.patches[batch]
         if shift_px:
             patches = _shifted(patches, shift_px, generator)
         if light:
             patches = _relit(patches, light, generator)
-        with torch.autocast(patches.device.type, torch.bfloat16, enabled=mixed_precision):
+        with torch.autocast(device.type, torch.bfloat16, enabled=mixed_precision):
             output = module(patches, data.head[batch])
-        loss = functional.l1_loss(output.float(), data.gaze[batch])
-        whole = loss if extra_loss is None else loss + extra_loss(batch)
-        whole.backward()  # type: ignore[no-untyped-call]
-        optimiser.step()
-        if after_step is not None:
-            after_step()
-        total += loss.detach() * len(batch)
-        sample_count += len(batch)
-        progress(sample_count / len(data))
-    return float(total) / max(1, len(data))
+        return functional.l1_loss(output.float(), data.gaze[batch])
+
+    return take_steps(module, optimiser, [*batches(order, batch_size)], loss_of, **hooks)
 
 
 @contextmanager
