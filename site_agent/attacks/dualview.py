@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from pydantic import Field
 from scipy.ndimage import gaussian_filter
 from scipy.stats import gaussian_kde
 from torch import nn
@@ -19,7 +20,9 @@ from torch import nn
 from site_agent.attacks.leaks import ALL_SITES, Leak
 from site_agent.attacks.separation import Float64
 from site_agent.datasets.gaze.records import PATCH_SHAPE, GazeSamples
+from site_agent.errors import InvalidInputError
 from site_agent.networks.modules import to_module
+from site_agent.settings import Settings
 from site_agent.training.gaze.loop import repeatable
 
 # The prior: principal components of public eye patches.
@@ -152,8 +155,7 @@ def kl_divergence(truth: Float64, inferred: Float64) -> float:
 # View 1: pictures on which the victim's network does well, and those of other sites do not.
 
 
-@dataclass(frozen=True)
-class InversionSettings:
+class InversionSettings(Settings, error=InvalidInputError):
     """Settings of the search for pictures.
 
     The paper's weights for faces (10, 6, 4) are for its critic; with those of gaze and appearance
@@ -164,11 +166,11 @@ class InversionSettings:
     gaze: float = 1.0
     appearance: float = 0.1
     """Weights of the three parts of the loss."""
-    restarts: int = 5
+    restarts: int = Field(default=5, ge=1)
     """Pictures of each victim, each with another gaze."""
-    steps: int = 60
+    steps: int = Field(default=60, ge=0)
     """Of gradient descent with Nesterov's momentum."""
-    rivals: int = 3
+    rivals: int = Field(default=3, ge=0)
     """Other sites with which a step compares the victim, drawn again in each step."""
     sharpness: float = 20.0
     """The losses of sites, in radians, are multiplied by this before the softmax."""

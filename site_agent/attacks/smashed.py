@@ -24,6 +24,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from PIL import Image
+from pydantic import Field
 from torch import nn
 from torch.nn import functional
 
@@ -32,6 +33,8 @@ from site_agent.attacks.dualview import fit_embedding, ssim
 from site_agent.attacks.reidentification import reidentify
 from site_agent.attacks.separation import Float64
 from site_agent.datasets.gaze.records import PATCH_SHAPE, GazeSamples, angular_errors_deg
+from site_agent.errors import InvalidInputError
+from site_agent.settings import Settings
 from site_agent.split.cuts import Cut
 from site_agent.split.noise import SmashedNoise, sensitivity_of, signal_to_noise_db
 from site_agent.split.parts import to_part_module
@@ -50,19 +53,18 @@ _HELD_OUT, _RIDGE = 5, 1e-3
 Decode = Callable[[torch.Tensor], torch.Tensor]
 
 
-@dataclass(frozen=True)
-class SmashedAttackSettings:
+class SmashedAttackSettings(Settings, error=InvalidInputError):
     """The effort of the attackers."""
 
-    passes: int = 8
+    passes: int = Field(default=8, ge=1)
     """Of the decoder's training over the shadow pictures."""
-    releases: int = 10
+    releases: int = Field(default=10, ge=1)
     """How often the smashed data of an image are sent: rounds times epochs."""
-    batch_size: int = 32
-    learning_rate: float = 0.002
-    search_steps: int = 150
+    batch_size: int = Field(default=32, ge=1)
+    learning_rate: float = Field(default=0.002, gt=0)
+    search_steps: int = Field(default=150, ge=0)
     """Of attacker C."""
-    smoothness: float = 0.02
+    smoothness: float = Field(default=0.02, ge=0)
     """Weight of the total variation for attacker C."""
     seed: int = 0
 

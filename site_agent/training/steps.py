@@ -33,7 +33,7 @@ def take_steps(
     `clip_norm`: Shorten the gradient of all parameters together to this norm.
     """
     extra_loss, after_step = hooks.get("extra_loss"), hooks.get("after_step")
-    progress = hooks.get("progress", lambda _share: None)
+    progress: Callable[[float], None] = hooks.get("progress", lambda _share: None)
     module.train()
     count, used = sum(map(len, batches)), 0
     total: torch.Tensor | float = 0.0
