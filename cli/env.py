@@ -69,7 +69,7 @@ def _is_installed(library: str) -> bool:
 
 settings_app = single()
 
-_COMMANDS = {
+SETTINGS_OF_COMMANDS = {
     "train hog-svm": "cli.vision.train:HOG_SVM_SETTINGS",
     "train ert": "cli.vision.train:ERT_SETTINGS",
     "train network gaze": "cli.vision.train_networks:NETWORK_SETTINGS",
@@ -117,11 +117,11 @@ def settings(
     Change the settings you need, delete the rest, and give the file to the command with --settings.
     """
     name = " ".join(command_words)
-    if name not in _COMMANDS:
-        known = ", ".join(_COMMANDS)
+    if name not in SETTINGS_OF_COMMANDS:
+        known = ", ".join(SETTINGS_OF_COMMANDS)
         raise UsageError(f"{name!r} has no settings; expected one of {known}")
     # Settings that need an extra are read only when asked for.
-    module, variable = _COMMANDS[name].split(":")
+    module, variable = SETTINGS_OF_COMMANDS[name].split(":")
     declared = getattr(import_module(module), variable)
     if isinstance(declared, Mapping):
         declared = declared[command_words[-1]]

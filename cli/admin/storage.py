@@ -1,7 +1,7 @@
 """``poolctl admin backup|restore|gc|fsck``: run on the pool's own machine, without a token."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -10,6 +10,9 @@ from cli.frame.options import Argument, FolderArgument, Option, YesOption, comma
 from cli.frame.output import Invocation, Reply, TableText
 from cli.server import DatabaseOptions
 from site_agent.wording import count_words, first_lines, size_words
+
+if TYPE_CHECKING:
+    from pool_server.operations.backup import BackupMade, Dropped
 
 # Part of the group `admin`, which has the help.
 app = typer.Typer()
@@ -57,6 +60,12 @@ def backup(
     if snapshot.missing:
         problems.append("see: poolctl admin fsck")
     _refuse_problems(f"snapshot {snapshot.name} was taken, but", problems)
+    dropped = None if keep is None else drop_snapshots(folder, keep)
+    return _describe_backup(made, dropped, verified=verify)
+
+
+def _describe_backup(made: "BackupMade", dropped: "Dropped | None", *, verified: bool) -> Reply:
+    snapshot = made.snapshot
     facts = {
         "snapshot": snapshot.name,
         "folder": snapshot.folder,
@@ -65,15 +74,14 @@ def backup(
         "files": len(snapshot.files),
         "copied_files": made.copied_files,
         "copied_bytes": made.copied_bytes,
-        "verified": verify,
+        "verified": verified,
     }
     lines = [
         f"{snapshot.folder}: {count_words(snapshot.rows, 'row')}, "
         f"{count_words(len(snapshot.files), 'file')}, "
         f"{made.copied_files} of them copied now ({size_words(made.copied_bytes)})"
     ]
-    if keep is not None:
-        dropped = drop_snapshots(folder, keep)
+    if dropped is not None:
         facts |= {"dropped": dropped.snapshots, "dropped_bytes": dropped.size_bytes}
         lines.append(
             f"{len(dropped.snapshots)} older snapshots dropped, with {dropped.files} files "

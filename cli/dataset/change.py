@@ -1,6 +1,6 @@
 """``poolctl dataset split`` and ``convert``: data sets made from others."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
@@ -27,7 +27,7 @@ from site_agent.datasets.imglab_xml import write_imglab_xml
 from site_agent.datasets.landmark_schemes import PART_GROUPS, expand_parts
 from site_agent.datasets.pts_files import box_around
 from site_agent.datasets.records import FaceDataset, dataset_digest, part_names
-from site_agent.datasets.split import site_shares, split_dataset
+from site_agent.datasets.split import GroupOf, site_shares, split_dataset
 from site_agent.faces.models import open_detector
 from site_agent.pictures.images import read_image
 from site_agent.wording import count_words
@@ -87,17 +87,7 @@ def split(
             named = replace(part, name=f"{part.name} {name}".strip())
             report(None, name)
             _write_imglab(named, targets[name], copy=copy)
-            groups = {group_of(image) for image in part.images} if group_of else None
-            items.append(
-                {
-                    "part": name,
-                    "dataset": targets[name],
-                    "images": len(part.images),
-                    "faces": sum(1 for _ in part.boxes()),
-                    "groups": None if groups is None else len(groups),
-                    "digest": dataset_digest(part),
-                }
-            )
+            items.append({"part": name, "dataset": targets[name], **_counts_of(part, group_of)})
     columns = ["part", "images", "faces", *(["groups"] if group_of else []), "dataset"]
     rows = [[str(item[column]) for column in columns] for item in items]
     data = {"datasets": datasets, "together": grouping.together, "seed": seed, "items": items}
@@ -106,6 +96,16 @@ def split(
         TableText(columns, rows, keep=("dataset", "faces")),
         [str(path) for path in targets.values()],
     )
+
+
+def _counts_of(part: FaceDataset, group_of: GroupOf | None) -> dict[str, Any]:
+    groups = {group_of(image) for image in part.images} if group_of else None
+    return {
+        "images": len(part.images),
+        "faces": sum(1 for _ in part.boxes()),
+        "groups": None if groups is None else len(groups),
+        "digest": dataset_digest(part),
+    }
 
 
 READING_SETTINGS = CommandSettings(ReadingOptions(), ("images",))
@@ -182,12 +182,21 @@ def convert(
         faces = _choose_parts(faces, parts)
     output.parent.mkdir(parents=True, exist_ok=True)
     faces = _write_imglab(faces, output, copy=copy, upright=upright)
+    return _describe_converted(invocation, faces, output, data, lines)
+
+
+def _describe_converted(
+    invocation: Invocation,
+    faces: FaceDataset,
+    output: Path,
+    data: dict[str, Any],
+    lines: Sequence[str],
+) -> Reply:
     counts = {
         "images": len(faces.images),
         "boxes": sum(len(image.boxes) for image in faces.images),
         "parts": len(part_names(faces)),
     }
-    data |= counts
     missing = [image.path for image in faces.images if not image.path.is_file()]
     if missing:
         shown = ", ".join(str(path) for path in missing[:_MISSING_SHOWN])
@@ -195,7 +204,7 @@ def convert(
         invocation.warn(
             f"{count_words(len(missing), 'image is', 'images are')} missing: {shown}{more}"
         )
-    data["missing_images"] = missing
+    data |= counts | {"missing_images": missing}
     counted = ", ".join(f"{count} {name}" for name, count in counts.items())
     return Reply(data, [f"{output}  ({counted})", *lines], [str(output)])
 

@@ -31,6 +31,18 @@ from site_agent.wording import count_words
 app = single()
 
 
+@dataclass(frozen=True)
+class MergeHere:
+    """The options of a merge on this machine."""
+
+    output: Annotated[Path | None, Option("The file to write. Default: merged.SUFFIX.")] = None
+    output_format: FormatOption = ""
+    despite_terms: Annotated[
+        bool, Option("Merge although terms of use forbid it; the pool refuses the result.")
+    ] = False
+    force: ForceOption = False
+
+
 @command(
     app,
     "merge",
@@ -52,13 +64,8 @@ def merge(
         ),
     ] = None,
     *,
-    output: Annotated[Path | None, Option("The file to write. Default: merged.SUFFIX.")] = None,
     how: MergeOptions,
-    output_format: FormatOption = "",
-    despite_terms: Annotated[
-        bool, Option("Merge although terms of use forbid it; the pool refuses the result.")
-    ] = False,
-    force: ForceOption = False,
+    here: MergeHere,
     place: PoolMergeOptions,
     version: NewVersionOptions,
     dry_run: DryRunOption = False,
@@ -76,40 +83,32 @@ def merge(
     'poolctl merges'.
     """
     how.require_consistent()
-    here = MergeHere(output, output_format, despite_terms, force)
+    _require_fitting(here, place, version)
     if place.on_pool:
-        if here != MergeHere():
-            raise UsageError(
-                "--output, --format, --despite-terms and --force are not for --on-pool"
-            )
         return merge_on_pool(invocation, arguments or [], how, place, version, dry_run=dry_run)
-    described = replace(version, purpose=(), despite_withdrawal=False)
-    if place != PoolMergeOptions() or described != NewVersionOptions():
-        raise UsageError(
-            "--name, --wait, --label, --description, --term, --draft and --visibility need "
-            "--on-pool; to describe a file, give them to 'poolctl upload'"
-        )
     if how.replay:
-        if output_format:
+        if here.output_format:
             raise UsageError("--replay takes method, weights and options from the recipe")
         return replay_merge(
             invocation,
             ReplayRequest(
-                how.replay, arguments or [], how.without, output, force, dry_run,
+                how.replay, arguments or [], how.without, here.output, here.force, dry_run,
                 version.despite_withdrawal,
             ),
         )  # fmt: skip
     return _merge_here(invocation, arguments or [], how, here, version, dry_run=dry_run)
 
 
-@dataclass(frozen=True)
-class MergeHere:
-    """The options of a merge on this machine."""
-
-    output: Path | None = None
-    output_format: str = ""
-    despite_terms: bool = False
-    force: bool = False
+def _require_fitting(here: MergeHere, place: PoolMergeOptions, version: NewVersionOptions) -> None:
+    """Refuse options of the other place."""
+    if place.on_pool and here != MergeHere():
+        raise UsageError("--output, --format, --despite-terms and --force are not for --on-pool")
+    described = replace(version, purpose=(), despite_withdrawal=False)
+    if not place.on_pool and (place != PoolMergeOptions() or described != NewVersionOptions()):
+        raise UsageError(
+            "--name, --wait, --label, --description, --term, --draft and --visibility need "
+            "--on-pool; to describe a file, give them to 'poolctl upload'"
+        )
 
 
 def _merge_here(

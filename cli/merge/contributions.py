@@ -1,9 +1,10 @@
 """``poolctl rounds contribute|trust``: contributions of a site to rounds."""
 
 import sys
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -36,6 +37,7 @@ from site_agent.wording import count_words, size_words
 if TYPE_CHECKING:
     from pool_server.wire.rounds import RoundResponse
     from site_agent.datasets.records import FaceDataset
+    from site_agent.pool.client import PoolClient
 
 
 app = single()
@@ -49,49 +51,107 @@ RULES = CommandSettings(
 RoundArgument = Annotated[str, Argument("As 'poolctl rounds ls' shows it.", "ROUND")]
 
 
-@command(
-    app,
-    "contribute",
-    "rounds contribute 4f1d2c3b4a596877 --data faces.xml",
-    "rounds contribute 4f1d2c3b4a596877 --data faces.xml --dry-run",
-    "rounds contribute 4f1d2c3b4a596877 --data faces.xml --parts 36,37,38,39,40,41",
-    "rounds contribute 4f1d2c3b4a596877 --data eyes/ --persons p01,p02",
-)
-def contribute(
-    invocation: Invocation,
-    round_id: RoundArgument,
-    *,
+@dataclass(frozen=True)
+class RoundDataOptions:
+    """The data of a contribution, and how they are read."""
+
     data: Annotated[
         Sequence[Path],
         Option("Your annotated faces (repeatable: one data set), or your gaze data.", "DATA"),
-    ],
-    site: SiteOption = "",
-    parts: data_options.PartsOption = "",
+    ]
+    parts: data_options.PartsOption = ""
     persons: Annotated[
         str, Option("Persons of the gaze data. Default: all of them.", "A,B,...")
-    ] = "",
+    ] = ""
+    seed: SeedOption = 0
+    threads: ThreadsOption = 0
+    images: data_options.ImagesOption = None
+    despite_findings: DespiteFindingsOption = False
+
+    def choice(self) -> DataChoice:
+        """Return the choice as the method of a round takes it."""
+        return DataChoice(
+            data_options.part_words(self.parts),
+            data_options.part_words(self.persons),
+            self.seed,
+            self.threads,
+            self.despite_findings,
+        )
+
+    def read(self, round_: "RoundResponse") -> "FaceDataset | NetworkData":
+        """Read the data for the method of a round."""
+        if find_site_part(round_.method).data == "faces":
+            if self.persons:
+                raise UsageError(
+                    f"--persons is for gaze data; the round is held by {round_.method}"
+                )
+            return data_options.read_joined_faces(
+                self.data, data_options.reading_from(self.images), same_parts=not self.parts
+            )
+        if self.parts or self.images is not None:
+            raise UsageError(
+                f"--parts and --images are for faces; the round is held by {round_.method}"
+            )
+        if len(self.data) > 1:
+            raise UsageError(
+                "--data: expected one folder with gaze data; --persons chooses from it"
+            )
+        if not self.data[0].exists():
+            raise InputMissingError(f"{self.data[0]}: no such folder; expected gaze data")
+        return open_network_data(self.data[0])
+
+
+@dataclass(frozen=True)
+class RuleOptions:
+    """The rules of the site that are options."""
+
     approve_base: Annotated[
         str,
         Option(
             "Accept this base, once and for all, although it cannot be accounted for.",
             "SHA256|SITE/NAME@N",
         ),
-    ] = "",
-    least_others: LeastOthersOption = 2,
-    max_hours: MaxHoursOption = 4.0,
+    ] = ""
+    least_others: LeastOthersOption = 2
+    max_hours: MaxHoursOption = 4.0
     full: Annotated[
         bool, Option("Add a secure sum up again here; its servers are not believed.")
-    ] = False,
-    most_epsilon: data_options.MostEpsilonOption = None,
-    seed: SeedOption = 0,
-    threads: ThreadsOption = 0,
-    images: data_options.ImagesOption = None,
+    ] = False
+    most_epsilon: data_options.MostEpsilonOption = None
+
+    def read(self, pool: "PoolClient", changes: SettingsOptions) -> ContributionRules:
+        """Return the rules, with those of a settings file."""
+        rules = ContributionRules(
+            trusted=trusted_sites(host_of(pool.endpoint)),
+            approved=self.approve_base,
+            least_others=self.least_others,
+            max_hours=self.max_hours,
+            full=self.full,
+            most_epsilon=self.most_epsilon,
+        )
+        return RULES.read(changes, rules)
+
+
+@command(
+    app,
+    "contribute",
+    "rounds contribute 4f1d2c3b4a596877 --data faces.xml",
+    "rounds contribute 4f1d2c3b4a596877 --data faces.xml --dry-run",
+    "rounds contribute 4f1d2c3b4a596877 --data faces.xml --parts 36,37,38,39,40,41",
+    "rounds contribute 4f1d2c3b4a596877 --data eyes/ --persons p01,p02 --set clip_norm=1",
+)
+def contribute(
+    invocation: Invocation,
+    round_id: RoundArgument,
+    *,
+    site: SiteOption = "",
+    data: RoundDataOptions,
+    rules: RuleOptions,
     changes: SettingsOptions,
     wait: Annotated[
         bool, Option("In a secure round, wait for the others until it is summed.")
     ] = False,
     despite_withdrawal: DespiteWithdrawalOption = False,
-    despite_findings: DespiteFindingsOption = False,
     yes: YesOption = False,
     dry_run: DryRunOption = False,
 ) -> Reply:
@@ -108,67 +168,29 @@ def contribute(
     """
     with invocation.pool() as pool, goes_on_when_repeated():
         round_ = pool.rounds.get(round_id)
-        if approve_base:
+        if rules.approve_base:
             invocation.warn(find_site_part(round_.method).danger)
-            invocation.confirm(f"Approve {approve_base}?", assume_yes=yes)
-        rules = ContributionRules(
-            trusted=trusted_sites(host_of(pool.endpoint)),
-            approved=approve_base,
-            least_others=least_others,
-            max_hours=max_hours,
-            full=full,
-            most_epsilon=most_epsilon,
+            invocation.confirm(f"Approve {rules.approve_base}?", assume_yes=yes)
+        visit = partial(
+            contribute_to_round,
+            pool,
+            round_id,
+            data.read(round_),
+            data.choice(),
+            site=site,
+            despite_withdrawal=despite_withdrawal,
+            wait=wait,
         )
-        rules = RULES.read(changes, rules)
-        choice = DataChoice(
-            data_options.part_words(parts),
-            data_options.part_words(persons),
-            seed,
-            threads,
-            despite_findings,
-        )
-        site_data = _read_data(round_, data, images, choice)
-
-        def contribute_now(*, send: bool) -> Contributed:
-            with invocation.progress("contribute") as report:
-                return contribute_to_round(
-                    pool,
-                    round_id,
-                    site_data,
-                    choice,
-                    site=site,
-                    despite_withdrawal=despite_withdrawal,
-                    rules=rules,
-                    send=send,
-                    wait=wait,
-                    progress=report,
-                )
-
-        endpoint = pool.endpoint
-        asks = sys.stdin.isatty() and not yes
-        try:
-            contributed = contribute_now(send=not (dry_run or asks))
-        except BaseNotAcceptedError as error:
-            if not sys.stdin.isatty():
-                raise
-            invocation.warn(str(error))
-            invocation.confirm("Accept this base for all rounds?", assume_yes=False)
-            rules = replace(rules, approved=error.digest)
-            contributed = contribute_now(send=not (dry_run or asks))
-        if asks and not dry_run and contributed.site not in contributed.round.contributions():
-            # The computed contribution waits in the cache, so that the second call only sends it.
-            invocation.note("\n".join(_describe_sending(contributed, endpoint, least_others)))
-            invocation.confirm("Send it?", assume_yes=False)
-            contributed = replace(
-                contribute_now(send=True),
-                computed=contributed.computed,
-                left_out=contributed.left_out,
-            )
+        own_rules, endpoint = rules.read(pool, changes), pool.endpoint
+        contributed = _contribute(
+            invocation, visit, own_rules, endpoint, asks=sys.stdin.isatty() and not yes,
+            dry_run=dry_run,
+        )  # fmt: skip
     if contributed.left_out:
         line, problem = contributed.left_out[0]
         faces_words = count_words(len(contributed.left_out), "face")
         invocation.warn(
-            f"{data_options.words_of(data)}: {faces_words} left out (line {line}: {problem})"
+            f"{data_options.words_of(data.data)}: {faces_words} left out (line {line}: {problem})"
         )
     if not dry_run:
         text = _describe_result(contributed)
@@ -176,8 +198,42 @@ def contribute(
         size = size_words(contributed.size_bytes)
         text = [f"{contributed.site} has contributed {size} already; nothing more would be sent"]
     else:
-        text = _describe_sending(contributed, endpoint, least_others)
+        text = _describe_sending(contributed, endpoint, rules.least_others)
     return Reply(contributed, text, [contributed.digest])
+
+
+def _contribute(
+    invocation: Invocation,
+    visit: Callable[..., Contributed],
+    rules: ContributionRules,
+    endpoint: str,
+    *,
+    asks: bool,
+    dry_run: bool,
+) -> Contributed:
+    """Compute a contribution and send it; at a terminal ask about the base, and before sending."""
+
+    def contribute_now(*, send: bool) -> Contributed:
+        with invocation.progress("contribute") as report:
+            return visit(rules=rules, send=send, progress=report)
+
+    try:
+        contributed = contribute_now(send=not (dry_run or asks))
+    except BaseNotAcceptedError as error:
+        if not sys.stdin.isatty():
+            raise
+        invocation.warn(str(error))
+        invocation.confirm("Accept this base for all rounds?", assume_yes=False)
+        rules = replace(rules, approved=error.digest)
+        contributed = contribute_now(send=not (dry_run or asks))
+    if not asks or dry_run or contributed.site in contributed.round.contributions():
+        return contributed
+    # The computed contribution waits in the cache, so that the second call only sends it.
+    invocation.note("\n".join(_describe_sending(contributed, endpoint, rules.least_others)))
+    invocation.confirm("Send it?", assume_yes=False)
+    return replace(
+        contribute_now(send=True), computed=contributed.computed, left_out=contributed.left_out
+    )
 
 
 @command(app, "trust", "rounds trust", "rounds trust site-b site-c")
@@ -204,27 +260,6 @@ def trust(
         set_trusted_sites(host, chosen)
     text = f"bases made by {', '.join(chosen)} are trusted" if chosen else "you trust no other site"
     return Reply({"pool": host, "sites": chosen}, text, chosen)
-
-
-def _read_data(
-    round_: "RoundResponse", data: Sequence[Path], images: Path | None, choice: DataChoice
-) -> "FaceDataset | NetworkData":
-    """Read the data for the method of a round."""
-    if find_site_part(round_.method).data == "faces":
-        if choice.persons:
-            raise UsageError(f"--persons is for gaze data; the round is held by {round_.method}")
-        return data_options.read_joined_faces(
-            data, data_options.reading_from(images), same_parts=not choice.parts
-        )
-    if choice.parts or images is not None:
-        raise UsageError(
-            f"--parts and --images are for faces; the round is held by {round_.method}"
-        )
-    if len(data) > 1:
-        raise UsageError("--data: expected one folder with gaze data; --persons chooses from it")
-    if not data[0].exists():
-        raise InputMissingError(f"{data[0]}: no such folder; expected gaze data")
-    return open_network_data(data[0])
 
 
 def _describe_sending(sent: Contributed, endpoint: str, least_others: int) -> list[str]:

@@ -1,6 +1,7 @@
 """``poolctl rounds``: sites train one model together, each on data that stay at home."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -34,6 +35,23 @@ from site_agent.wording import age_words, count_words, size_words
 app = group("Refine or train a model together with other sites.")
 
 
+@dataclass(frozen=True)
+class RoundOptions:
+    """The method of a round, and its series."""
+
+    method: Annotated[str, Option("The method that combines the contributions.")] = "leaf-refit"
+    mode: Annotated[str, Option("The mode of the method.")] = "one-shot"
+    rounds: Annotated[
+        int, Option("Number of rounds; each finished round opens the next.", min=1, max=100)
+    ] = 1
+    protection: ProtectionOption = None
+    least_others: Annotated[
+        int, Option("Combine each contribution with so many others, or more.", min=1, max=199)
+    ] = 1
+    option: MethodOption = ()
+    description: Annotated[str, Option("A description.")] = ""
+
+
 @command(
     app,
     "start",
@@ -51,17 +69,7 @@ def start(
     deadline: Annotated[
         str, Option("Time to contribute: 7d, 12h, or the last day (UTC).", "SPAN|DATE")
     ],
-    method: Annotated[str, Option("The method that combines the contributions.")] = "leaf-refit",
-    mode: Annotated[str, Option("The mode of the method.")] = "one-shot",
-    rounds: Annotated[
-        int, Option("Number of rounds; each finished round opens the next.", min=1, max=100)
-    ] = 1,
-    protection: ProtectionOption = None,
-    least_others: Annotated[
-        int, Option("Combine each contribution with so many others, or more.", min=1, max=199)
-    ] = 1,
-    option: MethodOption = (),
-    description: Annotated[str, Option("A description.")] = "",
+    how: RoundOptions,
     secure: Annotated[
         Path | None,
         Option(
@@ -84,13 +92,13 @@ def start(
     names = [name.strip() for entry in sites for name in entry.split(",") if name.strip()]
     if not names:
         raise UsageError("--sites: expected names of sites, for example site-a,site-b")
-    options = method_options(option)
+    options = method_options(how.option)
     terms = None if secure is None else _secure_terms(secure, names)
     moment = read_moment(deadline, "--deadline", datetime.now(UTC), ahead=True)
     plan: dict[str, Any] = {"base": base, "sites": names, "deadline": moment, "options": options}
     if dry_run:
         text = f"would ask {', '.join(names)} to train {base} until {_moment(moment)}"
-        return Reply(plan | {"started": False, "rounds": rounds}, text)
+        return Reply(plan | {"started": False, "rounds": how.rounds}, text)
     with invocation.pool() as pool:
         # A deadline by the clock of this machine could have passed at the pool.
         moment = read_moment(deadline, "--deadline", pool.now(), ahead=True)
@@ -99,25 +107,16 @@ def start(
             base,
             names,
             moment,
-            method=method,
-            mode=mode,
+            method=how.method,
+            mode=how.mode,
             options=options,
-            rounds=rounds,
-            least_others=least_others,
-            description=description,
+            rounds=how.rounds,
+            least_others=how.least_others,
+            description=how.description,
             secure=terms,
-            protection=protection,
+            protection=how.protection,
         )
-    if len(names) == 2:
-        invocation.warn(
-            "with 2 sites each can compute the other's contribution, and sites "
-            "contribute to no such round unless they give --least-others 1"
-        )
-    if secure is not None and started.options.get("mean") == "samples":
-        invocation.warn(
-            "mean=samples: nobody sees how many samples a site of a secure round states, so each "
-            "can give itself the weight of all others"
-        )
+    _warn_of_terms(invocation, started)
     text = (
         f"round {started.round_id} is open until {_moment(started.deadline)}\n"
         f"each site: poolctl rounds contribute {started.round_id} --data "
@@ -125,6 +124,20 @@ def start(
         f"{protection_of(started.method, started.options, secure=secure is not None)}"
     )
     return Reply(started, text, [started.round_id])
+
+
+def _warn_of_terms(invocation: Invocation, started: RoundResponse) -> None:
+    """Warn of rounds in which sites see or outweigh others."""
+    if len(started.participants) == 2:
+        invocation.warn(
+            "with 2 sites each can compute the other's contribution, and sites "
+            "contribute to no such round unless they give --least-others 1"
+        )
+    if started.secure is not None and started.options.get("mean") == "samples":
+        invocation.warn(
+            "mean=samples: nobody sees how many samples a site of a secure round states, so each "
+            "can give itself the weight of all others"
+        )
 
 
 @command(app, "ls", "rounds ls", "rounds ls --state open -q")

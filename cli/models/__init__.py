@@ -3,6 +3,7 @@
 import re
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -32,6 +33,57 @@ app = group("Search, describe, share and withdraw models in the pool.")
 MOST_EVALUATIONS = 100
 
 
+@dataclass(frozen=True)
+class ModelFilter:
+    """The options that choose and order the models of a list."""
+
+    kind: records.KindOption = None
+    label: Annotated[
+        Sequence[str],
+        Option("Has this label, or one within a bound such as 'images>=500'.", "KEY[=VALUE]"),
+    ] = ()
+    metric: Annotated[
+        Sequence[str],
+        Option('Has a score within this bound, for example "mean_error<0.1".', "BOUND"),
+    ] = ()
+    site: Annotated[str, Option("Only models of this site.", "SITE")] = ""
+    name: Annotated[str, Option("Only models with this name.", "NAME")] = ""
+    mergeable_with: Annotated[
+        str, Option("Only models that can be merged with this one.", "FILE|ADDRESS")
+    ] = ""
+    state: Annotated[
+        Literal["draft", "available", "quarantined", "withdrawn", "any", "waiting"] | None,
+        Option(
+            "State of the versions. Default: available ones, and your own drafts. waiting: all "
+            "that wait for a curator."
+        ),
+    ] = None
+    latest: Annotated[bool, Option("Only the newest version of each model.")] = False
+    sort: Annotated[
+        str,
+        Option(
+            "created, name or metric.NAME; - before it reverses. Default: newest first.", "ORDER"
+        ),
+    ] = ""
+
+    def query(self, text: Sequence[str], address: str, keys: Sequence[str]) -> ModelQuery:
+        """Return the filter as the pool takes it."""
+        return build_request(
+            ModelQuery,
+            kind=self.kind,
+            site=self.site or None,
+            name=self.name or None,
+            label=[*self.label],
+            metric=[*self.metric],
+            text=" ".join(text),
+            mergeable_with=address or None,
+            mergeable_key=[*keys],
+            state=self.state,
+            latest=self.latest,
+            sort=self.sort or "-created",
+        )
+
+
 @command(
     app,
     "ls",
@@ -46,34 +98,7 @@ def ls(
         list[str] | None, Argument("Words in the name, site, description or labels.", "TEXT")
     ] = None,
     *,
-    kind: records.KindOption = None,
-    label: Annotated[
-        Sequence[str],
-        Option("Has this label, or one within a bound such as 'images>=500'.", "KEY[=VALUE]"),
-    ] = (),
-    metric: Annotated[
-        Sequence[str],
-        Option('Has a score within this bound, for example "mean_error<0.1".', "BOUND"),
-    ] = (),
-    site: Annotated[str, Option("Only models of this site.", "SITE")] = "",
-    name: Annotated[str, Option("Only models with this name.", "NAME")] = "",
-    mergeable_with: Annotated[
-        str, Option("Only models that can be merged with this one.", "FILE|ADDRESS")
-    ] = "",
-    state: Annotated[
-        Literal["draft", "available", "quarantined", "withdrawn", "any", "waiting"] | None,
-        Option(
-            "State of the versions. Default: available ones, and your own drafts. waiting: all "
-            "that wait for a curator."
-        ),
-    ] = None,
-    latest: Annotated[bool, Option("Only the newest version of each model.")] = False,
-    sort: Annotated[
-        str,
-        Option(
-            "created, name or metric.NAME; - before it reverses. Default: newest first.", "ORDER"
-        ),
-    ] = "",
+    chosen: ModelFilter,
     limit: LimitOption = 50,
     long: LongOption = False,
 ) -> Reply:
@@ -81,26 +106,13 @@ def ls(
 
     --long adds state, size, metrics and the methods that merge a model.
     """
-    if state == "waiting":
+    if chosen.state == "waiting":
         return sharing.list_waiting(invocation, limit)
-    address, keys = _mergeable(invocation, mergeable_with)
-    query = build_request(
-        ModelQuery,
-        kind=kind,
-        site=site or None,
-        name=name or None,
-        label=[*label],
-        metric=[*metric],
-        text=" ".join(text or ()),
-        mergeable_with=address or None,
-        mergeable_key=[*keys],
-        state=state,
-        latest=latest,
-        sort=sort or "-created",
-    )
+    address, keys = _mergeable(invocation, chosen.mergeable_with)
     with invocation.pool() as pool:
+        query = chosen.query(text or (), address, keys)
         listed = invocation.first_of(pool.models.find(query), limit)
-        for doubt in [] if listed else _why_none(pool, label, kind or "", keys):
+        for doubt in [] if listed else _why_none(pool, chosen.label, chosen.kind or "", keys):
             invocation.warn(doubt)
     empty = "no models found"
     verdict = _verdict(listed, limit)
@@ -180,6 +192,40 @@ def _long_row(version: "ModelVersionResponse") -> list[str]:
     ]
 
 
+def _rows_of(version: "ModelVersionResponse", finding: str) -> list[list[str]]:
+    """Return everything known about a version; `finding` is that on its signature."""
+    return [
+        ["address", version.address],
+        ["signature", finding],
+        ["kind", f"{version.kind} ({version.format})"],
+        ["state", records.state_words(version)],
+        *_standing_rows(version),
+        ["visible to", version.visibility],
+        *[["alias", f"{version.site}/{version.name}@{alias}"] for alias in version.aliases],
+        ["digest", version.digest],
+        ["size", f"{size_words(version.size_bytes)} ({version.size_bytes} bytes)"],
+        ["uploaded", f"{version.created_at:%Y-%m-%d %H:%M} by {version.created_by}"],
+        ["file", version.file_name],
+        ["description", version.description or "none"],
+        ["merges by", ", ".join(version.mergeable_by) or "no method"],
+        [
+            "merged from",
+            count_words(len(version.parent_digests), "model") if version.has_recipe else "-",
+        ],
+        *[[f"label {key}", value] for key, value in sorted(version.labels.items())],
+        *[[f"metric {key}", f"{value:.6g}"] for key, value in sorted(version.metrics.items())],
+        *[
+            ["inherited term" if term.inherited else "term", term_words(term)]
+            for term in version.terms
+        ],
+        *[
+            [key.replace("_", " "), "none" if value is None else _short(value)]
+            for key, value in version.fingerprint.items()
+            if key not in {"kind", "format"}
+        ],
+    ]
+
+
 @command(
     app,
     "info",
@@ -218,43 +264,13 @@ def info(
             else list(islice(pool.evaluations.list(version.address), MOST_EVALUATIONS))
         )
         receipts = [] if is_offline() else pool.models.receipts(version.address)
-    rows = [
-        ["address", version.address],
-        ["signature", finding],
-        ["kind", f"{version.kind} ({version.format})"],
-        ["state", records.state_words(version)],
-        *_standing_rows(version),
-        ["visible to", version.visibility],
-        *[["alias", f"{version.site}/{version.name}@{alias}"] for alias in version.aliases],
-        ["digest", version.digest],
-        ["size", f"{size_words(version.size_bytes)} ({version.size_bytes} bytes)"],
-        ["uploaded", f"{version.created_at:%Y-%m-%d %H:%M} by {version.created_by}"],
-        ["file", version.file_name],
-        ["description", version.description or "none"],
-        ["merges by", ", ".join(version.mergeable_by) or "no method"],
-        [
-            "merged from",
-            count_words(len(version.parent_digests), "model") if version.has_recipe else "-",
-        ],
-        *[[f"label {key}", value] for key, value in sorted(version.labels.items())],
-        *[[f"metric {key}", f"{value:.6g}"] for key, value in sorted(version.metrics.items())],
-        *[
-            ["inherited term" if term.inherited else "term", term_words(term)]
-            for term in version.terms
-        ],
-        *[
-            [key.replace("_", " "), "none" if value is None else _short(value)]
-            for key, value in version.fingerprint.items()
-            if key not in {"kind", "format"}
-        ],
-    ]
     data = {
         **version.model_dump(mode="json"),
         "signature": signature,
         "evaluations": [evaluation.model_dump(mode="json") for evaluation in measured],
         "receipts": [receipt.model_dump(mode="json") for receipt in receipts],
     }
-    text: list[str | TableText] = [TableText(["what", "value"], rows)]
+    text: list[str | TableText] = [TableText(["what", "value"], _rows_of(version, finding))]
     if measured:
         text.append(records.evaluation_table(measured))
     text += records.receipt_tables(receipts)

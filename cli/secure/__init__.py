@@ -5,6 +5,8 @@ import signal
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from types import FrameType
@@ -174,6 +176,18 @@ def serve(
         program = shutil.which("poolctl") or str(Path(sys.argv[0]).resolve())
         text = _UNIT.format(name=name, charter=chosen.digest, program=program).rstrip()
         return Reply({"unit": text}, text, [text])
+    with _stopped_by_signals() as stopping, invocation.pool() as pool:
+        server = Server(place, name, chosen.digest, Board(pool.secure))
+        invocation.note(f"{name} serves the charter {chosen.terms.name} at {pool.endpoint}")
+        serve_board(
+            server, poll_seconds=poll_seconds, stop=lambda: bool(stopping), report=invocation.note
+        )
+    return None
+
+
+@contextmanager
+def _stopped_by_signals() -> Iterator[list[int]]:
+    """Note SIGTERM and Ctrl-C in a list; a second one interrupts."""
     stopping: list[int] = []
 
     def stop(number: int, _frame: FrameType | None) -> None:
@@ -186,19 +200,10 @@ def serve(
         for signal_number in (signal.SIGTERM, signal.SIGINT)
     }
     try:
-        with invocation.pool() as pool:
-            server = Server(place, name, chosen.digest, Board(pool.secure))
-            invocation.note(f"{name} serves the charter {chosen.terms.name} at {pool.endpoint}")
-            serve_board(
-                server,
-                poll_seconds=poll_seconds,
-                stop=lambda: bool(stopping),
-                report=invocation.note,
-            )
+        yield stopping
     finally:
         for signal_number, handler in previous.items():
             signal.signal(signal_number, handler)
-    return None
 
 
 @options.command(app, "status", "secure status", "secure status 4f1d2c3b4a59")

@@ -63,7 +63,6 @@ def convert(
     file = model_file(invocation, model)
     require_free(output, force=True)
     refuse_inputs([output], [file.path], "--output", what="the model")
-    source = recognise(file.path).name
     with (
         place_for_model(output, force=force) as place,
         invocation.progress(f"convert {model}") as report,
@@ -77,7 +76,7 @@ def convert(
         invocation.warn(remark)
     data: dict[str, Any] = {
         "input": file.path,
-        "input_format": source,
+        "input_format": recognise(file.path).name,
         "output": output,
         "format": name,
         "detector_kind": _kind_of(made),

@@ -1,5 +1,6 @@
 """``poolctl predict``: find faces, landmarks or gaze in images."""
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -32,6 +33,44 @@ if TYPE_CHECKING:
 app = single()
 
 
+@dataclass(frozen=True)
+class FaceModelOptions:
+    """The models of faces and landmarks, and how images are searched."""
+
+    detector: Annotated[
+        str,
+        Option(
+            "Model of faces; 'stock' is dlib's own. Default: the annotated boxes.", "FILE|ADDRESS"
+        ),
+    ] = ""
+    landmarks: Annotated[str, Option("Model that places the landmarks.", "FILE|ADDRESS")] = ""
+    upsample: Annotated[
+        int | None,
+        Option("How often images are doubled. Default: as stored in the file.", min=0, max=4),
+    ] = None
+    threshold: Annotated[float, Option("Added to the score that a detection needs.")] = 0.0
+    workers: ProcessesOption = 0
+
+    @property
+    def any(self) -> bool:
+        """An option was given."""
+        return bool(self.detector or self.landmarks or self.upsample is not None or self.threshold)
+
+
+@dataclass(frozen=True)
+class ResultOptions:
+    """The files of the result."""
+
+    output: Annotated[
+        Path | None, Option("Write the faces as imglab annotations, or the gaze as CSV.")
+    ] = None
+    pictures: Annotated[
+        Path | None,
+        Option("Draw faces on copies of the images, gaze as arrows, maps over videos.", "FOLDER"),
+    ] = None
+    force: ForceOption = False
+
+
 @command(
     app,
     "predict",
@@ -48,13 +87,7 @@ def predict(
         Argument("Images, folders, annotations, gaze data, videos or clips.", "IMAGE|FOLDER|DATA"),
     ],
     *,
-    detector: Annotated[
-        str,
-        Option(
-            "Model of faces; 'stock' is dlib's own. Default: the annotated boxes.", "FILE|ADDRESS"
-        ),
-    ] = "",
-    landmarks: Annotated[str, Option("Model that places the landmarks.", "FILE|ADDRESS")] = "",
+    models: FaceModelOptions,
     network: Annotated[
         str,
         Option(
@@ -64,20 +97,7 @@ def predict(
             "FILE|ADDRESS",
         ),
     ] = "",
-    upsample: Annotated[
-        int | None,
-        Option("How often images are doubled. Default: as stored in the file.", min=0, max=4),
-    ] = None,
-    threshold: Annotated[float, Option("Added to the score that a detection needs.")] = 0.0,
-    output: Annotated[
-        Path | None, Option("Write the faces as imglab annotations, or the gaze as CSV.")
-    ] = None,
-    pictures: Annotated[
-        Path | None,
-        Option("Draw faces on copies of the images, gaze as arrows, maps over videos.", "FOLDER"),
-    ] = None,
-    workers: ProcessesOption = 0,
-    force: ForceOption = False,
+    result: ResultOptions,
     images: ImagesOption = None,
 ) -> Reply:
     """Find faces and landmarks in images, gaze in eye patches, or the target of a wearer's gaze.
@@ -91,39 +111,53 @@ def predict(
     an input.
     """
     if network:
-        if detector or landmarks or upsample is not None or threshold:
+        if models.any:
             raise UsageError("--network: not with the options of detectors and landmark models")
-        return _predict_with_network(invocation, inputs, network, output, pictures, force=force)
+        return _predict_with_network(invocation, inputs, network, result)
     if of_gaze := [word for word in inputs if is_gaze_data(Path(word))]:
         raise UsageError(f"{of_gaze[0]}: this is gaze data; expected --network as well")
-    faces = _images(inputs, reading_from(images), boxes_wanted=not detector)
-    roles = {"detector": detector, "landmarks": landmarks}
+    faces = _images(inputs, reading_from(images), boxes_wanted=not models.detector)
+    return _reply(invocation, _search(invocation, inputs, faces, models, result), result)
+
+
+def _search(
+    invocation: Invocation,
+    inputs: list[str],
+    faces: "list[Path] | FaceDataset",
+    models: FaceModelOptions,
+    result: ResultOptions,
+) -> list[ImagePrediction]:
+    """Find the faces and landmarks, once nothing stands where results go."""
+    roles = {"detector": models.detector, "landmarks": models.landmarks}
     named = {role: word for role, word in roles.items() if word and word != "stock"}
     files = dict(zip(named, model_files(invocation, list(named.values())), strict=True))
     paths = faces if isinstance(faces, list) else [image.path for image in faces.images]
-    if output is not None:
-        models = [file.path for file in files.values()]
-        refuse_inputs([output], [*map(Path, inputs), *paths, *models], "--output")
-        require_free(output, force=force)
-    if pictures is not None:
-        _require_free_overlays(paths, pictures, force=force)
-    finder = None
-    if detector == "stock":
-        finder = open_detector(None)
+    if result.output is not None:
+        sources = [*map(Path, inputs), *paths, *(file.path for file in files.values())]
+        refuse_inputs([result.output], sources, "--output")
+        require_free(result.output, force=result.force)
+    if result.pictures is not None:
+        _require_free_overlays(paths, result.pictures, force=result.force)
+    finder = open_detector(None) if models.detector == "stock" else None
     with invocation.progress("predict") as report:
-        predictions = list(
+        return list(
             predict_images(
                 faces,
                 detector=finder or (files["detector"].path if "detector" in files else None),
                 landmarks=files["landmarks"].path if "landmarks" in files else None,
-                upsample=upsample,
-                threshold=threshold,
-                workers=workers,
+                upsample=models.upsample,
+                threshold=models.threshold,
+                workers=models.workers,
                 # One broken photograph must not cost the work on a whole folder.
                 skip_unreadable=not isinstance(faces, list) or len(faces) > 1,
                 progress=report,
             )
         )
+
+
+def _reply(
+    invocation: Invocation, predictions: list[ImagePrediction], result: ResultOptions
+) -> Reply:
     broken = [prediction.problem for prediction in predictions if prediction.problem]
     if len(broken) == len(predictions):
         raise InputMissingError(f"no image could be read: {broken[0]}")
@@ -131,33 +165,27 @@ def predict(
         invocation.warn(f"left out: {problem}")
     overlays: list[Path] = []
     notes = []
-    if output is not None:
-        write_predictions_xml(predictions, output)
-        notes.append(f"annotations {output}")
-    if pictures is not None:
+    if result.output is not None:
+        write_predictions_xml(predictions, result.output)
+        notes.append(f"annotations {result.output}")
+    if result.pictures is not None:
         with invocation.progress("draw overlays"):
-            overlays = write_overlays(predictions, pictures)
-        notes.append(f"pictures {pictures}")
+            overlays = write_overlays(predictions, result.pictures)
+        notes.append(f"pictures {result.pictures}")
     items = [prediction.to_dict() for prediction in predictions]
-    data = {"items": items, "output": output, "pictures": overlays}
+    data = {"items": items, "output": result.output, "pictures": overlays}
     return Reply(
         data, [_table(predictions), *notes], [str(prediction.path) for prediction in predictions]
     )
 
 
 def _predict_with_network(
-    invocation: Invocation,
-    inputs: list[str],
-    network: str,
-    output: Path | None,
-    pictures: Path | None,
-    *,
-    force: bool,
+    invocation: Invocation, inputs: list[str], network: str, result: ResultOptions
 ) -> Reply:
     file = model_file(invocation, network).path
     of_clips = read_network(file).metadata.get("architecture") in SALIENCY_ARCHITECTURES
     answer = predict_looks if of_clips else predict_gaze
-    return answer(invocation, inputs, file, output, pictures, force=force)
+    return answer(invocation, inputs, file, result.output, result.pictures, force=result.force)
 
 
 def _require_free_overlays(images: list[Path], folder: Path, *, force: bool) -> None:

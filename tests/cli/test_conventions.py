@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import typer
 
+from cli.env import SETTINGS_OF_COMMANDS
 from cli.frame.app import COMMANDS, app
 from cli.quickstart import next_lines
 from tests.cli.conftest import Run, run_process
@@ -117,6 +118,13 @@ def test_an_unknown_command_names_near_ones(poolctl: Run) -> None:
     assert "upload" in shown.err
     assert "There are login, " in poolctl("auth", "xyz").err
     assert poolctl("nothing-like-it", "--json").error["code"] == "usage"
+
+
+def test_the_settings_of_every_command_are_printed(poolctl: Run) -> None:
+    for name in SETTINGS_OF_COMMANDS:
+        shown = poolctl("settings", *name.split())
+        assert shown.code == 0, f"{name}: {shown.err}"
+        assert "=" in shown.out, name
 
 
 def test_a_list_of_commands_cuts_no_sentence(poolctl: Run) -> None:

@@ -22,7 +22,9 @@ def test_each_kind_of_data_is_named(tmp_path: Path, poolctl: Run) -> None:
     broken = poolctl("dataset", "check", tmp_path / "clips", "--json")
     assert broken.code == 5
     assert "P01-00" in broken.error["message"]
-    training = poolctl("train", "saliency", tmp_path / "clips", "-o", tmp_path / "look.safetensors")
+    training = poolctl(
+        "train", "network", "saliency", tmp_path / "clips", "-o", tmp_path / "look.safetensors"
+    )
     assert training.code == 5
     assert "--despite-findings" in training.err
 
