@@ -1,6 +1,7 @@
 """The table of aggregation methods."""
 
 from collections.abc import Mapping
+from difflib import get_close_matches
 from typing import Any
 
 from aggregators.errors import UnknownMethodError
@@ -48,8 +49,10 @@ def find_method(name: str) -> AggregationMethod[Any]:
         return METHODS[name]
     except KeyError:
         known = ", ".join(METHODS)
+        near = get_close_matches(name.lower().replace("_", "-"), METHODS, n=1)
+        meant = f"; did you mean {near[0]}?" if near else ""
         raise UnknownMethodError(
-            f"unknown aggregation method {name!r}, expected one of {known}"
+            f"unknown aggregation method {name!r}, expected one of {known}{meant}"
         ) from None
 
 

@@ -37,7 +37,7 @@ from site_agent.eyeblink.face.finding import Follower
 from site_agent.eyeblink.face.followers import VideoFootage
 from site_agent.eyeblink.openness import sampling
 from site_agent.eyeblink.openness import signal as openness_signal
-from site_agent.eyeblink.openness.traces import read_trace
+from site_agent.eyeblink.openness.traces import OPEN_EAR, read_trace
 from site_agent.eyeblink.outputs.registry import check_requested, write_outputs
 from site_agent.eyeblink.records import EyeTrace, as_written
 from site_agent.eyeblink.session import (
@@ -334,6 +334,12 @@ def _calibrated(
     settings: openness_signal.CalibrationSettings,
     model_share: float | None,
 ) -> tuple[openness_signal.Calibration, tuple[str, ...]]:
+    if settings.closed_from == "as-given":
+        if not signal.of_closure:
+            raise InvalidInputError(
+                "closed_from is as-given, which is for traces of closures (a column fec)"
+            )
+        return openness_signal.Calibration(OPEN_EAR, 0.0, True), ()
     calibration = openness_signal.calibrate(signal.ear, settings)
     closed_ear, lacking, remarks = None, "", list[str]()
     if settings.closed_from == "model":

@@ -112,6 +112,8 @@ class EyeTrace:
     """None for a trace that was read from a file."""
     placeholders: int = 0
     """Frames in which such a trace had a number such as 0 or -1 in place of a value."""
+    of_closure: bool = False
+    """The file has closures; their EAR are those of an eye of the usual shape."""
 
     @property
     def valid(self) -> NDArray[np.bool_]:

@@ -113,13 +113,13 @@ def closure_paper_pct(ear: Float64) -> Float64:
 class CalibrationSettings(Settings, error=InvalidInputError):
     """Settings of finding the open and the closed eye of a session."""
 
-    closed_from: Literal["percentile", "air-puffs", "model"] = "percentile"
+    closed_from: Literal["percentile", "air-puffs", "model", "as-given"] = "percentile"
     """percentile: the percentile of EAR that closed_percentile says. model: where the landmark
     model shows closed eyes, by its evaluation ('poolctl evaluate --save'); for persons that hardly
     blink, but squint, laugh or roll their eyes, and wear no glasses. air-puffs: the median of the
     lowest EAR in the 0.3 s after each air puff (US) of the trials, which closes the eye by reflex;
     for sessions without full blinks. Trials of the CS alone do not count, even where they say when
-    a puff would have come."""
+    a puff would have come. as-given: a trace of closures keeps its scale, 0 open and 1 shut."""
     closed_percentile: float = Field(default=0.2, ge=0, lt=50)
     """Percentile of EAR taken as the closed eye. People blink 10-20 times a minute with the lids
     together for some 50 ms, hence about 1 % of the time."""

@@ -12,6 +12,11 @@ from site_agent.errors import TableFileError
 from site_agent.eyeblink.records import EyeTrace, Float64, Gap, mean_of_valid_eyes
 
 _LARGEST_EAR = 10.0
+_CLOSURE = {"fec": 1.0, "closure": 1.0, "eyelid_closure": 1.0} | dict.fromkeys(
+    ("fec_pct", "fec_percent", "closure_pct", "closure_percent", "eyelid_closure_pct"), 100.0
+)
+"""Names of a column of closures, 0 open, and the value of a shut eye."""
+_PER_CENT_FROM = 2.0
 _LEFT = ("ear_left", "ear2d6_l")
 _RIGHT = ("ear_right", "ear2d6_r")
 _VALID = ("valid", "ear2d6_valid")
@@ -39,7 +44,8 @@ def looks_like_trace(path: Path | str) -> bool:
     path = Path(path)
     try:
         if not _is_plain(path):
-            return _holds_ear(text_tables.header_of(path))
+            header = text_tables.header_of(path)
+            return _holds_ear(header) or any(name in _CLOSURE for name in header)
         word = _word(text_tables.first_line(path))
         return bool(word) and _ear(path, [1], [word.replace(",", ".")]) is not None
     except TableFileError:
@@ -65,6 +71,7 @@ def _plain_trace(path: Path, frame_rate_hz: float | None, decimal: text_tables.D
     written = _ear(path, lines, cells)
     unknown = is_placeholder(written)
     ear = np.where(unknown, np.nan, written)
+    _refuse_closure(path, ear)
     frames = np.arange(len(ear))
     times_s = frames / _rate(path, frame_rate_hz)
     trace = _trace(frames, times_s, (ear, ear * np.nan, ear * np.nan), np.ones(len(ear), bool))
@@ -72,10 +79,16 @@ def _plain_trace(path: Path, frame_rate_hz: float | None, decimal: text_tables.D
 
 
 def _table_trace(table: text_tables.TextTable, frame_rate_hz: float | None) -> EyeTrace:
-    if not _holds_ear(table.columns):
+    if not _holds_ear(table.columns) and table.first_of(_CLOSURE) is None:
         raise TableFileError(
             table.path,
-            [(1, f"the columns are {table.named()}; expected ear, or ear_left and ear_right")],
+            [
+                (
+                    1,
+                    f"the columns are {table.named()}; expected ear, or ear_left and ear_right, "
+                    "or fec for closures",
+                )
+            ],
         )
     if not len(table):
         raise TableFileError(table.path, "has a header but no values")
@@ -88,8 +101,13 @@ def _table_trace(table: text_tables.TextTable, frame_rate_hz: float | None) -> E
     left, right, ear = (
         np.where(at, np.nan, values) for at, values in zip(unknown, written, strict=True)
     )
-    if names[2] is None:
+    closure = None if _holds_ear(table.columns) else table.first_of(_CLOSURE)
+    if closure is not None:
+        ear, unknown[2] = _ear_of_closure(table, closure)
+    elif names[2] is None:
         ear = mean_of_valid_eyes(left, right)
+    if closure is None:
+        _refuse_closure(table.path, ear)
     counts = np.arange(len(lines), dtype=np.float64)
     frames = _known(table, table.numbers("frame")) if "frame" in table.columns else counts
     if table.first_of(text_tables.TIME_COLUMNS) is not None:
@@ -102,7 +120,8 @@ def _table_trace(table: text_tables.TextTable, frame_rate_hz: float | None) -> E
         text = f"time {times_s[at]:.6g} s does not come after {times_s[at - 1]:.6g} s"
         raise TableFileError(table.path, [(lines[at], text)])
     trace = _trace(frames.astype(np.int64), times_s, (ear, left, right), _valid(table))
-    return replace(trace, placeholders=int(np.any(unknown, axis=0).sum()))
+    placeholders = int(np.any(unknown, axis=0).sum())
+    return replace(trace, placeholders=placeholders, of_closure=closure is not None)
 
 
 def _trace(
@@ -124,6 +143,46 @@ def _trace(
 def _holds_ear(columns: Sequence[str]) -> bool:
     both = all(any(name in columns for name in eye) for eye in (_LEFT, _RIGHT))
     return "ear" in columns or both
+
+
+def _ear_of_closure(table: text_tables.TextTable, column: str) -> tuple[Float64, np.ndarray]:
+    """Return closures as eye aspect ratios of an eye of the usual shape, and the placeholders."""
+    written = table.numbers(column)
+    # Closures may be clipped: an open eye is exactly 0 for long.
+    unknown = is_placeholder(written) & (written != 0)
+    closure = np.where(unknown, np.nan, written)
+    shut = _CLOSURE[column]
+    if np.nanmax(closure, initial=0.0) > _PER_CENT_FROM:
+        shut = 100.0
+    closure /= shut
+    odd = np.flatnonzero((closure < -1) | (closure > _PER_CENT_FROM)).tolist()
+    if odd:
+        expected = "expected a closure from 0 (open) to 1 or 100 % (shut)"
+        raise TableFileError(
+            table.path, [(table.lines[i], f"{column} is {written[i]:g}, {expected}") for i in odd]
+        )
+    return OPEN_EAR * (1.0 - closure), unknown
+
+
+def _refuse_closure(path: Path, ear: Float64) -> None:
+    """Raise for eye aspect ratios that rest near 0 and rise: they are closures, upside down."""
+    known = ear[np.isfinite(ear)]
+    if len(known) < _FEWEST_TO_JUDGE:
+        return
+    low, usual, high = np.percentile(known, [0.5, 50, 99.8])
+    rises = high - usual > _CLEARLY * (usual - low)
+    if rises and usual < high * (_NEAR_ZERO if high < _BEYOND_EAR else 2 * _NEAR_ZERO):
+        raise TableFileError(
+            path,
+            f"the values rest at {usual:.3g} and rise to {high:.3g}, while eye aspect ratios rest "
+            "above and fall with each blink: are they closures? Then name the column fec (0 open, "
+            "1 or 100 shut)",
+        )
+
+
+OPEN_EAR = 0.3
+"""The eye aspect ratio that an open eye of a trace of closures gets."""
+_FEWEST_TO_JUDGE, _CLEARLY, _NEAR_ZERO, _BEYOND_EAR = 50, 3.0, 0.12, 0.5
 
 
 def _ear_column(table: text_tables.TextTable, column: str) -> Float64:
