@@ -42,8 +42,9 @@ if TYPE_CHECKING:
 FEWEST_SAMPLES = 5
 """In a row that is sent, as `min_faces` for leaf sums."""
 
-MOST_GAIN_DB = 6.0
-"""How much nearer than their mean a row may come to one of the site's inputs."""
+MOST_GAIN_DB, MOST_GAIN_OF_PAIRS_DB = 6.0, 9.0
+"""How much nearer than their mean a row may come to one of the site's inputs, and a difference of
+two rows: among all pairs, chance brings some near."""
 
 MOST_COSINE = 0.6
 """Between two rows. Honest networks stayed below 0.3, cameras worked from 0.9 on (see tests)."""
@@ -79,10 +80,6 @@ _FEWEST_UNITS = 8
 """A layer with fewer units has too few rows to sort samples by."""
 
 _CONVOLUTIONS = (nn.Conv2d, nn.Conv3d)
-
-_NEIGHBOURS, _EQUAL, _MOST_PASSES = 8, 1e-5, 10
-"""Number of rows compared with a row; distance below which rows are one, in units of the median
-row; and passes, because the remaining rows become neighbours."""
 
 _LOOKED_AT = {4: 512, 5: 16}
 """Samples of the site that are compared with rows, evenly spaced, by dimensions of the input: of
@@ -389,33 +386,31 @@ def _readable(weight: torch.Tensor, bias: torch.Tensor, inputs: torch.Tensor) ->
 def _readable_pairs(
     weight: torch.Tensor, bias: torch.Tensor, inputs: torch.Tensor, shown: torch.Tensor
 ) -> torch.Tensor:
-    """Return for each row whether its difference to a near one comes near to an input.
+    """Return for each row whether its difference to another, or their sum, comes near to an input.
 
     Rows over nearly the same samples differ by few of them; rows in `shown` are left out.
     """
-    rows = torch.cat([weight, bias[:, None]], dim=1)
+    left = torch.nonzero(~shown & (weight != 0).any(dim=1)).flatten()
+    rows, steps, x = weight[left].double(), bias[left].double(), inputs.double()
+    among, to_inputs = rows @ rows.T, rows @ x.T
+    typical = (x - x.mean(0)).square().sum(1)
+    beyond = x.square().sum(1) - typical * 10 ** (-MOST_GAIN_OF_PAIRS_DB / 10)
+    pairs = torch.zeros(len(left), len(left), dtype=torch.bool)
+    for row in range(len(left)):
+        for sign in (1, -1):
+            step = steps[row] - sign * steps
+            step = torch.where(step.abs() > 1e-12, step, torch.inf)
+            # Squared distances to the inputs, without those of the inputs from zero.
+            squares = (among[row, row] + among.diagonal() - 2 * sign * among[row]) / step.square()
+            nearness = 2 * (to_inputs[row] - sign * to_inputs) / step[:, None]
+            pairs[row] |= (squares[:, None] - nearness < -beyond).any(dim=1)
+    pairs.fill_diagonal_(False)
+    marked = torch.zeros(len(left), dtype=torch.bool)
+    # Without one of its rows a pair shows nothing more.
+    while bool((partners := pairs.sum(dim=1)).any()):
+        worst = int(partners.argmax())
+        marked[worst] = True
+        pairs[worst] = pairs[:, worst] = False
     readable = torch.zeros_like(shown)
-    for _ in range(_MOST_PASSES):
-        # Equal rows differ by nothing: one of them stands for all.
-        left = torch.nonzero(~(shown | readable)).flatten()
-        left = left[rows[left].norm(dim=1) > 0]
-        if len(left) < 2:
-            break
-        distances = torch.cdist(rows[left], rows[left])
-        equal = distances <= _EQUAL * rows[left].norm(dim=1).median()
-        first = equal.int().argmax(dim=1)
-        single = torch.nonzero(first == torch.arange(len(left))).flatten()
-        if len(single) < 2:
-            break
-        between = distances[single][:, single].fill_diagonal_(torch.inf)
-        near = between.topk(min(_NEIGHBOURS, len(single) - 1), largest=False).indices
-        pairs = torch.stack([torch.arange(len(single)).repeat_interleave(near.shape[1]),
-                             near.flatten()])  # fmt: skip
-        one, other = left[single[pairs[0]]], left[single[pairs[1]]]
-        seen = _readable(weight[one] - weight[other], bias[one] - bias[other], inputs)
-        marked = torch.zeros(len(left), dtype=torch.bool)
-        marked[single[pairs[:, seen].flatten()]] = True
-        if not bool(marked.any()):
-            break
-        readable[left[marked[first]]] = True
+    readable[left[marked]] = True
     return readable

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from aggregators.errors import FormatError
 from aggregators.whole_file import write_whole
-from pool_server.wire.cards import AttackFinding, PrivacyReceipt, score_text
+from pool_server.wire.cards import AttackFinding, EpsilonBounds, PrivacyReceipt, score_text
 from pool_server.wire.evaluations import Score
 from site_agent.attacks.separation import Float64, MemberScores, separation
 from site_agent.errors import InvalidInputError
@@ -173,7 +173,7 @@ def statement_page(receipt: PrivacyReceipt, content: str, name: str) -> str:
         "Sent": f"{name}: {receipt.what_left}",
         "SHA-256 of the file": receipt.artifact_digest,
         "Protection": receipt.protection,
-        "Epsilon": receipt.bounds.sentence if receipt.bounds else "not bounded",
+        "Epsilon": _epsilon_words(receipt.bounds),
         "Assumed attacker": receipt.attacker,
         "Persons and samples": f"{receipt.persons} persons of the site, {receipt.samples} samples; "
         f"compared with {receipt.held_out_persons} others, {receipt.held_out_samples} samples",
@@ -193,6 +193,17 @@ def statement_page(receipt: PrivacyReceipt, content: str, name: str) -> str:
         facts_of_receipt=facts.items(),
         attacks=rows,
         left_out=len(judged) - len(rows),
+    )
+
+
+def _epsilon_words(bounds: EpsilonBounds | None) -> str:
+    """Return the bounds, and the meaning of the upper one for an attack with 1 % false alarms."""
+    if bounds is None or bounds.at_most is None:
+        return bounds.sentence if bounds else "not bounded"
+    share = min(1.0, 0.01 * math.exp(bounds.at_most) + bounds.delta)
+    return (
+        f"{bounds.sentence} Whatever others know, an attack that wrongly accuses 1 in 100 finds "
+        f"at most {share:.0%} of the {bounds.unit}s that trained."
     )
 
 

@@ -59,7 +59,7 @@ ATTACKERS: Mapping[ReceiptMode, str] = {
     "leaf-sums": "The pool or another reader of the contribution, with the base; for the camera "
     "base, the author of the base.",
     "update": "The pool or another reader of the contribution, with the base, pictures of the "
-    "persons in question, and public persons if --reference names them.",
+    "persons in question, and of public persons where the site gave some.",
     "secure-sum": "Any party of the round, with the base and pictures of the persons in question.",
     "smashed-data": "The main server of a split training, with pictures of other persons; attacker "
     "C also has the client part, and so needs the part aggregator.",
