@@ -61,5 +61,5 @@ def test_curators_are_notified_of_waiting_drafts(open_pool: OpenPool, tmp_path: 
         assert version["state"] == "draft"
         [(subject, details)] = heard(pool.admin, "version.waiting")
         assert subject == f"sha256:{version['digest']}", "whoever reads this may not see drafts"
-        assert details["see"] == "poolctl models queue"
+        assert details["see"] == "poolctl models ls --state waiting"
         assert heard(pool.member("drafting"), "version.waiting") == []
