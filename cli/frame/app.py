@@ -172,6 +172,7 @@ _PANELS = {
         ("dataset", "dataset", "Check, convert, split annotations; draw faces."),
         ("train", "vision.train", "Train a face detector, a landmark model or a network."),
         ("settings", "env:settings_app", "Print a file of all settings of a command."),
+        ("methods", "methods", "List the aggregation methods and their options."),
         ("merge", "merge", "Merge models into one, on this machine or on the pool."),
         ("merges", "merge.central", "List or cancel merges on the pool."),
         ("refine", "merge.refine", "Refine a merged landmark model, on this machine."),

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from aggregators import METHODS
 from aggregators.formats import write_model
 from site_agent.datasets.conversion import read_faces
 from site_agent.datasets.synthetic.sites import write_face_dataset
@@ -38,3 +39,14 @@ def test_the_error_names_what_was_found_and_what_to_do(
 def test_a_notebook_shows_a_data_set_without_its_faces(tmp_path: Path) -> None:
     faces = read_faces(write_face_dataset(tmp_path, 2, image_size=(96, 96)))
     assert len(repr(faces)) < 400
+
+
+def test_methods_are_listed_with_what_they_merge_and_their_options(poolctl: Run) -> None:
+    listed = {item["name"]: item for item in poolctl("methods", "--json").data["items"]}
+    assert list(listed) == list(METHODS)
+    assert (listed["mwma"]["merges"], listed["mwma"]["rounds"]) == ("face detectors", False)
+    assert listed["fedadam"]["rounds"] is True
+    assert all(option["meaning"] for item in listed.values() for option in item["options"].values())
+    assert "eta" in poolctl("methods", "fedadam").out
+    refused = poolctl("methods", "fedadm", "--json")
+    assert (refused.code, "did you mean fedadam?" in refused.error["message"]) == (2, True)
