@@ -1,7 +1,8 @@
 """``poolctl methods``: the aggregation methods, with their inputs and options."""
 
-from typing import Annotated
+from typing import Annotated, Any
 
+from aggregators.methods.contract import AggregationMethod
 from aggregators.methods.registry import METHODS, find_method
 from cli.frame.options import Argument, command, single
 from cli.frame.output import Invocation, Reply, TableText
@@ -20,49 +21,48 @@ def methods(
 ) -> Reply:
     """List the aggregation methods with their inputs and options.
 
-    Files are merged by 'poolctl merge METHOD', on the pool by 'poolctl merges start'; rounds are
-    held by 'poolctl rounds start --method METHOD'. Options are given as --option NAME=VALUE.
+    Files are merged by 'poolctl merge METHOD', with --on-pool on the pool; rounds are held by
+    'poolctl rounds start --method METHOD'. Options are given as --option NAME=VALUE.
     """
     chosen = [find_method(name)] if name else list(METHODS.values())
-    items = [
-        {
-            "name": method.name,
-            "merges": _INPUTS[method.kind],
-            "rounds": method.contribution is not None,
-            "summary": method.summary,
-            "options": {
-                key: {"default": field.default, "meaning": field.description or ""}
-                for key, field in method.options_type.model_fields.items()
-            },
-        }
+    data = {"items": [_describe(method) for method in chosen]}
+    names = [method.name for method in chosen]
+    if name:
+        return Reply(data, _one(chosen[0]), names)
+    rows = [
+        [
+            method.name,
+            _INPUTS[method.kind],
+            "yes" if method.contribution is not None else "no",
+            ", ".join(method.options_type.model_fields),
+            method.summary,
+        ]
         for method in chosen
     ]
-    if name:
-        [only] = items
-        rows = [
-            [key, str(option["default"]), option["meaning"]]
-            for key, option in only["options"].items()
-        ]
-        text: list[str | TableText] = [
-            f"{name} merges {only['merges']}: {only['summary']}",
-            TableText(["option", "default", "meaning"], rows, empty="it has no options"),
-        ]
-    else:
-        rows = [
-            [
-                item["name"],
-                item["merges"],
-                "yes" if item["rounds"] else "no",
-                ", ".join(item["options"]),
-                item["summary"],
-            ]
-            for item in items
-        ]
-        text = [
-            TableText(
-                ["method", "merges", "rounds", "options", "summary"],
-                rows,
-                keep=("method", "merges", "rounds"),
-            )
-        ]
-    return Reply({"items": items}, text, [item["name"] for item in items])
+    columns = ["method", "merges", "rounds", "options", "summary"]
+    return Reply(data, TableText(columns, rows, keep=("method", "merges", "rounds")), names)
+
+
+def _describe(method: AggregationMethod[Any]) -> dict[str, Any]:
+    options = {
+        key: {"default": field.default, "meaning": field.description or ""}
+        for key, field in method.options_type.model_fields.items()
+    }
+    return {
+        "name": method.name,
+        "merges": _INPUTS[method.kind],
+        "rounds": method.contribution is not None,
+        "summary": method.summary,
+        "options": options,
+    }
+
+
+def _one(method: AggregationMethod[Any]) -> list[str | TableText]:
+    rows = [
+        [key, str(field.default), field.description or ""]
+        for key, field in method.options_type.model_fields.items()
+    ]
+    return [
+        f"{method.name} merges {_INPUTS[method.kind]}: {method.summary}",
+        TableText(["option", "default", "meaning"], rows, empty="it has no options"),
+    ]

@@ -16,6 +16,7 @@ from cli.frame.addresses import is_address, model_file
 from cli.frame.errors import InputMissingError, UsageError, goes_on_when_repeated
 from cli.frame.options import Argument, DespiteFindingsOption, DryRunOption, Option, command, single
 from cli.frame.output import Invocation, Reply, TableText
+from cli.frame.values import site_names
 from cli.options.data import (
     CohortOption,
     LeastOthersOption,
@@ -60,14 +61,14 @@ KitArgument = Annotated[Path, Argument("The folder that 'provision' made for it.
 @command(
     app,
     "provision",
-    "federated provision --server rounds.example.org:8790 --site site-a --site site-b -o kits",
-    "federated provision --server rounds.example.org:8790 --site site-c -o kits",
+    "federated provision --server rounds.example.org:8790 --sites site-a,site-b -o kits",
+    "federated provision --server rounds.example.org:8790 --sites site-c -o kits",
 )
 def provision(
     _invocation: Invocation,
     *,
     server: Annotated[str, Option("Where all sites reach the server.", "HOST:PORT")],
-    site: Annotated[Sequence[str], Option("A site that takes part.", "SITE")],
+    sites: Annotated[Sequence[str], Option("The sites that take part.", "A,B,C")],
     output: Annotated[Path, Option("Where to write the kits.", "FOLDER")],
 ) -> Reply:
     """Make the start-up kits of a federation: certificates, and rules that refuse code.
@@ -79,7 +80,7 @@ def provision(
     host, _, port = server.rpartition(":")
     if not host or not port.isdecimal() or not 0 < int(port) < 65_536:
         raise UsageError(f"--server {server}: expected HOST:PORT, for example example.org:8790")
-    made = make_kits(output, host=host, port=int(port), sites=site)
+    made = make_kits(output, host=host, port=int(port), sites=site_names(sites))
     text = [str(kit) for kit in made] or [f"{output} has these kits already"]
     if made:
         text.append(f"give each of them its folder; keep {output / 'authority'} to yourself")

@@ -1,7 +1,7 @@
 """Read the values of options: pairs, lists of numbers, moments, and sizes with a unit."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, time, timedelta
 
 from cli.frame.errors import UsageError
@@ -68,3 +68,11 @@ def read_quantity(text: str, units: Mapping[str, int], option: str) -> float:
     if not 0 <= value < float("inf"):
         raise UsageError(f"{option} {text!r}: expected a number of 0 or more")
     return value
+
+
+def site_names(entries: Iterable[str], option: str = "--sites") -> list[str]:
+    """Return the sites of an option that may be repeated, and may hold several with commas."""
+    names = [name.strip() for entry in entries for name in entry.split(",") if name.strip()]
+    if not names:
+        raise UsageError(f"{option}: expected names of sites, for example site-a,site-b")
+    return names

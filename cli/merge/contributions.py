@@ -22,6 +22,7 @@ from cli.frame.options import (
 )
 from cli.frame.output import Invocation, Reply
 from cli.frame.settings_options import CommandSettings, SettingsOptions
+from cli.frame.values import site_names
 from cli.merge.refine import SeedOption, ThreadsOption
 from cli.options import data as data_options
 from cli.options.data import LeastOthersOption, MaxHoursOption
@@ -250,6 +251,7 @@ def trust(
     """
     if remove and not sites:
         raise UsageError("--remove: name the sites")
+    sites = site_names(sites, "SITE") if sites else ()
     with invocation.pool() as pool:
         host = host_of(pool.endpoint)
         for site in () if remove else sites:

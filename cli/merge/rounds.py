@@ -20,7 +20,7 @@ from cli.frame.options import (
     group,
 )
 from cli.frame.output import Invocation, Reply, TableText, listing
-from cli.frame.values import read_moment
+from cli.frame.values import read_moment, site_names
 from cli.merge import contributions
 from cli.merge.contributions import RoundArgument
 from cli.options.data import MethodOption, ProtectionOption, method_options
@@ -89,9 +89,7 @@ def start(
     dp_unit=person, dp_delta, dp_clip, dp_layers=all). When all sites have contributed, or the
     deadline has passed, any site runs 'poolctl rounds finish'.
     """
-    names = [name.strip() for entry in sites for name in entry.split(",") if name.strip()]
-    if not names:
-        raise UsageError("--sites: expected names of sites, for example site-a,site-b")
+    names = site_names(sites)
     options = method_options(how.option)
     terms = None if secure is None else _secure_terms(secure, names)
     moment = read_moment(deadline, "--deadline", datetime.now(UTC), ahead=True)

@@ -26,7 +26,7 @@ app.add_typer(live.app)
 @command(
     app,
     "plan",
-    "split plan --architecture gaze-lenet-wide --sites 14",
+    "split plan --architecture gaze-lenet-wide --site-count 14",
     "split plan --noise-level 0.5 --option dp_epsilon=8 --dp-covers whole --images-each 400",
     "split plan --cuts",
 )
@@ -34,7 +34,7 @@ def show_plan(
     _invocation: Invocation,
     *,
     plan: PlanOptions,
-    sites: Annotated[int, Option("Number of sites.", "N", min=1)] = 14,
+    site_count: Annotated[int, Option("Number of sites.", min=1)] = 14,
     images_each: Annotated[int, Option("Images of each site.", min=2)] = 3000,
     persons_each: Annotated[int, Option("Persons of each site.", min=1)] = 1,
     cuts: Annotated[bool, Option("List the cuts of all networks instead.")] = False,
@@ -49,9 +49,9 @@ def show_plan(
     if cuts:
         return _list_cuts()
     chosen = plan.plan()
-    traffic, traffic_text = _describe_cost(chosen, sites, images_each)
+    traffic, traffic_text = _describe_cost(chosen, site_count, images_each)
     units = persons_each if chosen.dp_covers == "person" else images_each
-    protection, protection_text = _describe_protection(chosen, sites, units)
+    protection, protection_text = _describe_protection(chosen, site_count, units)
     identifiers = [str(traffic["split_bytes"])]
     return Reply(traffic | protection, [*traffic_text, *protection_text], identifiers)
 

@@ -14,6 +14,7 @@ from cli.frame.errors import InputMissingError, UsageError, goes_on_when_repeate
 from cli.frame.existing_files import place_for_model, require_free
 from cli.frame.options import Argument, DespiteFindingsOption, ForceOption, Option, command, single
 from cli.frame.output import Invocation, Reply, TableText
+from cli.frame.values import site_names
 from cli.options.data import MethodOption, method_options, part_words
 from site_agent.datasets.gaze.check import open_gaze
 from site_agent.datasets.gaze.records import GazeSamples, angular_errors_deg
@@ -91,7 +92,7 @@ class PlanOptions:
     app,
     "provision",
     "split provision --server split.example.org:8791 --aggregator parts.example.net:8792 "
-    "--site site-a --site site-b --site site-c -o kits",
+    "--sites site-a,site-b,site-c -o kits",
 )
 def provision(
     _invocation: Invocation,
@@ -100,7 +101,7 @@ def provision(
     aggregator: Annotated[
         str, Option("Where all reach the part aggregator, at another institution.", "HOST:PORT")
     ],
-    site: Annotated[Sequence[str], Option("A site that takes part.", "SITE")],
+    sites: Annotated[Sequence[str], Option("The sites that take part.", "A,B,C")],
     output: Annotated[Path, Option("Where to write the kits.", "FOLDER")],
     plan: PlanOptions,
     client_seed: Annotated[
@@ -126,7 +127,7 @@ def provision(
         chosen,
         read_network(plan.base) if plan.base else None,
         addresses={"server": server, "aggregator": aggregator},
-        sites=site,
+        sites=site_names(sites),
         client_seed=client_seed,
         round_limit_s=round_limit_s,
     )
@@ -295,14 +296,14 @@ def evaluate(
 @command(
     app,
     "train",
-    "split train gaze/ --sites 5 --rounds 5 -o run/",
-    "split train gaze/ --sites 5 --rounds 5 --cut u --variant v2 -o other/",
+    "split train gaze/ --site-count 5 --rounds 5 -o run/",
+    "split train gaze/ --site-count 5 --rounds 5 --cut u --variant v2 -o other/",
 )
 def train(
     invocation: Invocation,
     dataset: Annotated[Path, Argument("Eye patches with gaze.", "GAZE")],
     *,
-    sites: Annotated[int, Option("Number of sites.", "N", min=3, max=64)] = 5,
+    site_count: Annotated[int, Option("Number of sites.", min=3, max=64)] = 5,
     plan: PlanOptions,
     holdout: Annotated[
         Literal["persons", "none"],
@@ -325,7 +326,12 @@ def train(
         raise InputMissingError(f"{dataset}: no such folder")
     with invocation.progress("read patches") as report:
         data = divide(
-            dataset, GazeTask(), site_count=sites, holdout=holdout, seed=plan.seed, progress=report
+            dataset,
+            GazeTask(),
+            site_count=site_count,
+            holdout=holdout,
+            seed=plan.seed,
+            progress=report,
         )
     kits = local_kits(output / "kits", chosen, list(data.sites), plan.base)
     program = [sys.executable, "-m", "cli", "split"]

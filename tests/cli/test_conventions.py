@@ -152,7 +152,7 @@ def test_every_command_that_is_named_exists() -> None:
     groups = {name: root.get_command(None, name) for name in (entry.name for entry in COMMANDS)}
     named = re.compile(r"\bpoolctl ([a-z]+) ([a-z][a-z-]+)(?: ([a-z][a-z-]+))?")
     checked, unknown = 0, []
-    for path in [*sources("*.py"), *sources("README.md")]:
+    for path in [*sources("*.py"), *sources("*.html"), *sources("README.md")]:
         for group, *arguments in named.findall(path.read_text(encoding="utf-8")):
             command = groups.get(group)
             for word in filter(None, arguments):

@@ -68,7 +68,7 @@ SHARED = {
     "--settings": ("FILE", "settings"),
     "--site": ("SITE", "one site by name"),
     "--site-count": (TEXT, "of sites"),
-    "--sites": ("A,B,C or N", "of a round; how many labs in a trial"),
+    "--sites": ("A,B,C", "several sites by name"),
     "--state": (TEXT, "of what is listed"),
     "--step": (TEXT, "factor on every update of a cascade"),
     "--term": ("CODE[=DETAIL]", "a term of use"),

@@ -57,7 +57,7 @@ class LiveFederation:
         self.provision(self.kits, self.port)
 
     def provision(self, output: Path, port: int) -> None:
-        arguments = [word for site in self.sites for word in ("--site", site)]
+        arguments = ["--sites", ",".join(self.sites)]
         made = run_process(
             "federated", "provision", "--server", f"localhost:{port}", *arguments, "-o", output
         )

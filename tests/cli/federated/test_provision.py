@@ -12,7 +12,7 @@ ADDRESS = ("--server", "localhost:8790")
 
 def test_kits_allow_our_classes_only_and_sites_are_added_later(tmp_path: Path) -> None:
     kits = tmp_path / "kits"
-    both = ("--site", "site-a", "--site", "site-b")
+    both = ("--sites", "site-a,site-b")
     made = run_process("federated", "provision", *ADDRESS, *both, "-o", kits, "-q")
     assert [Path(line).name for line in made.out.split()] == [
         "server",
@@ -21,7 +21,7 @@ def test_kits_allow_our_classes_only_and_sites_are_added_later(tmp_path: Path) -
         "submit",
     ]
     before = (kits / "site-a/startup/client.crt").read_bytes()
-    added = run_process("federated", "provision", *ADDRESS, "--site", "site-c", "-o", kits, "-q")
+    added = run_process("federated", "provision", *ADDRESS, "--sites", "site-c", "-o", kits, "-q")
     assert added.out.split() == [str(kits / "site-c")]
     assert (kits / "site-a/startup/client.crt").read_bytes() == before
     assert json.loads((kits / "submit/sites.json").read_text()) == ["site-a", "site-b", "site-c"]
@@ -40,7 +40,7 @@ def test_kits_allow_our_classes_only_and_sites_are_added_later(tmp_path: Path) -
         for rights in permissions.values():
             assert rights["byoc"] == rights["shell_commands"] == "none"
     assert not any(path.stat().st_mode & 0o077 for path in kits.iterdir())
-    elsewhere = ("--server", "localhost:8791", "--site", "site-d", "-o", kits)
+    elsewhere = ("--server", "localhost:8791", "--sites", "site-d", "-o", kits)
     refused = run_process("federated", "provision", *elsewhere)
     assert refused.code == 2
     assert "kits of a server at localhost:8790" in refused.err

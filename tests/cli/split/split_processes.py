@@ -28,7 +28,7 @@ class SplitProcesses:
         self.running: dict[str, subprocess.Popen[str]] = {}
         if made:
             return
-        sites = [word for site in samples for word in ("--site", site)]
+        sites = ["--sites", ",".join(samples)]
         addresses = ["--server", free_address(), "--aggregator", free_address()]
         outcome = run_here(
             "split", "provision", *addresses, *sites, "-o", self.kits, *options, "--client-seed", 0

@@ -29,7 +29,7 @@ def test_privacy_says_what_each_epsilon_covers(poolctl: Run) -> None:
     shown = poolctl("split", "plan", "--noise-level", 0.5, "--rounds", 10)
     assert "No epsilon covers an image as a whole against the main server" in shown.out
     assert "reach the main server 10 times" in shown.out
-    arguments = ["--option", "dp_epsilon=8", "--sites", 14]
+    arguments = ["--option", "dp_epsilon=8", "--site-count", 14]
     persons = poolctl("split", "plan", *arguments, "--dp-covers", "person")
     assert "all images of a person" in persons.out
     assert "expect nothing to be learned" in persons.out

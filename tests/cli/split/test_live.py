@@ -135,7 +135,7 @@ def test_train_holds_all_of_it_on_this_machine(tmp_path: Path) -> None:
         "split",
         "train",
         data,
-        "--sites",
+        "--site-count",
         3,
         "--rounds",
         1,
@@ -160,10 +160,10 @@ def test_train_holds_all_of_it_on_this_machine(tmp_path: Path) -> None:
 
 def test_wrong_kits_and_words_are_refused(tmp_path: Path, poolctl: Run) -> None:
     arguments = ["--aggregator", "localhost:2", "-o", tmp_path / "kits"]
-    sites = ["--site", "a", "--site", "b", "--site", "c"]
+    sites = ["--sites", "a,b,c"]
     refused = poolctl("split", "provision", "--server", "localhost", *arguments, *sites)
     assert "expected HOST:PORT" in refused.err
-    refused = poolctl("split", "provision", "--server", "localhost:1", *arguments, *sites[:4])
+    refused = poolctl("split", "provision", "--server", "localhost:1", *arguments, "--sites", "a,b")
     assert "found 2 sites, expected at least 3" in refused.err
     refused = poolctl(
         "split", "provision", "--server", "localhost:1", *arguments, *sites, "--cut", "x"
