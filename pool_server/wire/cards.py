@@ -326,11 +326,12 @@ _ADVICE: dict[ReceiptMode, str] = {
     "sub-model": "train with more faces of more persons, or share the model with fewer sites "
     "(poolctl models share)",
     "leaf-sums": "contribute with more faces, ask for more of them for each leaf "
-    "(--faces-per-leaf), or contribute to secure rounds only (--secure-only)",
+    "(--set faces_per_leaf=4), or contribute to secure rounds only (--set secure_only=true)",
     "update": "train with more samples of more persons, contribute to secure rounds only "
-    "(--secure-only), or with differential privacy (--dp-epsilon of 'rounds start')",
-    "secure-sum": "sum over more sites, or with differential privacy (--dp-epsilon of 'rounds "
+    "(--set secure_only=true), or with differential privacy (--option dp_epsilon=8 of 'rounds "
     "start')",
+    "secure-sum": "sum over more sites, or with differential privacy (--option dp_epsilon=8 of "
+    "'rounds start')",
     "smashed-data": "cut the network deeper, or train with differential privacy",
 }
 
