@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
@@ -31,6 +31,9 @@ from aggregators.whole_file import write_whole
 from site_agent.errors import InvalidInputError
 from site_agent.plain_json import write_json
 from site_agent.split.plan import FEWEST_SITES, PERSONS_IN_ONE_PROCESS, SplitPlan, read_split_plan
+
+if TYPE_CHECKING:
+    from site_agent.split.parts import Parts
 
 KitRole = Literal["server", "aggregator", "site"]
 SERVER, AGGREGATOR = "server", "aggregator"
@@ -149,12 +152,19 @@ def drawing_program() -> str:
 
 def draw_client_part(plan: SplitPlan, seed: int) -> StateDict:
     """Return the first client part of a seed; equal seeds give equal bytes."""
+    # torch's random numbers belong to the process: threads would draw from each other's.
+    with _DRAWING:
+        return _draw_parts(plan, seed).client
+
+
+def _draw_parts(plan: SplitPlan, seed: int) -> "Parts":
     from site_agent.networks.modules import new_network
     from site_agent.split.parts import split_network
 
-    # torch's random numbers belong to the process: threads would draw from each other's.
-    with _DRAWING:
-        return split_network(new_network(plan.architecture, seed), plan.found_cut).client
+    network = new_network(plan.architecture, seed)
+    # Parts fit each other by their metadata, which must not tell the client's seed.
+    facts = {**network.metadata, "seed": str(plan.training.seed)}
+    return split_network(StateDict(network.tensors, network.infos, facts), plan.found_cut)
 
 
 def provision(
@@ -183,7 +193,6 @@ def provision(
     list of Path
         The kits.
     """
-    from site_agent.networks.modules import new_network
     from site_agent.split.parts import Parts, split_network
 
     names = sorted(set(sites))
@@ -194,8 +203,8 @@ def provision(
         parts, client_seed = split_network(base, plan.found_cut), None
     else:
         client_seed = secrets.randbits(63) if client_seed is None else client_seed
-        drawn = split_network(new_network(plan.architecture, plan.training.seed), plan.found_cut)
-        parts = Parts(draw_client_part(plan, client_seed), drawn.server)
+        server = _draw_parts(plan, plan.training.seed).server
+        parts = Parts(draw_client_part(plan, client_seed), server)
     output.mkdir(parents=True, exist_ok=True)
     authority = _Authority.create(output / _AUTHORITY)
     placed = [output / SERVER, output / AGGREGATOR, *(output / name for name in names)]

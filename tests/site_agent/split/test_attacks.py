@@ -51,6 +51,11 @@ def test_a_code_of_the_pictures_passes_the_audit_but_not_the_look_at_its_origin(
     code = code_of_pictures()
     assert audit_client_part(code, samples_at(0), CUT) == []
     server = split_network(new_network("gaze-lenet", 0), CUT).server
+    server = StateDict(
+        server.tensors,
+        server.infos,
+        {**code.metadata, "architecture": server.metadata["architecture"]},
+    )
     addresses = {"server": "localhost:1", "aggregator": "localhost:2"}
     provision(
         tmp_path / "made", PLAN, join_parts(code, server), addresses=addresses,
