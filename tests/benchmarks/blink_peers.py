@@ -102,10 +102,11 @@ def main() -> None:
     }
     if not models:
         models["drawn faces"] = trained_landmarks(FOLDER)
-    if importlib.util.find_spec("face_recognition_models"):
-        import face_recognition_models  # type: ignore[import-not-found]
-
-        models["stock 68"] = Path(face_recognition_models.pose_predictor_model_location())
+    # Importing the package needs pkg_resources, which new versions of setuptools lack.
+    spec = importlib.util.find_spec("face_recognition_models")
+    if spec is not None and spec.origin is not None:
+        folder = Path(spec.origin).parent / "models"
+        models["stock 68"] = folder / "shape_predictor_68_face_landmarks.dat"
     paths = {path.stem: path for path in sorted(videos.iterdir()) if path.suffix in VIDEO_SUFFIXES}
     if not paths:
         raise SystemExit(f"{videos}: holds no video")
