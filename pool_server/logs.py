@@ -59,8 +59,6 @@ class JsonFormatter(logging.Formatter):
 def set_up_logging(settings: PoolSettings) -> None:
     """Send the log of this process to its error output, in the form that the settings name."""
     logging.basicConfig(handlers=[prepare_handler(logging.StreamHandler(), settings)])
-    if not settings.log_requests:
-        logging.getLogger("pool_server.requests").setLevel(logging.WARNING)
 
 
 def prepare_handler(handler: logging.Handler, settings: PoolSettings) -> logging.Handler:
@@ -68,7 +66,14 @@ def prepare_handler(handler: logging.Handler, settings: PoolSettings) -> logging
     as_json = settings.log_format == "json"
     handler.setFormatter(JsonFormatter() if as_json else logging.Formatter(TEXT))
     handler.addFilter(RequestIdFilter())
+    if not settings.log_requests:
+        handler.addFilter(is_worth_a_line)
     return handler
+
+
+def is_worth_a_line(record: logging.LogRecord) -> bool:
+    """Return whether a record is a fault, or not of a single request."""
+    return record.levelno >= logging.WARNING or record.name != "pool_server.requests"
 
 
 def in_this_context(work: Callable[P, T]) -> Callable[P, T]:

@@ -112,15 +112,15 @@ def end_with_parent() -> None:
     parent = int(os.environ.pop(_PARENT_VARIABLE, 0))
     if not parent:
         return
-    if sys.platform != "linux":
+    if sys.platform == "linux":
+        # The kernel also ends a process that is busy in a library and runs no other thread.
+        with contextlib.suppress(OSError, AttributeError):
+            set_parent_death_signal = 1
+            ctypes.CDLL(None).prctl(set_parent_death_signal, signal.SIGKILL)
+        if os.getppid() != parent:  # it died before that
+            os._exit(1)
+    else:
         end_with(parent)
-        return
-    # The kernel also ends a process that is busy in a library and runs no other thread.
-    with contextlib.suppress(OSError, AttributeError):
-        set_parent_death_signal = 1
-        ctypes.CDLL(None).prctl(set_parent_death_signal, signal.SIGKILL)
-    if os.getppid() != parent:  # it died before that
-        os._exit(1)
 
 
 def end_with(process_id: int) -> None:

@@ -17,7 +17,9 @@ from tests.pool_server.pool_driver import announce, pool_in_process
 def test_each_line_names_the_request_that_it_was_written_for(tmp_path: Path, form: str) -> None:
     """Also lines of a thread that serves the request; two requests at once keep theirs apart."""
     written = io.StringIO()
-    settings = PoolSettings(data_folder=tmp_path, log_format="json" if form == "json" else "text")
+    settings = PoolSettings(
+        data_folder=tmp_path, log_format="json" if form == "json" else "text", log_requests=True
+    )
     handler = prepare_handler(logging.StreamHandler(written), settings)
     logging.getLogger("pool_server").addHandler(handler)
     try:

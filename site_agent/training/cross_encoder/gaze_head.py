@@ -64,7 +64,7 @@ def read_shots(dataset: gaze.GazeDataset, settings: GazeHeadSettings) -> Shots:
     if len(offered) < max(1, count):
         problem = (
             f"has {len(offered)} samples outside the held-out sessions, expected at least "
-            f"{max(1, count)} shots; lower shots"
+            f"{max(1, count)} shots; lower it with --set shots=N"
         )
         raise TrainingDataError(dataset.path, problem)
     drawn = draw_shots(len(offered), count, settings.seed)

@@ -120,7 +120,9 @@ def test_what_cannot_be_trained_is_refused_by_name(
         train_gaze_head(dataset, lenet, output)
     with pytest.raises(InvalidInputError, match="architecture: gaze-lenet is a gaze network"):
         train_cross_encoder(dataset, output, CrossEncoderSettings(architecture="gaze-lenet"))
-    with pytest.raises(TrainingDataError, match="expected at least 500 shots; lower --shots"):
+    with pytest.raises(
+        TrainingDataError, match="expected at least 500 shots; lower it with --set shots"
+    ):
         train_gaze_head(dataset, encoder, output, GazeHeadSettings(shots=500))
     both, one = samples_of("both", 12), samples_of("one", 12)[::2]
     lacking = open_gaze(folder_of(tmp_path / "lacking", both, one))
