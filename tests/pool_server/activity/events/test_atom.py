@@ -196,7 +196,8 @@ def test_only_a_feed_token_may_stand_in_the_address(pool: PoolDriver) -> None:
 
 def test_no_log_holds_the_address_of_a_feed(tmp_path: Path) -> None:
     written = io.StringIO()
-    handler = prepare_handler(logging.StreamHandler(written), PoolSettings(data_folder=tmp_path))
+    settings = PoolSettings(data_folder=tmp_path, log_requests=True)
+    handler = prepare_handler(logging.StreamHandler(written), settings)
     root = logging.getLogger()
     root.addHandler(handler)
     level = root.level
