@@ -175,7 +175,7 @@ def test_a_killed_site_takes_part_again_and_all_networks_reach_the_pool(tmp_path
 
 @pytest.mark.slow
 def test_unknown_certificates_are_refused(tmp_path: Path) -> None:
-    with live_federation(tmp_path, 2) as federation:
+    with live_federation(tmp_path, 2, ("fedavg", 1)) as federation:
         federation.start("server", *federation.sites)
         federation.wait_for_sites()
         ours = federation.kits / "site-0" / "startup"
