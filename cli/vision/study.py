@@ -253,11 +253,10 @@ def _study_faces(
     data_name = options.dataset_name or files[0].stem
     arguments = (place.output, data_name, parts, read_face_file(test, reading), seeded)
     if place.dry_run:
-        return _plan(
-            *look_at_study(
-                *arguments, test_reading=reading, despite_findings=place.despite_findings
-            )
+        plan = look_at_study(
+            *arguments, test_reading=reading, despite_findings=place.despite_findings
         )
+        return _plan(plan.data, plan.protocol)
     # The command that does the same from the parts in the study's folder.
     repeat = ["poolctl", "study", name, *(f"parts/P{n + 1}.xml" for n in range(len(parts)))]
     repeat += ["--test", str(test.absolute()), "--dataset-name", data_name, "-o", "again/"]

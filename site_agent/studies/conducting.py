@@ -33,6 +33,18 @@ class StudyOutcome:
     """Models in the folder that an earlier run made and that are not of this study."""
 
 
+@dataclass(frozen=True)
+class StudyPlan:
+    """A study before its first step."""
+
+    parts: Mapping[str, FaceDataset]
+    """By name, in whole pixels."""
+    data: StudyData
+    settings: StudySettings
+    """With the landmarks that the test data name."""
+    protocol: Protocol
+
+
 def look_at_study(
     folder: Path,
     name: str,
@@ -42,12 +54,11 @@ def look_at_study(
     *,
     test_reading: ReadingOptions | None = None,
     despite_findings: bool = False,
-) -> tuple[StudyData, Protocol]:
+) -> StudyPlan:
     """Return the data and the steps of a study; nothing is written."""
-    place = StudyFolder(folder)
     rounded = {part: whole_pixels(dataset) for part, dataset in parts.items()}
     data = describe_parts(
-        place.parts,
+        StudyFolder(folder).parts,
         name,
         rounded,
         test,
@@ -55,7 +66,8 @@ def look_at_study(
         use="landmarks" if settings.kind == "landmarks" else "boxes",
         despite_findings=despite_findings,
     )
-    return data, model_study.plan_study(data, model_study.with_named_landmarks(data, settings))
+    settings = model_study.with_named_landmarks(data, settings)
+    return StudyPlan(rounded, data, settings, model_study.plan_study(data, settings))
 
 
 def conduct_study(
@@ -84,24 +96,22 @@ def conduct_study(
     Raises `InvalidInputError`, `BusyError`, `AnnotationFileError`, `UnsoundDataError`: nothing can
     be begun. Steps that fail raise nothing: `StudyRun.failed` has them.
     """
-    place = StudyFolder(folder)
-    rounded = {part: whole_pixels(dataset) for part, dataset in parts.items()}
-    data = describe_parts(
-        place.parts,
+    # Refuses before anything is written.
+    plan = look_at_study(
+        folder,
         name,
-        rounded,
+        parts,
         test,
-        test_reading,
-        use="landmarks" if settings.kind == "landmarks" else "boxes",
+        settings,
+        test_reading=test_reading,
         despite_findings=despite_findings,
     )
-    settings = model_study.with_named_landmarks(data, settings)
-    model_study.plan_study(data, settings)  # refuses before anything is written
+    place, data, settings = StudyFolder(folder), plan.data, plan.settings
     with hold_folder(folder, place.hidden / "lock", what="study"):
         if not redo:
             model_study.refuse_other_study(place, data, settings)
         place.prepare()
-        write_parts(data, rounded)
+        write_parts(data, plan.parts)
         describe_study(place, data, settings, model_study.study_versions(), repeat)
         run = model_study.run_study(
             place,
