@@ -31,7 +31,7 @@ from site_agent.datasets.conversion import read_faces
 from site_agent.datasets.gaze import records as gaze
 from site_agent.datasets.network_data import digest_data, open_network_data
 from site_agent.datasets.records import dataset_digest, face_marks
-from site_agent.datasets.soundness import require_sound
+from site_agent.datasets.soundness import Soundness, require_sound
 from site_agent.errors import ContributionWithheldError, InvalidInputError
 from site_agent.federated.contribution_ledger import ContributionLedger, RoundOfSeries, most_step
 from site_agent.federated.personal import PersonalStore, assemble
@@ -81,6 +81,7 @@ class LeafRefitPart(SitePart):
     faces: "FaceDataset"
     settings: "RefitSettings"
     choice: DataChoice
+    soundness: Soundness
 
     @classmethod
     def prepare(
@@ -92,11 +93,11 @@ class LeafRefitPart(SitePart):
         choice: DataChoice,
     ) -> "LeafRefitPart":
         faces = read_faces(data) if isinstance(data, Path) else cast("FaceDataset", data)
-        require_sound(faces, despite_findings=choice.despite_findings)
+        sound = require_sound(faces, despite_findings=choice.despite_findings)
         seed = choice.seed + _times_through(pool, round_)
         method_options = METHODS[round_.method].take_own(round_.options)
         fit = {name: value for name, value in round_.options.items() if name not in method_options}
-        return cls(round_, faces, refit_settings(**{**fit, "seed": seed}), choice)
+        return cls(round_, faces, refit_settings(**{**fit, "seed": seed}), choice, sound)
 
     @staticmethod
     def same_origin(base: Path, result: Path) -> bool:
@@ -155,8 +156,7 @@ class LeafRefitPart(SitePart):
         return site.left_out
 
     def learned(self) -> dict[str, Any]:
-        sound = require_sound(self.faces, despite_findings=self.choice.despite_findings)
-        return face_marks([self.faces], sound.details)
+        return face_marks([self.faces], self.soundness.details)
 
     @staticmethod
     def take_part(sums: "RoundSums", contribution: Path, _base: Path, target: Path) -> "SumVisit":
@@ -216,6 +216,7 @@ class NetworkPart(SitePart):
     dataset: "NetworkData"
     persons: tuple[str, ...]
     settings: "LocalTraining"
+    soundness: Soundness
     series: str = ""
 
     @classmethod
@@ -228,14 +229,16 @@ class NetworkPart(SitePart):
         choice: DataChoice,
     ) -> "NetworkPart":
         dataset = open_network_data(data) if isinstance(data, Path) else cast("NetworkData", data)
-        require_sound(dataset, persons=choice.persons, despite_findings=choice.despite_findings)
+        sound = require_sound(
+            dataset, persons=choice.persons, despite_findings=choice.despite_findings
+        )
         settings = split_options(round_.method, round_.options).training
         series = first_round(pool, round_) if METHODS[round_.method].personal else ""
         if METHODS[round_.method].replies:
             take_reply(pool, round_, site)
             if round_.predecessor is not None:
                 take_reply(pool, pool.rounds.get(round_.predecessor), site)
-        return cls(round_, site, dataset, tuple(choice.persons), settings, series)
+        return cls(round_, site, dataset, tuple(choice.persons), settings, sound, series)
 
     def admit(
         self,
@@ -328,7 +331,7 @@ class NetworkPart(SitePart):
             digests = digest_data(self.dataset, self.persons)
         return {
             "data": {"digest": gaze.join_digests(digests), "image_marks": marks},
-            "details": {"person_digests": sorted(digests.values())},
+            "details": {"person_digests": sorted(digests.values()), **self.soundness.details},
         }
 
     @staticmethod
