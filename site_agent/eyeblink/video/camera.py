@@ -14,8 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from site_agent.errors import InvalidInputError, VideoFileError
+from site_agent.pictures.frame_pixels import UInt8
 from site_agent.pictures.video import Encoder
-from site_agent.pictures.video_reading import DecodingReport, Frame, UInt8, VideoInfo, file_url
+from site_agent.pictures.video_reading import DecodingReport, Frame, VideoInfo, file_url
 
 if TYPE_CHECKING:
     from av.container import OutputContainer

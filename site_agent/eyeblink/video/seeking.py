@@ -17,8 +17,9 @@ import numpy as np
 
 from site_agent.errors import VideoFileError
 from site_agent.eyeblink.records import Float64
+from site_agent.pictures.frame_pixels import UInt8
 from site_agent.pictures.images import FULL_BITS
-from site_agent.pictures.video_reading import UInt8, VideoInfo, VideoReader, origin_of
+from site_agent.pictures.video_reading import VideoInfo, VideoReader, origin_of
 
 if TYPE_CHECKING:
     from av.video.frame import VideoFrame

@@ -15,8 +15,9 @@ from site_agent.datasets.egocentric import decode_video
 from site_agent.errors import VideoFileError
 from site_agent.eyeblink.video.recording import Recording
 from site_agent.eyeblink.video.seeking import SeekableVideo
+from site_agent.pictures.frame_pixels import UInt8
 from site_agent.pictures.video import write_video as write_pictures
-from site_agent.pictures.video_reading import Frame, UInt8, VideoReader
+from site_agent.pictures.video_reading import Frame, VideoReader
 from tests.site_agent.eyeblink.drawn_videos import write_video
 
 STEADY_S = [number / 30.0 for number in range(60)]

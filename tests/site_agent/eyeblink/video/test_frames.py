@@ -15,7 +15,8 @@ import pytest
 
 from site_agent.errors import VideoFileError
 from site_agent.eyeblink.video.seeking import read_ahead
-from site_agent.pictures.video_reading import VideoReader, grey_picture
+from site_agent.pictures.frame_pixels import grey_picture
+from site_agent.pictures.video_reading import VideoReader
 from tests.site_agent.eyeblink.drawn_videos import write_video
 
 STEADY_S = [number / 30.0 for number in range(60)]
