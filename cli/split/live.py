@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
 
-from aggregators.formats import write_model
 from cli.federated.live import terminated_as_interrupted
 from cli.frame.errors import InputMissingError, UsageError, goes_on_when_repeated
-from cli.frame.existing_files import place_for_model, require_free
+from cli.frame.existing_files import require_free
 from cli.frame.options import Argument, DespiteFindingsOption, ForceOption, Option, command, single
 from cli.frame.output import Invocation, Reply, TableText
 from cli.frame.values import site_names
@@ -21,8 +20,8 @@ from site_agent.datasets.gaze.records import GazeSamples, angular_errors_deg
 from site_agent.datasets.soundness import require_sound
 from site_agent.federated.scores import PersonScores
 from site_agent.networks.files import read_network
-from site_agent.split.kits import draw_client_part, drawing_program, read_kit
 from site_agent.split.kits import provision as make_kits
+from site_agent.split.kits import read_kit
 from site_agent.split.messages import ServiceConnection
 from site_agent.split.plan import SplitPlan, read_split_plan
 from site_agent.wording import size_words
@@ -133,27 +132,6 @@ def provision(
     )
     text = [str(kit) for kit in made] + ["give each process its folder, and nobody two of them"]
     return Reply({"kits": made, "plan": chosen}, text, [str(kit) for kit in made])
-
-
-@command(app, "init", "split init --seed 7 -o client-part.safetensors")
-def init(
-    _invocation: Invocation,
-    *,
-    architecture: ArchitectureOption = "gaze-lenet",
-    cut: CutOption = "pool1",
-    seed: Annotated[int, Option("Of the part, as in the kits of sites.", min=0)],
-    output: Annotated[Path, Option("Where to write the part.")],
-    force: ForceOption = False,
-) -> Reply:
-    """Draw the first client part of a seed: equal seeds give equal bytes.
-
-    Clients do the same and compare. The digest is that which ``split client --accept-part`` takes.
-    """
-    part = draw_client_part(SplitPlan(architecture=architecture, cut=cut), seed)
-    with place_for_model(output, force=force) as place:
-        digest = write_model(part, place, format_name="safetensors")
-    facts = {"output": output, "seed": seed, "drawn_by": drawing_program(), "digest": digest}
-    return Reply(facts, f"{output}  (digest {digest}, {drawing_program()})", [str(output)])
 
 
 @command(app, "serve", "split serve kits/server", "split serve kits/aggregator")
