@@ -234,6 +234,38 @@ def test_a_pool_that_takes_the_secure_sum_away_gets_nothing(
     assert refused.code != 0
 
 
+def test_a_lab_sums_no_update_that_differs_by_its_absence_from_a_plain_round(
+    institutions: Institutions, tmp_path: Path
+) -> None:
+    """One number of the plain round's base is one unit in the last place higher."""
+    be, base = institutions.be, tmp_path / "summed.safetensors"
+    key = start_rounds(institutions, base, "--method", "fedavg")
+    network, nudged = read_model(base), tmp_path / "nudged.safetensors"
+    assert isinstance(network, StateDict)
+    bias = network.tensors["fc2.bias"].copy()
+    bias[0] = np.nextafter(bias[0], np.float32(np.inf))
+    tensors = {**network.tensors, "fc2.bias": bias}
+    write_model(StateDict(tensors, network.infos, network.metadata), nudged)
+    assert file_digest(nudged) != file_digest(base)
+    assert be(LABS[0], "upload", nudged, "--name", "nudged").code == 0
+    arguments = ("--sites", ",".join(LABS[:2]), "--deadline", "1h", "--method", "fedavg")
+    arguments += ("--option", "epochs=1", "--option", "batch_size=8", "--protection", "open")
+    plain = be(LABS[0], "rounds", "start", "--base", f"{LABS[0]}/nudged", *arguments, "-q")
+    for name in LABS[:2]:
+        arguments = ("--data", eyes_of(institutions, name), "--least-others", 1)
+        sent = be(name, "rounds", "contribute", plain.out.strip(), *arguments)
+        assert sent.code == 0, sent.err
+    for name in LABS:
+        sent = be(
+            name, "rounds", "contribute", key, "--data", eyes_of(institutions, name), "--json"
+        )
+        if name == LABS[2]:  # in one of the two alone
+            assert sent.code == 0, sent.err
+        else:
+            assert sent.code == 3
+            assert "with other sites (lab-a, lab-b)" in sent.error["message"]
+
+
 def test_a_pool_that_publishes_another_result_is_caught(
     institutions: Institutions, tmp_path: Path
 ) -> None:
