@@ -16,6 +16,7 @@ from site_agent.datasets.gaze.records import angular_errors_deg, join_samples
 from site_agent.federated.plan import first_model
 from site_agent.networks.files import read_network
 from site_agent.networks.modules import new_network, predict_gaze, to_module
+from site_agent.pool.profiles import privacy_folder
 from site_agent.split.in_process import run_split_rounds
 from site_agent.split.kits import read_kit
 from site_agent.split.main_server import StepPlace
@@ -100,11 +101,14 @@ def test_no_step_leaves_before_it_is_counted(tmp_path: Path, rounds: int, kills:
     uncounted = []
 
     def counted(site: str, place: StepPlace) -> bool:
-        ledger = tmp_path / "kits" / site / "ledger" / "spent.jsonl"
-        entries = [json.loads(line)["round"] for line in ledger.read_text().splitlines()]
+        lines = (privacy_folder() / "spent.jsonl").read_text().splitlines()
+        releases = [entry for line in lines if "release" in (entry := json.loads(line))]
         number = f"{place.round_number} of {plan.digest[:16]}, attempt {place.attempt}"
-        return entries.count(number) == 1
+        persons = [processes.persons[site]]
+        charged = [entry for entry in releases if entry["persons"] == persons]
+        return [entry["round"] for entry in charged].count(number) == 1
 
+    processes = SplitProcesses(tmp_path, made=True)
     with repeatable(), live_split(tmp_path, plan) as live:
         take = live.server.message
 
@@ -115,7 +119,6 @@ def test_no_step_leaves_before_it_is_counted(tmp_path: Path, rounds: int, kills:
             return take(kind, place, body)
 
         live.server.message = message  # type: ignore[method-assign]
-        processes = SplitProcesses(tmp_path, made=True)
         processes.start(*processes.persons)
         wait_until(lambda: bool(seen))
         killed = processes.kill_at_random(kills, processes.persons)
