@@ -396,15 +396,17 @@ def _readable_pairs(
     typical = (x - x.mean(0)).square().sum(1)
     beyond = x.square().sum(1) - typical * 10 ** (-MOST_GAIN_OF_PAIRS_DB / 10)
     pairs = torch.zeros(len(left), len(left), dtype=torch.bool)
-    for row in range(len(left)):
+    for row in range(len(left) - 1):
+        others = slice(row + 1, None)  # a pair shows the same from either row
         for sign in (1, -1):
-            step = steps[row] - sign * steps
+            step = steps[row] - sign * steps[others]
             step = torch.where(step.abs() > 1e-12, step, torch.inf)
             # Squared distances to the inputs, without those of the inputs from zero.
-            squares = (among[row, row] + among.diagonal() - 2 * sign * among[row]) / step.square()
-            nearness = 2 * (to_inputs[row] - sign * to_inputs) / step[:, None]
-            pairs[row] |= (squares[:, None] - nearness < -beyond).any(dim=1)
-    pairs.fill_diagonal_(False)
+            squares = among[row, row] + among.diagonal()[others] - 2 * sign * among[row, others]
+            squares = squares / step.square()
+            nearness = 2 * (to_inputs[row] - sign * to_inputs[others]) / step[:, None]
+            pairs[row, others] |= (squares[:, None] - nearness < -beyond).any(dim=1)
+    pairs |= pairs.T.clone()
     marked = torch.zeros(len(left), dtype=torch.bool)
     # Without one of its rows a pair shows nothing more.
     while bool((partners := pairs.sum(dim=1)).any()):
