@@ -24,6 +24,7 @@ from pool_server.database import engine
 from pool_server.database.schema import upgrade_database
 from pool_server.server import run_server
 from pool_server.settings import PoolSettings
+from tests.children import children_of
 from tests.conftest import PROJECT_ROOT
 
 START_TIMEOUT_S = 120.0
@@ -137,13 +138,7 @@ def child_of(process_id: int, module: str) -> int:
     """Return the child of a process that runs a module, once it is there."""
     end_s = time.monotonic() + START_TIMEOUT_S
     while time.monotonic() < end_s:
-        for entry in Path("/proc").glob("[0-9]*"):
-            try:
-                arguments = (entry / "cmdline").read_bytes().split(b"\0")
-                parent = int((entry / "stat").read_text().rsplit(")", 1)[1].split()[1])
-            except (OSError, IndexError):
-                continue
-            if parent == process_id and module.encode() in arguments:
-                return int(entry.name)
+        if children := children_of(process_id, module):
+            return children[0].pid
         time.sleep(0.01)
     raise AssertionError(f"{process_id} has no child that runs {module}")

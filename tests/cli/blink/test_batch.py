@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import csv
 import json
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -16,6 +15,7 @@ import pytest
 from aggregators.formats import write_model
 from site_agent.eyeblink.review.actions import Delete
 from site_agent.eyeblink.review.review_session import open_review
+from tests.children import children_of, wait_for_end
 from tests.cli.conftest import Outcome, Run, run_process, start_process, wait_until
 from tests.site_agent.eyeblink.drawn_studies import (
     write_long_trace,
@@ -187,31 +187,15 @@ def test_what_is_no_batch(tmp_path: Path, poolctl: Run) -> None:
     assert "bad.csv, line 2: frame_rate_hz is 'fast'" in shown.error["message"]
 
 
-def workers_of(parent: int) -> Iterator[int]:
-    for folder in Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError):
-            fields = (folder / "stat").read_text().rsplit(")", 1)[1].split()
-            if int(fields[1]) == parent and b"runs.worker" in (folder / "cmdline").read_bytes():
-                yield int(folder.name)
-
-
-def is_running(process: int) -> bool:
-    try:
-        state = Path(f"/proc/{process}/stat").read_text().rsplit(")", 1)[1].split()[0]
-    except OSError:
-        return False
-    return state != "Z"
-
-
 def interrupt(table: Path, study: Path, how: signal.Signals) -> subprocess.Popen[str]:
     """Start a batch, and stop it while a session is done and others are at work."""
     process = start_process("blink", "batch", table, "-o", study, "--workers", "2")
     wait_until(lambda: "done" in states_of(study).values())
-    workers = list(workers_of(process.pid))
+    workers = children_of(process.pid, "site_agent.work.worker")
     assert workers
     process.send_signal(how)
     process.wait(timeout=60)
-    wait_until(lambda: not any(is_running(worker) for worker in workers))
+    wait_for_end(workers)
     return process
 
 

@@ -2,49 +2,26 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import signal
 import subprocess
 import sys
 import textwrap
 import threading
-import time
-from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 
 from site_agent.datasets.records import FaceDataset
 from site_agent.errors import TrainingFailedError
 from site_agent.training.ert import ErtSettings, train_ert
+from tests.children import children_of, is_running, wait_for_end
 
 LONG = ErtSettings(num_trees_per_cascade_level=500, oversampling_amount=200)
 
 
-def workers_of(parent: int) -> Iterator[int]:
-    """Process numbers of the training processes that a process has started."""
-    for folder in Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError):
-            fields = (folder / "stat").read_text().rsplit(")", 1)[1].split()
-            if int(fields[1]) == parent and b"training.worker" in (folder / "cmdline").read_bytes():
-                yield int(folder.name)
-
-
-def is_running(process: int) -> bool:
-    try:
-        state = Path(f"/proc/{process}/stat").read_text().rsplit(")", 1)[1].split()[0]
-    except OSError:
-        return False
-    return state != "Z"
-
-
-def wait_until_gone(process: int) -> None:
-    deadline = time.monotonic() + 120
-    while is_running(process) and time.monotonic() < deadline:
-        time.sleep(0.02)
-    assert not is_running(process)
-
+WORKER = "site_agent.training.worker"
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
 
@@ -52,8 +29,8 @@ pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="re
 def test_a_killed_worker_is_explained(training_faces: FaceDataset, tmp_path: Path) -> None:
     def kill(_fraction: float | None, text: str) -> None:
         if text.startswith("tree"):
-            for worker in workers_of(os.getpid()):
-                os.kill(worker, signal.SIGKILL)
+            for worker in children_of(os.getpid(), WORKER):
+                worker.kill()
 
     with pytest.raises(TrainingFailedError, match=r"SIGKILL; most likely memory ran out.* GB"):
         train_ert(training_faces, tmp_path / "a.dat", LONG, kill)
@@ -62,11 +39,11 @@ def test_a_killed_worker_is_explained(training_faces: FaceDataset, tmp_path: Pat
 
 @pytest.mark.slow
 def test_ctrl_c_stops_the_worker(training_faces: FaceDataset, tmp_path: Path) -> None:
-    workers: list[int] = []
+    workers: list[psutil.Process] = []
 
     def interrupt(_fraction: float | None, text: str) -> None:
         if text.startswith("tree") and not workers:
-            workers.extend(workers_of(os.getpid()))
+            workers.extend(children_of(os.getpid(), WORKER))
             threading.Timer(0.05, os.kill, (os.getpid(), signal.SIGINT)).start()
 
     with pytest.raises(KeyboardInterrupt):
@@ -98,7 +75,7 @@ def test_the_worker_dies_with_its_parent(training_faces: FaceDataset, tmp_path: 
         for line in printed:
             if line.startswith("tree"):
                 break
-        (worker,) = workers_of(parent.pid)
+        (worker,) = children_of(parent.pid, WORKER)
         parent.kill()
         parent.wait()
-    wait_until_gone(worker)
+    wait_for_end([worker])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import psutil
@@ -16,6 +15,7 @@ from site_agent.work.locks import locked
 from site_agent.work.measurements import available_memory_bytes, peak_memory_bytes
 from site_agent.work.names import portable_name
 from site_agent.work.processes import describe_end, was_killed
+from tests.children import wait_for_end
 
 CHILD = """
 import os, time
@@ -37,11 +37,7 @@ def test_a_child_ends_soon_after_its_parent() -> None:
         child = psutil.Process(int(printed.readline()))
         parent.kill()
         parent.wait()
-    # Nobody waits for an orphan in a container without an init process: it may stay as a zombie.
-    deadline_s = time.monotonic() + 120
-    while child.is_running() and child.status() != psutil.STATUS_ZOMBIE:
-        assert time.monotonic() < deadline_s
-        time.sleep(0.05)
+    wait_for_end([child])
 
 
 def test_exit_codes_are_described() -> None:

@@ -13,6 +13,7 @@ import pytest
 
 from site_agent.errors import InvalidInputError
 from site_agent.work.programs import Program, hold_parties, run_programs
+from tests.children import is_running, wait_for_end
 
 SERVICE = "import time; print('serving', flush=True); time.sleep(600)"
 
@@ -36,8 +37,7 @@ def test_services_are_stopped_when_the_parties_have_ended(tmp_path: Path) -> Non
     }  # fmt: skip
     hold_parties(parties, ["lab"], timeout_s=60)
     # Children of other tests may have ended and not been waited for: they have no command line.
-    children = psutil.Process().children()
-    alive = [child for child in children if child.status() != psutil.STATUS_ZOMBIE]
+    alive = [child for child in psutil.Process().children() if is_running(child)]
     assert not [child for child in alive if "serving" in " ".join(child.cmdline())]
 
 
@@ -90,6 +90,4 @@ def test_programs_end_with_a_parent_that_is_killed(tmp_path: Path) -> None:
             time.sleep(0.05)
         child = psutil.Process(int(log.read_text()))
         parent.kill()
-    while child.is_running() and child.status() != psutil.STATUS_ZOMBIE:
-        assert time.monotonic() < deadline_s
-        time.sleep(0.05)
+    wait_for_end([child])

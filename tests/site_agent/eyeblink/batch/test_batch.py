@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import csv
 import fcntl
 import os
 import shutil
-import signal
 import sys
 import time
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -27,6 +24,7 @@ from site_agent.eyeblink.session_folder import RECORD_NAME
 from site_agent.eyeblink.study import write_study
 from site_agent.eyeblink.study.criteria import compare_criteria, default_criteria
 from site_agent.eyeblink.study.sessions import read_study
+from tests.children import children_of
 from tests.site_agent.eyeblink.drawn_studies import write_long_trace, write_study_files
 
 
@@ -233,14 +231,6 @@ def test_one_batch_at_a_time(table: Path, tmp_path: Path) -> None:
         run_batch([*sessions, sessions[0]], tmp_path / "other")
 
 
-def workers_of(parent: int) -> Iterator[int]:
-    for folder in Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError):
-            fields = (folder / "stat").read_text().rsplit(")", 1)[1].split()
-            if int(fields[1]) == parent and b"runs.worker" in (folder / "cmdline").read_bytes():
-                yield int(folder.name)
-
-
 @pytest.mark.slow
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
 def test_a_worker_that_is_killed_fails_its_session_only(table: Path, tmp_path: Path) -> None:
@@ -255,10 +245,10 @@ def test_a_worker_that_is_killed_fails_its_session_only(table: Path, tmp_path: P
         # The long session is given out first, and has its worker until it ends.
         if "long: " in text and not begun:
             begun.append(time.monotonic())
-            os.kill(next(workers_of(os.getpid())), signal.SIGKILL)
+            children_of(os.getpid(), "site_agent.work.worker")[0].kill()
 
     result = run_batch(sessions, tmp_path / "study", workers=1, progress=kill)
     assert [outcome.state for outcome in result.outcomes] == ["failed", "done", "done"]
     assert "its process was killed" in result.outcomes[0].reason
     assert run_batch(sessions, tmp_path / "study").count("done") == 1
-    assert list(workers_of(os.getpid())) == []
+    assert children_of(os.getpid(), "site_agent.work.worker") == []
