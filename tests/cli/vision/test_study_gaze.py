@@ -80,7 +80,8 @@ def test_what_a_study_of_gaze_refuses(tmp_path: Path, poolctl: Run) -> None:
     assert not study.exists()
     study.mkdir()
     (study / "study.json").write_text('{"schema": "poolctl-model-study/1"}')
-    other = poolctl("study", "gaze", "--drawn", "--quick", *TINY, "-o", study, "--json")
+    persons = ("--set", "protocols=persons", "-o", study, "--json")
+    other = poolctl("study", "gaze", "--drawn", "--quick", *TINY, *persons)
     assert "holds another study" in other.error["message"]
 
 
