@@ -6,8 +6,6 @@ else, and their tests, the last of all, read their output. Servers that tests wi
 meanwhile.
 """
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

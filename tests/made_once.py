@@ -4,8 +4,6 @@ With ``-n`` every process has session fixtures of its own; to draw the same face
 same model in each of them would take most of the time.
 """
 
-from __future__ import annotations
-
 import fcntl
 import os
 import shutil

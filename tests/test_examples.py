@@ -1,7 +1,5 @@
 """The examples in docstrings run, in a folder with small models of two sites."""
 
-from __future__ import annotations
-
 import doctest
 from collections.abc import Iterator
 from importlib import import_module

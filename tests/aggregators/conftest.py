@@ -1,7 +1,5 @@
 """Trained models that several test modules share."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Drawn ellipses with eyes and mouth, and tiny dlib models trained on them."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Small valid models with random contents."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any

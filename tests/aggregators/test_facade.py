@@ -1,7 +1,5 @@
 """The public names of the package, which are imported at first use."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 

@@ -1,7 +1,5 @@
 """Pictures of weights and shapes: where the ink is."""
 
-from __future__ import annotations
-
 import io
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Pruning: which weights go, and the sizes that the thesis publishes."""
 
-from __future__ import annotations
-
 from functools import cache
 from pathlib import Path
 from typing import Literal

@@ -1,7 +1,5 @@
 """No module and no folder imports itself through others, at the top or inside a function."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping
 from graphlib import CycleError, TopologicalSorter
 

@@ -1,7 +1,5 @@
 """The one-way imports of the packages, held by import-linter."""
 
-from __future__ import annotations
-
 import ast
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """The lock of the tested packages fits the project, and has no known weakness."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

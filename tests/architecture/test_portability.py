@@ -4,8 +4,6 @@ The site's side (cli, site_agent, aggregators, pool_server.wire) is imported wit
 functions that Windows lacks; `test_types` lets mypy read it as on Windows and macOS.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import shlex

@@ -1,7 +1,5 @@
 """The README's commands are those that CI and the tests run."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

@@ -1,7 +1,5 @@
 """ruff is part of the tests: one command runs all checks of CI."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 

@@ -1,7 +1,5 @@
 """The owner fixed the names at the top level."""
 
-from __future__ import annotations
-
 import subprocess
 
 import pytest

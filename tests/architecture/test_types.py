@@ -1,7 +1,5 @@
 """mypy is part of the tests, in a file of its own: its output is read last."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.begun_early import EarlyCommand

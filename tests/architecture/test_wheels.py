@@ -1,7 +1,5 @@
 """Wheels of all that a site installs exist for Windows and macOS at the locked versions."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import tomllib

@@ -1,7 +1,5 @@
 """Input from outside fits a pattern as a whole: ``$`` also fits before a last line end."""
 
-from __future__ import annotations
-
 import ast
 from pathlib import Path
 

@@ -11,8 +11,6 @@ these labs it is refused, and the pictures in one step on all samples and in a s
 contribution.
 """
 
-from __future__ import annotations
-
 import argparse
 import tempfile
 from collections.abc import Iterator

@@ -14,8 +14,6 @@ aspect ratios for each video. A blink is found at an intersection over union abo
 The exit status is 1 where a threshold finds blinks better than this program in the same traces.
 """
 
-from __future__ import annotations
-
 import argparse
 import importlib.util
 import json

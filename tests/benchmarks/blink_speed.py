@@ -9,8 +9,6 @@ one thread. Its eye aspect ratios go through the same search for blinks. Where b
 blinks, only the speed differs.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import tempfile

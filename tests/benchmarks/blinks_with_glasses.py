@@ -10,8 +10,6 @@ error on bare faces. The glasses drawn for the training are of another make (`sy
 and the persons are others. The same frames serve all strengths.
 """
 
-from __future__ import annotations
-
 import argparse
 import tempfile
 from collections.abc import Iterator, Mapping

@@ -9,8 +9,6 @@ are; methods with a state keep two more, the mean update and its square. The mas
 drawn: each site shares two thirds of its numbers.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import subprocess

@@ -9,8 +9,6 @@ and pitch) and as a beginning: trained further on a few persons of the other ren
 a training on these from scratch, and tested on persons that it has not seen.
 """
 
-from __future__ import annotations
-
 import argparse
 import tempfile
 from dataclasses import replace

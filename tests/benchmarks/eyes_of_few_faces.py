@@ -8,8 +8,6 @@ models of several sites, one set of settings after the other, are merged (`wba-c
 with the faces of all sites; all faces in one place is the bar.
 """
 
-from __future__ import annotations
-
 import argparse
 import tempfile
 from dataclasses import replace

@@ -4,8 +4,6 @@ Prints for each reader how many inputs it took, the slowest, and every error tha
 A reader that takes longer than SECONDS for all inputs (by default 70) gets no more.
 """
 
-from __future__ import annotations
-
 import io
 import re
 import sys

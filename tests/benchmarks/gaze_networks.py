@@ -7,8 +7,6 @@ suits the test best; the constant mean gaze; and the error of an eye that is fou
 only the person's own angle kappa and its own deviations unknown (no picture shows them).
 """
 
-from __future__ import annotations
-
 import argparse
 import tempfile
 from pathlib import Path

@@ -7,8 +7,6 @@ and the same pictures taken whole. Printed are the mean error of the closure, 0 
 drawn lids, all and while they move, and the numbers of blinks.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import tempfile

@@ -5,8 +5,6 @@ of a real consortium: a few sites have most models, few words are frequent and m
 is private or shared with some sites, and some versions are drafts, quarantined or withdrawn.
 """
 
-from __future__ import annotations
-
 import hashlib
 import random
 from collections.abc import Iterable, Iterator

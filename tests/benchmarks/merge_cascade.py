@@ -7,8 +7,6 @@ own then merges them with `aggregators.merge`, its peak resident memory is taken
 reads the same files with dlib. The limits are 30 seconds and 6 GB.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import resource

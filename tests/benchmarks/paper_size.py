@@ -4,8 +4,6 @@ It is like a trained model where reading, writing and merging depend on it: the 
 trees, leaves and parts, and leaf values that fill all 24 bits of their mantissas.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from aggregators.models import ShapePredictor

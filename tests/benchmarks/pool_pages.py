@@ -5,8 +5,6 @@ prints for each kind of page the median, the 95th percentile and the bytes that 
 exit status is 1 where a page takes longer than 100 ms (95 %) or weighs more than 30 kB.
 """
 
-from __future__ import annotations
-
 import argparse
 import html
 import random

@@ -13,8 +13,6 @@ it. 50 ms are the most wanted for 95 of 100 searches,
 marked. Other work on the same machine doubles these times: look at the time of `newest` first.
 """
 
-from __future__ import annotations
-
 import argparse
 import random
 import statistics

@@ -11,8 +11,6 @@ Then one larger file goes up, to a pool with a bucket and to one with a folder, 
 memory of the pool's process is looked at: at most 50 MB more than before.
 """
 
-from __future__ import annotations
-
 import argparse
 import statistics
 import sys

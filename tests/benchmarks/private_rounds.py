@@ -24,8 +24,6 @@ The row without noise is the control: there the attack has to succeed. Of secure
 the errors for persons are printed, as nobody sees single updates.
 """
 
-from __future__ import annotations
-
 import argparse
 import math
 from collections import defaultdict

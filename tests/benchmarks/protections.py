@@ -14,8 +14,6 @@ The coalition subtracts its own updates from the sum, and reads those of the oth
 picture is read that comes 10 dB nearer than the mean of all, which is scored with the truth.
 """
 
-from __future__ import annotations
-
 import argparse
 import time
 from collections.abc import Mapping

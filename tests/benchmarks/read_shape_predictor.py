@@ -11,8 +11,6 @@ The limits, on the least times: reading takes no longer than dlib's, encoding an
 than reading, and both programs write the same bytes. The exit status is 1 beyond them.
 """
 
-from __future__ import annotations
-
 import argparse
 import gc
 import statistics

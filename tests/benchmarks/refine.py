@@ -7,8 +7,6 @@ of 68 landmarks. A process of its own makes the contribution and writes it to a 
 resident memory counts everything, the base and the faces too. The limits are 60 seconds and 2 GB.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import resource

@@ -10,8 +10,6 @@ one place; thinned to the size of one sub-model within 10 %. With --folder the d
 trained models are kept and used again.
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 import tempfile

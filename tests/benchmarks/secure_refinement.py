@@ -10,8 +10,6 @@ landmark error on faces of other persons, in eye distances, and how many of the 
 sends changes of are left out.
 """
 
-from __future__ import annotations
-
 import argparse
 import tempfile
 from pathlib import Path

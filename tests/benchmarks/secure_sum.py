@@ -8,8 +8,6 @@ all openings. All bytes of HTTP count, those of asking whether anything is new, 
 servers are processes, which ask four times a second.
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 import tempfile

@@ -8,8 +8,6 @@ measured one after the other: processor time with all children, wall time, and t
 memory (proportional set size, each second).
 """
 
-from __future__ import annotations
-
 import argparse
 import resource
 import subprocess

@@ -12,8 +12,6 @@ Receipts (B): updates of 1, 4 and 15 labs, at a low learning rate and by default
 verdict without the span attack. --long also trains shadow networks (LiRA, RMIA).
 """
 
-from __future__ import annotations
-
 import argparse
 import tempfile
 from collections.abc import Callable, Iterator, Mapping

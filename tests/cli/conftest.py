@@ -1,7 +1,5 @@
 """Running `poolctl` in tests: in this process where that will do, as a process of its own else."""
 
-from __future__ import annotations
-
 import io
 import json
 import os

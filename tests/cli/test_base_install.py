@@ -3,8 +3,6 @@
 Libraries of extras are made unimportable in a fresh interpreter.
 """
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Conventions that hold for every command."""
 
-from __future__ import annotations
-
 import re
 import shlex
 import subprocess

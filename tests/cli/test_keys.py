@@ -1,7 +1,5 @@
 """`poolctl keys`, and the report of downloads on signatures, against a real server."""
 
-from __future__ import annotations
-
 import subprocess
 from collections.abc import Iterator
 from contextlib import ExitStack

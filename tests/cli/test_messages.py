@@ -1,7 +1,5 @@
 """Mistakes of newcomers, and the messages before anything is sent."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

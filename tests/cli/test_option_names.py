@@ -1,7 +1,5 @@
 """One name, one meaning: the options that several commands have."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from typing import Any
 

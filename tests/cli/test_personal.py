@@ -1,7 +1,5 @@
 """``poolctl personal``: a site's part of a network is shown, exported and never uploaded."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

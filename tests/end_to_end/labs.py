@@ -1,7 +1,5 @@
 """A pool and labs as people have them: processes with homes of their own, nothing shared."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """A round over a real server process, with a site that is killed and one that falls silent."""
 
-from __future__ import annotations
-
 import os
 import signal
 import time

@@ -4,8 +4,6 @@ Only values of the machine are replaced: the address of database and bucket, by 
 folders of the test. Commands of cron run as cron runs them: with nothing in the environment.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import signal

@@ -1,7 +1,5 @@
 """Rounds of a network give the same digests if sites and pool are killed at random moments."""
 
-from __future__ import annotations
-
 import random
 import signal
 import threading

@@ -1,7 +1,5 @@
 """The journey that ``poolctl quickstart`` makes, with the fewest sites."""
 
-from __future__ import annotations
-
 import csv
 import json
 from pathlib import Path

@@ -3,8 +3,6 @@
 Replaced are addresses of the machine only, and sizes of data, which keep the training short.
 """
 
-from __future__ import annotations
-
 import re
 import shlex
 import signal

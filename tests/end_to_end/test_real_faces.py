@@ -3,8 +3,6 @@
 Everything is done by ``poolctl`` processes and a pool started by ``poolctl serve``.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path

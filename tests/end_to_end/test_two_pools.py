@@ -1,7 +1,5 @@
 """Models from one pool to another by a file, with processes of their own on both sides."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Drawn faces, and small models trained on them once for all tests that need some."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

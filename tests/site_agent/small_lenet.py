@@ -5,8 +5,6 @@ module asks for it by ``pytestmark = pytest.mark.usefixtures("small_lenet")``; p
 starts call `use_small_lenet`.
 """
 
-from __future__ import annotations
-
 from typing import Any, cast
 
 import pytest

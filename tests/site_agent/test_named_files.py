@@ -1,7 +1,5 @@
 """One rule of file names, for every list that names files."""
 
-from __future__ import annotations
-
 import json
 import os
 import unicodedata

@@ -1,7 +1,5 @@
 """Settings by name: from text, from TOML, and as a file that explains itself."""
 
-from __future__ import annotations
-
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Rows as CSV and Markdown."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from pathlib import Path

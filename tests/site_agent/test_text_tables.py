@@ -1,7 +1,5 @@
 """Tables of other programs: the one reader names their kind."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Small models for the tests of formats, and how to compare models."""
 
-from __future__ import annotations
-
 from dataclasses import fields, replace
 
 import numpy as np

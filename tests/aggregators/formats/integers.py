@@ -1,7 +1,5 @@
 """dlib's integers one by one, in plain Python: how tests take files apart and craft others."""
 
-from __future__ import annotations
-
 
 def split_integers(data: bytes) -> list[tuple[int, int]]:
     """Return (offset, value) of each integer; dlib's model files consist of nothing else."""

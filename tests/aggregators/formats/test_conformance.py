@@ -1,7 +1,5 @@
 """The laws of `ModelFormat`, tested for each format."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from aggregators.formats import FORMATS

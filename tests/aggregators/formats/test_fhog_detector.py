@@ -1,7 +1,5 @@
 """dlib's detector files: real ones, both kinds, and invalid ones."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The project's forest file: exactness, opening time, invalid files."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Recognising, reading and writing model files."""
 
-from __future__ import annotations
-
 import bz2
 import gzip
 import io

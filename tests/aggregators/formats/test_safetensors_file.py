@@ -1,7 +1,5 @@
 """State dicts: compared with the safetensors library, and invalid files."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """dlib's shape predictor files: real ones, crafted ones, limits."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import textwrap

@@ -1,7 +1,5 @@
 """Sparse files of networks: their content, and invalid files."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Every aggregation method obeys the laws of the contract."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any, ClassVar
 

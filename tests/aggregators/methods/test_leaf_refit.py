@@ -1,7 +1,5 @@
 """The laws of combining contributions, their files, and the refined model."""
 
-from __future__ import annotations
-
 import itertools
 from dataclasses import replace
 from pathlib import Path

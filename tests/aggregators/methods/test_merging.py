@@ -1,7 +1,5 @@
 """`aggregators.merge`: names, outputs, recipes, progress and refusals."""
 
-from __future__ import annotations
-
 import json
 import os
 from pathlib import Path

@@ -1,7 +1,5 @@
 """MWMA: the arithmetic, the parts of the first input, and dlib as an independent reader."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Any

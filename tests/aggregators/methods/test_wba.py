@@ -1,7 +1,5 @@
 """WBA: re-anchoring, the two forms, thinning, and dlib as an independent reader."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 from pathlib import Path

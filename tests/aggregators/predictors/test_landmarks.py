@@ -1,7 +1,5 @@
 """The landmark predictor agrees with dlib, for any image and any box."""
 
-from __future__ import annotations
-
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path

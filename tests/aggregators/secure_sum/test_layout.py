@@ -1,7 +1,5 @@
 """Encoding contributions: exact sums, means as the plain methods combine them, refusals."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The field against Python's integers; shares reveal nothing; checks find alterations."""
 
-from __future__ import annotations
-
 import itertools
 import os
 import time

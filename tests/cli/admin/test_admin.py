@@ -1,7 +1,5 @@
 """``poolctl admin``, invitations and sharing, against a real server."""
 
-from __future__ import annotations
-
 import io
 import json
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """Settings from a file, and ``poolctl serve --check``."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

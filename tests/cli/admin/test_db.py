@@ -1,7 +1,5 @@
 """`poolctl db`, on both databases, and the server that wants it."""
 
-from __future__ import annotations
-
 from contextlib import closing
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """``poolctl admin recover``: a way back in for the operator of the pool."""
 
-from __future__ import annotations
-
 import os
 import pwd
 import sqlite3

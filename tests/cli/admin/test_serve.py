@@ -1,7 +1,5 @@
 """`poolctl serve` as a process, and its way out."""
 
-from __future__ import annotations
-
 import re
 import signal
 import subprocess

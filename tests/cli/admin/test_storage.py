@@ -1,7 +1,5 @@
 """``poolctl admin backup|restore|gc|fsck`` on a pool that serves meanwhile."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """``poolctl blink batch`` and ``poolctl blink compare-criteria``."""
 
-from __future__ import annotations
-
 import csv
 import json
 import signal

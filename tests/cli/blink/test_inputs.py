@@ -1,7 +1,5 @@
 """``poolctl blink`` on all kinds of recordings, and with contradicting options."""
 
-from __future__ import annotations
-
 import csv
 import json
 from pathlib import Path

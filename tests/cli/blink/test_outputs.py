@@ -1,7 +1,5 @@
 """``poolctl blink`` with trials, labels and outputs on request."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

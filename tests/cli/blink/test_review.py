@@ -1,7 +1,5 @@
 """``poolctl blink review`` as people call it."""
 
-from __future__ import annotations
-
 import json
 import math
 import signal

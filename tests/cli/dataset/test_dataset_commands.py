@@ -1,7 +1,5 @@
 """Commands that check, measure, split, convert and show data sets."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """Commands that draw, check, measure and show gaze data."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

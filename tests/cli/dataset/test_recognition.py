@@ -1,7 +1,5 @@
 """`dataset check` names the kind of the data, and the columns that it expects."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from site_agent.datasets.synthetic.egocentric_clips import ClipSettings, write_clips

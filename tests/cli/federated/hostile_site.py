@@ -1,7 +1,5 @@
 """Put in place of ``sitecustomize``: this site trains, and then sends something else."""
 
-from __future__ import annotations
-
 import importlib.abc
 import importlib.machinery
 import os

@@ -1,7 +1,5 @@
 """A federation on loopback: a server, sites and a submitter, each a process of its own."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -3,8 +3,6 @@
 It is a process of its own because FLARE leaves threads in a process that talks to its server.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 import time

@@ -1,7 +1,5 @@
 """A new network as a base for rounds."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

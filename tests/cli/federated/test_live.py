@@ -1,7 +1,5 @@
 """Live rounds as users start them: a server and sites as processes, with mutual TLS."""
 
-from __future__ import annotations
-
 import os
 import socket
 import ssl

@@ -1,7 +1,5 @@
 """Start-up kits: their rights, and refused requests."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

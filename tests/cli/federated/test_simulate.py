@@ -1,7 +1,5 @@
 """Simulating a federation by the command, and comparing methods."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from aggregators import file_digest

@@ -1,7 +1,5 @@
 """The exit-code table, and the messages to the user."""
 
-from __future__ import annotations
-
 import pkgutil
 from collections.abc import Iterator
 from importlib import import_module

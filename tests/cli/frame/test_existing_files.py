@@ -1,7 +1,5 @@
 """Existing files: replaced only when asked for, and inputs never."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Groups of options: dataclasses with the options of a command as fields."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any

@@ -1,7 +1,5 @@
 """Where a command's answer goes."""
 
-from __future__ import annotations
-
 import json
 import os
 import pty

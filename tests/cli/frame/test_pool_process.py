@@ -1,7 +1,5 @@
 """A pool of a quickstart ends with the quickstart, however that ends."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import urllib.request

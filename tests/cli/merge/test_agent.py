@@ -1,7 +1,5 @@
 """``poolctl agent`` as processes: killed at every step, stopped, and its exit codes."""
 
-from __future__ import annotations
-
 import json
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """``poolctl merges``: the pool merges, the site watches."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

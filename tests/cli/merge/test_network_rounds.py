@@ -1,7 +1,5 @@
 """``poolctl rounds`` with networks: three sites train one on their gaze data."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any

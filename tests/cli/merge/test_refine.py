@@ -1,7 +1,5 @@
 """``poolctl refine`` from files to files."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """``poolctl rounds`` against a real server: from the start to the next round."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from dataclasses import replace

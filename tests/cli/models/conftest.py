@@ -1,7 +1,5 @@
 """A pool of the module, and a contributor in an empty folder."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Terms, cards, aliases, drafts and evaluations, by command against a real server."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Commands that talk to a pool, against a real server."""
 
-from __future__ import annotations
-
 import io
 import json
 import re

@@ -1,7 +1,5 @@
 """Privacy receipts of models in the pool."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A sub-model is withdrawn: by command, from the withdrawal to the successors."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """``poolctl privacy probe``."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """``poolctl secure`` against a real pool, from the keys to a sum, a void session and a liar."""
 
-from __future__ import annotations
-
 import signal
 import time
 from collections.abc import Callable, Iterator

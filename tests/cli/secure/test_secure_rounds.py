@@ -1,7 +1,5 @@
 """Rounds with contributions summed by servers: ``rounds start --secure`` to the result."""
 
-from __future__ import annotations
-
 import sqlite3
 from collections.abc import Iterator
 from contextlib import ExitStack, closing

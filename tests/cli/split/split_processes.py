@@ -1,7 +1,5 @@
 """A split training of processes on loopback, which tests kill and start again."""
 
-from __future__ import annotations
-
 import random
 import subprocess
 import time

@@ -1,7 +1,5 @@
 """The receipt of smashed data."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

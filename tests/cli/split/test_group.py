@@ -1,7 +1,5 @@
 """Tables of cuts and costs."""
 
-from __future__ import annotations
-
 from tests.cli.conftest import Run
 
 

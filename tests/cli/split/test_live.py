@@ -1,7 +1,5 @@
 """Split training as users start it: services and clients as processes, which may be killed."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """`poolctl upload` and `poolctl download` killed half-way, and run again."""
 
-from __future__ import annotations
-
 import signal
 import subprocess
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """``poolctl uploads``: where a site finds the uploads that block further ones."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

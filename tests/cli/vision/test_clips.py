@@ -1,7 +1,5 @@
 """Evaluating and predicting with a saliency network, and rounds with it on one machine."""
 
-from __future__ import annotations
-
 import csv
 from collections import Counter
 from pathlib import Path

@@ -1,7 +1,5 @@
 """``poolctl convert``, and dlib reading its output."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import dlib

@@ -1,7 +1,5 @@
 """``poolctl train network cross-encoder``, ``gaze-head`` and ``study cross-encoder``."""
 
-from __future__ import annotations
-
 import signal
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Annotations of every format, wherever a command reads faces."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Gaze networks from training to the pool: train, evaluate, predict, upload, find."""
 
-from __future__ import annotations
-
 import csv
 import json
 import re

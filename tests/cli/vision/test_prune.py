@@ -1,7 +1,5 @@
 """``poolctl prune``, and the other commands with the file that it writes."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """``poolctl study``: its results, interruptions, and refusals."""
 
-from __future__ import annotations
-
 import json
 import signal
 from pathlib import Path

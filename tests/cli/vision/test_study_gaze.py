@@ -1,7 +1,5 @@
 """``poolctl study gaze``: its results, and refusals."""
 
-from __future__ import annotations
-
 import csv
 import json
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Training followed by evaluation or upload; several models scored into a report."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator

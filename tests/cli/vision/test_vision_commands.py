@@ -1,7 +1,5 @@
 """Commands that draw, train, score, predict and find blinks, on drawn faces."""
 
-from __future__ import annotations
-
 import json
 import os
 import pty

@@ -1,7 +1,5 @@
 """The page of a version and the first page: advice that fits, curves, steps that are done."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

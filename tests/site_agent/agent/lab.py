@@ -1,7 +1,5 @@
 """A site with an agent: its faces, its model, its configuration, and a pool of other models."""
 
-from __future__ import annotations
-
 import io
 import json
 from collections.abc import Callable

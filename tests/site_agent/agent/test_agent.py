@@ -1,7 +1,5 @@
 """Cycles of an agent against a real pool: pulling, merging, uploading, remembering."""
 
-from __future__ import annotations
-
 import fcntl
 import json
 from collections.abc import Iterator

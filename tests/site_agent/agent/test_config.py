@@ -1,7 +1,5 @@
 """The agent's configuration: its keys, and the messages for mistakes."""
 
-from __future__ import annotations
-
 import re
 import tomllib
 from pathlib import Path

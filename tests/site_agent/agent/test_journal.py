@@ -1,7 +1,5 @@
 """The sentences of an agent's journal."""
 
-from __future__ import annotations
-
 import io
 import string
 from datetime import UTC, datetime

@@ -1,7 +1,5 @@
 """Sites of drawn persons and the rounds that they held: the smallest that leak."""
 
-from __future__ import annotations
-
 from functools import cache
 
 import numpy as np

@@ -1,7 +1,5 @@
 """DualView: the prior, the search for pictures, the distribution of gaze, and the judges."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """The content of each leak, and losses of leaked networks."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

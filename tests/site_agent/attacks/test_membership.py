@@ -1,7 +1,5 @@
 """Membership attacks find the samples of an overfitted network, and none by random labels."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

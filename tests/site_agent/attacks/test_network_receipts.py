@@ -1,7 +1,5 @@
 """Receipts of network updates: the verdict names a leak where there is one, and no other."""
 
-from __future__ import annotations
-
 import hashlib
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Receipts: attacks on a site's artifacts, with chance and controls that leak."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Sites are re-identified from single updates, and not from sums of all."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Measures of separation agree with their definitions."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given

@@ -1,7 +1,5 @@
 """Smashed data turned back into eyes: honest data show them, noise hides them."""
 
-from __future__ import annotations
-
 import io
 
 import numpy as np

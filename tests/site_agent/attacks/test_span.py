@@ -1,7 +1,5 @@
 """The span attack tells members while fewer samples than units trained, in sums as well."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

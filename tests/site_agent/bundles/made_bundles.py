@@ -1,7 +1,5 @@
 """Bundles made here, whole and broken."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Sequence
 from datetime import UTC, datetime

@@ -1,7 +1,5 @@
 """Models move from one pool to another with their facts, and unfit bundles are refused."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from pathlib import Path

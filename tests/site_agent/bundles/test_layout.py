@@ -1,7 +1,5 @@
 """The file that models travel in: one form only, and nothing in it is trusted."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

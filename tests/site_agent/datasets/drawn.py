@@ -1,7 +1,5 @@
 """Small data sets for tests: random pictures, faces of the mean shape."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Drawn clips in the layouts of EGTEA Gaze+ and Ego4D, which the program reads and never writes."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from site_agent.datasets.egocentric import (

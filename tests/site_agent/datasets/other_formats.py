@@ -1,7 +1,5 @@
 """Annotated faces written as other programs do: COCO keypoints, and a folder of .pts files."""
 
-from __future__ import annotations
-
 import json
 import math
 import os

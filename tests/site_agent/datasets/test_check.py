@@ -1,7 +1,5 @@
 """Everything that can be wrong with a dataset is found, all of it at once."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Landmarks in COCO's JSON."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Every format of annotations keeps the laws of all."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from site_agent.datasets.conversion import ANNOTATION_FORMATS

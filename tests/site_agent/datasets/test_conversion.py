@@ -1,7 +1,5 @@
 """Copies of images, excerpts of landmarks, boxes as a detector draws them."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Egocentric clips: drawn data in three layouts, and files written by hand."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

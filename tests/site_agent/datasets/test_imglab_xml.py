@@ -1,7 +1,5 @@
 """dlib's annotation files: reading, and refusals that name the line."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import dlib

@@ -1,7 +1,5 @@
 """Groups of landmarks, told by nothing but their mean shape."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Landmarks in the wrong order are told from those of turned, real and drawn faces."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Landmarks in .pts files: the convention, refusals, folders of pairs."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

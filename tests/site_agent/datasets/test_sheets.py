@@ -1,7 +1,5 @@
 """Contact sheets of any data set."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

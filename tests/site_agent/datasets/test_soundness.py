@@ -1,7 +1,5 @@
 """Faults of data stop every training, test and contribution, unless the user goes on."""
 
-from __future__ import annotations
-
 import json
 import logging
 from dataclasses import replace

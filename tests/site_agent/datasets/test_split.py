@@ -1,7 +1,5 @@
 """Splits keep groups together and are repeatable."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Linear heads from few shots, and principal components."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

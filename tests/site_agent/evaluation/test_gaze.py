@@ -1,7 +1,5 @@
 """Scores of gaze networks: against plain loops, and in files."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Scores of landmark models, against dlib's."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 from pathlib import Path

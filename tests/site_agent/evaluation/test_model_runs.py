@@ -1,7 +1,5 @@
 """Several models in one run, here and in processes; reports; errors of the eyes."""
 
-from __future__ import annotations
-
 import csv
 import json
 from pathlib import Path

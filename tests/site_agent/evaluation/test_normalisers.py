@@ -1,7 +1,5 @@
 """Normalisers of landmark errors."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

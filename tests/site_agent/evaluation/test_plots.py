@@ -1,7 +1,5 @@
 """Curves of several models: nothing lies on the frame, and legends tell models apart."""
 
-from __future__ import annotations
-
 from site_agent.evaluation.report import short_names
 
 

@@ -1,7 +1,5 @@
 """Scores of saliency maps, against values that were computed by hand."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

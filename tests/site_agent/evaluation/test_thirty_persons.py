@@ -1,7 +1,5 @@
 """One network for 30 rendered persons; minutes of training."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

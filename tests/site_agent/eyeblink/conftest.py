@@ -1,7 +1,5 @@
 """A drawn recording and a small landmark model trained on other drawn persons."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

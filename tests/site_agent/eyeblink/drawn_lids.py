@@ -1,7 +1,5 @@
 """Traces of lids that blink, close slowly, look down and turn away, with the truth about each."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Literal
 

@@ -1,7 +1,5 @@
 """Small studies of eyeblink conditioning as a laboratory would hand them over: a table, files."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from pathlib import Path

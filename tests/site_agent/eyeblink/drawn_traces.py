@@ -1,7 +1,5 @@
 """Traces of eye aspect ratios with known blinks, drawn from a few physiological numbers."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

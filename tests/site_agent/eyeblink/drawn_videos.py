@@ -1,7 +1,5 @@
 """Small videos without faces; every frame has its own grey level."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from fractions import Fraction
 from pathlib import Path

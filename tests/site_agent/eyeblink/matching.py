@@ -1,7 +1,5 @@
 """Detected against annotated blinks, counted as in the field."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """From a drawn video of a conditioning session to its responses, all the way."""
 
-from __future__ import annotations
-
 import csv
 import json
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Videos as laboratories have them: a clear message, and the outputs that can be had."""
 
-from __future__ import annotations
-
 import csv
 import json
 from fractions import Fraction

@@ -1,7 +1,5 @@
 """The files of a session."""
 
-from __future__ import annotations
-
 import csv
 import json
 from pathlib import Path

@@ -1,7 +1,5 @@
 """From a drawn video to its blinks, with models trained on other persons."""
 
-from __future__ import annotations
-
 import csv
 import json
 from dataclasses import replace

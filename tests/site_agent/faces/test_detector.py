@@ -1,7 +1,5 @@
 """Detectors: dlib's stock one, files of both kinds, and files that are none."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Faces and landmarks of still images."""
 
-from __future__ import annotations
-
 import dataclasses
 import shutil
 from pathlib import Path

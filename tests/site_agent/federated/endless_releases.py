@@ -1,7 +1,5 @@
 """A site that trains privately and writes its releases until it is killed: ``... FOLDER``."""
 
-from __future__ import annotations
-
 import itertools
 import sys
 from pathlib import Path

@@ -3,8 +3,6 @@
 All let the convolutions pass pictures on, and set up the first dense layer to sort them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any, Literal
 

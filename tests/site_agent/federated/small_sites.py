@@ -1,7 +1,5 @@
 """Sites with a few random eye patches: enough to train on, too few to learn from."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from aggregators.models import StateDict

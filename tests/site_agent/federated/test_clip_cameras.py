@@ -1,7 +1,5 @@
 """Bases of saliency networks that photograph tokens of clips, and the sites' defence."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

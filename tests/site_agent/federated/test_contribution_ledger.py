@@ -1,7 +1,5 @@
 """A site's ledger against differences of sums, and against networks in place of results."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

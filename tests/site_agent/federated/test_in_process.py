@@ -1,7 +1,5 @@
 """Rounds in memory and rounds with files give equal digests in any order of the sites."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A base that was built to photograph the eyes of others, and the sites' defence."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

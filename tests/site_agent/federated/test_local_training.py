@@ -1,7 +1,5 @@
 """A site's training in a round can be repeated, and depends on the round."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

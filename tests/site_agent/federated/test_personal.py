@@ -1,7 +1,5 @@
 """The sites' halves of methods with personal parts, and their laws."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

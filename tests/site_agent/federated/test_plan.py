@@ -1,7 +1,5 @@
 """Plans are plain data with all options in full, and draw the same sites everywhere."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """Differential privacy of rounds: the noise, the basis of its size, and the counted releases."""
 
-from __future__ import annotations
-
 import itertools
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """FedPAC at the sites: classes, statistics, order of training, and replies."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

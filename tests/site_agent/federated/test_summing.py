@@ -1,7 +1,5 @@
 """Rounds by secure sums in memory against plain rounds."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Architectures: sizes, files, and repeatable initial parameters."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

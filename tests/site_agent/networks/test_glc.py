@@ -1,7 +1,5 @@
 """GLC: its size, its attention, and that every parameter is trained."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

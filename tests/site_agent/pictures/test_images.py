@@ -1,7 +1,5 @@
 """Still images of every kind come out as 8-bit RGB, or the error says why not."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import cv2

@@ -1,7 +1,5 @@
 """Answers that are truthful, but about another subject than the request."""
 
-from __future__ import annotations
-
 import gzip
 import threading
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """The cache by content."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import subprocess

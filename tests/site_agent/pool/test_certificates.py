@@ -1,7 +1,5 @@
 """Certificates are read once, and again when others are named."""
 
-from __future__ import annotations
-
 import ssl
 from pathlib import Path
 

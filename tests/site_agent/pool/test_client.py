@@ -1,7 +1,5 @@
 """The pool from Python, against a real server."""
 
-from __future__ import annotations
-
 import hashlib
 import threading
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """The environment of commands: proxies, certificates, tokens, and no home directory."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """A pool that shows something else than sites signed: every field is missed by name."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Which pool, and with which token."""
 
-from __future__ import annotations
-
 import stat
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Making merges again without something that is somewhere in them."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Sequence
 from pathlib import Path

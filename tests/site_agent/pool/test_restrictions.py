@@ -1,7 +1,5 @@
 """Terms of use at a site."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

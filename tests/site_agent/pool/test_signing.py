@@ -3,8 +3,6 @@
 The tests play a compromised pool by writing into its database.
 """
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Iterator

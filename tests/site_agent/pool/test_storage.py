@@ -1,7 +1,5 @@
 """The pool from Python, where its storage takes and gives the bytes itself."""
 
-from __future__ import annotations
-
 import hashlib
 import http.client
 import threading

@@ -1,7 +1,5 @@
 """A round with a base that was built to photograph the faces of the others."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Refining a real landmark model on drawn faces, all sites on one machine."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Every method of rounds has a server's side and a site's side, by its kind of contribution."""
 
-from __future__ import annotations
-
 import pytest
 
 from aggregators.methods.registry import METHODS, list_round_methods

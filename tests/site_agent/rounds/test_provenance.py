@@ -1,7 +1,5 @@
 """Which bases a site can account for, against a real pool."""
 
-from __future__ import annotations
-
 import json
 import threading
 from collections.abc import Iterator

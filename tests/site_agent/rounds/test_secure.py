@@ -1,7 +1,5 @@
 """Leaf refinement by secure sums: two sums equal the sum of plain contributions."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path

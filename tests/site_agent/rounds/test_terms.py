@@ -1,7 +1,5 @@
 """The terms of a round hold as its starter signed them; the pool cannot change them later."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path

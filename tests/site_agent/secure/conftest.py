@@ -1,7 +1,5 @@
 """A folder in memory: parties wait for the disk at every step."""
 
-from __future__ import annotations
-
 import os
 import tempfile
 from collections.abc import Iterator

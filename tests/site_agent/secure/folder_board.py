@@ -1,7 +1,5 @@
 """A board in a folder, for parties in one process or on one machine."""
 
-from __future__ import annotations
-
 import hashlib
 import re
 import shutil

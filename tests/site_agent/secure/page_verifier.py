@@ -3,8 +3,6 @@
 It shares no code with the program, and its author had not read the program.
 """
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import json

@@ -1,7 +1,5 @@
 """Labs and servers of a test, each in a folder of its own, on a board in a folder."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """The laws of a board, on a folder."""
 
-from __future__ import annotations
-
 import hashlib
 from pathlib import Path
 

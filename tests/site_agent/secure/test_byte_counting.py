@@ -1,7 +1,5 @@
 """A relay counts every byte, and changes none."""
 
-from __future__ import annotations
-
 import os
 import socket
 import threading

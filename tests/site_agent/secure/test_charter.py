@@ -1,7 +1,5 @@
 """Charters: required content, and acceptance by digest only."""
 
-from __future__ import annotations
-
 import base64
 from pathlib import Path
 

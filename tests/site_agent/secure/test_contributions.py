@@ -1,7 +1,5 @@
 """Secure rounds against plain ones, from files to the merged model."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -3,8 +3,6 @@
 `verify` shares no code with the program; the page was mended where it did not suffice.
 """
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import json

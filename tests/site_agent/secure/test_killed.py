@@ -1,7 +1,5 @@
 """Labs and servers in processes of their own: one is killed at a chosen moment."""
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 import json

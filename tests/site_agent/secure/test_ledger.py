@@ -1,7 +1,5 @@
 """Ledgers after a crash, and seals."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Inputs that are refused before anything is computed, fetched or kept for them."""
 
-from __future__ import annotations
-
 import json
 import tracemalloc
 from pathlib import Path

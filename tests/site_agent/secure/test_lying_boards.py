@@ -1,7 +1,5 @@
 """Boards that cheat: how far they get, and how the parties react."""
 
-from __future__ import annotations
-
 import base64
 import os
 from collections.abc import Callable

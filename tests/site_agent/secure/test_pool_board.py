@@ -1,7 +1,5 @@
 """A board that a pool keeps follows the laws of boards."""
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Iterator

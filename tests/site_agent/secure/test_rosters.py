@@ -1,7 +1,5 @@
 """Rosters of summed labs, and the conditions on them before a lab tags."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 

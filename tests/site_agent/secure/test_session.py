@@ -1,7 +1,5 @@
 """A secure sum from the descriptor to the combined contribution."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

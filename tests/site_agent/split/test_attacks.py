@@ -1,7 +1,5 @@
 """Attacks of the maker of a client part and of the main server, and the site's answers."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

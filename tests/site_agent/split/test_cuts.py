@@ -1,7 +1,5 @@
 """Cutting networks: joined again they are the same bytes, and parts never pass for wholes."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """The laws of split training: the trained network does not depend on the cut."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Literal
 

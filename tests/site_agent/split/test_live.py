@@ -1,7 +1,5 @@
 """Split training through sockets: mutual TLS, three kinds of parties, and the laws of memory."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Noise on smashed data: bounds that no pair of images breaks, and one that is none."""
 
-from __future__ import annotations
-
 from functools import cache
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """DP-SGD in split training: clipping, noise, and the release counted beforehand."""
 
-from __future__ import annotations
-
 import json
 import math
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Services refuse wrong bodies, certificates, tokens and parts, and clients react."""
 
-from __future__ import annotations
-
 import json
 import resource
 import socket

@@ -4,8 +4,6 @@ Split rounds between processes do not do this: a secure sum takes two visits of 
 and their part aggregator averages a round at once. This shows that the parts are fit for it.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The study of personalised rounds: the separation of its data, and its report."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Any

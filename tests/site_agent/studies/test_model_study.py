@@ -1,7 +1,5 @@
 """Studies on a few drawn faces: the models are those of the single commands, and runs go on."""
 
-from __future__ import annotations
-
 import csv
 import fcntl
 import json

@@ -1,7 +1,5 @@
 """The models of a study and the dependencies of its steps; no model is made here."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """The folder of a study: results are kept, and repeated only after changes."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The study of split training: its runs go on where they were, and its tables name every method."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Landmark training."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Detector training."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Several orientations in one detector file."""
 
-from __future__ import annotations
-
 import dataclasses
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Progress from the output of dlib."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

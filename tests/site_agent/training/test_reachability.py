@@ -1,7 +1,5 @@
 """Boxes that a detector cannot learn are told before training, as training itself would."""
 
-from __future__ import annotations
-
 import dataclasses
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Saliency networks are trained, compared with maps that know no picture, and go on when killed."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

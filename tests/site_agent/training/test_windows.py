@@ -1,7 +1,5 @@
 """The arithmetic of windows, against dlib itself."""
 
-from __future__ import annotations
-
 import random
 
 import dlib

@@ -1,7 +1,5 @@
 """The child process in which dlib trains: stopped, killed, orphaned."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

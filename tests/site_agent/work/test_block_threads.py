@@ -1,7 +1,5 @@
 """Threads of a block: waited for, except after Ctrl-C."""
 
-from __future__ import annotations
-
 import threading
 
 import pytest

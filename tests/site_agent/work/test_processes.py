@@ -1,7 +1,5 @@
 """Child processes end with their parents, and their ends are described; locks and names."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

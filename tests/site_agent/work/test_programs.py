@@ -1,7 +1,5 @@
 """Programs side by side: their ends, services, and parents that are killed."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import time

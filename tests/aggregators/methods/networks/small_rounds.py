@@ -1,7 +1,5 @@
 """Small bases and contributions to them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any, Literal
 

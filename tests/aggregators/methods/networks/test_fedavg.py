@@ -1,7 +1,5 @@
 """FedAvg: types, counters, metadata, and memory."""
 
-from __future__ import annotations
-
 import tracemalloc
 from collections.abc import Iterator, Mapping
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The server optimisers: their arithmetic, their state, and their errors."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Mapping
 from hashlib import sha256

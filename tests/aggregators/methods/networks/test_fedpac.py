@@ -1,7 +1,5 @@
 """FedPAC's half on the server: mixing weights, heads for single sites, and hostile statistics."""
 
-from __future__ import annotations
-
 import itertools
 from dataclasses import replace
 from pathlib import Path

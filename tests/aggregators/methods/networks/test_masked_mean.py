@@ -1,7 +1,5 @@
 """The laws of masked means, on contributions with known masks."""
 
-from __future__ import annotations
-
 import itertools
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The robust methods: their arithmetic, their limits, and contributions."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

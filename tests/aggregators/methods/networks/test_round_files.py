@@ -1,7 +1,5 @@
 """The files of network contributions: their content, their refusal, and checks for rounds."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Sites with a few faces of noise and a forest that can be fitted to them."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from aggregators.methods.refitting import SiteFaces

@@ -1,7 +1,5 @@
 """Faces that cannot be refined on are refused with the reason."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

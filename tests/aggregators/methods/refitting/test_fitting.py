@@ -1,7 +1,5 @@
 """A site's sums, against plain numpy and against the predictor."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

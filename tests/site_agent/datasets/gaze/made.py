@@ -1,7 +1,5 @@
 """Small gaze data for tests, in both layouts."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Gaze data as a folder with a table: reading, writing, checks and numbers."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import zlib

@@ -1,7 +1,5 @@
 """MPIIGaze as published: angles by its own notes, right eyes mirrored, damaged files."""
 
-from __future__ import annotations
-
 import shutil
 from contextlib import suppress
 from pathlib import Path

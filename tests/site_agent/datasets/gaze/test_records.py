@@ -1,7 +1,5 @@
 """Sessions held out of a training."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

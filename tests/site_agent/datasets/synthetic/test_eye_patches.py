@@ -1,7 +1,5 @@
 """Rendered eyes: the same bytes again, gaze that can be learned, and differences with knobs."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

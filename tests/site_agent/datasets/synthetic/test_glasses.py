@@ -1,7 +1,5 @@
 """Drawn glasses: on a share of the persons, over the eyes alone, the same every time."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Drawn faces: landmarks follow geometry, lids follow closure, dlib finds them."""
 
-from __future__ import annotations
-
 from dataclasses import astuple, dataclass
 
 import dlib

@@ -1,7 +1,5 @@
 """Drawn data sets: files, truth, determinism, and that models can be trained on them."""
 
-from __future__ import annotations
-
 import csv
 from pathlib import Path
 

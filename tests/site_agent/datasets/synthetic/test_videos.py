@@ -1,7 +1,5 @@
 """Blink videos: times in the container, truth next to it, lids that really move."""
 
-from __future__ import annotations
-
 import csv
 import json
 from itertools import pairwise

@@ -1,7 +1,5 @@
 """Batches: side by side, resumable, no session stops another; killed ones go on."""
 
-from __future__ import annotations
-
 import csv
 import fcntl
 import os

@@ -1,7 +1,5 @@
 """Sessions of a batch, read from a folder or a table."""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Closures are found however slowly the lids fall; eyes that only narrow are none."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Both eyes of a blink."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

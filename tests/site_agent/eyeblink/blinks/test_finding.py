@@ -1,7 +1,5 @@
 """Blinks are found for all persons, noise levels and frame rates."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Conditioning measures against sessions with known responses."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from functools import cache

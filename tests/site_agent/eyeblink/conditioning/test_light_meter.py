@@ -1,7 +1,5 @@
 """Lights in the picture tell when the stimuli came."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 from pathlib import Path
 

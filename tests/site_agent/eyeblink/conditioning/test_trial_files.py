@@ -1,7 +1,5 @@
 """Trials of a session from files, through the whole analysis."""
 
-from __future__ import annotations
-
 import csv
 import json
 import math

@@ -1,7 +1,5 @@
 """Recordings made of trials: 21 frames a second, one frame before the CS, closure clipped at 0."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 

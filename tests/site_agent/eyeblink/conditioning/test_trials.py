@@ -1,7 +1,5 @@
 """Trial lists, pulse logs and lights in the picture."""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Eyes of one frame: where they cannot be measured, and how far they can be trusted."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 

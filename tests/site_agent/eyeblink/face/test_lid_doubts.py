@@ -1,7 +1,5 @@
 """Warnings about landmark models that keep the lids half open."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Traces of closures: read as such, in any scale, and refused under the name of ratios."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Smoothing of eye aspect ratios."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given

@@ -1,7 +1,5 @@
 """Frames with eyes that are seen but cannot be judged."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np

@@ -1,7 +1,5 @@
 """EAR, closure and calibration against values worked out by hand."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

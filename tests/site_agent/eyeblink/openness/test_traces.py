@@ -1,7 +1,5 @@
 """Files of eye aspect ratios, ours and those of other programs."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Sessions that all outputs are tried on: drawn once, as nothing changes them."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from datetime import UTC, datetime
 

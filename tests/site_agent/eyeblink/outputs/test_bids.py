@@ -1,7 +1,5 @@
 """Sessions with labels are derivatives of the BIDS standard."""
 
-from __future__ import annotations
-
 import csv
 import json
 import os

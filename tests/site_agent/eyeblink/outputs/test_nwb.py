@@ -1,7 +1,5 @@
 """The NWB file, read back by its own library and checked by the inspector."""
 
-from __future__ import annotations
-
 import warnings
 from dataclasses import replace
 from datetime import UTC, datetime

@@ -1,7 +1,5 @@
 """The overlay video, from a recording with distinguishable frames."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path

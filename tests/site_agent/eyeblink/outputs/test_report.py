@@ -1,7 +1,5 @@
 """The report: one page that needs nothing else."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 from html.parser import HTMLParser

@@ -1,7 +1,5 @@
 """Tables and their descriptions."""
 
-from __future__ import annotations
-
 import csv
 import json
 from dataclasses import fields

@@ -1,7 +1,5 @@
 """The marks in the picture of the whole trace."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

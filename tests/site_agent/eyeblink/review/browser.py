@@ -1,7 +1,5 @@
 """A real Chromium, driven through chromedriver by the WebDriver protocol: JSON over HTTP."""
 
-from __future__ import annotations
-
 import contextlib
 import shutil
 import socket

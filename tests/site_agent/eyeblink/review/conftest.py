@@ -1,7 +1,5 @@
 """Sessions to review: one of a drawn trace, one of a drawn video."""
 
-from __future__ import annotations
-
 import math
 import shutil
 import socket

@@ -1,7 +1,5 @@
 """The log outlives anything that can happen to the process that writes it."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """The page in a real browser: by keyboard."""
 
-from __future__ import annotations
-
 import csv
 from collections.abc import Iterator
 from pathlib import Path

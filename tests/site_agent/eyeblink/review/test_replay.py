@@ -1,7 +1,5 @@
 """Laws of the corrections: any actions, with undo and redo anywhere between them."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """A review without its page: changes are kept, and the automatic result is never touched."""
 
-from __future__ import annotations
-
 import csv
 import shutil
 from pathlib import Path

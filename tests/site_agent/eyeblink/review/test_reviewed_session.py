@@ -1,7 +1,5 @@
 """Results with reviewed blinks, next to the automatic ones."""
 
-from __future__ import annotations
-
 import csv
 import json
 import math

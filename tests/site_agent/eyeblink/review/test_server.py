@@ -1,7 +1,5 @@
 """The page's server over real HTTP: answers and refusals."""
 
-from __future__ import annotations
-
 import io
 import re
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Views of a trace keep every extreme."""
 
-from __future__ import annotations
-
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st

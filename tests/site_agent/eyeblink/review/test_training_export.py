@@ -1,7 +1,5 @@
 """Chosen frames become a training set that can be read and checked."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """One study under many criteria."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Learning over sessions and participants: lines, bands and remarks on doubtful fits."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Cameras; a video file stands in for the device, which OpenCV opens in the same way."""
 
-from __future__ import annotations
-
 import os
 import signal
 import threading

@@ -1,7 +1,5 @@
 """Files as recorders, phones and cutting programs leave them: names, turns, times, brightness."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from contextlib import closing
 from fractions import Fraction

@@ -1,7 +1,5 @@
 """Videos of 16 bits a pixel from cameras that use fewer."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Literal
 

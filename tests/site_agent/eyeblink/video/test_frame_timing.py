@@ -1,7 +1,5 @@
 """Lost frames are counted from the times of the others."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Frames come with their own times, and damaged videos are told from good ones."""
 
-from __future__ import annotations
-
 import threading
 import wave
 from collections.abc import Iterator

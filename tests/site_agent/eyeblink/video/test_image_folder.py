@@ -1,7 +1,5 @@
 """Folders of images: order, times, and faults."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import cv2

@@ -1,7 +1,5 @@
 """Frame k is the k-th frame that the reader decodes, in any order of requests."""
 
-from __future__ import annotations
-
 import random
 from pathlib import Path
 

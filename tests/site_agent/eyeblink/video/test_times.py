@@ -1,7 +1,5 @@
 """Times that are given for a video, because those in its file are wrong."""
 
-from __future__ import annotations
-
 import csv
 import json
 from contextlib import closing

@@ -1,7 +1,5 @@
 """The same federation by workers on one machine and through a pool: equal digests."""
 
-from __future__ import annotations
-
 from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256

@@ -1,7 +1,5 @@
 """Division of gaze data into sites and held-out samples."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

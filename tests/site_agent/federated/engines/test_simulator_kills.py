@@ -1,7 +1,5 @@
 """A simulation resumes with the same digests after any of its processes is killed."""
 
-from __future__ import annotations
-
 import json
 import os
 import random

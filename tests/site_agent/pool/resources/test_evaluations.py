@@ -1,7 +1,5 @@
 """The parts of a measurement that leave the site."""
 
-from __future__ import annotations
-
 import json
 import math
 

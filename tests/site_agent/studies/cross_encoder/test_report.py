@@ -1,7 +1,5 @@
 """Plans, scores and verdicts of studies of cross-encoders."""
 
-from __future__ import annotations
-
 import csv
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Hostile updates, and the plans of federated runs."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

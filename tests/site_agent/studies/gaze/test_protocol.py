@@ -1,7 +1,5 @@
 """Which persons and sessions a gaze study trains on, and which it tests on."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given

@@ -1,7 +1,5 @@
 """The numbers of a gaze study: computed by hand from errors that are given."""
 
-from __future__ import annotations
-
 import csv
 import math
 from dataclasses import replace

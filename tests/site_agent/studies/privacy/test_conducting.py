@@ -1,7 +1,5 @@
 """A privacy study of a few drawn persons: its tables, and that it goes on where it was."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path

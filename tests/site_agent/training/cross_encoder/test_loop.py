@@ -1,7 +1,5 @@
 """Frames in pairs, and the features that draw each patch."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

@@ -1,7 +1,5 @@
 """Cross-encoders trained on drawn eyes, and gaze heads on them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

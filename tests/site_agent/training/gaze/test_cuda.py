@@ -1,7 +1,5 @@
 """Training on a GPU: every architecture learns there, and goes on after an interruption."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

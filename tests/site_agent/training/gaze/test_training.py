@@ -1,7 +1,5 @@
 """Training gaze networks: the held-out samples, when it stops, and going on after interruptions."""
 
-from __future__ import annotations
-
 import os
 import signal
 from dataclasses import replace

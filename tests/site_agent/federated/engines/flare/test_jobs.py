@@ -1,7 +1,5 @@
 """Checks of a job by server and sites before FLARE reads it."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

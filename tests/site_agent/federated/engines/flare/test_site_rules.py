@@ -1,7 +1,5 @@
 """A site's conditions for live rounds hold with any server."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 
