@@ -189,6 +189,7 @@ _PANELS = {
         ("evaluate", "vision.evaluate", "Score models on annotated images."),
         ("privacy", "privacy", "Measure what something that left reveals."),
         ("blink", "blink", "Find eyeblinks in a video or an EAR trace."),
+        ("jobs", "jobs", "List, stop and repeat long work that was asked for."),
     ),
 }
 """By the title of its panel, each command's name, module (``MODULE:app``), and summary."""

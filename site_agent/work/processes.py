@@ -22,6 +22,7 @@ Process = subprocess.Popen[bytes]
 
 _PARENT_VARIABLE = "POOLCTL_PARENT_PROCESS"
 _WATCH_INTERVAL_S = 0.5
+_LASTING: list[Process] = []
 # `signal` has no SIGKILL on Windows, where no exit code is negative either.
 _KILLED = -9
 
@@ -39,16 +40,33 @@ def start_python(
 
     `environment`: Variables to set in addition to those of this process.
     """
-    # The child finds this package where the parent found it, whatever the current folder holds.
-    root = str(Path(__file__).resolve().parents[2])
-    paths = [root, *filter(None, [os.environ.get("PYTHONPATH")])]
-    fixed = {"PYTHONPATH": os.pathsep.join(paths), "PYTHONIOENCODING": "utf-8"}
     return start(
         [sys.executable, "-P", "-m", module, *arguments],
         stdin=stdin,
         stderr=stderr,
-        environment={**(environment or {}), **fixed},
+        environment={**(environment or {}), **_python_variables()},
     )
+
+
+def start_lasting(module: str, *arguments: str, log: Path) -> Process:
+    """Start ``python -m module`` as a process that stays when this one ends; it writes to a log."""
+    with log.open("ab") as output:
+        process = start(
+            [sys.executable, "-P", "-m", module, *arguments],
+            stdout=output,
+            stderr=output,
+            environment=_python_variables(),
+        )
+    # Nobody stops them; those that have ended meanwhile are waited for here.
+    _LASTING[:] = [process, *(earlier for earlier in _LASTING if earlier.poll() is None)]
+    return process
+
+
+def _python_variables() -> dict[str, str]:
+    # The child finds this package where the parent found it, whatever the current folder holds.
+    root = str(Path(__file__).resolve().parents[2])
+    paths = [root, *filter(None, [os.environ.get("PYTHONPATH")])]
+    return {"PYTHONPATH": os.pathsep.join(paths), "PYTHONIOENCODING": "utf-8"}
 
 
 def start(

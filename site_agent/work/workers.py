@@ -55,10 +55,10 @@ class Workers:
     ) -> None:
         """Do tasks until there are no more.
 
-        `next_task`: Called whenever a worker is free, because a finished task may have made others
-        possible. Returns None if none can begin now. `on_event`: Gets a task's key with an event;
-        ``done`` or ``failed`` comes once. A worker that dies fails its own task only. May raise to
-        stop everything.
+        `next_task`: Called about twice a second while a worker is free, because a finished task may
+        have made others possible. Returns None if none can begin now. `on_event`: Gets a task's key
+        with an event; ``done`` or ``failed`` comes once. A worker that dies fails its own task
+        only. May raise to stop everything.
         """
         for key, event in self._events_of(next_task):
             on_event(key, event)
@@ -90,7 +90,10 @@ class Workers:
                 self._free_worker().give(task)
             if not any(worker.busy for worker in self._running):
                 return
-            worker, event = self._next_event()
+            happened = self._next_event()
+            if happened is None:
+                continue
+            worker, event = happened
             key = worker.note(event)
             if key is not None and event is None:
                 event = {"failed": worker.last_words()}
@@ -100,16 +103,20 @@ class Workers:
             if key is not None and event is not None:
                 yield key, event
 
-    def _next_event(self) -> "tuple[_Worker, Event | None]":
-        """Wait for an event of a running worker; None: its process has ended."""
-        while True:
-            try:
-                worker, event = self._events.get(timeout=_WAIT_S)
-            except Empty:
-                continue
-            # A worker that was replaced has ended, too.
-            if worker in self._running:
-                return worker, event
+    def stop_task(self, key: str) -> None:
+        """Kill the worker of a task, which fails; processes of the worker end with it."""
+        for worker in self._running:
+            if worker.key == key:
+                worker.kill()
+
+    def _next_event(self) -> "tuple[_Worker, Event | None] | None":
+        """Wait a moment for an event of a running worker, None as event: its process has ended."""
+        try:
+            worker, event = self._events.get(timeout=_WAIT_S)
+        except Empty:
+            return None
+        # A worker that was replaced has ended, too.
+        return (worker, event) if worker in self._running else None
 
     def _free_worker(self) -> "_Worker":
         worker = next((worker for worker in self._running if not worker.busy), None)
@@ -139,7 +146,8 @@ class _Worker:
     def __init__(
         self, threads: int, advice: str, events: "SimpleQueue[tuple[_Worker, Event | None]]"
     ) -> None:
-        self._key: str | None = None
+        self.key: str | None = None
+        """Of its task; None while it is free."""
         self.tasks_done = 0
         self.dead = False
         self._advice = advice
@@ -155,10 +163,10 @@ class _Worker:
 
     @property
     def busy(self) -> bool:
-        return self._key is not None
+        return self.key is not None
 
     def give(self, task: Task) -> None:
-        self._key = task.key
+        self.key = task.key
         assert self._process.stdin is not None
         try:
             self._process.stdin.write(pickle.dumps((task.do, task.payload)))
@@ -168,11 +176,11 @@ class _Worker:
 
     def note(self, event: Event | None) -> str | None:
         """Count an event, and return the key of its task; its final event makes it idle."""
-        key = self._key
+        key = self.key
         if event is None:
-            self.dead, self._key = True, None
+            self.dead, self.key = True, None
         elif "progress" not in event:
-            self._key = None
+            self.key = None
             self.tasks_done += 1
         return key
 

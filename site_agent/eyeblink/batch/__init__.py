@@ -220,10 +220,6 @@ class _Batch:
     def work(self) -> Path:
         return self.state / "work"
 
-    @property
-    def replaced(self) -> Path:
-        return self.state / "replaced"
-
     def run(self, workers: int | None, redo: bool) -> batch_record.BatchResult:
         self._tidy()
         jobs = {
@@ -242,7 +238,7 @@ class _Batch:
                     Schedule([Job(name) for name in jobs]),
                     pool,
                     lambda job: Task(job.key, run_job, jobs[job.key]),
-                    keep=lambda name, _result, _s: self._put_in_place(jobs[name].folder, name),
+                    keep=lambda name, _result, _s: put_in_place(self.study, jobs[name].folder),
                     on_outcome=self._end,
                     noun="sessions",
                     progress=lambda share, text: self.progress(share or 0.0, text),
@@ -254,13 +250,9 @@ class _Batch:
 
     def _tidy(self) -> None:
         """Finish interrupted moves of a killed batch, and remove its incomplete sessions."""
-        if self.replaced.is_dir():
-            for old in self.replaced.iterdir():
-                if not (self.study / old.name).exists():
-                    old.rename(self.study / old.name)
-        for folder in (self.replaced, self.work):
-            shutil.rmtree(folder, ignore_errors=True)
-            folder.mkdir(parents=True)
+        finish_moves(self.study)
+        shutil.rmtree(self.work, ignore_errors=True)
+        self.work.mkdir(parents=True)
 
     def _job(self, session: BatchSession, redo: bool) -> SessionJob | None:
         """Return the job of a session; None where it is finished or cannot be analysed."""
@@ -271,15 +263,7 @@ class _Batch:
             self._set_outcome(session.name, "failed", plan.problem)
             return None
         if plan.finished is not None and not redo:
-            labelled = replace(
-                plan.finished,
-                participant=session.participant,
-                group=session.group,
-                number=session.number,
-                labels=session.labels,
-            )
-            if labelled != plan.finished:
-                batch_record.write_record(labelled, folder)
+            labelled = label_record(plan.finished, session, folder)
             self._set_outcome(session.name, "skipped", record=labelled)
             return None
         assert plan.request is not None
@@ -297,17 +281,6 @@ class _Batch:
             self._set_outcome(outcome.key, "failed", outcome.reason, took_s=outcome.took_s)
         else:
             self._set_outcome(outcome.key, "done", record=outcome.result, took_s=outcome.took_s)
-
-    def _put_in_place(self, made: Path, name: str) -> batch_record.SessionRecord:
-        place, old = self.study / name, self.replaced / name
-        if place.exists():
-            for file in _other_files(place, made):
-                (made / file).parent.mkdir(parents=True, exist_ok=True)
-                shutil.copy2(place / file, made / file)
-            place.rename(old)
-        made.rename(place)
-        shutil.rmtree(old, ignore_errors=True)
-        return batch_record.read_record(place)
 
     def _set_outcome(
         self,
@@ -328,6 +301,46 @@ class _Batch:
             self.outcomes.get(session.name, batch_record.SessionOutcome(session.name, "pending"))
             for session in self.sessions
         ]
+
+
+def label_record(
+    record: batch_record.SessionRecord, session: BatchSession, folder: Path
+) -> batch_record.SessionRecord:
+    """Return a finished session with the labels that it has now; written where they changed."""
+    labelled = replace(
+        record,
+        participant=session.participant,
+        group=session.group,
+        number=session.number,
+        labels=session.labels,
+    )
+    if labelled != record:
+        batch_record.write_record(labelled, folder)
+    return labelled
+
+
+def finish_moves(study: Path) -> None:
+    """Bring back sessions that were taken away for new ones which did not come (a crash)."""
+    replaced = study / ".batch" / "replaced"
+    if replaced.is_dir():
+        for old in replaced.iterdir():
+            if not (study / old.name).exists():
+                old.rename(study / old.name)
+    shutil.rmtree(replaced, ignore_errors=True)
+    replaced.mkdir(parents=True)
+
+
+def put_in_place(study: Path, made: Path) -> batch_record.SessionRecord:
+    """Move a whole session to its place in the study, which is locked and has no open moves."""
+    place, old = study / made.name, study / ".batch" / "replaced" / made.name
+    if place.exists():
+        for file in _other_files(place, made):
+            (made / file).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(place / file, made / file)
+        place.rename(old)
+    made.rename(place)
+    shutil.rmtree(old, ignore_errors=True)
+    return batch_record.read_record(place)
 
 
 def _other_files(place: Path, made: Path) -> Iterator[Path]:

@@ -37,6 +37,9 @@ COLUMNS = (
     "frame_rate_hz",
     "detector",
     "landmarks",
+    # Of tables that the app writes.
+    "recording",
+    "added",
 )
 
 

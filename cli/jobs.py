@@ -1,0 +1,164 @@
+"""``poolctl jobs``: long work that was asked for, in the app or elsewhere."""
+
+import time
+from collections import Counter
+from collections.abc import Sequence
+from itertools import groupby
+from typing import Annotated
+
+from cli.frame.errors import incomplete
+from cli.frame.options import Argument, Option, command, group
+from cli.frame.output import Invocation, Reply, TableText
+from site_agent.jobs.folder import JobFolder, JobView
+from site_agent.jobs.runner import run_jobs
+from site_agent.wording import count_words, duration_words
+
+app = group("List, stop and repeat long work that was asked for.")
+
+JobsArgument = Annotated[
+    list[str], Argument("Numbers of jobs, their first letters, or names of groups.", "JOB...")
+]
+_POLL_INTERVAL_S = 0.3
+
+
+@command(app, "ls", "jobs ls", "jobs ls --all --json")
+def ls(
+    invocation: Invocation,  # noqa: ARG001
+    *,
+    all_: Annotated[bool, Option("One line a job, also in groups.", name="--all")] = False,
+) -> Reply:
+    """List jobs in the order of the queue; those asked for together are one line."""
+    views = JobFolder().views()
+    rows = []
+    for name, members in groupby(views, key=lambda view: view.job.group or view.job.id):
+        together = list(members)
+        if all_ or len(together) == 1:
+            rows += [_row(view) for view in together]
+        else:
+            counts = Counter(view.state.state for view in together)
+            states = ", ".join(f"{count} {state}" for state, count in counts.items())
+            rows.append([name, "group", states, "", f"{len(together)} jobs"])
+    columns = ["job", "kind", "state", "time left", "title"]
+    return Reply(
+        {"items": views},
+        TableText(columns, rows, empty="no jobs", keep=("state", "title")),
+        [row[0] for row in rows],
+    )
+
+
+def _row(view: JobView) -> list[str]:
+    state = view.state
+    share = f" {100 * state.share:.0f} %" if state.share and state.state == "running" else ""
+    left = "" if state.seconds_left is None else duration_words(state.seconds_left)
+    return [view.job.id, view.job.kind, f"{state.state}{share}", left, view.job.title]
+
+
+@command(app, "show", "jobs show 3f9c", "jobs show 3f9c --json")
+def show(
+    invocation: Invocation,  # noqa: ARG001
+    job: Annotated[str, Argument("Number of the job, or its first letters.", "JOB")],
+) -> Reply:
+    """Show the state of a job with its reason, its events and its log."""
+    jobs = JobFolder()
+    view = jobs.view(job)
+    events, log = jobs.events(view.job.id), jobs.log(view.job.id)
+    state = view.state
+    rows = [
+        ["job", view.job.id],
+        ["title", view.job.title],
+        ["state", state.state],
+        *([["reason", state.reason]] if state.reason else []),
+        *([["now", state.text]] if state.text else []),
+        ["attempt", str(state.attempt)],
+        *[[event["at"], event["what"]] for event in events],
+        *[[name, str(value)] for name, value in view.result.items() if value != []],
+    ]
+    text: list[str | TableText] = [TableText(["what", "value"], rows)]
+    data = {"job": view.job, "state": state, "result": view.result, "events": events, "log": log}
+    return Reply(data, [*text, *([log.rstrip()] if log.strip() else [])], [view.job.id])
+
+
+@command(app, "wait", "jobs wait", "jobs wait 3f9c")
+def wait(
+    invocation: Invocation,
+    jobs: Annotated[Sequence[str], Argument("Jobs or groups. Default: all.", "JOB...")] = (),
+) -> Reply:
+    """Wait until jobs have ended; the exit code is 5 if one of them failed."""
+    folder = JobFolder()
+    numbers = _numbers(folder, jobs) if jobs else [view.job.id for view in folder.views()]
+    with invocation.progress("jobs") as report:
+        while True:
+            views = [folder.view(number) for number in numbers]
+            waiting = [view for view in views if not view.ended]
+            if not waiting:
+                break
+            folder.start_runner()
+            count = len(views) - len(waiting)
+            report(count / len(views), f"{count} of {count_words(len(views), 'job')}")
+            time.sleep(_POLL_INTERVAL_S)
+    failed = [f"{v.job.title}: {v.state.reason}" for v in views if v.state.state == "failed"]
+    if failed:
+        raise incomplete(
+            "jobs", f"{len(failed)} of {count_words(len(views), 'job')} failed", failed
+        )
+    return Reply({"items": views}, f"{count_words(len(views), 'job')} ended.", numbers)
+
+
+@command(app, "cancel", "jobs cancel 3f9c")
+def cancel(invocation: Invocation, jobs: JobsArgument) -> Reply:  # noqa: ARG001
+    """Stop jobs; nothing half-written stays."""
+    folder = JobFolder()
+    numbers = [number for number in _numbers(folder, jobs) if not folder.view(number).ended]
+    for number in numbers:
+        folder.cancel(number)
+    return Reply({"jobs": numbers}, f"{count_words(len(numbers), 'job')} stopped.", numbers)
+
+
+@command(app, "retry", "jobs retry 3f9c")
+def retry(invocation: Invocation, jobs: JobsArgument) -> Reply:  # noqa: ARG001
+    """Do jobs again that failed or were stopped; of a group, those that did."""
+    folder = JobFolder()
+    repeatable = ("failed", "cancelled")
+    named = [folder.view(number) for number in _numbers(folder, jobs)]
+    chosen = [v.job.id for v in named if v.state.state in repeatable or len(named) == 1]
+    for number in chosen:
+        folder.retry(number)
+    folder.start_runner()
+    return Reply({"jobs": chosen}, f"{count_words(len(chosen), 'job')} queued again.", chosen)
+
+
+@command(app, "rm", "jobs rm 3f9c")
+def rm(invocation: Invocation, jobs: JobsArgument) -> Reply:  # noqa: ARG001
+    """Forget jobs that have ended; their results stay."""
+    folder = JobFolder()
+    numbers = _numbers(folder, jobs)
+    for number in numbers:
+        folder.remove(number)
+    return Reply({"jobs": numbers}, f"{count_words(len(numbers), 'job')} forgotten.", numbers)
+
+
+@command(app, "run", "jobs run", "jobs run --slots 4")
+def run(
+    invocation: Invocation,
+    *,
+    slots: Annotated[
+        int | None, Option("Jobs in parallel. Default: one for two cores, if memory allows.", min=1)
+    ] = None,
+) -> Reply:
+    """Do all waiting jobs in this terminal, and end with the last of them."""
+    folder = JobFolder()
+    with invocation.progress("jobs") as report:
+        report(None, "at work; 'poolctl jobs ls' lists them")
+        is_alone = run_jobs(folder, slots=slots, idle_s=0.0)
+    text = "No job waits." if is_alone else "Another process does the jobs already."
+    return Reply({"ran": is_alone}, text)
+
+
+def _numbers(folder: JobFolder, names: Sequence[str]) -> list[str]:
+    """Return the numbers of jobs by number or group."""
+    views = folder.views()
+    numbers = []
+    for name in names:
+        members = [view.job.id for view in views if view.job.group == name]
+        numbers += members or [folder.view(name).job.id]
+    return numbers

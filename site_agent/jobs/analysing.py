@@ -1,0 +1,147 @@
+"""Jobs on recordings: analyse one, gather a study, draw a video, train the starter."""
+
+import shutil
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from pydantic import TypeAdapter
+
+from site_agent import own_folders
+from site_agent.errors import InvalidInputError, StudyFolderError
+from site_agent.eyeblink.batch import (
+    SessionJob,
+    finish_moves,
+    label_record,
+    plan_session,
+    put_in_place,
+    run_job,
+)
+from site_agent.eyeblink.batch.record import SessionOutcome, read_record, write_batch_table
+from site_agent.eyeblink.batch.sessions import (
+    BatchSession,
+    plain_settings,
+    read_session_table,
+    settings_from_plain,
+)
+from site_agent.eyeblink.session import BlinkAnalysisSettings
+from site_agent.eyeblink.study import write_study
+from site_agent.jobs.folder import JobFolder
+from site_agent.plain_json import plain
+from site_agent.training.starter import find_starter
+from site_agent.work import Progress
+from site_agent.work.locks import locked
+
+TABLE_NAME = "recordings.csv"
+"""In the folder of a study: its recordings, a table that ``blink batch`` reads."""
+_SESSION = TypeAdapter(BatchSession)
+
+
+def analysis_request(
+    session: BatchSession,
+    study: Path,
+    settings: BlinkAnalysisSettings,
+    *,
+    addresses: Mapping[str, str] | None = None,
+) -> dict[str, Any]:
+    """Return the request of a job ``analyse``."""
+    described = {name: value for name, value in plain(session).items() if value is not None}
+    return {
+        "study": str(study.absolute()),
+        "session": described,
+        "settings": plain_settings(settings),
+        "addresses": dict(addresses or {}),
+    }
+
+
+def analyse(request: Mapping[str, Any], progress: Progress) -> dict[str, Any]:
+    """Analyse one recording of a study; its folder appears whole, or not at all."""
+    study, session = Path(request["study"]), _SESSION.validate_python(request["session"])
+    plan = plan_session(session, study, _settings(request["settings"]))
+    if plan.problem:
+        raise InvalidInputError(plan.problem)
+    record = plan.finished
+    if record is None:
+        assert plan.request is not None
+        work = study / ".batch" / "jobs" / str(request["id"])
+        shutil.rmtree(work, ignore_errors=True)
+        try:
+            made = work / session.name
+            addresses = request["addresses"]
+            run_job(SessionJob(session, plan.settings, plan.request, made, addresses), progress)
+            progress(None, "waits for 'blink batch', which is at work in this study")
+            with _at_work_in(study):
+                finish_moves(study)
+                record = put_in_place(study, made)
+        finally:
+            shutil.rmtree(work, ignore_errors=True)
+    return {
+        "study": str(study),
+        "session": session.name,
+        "blinks": record.summary["blinks"],
+        "seconds": record.summary["seconds"],
+        "warnings": list(record.warnings),
+    }
+
+
+def gather_study(request: Mapping[str, Any], progress: Progress) -> dict[str, Any]:
+    """Write the tables of a study, as ``blink batch`` does, from the sessions that are there."""
+    study = Path(request["study"])
+    reasons = {
+        view.job.request["session"]["name"]: view.state.reason
+        for view in JobFolder(Path(request["jobs"])).views()
+        if view.job.kind == "analyse"
+        and view.job.request["study"] == str(study)
+        and view.state.state == "failed"
+    }
+    with _at_work_in(study):
+        finish_moves(study)
+        outcomes = [
+            _outcome(session, study / session.name, reasons.get(session.name, ""))
+            for session in read_session_table(study / TABLE_NAME).sessions
+        ]
+        progress(0.5, "writing the tables")
+        write_batch_table(study / "batch.csv", outcomes)
+        records = [outcome.record for outcome in outcomes if outcome.record is not None]
+        summary = write_study(study, records)
+    return {
+        "study": str(study),
+        "sessions": len(records),
+        "failed": len(outcomes) - len(records),
+        "remarks": list(summary.remarks),
+    }
+
+
+def _outcome(session: BatchSession, folder: Path, reason: str) -> SessionOutcome:
+    try:
+        record = label_record(read_record(folder), session, folder)
+    except StudyFolderError:
+        return SessionOutcome(session.name, "failed" if reason else "pending", reason)
+    return SessionOutcome(session.name, "done", record=record)
+
+
+def draw_video(request: Mapping[str, Any], progress: Progress) -> dict[str, Any]:
+    """Draw a video of a blinking person, for a first look."""
+    from site_agent.datasets.synthetic.videos import write_blink_video
+
+    path = Path(request["path"])
+    if not path.is_file():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_blink_video(path, seconds=float(request["seconds"]), progress=progress)
+    return {"path": str(path)}
+
+
+def train_starter(request: Mapping[str, Any], progress: Progress) -> dict[str, Any]:  # noqa: ARG001
+    """Train the starter model, unless it is there."""
+    return {"path": str(find_starter(own_folders.cache_folder(), progress))}
+
+
+def _at_work_in(study: Path) -> Any:
+    (study / ".batch").mkdir(parents=True, exist_ok=True)
+    return locked(study / ".batch" / "lock")
+
+
+def _settings(values: Mapping[str, Any]) -> BlinkAnalysisSettings:
+    settings = settings_from_plain(BlinkAnalysisSettings(), values, leave_out=("outputs",))
+    return replace(settings, outputs=frozenset(values["outputs"]))

@@ -1,0 +1,152 @@
+"""The runner: one process for each POOL_HOME that does its jobs, a few at a time.
+
+``python -m site_agent.jobs.runner FOLDER`` starts with the first job (`JobFolder.start_runner`)
+and ends ten minutes after the last. Neither app nor terminal is its parent, so closing them stops
+no job. It runs at low priority, and keeps no video, model or library in its own memory.
+"""
+
+import os
+import sys
+import threading
+import time
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+
+import psutil
+from filelock import FileLock, Timeout
+
+from site_agent.jobs.folder import ENDED, JobFolder, JobView
+from site_agent.jobs.kinds import KINDS, do_job
+from site_agent.work.measurements import processor_count, workers_that_fit
+from site_agent.work.workers import Event, Task, Workers
+
+IDLE_S = 600.0
+IDLE_VARIABLE = "POOLCTL_RUNNER_IDLE_S"
+_LOOK_INTERVAL_S = 0.3
+_WRITE_INTERVAL_S = 0.25
+_LOCK_PATIENCE_S = 5.0
+_EARLIEST_ESTIMATE = 0.03
+_LEAST_FOR_ESTIMATE_S = 5.0
+_WORKER_BYTES = 900_000_000
+_NICE = 10
+
+
+def run_jobs(jobs: JobFolder, *, slots: int | None = None, idle_s: float = IDLE_S) -> bool:
+    """Do the jobs of a folder until none has come for a while; False: another runner does them.
+
+    `slots`: Jobs side by side; half of the cores by default, fewer where memory is short.
+    """
+    count = slots or workers_that_fit(
+        max(1, processor_count() // 2), [_WORKER_BYTES] * processor_count()
+    )
+    while True:
+        try:
+            with FileLock(jobs.runner_lock, mode=0o600).acquire(timeout=_LOCK_PATIENCE_S):
+                _Runner(jobs, count).run(idle_s)
+        except Timeout:
+            return False
+        # A job that came while the lock was still held has started no runner.
+        if all(view.ended for view in jobs.views()):
+            return True
+
+
+class _Runner:
+    def __init__(self, jobs: JobFolder, slots: int) -> None:
+        self._jobs, self._slots = jobs, slots
+        self._running: dict[str, JobView] = {}
+        self._written_s: dict[str, float] = {}
+
+    def run(self, idle_s: float) -> None:
+        self._jobs.recover()
+        busy_s = time.monotonic()
+        with Workers(self._slots, advice="do fewer jobs at a time") as workers:
+            ended = threading.Event()
+            watch = threading.Thread(target=self._stop_cancelled, args=(workers, ended))
+            watch.start()
+            try:
+                while True:
+                    workers.run(self._next_task, self._note)
+                    if self._jobs.has_waiting():
+                        busy_s = time.monotonic()
+                    elif time.monotonic() - busy_s >= idle_s:
+                        return
+                    time.sleep(_LOOK_INTERVAL_S)
+            finally:
+                ended.set()
+                watch.join()
+
+    def _next_task(self) -> Task | None:
+        """Claim the next job that may begin."""
+        if not self._jobs.has_waiting() or any(
+            KINDS[view.job.kind].is_alone for view in self._running.values()
+        ):
+            return None
+        views = self._jobs.views()
+        states = {view.job.id: view.state.state for view in views}
+        for view in views:
+            job = view.job
+            if view.state.state != "waiting" or job.id in self._running:
+                continue
+            before = [states.get(number, "done") for number in job.after]
+            if any(state not in ENDED for state in before):
+                continue
+            kind = KINDS.get(job.kind)
+            if kind is not None and kind.is_alone and self._running:
+                return None  # the others end first, and none begins before it
+            if not self._jobs.claim(job.id):
+                continue
+            if kind is None:
+                self._jobs.finish(job.id, "failed", reason=f"no job of the kind {job.kind!r} here")
+            elif not job.gathers and any(state != "done" for state in before):
+                reason = "needs the result of a job that failed or was cancelled"
+                self._jobs.finish(job.id, "failed", reason=reason)
+            else:
+                self._running[job.id] = self._jobs.view(job.id)
+                self._jobs.note(job.id, f"begins, attempt {view.state.attempt}")
+                payload = (self._jobs.path(job.id), job.kind, job.request)
+                return Task(job.id, do_job, payload)
+        return None
+
+    def _note(self, number: str, event: Event) -> None:
+        """Keep an event that a worker reports about its job."""
+        if "progress" in event:
+            if time.monotonic() - self._written_s.get(number, 0.0) >= _WRITE_INTERVAL_S:
+                self._written_s[number] = time.monotonic()
+                self._write_progress(number, event)
+            return
+        self._running.pop(number)
+        self._written_s.pop(number, None)
+        if "done" in event:
+            self._jobs.finish(number, "done", result=event["done"])
+        elif self._jobs.is_cancelled(number):
+            self._jobs.finish(number, "cancelled")
+        else:
+            self._jobs.finish(number, "failed", reason=str(event["failed"]))
+
+    def _write_progress(self, number: str, event: Event) -> None:
+        state, share = self._running[number].state, event["progress"]
+        elapsed_s = time.time() - (state.began or time.time())
+        left_s = None
+        if share and _EARLIEST_ESTIMATE < share < 1 and elapsed_s > _LEAST_FOR_ESTIMATE_S:
+            left_s = round(elapsed_s / share * (1 - share), 1)
+        shown = replace(state, share=share, text=str(event["text"]), seconds_left=left_s)
+        self._jobs.write_state(number, shown)
+
+    def _stop_cancelled(self, workers: Workers, ended: threading.Event) -> None:
+        while not ended.wait(_LOOK_INTERVAL_S):
+            for number in list(self._running):
+                if self._jobs.is_cancelled(number):
+                    workers.stop_task(number)
+
+
+def main() -> None:
+    """Do the jobs of the folder that is named on the command line."""
+    with suppress(psutil.Error, OSError):
+        low = psutil.BELOW_NORMAL_PRIORITY_CLASS if sys.platform == "win32" else _NICE
+        psutil.Process(os.getpid()).nice(low)
+    run_jobs(JobFolder(Path(sys.argv[1])), idle_s=float(os.environ.get(IDLE_VARIABLE, IDLE_S)))
+
+
+if __name__ == "__main__":
+    main()

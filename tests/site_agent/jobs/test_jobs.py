@@ -1,0 +1,211 @@
+"""Jobs: done once, whole or absent, also where processes are killed."""
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+
+import psutil
+import pytest
+
+from site_agent.errors import InvalidInputError, NotFoundError
+from site_agent.eyeblink.batch import run_batch
+from site_agent.eyeblink.batch.sessions import read_session_table
+from site_agent.eyeblink.session import BlinkAnalysisSettings
+from site_agent.eyeblink.study import write_study
+from site_agent.jobs.analysing import TABLE_NAME, analysis_request
+from site_agent.jobs.folder import Job, JobFolder, JobState
+from site_agent.jobs.runner import IDLE_VARIABLE, run_jobs
+from tests.children import is_running, wait_for_end
+from tests.site_agent.eyeblink.drawn_studies import write_long_trace, write_study_files
+
+TIMEOUT_S = 120
+
+
+@pytest.fixture
+def jobs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[JobFolder]:
+    monkeypatch.setenv("POOL_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv(IDLE_VARIABLE, "1")
+    yield JobFolder()
+    for runner in runners():
+        runner.kill()
+
+
+def runners() -> list[psutil.Process]:
+    """The runners that the jobs of this test have started."""
+    return [
+        child
+        for child in psutil.Process().children()
+        if is_running(child) and "site_agent.jobs.runner" in child.cmdline()
+    ]
+
+
+def wait_until(condition: Callable[[], object]) -> None:
+    deadline_s = time.monotonic() + TIMEOUT_S
+    while not condition():
+        assert time.monotonic() < deadline_s
+        time.sleep(0.05)
+
+
+def have_ended(jobs: JobFolder, some: list[Job]) -> bool:
+    return all(jobs.view(job.id).ended for job in some)
+
+
+def add_study(jobs: JobFolder, study: Path, table: Path) -> list[Job]:
+    """Ask for a study of traces: a job for each session, and one that gathers them."""
+    study.mkdir()
+    text = table.read_text()
+    for path in table.parent.glob("*.csv"):
+        text = text.replace(f",{path.name}", f",{path}")
+    (study / TABLE_NAME).write_text(text)
+    added = [
+        jobs.add(
+            "analyse",
+            session.name,
+            analysis_request(session, study, BlinkAnalysisSettings()),
+            group="g",
+        )
+        for session in read_session_table(study / TABLE_NAME).sessions
+    ]
+    last = jobs.add(
+        "study", "tables", {"study": str(study)}, after=[job.id for job in added], gathers=True
+    )
+    return [*added, last]
+
+
+def add_long(jobs: JobFolder, folder: Path, frames: int = 3_000_000) -> tuple[Job, Path]:
+    """Ask for a session that takes some time."""
+    study = folder / "long"
+    study.mkdir()
+    write_long_trace(folder / "long.csv", frames)
+    (study / TABLE_NAME).write_text(f"session,trace,frame_rate_hz\nlong,{folder}/long.csv,240\n")
+    (session,) = read_session_table(study / TABLE_NAME).sessions
+    request = analysis_request(session, study, BlinkAnalysisSettings())
+    return jobs.add("analyse", "long", request), study
+
+
+def state_of(jobs: JobFolder, job: Job) -> JobState:
+    return jobs.view(job.id).state.state
+
+
+def test_a_study_of_jobs_equals_that_of_a_batch(jobs: JobFolder, tmp_path: Path) -> None:
+    table = write_study_files(tmp_path / "recordings", participants=1, sessions=3)
+    (tmp_path / "recordings" / "p0s2.csv").write_text("nothing,of\nuse,here\n")
+    study, expected = tmp_path / "study", tmp_path / "expected"
+    added = add_study(jobs, study, table)
+    assert run_jobs(jobs, slots=2, idle_s=0.0)
+    assert [state_of(jobs, job) for job in added] == ["done", "failed", "done", "done"]
+    assert "p0s2.csv" in jobs.view(added[1].id).state.reason
+    result = run_batch(read_session_table(study / TABLE_NAME).sessions, expected)
+    write_study(expected, result.records)
+    names = sorted(path.relative_to(expected) for path in expected.rglob("*.csv"))
+    assert len(names) > 8
+    for name in names:
+        assert (study / name).read_bytes() == (expected / name).read_bytes(), name
+    # Each goes on with the other's work: nothing is analysed again.
+    again = run_batch(read_session_table(study / TABLE_NAME).sessions, study)
+    assert (again.count("skipped"), again.count("done")) == (2, 0)
+    assert not list((study / ".batch" / "jobs").iterdir())
+
+
+def test_killed_runners_cost_at_most_the_jobs_in_work(jobs: JobFolder, tmp_path: Path) -> None:
+    added = add_study(jobs, tmp_path / "s", write_study_files(tmp_path / "r", participants=2))
+    in_work = added[:1]
+    for _ in range(2):
+        jobs.start_runner()
+        # A job that is in work both times would fail.
+        wait_until(partial(have_ended, jobs, in_work))
+        (runner,) = runners()
+        started = runner.children(recursive=True)
+        runner.kill()
+        runner.wait()
+        wait_for_end(started)
+        assert all(view.state.state != "running" for view in jobs.views())
+        in_work = [job for job in added if (jobs.path(job.id) / "claimed").exists()]
+    jobs.start_runner()
+    wait_until(partial(have_ended, jobs, added))
+    assert {state_of(jobs, job) for job in added} == {"done"}
+    for job in added:
+        ends = [event for event in jobs.events(job.id) if event["what"] == "done"]
+        assert len(ends) <= 1, "nothing twice"
+
+
+def test_a_job_whose_process_ended_twice_fails(jobs: JobFolder, tmp_path: Path) -> None:
+    job, study = add_long(jobs, tmp_path)
+    for _ in range(2):
+        jobs.start_runner()
+        wait_until(lambda: state_of(jobs, job) == "running")
+        (runner,) = runners()
+        runner.kill()
+        runner.wait()
+    jobs.start_runner()
+    wait_until(lambda: jobs.view(job.id).ended)
+    assert state_of(jobs, job) == "failed"
+    assert "ended twice" in jobs.view(job.id).state.reason
+    assert not (study / "long").exists()
+    jobs.retry(job.id)
+    assert state_of(jobs, job) == "waiting"
+    assert jobs.view(job.id).state.attempt == 1
+
+
+def test_a_cancelled_job_leaves_nothing(jobs: JobFolder, tmp_path: Path) -> None:
+    job, study = add_long(jobs, tmp_path)
+    waiting = jobs.add("study", "tables", {"study": str(study)}, after=[job.id])
+    jobs.start_runner()
+    wait_until(lambda: state_of(jobs, job) == "running")
+    (runner,) = runners()
+    wait_until(runner.children)
+    workers = runner.children()
+    jobs.cancel(job.id)
+    wait_for_end(workers)
+    wait_until(lambda: jobs.view(waiting.id).ended)
+    assert state_of(jobs, job) == "cancelled"
+    assert state_of(jobs, waiting) == "failed", "it needed the other's result"
+    assert not (study / "long").exists()
+    assert not list((study / ".batch").glob("jobs/*"))
+
+
+def test_two_processes_cannot_claim_one_job(jobs: JobFolder) -> None:
+    job = jobs.add("study", "tables", {})
+    assert [jobs.claim(job.id), jobs.claim(job.id)] == [True, False]
+    assert jobs.view(job.id).state.process == (os.getpid(), psutil.Process().create_time())
+
+
+def test_the_order_and_the_end_of_jobs(jobs: JobFolder) -> None:
+    first, second, third = (jobs.add("study", name, {}) for name in "abc")
+    jobs.put_first(third.id)
+    assert [view.job.title for view in jobs.views()] == ["c", "a", "b"]
+    jobs.cancel(first.id)
+    assert state_of(jobs, first) == "cancelled"
+    with pytest.raises(InvalidInputError, match="has ended already"):
+        jobs.cancel(first.id)
+    with pytest.raises(InvalidInputError, match="stop it first"):
+        jobs.remove(second.id)
+    jobs.remove(first.id)
+    with pytest.raises(NotFoundError):
+        jobs.view(first.id)
+    with pytest.raises(NotFoundError):
+        jobs.view("../x")
+
+
+def test_unknown_kinds_fail_and_the_others_go_on(jobs: JobFolder, tmp_path: Path) -> None:
+    odd = jobs.add("magic", "odd", {})
+    missing = jobs.add("study", "tables", {"study": str(tmp_path / "none")})
+    assert run_jobs(jobs, slots=1, idle_s=0.0)
+    assert "magic" in jobs.view(odd.id).state.reason
+    assert state_of(jobs, missing) == "failed"
+
+
+def test_a_second_runner_ends_at_once(jobs: JobFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("site_agent.jobs.runner._LOCK_PATIENCE_S", 0.1)
+    jobs.add("study", "tables", {})
+    monkeypatch.setattr(
+        "site_agent.jobs.runner._Runner.run", lambda *_: not run_jobs(jobs) and jobs.cancel(only())
+    )
+
+    def only() -> str:
+        return jobs.views()[0].job.id
+
+    assert run_jobs(jobs)
+    assert jobs.views()[0].state.state == "cancelled"
