@@ -262,17 +262,6 @@ class StudyFolderError(SiteAgentError):
     """A folder that holds no sessions of a study, or one that cannot become a study's folder."""
 
 
-class AgentConfigError(SiteAgentError):
-    """A configuration of an agent that cannot be used."""
-
-    def __init__(self, path: Path, key: str, value: str, expected: str) -> None:
-        self.path = path
-        self.key = key
-        """Position in the file (``merge[0].margin``); empty for the whole file."""
-        place = f"{path}: {key}" if key else f"{path}"
-        super().__init__(f"{place}: found {value}, expected {expected}")
-
-
 class TermsFileError(TableFileError):
     """A file with terms of use that cannot be read; names every bad line."""
 

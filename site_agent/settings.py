@@ -12,6 +12,7 @@ import re
 import textwrap
 import tomllib
 from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, is_dataclass
 from datetime import datetime
 from enum import Enum
@@ -112,11 +113,11 @@ def list_settings(settings: Any, leave_out: Collection[str] = ()) -> dict[str, S
 def with_values(settings: S, values: Mapping[str, Any], leave_out: Collection[str] = ()) -> S:
     """Return the settings with some replaced, by full names or the last parts of them.
 
-    The values are text, or values from TOML.
+    The values are text, or values from TOML; tables hold the values of groups.
     """
     known = list_settings(settings, leave_out)
     changes: dict[str, Any] = {}
-    for name, raw in values.items():
+    for name, raw in _flat(values).items():
         full = find_name(known, name)
         try:
             value = _reader(known[full].hint).validate_python(_prepared(known[full].hint, raw))
@@ -149,12 +150,26 @@ def find_name(known: Collection[str], name: str) -> str:
 
 def read_settings_file(path: Path, settings: S, leave_out: Collection[str] = ()) -> S:
     """Return the settings with those of a TOML file."""
+    table = read_toml_table(path)
+    with naming(f"{path}"):
+        return with_values(settings, table, leave_out)
+
+
+def read_toml_table(path: Path) -> dict[str, Any]:
+    """Return the values and tables of a TOML file."""
     try:
-        return with_values(settings, _flat(tomllib.loads(path.read_text("utf-8"))), leave_out)
+        return tomllib.loads(path.read_text("utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise SettingsError(f"{path}: not valid TOML ({error})") from error
+
+
+@contextmanager
+def naming(place: str) -> Iterator[None]:
+    """Put a place, such as a file, before the messages about settings in the block."""
+    try:
+        yield
     except SettingsError as error:
-        raise SettingsError(f"{path}: {error}") from error
+        raise SettingsError(f"{place}: {error}") from error
 
 
 def settings_toml(settings: Any, leave_out: Collection[str] = ()) -> str:

@@ -187,9 +187,6 @@ ERROR_TABLE: dict[type[BaseException], Outcome] = {
     agent_errors.StudyFolderError: Outcome(
         ExitCode.INTEGRITY, "study_folder", "poolctl blink batch SESSIONS -o STUDY creates a study"
     ),
-    agent_errors.AgentConfigError: Outcome(
-        ExitCode.USAGE, "agent_config", "poolctl agent init writes an example with every key"
-    ),
     agent_errors.ReviewFolderError: Outcome(ExitCode.INTEGRITY, "review_folder"),
     agent_errors.ReviewOutdatedError: Outcome(ExitCode.INCOMPATIBLE, "review_outdated"),
     agent_errors.ReviewActionError: Outcome(ExitCode.USAGE, "review_action"),

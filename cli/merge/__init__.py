@@ -25,7 +25,8 @@ from cli.merge.central import PoolMergeOptions, merge_on_pool
 from cli.merge.inputs import local_copies, require_not_withdrawn, weights_from_label
 from cli.merge.replaying import ReplayRequest, choose_target, merged_reply, replay_merge
 from cli.options.data import MergeOptions
-from cli.options.versions import NewVersionOptions, check_terms, read_purposes
+from cli.options.versions import NewVersionOptions, check_terms
+from site_agent.pool.restrictions import read_use
 from site_agent.wording import count_words
 
 app = single()
@@ -126,7 +127,7 @@ def _merge_here(
     chosen = find_method(method)
     target = choose_target(here.output, here.output_format or chosen.output_formats[0])
     files = model_files(invocation, inputs, to_merge=True)
-    check_terms(invocation, files, read_purposes(version.purpose), despite=here.despite_terms)
+    check_terms(invocation, files, read_use(version.purpose), despite=here.despite_terms)
     require_not_withdrawn(invocation, local_copies(files), despite=version.despite_withdrawal)
     if how.weighs_by_label:
         weights: list[float] | None = weights_from_label(invocation, files, how.weight)

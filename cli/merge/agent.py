@@ -3,6 +3,7 @@
 import signal
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from types import FrameType
 from typing import Annotated
@@ -12,8 +13,8 @@ from cli.frame.errors import InputMissingError
 from cli.frame.existing_files import require_free
 from cli.frame.options import Argument, DryRunOption, ForceOption, Option, command, group
 from cli.frame.output import Invocation, Reply, TableText
-from site_agent.agent.agent import AgentPlan, Stopped, plan_cycle, run_agent
-from site_agent.agent.config import EXAMPLE_CONFIG, AgentConfig, read_config
+from site_agent.agent.agent import AgentPlan, PlannedStep, Stopped, plan_cycle, run_agent
+from site_agent.agent.config import AgentConfig, example_toml, read_config
 from site_agent.agent.workspace import Journal
 
 app = group("Merge and refine automatically with the pool.")
@@ -32,10 +33,10 @@ def init(
     *,
     force: ForceOption = False,
 ) -> Reply:
-    """Write an example configuration with every key explained."""
+    """Write an example configuration with every setting explained."""
     require_free(file, force=force)
     file.parent.mkdir(parents=True, exist_ok=True)
-    write_whole(file, EXAMPLE_CONFIG)
+    write_whole(file, example_toml())
     text = f"{file}\nfill it in, then try it: poolctl agent run --dry-run --config {file}"
     return Reply({"config": file}, text, [str(file)])
 
@@ -100,26 +101,25 @@ def _describe_plan(invocation: Invocation, config: AgentConfig) -> Reply:
     plan = plan_cycle(config, profile=invocation.profile)
     for warning in plan.warnings:
         invocation.warn(warning)
-    names = [merge.name for merge in plan.merges]
-    return Reply(plan, _plan_tables(config, plan), names)
+    return Reply(plan, _plan_tables(config, plan), list(plan.merges))
 
 
 def _plan_tables(config: AgentConfig, plan: AgentPlan) -> list[str | TableText]:
-    lines: list[str | TableText] = [
+    parts: list[str | TableText] = [
         f"{config.path} is well-formed; {plan.site} at {plan.pool} ({plan.role})"
     ]
-    for goal, merge in zip(config.merge, plan.merges, strict=True):
-        rows = [[model.model, model.action, model.reason] for model in merge.models]
-        uploaded = f"uploaded as {plan.site}/{merge.name}" if goal.upload else "kept here"
+    for name, steps in plan.merges.items():
+        goal = config.goals[name]
+        place = f"uploaded as {plan.site}/{name}" if goal.upload else "kept here"
         title = (
-            f"{merge.name}: {merge.method}, {uploaded} if {merge.metric} is better by "
-            f"{goal.margin}{' (one upload waits)' if merge.waiting_upload else ''}"
+            f"{name}: {goal.method}, {place} if {goal.metric_name} is better by {goal.margin_pct} %"
         )
-        lines.append(TableText(["model", "would", "reason"], rows, title, "no models to merge"))
-    if config.rounds is None:
-        return [*lines, "takes part in no rounds"]
-    rounds = [[round_.round, round_.base, round_.action, round_.reason] for round_ in plan.rounds]
-    lines.append(
-        TableText(["round", "base", "would", "reason"], rounds, "rounds", "no invitations")
-    )
-    return lines
+        parts.append(_step_table(steps, "model", title, "no models to merge"))
+    if not config.settings.rounds.data:
+        return [*parts, "takes part in no rounds"]
+    return [*parts, _step_table(plan.rounds, "round", "rounds", "no invitations")]
+
+
+def _step_table(steps: Sequence[PlannedStep], subject: str, title: str, empty: str) -> TableText:
+    rows = [[step.subject, step.action, step.reason] for step in steps]
+    return TableText([subject, "would", "reason"], rows, title, empty)

@@ -5,7 +5,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import ValidationError
 
@@ -17,10 +17,11 @@ from cli.frame.output import Invocation
 from cli.frame.values import key_value_pairs
 from pool_server.wire.cards import PrivacyReceipt, read_card
 from pool_server.wire.data_use import Term, TermResponse
-from pool_server.wire.data_use_rules import IntendedUse, Purpose, TermsOf
+from pool_server.wire.data_use_rules import IntendedUse, TermsOf
 from site_agent.errors import InvalidInputError, TermsForbidError
 from site_agent.pool.restrictions import (
     read_terms_file,
+    read_use,
     require_mergeable,
     terms_of_version,
     today_utc,
@@ -74,14 +75,11 @@ class NewVersionOptions:
             "labels": key_value_pairs(self.label, "--label"),
             "description": self.description,
             "terms": read_terms(self.term),
-            "intended_use": read_purposes(self.purpose),
+            "intended_use": read_use(self.purpose),
             "draft": self.draft,
             "visibility": self.visibility,
             "despite_withdrawal": self.despite_withdrawal,
         }
-
-
-_DISEASE = "disease="
 
 
 def read_terms(codes: Sequence[str], file: Path | None = None) -> list[Term]:
@@ -99,23 +97,6 @@ def read_terms(codes: Sequence[str], file: Path | None = None) -> list[Term]:
             raise InputMissingError(f"{file}: no such file; expected one term per line")
         terms |= dict.fromkeys(read_terms_file(file))
     return list(terms)
-
-
-def read_purposes(names: Sequence[str]) -> IntendedUse | None:
-    """Return the intended use of a merge, or None."""
-    if not names:
-        return None
-    diseases = [word.removeprefix(_DISEASE).strip() for word in names if word.startswith(_DISEASE)]
-    purposes = [word for word in names if not word.startswith(_DISEASE)]
-    known = get_args(Purpose)
-    for word in purposes:
-        if word not in known:
-            raise UsageError(f"--purpose {word}: expected {', '.join(known)}, or disease=NAME")
-    if not all(diseases):
-        raise UsageError("--purpose disease=: expected the name of a disease after it")
-    return IntendedUse.model_validate(
-        {"purposes": tuple(dict.fromkeys(purposes)), "diseases": tuple(diseases)}
-    )
 
 
 def check_terms(

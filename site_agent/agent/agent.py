@@ -6,21 +6,20 @@
 import contextlib
 import random
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from aggregators.errors import AggregatorError
-from site_agent.agent.choosing import choose, list_versions, read_own_models, today
-from site_agent.agent.config import AgentConfig, MergeGoal
-from site_agent.agent.invitations import RoundsRun, invitations, refusal_condition
+from site_agent.agent.choosing import choose
+from site_agent.agent.config import AgentConfig
+from site_agent.agent.invitations import RoundsRun
 from site_agent.agent.merging import GoalRun
-from site_agent.agent.publishing import Scorer
 from site_agent.agent.workspace import AgentState, CycleContext, Journal, Workspace
 from site_agent.errors import AgentError, NotLoggedInError, PoolUnreachableError, SiteAgentError
 from site_agent.pool.client import PoolClient
 from site_agent.training_record import installed_version
 
-_LONGEST_WAIT_S = 3600.0
+_FIRST_WAIT_S, _LONGEST_WAIT_S = 30.0, 3600.0
 
 
 class Stopped(BaseException):
@@ -51,13 +50,12 @@ def run_agent(
     moment and started again.
 
     `once`: Run one cycle, without a second attempt when the pool does not answer. `profile`: The
-    login to use instead of that of the configuration.
+    login to use; by default the active one.
     """
     workspace = Workspace(config.workspace)
     with workspace.held():
         state = workspace.load()
-        workspace.clear_outgoing(state)
-        agent = _Agent(config, journal, workspace, state, profile or config.profile)
+        agent = _Agent(config, journal, workspace, state, profile)
         journal.cycle = state.cycle
         with agent.open_pool() as pool:
             journal.write(
@@ -101,7 +99,7 @@ class _Agent:
                 pause_s = self._pause_s(silent_times)
             else:
                 silent_times = 0
-                pause_s = max(0.0, self.config.interval_s - (time.monotonic() - started_s))
+                pause_s = max(0.0, self._interval_s - (time.monotonic() - started_s))
             self.journal.write("waiting", seconds=round(pause_s, 1))
             wait(pause_s)
 
@@ -130,19 +128,20 @@ class _Agent:
     def _work(self, report: CycleReport, pool: PoolClient) -> None:
         site = pool.whoami().site
         self.journal.write("cycle_started", site=site)
-        context = CycleContext(
-            pool, site, self.workspace, self.state, self.journal, self.config.threads
-        )
-        for goal in self.config.merge:
-            with self._collect_failures(report, goal.name):
-                report.uploads += GoalRun(goal, context).run()
-        if self.config.rounds is not None:
-            rounds = RoundsRun(self.config.rounds, context)
+        threads = self.config.settings.threads
+        context = CycleContext(pool, site, self.workspace, self.state, self.journal, threads)
+        for name, goal in self.config.goals.items():
+            with self._collect_failures(report, name):
+                report.uploads += GoalRun(name, goal, context).run()
+        if self.config.settings.rounds.data:
+            rounds = RoundsRun(self.config.settings.rounds, context)
             with self._collect_failures(report, "rounds"):
                 rounds.run()
             report.contributions = rounds.contributions
             for subject, error in rounds.failures:
                 self._note_failure(report, subject, error)
+        self.state.forget_old()
+        context.save()
 
     @contextlib.contextmanager
     def _collect_failures(self, report: CycleReport, subject: str) -> Iterator[None]:
@@ -159,43 +158,25 @@ class _Agent:
             "failed", subject=subject, error=str(error), hint=getattr(error, "hint", "")
         )
 
+    @property
+    def _interval_s(self) -> float:
+        return 60 * self.config.settings.interval_minutes
+
     def _pause_s(self, silent_times: int) -> float:
-        longest_s = max(self.config.interval_s, _LONGEST_WAIT_S)
-        pause_s = self.config.retry_after_s * 2.0 ** min(silent_times - 1, 30)
+        longest_s = max(self._interval_s, _LONGEST_WAIT_S)
+        pause_s = _FIRST_WAIT_S * 2.0 ** min(silent_times - 1, 30)
         # Agents of several sites should not all come back at once.
         return float(min(pause_s, longest_s) * random.uniform(0.8, 1.2))
 
 
 @dataclass(frozen=True)
-class PlannedModel:
-    """A model that would be merged or left out.
+class PlannedStep:
+    """One model or round of a cycle."""
 
-    `model`: address, or file of the site; `action`: ``merge``, ``fetch and merge``, ``leave out``.
-    """
-
-    model: str
+    subject: str
+    """Address, or file of the site; of a round its number."""
     action: str
-    reason: str = ""
-
-
-@dataclass(frozen=True)
-class PlannedMerge:
-    """The plan for one ``[[merge]]`` table."""
-
-    name: str
-    method: str
-    metric: str
-    models: tuple[PlannedModel, ...]
-    waiting_upload: bool
-
-
-@dataclass(frozen=True)
-class PlannedRound:
-    """The plan for a round."""
-
-    round: str
-    base: str
-    action: str
+    """``merge``, ``fetch and merge``, ``contribute`` or ``leave out``."""
     reason: str = ""
 
 
@@ -206,78 +187,50 @@ class AgentPlan:
     site: str
     pool: str
     role: str
-    merges: tuple[PlannedMerge, ...]
-    rounds: tuple[PlannedRound, ...]
+    merges: Mapping[str, tuple[PlannedStep, ...]]
+    """Models by the name of their merge."""
+    rounds: tuple[PlannedStep, ...]
     warnings: tuple[str, ...]
 
 
 def plan_cycle(config: AgentConfig, *, profile: str = "") -> AgentPlan:
     """Describe the work of the next cycle, as far as the pool's answers show it."""
     workspace = Workspace(config.workspace)
-    state = workspace.load()
-    with PoolClient(profile=profile or config.profile or None, cache=workspace.cache) as pool:
+    with PoolClient(profile=profile or None, cache=workspace.cache) as pool:
         who = pool.whoami()
-        merges = tuple(
-            _plan_merge(goal, CycleContext(pool, who.site, workspace, state, Journal(None)))
-            for goal in config.merge
+        context = CycleContext(pool, who.site, workspace, workspace.load(), Journal(None))
+        merges = {name: tuple(_plan_merge(GoalRun(name, goal, context)))
+                  for name, goal in config.goals.items()}  # fmt: skip
+        rounds = config.settings.rounds
+        invitations = RoundsRun(rounds, context).invitations() if rounds.data else []
+    planned = tuple(
+        PlannedStep(
+            invitation.round.round_id,
+            "leave out" if invitation.reason else "contribute",
+            invitation.reason,
         )
-        rounds = tuple(_plan_rounds(config, pool, who.site, state))
-        warnings = _warnings(config, who.role)
-        return AgentPlan(who.site, pool.endpoint, who.role, merges, rounds, tuple(warnings))
-
-
-def _plan_merge(goal: MergeGoal, context: CycleContext) -> PlannedMerge:
-    remembered = context.state.goal(goal.name)
-    scorer = Scorer(goal, context)
-    scorer.require_faces()
-    own_models = read_own_models(goal)
-    versions = list_versions(context.pool, goal)
-    choice = choose(
-        goal, context.site, own_models, versions, remembered, conditions=(scorer.condition, today())
+        for invitation in invitations
     )
-    models = [PlannedModel(str(model.path), "merge") for model in own_models]
-    for version in choice.chosen:
-        here = context.workspace.cache.find(version.digest) is not None
-        models.append(PlannedModel(version.address, "merge" if here else "fetch and merge"))
-    chosen = {version.digest for version in choice.chosen}
-    models += [
-        PlannedModel(refusal.address, "leave out", refusal.reason)
-        for digest, refusal in {**remembered.refused, **choice.refused}.items()
-        if digest not in chosen
-    ]
-    return PlannedMerge(
-        goal.name,
-        goal.method_name,
-        goal.metric_name,
-        tuple(models),
-        remembered.outgoing is not None,
-    )
+    warnings = tuple(_warnings(config, who.role))
+    return AgentPlan(who.site, pool.endpoint, who.role, merges, planned, warnings)
 
 
-def _plan_rounds(
-    config: AgentConfig, pool: PoolClient, site: str, state: AgentState
-) -> Sequence[PlannedRound]:
-    if config.rounds is None:
-        return []
-    condition = refusal_condition(config.rounds)
-    planned = []
-    for invitation in invitations(pool, site, config.rounds):
-        round_ = invitation.round
-        note = state.rounds.get(round_.round_id)
-        refused = note is not None and note.data in {"", condition}
-        reason = invitation.obstacle or (note.reason if note is not None and refused else "")
-        action = "leave out" if reason else "contribute"
-        planned.append(PlannedRound(round_.round_id, round_.base, action, reason))
-    return planned
+def _plan_merge(run: GoalRun) -> Iterator[PlannedStep]:
+    run.require_faces()
+    choice = choose(run.goal, run.name, run.context.site, run.pool)
+    for model in choice.inputs:
+        is_here = (
+            model.version is None or run.context.workspace.cache.find(model.digest) is not None
+        )
+        yield PlannedStep(model.name, "merge" if is_here else "fetch and merge")
+    for model in choice.left_out:
+        yield PlannedStep(model.name, "leave out", model.reason)
 
 
-def _warnings(config: AgentConfig, role: str) -> list[str]:
-    warnings = []
-    if role == "viewer" and (config.rounds or any(goal.upload for goal in config.merge)):
-        warnings.append("the token is a viewer's: it can neither upload nor contribute")
-    for goal in config.merge:
+def _warnings(config: AgentConfig, role: str) -> Iterator[str]:
+    is_sending = config.settings.rounds.data or any(goal.upload for goal in config.goals.values())
+    if role == "viewer" and is_sending:
+        yield "the token is a viewer's: it can neither upload nor contribute"
+    for name, goal in config.goals.items():
         if not goal.own_models and not goal.upload:
-            warnings.append(
-                f"{goal.name}: without own models and upload = false, nothing is shared"
-            )
-    return warnings
+            yield f"{name}: without own models and upload = false, nothing is shared"

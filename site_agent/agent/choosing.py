@@ -1,237 +1,152 @@
-"""Choosing sub-models of the pool for a merge; each one that is left out has a reason."""
+"""Choosing the inputs of a merged model; each model of the pool that is left out has a reason."""
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from datetime import UTC, datetime
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 
-from aggregators.errors import AggregatorError
 from aggregators.formats import file_digest, fingerprint, read_model
 from aggregators.methods import merge_keys
 from pool_server.wire.data_use_rules import TermsOf
 from pool_server.wire.models import ModelVersionResponse
-from site_agent.agent.config import OWN, MergeGoal
-from site_agent.agent.workspace import GoalState, Refusal
+from site_agent.agent.config import MergeSettings
 from site_agent.errors import InvalidInputError, TermsForbidError
 from site_agent.pool.client import ModelQuery, PoolClient
 from site_agent.pool.restrictions import require_mergeable, terms_of_version
 from site_agent.training_record import read_training_metadata
 
+_MOST_LISTED, _MOST_INPUTS = 600, 50
+
 
 @dataclass(frozen=True)
-class OwnModel:
-    """A model file of the site."""
+class Candidate:
+    """A model file of the site, or a version in the pool, that may be merged."""
 
-    path: Path
+    name: str
+    """Path or address."""
     digest: str
-    key: str
+    key: str | None
     """Equal for models that can be merged, see `aggregators.methods.merge_keys`."""
     labels: Mapping[str, str]
-    """From the training record next to the file."""
+    """In the pool, or in the training record next to the file."""
+    version: ModelVersionResponse | None = None
+    reason: str = ""
+    """The reason why it is left out."""
+
+    def weight(self, label: str) -> float | None:
+        """Return the number of a label by which the model weighs; None if it has none above 0."""
+        if not label:
+            return 1.0
+        try:
+            number = float(self.labels.get(label, ""))
+        except ValueError:
+            return None
+        return number if 0 < number < float("inf") else None
 
 
 @dataclass(frozen=True)
 class Choice:
-    """The inputs of a merged model."""
+    """The inputs of a merged model, own models first, and the models left out."""
 
-    own_models: tuple[OwnModel, ...]
-    chosen: tuple[ModelVersionResponse, ...]
-    refused: Mapping[str, Refusal]
-    """By digest: those that are refused now and were not before."""
-    refused_before: int
-    asked: int
-    """Versions that are asked for, refused ones among them."""
-    key: str
+    inputs: tuple[Candidate, ...]
+    left_out: tuple[Candidate, ...]
 
-    @property
-    def digests(self) -> list[str]:
-        """Digests of everything, own models first."""
-        return [model.digest for model in self.own_models] + [v.digest for v in self.chosen]
-
-    def weights(self, goal: MergeGoal) -> list[float] | None:
-        """Return a weight for each of `digests`, None where all are alike."""
-        if not goal.weight_by and not goal.weights:
-            return None
-        weights = [
-            goal.weights.get(OWN, 1.0) * _own_label(model, goal.weight_by)
-            for model in self.own_models
-        ]
-        for version in self.chosen:
-            number = _label_number(version.labels, goal.weight_by)
-            assert number is not None  # else it would have been refused
-            weights.append(goal.weights.get(version.site, 1.0) * number)
-        return weights
+    def without(self, refused: Sequence[Candidate]) -> "Choice":
+        """Leave out inputs that proved to be unusable."""
+        digests = {candidate.digest for candidate in refused}
+        kept = tuple(item for item in self.inputs if item.digest not in digests)
+        return Choice(kept, (*self.left_out, *refused))
 
 
-def read_own_models(goal: MergeGoal) -> tuple[OwnModel, ...]:
-    """Look at the site's own models of a ``[[merge]]`` table."""
-    models: list[OwnModel] = []
-    for path in goal.own_models:
-        key = merge_keys(fingerprint(read_model(path))).get(goal.method_name)
-        if key is None:
-            raise InvalidInputError(f"{path}: cannot be merged by {goal.method_name}")
-        if models and key != (first := models[0]).key:
-            raise InvalidInputError(
-                f"{path}: cannot be merged with {first.path.name}: {key} against {first.key}"
-            )
-        record = read_training_metadata(path) or {}
-        labels = {str(k): str(v) for k, v in record.get("suggested_labels", {}).items()}
-        models.append(OwnModel(path, file_digest(path), key, labels))
-    unique = {model.digest: model for model in models}
-    return tuple(unique.values())
-
-
-def list_versions(pool: PoolClient, goal: MergeGoal) -> list[ModelVersionResponse]:
-    """List the pool's versions that match a ``[[merge]]`` table, newest first."""
-    query = ModelQuery(
-        kind=goal.kind, label=[*goal.labels], metric=[*goal.metrics], text=goal.text, latest=True
-    )
-    # Those that are left out below must not use up what may be taken.
-    return list(islice(pool.models.find(query), 10 * goal.most + 100))
-
-
-def choose(
-    goal: MergeGoal,
-    site: str,
-    own_models: Sequence[OwnModel],
-    versions: Iterable[ModelVersionResponse],
-    state: GoalState,
-    *,
-    conditions: Collection[str] = (),
-) -> Choice:
-    """Decide which versions are merged with the own models; nothing is downloaded.
-
-    `conditions`: Those that hold now: a model that was refused under one of these stays refused.
-    """
-    asked = [version for version in versions if _is_meant(goal, site, own_models, version)]
+def choose(goal: MergeSettings, name: str, site: str, pool: PoolClient) -> Choice:
+    """Choose the inputs of a merged model; nothing is downloaded."""
+    own_models = _read_own_models(goal)
+    excluded = {model.digest for model in own_models}
+    versions = [
+        version
+        for version in islice(pool.models.find(_query(goal)), _MOST_LISTED)
+        if _is_candidate(goal, name, site, version)
+        and version.digest not in excluded
+        and not (own_models and version.site == site)
+    ]
     # Of several versions with the same file the newest counts.
-    asked = list({version.digest: version for version in reversed(asked)}.values())[::-1]
-    keys = {version.digest: merge_keys(version.fingerprint).get(goal.method_name)
-            for version in asked}  # fmt: skip
-    counts = Counter(key for key in keys.values() if key)
+    newest = {version.digest: version for version in reversed(versions)}
+    listed = [
+        Candidate(
+            version.address,
+            version.digest,
+            merge_keys(version.fingerprint).get(goal.method),
+            version.labels,
+            version,
+        )
+        for version in reversed(newest.values())
+    ]
+    counts = Counter(candidate.key for candidate in listed if candidate.key)
     most_common = max(sorted(counts), key=lambda key: counts[key], default="")
     reference = own_models[0].key if own_models else most_common
-    held = {"", _method_words(goal, reference), *conditions}
-    refused: dict[str, Refusal] = {}
-    chosen: list[ModelVersionResponse] = []
-    before = 0
-    for version in asked:
-        known = state.refused.get(version.digest)
-        if known is not None and known.against in {*held, _label_words(goal, version)}:
-            before += 1
-            continue
-        why = _obstacle(goal, version, keys[version.digest], reference)
-        if why is not None:
-            refused[version.digest] = why
-        elif len(chosen) < goal.most:
-            chosen.append(version)
-    # By address, so that the same models are left out whatever the order of the listing.
-    permitted = _leave_out_forbidden(
-        goal, sorted(chosen, key=lambda version: version.address), refused
-    )
-    return Choice(tuple(own_models), tuple(permitted), refused, before, len(asked), reference)
+    checked = [replace(item, reason=find_misfit(goal, item, reference)) for item in listed]
+    fitting = [candidate for candidate in checked if not candidate.reason][:_MOST_INPUTS]
+    permitted = _check_terms(goal, fitting)
+    left_out = [item for item in (*checked, *permitted) if item.reason]
+    kept = [item for item in permitted if not item.reason]
+    return Choice((*own_models, *kept), tuple(left_out))
 
 
-def check_downloaded(goal: MergeGoal, path: Path, address: str, key: str) -> Refusal | None:
-    """Return why a downloaded file cannot be merged; None if it can.
-
-    The pool's description of it is not trusted.
-    """
-    try:
-        found_key = merge_keys(fingerprint(read_model(path))).get(goal.method_name)
-    except AggregatorError as error:
-        return Refusal(address=address, reason=str(error))
-    return None if found_key == key else _misfit(goal, address, found_key, key)
-
-
-def today() -> str:
-    """Return the condition of refusals that may no longer hold tomorrow."""
-    return f"day {datetime.now(UTC):%Y-%m-%d}"
+def find_misfit(goal: MergeSettings, candidate: Candidate, reference: str | None) -> str:
+    """Return why a model cannot be merged with the others; empty if it can."""
+    if candidate.key is None:
+        return f"cannot be merged by {goal.method} at all"
+    if candidate.key != reference:
+        return f"cannot be merged by {goal.method}: {candidate.key} against {reference}"
+    if candidate.weight(goal.weight_by) is None:
+        weight = candidate.labels.get(goal.weight_by, "nothing")
+        return f"label {goal.weight_by!r} is {weight!r}, expected a number above 0 to weigh it by"
+    return ""
 
 
-def _is_meant(
-    goal: MergeGoal, site: str, own_models: Sequence[OwnModel], version: ModelVersionResponse
-) -> bool:
-    """Exclude versions that are withdrawn, made by this agent, or already here."""
-    if version.state != "available" or version.flags:
+def _query(goal: MergeSettings) -> ModelQuery:
+    return ModelQuery(kind=goal.kind, label=[*goal.labels], latest=True)
+
+
+def _is_candidate(goal: MergeSettings, name: str, site: str, version: ModelVersionResponse) -> bool:
+    """Exclude versions that are withdrawn, merged, or made by this agent."""
+    if version.state != "available" or version.flags or version.has_recipe:
         return False
-    if version.has_recipe and not goal.merged_too:
-        return False
-    if version.site == site and (own_models or version.name == goal.name):
-        return False
-    if version.digest in {model.digest for model in own_models}:
+    if version.site == site and version.name == name:
         return False
     return not goal.sites or version.site in goal.sites
 
 
-def _leave_out_forbidden(
-    goal: MergeGoal, versions: Sequence[ModelVersionResponse], refused: dict[str, Refusal]
-) -> list[ModelVersionResponse]:
+def _read_own_models(goal: MergeSettings) -> list[Candidate]:
+    models: dict[str, Candidate] = {}
+    for file in goal.own_models:
+        path = Path(file)
+        record = read_training_metadata(path) or {}
+        labels = {str(k): str(v) for k, v in record.get("suggested_labels", {}).items()}
+        key = merge_keys(fingerprint(read_model(path))).get(goal.method)
+        model = Candidate(file, file_digest(path), key, labels)
+        first = next(iter(models.values()), model)
+        if reason := find_misfit(goal, model, first.key):
+            raise InvalidInputError(f"{file}: {reason}")
+        models[model.digest] = model
+    return list(models.values())
+
+
+def _check_terms(goal: MergeSettings, candidates: Sequence[Candidate]) -> list[Candidate]:
     """Exclude, one by one, versions with terms that forbid merging them with those before."""
-    kept: list[ModelVersionResponse] = []
+    checked = []
     terms: list[TermsOf] = []
-    for version in versions:
-        version_terms = TermsOf(version.address, tuple(terms_of_version(version)))
+    # By address, so that the same models are left out whatever the order of the listing.
+    for candidate in sorted(candidates, key=lambda candidate: candidate.name):
+        assert candidate.version is not None
+        own_terms = TermsOf(candidate.name, tuple(terms_of_version(candidate.version)))
         try:
-            require_mergeable([*terms, version_terms], goal.use)
+            require_mergeable([*terms, own_terms], goal.use)
         except TermsForbidError as error:
-            reason = "terms of use: " + "; ".join(error.problems)
-            # Time limits and moratoria end.
-            refusal = Refusal(address=version.address, reason=reason, against=today())
-            refused[version.digest] = refusal
-            continue
-        kept.append(version)
-        terms.append(version_terms)
-    return kept
-
-
-def _obstacle(
-    goal: MergeGoal, version: ModelVersionResponse, key: str | None, reference: str
-) -> Refusal | None:
-    if key is None or key != reference:
-        return _misfit(goal, version.address, key, reference)
-    if _label_number(version.labels, goal.weight_by) is None:
-        weight = version.labels.get(goal.weight_by, "nothing")
-        reason = f"label {goal.weight_by!r} is {weight!r}, expected a number above 0 to weigh it by"
-        return Refusal(address=version.address, reason=reason, against=_label_words(goal, version))
-    return None
-
-
-def _misfit(goal: MergeGoal, address: str, key: str | None, reference: str) -> Refusal:
-    difference = f": {key} against {reference}" if key else " at all"
-    return Refusal(
-        address=address,
-        reason=f"cannot be merged by {goal.method_name}{difference}",
-        against=_method_words(goal, reference),
-    )
-
-
-def _method_words(goal: MergeGoal, reference: str) -> str:
-    return f"method {goal.method_name} {reference}"
-
-
-def _label_words(goal: MergeGoal, version: ModelVersionResponse) -> str:
-    """Return the condition of a refusal for a label, until its site corrects that."""
-    return f"label {goal.weight_by}={version.labels.get(goal.weight_by, '')}"
-
-
-def _own_label(model: OwnModel, label: str) -> float:
-    number = _label_number(model.labels, label)
-    if number is None:
-        raise InvalidInputError(
-            f"{model.path}: has no label {label!r} with a number above 0 in its training record, "
-            "and 'weight_by' asks for it"
-        )
-    return number
-
-
-def _label_number(labels: Mapping[str, str], label: str) -> float | None:
-    if not label:
-        return 1.0
-    try:
-        number = float(labels.get(label, ""))
-    except ValueError:
-        return None
-    return number if 0 < number < float("inf") else None
+            reason = f"terms of use: {'; '.join(error.problems)}"
+            checked.append(replace(candidate, reason=reason))
+        else:
+            terms.append(own_terms)
+            checked.append(candidate)
+    return checked

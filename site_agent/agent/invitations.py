@@ -1,22 +1,28 @@
 """Rounds that a site is invited to: contributed to once, with data that stay at home."""
 
-from dataclasses import dataclass
+import json
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
 
 from aggregators.errors import AggregatorError
 from aggregators.methods.registry import list_round_methods
 from pool_server.wire.rounds import RoundResponse
 from site_agent import errors
-from site_agent.agent.config import RoundsConfig
+from site_agent.agent.config import RoundSettings
 from site_agent.agent.workspace import CycleContext, RoundNote
-from site_agent.datasets.conversion import read_faces
+from site_agent.datasets.conversion import join_datasets, read_faces
+from site_agent.datasets.gaze.check import is_gaze_data
 from site_agent.datasets.gaze.records import join_digests
 from site_agent.datasets.network_data import NetworkData, digest_data, open_network_data
 from site_agent.datasets.records import FaceDataset, dataset_digest
-from site_agent.pool.client import PoolClient
-from site_agent.rounds import contract, contributing, finishing
+from site_agent.plain_json import plain
+from site_agent.pool.profiles import host_of
+from site_agent.pool.trust import trusted_sites
+from site_agent.rounds.contract import DataChoice
+from site_agent.rounds.contributing import contribute_to_round
+from site_agent.rounds.finishing import finish_round
 from site_agent.rounds.kinds import find_site_part
-
-_MOST_NOTES = 1000
 
 # Another attempt with the same data and rules would end in the same way.
 _FINAL = (
@@ -29,118 +35,132 @@ _FINAL = (
     errors.UnsoundDataError,
     AggregatorError,
 )
+_TAKEN_BACK = "its contribution was taken back"
 
 
 @dataclass(frozen=True)
 class Invitation:
-    """A round that waits for the site, and why it is not taken part in (empty where it is)."""
+    """A round that waits for the site, and why it is refused (empty: it is not)."""
 
     round: RoundResponse
-    obstacle: str
+    reason: str
 
 
-def invitations(pool: PoolClient, site: str, config: RoundsConfig) -> list[Invitation]:
-    """Return the open rounds that wait for the site, oldest first."""
-    invitations = []
-    for round_ in pool.rounds.list("open"):
-        if site in round_.sites("waiting"):
-            invitations.append(Invitation(round_, _obstacle(round_, config)))
-    return invitations[::-1]
-
-
-def refusal_condition(config: RoundsConfig) -> str:
-    """Return the data and rules under which a round is refused; others may let it pass."""
-    names = {
-        "started_by",
-        "trust",
-        "min_starts",
-        "min_faces",
-        "faces_per_leaf",
-        "secure_only",
-        "least_others",
-        "max_hours",
-        "persons",
-    }
-    digests = []
-    if config.data is not None:
-        digests.append(dataset_digest(read_faces(config.data, config.reading)))
-    if config.gaze is not None:
-        digests.append(join_digests(digest_data(open_network_data(config.gaze))))
-    return f"{' '.join(digests)} {config.model_dump_json(include=names)}"
-
-
+@dataclass
 class RoundsRun:
     """The work on rounds in one cycle."""
 
-    def __init__(self, config: RoundsConfig, context: CycleContext) -> None:
-        self.config, self.context = config, context
-        self.pool, self.notes = context.pool, context.state.rounds
-        self.failures: list[tuple[str, Exception]] = []
-        self.contributions = 0
+    settings: RoundSettings
+    context: CycleContext
+    contributions: int = 0
+    failures: list[tuple[str, Exception]] = field(default_factory=list)
+
+    def invitations(self) -> list[Invitation]:
+        """Return the open rounds that wait for the site, oldest first."""
+        waiting = [
+            Invitation(round_, self._obstacle(round_) or self._earlier_refusal(round_))
+            for round_ in self.context.pool.rounds.list("open")
+            if self.context.site in round_.sites("waiting")
+        ]
+        return waiting[::-1]
 
     def run(self) -> None:
         """Contribute to the rounds that wait for the site, and finish those that are ready."""
-        data = ""
-        for invitation in invitations(self.pool, self.context.site, self.config):
-            data = data or refusal_condition(self.config)
-            key = invitation.round.round_id
-            note = self.notes.get(key)
-            # A round that waits for the site again had its contribution taken back by somebody.
-            if note is not None and note.outcome == "contributed":
-                self._refuse(key, "its contribution was taken back", "")
-            elif note is None or note.outcome != "refused" or note.data not in {"", data}:
-                self._answer(invitation, data)
-        if self.config.finish:
+        for invitation in self.invitations():
+            if invitation.reason:
+                # An obstacle may go away by itself; a contribution that was taken back stays back.
+                condition = "" if invitation.reason == _TAKEN_BACK else "obstacle"
+                self._refuse(invitation.round.round_id, invitation.reason, condition)
+            else:
+                self._answer(invitation.round)
+        if self.settings.finish:
             self._finish_ready()
-        for key in list(self.notes)[:-_MOST_NOTES]:
-            del self.notes[key]
 
-    def _data(self, round_: RoundResponse) -> FaceDataset | NetworkData:
-        if find_site_part(round_.method).data == "faces" and self.config.data is not None:
-            return read_faces(self.config.data, self.config.reading)
-        assert self.config.gaze is not None, "_obstacle() lets no other round pass"
-        return open_network_data(self.config.gaze)
+    @cached_property
+    def _trusted(self) -> frozenset[str]:
+        return trusted_sites(host_of(self.context.pool.endpoint)) | {self.context.site}
 
-    def _answer(self, invitation: Invitation, data: str) -> None:
-        key = invitation.round.round_id
-        if invitation.obstacle:
-            self._refuse(key, invitation.obstacle, data)
-            return
+    @cached_property
+    def _data(self) -> dict[str, FaceDataset | NetworkData]:
+        """The data by their kind: ``faces``, ``gaze``."""
+        paths = [Path(file) for file in self.settings.data]
+        gaze_paths = [path for path in paths if is_gaze_data(path)]
+        face_paths = [path for path in paths if path not in gaze_paths]
+        if len(gaze_paths) > 1:
+            raise errors.InvalidInputError("rounds.data: expected one folder with gaze data")
+        data: dict[str, FaceDataset | NetworkData] = {}
+        if face_paths:
+            data["faces"] = join_datasets(list(map(read_faces, face_paths)))
+        if gaze_paths:
+            data["gaze"] = open_network_data(gaze_paths[0])
+        return data
+
+    @cached_property
+    def _condition(self) -> str:
+        """The data and rules under which a round is refused; others may let it pass."""
+        digests = [
+            dataset_digest(data)
+            if isinstance(data, FaceDataset)
+            else join_digests(digest_data(data))
+            for data in self._data.values()
+        ]
+        return json.dumps([*digests, sorted(self._trusted), plain(self.settings)])
+
+    def _obstacle(self, round_: RoundResponse) -> str:
+        if round_.method not in list_round_methods():
+            known = ", ".join(list_round_methods())
+            return f"is held by {round_.method}; this program knows {known}"
+        kind = find_site_part(round_.method).data
+        if kind not in self._data:
+            return f"is held by {round_.method} and needs {kind}, which rounds.data does not name"
+        if round_.base_warning:
+            return f"its base is {round_.base_warning}"
+        starter = round_.created_by.partition("/")[0]
+        if starter not in self._trusted:
+            return f"was started by {starter}; to trust that site: poolctl rounds trust {starter}"
+        return ""
+
+    def _earlier_refusal(self, round_: RoundResponse) -> str:
+        note = self.context.state.rounds.get(round_.round_id)
+        if note is None:
+            return ""
+        # A round that waits for the site again had its contribution taken back by somebody.
+        if not note.reason:
+            return _TAKEN_BACK
+        return note.reason if note.condition in {"", self._condition} else ""
+
+    def _answer(self, round_: RoundResponse) -> None:
+        key = round_.round_id
         try:
-            self._contribute(invitation.round)
+            self._contribute(round_)
         except _FINAL as error:
-            self._refuse(key, str(error), data)
+            self._refuse(key, str(error), self._condition)
         except (errors.PoolUnreachableError, errors.NotLoggedInError):
             raise
         except (errors.SiteAgentError, OSError) as error:
             self.failures.append((key, error))
-        else:
-            self.notes[key] = RoundNote(outcome="contributed")
-            self.contributions += 1
-            self.context.save()
 
     def _contribute(self, round_: RoundResponse) -> None:
-        self.context.journal.write(
-            "contributing", round=round_.round_id, base=round_.base, deadline=round_.deadline
-        )
-        contribution = contributing.contribute_to_round(
-            self.pool,
-            round_.round_id,
-            self._data(round_),
-            contract.DataChoice(
-                parts=tuple(self.config.parts),
-                persons=tuple(self.config.persons),
-                seed=self.config.seed,
-                threads=self.context.threads,
-            ),
+        journal = self.context.journal
+        key, kind = round_.round_id, find_site_part(round_.method).data
+        journal.write("contributing", round=key, base=round_.base, deadline=round_.deadline)
+        persons = self.settings.persons if kind == "gaze" else ()
+        contribution = contribute_to_round(
+            self.context.pool,
+            key,
+            self._data[kind],
+            DataChoice(persons=persons, threads=self.context.threads),
             site=self.context.site,
-            rules=self.config.rules,
+            rules=replace(self.settings.rules, trusted=self._trusted),
         )
         if contribution.phase not in {"", "complete"}:
             return  # a secure sum goes on in the next cycle
-        self.context.journal.write(
+        self.contributions += 1
+        self.context.state.rounds[key] = RoundNote(reason="")
+        self.context.save()
+        journal.write(
             "contributed",
-            round=round_.round_id,
+            round=key,
             digest=contribution.digest,
             size_bytes=contribution.size_bytes,
             sent_bytes=contribution.sent_bytes,
@@ -148,16 +168,14 @@ class RoundsRun:
 
     def _finish_ready(self) -> None:
         """Ask the pool to combine complete rounds; one of several sites is enough."""
-        waiting = [
-            round_ for state in ("open", "closed") for round_ in self.pool.rounds.list(state)
-        ]
+        rounds = self.context.pool.rounds
+        waiting = [round_ for state in ("open", "closed") for round_ in rounds.list(state)]
         for round_ in waiting:
-            if not round_.ready or self.context.site not in round_.contributions():
-                continue
-            if round_.base_warning:
+            is_ours = self.context.site in round_.contributions()
+            if not round_.ready or not is_ours or round_.base_warning:
                 continue
             try:
-                outcome = finishing.finish_round(self.pool, round_.round_id)
+                outcome = finish_round(self.context.pool, round_.round_id)
             except (
                 errors.ConflictError,
                 errors.PoolRefusedRequestError,
@@ -169,26 +187,11 @@ class RoundsRun:
                 "round_finished", round=round_.round_id, result=outcome.version.address
             )
 
-    def _refuse(self, key: str, reason: str, data: str) -> None:
-        self.notes[key] = RoundNote(outcome="refused", reason=reason, data=data)
+    def _refuse(self, key: str, reason: str, condition: str) -> None:
+        """Note a refusal, and report it once."""
+        earlier = self.context.state.rounds.get(key)
+        if earlier is not None and earlier.reason == reason:
+            return
+        self.context.state.rounds[key] = RoundNote(reason=reason, condition=condition)
         self.context.save()
         self.context.journal.write("round_refused", round=key, reason=reason)
-
-
-def _obstacle(round_: RoundResponse, config: RoundsConfig) -> str:
-    if round_.method not in list_round_methods():
-        known = ", ".join(list_round_methods())
-        return f"is held by {round_.method}; this program knows {known}"
-    kind, key = (
-        ("faces", "data")
-        if find_site_part(round_.method).data == "faces"
-        else ("gaze data", "gaze")
-    )
-    if getattr(config, key) is None:
-        return f"is held by {round_.method} and needs {kind}, which '{key}' would name"
-    if round_.base_warning:
-        return f"its base is {round_.base_warning}"
-    starter = round_.created_by.partition("/")[0]
-    if starter not in config.started_by:
-        return f"was started by {starter}, and 'started_by' names {', '.join(config.started_by)}"
-    return ""

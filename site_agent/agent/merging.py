@@ -1,281 +1,314 @@
-"""One ``[[merge]]`` table in one cycle: pull, merge, evaluate, and push a better result."""
+"""One merged model in one cycle: choose, fetch, merge, evaluate, and upload a better result."""
 
 import hashlib
 import json
-from collections.abc import Sequence
+import math
+import shutil
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 from aggregators.errors import AggregatorError
-from aggregators.formats import FORMATS
-from aggregators.methods import find_method, merge, recipe_path
+from aggregators.formats import FORMATS, file_digest, fingerprint, read_model, recognise
+from aggregators.methods import find_method, merge, merge_keys, read_recipe, recipe_path
 from pool_server.wire.labels import shared_labels
 from pool_server.wire.models import ModelVersionResponse
 from pool_server.wire.names import ModelAddress
 from site_agent import errors
-from site_agent.agent import choosing, config, publishing, workspace
+from site_agent.agent.choosing import Candidate, Choice, choose, find_misfit
+from site_agent.agent.config import MergeSettings
+from site_agent.agent.workspace import CycleContext
+from site_agent.datasets.conversion import read_faces
+from site_agent.datasets.records import FaceDataset, dataset_digest, part_names
+from site_agent.datasets.soundness import require_sound
+from site_agent.evaluation.landmarks import evaluate_landmarks
+from site_agent.evaluation.model_runs import EvaluationSettings, evaluate_model
+from site_agent.plain_json import plain
+
+_SUFFIXES = sorted({suffix for entry in FORMATS.values() for suffix in entry.suffixes})
 
 
 @dataclass(frozen=True)
-class _Merged:
+class Scored:
+    """A model and its scores."""
+
+    what: str
+    """``own``, ``published``, ``input`` or ``merged``."""
+    name: str
     digest: str
-    path: Path | None
+    path: Path
+    metrics: Mapping[str, float]
+    value: float
+    """The metric that counts."""
 
 
 class GoalRun:
-    """The work on one ``[[merge]]`` table in one cycle.
+    """The work on one merged model in one cycle.
 
-    Interrupted work goes on in the next cycle: downloads stay in the cache, scores in the state,
-    and a merged model waiting for its upload in ``outgoing/``.
+    It is finished when the best model is in ``best/`` and, if it is new, in the pool; then nothing
+    is done until inputs, faces or settings change. A killed cycle starts from the beginning: the
+    downloads are in the cache, the scores in the state, and the same merge gives the same bytes,
+    which the pool takes once.
     """
 
-    def __init__(self, goal: config.MergeGoal, context: workspace.CycleContext) -> None:
-        self.goal, self.context = goal, context
-        self.pool, self.journal = context.pool, context.journal
-        self.known = context.state.goal(goal.name)
-        self.scorer = publishing.Scorer(goal, context)
-        self.publisher = publishing.Publisher(goal, context)
+    def __init__(self, name: str, goal: MergeSettings, context: CycleContext) -> None:
+        self.name, self.goal, self.context = name, goal, context
+        self.pool, self.state = context.pool, context.state
 
     def run(self) -> int:
-        """Subscribe, pull, merge, evaluate, push; return how many models were uploaded."""
-        uploads = self.publisher.send()
-        choice = self._pull(self._subscribe())
-        best = self.scorer.best(self._rivals(choice))
-        merged = self._merge(choice) if len(choice.digests) > 1 else None
-        scored = None if merged is None else self._evaluate(merged)
-        if (
-            merged is not None
-            and scored is not None
-            and (best is None or self.goal.is_better(scored.value, best.value))
-        ):
-            uploads += self._push(choice, merged, scored)
-        elif best is not None:
-            self._keep(best, scored if merged is not None and merged.path is not None else None)
-        self.known.forget_old()
+        """Bring the merged model up to date; return how many models were uploaded."""
+        choice = choose(self.goal, self.name, self.context.site, self.pool)
+        work = self._digest_of_work(choice)
+        tried_today = f"{work} {datetime.now(UTC):%Y-%m-%d}"
+        if self.state.finished.get(self.name) in {work, tried_today}:
+            self._write("up_to_date")
+            return 0
+        version_count = sum(candidate.version is not None for candidate in choice.inputs)
+        listed_count = version_count + len(choice.left_out)
+        self._write("models_found", found=listed_count, taken=version_count)
+        self._report_left_out(choice.left_out)
+        choice, paths, is_complete = self._fetch(choice)
+        merged = self._merge(choice, paths) if len(choice.inputs) > 1 else None
+        uploads = self._keep_best(choice, merged, self._score_rivals(choice, paths))
+        for path in self.context.workspace.work.glob(f"{self.name}.*"):
+            path.unlink()
+        # The pool may have put right by tomorrow what could not be downloaded.
+        self.state.finished[self.name] = work if is_complete else tried_today
         self.context.save()
         return uploads
 
-    def _keep(self, best: publishing.Scored, beaten: publishing.Scored | None) -> None:
-        """Keep the best model; `beaten`: the merge just made, if it is not better."""
-        if beaten is not None:
-            self._report_not_better(beaten, best)
-        self.publisher.keep_best(best)
-        if beaten is None:
-            self._report_up_to_date(best.value)
+    def require_faces(self) -> None:
+        """Refuse validation faces on which no model can be scored."""
+        self._faces  # noqa: B018
 
-    # -- subscribing and pulling ----------------------------------------------------------
+    @cached_property
+    def _faces(self) -> FaceDataset:
+        faces = read_faces(Path(self.goal.validation))
+        if not any(True for _ in faces.boxes()):
+            raise errors.InvalidInputError(
+                f"{self.goal.validation}: has no faces to score models on"
+            )
+        if self.goal.kind == "ert" and not part_names(faces):
+            raise errors.InvalidInputError(
+                f"{self.goal.validation}: has no landmarks to score models on"
+            )
+        require_sound(faces, use="landmarks" if self.goal.kind == "ert" else "boxes")
+        return faces
 
-    def _subscribe(self) -> choosing.Choice:
-        self.scorer.require_faces()
-        own_models = choosing.read_own_models(self.goal)
-        choice = choosing.choose(
-            self.goal,
-            self.context.site,
-            own_models,
-            choosing.list_versions(self.pool, self.goal),
-            self.known,
-            conditions=(self.scorer.condition, choosing.today()),
-        )
-        new = [version for version in choice.chosen if version.digest not in self.known.checked]
-        self.journal.write(
-            "models_found",
-            name=self.goal.name,
-            found=choice.asked,
-            taken=len(choice.chosen),
-            new=len(new),
-            refused_before=choice.refused_before,
-        )
-        for digest, refusal in choice.refused.items():
-            self._refuse(digest, refusal)
-        return choice
+    @cached_property
+    def _faces_digest(self) -> str:
+        return dataset_digest(self._faces)[:16]
 
-    def _pull(self, choice: choosing.Choice) -> choosing.Choice:
-        """Download the chosen versions, and leave out those that cannot be used."""
-        good = tuple(version for version in choice.chosen if self._admit(version, choice.key))
-        return replace(choice, chosen=good)
-
-    def _admit(self, version: ModelVersionResponse, key: str) -> bool:
-        try:
-            self._fetch(version, key)
-            if "inputs" in self.goal.against:
-                self._score_version("input", version)
-        except _RefusedError as error:
-            self._refuse(version.digest, error.refusal)
-            return False
-        return True
-
-    def _fetch(self, version: ModelVersionResponse, key: str) -> None:
-        try:
-            if version.digest not in self.known.checked:
-                self.pool.require_merge_right(version)
-            download = self.pool.fetch(version)
-        except (errors.PoolUnreachableError, errors.NotLoggedInError):
-            raise
-        except errors.PoolClientError as error:
-            # The pool may have put it right by tomorrow.
-            raise _RefusedError(version, str(error), choosing.today()) from error
-        if version.digest in self.known.checked:
-            return
-        self.journal.write(
-            "model_fetched",
-            name=self.goal.name,
-            address=version.address,
-            digest=version.digest,
-            received_bytes=download.received_bytes,
-        )
-        refusal = choosing.check_downloaded(self.goal, download.path, version.address, key)
-        if refusal is not None:
-            raise _RefusedError(version, refusal.reason, refusal.against)
-        self.known.checked.append(version.digest)
-        self.context.save()
-
-    def _refuse(self, digest: str, refusal: workspace.Refusal) -> None:
-        self.known.refused[digest] = refusal
-        self.context.save()
-        self.journal.write(
-            "model_refused",
-            name=self.goal.name,
-            address=refusal.address,
-            digest=digest,
-            reason=refusal.reason,
-        )
-
-    # -- evaluating -----------------------------------------------------------------------
-
-    def _rivals(self, choice: choosing.Choice) -> list[publishing.Scored]:
-        rivals = []
-        if "own" in self.goal.against:
-            rivals += [self.scorer.score("own", m.path, m.digest) for m in choice.own_models]
-        if "published" in self.goal.against and (version := self._find_published()) is not None:
-            rivals.append(self._score_version("published", version))
-        if "inputs" in self.goal.against:
-            rivals += [self._score_version("input", version) for version in choice.chosen]
-        return rivals
-
-    def _find_published(self) -> ModelVersionResponse | None:
-        try:
-            version = self.pool.version(ModelAddress(self.context.site, self.goal.name))
-        except errors.NotFoundError:
-            return None
-        return version if version.state == "available" and not version.flags else None
-
-    def _score_version(self, what: str, version: ModelVersionResponse) -> publishing.Scored:
-        path = self.pool.fetch(version).path
-        try:
-            return self.scorer.score(what, path, version.digest, version.address)
-        except (errors.EvaluationError, errors.FaceModelError) as error:
-            if what != "input":
-                raise
-            reason = f"cannot be scored: {error}"
-            raise _RefusedError(version, reason, self.scorer.condition) from error
-
-    def _evaluate(self, merged: _Merged) -> publishing.Scored:
-        path = merged.path or Path()
-        return self.scorer.score("merged", path, merged.digest, self.goal.name)
-
-    # -- merging --------------------------------------------------------------------------
-
-    def _merge(self, choice: choosing.Choice) -> _Merged | None:
-        """Merge, unless exactly this was done before and is known by its score."""
-        key = self._merge_key(choice)
-        digest = self.known.merged.get(key)
-        if digest == "":
-            return None  # it failed, and would again
-        if digest is not None and self.scorer.is_known(digest):
-            return _Merged(digest, None)
-        try:
-            merged = self._do_merge(choice)
-        except AggregatorError:
-            self.known.merged[key] = ""
-            self.context.save()
-            raise
-        self.known.merged[key] = merged.digest
-        self.context.save()
-        return merged
-
-    def _do_merge(self, choice: choosing.Choice) -> _Merged:
-        goal = self.goal
-        suffix = FORMATS[find_method(goal.method_name).output_formats[0]].suffixes[0]
-        output = self.context.workspace.new_file(suffix)
-        fetched = [self.pool.fetch(version).path for version in choice.chosen]
-        own_paths: list[str | None] = [None] * len(choice.own_models)
-        outcome = merge(
-            goal.method_name,
-            [*(model.path for model in choice.own_models), *fetched],
-            weights=choice.weights(goal),
-            options=goal.method_options,
-            output=output,
-            addresses=[*own_paths, *(version.address for version in choice.chosen)],
-            file_names=[*own_paths, *(version.file_name for version in choice.chosen)],
-        )
-        assert outcome.digest is not None
-        self.journal.write(
-            "merged",
-            name=goal.name,
-            method=goal.method_name,
-            inputs=len(choice.digests),
-            digest=outcome.digest,
-        )
-        return _Merged(outcome.digest, output)
-
-    def _merge_key(self, choice: choosing.Choice) -> str:
-        method = find_method(self.goal.method_name)
-        weights: Sequence[float] = choice.weights(self.goal) or [1.0] * len(choice.digests)
-        content: dict[str, Any] = {
-            "method": [method.name, method.version],
-            "options": self.goal.method_options,
-            # In their order: what cannot be averaged is taken from the first.
-            "inputs": list(zip(choice.digests, weights, strict=True)),
+    def _digest_of_work(self, choice: Choice) -> str:
+        content = {
+            "settings": plain(self.goal),
+            "version": find_method(self.goal.method).version,
+            "faces": self._faces_digest,
+            "inputs": [[item.digest, item.weight(self.goal.weight_by)] for item in choice.inputs],
         }
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
-    def _push(self, choice: choosing.Choice, merged: _Merged, scored: publishing.Scored) -> int:
-        is_uploadable = self.goal.upload and merged.digest not in self.known.uploaded
-        if not is_uploadable and self.publisher.has_best(merged.digest):
-            self._report_up_to_date(scored.value)
-            return 0
-        path = merged.path
-        if path is None or not path.is_file():
-            again = self._do_merge(choice)
-            if again.digest != merged.digest or again.path is None:
-                raise errors.InvalidInputError(
-                    f"merging again gave {again.digest}, not {merged.digest}"
-                )
-            path = again.path
-        self.publisher.keep_best(replace(scored, path=path))
-        if not is_uploadable:
-            return 0
-        own_labels, input_labels = (
-            [model.labels for model in inputs] for inputs in (choice.own_models, choice.chosen)
+    # -- fetching -------------------------------------------------------------------------
+
+    def _fetch(self, choice: Choice) -> tuple[Choice, dict[str, Path], bool]:
+        """Download the chosen versions, and leave out those that cannot be used.
+
+        Returns the files by digest, too, and whether the pool gave all of them.
+        """
+        paths: dict[str, Path] = {}
+        refused = []
+        is_complete = True
+        reference = choice.inputs[0].key if choice.inputs else None
+        for candidate in choice.inputs:
+            if candidate.version is None:
+                paths[candidate.digest] = Path(candidate.name)
+                continue
+            try:
+                paths[candidate.digest] = self._fetch_version(candidate.version)
+                self._check_download(candidate, paths[candidate.digest], reference)
+            except (errors.PoolUnreachableError, errors.NotLoggedInError):
+                raise
+            except (
+                errors.PoolClientError, errors.EvaluationError, errors.FaceModelError,
+                errors.InvalidInputError, AggregatorError,
+            ) as error:  # fmt: skip
+                refused.append(replace(candidate, reason=str(error)))
+                is_complete = is_complete and not isinstance(error, errors.PoolClientError)
+        self._report_left_out(refused)
+        return choice.without(refused), paths, is_complete
+
+    def _fetch_version(self, version: ModelVersionResponse) -> Path:
+        self.pool.require_merge_right(version)
+        download = self.pool.fetch(version)
+        if download.received_bytes:
+            self._write(
+                "model_fetched",
+                address=version.address,
+                digest=version.digest,
+                received_bytes=download.received_bytes,
+            )
+        return download.path
+
+    def _check_download(self, candidate: Candidate, path: Path, reference: str | None) -> None:
+        """Refuse a file that cannot be merged or scored; the pool's description is not trusted."""
+        key = merge_keys(fingerprint(read_model(path))).get(self.goal.method)
+        if reason := find_misfit(self.goal, replace(candidate, key=key), reference):
+            raise errors.InvalidInputError(reason)
+        self._score("input", candidate.name, candidate.digest, path)
+
+    # -- merging and evaluating -----------------------------------------------------------
+
+    def _merge(self, choice: Choice, paths: Mapping[str, Path]) -> Scored:
+        suffix = FORMATS[find_method(self.goal.method).output_formats[0]].suffixes[0]
+        output = self.context.workspace.work / f"{self.name}{suffix}"
+        versions = [candidate.version for candidate in choice.inputs]
+        weights = [candidate.weight(self.goal.weight_by) or 1.0 for candidate in choice.inputs]
+        outcome = merge(
+            self.goal.method,
+            [paths[candidate.digest] for candidate in choice.inputs],
+            weights=weights if self.goal.weight_by else None,
+            options=self.goal.method_options,
+            output=output,
+            addresses=[None if version is None else version.address for version in versions],
+            file_names=[None if version is None else version.file_name for version in versions],
         )
-        labels = shared_labels([*own_labels, *input_labels])
-        self.publisher.put_outgoing(path, merged.digest, scored.metrics, labels)
-        return self.publisher.send()
+        assert outcome.digest is not None
+        self._write(
+            "merged", method=self.goal.method, inputs=len(choice.inputs), digest=outcome.digest
+        )
+        return self._score("merged", self.name, outcome.digest, output)
+
+    def _score_rivals(self, choice: Choice, paths: Mapping[str, Path]) -> list[Scored]:
+        rivals = [
+            self._score(
+                "own" if candidate.version is None else "input",
+                candidate.name,
+                candidate.digest,
+                paths[candidate.digest],
+            )
+            for candidate in choice.inputs
+        ]
+        try:
+            version = self.pool.version(ModelAddress(self.context.site, self.name))
+        except errors.NotFoundError:
+            return rivals
+        if version.state == "available" and not version.flags:
+            path = self.pool.fetch(version).path
+            rivals.append(self._score("published", version.address, version.digest, path))
+        return rivals
+
+    def _score(self, what: str, name: str, digest: str, path: Path) -> Scored:
+        """Measure a model on the validation faces, unless it was measured before."""
+        metric, key = self.goal.metric_name, f"{digest}:{self._faces_digest}"
+        metrics = self.state.scores.get(key)
+        if metrics is None:
+            measured = self._measure(path)
+            metrics = {key: value for key, value in measured.items() if math.isfinite(value)}
+            if metric not in metrics:
+                raise errors.EvaluationError(
+                    f"{name}: {metric} cannot be measured, only {', '.join(metrics)}"
+                )
+            self.state.scores[key] = metrics
+            self.context.save()
+            self._write("evaluated", what=what, model=name, digest=digest, value=metrics[metric])
+        return Scored(what, name, digest, path, metrics, metrics[metric])
+
+    def _measure(self, path: Path) -> dict[str, float]:
+        if self.goal.kind == "ert":
+            threads = self.context.threads
+            return evaluate_landmarks(path, self._faces, resamples=0, workers=threads).metrics
+        # More workers would be processes, which could outlive a killed agent.
+        settings = EvaluationSettings(resamples=0)
+        return evaluate_model(path, self._faces, settings, workers=1).metrics
+
+    # -- keeping and uploading ------------------------------------------------------------
+
+    def _keep_best(self, choice: Choice, merged: Scored | None, rivals: Sequence[Scored]) -> int:
+        """Keep the best model, and upload it if it is the merged one; return the uploads."""
+        sign = 1 if self.goal.lower_is_better else -1
+        # A cycle that was killed after its upload finds the result in the pool.
+        others = [rival for rival in rivals if merged is None or rival.digest != merged.digest]
+        best = min(others, key=lambda rival: sign * rival.value, default=None)
+        if merged is not None and (best is None or self.goal.is_better(merged.value, best.value)):
+            self._keep(merged)
+            return self._upload(merged, choice) if len(others) == len(rivals) else 0
+        if best is not None:
+            if merged is not None:
+                self._report_not_better(merged, best)
+            self._keep(best)
+        return 0
+
+    def _best_file(self) -> Path | None:
+        names = [self.context.workspace.best / f"{self.name}{suffix}" for suffix in _SUFFIXES]
+        return next((path for path in names if path.is_file()), None)
+
+    def _keep(self, best: Scored) -> None:
+        """Copy the best model to where the site finds it."""
+        place = self.context.workspace.best / f"{self.name}{recognise(best.path).suffixes[0]}"
+        previous = self._best_file()
+        if previous is not None and file_digest(previous) == best.digest:
+            self._write("up_to_date", value=best.value)
+            return
+        temporary = self.context.workspace.work / f"{self.name}.best"
+        shutil.copyfile(best.path, temporary)
+        if previous is not None:
+            recipe_path(previous).unlink(missing_ok=True)
+            previous.unlink()
+        if recipe_path(best.path).is_file():
+            shutil.copyfile(recipe_path(best.path), recipe_path(place))
+        temporary.replace(place)
+        self._write(
+            "best_changed",
+            what=best.what,
+            model=best.name,
+            digest=best.digest,
+            value=best.value,
+            file=place,
+        )
+
+    def _upload(self, merged: Scored, choice: Choice) -> int:
+        path = self._best_file()
+        if not self.goal.upload or path is None:
+            return 0
+        self._write("uploading", digest=merged.digest, size_bytes=path.stat().st_size)
+        asked = [word.partition("=") for word in self.goal.labels]
+        upload = self.pool.upload(
+            path,
+            ModelAddress(self.context.site, self.name),
+            labels={
+                **shared_labels([candidate.labels for candidate in choice.inputs]),
+                **{key: value for key, is_equal, value in asked if is_equal},
+            },
+            metrics=merged.metrics,
+            recipe=json.loads(read_recipe(recipe_path(path)).to_json()),
+            intended_use=self.goal.use,
+        )
+        self._write(
+            "uploaded",
+            address=upload.version.address,
+            digest=merged.digest,
+            sent_bytes=upload.sent_bytes,
+            value=merged.value,
+        )
+        return 1
 
     # -- reporting ------------------------------------------------------------------------
 
-    def _report_up_to_date(self, value: float) -> None:
-        self.journal.write(
-            "up_to_date", name=self.goal.name, metric=self.goal.metric_name, value=value
-        )
+    def _write(self, event: str, **values: object) -> None:
+        metric = {"metric": self.goal.metric_name} if "value" in values else {}
+        self.context.journal.write(event, name=self.name, **metric, **values)
 
-    def _report_not_better(self, merged: publishing.Scored, best: publishing.Scored) -> None:
-        self.journal.write(
+    def _report_left_out(self, candidates: Sequence[Candidate]) -> None:
+        for item in candidates:
+            self._write("model_refused", address=item.name, digest=item.digest, reason=item.reason)
+
+    def _report_not_better(self, merged: Scored, best: Scored) -> None:
+        self._write(
             "not_better",
-            name=self.goal.name,
-            metric=self.goal.metric_name,
             value=merged.value,
             best=best.value,
-            best_model=best.model,
-            margin=self.goal.margin,
+            best_model=best.name,
+            margin_pct=self.goal.margin_pct,
         )
-        if merged.path.is_file():
-            merged.path.unlink()
-            recipe_path(merged.path).unlink(missing_ok=True)
-
-
-class _RefusedError(Exception):
-    def __init__(self, version: ModelVersionResponse, reason: str, against: str) -> None:
-        self.refusal = workspace.Refusal(address=version.address, reason=reason, against=against)
-        super().__init__(reason)

@@ -2,9 +2,8 @@
 
 ::
 
-        state.json          the agent's memory; replaced as a whole
-    best/NAME.dat       the best model known for each [[merge]] table, with its recipe if merged
-    outgoing/<digest>/  a merged model waiting for its upload, with its recipe
+    state.json          the agent's memory; replaced as a whole
+    best/NAME.dat       the best version of each merged model, with its recipe if merged
     cache/              downloads, and contributions under way
     work/               files under way; emptied at every start
     lock
@@ -16,7 +15,6 @@ JSON has ``time`` (UTC, ISO 8601), ``level`` (``info``, ``warning``, ``error``),
 
 import contextlib
 import json
-import secrets
 import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -43,13 +41,13 @@ SENTENCES: dict[str, str] = {
     "contributions: {contributions}, failures: {failures}",
     "waiting": "waiting {seconds:.0f} s for the next cycle",
     "pool_unreachable": "the pool cannot be used now: {error}",
-    "models_found": "{name}: found {found}, taken {taken}, new {new}",
+    "models_found": "{name}: found {found}, taken {taken}",
     "model_fetched": "{name}: downloaded {address}",
     "model_refused": "{name}: left out {address}: {reason}",
     "merged": "{name}: merged by {method}, inputs: {inputs}",
     "evaluated": "{name}: {what} {model}: {metric} {value:.4g}",
     "up_to_date": "{name}: nothing is new; the best {metric} is {value:.4g}",
-    "not_better": "{name}: not uploaded: {metric} {value:.4g} is not better by {margin} than "
+    "not_better": "{name}: not uploaded: {metric} {value:.4g} is not better by {margin_pct} % than "
     "{best:.4g} of {best_model}",
     "best_changed": "{name}: the best is now {what} {model}, {metric} {value:.4g}: {file}",
     "uploading": "{name}: uploading {size_bytes:,} bytes",
@@ -126,68 +124,32 @@ class _Part(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
 
-class Refusal(_Part):
-    """A model that is left out, and why."""
-
-    address: str
-    reason: str
-    against: str = ""
-    """The condition of the refusal: the model is looked at again when that changes. Empty where it
-    was refused for itself."""
-
-
-class Outgoing(_Part):
-    """A merged model that was found better and is not in the pool yet."""
-
-    digest: str
-    file_name: str
-    metrics: dict[str, float]
-    labels: dict[str, str] = {}
-
-
-class GoalState(_Part):
-    """The memory of one ``[[merge]]`` table."""
-
-    scores: dict[str, dict[str, float]] = {}
-    """Metrics by model and validation data: ``DIGEST:EVALUATION``."""
-    merged: dict[str, str] = {}
-    """Digest of the merged model, by inputs and method; empty where it failed."""
-    refused: dict[str, Refusal] = {}
-    checked: list[str] = []
-    """Digests of downloaded models that can be read and merged."""
-    uploaded: list[str] = []
-    outgoing: Outgoing | None = None
-    best: str = ""
-    """Digest of the model in ``best/``."""
-
-    def forget_old(self) -> None:
-        """Keep the memory from growing without end: the oldest entries go first."""
-        for table in (self.scores, self.merged, self.refused):
-            for key in list(table)[: max(0, len(table) - _MOST_REMEMBERED)]:
-                del table[key]
-        del self.checked[:-_MOST_REMEMBERED]
-        del self.uploaded[:-_MOST_REMEMBERED]
-
-
 class RoundNote(_Part):
-    """The outcome of a round: ``contributed`` or ``refused``, and why."""
+    """The outcome of a round."""
 
-    outcome: str
-    reason: str = ""
-    data: str = ""
+    reason: str
+    """The reason for the refusal; empty of a contribution."""
+    condition: str = ""
+    """The data and rules of the refusal: others may let the round pass."""
 
 
 class AgentState(_Part):
     """The memory of an agent."""
 
-    version: int = 1
+    version: int = 2
     cycle: int = 0
-    goals: dict[str, GoalState] = {}
+    finished: dict[str, str] = {}
+    """By merged model, the digest of the inputs and settings of the last finished work."""
+    scores: dict[str, dict[str, float]] = {}
+    """Metrics by model and validation faces: ``DIGEST:FACES``."""
     rounds: dict[str, RoundNote] = {}
 
-    def goal(self, name: str) -> GoalState:
-        """Return the memory of a ``[[merge]]`` table."""
-        return self.goals.setdefault(name, GoalState())
+    def forget_old(self) -> None:
+        """Keep the memory from growing without end: the oldest entries go first."""
+        tables: tuple[dict[str, Any], ...] = (self.scores, self.rounds)
+        for table in tables:
+            for key in list(table)[: max(0, len(table) - _MOST_REMEMBERED)]:
+                del table[key]
 
 
 class Workspace:
@@ -196,7 +158,6 @@ class Workspace:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.best = folder / "best"
-        self.outgoing = folder / "outgoing"
         self.work = folder / "work"
         self.cache = ModelCache(folder / "cache")
         self._state_file = folder / "state.json"
@@ -211,7 +172,7 @@ class Workspace:
                 stack.enter_context(locked(self.folder / "lock", busy=busy))
                 # Under the lock: files in it belong to an agent that is gone.
                 shutil.rmtree(self.work, ignore_errors=True)
-                for folder in (self.best, self.outgoing, self.work):
+                for folder in (self.best, self.work):
                     folder.mkdir(parents=True, exist_ok=True)
             except OSError as error:
                 raise self._unwritable(error) from error
@@ -236,17 +197,6 @@ class Workspace:
             write_whole(self._state_file, state.model_dump_json(indent=1) + "\n")
         except OSError as error:
             raise self._unwritable(error) from error
-
-    def clear_outgoing(self, state: AgentState) -> None:
-        """Remove models that were uploaded or abandoned when the process was killed."""
-        pending = {goal.outgoing.digest for goal in state.goals.values() if goal.outgoing}
-        for folder in self.outgoing.iterdir():
-            if folder.name not in pending:
-                shutil.rmtree(folder, ignore_errors=True)
-
-    def new_file(self, suffix: str) -> Path:
-        """Return a name for a file under way."""
-        return self.work / f"{secrets.token_hex(6)}{suffix}"
 
     def _unwritable(self, error: OSError) -> AgentError:
         where = error.filename or self.folder

@@ -9,13 +9,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_args
 
 from pool_server.wire.data_use import Term
-from pool_server.wire.data_use_rules import IntendedUse, TermsOf, check_merge
+from pool_server.wire.data_use_rules import IntendedUse, Purpose, TermsOf, check_merge
 from pool_server.wire.models import ModelVersionResponse
 from pool_server.wire.withdrawals import MOST_CHECKED, CheckedFile, Withdrawal
-from site_agent.errors import TermsFileError, TermsForbidError, WithdrawnError
+from site_agent.errors import SettingsError, TermsFileError, TermsForbidError, WithdrawnError
 
 if TYPE_CHECKING:
     from site_agent.pool.resources.models import Withdrawals
@@ -50,6 +50,23 @@ def read_terms_file(path: Path) -> list[Term]:
     if problems:
         raise TermsFileError(path, problems)
     return list(terms)
+
+
+def read_use(purposes: Sequence[str]) -> IntendedUse | None:
+    """Return the intended use of a merge: words such as research, or disease=NAME; None without."""
+    if not purposes:
+        return None
+    known = get_args(Purpose)
+    names, diseases = [], []
+    for word in dict.fromkeys(purposes):
+        kind, is_disease, disease = word.partition("=")
+        if is_disease and kind == "disease" and disease.strip():
+            diseases.append(disease.strip())
+        elif word in known:
+            names.append(word)
+        else:
+            raise SettingsError(f"purpose {word}: expected {', '.join(known)}, or disease=NAME")
+    return IntendedUse.model_validate({"purposes": names, "diseases": diseases})
 
 
 def terms_of_version(version: ModelVersionResponse) -> list[Term]:

@@ -12,6 +12,8 @@ import pytest
 
 from aggregators.formats import file_digest
 from site_agent.agent.workspace import SENTENCES
+from site_agent.pool.profiles import host_of
+from site_agent.pool.trust import set_trusted_sites
 from tests.cli.conftest import Run, run_process, start_process
 from tests.site_agent.agent.lab import Lab, Materials, events, make_materials
 from tests.site_agent.live_pool import LivePool, live_pool
@@ -81,15 +83,9 @@ def test_an_agent_that_is_killed_at_every_step_does_each_of_them_once(
     lab: Lab, materials: Materials, steps: tuple[str, ...]
 ) -> None:
     lab.share(materials.others[0], "face")
-    lab.merge = {"margin": 0.0, "against": ["own", "published"]}
-    lab.rounds = {
-        "data": str(materials.faces),
-        "started_by": ["site-b"],
-        "trust": ["site-b"],
-        "least_others": 1,
-        "min_faces": 1,
-        "faces_per_leaf": 0,
-    }
+    lab.rounds = {"data": [str(materials.faces)]}
+    lab.rules = {"least_others": 1, "min_faces": 1, "faces_per_leaf": 0.0}
+    set_trusted_sites(host_of(lab.pool.url), ["site-b"])
     base = f"site-b/{lab.name}-base"
     with lab.client("site-b") as client:
         client.upload(materials.others[1], base)
@@ -119,7 +115,6 @@ def test_an_agent_that_is_killed_at_every_step_does_each_of_them_once(
     best = lab.workspace / "best" / f"{lab.name}.dat"
     assert file_digest(best) == version.digest
     assert list(round_.contributions()) == ["site-a"]
-    assert list((lab.workspace / "outgoing").iterdir()) == []
     assert list((lab.workspace / "work").iterdir()) == []
 
 
@@ -165,10 +160,10 @@ def test_the_exit_code_of_one_cycle_says_what_happened(
     assert "own.dat" in failed.err
     assert events(lines_of(failed.out), "failed")[0]["subject"] == lab.name
 
-    lab.merge = {"margin": "much"}
+    lab.merge = {"margin_pct": "much"}
     wrong = poolctl(*run, lab.write_config())
     assert wrong.code == 2
-    assert f"{lab.config_file}: merge[0].margin: found 'much', expected" in wrong.err
+    assert f"{lab.config_file}: merge.{lab.name}: margin_pct is 'much', expected" in wrong.err
     assert wrong.out == ""
     assert poolctl(*run, tmp_path / "none.toml").code == 4
 
@@ -190,12 +185,12 @@ def test_a_configuration_is_made_and_checked(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     assert poolctl("agent", "init", "-q").out.strip() == "agent.toml"
-    assert "[[merge]]" in Path("agent.toml").read_text()
+    assert "[merge.eyes-merged]" in Path("agent.toml").read_text()
     assert poolctl("agent", "init").code == 7
     assert poolctl("agent", "init", "--force", "--json").data == {"config": "agent.toml"}
     missing = poolctl("agent", "run", "--dry-run")
     assert missing.code == 2
-    assert "merge[0].validation: found" in missing.err
+    assert "rounds.data is 'training.xml', expected a file" in missing.err
 
     address = lab.share(materials.others[0], "face")
     deep = lab.share(materials.deep, "deep")
@@ -205,7 +200,7 @@ def test_a_configuration_is_made_and_checked(
     assert f"{address} fetch and merge" in " ".join(shown.out.split())
     assert "cannot be merged by wba-cascade" in shown.out
     plan = poolctl("agent", "run", "--dry-run", "--config", lab.config_file, "--json").data
-    actions = {model["model"]: model["action"] for model in plan["merges"][0]["models"]}
+    actions = {model["subject"]: model["action"] for model in plan["merges"][lab.name]}
     assert actions[deep] == "leave out"
     assert not lab.workspace.exists()
     monkeypatch.setenv("POOL_TOKEN", lab.pool.tokens["reader"])

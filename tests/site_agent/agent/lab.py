@@ -84,15 +84,15 @@ class Ear(io.StringIO):
 
 @dataclass
 class Lab:
-    """One site's agent; `merge` and `rounds` are its tables in the configuration."""
+    """One site's agent; `merge`, `rounds` and `rules` are tables of its settings."""
 
     folder: Path
     pool: LivePool
     materials: Materials
     name: str = "merged"
     merge: dict[str, Any] = field(default_factory=dict)
-    rounds: dict[str, Any] | None = None
-    top: dict[str, Any] = field(default_factory=dict)
+    rounds: dict[str, Any] = field(default_factory=dict)
+    rules: dict[str, Any] = field(default_factory=dict)
 
     @property
     def config_file(self) -> Path:
@@ -104,18 +104,21 @@ class Lab:
 
     def write_config(self) -> Path:
         goal = {
-            "name": self.name,
-            "kind": "ert",
             "validation": str(self.materials.validation),
             "own_models": [str(self.materials.mine)],
             "labels": [f"study={self.name}"],
+            "margin_pct": -100.0,
             **self.merge,
         }
-        top = {"workspace": "agent", "threads": 1, "interval": 0.2, "retry_after": 0.1, **self.top}
-        lines = [_line(key, value) for key, value in top.items()]
-        lines += ["[[merge]]", *(_line(key, value) for key, value in goal.items())]
-        if self.rounds is not None:
-            lines += ["[rounds]", *(_line(key, value) for key, value in self.rounds.items())]
+        tables = {
+            "": {"workspace": "agent", "threads": 1, "interval_minutes": 0.003},
+            "[rounds]": self.rounds,
+            "[rounds.rules]": self.rules,
+            f"[merge.{self.name}]": goal,
+        }
+        lines = []
+        for heading, table in tables.items():
+            lines += [heading, *(f"{key} = {json.dumps(value)}" for key, value in table.items())]
         self.folder.mkdir(parents=True, exist_ok=True)
         self.config_file.write_text("\n".join(lines) + "\n")
         return self.config_file
@@ -146,12 +149,6 @@ class Lab:
             models = list(client.models.find(ModelQuery(site="site-a", name=self.name)))
         return [version.address for version in models][::-1]
 
-    @property
-    def remembered(self) -> dict[str, Any]:
-        """The agent's memory of its one [[merge]] table."""
-        content: dict[str, Any] = self.state["goals"][self.name]
-        return content
-
     def cancel_rounds(self) -> None:
         """Cancel the rounds that a test left open, so that no other test is invited."""
         with self.client("site-b") as client:
@@ -166,10 +163,3 @@ class Lab:
 
 def events(said: list[dict[str, Any]], *names: str) -> list[dict[str, Any]]:
     return [line for line in said if line["event"] in names]
-
-
-def _line(key: str, value: Any) -> str:
-    if isinstance(value, dict):
-        inner = ", ".join(f"{name} = {json.dumps(item)}" for name, item in value.items())
-        return f"{key} = {{ {inner} }}"
-    return f"{key} = {json.dumps(value)}"
