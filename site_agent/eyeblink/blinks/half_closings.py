@@ -6,10 +6,14 @@ as they fall where blinks reopen more slowly, and come again at once. So each di
 the person's own blinks near closure, as far as there are some, and with a half-closing. The number
 of half-closings of the session is estimated from all of its dips (expectation maximisation; A. P.
 Dempster, N. M. Laird and D. B. Rubin 1977): the same doubtful dip is a squint among many squints
-and a blink among many partial blinks. The constants were chosen on drawn sessions.
+and a blink among many partial blinks. The lids of one person fall, and stay down, for about the
+same time in all blinks, deep or not, while half-closings differ from one another: where the trace
+is clear enough to show these times, a slower dip is a half-closing among partial blinks, too. The
+constants were chosen on drawn sessions.
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -34,8 +38,32 @@ half-closing, and the SD of the logarithm."""
 CLOSING_S, OPENING_S, SKEW_SD = 0.045, 0.085, 0.75
 """For how long the lids of a usual person fall and rise in a blink, and the SD of the logarithm of
 the ratio. In half-closings the two are equal."""
+
+
+@dataclass(frozen=True)
+class Times:
+    """A time in blinks of a usual person and in half-closings, and the SD of its logarithm."""
+
+    blink_s: float
+    half_s: float
+    blink_sd: float
+    half_sd: float
+
+
+FALLING = Times(0.05, 0.072, 0.4, 0.42)
+"""From 20 to 80 % of the way down."""
+STAYING = Times(0.1, 0.17, 0.38, 0.7)
+"""Lower than 80 % of the way."""
+TIMES_OF_BLINKS = 0.6
+"""Both times of a blink say this for a blink on average, which is taken off again."""
+CLEAR_NOISE = 0.075
+"""Both times count half at this noise, as a share of the dip's depth, and hardly at twice it."""
+USUAL_TIMES = 20.0
+"""The usual time of half-closings counts as much as this number of dips."""
 MOST_EVIDENCE = 2.0
 """One measure of shape says no more for or against a half-closing (logarithm of the odds)."""
+MOST_FOR_BLINK = 1.0
+"""A time that is no longer than a blink's says no more for a blink."""
 SOON_S, SOON_SCALE_S = 0.9, 0.08
 SOON_EVIDENCE, ALONE_EVIDENCE = 1.4, -0.35
 """Evidence for a half-closing where another dip is nearer than about `SOON_S`, and where not."""
@@ -71,6 +99,10 @@ def half_closings(
     soon = logistic((SOON_S - _spacing_s(extents)) / SOON_SCALE_S)
     constant = ALONE_EVIDENCE + (SOON_EVIDENCE - ALONE_EVIDENCE) * soon
     constant += _log_density(depth_fec, *HALF_FEC) - np.log(PARTIAL_PER_FEC)
+    falling_s = [extent.shut_from_s - extent.onset_s for extent in extents]
+    staying_s = [extent.shut_until_s - extent.shut_from_s for extent in extents]
+    noise = dips.noise_ear[clear] / np.maximum(dips.drop_ear[clear], 1e-9)
+    sure = 1.0 / (1.0 + (noise / CLEAR_NOISE) ** 8)
     near = logistic((depth_fec - NEAR_CLOSURE) / NEAR_SCALE)
     first_width = float(np.log(HALF_WIDTH_S + frame_s))
     half, share, half_width = np.zeros(len(clear)), 0.5, first_width
@@ -79,6 +111,9 @@ def half_closings(
         blink_width, blink_skew = _own(width, blinks, usual_width), _own(skew, blinks, usual_skew)
         evidence = constant + _longer(width, blink_width, half_width, width_sd)
         evidence += _longer(skew, blink_skew, 0.0, skew_sd)
+        slower = _slower(falling_s, FALLING, blinks, half, frame_s)
+        slower += _slower(staying_s, STAYING, blinks, half, frame_s)
+        evidence += sure * (TIMES_OF_BLINKS + slower)
         half = (1.0 - near) * logistic(evidence + np.log(share / (1.0 - share)))
         share = (float(half.sum()) + USUAL_HALF) / ((1.0 - near).sum() + USUAL_HALF + USUAL_PARTIAL)
         total = USUAL_WIDTHS * first_width + (half * width).sum()
@@ -125,6 +160,29 @@ def _longer(values: Float64, blink: float, half: float, sd: float) -> Float64:
     """Return the evidence for a half-closing of normal values; less than a blink's says no more."""
     step = max(half - blink, 0.0)
     return np.clip((values - (blink + half) / 2.0) * step / sd**2, -MOST_EVIDENCE, MOST_EVIDENCE)
+
+
+def _slower(
+    times_s: list[float], usual: Times, blinks: Float64, half: Float64, frame_s: float
+) -> Float64:
+    """Return the evidence for a half-closing of times; less than a blink's says no more.
+
+    Normal densities of the logarithm, with mean and SD of this person's blinks (`blinks` weighs
+    them) as far as there are some, and with the mean of this person's half-closings.
+    """
+    added_s = frame_s / 2.0
+    values = _log(times_s, added_s)
+    mean = _own(values, blinks, float(np.log(usual.blink_s + added_s)))
+    # The added time takes the same share off the spread of a logarithm as it adds to the time.
+    sd = usual.blink_sd * usual.blink_s / (usual.blink_s + added_s)
+    squares = (blinks * np.minimum((values - mean) ** 2, 1.0)).sum()
+    sd = float(np.sqrt((USUAL_BLINKS * sd**2 + squares) / (USUAL_BLINKS + blinks.sum())))
+    total = USUAL_TIMES * np.log(usual.half_s + added_s) + (half * values).sum()
+    half_mean = max(float(total / (USUAL_TIMES + half.sum())), mean)
+    half_sd = max(usual.half_sd * usual.half_s / (usual.half_s + added_s), sd)
+    longer = np.maximum(values, mean)
+    evidence = _log_density(longer, half_mean, half_sd) - _log_density(longer, mean, sd)
+    return np.clip(evidence, -MOST_FOR_BLINK, MOST_EVIDENCE)
 
 
 def _log_density(values: Float64, mean: float, sd: float) -> Float64:
