@@ -18,7 +18,6 @@ from pydantic import ValidationError
 from cli.frame.errors import CliError, ExitCode, Outcome, UsageError
 from cli.frame.options import DryRunOption, Option, command, group, single
 from cli.frame.output import Invocation, Reply, TableText
-from pool_server.errors import DatabaseUnusableError
 from site_agent import own_folders
 
 if TYPE_CHECKING:
@@ -83,7 +82,7 @@ def upgrade(
     On PostgreSQL, stop the pool's servers and make a backup first; servers of another version
     refuse to start afterwards. A SQLite file is copied to the backups in its folder. The upgrade is
     applied completely or not at all. An empty database gets its first admin; the token is shown
-    only once. A missing text index is created.
+    only once.
     """
     from pool_server.app import set_up_database
     from pool_server.server import hold_data_folder
@@ -93,14 +92,12 @@ def upgrade(
         return _compare_schema(settings)
     with hold_data_folder(settings):
         change, secret = set_up_database(settings)
-        has_text_index = _make_text_index(invocation, settings)
     facts: dict[str, Any] = {
         "database": settings.database_place,
         "found": change.before,
         "revision": change.now,
         "backup": change.backup,
         "admin_token": secret,
-        "text_index": has_text_index,
     }
     before = change.before or "empty"
     now = f"{change.now}  (up to date already)"
@@ -114,20 +111,6 @@ def upgrade(
         rows.append(["admin token", f"{secret}  (shown this once)"])
         invocation.note("start the server, then log in with: poolctl auth login URL")
     return Reply(facts, TableText(["what", "value"], rows), [change.now])
-
-
-def _make_text_index(invocation: Invocation, settings: "PoolSettings") -> bool:
-    """Make the index of text if it is missing; a failure is only a warning."""
-    from pool_server.operations.maintenance import NO_TEXT_INDEX, make_text_index
-
-    try:
-        if make_text_index(settings):
-            return True
-        invocation.warn(NO_TEXT_INDEX)
-    except DatabaseUnusableError as error:
-        # The new admin's token has still to be shown.
-        invocation.warn(f"there is no index of text yet; run the command again: {error.message}")
-    return False
 
 
 def _compare_schema(settings: "PoolSettings") -> Reply:

@@ -12,7 +12,7 @@ settings, so migrations run from an installed wheel. To write the next revision:
 
 from alembic import context
 
-from pool_server.database.records import Record, is_index_of_search
+from pool_server.database.records import Record
 
 context.configure(
     connection=context.config.attributes["connection"],
@@ -20,7 +20,6 @@ context.configure(
     # SQLite changes a table by making a new one; Alembic's batch mode does that.
     render_as_batch=True,
     compare_type=True,
-    include_name=lambda name, _kind, _parents: not is_index_of_search(name),
 )
 with context.begin_transaction():
     context.run_migrations()

@@ -176,9 +176,8 @@ def fsck(
 ) -> Reply:
     """Check that every record has its file with the right digest, and every file its record.
 
-    The search index is compared with the records, too, and repaired. Exit code 5 if something is
-    damaged or missing. Files without a record only waste space ('poolctl admin gc' removes them).
-    The pool may keep serving.
+    Exit code 5 if something is damaged or missing. Files without a record only waste space
+    ('poolctl admin gc' removes them). The pool may keep serving.
     """
     from pool_server.operations.checking import check_pool
     from pool_server.operations.maintenance import open_pool_offline

@@ -35,7 +35,6 @@ from sqlalchemy import (
     select,
     text,
 )
-from sqlalchemy.engine.interfaces import ExecutionContext
 from sqlalchemy.exc import (
     DataError,
     DBAPIError,
@@ -121,8 +120,6 @@ def open_sqlite(url: URL) -> Engine:
         cursor.execute("PRAGMA journal_mode = WAL")
         cursor.execute(f"PRAGMA synchronous = {SQLITE_SYNCHRONOUS}")
         cursor.execute("PRAGMA foreign_keys = ON")
-        # The triggers that keep the full-text index in step write to its virtual tables.
-        cursor.execute("PRAGMA trusted_schema = ON")
         cursor.close()
 
     @event.listens_for(engine, "begin")
@@ -166,23 +163,7 @@ def open_postgres(url: URL, connections: int) -> Engine:
         hide_parameters=True,
     )
     ping_after_idling(engine)
-    replan_where_asked(engine)
     return engine
-
-
-def replan_where_asked(engine: Engine) -> None:
-    """Let PostgreSQL plan statements with the execution option `plans_anew` on each execution.
-
-    It would plan a repeated statement once for all values; where the best plan depends on the
-    values, that can take ten times as long.
-    """
-
-    @event.listens_for(engine, "do_execute")
-    def execute(cursor: Any, statement: str, values: Any, context: ExecutionContext) -> bool:
-        plans_anew = bool(context.execution_options.get("plans_anew"))
-        if plans_anew:
-            cursor.execute(statement, values, prepare=False)
-        return plans_anew
 
 
 def ping_after_idling(engine: Engine) -> None:

@@ -22,15 +22,11 @@ from pool_server.operations.maintenance import (
     Pool,
     Progress,
     arriving_files,
-    find_wrong_entries,
     known_files,
     no_progress,
-    write_entries,
 )
 
-ProblemKind = Literal[
-    "file-missing", "file-damaged", "file-unreadable", "file-unknown", "database", "search"
-]
+ProblemKind = Literal["file-missing", "file-damaged", "file-unreadable", "file-unknown", "database"]
 CHUNK_BYTES = 1024 * 1024
 _STATE = "optimiser's state"
 
@@ -39,7 +35,7 @@ _STATE = "optimiser's state"
 class Problem:
     """A problem of an address or a digest: found, expected, and advice.
 
-    Waste of room, and repaired faults, are no damage.
+    Waste of room is no damage.
     """
 
     kind: ProblemKind
@@ -67,8 +63,7 @@ def check_pool(
 ) -> PoolCheck:
     """Hold every record against its file and every file against the records.
 
-    The search entries follow from the records, so wrong ones are mended. Without `read_files` a
-    file's SHA-256 is not computed.
+    Without `read_files` a file's SHA-256 is not computed.
     """
     progress(0.0, "reading the database")
     there = set(pool.storage.published_digests())
@@ -78,8 +73,6 @@ def check_pool(
         names = _names_of_files(connection)
         problems = list(_database_problems(connection))
         versions = len(connection.scalars(select(ModelVersionRecord.id)).all())
-        unfound = find_wrong_entries(connection)
-    problems += _mend_entries(pool, unfound)
     # The storage is asked for each: what is listed may have lost its bytes, and what came in while
     # the list was made is not on it. What is not there may have been deleted since.
     whole = {digest for digest in known if pool.storage.has_content(digest)}
@@ -97,18 +90,6 @@ def check_pool(
     if read_files:
         problems += _find_damaged_files(pool, known, whole, names, progress)
     return PoolCheck(versions, len(there), sum(known.values()), tuple(problems))
-
-
-def _mend_entries(pool: Pool, versions: list[int]) -> Iterator[Problem]:
-    if versions:
-        write_entries(pool.database, versions)
-        yield Problem(
-            "search",
-            f"{len(versions)} versions",
-            f"{len(versions)} versions could not be found by what the records say of them; they "
-            "can again",
-            is_damage=False,
-        )
 
 
 def _names_of_files(connection: Connection) -> dict[str, str]:

@@ -16,7 +16,6 @@ from pydantic import ValidationError
 from pool_server import errors, storage
 from pool_server import settings as pool_settings
 from pool_server.database.schema import require_newest_schema
-from pool_server.operations.maintenance import NO_TEXT_INDEX, find_text_index
 from pool_server.wire.errors import problem_words
 
 
@@ -153,8 +152,6 @@ def _database(settings: pool_settings.PoolSettings) -> Iterator[Finding]:
         return  # made by the first start
     try:
         require_newest_schema(settings)
-        if settings.uses_postgresql and not find_text_index(settings):
-            yield _warning("database_url", NO_TEXT_INDEX)
     except errors.PoolError as error:
         hint = f" ({error.hint})" if error.hint else ""
         yield _problem("database_url", f"{error.message}{hint}")

@@ -18,7 +18,6 @@ from pool_server.errors import BackupUnusableError, DigestMismatchError, StartEr
 from pool_server.operations.backup import Snapshot, blob_path
 from pool_server.operations.maintenance import Progress, no_progress
 from pool_server.operations.tables import fill_table, read_table, set_counters, tables_of
-from pool_server.registry.search import loading_in_bulk
 from pool_server.settings import PoolSettings
 from pool_server.storage import Storage, open_storage
 from pool_server.storage.contract import PartPlan, store_parts
@@ -145,12 +144,11 @@ def _restore_rows(settings: PoolSettings, snapshot: Snapshot) -> int:
             tables = {table_.name: table_ for table_ in tables_of(connection)}
             written = {table_.name: table_ for table_ in snapshot.tables}
             rows = expected = 0
-            with loading_in_bulk(connection):
-                for name, table_ in tables.items():
-                    if name in written:
-                        path = snapshot.folder / "tables" / f"{name}.jsonl.gz"
-                        rows += fill_table(connection, table_, read_table(path, written[name]))
-                        expected += written[name].rows
+            for name, table_ in tables.items():
+                if name in written:
+                    path = snapshot.folder / "tables" / f"{name}.jsonl.gz"
+                    rows += fill_table(connection, table_, read_table(path, written[name]))
+                    expected += written[name].rows
             set_counters(connection, tables.values())
             if rows != expected:
                 raise BackupUnusableError(

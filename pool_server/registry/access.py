@@ -31,9 +31,8 @@ state           visible to                                  reached by
 ``deleted``     nobody; family trees keep its digest        deletion; number and name stay used
 ==============  ==========================================  ====================================
 
-Three forms of the same rule stand here side by side: conditions for queries (`visible_to`,
-`readable_by`, `listed_for`), the rights of one loaded model (`rights_of`), and the terms that the
-search index looks for (`access_terms`).
+Two forms of the same rule stand here side by side: conditions for queries (`visible_to`,
+`readable_by`, `listed_for`), and the rights of one loaded model (`rights_of`).
 """
 
 from collections.abc import Iterable
@@ -181,26 +180,6 @@ def listed_for(caller: Caller, state: StateChoice | None = None) -> ColumnElemen
     if state == ANY:
         return readable_by(caller)
     return and_(readable_by(caller), records.ModelVersionRecord.state == state)
-
-
-def access_terms(
-    caller: Caller, state: StateChoice | None, *, latest: bool = False
-) -> list[tuple[str, ...]]:
-    """Return groups of search terms; versions shown by `listed_for` have a term of every group.
-
-    The terms are those of `pool_server.registry.search`.
-    """
-    if state is None:
-        chosen_states: tuple[str, ...] = (AVAILABLE,) if latest else (AVAILABLE, *HIDDEN)
-    else:
-        chosen_states = (*PUBLIC, *HIDDEN) if state == ANY else (state,)
-    if curates_pool(caller):
-        return [tuple(f"x{state_}" for state_ in chosen_states)]
-    site = caller.site_id
-    states = tuple(
-        f"y{site}{state_}" if state_ in HIDDEN else f"x{state_}" for state_ in chosen_states
-    )
-    return [states, ("aall", f"a{site}")]
 
 
 def rights_of(caller: Caller, model: records.ModelRecord) -> frozenset[Right]:

@@ -1,25 +1,25 @@
 """Routes that list, describe and download models, and the record of downloads."""
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Request
+from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 from starlette.responses import Response
 
 from pool_server.activity.events import write_event
-from pool_server.database.records import DownloadRecord, ModelVersionRecord, now_utc
+from pool_server.database.records import DownloadRecord, LabelRecord, ModelVersionRecord, now_utc
 from pool_server.errors import WriteConflictError
 from pool_server.http.file_response import CONTENT_RESPONSES, send_content
 from pool_server.http.identity import Caller, SignedIn, needs
 from pool_server.http.parameters import Limit, ModelName, Reference, SiteName
 from pool_server.http.session import LookingSession, Parts, ReadingSession, ServerParts
 from pool_server.registry import access, repository, responses, service
-from pool_server.registry.finder import Finder
-from pool_server.registry.query import MergeKey, Position, read_merge_keys
-from pool_server.registry.search import plan_search, text_of, text_term
+from pool_server.registry.query import MergeKey, Order, Position, read_merge_keys
+from pool_server.registry.search import Hit, find_versions
 from pool_server.registry.withdrawal_status import address_of, require_not_withdrawn, warning_of
 from pool_server.wire import labels, models, withdrawals
 
@@ -35,7 +35,6 @@ DOWNLOAD_RECORD_STEP = timedelta(days=1)
 MOST_COUNTED = 1000
 MOST_VALUES = 20
 _FACET_KEYS = [label.key for label in labels.CORE_LABELS if label.type in {"choice", "text"}]
-_LABEL_STARTS = tuple(text_term("l", f"{key}=") for key in _FACET_KEYS)
 
 
 @router.get("/models", summary="List model versions")
@@ -51,14 +50,17 @@ def list_models(
     if any(not group for group in groups):
         return models.ModelPage(items=[])
     # One more than the page holds, to see whether another page follows.
-    plan = plan_search(caller, query, groups, other_than=other_than, limit=query.limit + 1)
-    hits = Finder(session).find(plan)
+    hits = find_versions(
+        session, caller, query, groups, other_than=other_than, limit=query.limit + 1
+    )
     page = hits[: query.limit]
     return models.ModelPage(
         items=responses.describe_versions(
             session, caller, [hit.version_id for hit in page], groups
         ),
-        next_cursor=plan.order.write_cursor(Position(page[-1].key, page[-1].version_id))
+        next_cursor=Order.parse(query.sort).write_cursor(
+            Position(page[-1].key, page[-1].version_id)
+        )
         if len(hits) > len(page)
         else None,
     )
@@ -77,24 +79,18 @@ def list_facets(
         return models.FacetsResponse(
             counted=0, complete=True, kinds=[], sites=[], states=[], labels={}
         )
-    plan = plan_search(
-        caller,
-        query,
-        groups,
-        other_than=other_than,
-        limit=MOST_COUNTED + 1,  # one more, to detect further versions
-        with_facets=True,
+    # One more, to detect further versions.
+    hits = find_versions(
+        session, caller, query, groups, other_than=other_than, limit=MOST_COUNTED + 1
     )
-    hits, is_all = Finder(session).find_sample(plan)
     counted = hits[:MOST_COUNTED]
-    facets = _by_facet(Counter(" ".join(hit.facets for hit in counted).split()))
     return models.FacetsResponse(
         counted=len(counted),
-        complete=is_all,
-        kinds=_most_frequent(facets["k"]),
-        sites=_most_frequent(facets["s"]),
-        states=_most_frequent(facets["x"]),
-        labels={key: _most_frequent(facets[key]) for key in _FACET_KEYS if key in facets},
+        complete=len(hits) == len(counted),
+        kinds=_most_frequent(Counter(hit.kind for hit in counted)),
+        sites=_most_frequent(Counter(hit.site for hit in counted)),
+        states=_most_frequent(Counter(hit.state for hit in counted)),
+        labels=_count_labels(session, counted),
     )
 
 
@@ -205,22 +201,23 @@ def record_download(parts: ServerParts, caller: Caller, version: ModelVersionRec
     return True
 
 
-def _by_facet(terms: Counter[str]) -> defaultdict[str, dict[str, int]]:
-    """Return the values of each facet, keyed by its letter or by the label's key."""
-    facets = defaultdict[str, dict[str, int]](dict)
-    for term, count in terms.items():
-        letter = term[0]
-        if letter == "x":
-            facets[letter][term[1:]] = count
-        elif letter != "l":
-            facets[letter][text_of(term)] = count
-        elif term.startswith(_LABEL_STARTS):
-            key, _, value = text_of(term).partition("=")
-            facets[key][value] = count
-    return facets
+def _count_labels(session: Session, hits: Sequence[Hit]) -> dict[str, list[models.FacetCount]]:
+    """Return the values of core labels of the versions, by key."""
+    counts = defaultdict[str, Counter[str]](Counter)
+    rows = session.execute(
+        select(LabelRecord.key, LabelRecord.value, func.count())
+        .where(
+            LabelRecord.version_id.in_([hit.version_id for hit in hits]),
+            LabelRecord.key.in_(_FACET_KEYS),
+        )
+        .group_by(LabelRecord.key, LabelRecord.value)
+    )
+    for key, value, count in rows:
+        counts[key][value] = count
+    return {key: _most_frequent(counts[key]) for key in _FACET_KEYS if key in counts}
 
 
-def _most_frequent(values: Mapping[str, int]) -> list[models.FacetCount]:
+def _most_frequent(values: Counter[str]) -> list[models.FacetCount]:
     ordered = sorted(values.items(), key=lambda item: (-item[1], item[0]))
     return [models.FacetCount(value=value, count=count) for value, count in ordered[:MOST_VALUES]]
 

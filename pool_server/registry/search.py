@@ -1,63 +1,33 @@
-"""Search of versions: the terms of the index, the plan of a query, and rebuilding the index.
+"""Search of versions: one statement over the tables of the records, on both databases.
 
-A *term* is one word that a version has or has not; the view ``search_sources`` of the baseline
-migration writes the same. Texts are in it as hexadecimal UTF-8, so that a term is letters and
-digits only.
-
-============================  =======================================================
-``k`` KIND                    it is of that kind
-``s`` SITE, ``n`` NAME        its model is of that site, has that name
-``x`` state                   it is in that state
-``y`` site number, state      it is in that state and of that site
-``newest``                    no version of its model and state has a higher number; versions that
-                              contain a withdrawn file count only if all do
-``a`` site number             that site may see its model; ``aall``: every site may
-``l`` KEY, ``l`` KEY=VALUE    it has that label, with that value
-``m`` METHOD:KEY              it has that merge key
-``w`` WORD                    its text has that word, of one or two letters or digits
-============================  =======================================================
-
-`plan_search` turns a listing's filters into ranges and groups of terms; a version must have at
-least one term from each group. `pool_server.registry.finder` runs the plan on either database.
+The conditions on labels, metrics and merge keys are read from the indexes of their tables; words
+are looked for in the texts themselves. So there is no index of its own that could differ from the
+records, at the price of reading all descriptions for a word.
 """
 
-import hashlib
 import re
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, inspect, text
+import sqlalchemy as sa
+from sqlalchemy.orm import Session, aliased
 
+from pool_server.database.records import (
+    LabelRecord,
+    MergeKeyRecord,
+    MetricRecord,
+    ModelRecord,
+    ModelVersionRecord,
+    SiteRecord,
+    WithdrawalFlagRecord,
+)
 from pool_server.http.identity import Caller
 from pool_server.registry import query
-from pool_server.registry.access import access_terms
-from pool_server.wire.models import ModelFilters, ModelQuery
+from pool_server.registry.access import listed_for
+from pool_server.wire.models import ModelFilters, ModelQuery, StateChoice
 
-NEWEST = "newest"
-_SHORT_WORD = re.compile(r"^[a-z0-9\x80-\U0010FFFF]{1,2}$")
-# Tables with triggers (of the baseline migration) that update the index.
-FOLLOWED = ("labels", "merge_keys", "grants", "models", "sites", "model_versions")
-
-
-@dataclass(frozen=True)
-class SearchPlan:
-    """One search; all its conditions must hold for a version."""
-
-    groups: "TermGroups"
-    """A version must have at least one term of each group."""
-    parts: tuple[str, ...]
-    """A version's text must contain all of them, ignoring case."""
-    ranges: tuple[query.Range, ...]
-    order: query.Order
-    limit: int
-    after: query.Position | None = None
-    """The end of the previous page."""
-    other_than: str | None = None
-    """Digest to exclude."""
-    with_facets: bool = False
-    names_model: bool = False
+_LETTER = "a-z0-9\x80-\U0010ffff"
+_SHORT_WORD = re.compile(f"^[{_LETTER}]{{1,2}}$")
 
 
 class Hit(NamedTuple):
@@ -65,150 +35,141 @@ class Hit(NamedTuple):
 
     version_id: int
     key: int | float | str
-    facets: str = ""
+    kind: str
+    site: str
+    state: str
 
 
-def plan_search(
+def find_versions(
+    session: Session,
     caller: Caller,
     filters: ModelFilters,
     merge_groups: Sequence[Sequence[query.MergeKey]] = (),
     *,
     other_than: str | None = None,
     limit: int,
-    with_facets: bool = False,
-) -> SearchPlan:
-    """Return the plan that finds the visible versions that pass every filter.
+) -> list[Hit]:
+    """Return the first visible versions that pass every filter, in the order of the query.
 
-    A version must have at least one key of each of `merge_groups`.
+    A version must have at least one key of each of `merge_groups`; those of the file `other_than`
+    are left out.
     """
-    sort, cursor = "-created", None
+    version = ModelVersionRecord
+    order, after = query.Order(), None
     if isinstance(filters, ModelQuery):
-        sort, cursor = filters.sort, filters.cursor
-    order = query.Order.parse(sort)
-    return SearchPlan(
-        groups=terms_of(caller, filters, merge_groups),
-        parts=tuple(word for word in query.read_words(filters) if not is_short(word)),
-        ranges=tuple(
-            condition
-            for condition in query.read_conditions(filters)
-            if isinstance(condition, query.Range)
-        ),
-        order=order,
-        after=None if cursor is None else order.read_cursor(cursor),
-        other_than=other_than,
-        limit=limit,
-        with_facets=with_facets,
-        names_model=filters.name is not None,
+        order = query.Order.parse(filters.sort)
+        after = None if filters.cursor is None else order.read_cursor(filters.cursor)
+    key = _sort_key(order, is_sqlite=session.get_bind().dialect.name == "sqlite")
+    conditions = [*_exact_conditions(caller, filters), *map(_has_key_of, merge_groups)]
+    conditions += [_has_number(condition) for condition in query.read_conditions(filters)]
+    conditions += [_has_word(word) for word in query.read_words(filters)]
+    if other_than is not None:
+        conditions.append(version.digest != other_than)
+    statement = (
+        sa.select(version.id, key, version.kind, SiteRecord.name, version.state)
+        .select_from(version)
+        .join(ModelRecord, version.model_id == ModelRecord.id)
+        .join(SiteRecord, ModelRecord.site_id == SiteRecord.id)
     )
+    if order.by == "metric":
+        statement = statement.join(
+            MetricRecord,
+            sa.and_(MetricRecord.version_id == version.id, MetricRecord.name == order.metric),
+        )
+    # The id makes the order total; within a model it grows with the number.
+    place = sa.tuple_(key, version.id)
+    if after is not None:
+        end = sa.tuple_(sa.literal(after.key), sa.literal(after.version_id))
+        conditions.append(place < end if order.descending else place > end)
+    turn = sa.desc if order.descending else sa.asc
+    statement = statement.where(*conditions).order_by(turn(key), turn(version.id)).limit(limit)
+    return [Hit._make(row) for row in session.execute(statement)]
 
 
-TermGroups = tuple[tuple[str, ...], ...]
-
-
-def text_term(letter: str, value: str) -> str:
-    """Return the term of a text."""
-    return letter + value.encode("utf-8").hex()
-
-
-def text_of(term: str) -> str:
-    """Return the text of a term made by `text_term`."""
-    return bytes.fromhex(term[1:]).decode("utf-8")
-
-
-def number_of(term: str) -> int:
-    """Return the number of a term in PostgreSQL: 64 bits of its MD5, signed."""
-    digest = hashlib.md5(term.encode("ascii"), usedforsecurity=False).digest()
-    return int.from_bytes(digest[:8], "big", signed=True)
-
-
-def terms_of(
-    caller: Caller, filters: ModelFilters, merge_groups: Sequence[Sequence[query.MergeKey]] = ()
-) -> TermGroups:
-    """Return groups of search terms for a query's filters and its caller."""
-    groups = access_terms(caller, filters.state, latest=filters.latest)
+def _exact_conditions(caller: Caller, filters: ModelFilters) -> list[sa.ColumnElement[bool]]:
+    state: StateChoice | None = filters.state
+    if filters.latest and state is None:
+        state = "available"
+    conditions = [listed_for(caller, state)]
+    if filters.kind is not None:
+        conditions.append(ModelVersionRecord.kind == filters.kind)
+    if filters.site is not None:
+        conditions.append(SiteRecord.name == filters.site)
+    if filters.name is not None:
+        conditions.append(ModelRecord.name == filters.name)
     if filters.latest:
-        groups.append((NEWEST,))
-    for letter, name in (("k", filters.kind), ("s", filters.site), ("n", filters.name)):
-        if name is not None:
-            groups.append((text_term(letter, name),))
-    groups += [
-        (text_term("l", condition),)
-        for condition in query.read_conditions(filters)
-        if isinstance(condition, str)
-    ]
-    groups += [
-        tuple(
-            dict.fromkeys(
-                text_term("m", f"{merge_key.method}:{merge_key.key}") for merge_key in group
-            )
+        conditions.append(ModelVersionRecord.id == _newest())
+    return conditions
+
+
+def _newest() -> sa.ScalarSelect[int]:
+    """Return the newest version of a model and state: of those with nothing withdrawn, if any."""
+    other = aliased(ModelVersionRecord)
+    is_flagged = sa.exists().where(WithdrawalFlagRecord.version_id == other.id)
+    return (
+        sa.select(other.id)
+        .where(
+            other.model_id == ModelVersionRecord.model_id, other.state == ModelVersionRecord.state
         )
-        for group in merge_groups
-    ]
-    groups += [short_word_terms(word) for word in query.read_words(filters) if is_short(word)]
-    return tuple(dict.fromkeys(groups))
-
-
-def is_short(word: str) -> bool:
-    """Return whether a word must match a whole word, by its term, and not a part of one."""
-    return _SHORT_WORD.fullmatch(word.lower()) is not None
-
-
-def short_word_terms(word: str) -> tuple[str, ...]:
-    """Return the terms of a short word, also as lowered by SQLite, which knows ASCII only."""
-    ascii_lower = "".join(letter.lower() if letter.isascii() else letter for letter in word)
-    return tuple(
-        dict.fromkeys(text_term("w", spelling) for spelling in (word.lower(), ascii_lower))
+        .order_by(is_flagged, other.number.desc())
+        .limit(1)
+        .scalar_subquery()
     )
 
 
-def rebuild_search(connection: Connection) -> None:
-    """Rewrite the entries of all versions; part of the caller's transaction."""
-    if connection.dialect.name == "postgresql":
-        _without_limits(connection)
-        # The planner still takes tables that were just filled for empty ones.
-        for table in FOLLOWED:
-            connection.execute(text(f"ANALYZE {table}"))
-    connection.execute(text("DELETE FROM search_entries"))
-    connection.execute(
-        text(
-            "INSERT INTO search_entries (version_id, sort_name, facets, terms, words) "
-            "SELECT version_id, sort_name, facets, terms, words FROM search_sources"
-        )
-    )
+def _has_key_of(group: Sequence[query.MergeKey]) -> sa.ColumnElement[bool]:
+    is_key = [
+        sa.and_(MergeKeyRecord.method == merge_key.method, MergeKeyRecord.key == merge_key.key)
+        for merge_key in group
+    ]
+    return _is_among(MergeKeyRecord.version_id, sa.or_(*is_key))
 
 
-@contextmanager
-def loading_in_bulk(connection: Connection) -> Iterator[None]:
-    """Fill tables in the block without updating the index for each row; rebuild it at the end.
+def _has_number(condition: str | query.Range) -> sa.ColumnElement[bool]:
+    """Return the condition that a version has a label, or a label or metric within a bound."""
+    if isinstance(condition, str):
+        key, has_value, value = condition.partition("=")
+        is_value = [LabelRecord.value == value] if has_value else []
+        return _is_among(LabelRecord.version_id, LabelRecord.key == key, *is_value)
+    if condition.table == "labels":
+        within = LabelRecord.number.op(condition.relation)(condition.bound)
+        return _is_among(LabelRecord.version_id, LabelRecord.key == condition.name, within)
+    within = MetricRecord.value.op(condition.relation)(condition.bound)
+    return _is_among(MetricRecord.version_id, MetricRecord.name == condition.name, within)
 
-    Part of the caller's transaction, which must be rolled back if the block raises. A schema
-    without entries is filled like any other.
+
+def _has_word(word: str) -> sa.ColumnElement[bool]:
+    """Return the condition that names, description or labels have a word, in any case.
+
+    One of one or two letters must be a whole word: most texts have any two letters somewhere.
     """
-    if not inspect(connection).has_table("search_entries"):
-        yield
-        return
-    if connection.dialect.name == "sqlite":
-        triggers = connection.execute(
-            text(
-                "SELECT name, sql FROM sqlite_master WHERE type = 'trigger' "
-                "AND name LIKE 'search\\_%' ESCAPE '\\' AND tbl_name <> 'search_entries'"
-            )
-        ).all()
-        for name, _ in triggers:
-            connection.exec_driver_sql(f"DROP TRIGGER {name}")
-        yield
-        for _, statement in triggers:
-            connection.exec_driver_sql(statement)
-    else:
-        _without_limits(connection)
-        for table in FOLLOWED:
-            connection.execute(text(f"ALTER TABLE {table} DISABLE TRIGGER USER"))
-        yield
-        for table in FOLLOWED:
-            connection.execute(text(f"ALTER TABLE {table} ENABLE TRIGGER USER"))
-    rebuild_search(connection)
+    # Both sides are lowered by the database: SQLite's knows the letters of ASCII only.
+    part = sa.func.lower("%" + re.sub(r"([\\%_])", r"\\\1", word) + "%")
+    whole: Any = None
+    if _SHORT_WORD.fullmatch(word.lower()):
+        whole = f"(^|[^{_LETTER}])" + sa.func.lower(word) + f"($|[^{_LETTER}])"
+
+    def has(text: Any) -> sa.ColumnElement[bool]:
+        lowered = sa.func.lower(text)
+        has_part = lowered.like(part, escape="\\")
+        return has_part if whole is None else sa.and_(has_part, lowered.regexp_match(whole))
+
+    texts = (ModelRecord.name, SiteRecord.name, SiteRecord.display_name)
+    label = LabelRecord.key + "=" + LabelRecord.value
+    return sa.or_(
+        *map(has, (*texts, ModelVersionRecord.description)),
+        _is_among(LabelRecord.version_id, has(label)),
+    )
 
 
-def _without_limits(connection: Connection) -> None:
-    for limit in ("statement_timeout", "idle_in_transaction_session_timeout"):
-        connection.execute(text(f"SET LOCAL {limit} = 0"))
+def _is_among(version_id: Any, *conditions: sa.ColumnElement[bool]) -> sa.ColumnElement[bool]:
+    return ModelVersionRecord.id.in_(sa.select(version_id).where(*conditions))
+
+
+def _sort_key(order: query.Order, *, is_sqlite: bool) -> Any:
+    if order.by == "metric":
+        return MetricRecord.value
+    if order.by == "created":
+        return ModelVersionRecord.id
+    # In the order of its characters, whatever the language of the database; names have no spaces.
+    return (ModelRecord.name + " " + SiteRecord.name).collate("BINARY" if is_sqlite else "C")

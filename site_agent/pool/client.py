@@ -31,7 +31,8 @@ def refuse_site_only(file: Path) -> None:
     with file.open("rb") as content:
         if not recognises_safetensors(content.read(9)):
             return
-    require_shareable(read_model(file), file.name)
+    # Only the header is read; the pool, not the reader, says how large a model may be.
+    require_shareable(read_model(file, max_bytes=file.stat().st_size), file.name)
 
 
 class PoolClient:

@@ -28,7 +28,6 @@ from pool_server.database.records import (
     TokenRecord,
 )
 from pool_server.http.identity import hash_secret
-from pool_server.registry.search import loading_in_bulk
 
 SITES = 60
 VERSIONS_OF_A_MODEL = 5
@@ -70,10 +69,9 @@ def fill_pool(connection: Connection, versions: int, seed: int = 7) -> LargePool
     """Fill an empty database of the newest schema with that many versions."""
     chance = random.Random(seed)
     pool = LargePool(versions)
-    with loading_in_bulk(connection):
-        sites = _add_sites(connection, pool)
-        models = _add_models(connection, chance, versions, sites)
-        _add_versions(connection, chance, pool, models, sites)
+    sites = _add_sites(connection, pool)
+    models = _add_models(connection, chance, versions, sites)
+    _add_versions(connection, chance, pool, models, sites)
     _count_on(connection)
     _count(connection, pool)
     return pool

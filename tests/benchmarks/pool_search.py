@@ -1,8 +1,8 @@
-"""Time searches among very many versions, through the pool's own interface, on both databases.
+"""Time searches among many versions, through the pool's own interface, on both databases.
 
     python -m tests.benchmarks.pool_search [--versions N] [--requests N] [--database NAME]
 
-Fills an empty database with 100,000 versions and four labels each (`large_pool`), serves it by a
+Fills an empty database with 10,000 versions and four labels each (`large_pool`), serves it by a
 process of its own, and sends each kind of search a number of times, each time with other values
 and for callers with full, wide, or narrow access. 50 versions a page, over one connection.
 PostgreSQL's statistics are brought up to date first, as its autovacuum does in use.
@@ -125,7 +125,7 @@ def kinds_of_search(known: Query) -> list[Kind]:
 def main() -> None:
     """Run the benchmark; the exit status is 1 where a limit is not kept."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--versions", type=int, default=100_000)
+    parser.add_argument("--versions", type=int, default=10_000)
     parser.add_argument("--requests", type=int, default=60, help="of each kind of search")
     parser.add_argument("--database", choices=["sqlite", "postgresql", "both"], default="both")
     arguments = parser.parse_args()

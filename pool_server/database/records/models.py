@@ -1,4 +1,4 @@
-"""Models, their versions with descriptions, scores and withdrawals; sharing, aliases, search."""
+"""Models, their versions with descriptions, scores and withdrawals; sharing, aliases."""
 
 import math
 import re
@@ -6,7 +6,6 @@ from datetime import datetime
 from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.orm import Mapped, column_property, mapped_column, relationship
 
 from pool_server.database.records import base, people
@@ -309,51 +308,6 @@ class DownloadRecord(base.Record):
     site_id: Mapped[int] = mapped_column(sa.ForeignKey(people.SiteRecord.id), primary_key=True)
     first_at: Mapped[datetime] = mapped_column(default=base.now_utc)
     last_at: Mapped[datetime] = mapped_column(default=base.now_utc)
-
-
-# Search entries: one row for each version, written by triggers of the database.
-class SearchEntryRecord(base.Record):
-    """All that a search matches of a version, except for its numbers.
-
-    Only the triggers of the baseline migration write here: any statement that changes a version,
-    its labels, model, site or grants changes its entry in the same transaction. The view
-    ``search_sources`` selects the content of an entry.
-
-    `terms` are words without spaces that a version has or has not
-    (`pool_server.registry.search`); on SQLite one text, with a space before and
-    after each, on PostgreSQL a number for each. `facets` has those that are counted, with spaces
-    between them. `text` is the text that people search, in lower case. `sort_name` orders by
-    name, then site, then number.
-    """
-
-    __tablename__ = "search_entries"
-    # Derived records are not backed up, but made again.
-    __table_args__ = (sa.Index(None, "sort_name"), {"info": {"is_derived": True}})
-
-    version_id: Mapped[int] = mapped_column(
-        base.BigKey, sa.ForeignKey("model_versions.id", ondelete="CASCADE"), primary_key=True
-    )
-    # In the order of its characters, whatever the language of the database.
-    sort_name: Mapped[str] = mapped_column(
-        sa.String(160).with_variant(sa.String(160, collation="C"), "postgresql")
-    )
-    facets: Mapped[str] = mapped_column(sa.Text)
-    terms: Mapped[str] = mapped_column(sa.Text().with_variant(ARRAY(sa.BigInteger()), "postgresql"))
-    # Compared byte by byte, which is quicker.
-    text: Mapped[str] = mapped_column(
-        "words", sa.Text().with_variant(sa.Text(collation="C"), "postgresql")
-    )
-
-
-def is_index_of_search(name: str | None, *_more: object) -> bool:
-    """Return the tables and indexes that only one kind of database has.
-
-    Full-text indexes of SQLite are tables, with others behind them; those of PostgreSQL are
-    indexes of a kind that SQLite has not.
-    """
-    return name is not None and name.startswith(
-        ("search_terms", "search_words", "ix_search_entries_terms", "ix_search_entries_words")
-    )
 
 
 class PictureRecord(base.Record):

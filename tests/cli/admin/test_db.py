@@ -1,6 +1,5 @@
 """`poolctl db`, on both databases, and the server that wants it."""
 
-from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -42,50 +41,6 @@ def test_postgresql_is_set_up_by_hand_and_never_by_the_server(
     again = poolctl("db", "upgrade").out
     assert "shown this once" not in again
     assert "up to date already" in again
-
-
-@pytest.mark.postgres
-def test_the_index_of_text_is_made_once_it_can_be(
-    poolctl: Run, postgres: PostgresServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    name = postgres.free_name()
-    with closing(postgres.connect("postgres")) as connection:
-        for statement in (
-            f"CREATE ROLE {name} LOGIN PASSWORD 'word'",
-            f"CREATE DATABASE {name} OWNER {name} TEMPLATE template0",
-            # As where the extension's files are not installed: the pool cannot have it.
-            f"REVOKE CREATE ON DATABASE {name} FROM {name}",
-        ):
-            connection.execute(statement.encode())
-    url = f"postgresql://{name}:word@/{name}?host={postgres.folder}"
-    monkeypatch.setenv("POOL_SERVER_DATABASE_URL", url)
-    monkeypatch.setenv("POOL_SERVER_DATA_FOLDER", str(tmp_path))
-    for _ in range(2):
-        lacking = poolctl("db", "upgrade", "--json")
-        assert lacking.data["text_index"] is False
-        assert "CREATE EXTENSION pg_trgm" in lacking.err
-        assert index_names(postgres, name) == ["ix_search_entries_terms"]
-    warned = poolctl("serve", "--check")
-    assert warned.code == 0
-    arguments = " ".join(warned.err.split())
-    assert "CREATE EXTENSION pg_trgm in the database, then `poolctl db upgrade`" in arguments
-    with closing(postgres.connect(name)) as connection:
-        connection.execute("CREATE EXTENSION pg_trgm")
-    assert "pg_trgm" in poolctl("serve", "--check").err, "the index is not there yet"
-    for _ in range(2):
-        made = poolctl("db", "upgrade", "--json")
-        assert (made.data["text_index"], made.err) == (True, "")
-        assert index_names(postgres, name) == ["ix_search_entries_terms_words"]
-    assert "pg_trgm" not in poolctl("serve", "--check").err
-
-
-def index_names(postgres: PostgresServer, database: str) -> list[str]:
-    query = (
-        "SELECT indexname FROM pg_indexes WHERE tablename = 'search_entries' "
-        "AND indexdef LIKE '%USING gin%' ORDER BY indexname"
-    )
-    with closing(postgres.connect(database)) as connection:
-        return [value for (value,) in connection.execute(query.encode())]
 
 
 def test_what_is_said_wrongly_is_told_without_the_password(

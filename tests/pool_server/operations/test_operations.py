@@ -6,10 +6,8 @@ from typing import Any
 
 import httpx
 import pytest
-from sqlalchemy import select, text
 
 from aggregators.formats import encode_model
-from pool_server.database.records import ModelRecord, ModelVersionRecord
 from pool_server.errors import BackupUnusableError, StartError
 from pool_server.operations.backup import (
     alone_in,
@@ -245,43 +243,6 @@ def test_garbage_is_every_file_without_a_record(filled: PoolDriver) -> None:
         check = check_pool(pool)
     assert check.is_sound
     assert check.problems == ()
-
-
-def test_lost_search_entries_are_mended(filled: PoolDriver) -> None:
-    member = filled.member("ops-a")
-    for name in ("unlisted", "renamed", "lost"):
-        upload(member, f"ops-a/{name}", labels={"population": "infant", "camera": name})
-    wrong = {
-        "unlisted": "DELETE FROM search_entries WHERE version_id = :version",
-        "renamed": "UPDATE search_entries SET sort_name = 'zzz', words = 'other words' "
-        "WHERE version_id = :version",
-        "lost": "UPDATE search_entries SET facets = '', terms = "
-        + ("'{}'" if filled.settings.uses_postgresql else "' '")
-        + " WHERE version_id = :version",
-    }
-    query = {"site": "ops-a", "text": "infant", "label": "population=infant"}
-    before = member.get(f"{API}/models", params=query).json()["items"]
-    with open_pool_offline(filled.settings) as pool:
-        assert check_pool(pool).problems == (), "triggers keep what is found"
-        with pool.database.write() as session:
-            rows = session.execute(
-                select(ModelRecord.name, ModelVersionRecord.id)
-                .join(ModelVersionRecord, ModelVersionRecord.model_id == ModelRecord.id)
-                .where(ModelRecord.name.in_(wrong))
-            )
-            for name, version in rows.all():
-                session.execute(text(wrong[name]), {"version": version})
-        assert len(member.get(f"{API}/models", params=query).json()["items"]) == len(before) - 3
-        check = check_pool(pool, read_files=False)
-        assert check.is_sound
-        [problem] = check.problems
-        assert (problem.kind, problem.subject) == ("search", "3 versions")
-        assert check_pool(pool).problems == ()
-    assert member.get(f"{API}/models", params=query).json()["items"] == before
-    hidden = member.put(f"{API}/models/ops-a/lost/sharing", json={"visibility": "private"})
-    assert hidden.is_success, "and what changes is followed again"
-    seen = filled.member("ops-b").get(f"{API}/models", params=query).json()["items"]
-    assert len(seen) == len(before) - 1
 
 
 def test_checking_finds_missing_and_leftover_files(filled: PoolDriver) -> None:

@@ -7,27 +7,19 @@ from operator import ge, gt, le, lt
 from typing import Any
 
 import pytest
-from sqlalchemy import delete, insert, select, text, update
+from sqlalchemy import select, update
 from sqlalchemy.orm import Session, selectinload
 
 from pool_server.database.engine import Database, open_engine
-from pool_server.database.records import (
-    GrantRecord,
-    LabelRecord,
-    ModelRecord,
-    ModelVersionRecord,
-    SiteRecord,
-)
+from pool_server.database.records import ModelRecord, ModelVersionRecord
 from pool_server.database.schema import upgrade_database
 from pool_server.http.identity import Caller
 from pool_server.registry.access import listed_for
-from pool_server.registry.finder import Finder
 from pool_server.registry.query import MergeKey, Order, Position, Range, read_conditions, read_words
-from pool_server.registry.search import Hit, plan_search
+from pool_server.registry.search import Hit, find_versions
 from pool_server.settings import PoolSettings
 from pool_server.wire.models import ModelQuery
 from tests.benchmarks.large_pool import fill_pool
-from tests.pool_server.statements import recorded_statements
 
 VERSIONS = 200
 RELATIONS: dict[str, Any] = {"<": lt, "<=": le, ">": gt, ">=": ge}
@@ -78,11 +70,6 @@ def database(
         )
     yield opened
     opened.close()
-
-
-def finders(session: Session) -> list[Finder]:
-    """Return a finder as the server uses it, and some that take the pool for a large one."""
-    return [Finder(session), Finder(session, 3, 41), Finder(session, 3, 3)]
 
 
 def look_at_all(session: Session, caller: Caller, query: ModelQuery) -> list[Plain]:
@@ -238,10 +225,6 @@ def random_query(chance: random.Random) -> tuple[ModelQuery, list[list[MergeKey]
     return query, [group for group in groups if sometimes(6, group)]
 
 
-def first_of(session: Session, caller: Caller, query: ModelQuery) -> list[Hit]:
-    return Finder(session).find(plan_search(caller, query, limit=query.limit))
-
-
 def go_on(query: ModelQuery, page: list[Hit]) -> ModelQuery:
     """Return the query for the next page, with a cursor as clients send it."""
     end = Position(page[-1].key, page[-1].version_id)
@@ -249,13 +232,12 @@ def go_on(query: ModelQuery, page: list[Hit]) -> ModelQuery:
 
 
 def all_pages(
-    finder: Finder, caller: Caller, query: ModelQuery, groups: list[list[MergeKey]]
+    session: Session, caller: Caller, query: ModelQuery, groups: list[list[MergeKey]]
 ) -> list[int]:
     """Return the items of all pages, following cursors as clients do."""
     version_ids: list[int] = []
     while True:
-        plan = plan_search(caller, query, groups, limit=query.limit)
-        page = finder.find(plan)
+        page = find_versions(session, caller, query, groups, limit=query.limit)
         version_ids += [version.version_id for version in page]
         if len(page) < query.limit:
             return version_ids
@@ -272,100 +254,9 @@ def test_random_queries_match_a_plain_search(database: Database, seed: int) -> N
             query, groups = random_query(chance)
             caller = chance.choice(CALLERS)
             expected = expected_ids(session, caller, query, groups, known)
-            for finder in finders(session):
-                assert all_pages(finder, caller, query, groups) == expected, (query, caller)
+            assert all_pages(session, caller, query, groups) == expected, (query, caller)
             sizes.add(len(expected))
     assert len(sizes) > 5
-
-
-def test_at_most_four_queries_are_made(database: Database) -> None:
-    chance, counts = random.Random(3), set()
-    with database.look() as session, recorded_statements(database.engine) as statements:
-        for _ in range(40):
-            query, groups = random_query(chance)
-            plan = plan_search(CALLERS[0], query, groups, limit=query.limit)
-            for finder in finders(session):
-                statements.clear()
-                finder.find(plan)
-                counts.add(
-                    sum(statement.startswith(("SELECT", "WITH")) for statement in statements)
-                )
-    assert 1 in counts
-    assert 1 < max(counts) <= 4
-
-
-def entries_are_in_step(session: Session) -> bool:
-    """Return whether every entry matches its tables' present content."""
-
-    def read(table: str) -> dict[int, tuple[object, ...]]:
-        columns = "version_id, sort_name, words, facets, terms"
-        rows = session.execute(text(f"SELECT {columns} FROM {table}"))
-        return {
-            version: (
-                *(name, prose, frozenset(facets.split())),
-                frozenset(terms.split() if isinstance(terms, str) else terms),
-            )
-            for version, name, prose, facets, terms in rows
-        }
-
-    return read("search_entries") == read("search_sources")
-
-
-def change_something(session: Session, chance: random.Random) -> None:
-    version = chance.randrange(1, VERSIONS + 1)
-    model = session.scalars(
-        select(ModelVersionRecord.model_id).where(ModelVersionRecord.id == version)
-    ).one()
-    label = (LabelRecord.version_id == version, LabelRecord.key == "images")
-    changes: list[Any] = [
-        update(ModelVersionRecord)
-        .where(ModelVersionRecord.id == version)
-        .values(state=chance.choice(["available", "withdrawn", "deleted", "draft"])),
-        update(ModelVersionRecord)
-        .where(ModelVersionRecord.model_id == model)
-        .values(state=chance.choice(["available", "deleted"])),
-        update(ModelVersionRecord)
-        .where(ModelVersionRecord.id == version)
-        .values(description=f"Something else, no {chance.randrange(99)}"),
-        update(LabelRecord).where(*label).values(value=str(chance.randrange(5000))),
-        delete(LabelRecord).where(*label),
-        update(ModelRecord)
-        .where(ModelRecord.id == model)
-        .values(visibility=chance.choice(["private", "sites", "consortium"])),
-        delete(GrantRecord).where(GrantRecord.model_id == model),
-        update(SiteRecord)
-        .where(SiteRecord.id == chance.randrange(2, 6))
-        .values(display_name=f"Renamed {chance.randrange(99)}"),
-    ]
-    session.execute(chance.choice(changes))
-    grants = select(GrantRecord.model_id).where(GrantRecord.site_id == 30)
-    if model not in session.scalars(grants).all():
-        session.execute(insert(GrantRecord).values(model_id=model, site_id=30, rights=[]))
-
-
-def test_entries_follow_every_change_in_its_own_transaction(database: Database) -> None:
-    chance = random.Random(5)
-    with database.writing_engine.connect() as connection, Session(connection) as session:
-        for _ in range(20):
-            change_something(session, chance)
-        assert entries_are_in_step(session)
-        session.rollback()
-    with database.write() as session:
-        assert entries_are_in_step(session)
-        for _ in range(40):
-            change_something(session, chance)
-        _publish(session)
-        assert entries_are_in_step(session)
-
-
-def _publish(session: Session) -> None:
-    """Add some versions to one model in one statement."""
-    old = session.get_one(ModelVersionRecord, 1)
-    for more in range(3):
-        labels = [LabelRecord(key="images", value="12"), LabelRecord(key="b", value="a b")]
-        description = "Ärger with quotes ' \" and tabs\t in it"
-        _add_beside(session, old, 1000 + more, labels=labels, description=description)
-    session.flush()
 
 
 def _add_beside(session: Session, old: ModelVersionRecord, number: int, **fields: Any) -> None:
@@ -394,7 +285,7 @@ def test_pages_have_no_gaps_while_versions_are_added(database: Database) -> None
         seen: list[int] = []
         while True:
             with database.read() as session:
-                page = first_of(session, CALLERS[0], query)
+                page = find_versions(session, CALLERS[0], query, limit=query.limit)
             seen += [version.version_id for version in page]
             if len(page) < query.limit:
                 break
