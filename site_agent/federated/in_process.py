@@ -1,21 +1,21 @@
 """Rounds in one process and without files, for studies that hold thousands of them."""
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
-from aggregators.methods.networks.replies import encode_reply
 from aggregators.methods.registry import find_method
 from aggregators.models import NetworkContribution, StateDict
 from aggregators.secure_sum import layout as sum_layout
 from aggregators.secure_sum import sharing
 from site_agent.errors import InvalidInputError, TrainingFailedError
-from site_agent.federated.local_training import Privacy, count_honest, train_at_site
-from site_agent.federated.personal import PersonalPart, with_reply
+from site_agent.federated.local_training import Privacy, count_honest
+from site_agent.federated.personal import MemoryParts, PersonalPart
 from site_agent.federated.plan import CombinedRound, FederationPlan, combine, first_model
+from site_agent.federated.rounds import Courier, hold_rounds, train_in_round
 
 SUM = "sum of all sites"
 
@@ -79,41 +79,63 @@ def run_rounds(
     """
     if secure and (reason := find_method(plan.method).not_summable):
         raise InvalidInputError(f"{plan.method} {reason}")
-    model = first_model(base)
-    parts: dict[str, PersonalPart] = {}
-    privacy = Privacy(honest_labs=count_honest(sites) if secure else 1)
-    for number in range(1, plan.rounds + 1):
-        contributions = {}
-        for site in plan.sites_in(number, sites):
+    yield from hold_rounds(plan, _MemoryCourier(base, sites, plan, corrupt, order, secure=secure))
+
+
+class _MemoryCourier(Courier[NetworkContribution, CombinedRound, HeldRound]):
+    """Trains the sites one after the other in this process."""
+
+    def __init__(
+        self,
+        base: StateDict,
+        sites: Mapping[str, Any],
+        plan: FederationPlan,
+        corrupt: Corrupt,
+        order: Callable[[str, str], int] | None,
+        *,
+        secure: bool,
+    ) -> None:
+        self.sites, self._plan, self._corrupt, self._order = sites, plan, corrupt, order
+        self._samples, self._secure = sites, secure
+        self._model, self._parts = first_model(base), MemoryParts()
+        self._privacy = Privacy(honest_labs=count_honest(sites) if secure else 1)
+
+    def collect(self, number: int, sites: Sequence[str]) -> dict[str, NetworkContribution]:
+        model, plan, contributions = self._model, self._plan, {}
+        for site in sites:
             try:
-                made = train_at_site(
+                made = train_in_round(
                     model.network,
                     model.digest,
-                    sites[site],
-                    plan.training,
+                    self._samples[site],
+                    plan.method,
+                    plan.split,
+                    parts=self._parts,
                     site=site,
-                    round_number=number,
-                    method=plan.method,
-                    options=plan.own_options,
-                    before=parts.get(site),
-                    privacy=privacy,
-                    order_seed=None if order is None else order(site, model.digest),
+                    number=number,
+                    privacy=self._privacy,
+                    order_seed=None if self._order is None else self._order(site, model.digest),
                 )
             except TrainingFailedError as error:
                 raise TrainingFailedError(f"site {site}: {error}") from error
-            contributions[site] = corrupt(site, number, made.contribution)
-            if made.part is not None:
-                parts[site] = made.part
-        if secure:
+            contributions[site] = self._corrupt(site, number, made)
+        if self._secure:
             mean = plan.method_options["mean"]
-            contributions = {SUM: sum_in_memory(model.network, contributions, mean=mean)}
-        held = combine(plan, model, contributions)
-        if find_method(plan.method).replies and held.model.state is not None:
-            for site, digest in held.update_digests.items():
-                if (reply := encode_reply(held.model.state, digest)) is not None:
-                    parts[site] = with_reply(parts[site], reply)
-        model = held.model
-        yield HeldRound(held.model, held.update_digests, held.warnings, number, dict(parts))
+            return {SUM: sum_in_memory(model.network, contributions, mean=mean)}
+        return contributions
+
+    def combine(
+        self, _number: int, contributions: Mapping[str, NetworkContribution]
+    ) -> CombinedRound:
+        combined = combine(self._plan, self._model, contributions)
+        self._model = combined.model
+        return combined
+
+    def deliver(self, site: str, number: int, reply: bytes) -> None:
+        self._parts.take_reply(site, number, reply)
+
+    def end(self, number: int, combined: CombinedRound) -> HeldRound:
+        return HeldRound(**vars(combined), number=number, parts=dict(self._parts))
 
 
 # A secure sum in memory is the arithmetic of labs and servers without their messages.

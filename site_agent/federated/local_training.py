@@ -3,47 +3,38 @@
 The same inputs give the same bytes, so that all engines of rounds give equal results.
 """
 
-import hashlib
 import math
 import secrets
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from aggregators.methods.contract import MethodOptions
+from aggregators.methods.registry import find_method
 from aggregators.methods.round_options import LocalTraining
 from aggregators.models import NetworkContribution, StateDict
 from site_agent import errors
-from site_agent.federated import personal as own
 from site_agent.federated import private_training as private
 from site_agent.federated.contribution_ledger import norm_of
+from site_agent.federated.halves.contract import LocalRound, SiteHalf
+from site_agent.federated.halves.registry import find_half
 from site_agent.federated.leak_checks import WatchedRows, batch_size_for, passes_for
-from site_agent.federated.prototypes import HeadAndBody
+from site_agent.federated.personal import PersonalPart, assemble
+from site_agent.federated.plan import seed_of
 from site_agent.federated.tasks import task_of
 from site_agent.networks.architectures import require_kind
-from site_agent.networks.modules import from_module, last_layer, personal_head, to_module
+from site_agent.networks.modules import from_module, to_module
 from site_agent.training.gaze.loop import make_optimiser, repeatable, to_tensors
-
-if TYPE_CHECKING:
-    from torch import nn
-
-    from site_agent.federated.personal import Bits, PersonalPart
 
 _TRIAL_SHARE = 0.05
 """Of the time that a site allows: after it, the time of the whole training is estimated."""
-
-
-def seed_of(seed: int, site: str, round_number: int) -> int:
-    """Return the seed of a site's training in a round, from SHA-256."""
-    text = f"poolctl-round/1|{seed}|{round_number}|{site}"
-    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") >> 1
 
 
 def train_contribution(
@@ -73,7 +64,7 @@ class SiteUpdate:
     """The result of a site's training: its contribution, and its personal part."""
 
     contribution: NetworkContribution
-    part: "PersonalPart | None" = None
+    part: PersonalPart | None = None
     """None for methods without personal parts."""
 
 
@@ -87,7 +78,7 @@ def train_at_site(
     round_number: int,
     method: str = "fedavg",
     options: MethodOptions | None = None,
-    before: "PersonalPart | None" = None,
+    before: PersonalPart | None = None,
     guarded: bool = True,
     max_hours: float = math.inf,
     privacy: "Privacy | None" = None,
@@ -145,22 +136,15 @@ def train_at_site(
             )
         )  # fmt: skip
     architecture = base.metadata.get("architecture", "")
-    half = own.find_half(method)
-    start, masks = own.assemble(base, before), {}
-    module = to_module(start, "the base")
-    task = task_of(architecture)
-    home = samples[:0]
-    if half is not None:
-        masks = dict(
-            before.chosen
-            if before is not None
-            else half.begins_with(
-                own.trained_shapes(base),
-                last_layer(module) if half.takes_replies else personal_head(module),
-            )
+    task, start = task_of(architecture), assemble(base, before)
+    half = find_half(method)(
+        LocalRound(
+            method, options or find_method(method).options_type(), settings, site, round_number,
+            base, base_digest, start, before, task,
         )
-        if half.scores_at_home and getattr(options, "rho", 0) > 0:
-            samples, home = task.split_home(samples)
+    )  # fmt: skip
+    module = to_module(start, "the base")
+    samples = half.hold_back(samples)
     generator = torch.Generator().manual_seed(
         seed_of(settings.seed, site, round_number) if order_seed is None else order_seed
     )
@@ -177,120 +161,52 @@ def train_at_site(
         if guarded:
             batch_size = batch_size_for(settings, len(samples))
             epochs = passes_for(settings, len(samples))
-        pull = _pull_to_start(module, float(getattr(options, "mu", 0.0)))
-        hold = _hold_frozen(module, masks if getattr(options, "freeze", False) else {})
-        parted = None
-        if half is not None and half.takes_replies:
-            parted = HeadAndBody(module, base, task, samples, data)
-            pull = parted.pull(
-                None if before is None else before.prototypes, getattr(options, "lam", 0.0)
-            )
+        half.prepare(module, samples, data)
         rows = WatchedRows(module, data, epochs)
         one_pass = partial(
             task.train_epoch, module, optimiser, data, batch_size, generator,
-            extra_loss=pull, after_step=hold,
+            extra_loss=half.extra_loss, after_step=half.after_step,
         )  # fmt: skip
-        _train(one_pass, epochs, parted, settings, round_number=round_number, max_hours=max_hours)
+        _train(one_pass, half, epochs, settings, round_number=round_number, max_hours=max_hours)
         rows.close()
         trained = from_module(module, architecture)
-        # With replies, personal parts are sent too, because the server mixes them.
-        kept = {} if parted is not None else masks
-        differences = _without_personal(subtract_network(trained, base), kept)
+        shared = half.share(module, trained, subtract_network(trained, base))
         if guarded:
-            rows.keep_back(differences)
-        part = None
-        if half is not None:
-            score = task.score_home(module, home, samples) if len(home) else math.nan
-            part = own.next_part(
-                half, options, method=method, site=site, base_digest=base_digest,
-                round_number=round_number, before=before, personal=masks, start=start,
-                trained=trained, score=score,
-                seed=seed_of(settings.seed, f"personal part of {site}", round_number),
-            )  # fmt: skip
+            rows.keep_back(shared.differences)
     contribution = NetworkContribution(
-        network=StateDict(differences, dict(base.infos)),
+        network=StateDict(shared.differences, dict(base.infos)),
         holds="differences",
         samples=len(samples),
         base_digest=base_digest,
         settings=settings.shared(),
-        shared={name: ~mask for name, mask in kept.items() if mask.any()},
-        statistics=None if parted is None else parted.statistics,
+        shared={name: ~mask for name, mask in shared.kept.items() if mask.any()},
+        statistics=shared.statistics,
     )
-    return SiteUpdate(_shorten(contribution, base, settings) if guarded else contribution, part)
-
-
-def _shorten(
-    contribution: NetworkContribution, base: StateDict, settings: LocalTraining
-) -> NetworkContribution:
-    """Shorten an update as the round asks, so that no result is further from its base."""
-    return clip_update(contribution, settings.most_change * norm_of(base))
-
-
-def _without_personal(
-    differences: Mapping[str, NDArray[np.generic]], masks: "Mapping[str, Bits]"
-) -> dict[str, NDArray[np.generic]]:
-    """Return the differences, with zeros where a number stays at home."""
-    kept = {name: differences[name].dtype.type(0) for name in masks}
-    return {
-        name: np.where(masks[name], kept[name], value) if name in masks else value
-        for name, value in differences.items()
-    }
+    if guarded:
+        # So no result is further from its base than the round allows.
+        contribution = clip_update(contribution, settings.most_change * norm_of(base))
+    return SiteUpdate(contribution, shared.part)
 
 
 def _train(
     one_pass: Callable[..., float],
+    half: SiteHalf,
     epochs: int,
-    parted: "HeadAndBody | None",
     settings: LocalTraining,
     *,
     round_number: int,
     max_hours: float,
 ) -> None:
-    """Train for some passes, and before them for one of the head alone where it is apart."""
-    passes = epochs if parted is None else epochs + 1
+    passes = epochs + half.more_passes
     timer = _Timer(f"{round_number} of its series", passes, max_hours)
     for number in range(passes):
-        if parted is not None:
-            parted.begin(number)
+        half.begin_pass(number)
         loss = one_pass(progress=timer.at_epoch(number))
         if not np.isfinite(loss):
             raise errors.TrainingFailedError(
                 f"the loss is {loss} in round {round_number}: lower the learning rate "
                 f"({settings.learning_rate:g})"
             )
-
-
-def _pull_to_start(
-    module: "nn.Module", mu: float
-) -> "Callable[[torch.Tensor], torch.Tensor] | None":
-    """Return FedProx's term, ``mu / 2`` times the squared distance from the network as it is."""
-    if mu == 0:
-        return None
-    start = [parameter.detach().clone() for parameter in module.parameters()]
-
-    def term(_batch: torch.Tensor) -> torch.Tensor:
-        pairs = zip(module.parameters(), start, strict=True)
-        return mu / 2 * torch.stack([(now - then).square().sum() for now, then in pairs]).sum()
-
-    return term
-
-
-def _hold_frozen(module: "nn.Module", masks: "Mapping[str, Bits]") -> Callable[[], None] | None:
-    """Return a function that restores the current numbers of `masks`."""
-    held = [
-        (parameter, torch.from_numpy(masks[name]), parameter.detach().clone())
-        for name, parameter in module.named_parameters()
-        if name in masks and masks[name].any()
-    ]
-    if not held:
-        return None
-
-    def hold() -> None:
-        with torch.no_grad():
-            for round_, mask, value in held:
-                round_.copy_(torch.where(mask, value, round_))
-
-    return hold
 
 
 def count_honest(labs: Collection[object], least_summed: int | None = None) -> int:

@@ -1,22 +1,17 @@
-"""The personal part of a network: the numbers that a site keeps, and how methods choose them.
+"""The personal part of a network: the numbers that a site keeps, and their files.
 
 Before a round a site puts its own numbers into the round's network (`assemble`), and trains all of
-it. It sends the differences of the numbers that it shares, and the mask of these; after training
-it chooses the personal numbers of the next rounds (`next_part`). The personal part stays in
-the workspace of the site: its file is marked as site-only, and uploads, bundles and the pool refuse
-it by that mark. The mask shows the numbers that changed much at a site; this is not hidden.
+it; `site_agent.federated.halves` chooses the numbers. The personal part stays in the workspace of
+the site: its file is marked as site-only, and uploads, bundles and the pool refuse it by that mark.
 Of methods that reply to each site (FedPAC), the last layer does leave it, and the reply replaces it
 (`with_reply`).
-
-Source: the FedCPF paper, algorithm 1; FedSelect and FedPer as `aggregators.methods.networks`
-names them.
 """
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 from urllib.parse import quote
 
 import numpy as np
@@ -28,13 +23,41 @@ from aggregators.formats.registry import load_bytes
 from aggregators.formats.safetensors_file import SITE_ONLY, TensorsFormat
 from aggregators.methods.networks.replies import decode_reply
 from aggregators.methods.networks.updates import FLOAT_DTYPES
-from aggregators.methods.registry import METHODS
 from aggregators.models import StateDict, TensorInfo
 from site_agent.errors import InvalidInputError
 
 Bits = NDArray[np.bool_]
 Masks = Mapping[str, Bits]
 """By floating-point entry, in its shape: True where a number is personal."""
+
+
+class PartStore(Protocol):
+    """The personal parts of sites in one series of rounds."""
+
+    def before(self, site: str, round_number: int, /) -> "PersonalPart | None":
+        """Return a site's personal part from its last round before this one, if any."""
+
+    def keep(self, part: "PersonalPart", /) -> None:
+        """Keep the part that a site's training made."""
+
+    def take_reply(self, site: str, round_number: int, reply: bytes, /) -> None:
+        """Put the reply to a site's contribution in its part of that round; again is no harm."""
+
+
+class MemoryParts(dict[str, "PersonalPart"]):
+    """The newest personal part of each site, in memory; a `PartStore`."""
+
+    def before(self, site: str, _round_number: int, /) -> "PersonalPart | None":
+        """Return a site's personal part, if any."""
+        return self.get(site)
+
+    def keep(self, part: "PersonalPart", /) -> None:
+        """Keep the part that a site's training made."""
+        self[part.site] = part
+
+    def take_reply(self, site: str, _round_number: int, reply: bytes, /) -> None:
+        """Put the reply to a site's contribution in its part."""
+        self[site] = with_reply(self[site], reply)
 
 
 @dataclass(frozen=True)
@@ -157,172 +180,6 @@ def assemble(network: StateDict, part: PersonalPart | None) -> StateDict:
         kept_values = part.values[name].astype(tensors[name].dtype)
         tensors[name] = np.where(mask, kept_values, tensors[name])
     return StateDict(tensors, dict(network.infos), dict(network.metadata))
-
-
-@dataclass(frozen=True)
-class Choice:
-    """The input from which a method chooses the personal numbers of the next round."""
-
-    options: Any
-    personal: Masks
-    """Masks of the round just trained."""
-    changes: Mapping[str, NDArray[Any]]
-    """As `PersonalPart.changes`."""
-    round_number: int
-    seed: int
-    """The seed of site and round."""
-
-
-@dataclass(frozen=True)
-class ClientHalf:
-    """A site's half of a method with personal parts: one entry a method."""
-
-    begins_with: Callable[[Mapping[str, tuple[int, ...]], frozenset[str]], dict[str, Bits]]
-    """Takes names and shapes of the entries, and names of those of the head; returns the first
-    masks."""
-    choose: Callable[[Choice], dict[str, Bits]] | None = None
-    """Returns the next masks."""
-    counts_from: Callable[[Any, int], bool] | None = None
-    """Takes options and a round's number; returns whether counting of changes restarts with this
-    round. Without it, changes are not counted."""
-    scores_at_home: bool = False
-    """Measure the site's score on samples kept out of training; counting of changes restarts when
-    the score reaches a step."""
-    takes_replies: bool = False
-    """Send the personal part, too, with statistics of classes; a reply replaces it
-    (`with_reply`)."""
-
-
-def _nothing(shapes: Mapping[str, tuple[int, ...]], _head: frozenset[str]) -> dict[str, Bits]:
-    return {name: np.zeros(shape, dtype=np.bool_) for name, shape in shapes.items()}
-
-
-def _all(shapes: Mapping[str, tuple[int, ...]], _head: frozenset[str]) -> dict[str, Bits]:
-    return {name: np.ones(shape, dtype=np.bool_) for name, shape in shapes.items()}
-
-
-def _head(shapes: Mapping[str, tuple[int, ...]], head: frozenset[str]) -> dict[str, Bits]:
-    return {name: np.full(shape, name in head) for name, shape in shapes.items()}
-
-
-def _most_changed(choice: Choice) -> dict[str, Bits]:
-    """Add those of all remaining numbers that have changed most, up to ``rho``."""
-    return _add_largest(choice, choice.changes)
-
-
-def _at_random(choice: Choice) -> dict[str, Bits]:
-    generator = np.random.default_rng(choice.seed)
-    drawn = {name: generator.random(mask.shape) for name, mask in choice.personal.items()}
-    return _add_largest(choice, drawn)
-
-
-def _add_largest(choice: Choice, by: Mapping[str, NDArray[Any]]) -> dict[str, Bits]:
-    names = list(choice.personal)
-    before = np.concatenate([choice.personal[name].reshape(-1) for name in names])
-    room = math.floor(choice.options.rho * before.size + 1e-9) - int(before.sum())
-    count = min(math.floor(choice.options.grow * before.size + 1e-9), room)
-    ranks = np.concatenate([by[name].reshape(-1) for name in names])
-    after = _with_largest(before, ranks, count)
-    ends = np.cumsum([choice.personal[name].size for name in names])
-    parts = np.split(after, ends[:-1])
-    return {
-        name: part.reshape(choice.personal[name].shape)
-        for name, part in zip(names, parts, strict=True)
-    }
-
-
-def _each_entry(choice: Choice) -> dict[str, Bits]:
-    """Add a share of each entry's rest, every few rounds, while that keeps below ``rho``."""
-    options = choice.options
-    if choice.round_number % options.every:
-        return dict(choice.personal)
-    chosen = {}
-    for name, mask in choice.personal.items():
-        room = math.floor(options.rho * mask.size + 1e-9) - int(mask.sum())
-        count = min(math.floor(options.grow * int((~mask).sum()) + 1e-9), room)
-        ranks = choice.changes[name].reshape(-1)
-        chosen[name] = _with_largest(mask.reshape(-1), ranks, count).reshape(mask.shape)
-    return chosen
-
-
-def _with_largest(mask: Bits, ranks: NDArray[Any], count: int) -> Bits:
-    """Return a flat mask and the `count` largest of the others; of equal ones, the first."""
-    if count <= 0:
-        return mask
-    rest = np.flatnonzero(~mask)
-    order = np.argsort(-ranks[rest], kind="stable")[:count]
-    after = mask.copy()
-    after[rest[order]] = True
-    return after
-
-
-CLIENT_HALVES: Mapping[str, ClientHalf] = {
-    "local": ClientHalf(_all),
-    "fedper": ClientHalf(_head),
-    "fedpac": ClientHalf(_head, takes_replies=True),
-    "fedselect": ClientHalf(
-        _nothing, _each_entry, lambda options, number: (number - 1) % options.every == 0
-    ),
-    "fedcpf": ClientHalf(
-        _nothing, _most_changed, lambda _options, _number: False, scores_at_home=True
-    ),
-    "cpf-random": ClientHalf(_nothing, _at_random),
-}
-"""By the name of the method; the others keep nothing at home."""
-
-
-def find_half(method: str) -> ClientHalf | None:
-    """Return a site's half of a method, or None where the site keeps nothing."""
-    half = CLIENT_HALVES.get(method)
-    assert (half is not None) == METHODS[method].personal, method
-    return half
-
-
-def next_part(
-    half: ClientHalf,
-    options: Any,
-    *,
-    method: str,
-    site: str,
-    base_digest: str,
-    round_number: int,
-    before: PersonalPart | None,
-    personal: Masks,
-    start: StateDict,
-    trained: StateDict,
-    score: float,
-    seed: int,
-) -> PersonalPart:
-    """Return a site's personal part after a round's training.
-
-    `before`: As the site's last round has left it. `personal`: The masks of this round. `start`,
-    `trained`: The network before and after training. `score`: At the site, 0 to 1. `seed`: Of
-    random choices.
-    """
-    step = 1 if before is None else before.step
-    changes: dict[str, NDArray[Any]] = {}
-    if half.counts_from is not None:
-        restarts = before is None or half.counts_from(options, round_number)
-        # FedCPF restarts counting changes whenever the site has become better by a step. The number
-        # of rounds by which the paper divides them does not alter their order.
-        while half.scores_at_home and score >= step * options.acc:
-            step, restarts = step + 1, True
-        for name, mask in personal.items():
-            moved = np.subtract(trained.tensors[name], start.tensors[name], dtype=np.float32)
-            changes[name] = np.abs(moved) * ~mask
-            if not restarts and before is not None:
-                changes[name] += before.changes[name]
-    chosen = personal
-    if half.choose is not None:
-        chosen = half.choose(Choice(options, personal, changes, round_number, seed))
-    values = {
-        name: np.where(mask, trained.tensors[name], 0).astype(np.float32)
-        for name, mask in personal.items()
-    }
-    return PersonalPart(
-        method, site, base_digest, round_number, values, personal, chosen, changes, step, score,
-        None if before is None else before.prototypes,
-    )  # fmt: skip
 
 
 def with_reply(part: PersonalPart, reply: bytes) -> PersonalPart:

@@ -24,9 +24,9 @@ from pydantic import (
 )
 
 from aggregators.errors import first_problem
-from aggregators.formats import decode_model, encode_model
+from aggregators.formats import decode_model, encode_model, file_digest
 from aggregators.methods.contract import MethodOptions, no_progress
-from aggregators.methods.merging import Merged, encode_input, merge
+from aggregators.methods.merging import encode_input, merge
 from aggregators.methods.networks.round_files import decode_optimiser_state
 from aggregators.methods.registry import find_method
 from aggregators.methods.round_options import LocalTraining, RoundOptions, split_options
@@ -103,6 +103,12 @@ class FederationPlan(BaseModel):
         return tuple(sorted(ordered[: math.ceil(self.cohort * len(ordered) - 1e-9)]))
 
 
+def seed_of(seed: int, site: str, round_number: int) -> int:
+    """Return the seed of a site's training in a round, from SHA-256."""
+    text = f"poolctl-round/1|{seed}|{round_number}|{site}"
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") >> 1
+
+
 def digest_run(plan: FederationPlan, first_base: str) -> str:
     """Return the SHA-256 that identifies the rounds of a plan from a first base (its SHA-256)."""
     facts = {"plan": plan.model_dump(mode="json"), "base": first_base}
@@ -150,6 +156,25 @@ class CombinedRound:
     """SHA-256 of each contribution's file, by site."""
     warnings: tuple[str, ...]
 
+    @property
+    def state(self) -> OptimiserState | None:
+        """The method's state after the round."""
+        return self.model.state
+
+
+@dataclass(frozen=True, eq=False)
+class CombinedFiles:
+    """The result of one round as files."""
+
+    digest: str
+    """SHA-256 of the network."""
+    state: OptimiserState | None
+    state_digest: str | None
+    """SHA-256 of the state's file."""
+    update_digests: Mapping[str, str]
+    """SHA-256 of each contribution's file, by site."""
+    warnings: tuple[str, ...]
+
 
 def first_model(network: StateDict) -> RoundModel:
     """Return the base of the first round."""
@@ -162,7 +187,7 @@ def combine_files(
     state: Path | None,
     contributions: Mapping[str, Path],
     output: Path,
-) -> Merged:
+) -> CombinedFiles:
     """Write the network that a round makes to `output`, with its recipe and its state next to it.
 
     `state`: The state that was written next to the base; None in the first round, and for methods
@@ -170,7 +195,16 @@ def combine_files(
     """
     files = [contributions[site] for site in sorted(contributions)]
     inputs = [base, *([] if state is None else [state]), *files]
-    return merge(plan.method, inputs, options=plan.method_options, output=output)
+    merged = merge(plan.method, inputs, options=plan.method_options, output=output)
+    assert merged.digest is not None, "it was written"
+    recorded = merged.recipe.output
+    return CombinedFiles(
+        merged.digest,
+        merged.state,
+        None if recorded is None else recorded.state,
+        {site: file_digest(path) for site, path in contributions.items()},
+        merged.warnings,
+    )
 
 
 def combine(

@@ -34,7 +34,7 @@ from site_agent.datasets.records import dataset_digest, face_marks
 from site_agent.datasets.soundness import Soundness, require_sound
 from site_agent.errors import ContributionWithheldError, InvalidInputError
 from site_agent.federated.contribution_ledger import ContributionLedger, RoundOfSeries, most_step
-from site_agent.federated.personal import PersonalStore, assemble
+from site_agent.federated.personal import PersonalStore
 from site_agent.networks.files import read_network
 from site_agent.pool.profiles import personal_folder, privacy_folder, rounds_folder, secure_folder
 from site_agent.refinement import CROP_MARGIN, load_site, read_base
@@ -287,36 +287,29 @@ class NetworkPart(SitePart):
     def compute(
         self, base: Path, output: Path, rules: "ContributionRules", progress: Progress
     ) -> tuple[tuple[int, str], ...]:
-        from site_agent.federated.leak_checks import require_safe
-        from site_agent.federated.local_training import Privacy, clip_update, train_at_site
+        from site_agent.federated.local_training import Privacy, clip_update
+        from site_agent.federated.rounds import SiteGuards, train_in_round
         from site_agent.federated.tasks import task_of_network
 
         network = cast("StateDict", read_model(base))
         samples = task_of_network(network).read(self.dataset, self.persons)
-        store, number = PersonalStore(personal_folder() / self.series), self.round_.number
-        before = store.before(self.site, number) if self.series else None
-        # The trained network, with a head that may come from the pool as well.
-        require_safe(self.round_.round_id, assemble(network, before), samples, self.settings)
-        progress(None, f"training on {len(samples)} samples")
-        update = train_at_site(
-            network,
-            self.round_.base_digest,
-            samples,
-            self.settings,
-            site=self.site,
-            round_number=number,
-            method=self.round_.method,
-            options=split_options(self.round_.method, self.round_.options).merging,
-            before=before,
-            max_hours=rules.max_hours,
-            privacy=Privacy(privacy_folder(), rules.most_epsilon, self._honest_labs),
-            order_seed=ContributionLedger(rounds_folder()).order_seed(
-                self.site, self.round_.round_id, self.round_.base_digest
-            ),
+        round_ = self.round_
+        seed = ContributionLedger(rounds_folder()).order_seed(
+            self.site, round_.round_id, round_.base_digest
         )
-        contribution = update.contribution
-        if update.part is not None:
-            store.keep(update.part)
+        privacy = Privacy(privacy_folder(), rules.most_epsilon, self._honest_labs)
+        progress(None, f"training on {len(samples)} samples")
+        contribution = train_in_round(
+            network,
+            round_.base_digest,
+            samples,
+            round_.method,
+            split_options(round_.method, round_.options),
+            parts=PersonalStore(personal_folder() / (self.series or "none")),
+            site=self.site,
+            number=round_.number,
+            guards=SiteGuards(round_.round_id, privacy, seed, rules.max_hours),
+        )
         if rules.clip_norm is not None:
             contribution = clip_update(contribution, rules.clip_norm)
         write_network_contribution(contribution, output)

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from aggregators.models import Float32, NetworkContribution, StateDict
 from site_agent.datasets.gaze.records import GazeSamples
 from site_agent.errors import InvalidInputError, TrainingFailedError
-from site_agent.federated.local_training import clip_update, seed_of, subtract_network
-from site_agent.federated.plan import RoundModel, combine, first_model
+from site_agent.federated.local_training import clip_update, subtract_network
+from site_agent.federated.plan import RoundModel, combine, first_model, seed_of
 from site_agent.federated.private_training import plan_privacy
 from site_agent.split.noise import SmashedNoise, sensitivity_of
 from site_agent.split.parts import join_parts, split_network, to_part_module

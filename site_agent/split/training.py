@@ -17,7 +17,8 @@ from aggregators.models import Float32, NetworkContribution, StateDict
 from site_agent.datasets.gaze.records import GazeSamples
 from site_agent.errors import TrainingDataError
 from site_agent.federated.leak_checks import WatchedRows, batch_size_for, passes_for
-from site_agent.federated.local_training import seed_of, subtract_network
+from site_agent.federated.local_training import subtract_network
+from site_agent.federated.plan import seed_of
 from site_agent.federated.private_training import plan_privacy
 from site_agent.networks.gaze_modules import Stage, StagedNetwork
 from site_agent.split import part_checks

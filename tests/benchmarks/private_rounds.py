@@ -48,8 +48,8 @@ from site_agent.datasets.gaze.records import (
 from site_agent.datasets.synthetic.eye_patches.dataset import RenderSettings, render_person
 from site_agent.datasets.synthetic.eye_patches.persons import Skews
 from site_agent.federated.in_process import run_rounds
-from site_agent.federated.local_training import count_honest, seed_of, subtract_network
-from site_agent.federated.plan import make_plan
+from site_agent.federated.local_training import count_honest, subtract_network
+from site_agent.federated.plan import make_plan, seed_of
 from site_agent.federated.private_training import (
     PrivacyPlan,
     epsilon_of,

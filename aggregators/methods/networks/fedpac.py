@@ -1,8 +1,8 @@
 """FedPAC: features in common, and for each site a last layer (head) that is mixed for it.
 
-A site's half (`site_agent.federated.prototypes`) sends, in addition to its differences, the number
-of samples of each class and their mean features. From these follows how well the head of one site
-would do at another, and so which mixture of heads is best for each.
+A site's half (`site_agent.federated.halves.fedpac`) sends, in addition to its differences, the
+number of samples of each class and their mean features. From these follows how well the head of
+one site would do at another, and so which mixture of heads is best for each.
 """
 
 import math

@@ -2,7 +2,7 @@
 
 The server's half is one for all of these methods: the mean of a number over the sites that share
 it, and the base's number where no site does. The methods differ in the numbers that a site keeps;
-its half decides this (`site_agent.federated.personal`). The options of both are declared here.
+its half decides this (`site_agent.federated.halves`). The options of both are declared here.
 """
 
 from collections.abc import Mapping

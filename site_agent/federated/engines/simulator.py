@@ -5,7 +5,7 @@ interrupted run can be used. There is one worker for each processor; it imports 
 trains in one thread, and keeps the samples that it has read.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -14,14 +14,13 @@ import numpy as np
 
 from aggregators import file_digest
 from aggregators.methods.networks import write_network_contribution
-from aggregators.methods.networks.replies import encode_reply
 from aggregators.methods.registry import find_method
-from aggregators.models import OptimiserState, StateDict
+from aggregators.models import StateDict
 from site_agent.errors import TrainingFailedError
 from site_agent.federated.engines import simulation_folder as run_folder
-from site_agent.federated.local_training import train_at_site
 from site_agent.federated.personal import PersonalStore, assemble
-from site_agent.federated.plan import FederationPlan, combine_files
+from site_agent.federated.plan import CombinedFiles, FederationPlan, combine_files
+from site_agent.federated.rounds import Courier, hold_rounds, train_in_round
 from site_agent.networks.files import read_network
 from site_agent.work import Progress, no_progress
 from site_agent.work.jobs import Job, JobOutcome, Schedule, do_jobs
@@ -45,91 +44,87 @@ def simulate(
     """
     folder = run.method(plan.method)
     history = run_folder.read_history(folder.history, plan)
-    for number in range(len(history.rounds) + 1, plan.rounds + 1):
-        folder.tidy(number - 1)
-
-        def report(share: float, text: str, finished: int = number - 1) -> None:
-            progress(
-                (finished + share) / plan.rounds, f"{plan.method}, round {finished + 1}: {text}"
-            )
-
-        held = _hold(plan, number, folder, data, workers, report=report)
+    courier = _FolderCourier(plan, folder, data, workers, progress)
+    folder.tidy(len(history.rounds))
+    for held in hold_rounds(plan, courier, first=len(history.rounds) + 1):
         history = replace(history, rounds=(*history.rounds, held))
         history.write(folder.history)
-    folder.tidy(len(history.rounds))
+        folder.tidy(held.number)
     return history
 
 
-def _hold(
-    plan: FederationPlan,
-    number: int,
-    folder: run_folder.MethodFolder,
-    data: run_folder.DividedData,
-    workers: Workers,
-    *,
-    report: Callable[[float, str], None],
-) -> run_folder.Round:
-    base, result = folder.result(number - 1), folder.result(number)
-    base_digest = file_digest(base)
-    folder.contributions(number).mkdir(exist_ok=True)
-    sites = plan.sites_in(number, data.sites)
-    sent = {site: folder.contribution(number, site) for site in sites}
-    there = frozenset(site for site, target in sent.items() if target.exists())
-    store = folder.personal if find_method(plan.method).personal else None
+class _FolderCourier(Courier[Path, CombinedFiles, run_folder.Round]):
+    """Has worker processes train the sites, which write their contributions to a folder."""
 
-    def train(job: Job) -> Task:
-        site_data = data.sites[job.key]
-        payload = SiteRound(
-            job.key, site_data, base, base_digest, number, plan, sent[job.key],
-            store,
-        )  # fmt: skip
-        return Task(job.key, train_site, payload)
+    def __init__(
+        self,
+        plan: FederationPlan,
+        folder: run_folder.MethodFolder,
+        data: run_folder.DividedData,
+        workers: Workers,
+        progress: Progress,
+    ) -> None:
+        self.sites, self._plan, self._folder, self._data = data.sites, plan, folder, data
+        self._workers, self._progress = workers, progress
+        self._is_personal = find_method(plan.method).personal
 
-    def end(outcome: JobOutcome) -> None:
-        if outcome.state == "failed":
-            raise TrainingFailedError(f"site {outcome.key}: {outcome.reason}")
+    def collect(self, number: int, sites: Sequence[str]) -> dict[str, Path]:
+        folder, plan = self._folder, self._plan
+        folder.contributions(number).mkdir(exist_ok=True)
+        sent = {site: folder.contribution(number, site) for site in sites}
+        there = frozenset(site for site, target in sent.items() if target.exists())
+        base = folder.result(number - 1)
+        digest = file_digest(base)
 
-    def show(share: float | None, text: str) -> None:
-        report((share or 0.0) * len(sites) / (len(sites) + 1), text)
+        def train(job: Job) -> Task:
+            payload = SiteRound(
+                job.key, self._data.sites[job.key], base, digest, number, plan, sent[job.key],
+                folder.personal,
+            )  # fmt: skip
+            return Task(job.key, train_site, payload)
 
-    # Sites with many samples first, so that no worker waits long for the last one.
-    jobs = [Job(site, cost=float(data.sites[site].samples)) for site in sites]
-    do_jobs(Schedule(jobs, there), workers, train, on_outcome=end, noun="sites", progress=show)
-    merged = combine_files(plan, base, folder.state(number - 1), sent, result)
-    assert merged.digest is not None, "it was written"
-    output = merged.recipe.output
-    updates = {site: file_digest(path) for site, path in sent.items()}
-    if store is not None and find_method(plan.method).replies:
-        _deliver(merged.state, updates, store, number)
-    scores = {}
-    if data.held_out is not None:
-        scores = _score(read_network(result), data, store)
-    return run_folder.Round(
-        number=number,
-        base=base_digest,
-        result=merged.digest,
-        state=None if output is None else output.state,
-        updates=updates,
-        warnings=merged.warnings,
-        scores=scores,
-        personal_share=_shares(store, sites),
-    )
+        def end(outcome: JobOutcome) -> None:
+            if outcome.state == "failed":
+                raise TrainingFailedError(f"site {outcome.key}: {outcome.reason}")
 
+        def show(share: float | None, text: str) -> None:
+            completed = number - 1 + (share or 0.0) * len(sites) / (len(sites) + 1)
+            self._progress(completed / plan.rounds, f"{plan.method}, round {number}: {text}")
 
-def _deliver(
-    state: OptimiserState | None, updates: Mapping[str, str], store: PersonalStore, number: int
-) -> None:
-    """Put the reply to each contribution in the part of its site."""
-    assert state is not None, "a method with replies makes a state"
-    for site, digest in updates.items():
-        if (reply := encode_reply(state, digest)) is not None:
-            store.take_reply(site, number, reply)
+        # Sites with many samples first, so that no worker waits long for the last one.
+        jobs = [Job(site, cost=float(self._data.sites[site].samples)) for site in sites]
+        do_jobs(
+            Schedule(jobs, there), self._workers, train, on_outcome=end, noun="sites", progress=show
+        )
+        return sent
 
+    def combine(self, number: int, contributions: Mapping[str, Path]) -> CombinedFiles:
+        folder = self._folder
+        base, state = folder.result(number - 1), folder.state(number - 1)
+        return combine_files(self._plan, base, state, contributions, folder.result(number))
 
-def _shares(store: PersonalStore | None, sites: Iterable[str]) -> dict[str, float]:
-    """Return the share of the numbers that each of these sites keeps."""
-    parts = {} if store is None else {site: store.newest(site) for site in sites}
-    return {site: part.share for site, part in parts.items() if part is not None}
+    def deliver(self, site: str, number: int, reply: bytes) -> None:
+        self._folder.personal.take_reply(site, number, reply)
+
+    def end(self, number: int, combined: CombinedFiles) -> run_folder.Round:
+        folder, shares = self._folder, {}
+        store = folder.personal if self._is_personal else None
+        if store is not None:
+            parts = {site: store.newest(site) for site in combined.update_digests}
+            shares = {site: part.share for site, part in parts.items() if part is not None}
+        scores = {}
+        if self._data.held_out is not None:
+            scores = _score(read_network(folder.result(number)), self._data, store)
+        return run_folder.Round(
+            number=number,
+            base=file_digest(folder.result(number - 1)),
+            result=combined.digest,
+            state=combined.state_digest,
+            updates=combined.update_digests,
+            warnings=combined.warnings,
+            scores=scores,
+            personal_share=shares,
+        )
 
 
 def _score(
@@ -154,10 +149,7 @@ def _score(
 
 @dataclass(frozen=True)
 class SiteRound:
-    """One site's training in one round, and where its contribution goes.
-
-    `store` has the site's personal parts.
-    """
+    """One site's training in one round, and where its contribution goes."""
 
     site: str
     data: run_folder.SiteData
@@ -166,26 +158,22 @@ class SiteRound:
     round_number: int
     plan: FederationPlan
     target: Path
-    store: PersonalStore | None = None
+    store: PersonalStore
 
 
 def train_site(job: SiteRound, _progress: Progress) -> str:
     """Write the contribution of one site to one round, and return its digest."""
-    update = train_at_site(
+    contribution = train_in_round(
         read_network_once(job.base, job.base_digest),
         job.base_digest,
         run_folder.read_once(job.data),
-        job.plan.training,
+        job.plan.method,
+        job.plan.split,
+        parts=job.store,
         site=job.site,
-        round_number=job.round_number,
-        method=job.plan.method,
-        options=job.plan.own_options,
-        before=None if job.store is None else job.store.before(job.site, job.round_number),
+        number=job.round_number,
     )
-    if job.store is not None and update.part is not None:
-        # Before the contribution: where that is, nothing is computed again.
-        job.store.keep(update.part)
-    return write_network_contribution(update.contribution, job.target)
+    return write_network_contribution(contribution, job.target)
 
 
 @lru_cache(maxsize=1)

@@ -12,11 +12,11 @@ from aggregators.methods.networks.updates import head_entries
 from aggregators.models import StateDict
 from site_agent.datasets.egocentric import FIXATION, UNTRACKED, ClipSamples
 from site_agent.errors import InvalidInputError, TrainingDataError
+from site_agent.federated.halves.fedpac import HeadAndBody, class_statistics
 from site_agent.federated.in_process import HeldRound, run_rounds
 from site_agent.federated.local_training import train_at_site
 from site_agent.federated.personal import PersonalStore, assemble, read_part, with_reply
 from site_agent.federated.plan import make_plan
-from site_agent.federated.prototypes import HeadAndBody, class_statistics
 from site_agent.federated.tasks import GazeTask, RepresentationTask, SaliencyTask
 from site_agent.networks.architectures import GAZE_ARCHITECTURES, SALIENCY_ARCHITECTURES
 from site_agent.networks.modules import last_layer, new_network, to_module

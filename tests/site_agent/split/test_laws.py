@@ -12,8 +12,8 @@ from aggregators.methods.round_options import LocalTraining
 from aggregators.models import NetworkContribution, StateDict
 from site_agent.datasets.gaze.records import GazeSamples, join_samples
 from site_agent.federated.in_process import run_rounds
-from site_agent.federated.local_training import seed_of, subtract_network, train_contribution
-from site_agent.federated.plan import combine, first_model
+from site_agent.federated.local_training import subtract_network, train_contribution
+from site_agent.federated.plan import combine, first_model, seed_of
 from site_agent.networks.modules import from_module, new_network, to_module
 from site_agent.split.cuts import CUTS
 from site_agent.split.in_process import run_split_rounds

@@ -185,7 +185,7 @@ class RoundsController(Controller):  # type: ignore[misc]
         output, state = results / messages.model_name(number), round_files.state_path(base)
         state_file = state if state.is_file() else None
         merged = combine_files(self._plan, base, state_file, files, output)
-        updates = {site: file_digest(path) for site, path in files.items()}
+        updates = dict(merged.update_digests)
         if merged.state is not None and find_method(self._plan.method).replies:
             self._reply(number, merged.state, updates, fl_ctx)
             # Nobody else gets the replies, and the submitter of the job would download the state.
@@ -194,7 +194,7 @@ class RoundsController(Controller):  # type: ignore[misc]
             number,
             updates,
             tuple(site for site in sites if site not in files),
-            str(merged.digest),
+            merged.digest,
             round(time.monotonic() - began_s, 2),
             merged.warnings,
             dict(left_out),

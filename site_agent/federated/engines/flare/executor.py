@@ -18,10 +18,10 @@ from site_agent.errors import SiteAgentError
 from site_agent.federated.contribution_ledger import ContributionLedger
 from site_agent.federated.engines.flare import messages
 from site_agent.federated.engines.flare.site_rules import SiteRules
-from site_agent.federated.leak_checks import require_safe
-from site_agent.federated.local_training import Privacy, train_at_site
-from site_agent.federated.personal import PersonalStore, assemble
+from site_agent.federated.local_training import Privacy
+from site_agent.federated.personal import PersonalStore
 from site_agent.federated.plan import FederationPlan, digest_run, read_plan
+from site_agent.federated.rounds import SiteGuards, train_in_round
 from site_agent.federated.tasks import Task, task_of_network
 from site_agent.pool.profiles import personal_folder, privacy_folder
 from site_agent.work.processes import end_with
@@ -91,35 +91,26 @@ class SiteExecutor(Executor):  # type: ignore[misc]
     ) -> tuple[bytes, int, int]:
         content = task[messages.BASE]
         plan, digest = read_plan(task[messages.PLAN]), sha256(content).hexdigest()
-        base, settings = cast("StateDict", decode_model(content)), plan.training
+        base = cast("StateDict", decode_model(content))
         samples = self._samples(task_of_network(base))
-        store = _store_of(plan, task)
-        before = store.before(site, number)
-        # The trained network, with a head that may come from the server as well.
-        require_safe(f"{number} of this job", assemble(base, before), samples, settings)
         first_base = str(task[messages.FIRST_BASE])
         least_others = self._rules.admit(plan, first_base, number, base, digest, site=site)
-        order_seed = ContributionLedger(self._rules.ledger).order_seed(
+        seed = ContributionLedger(self._rules.ledger).order_seed(
             site, digest_run(plan, first_base), digest
         )
-        update = train_at_site(
+        privacy = Privacy(privacy_folder(), self._rules.most_epsilon)
+        contribution = train_in_round(
             base,
             digest,
             samples,
-            settings,
+            plan.method,
+            plan.split,
+            parts=_store_of(plan, task),
             site=site,
-            round_number=number,
-            method=plan.method,
-            options=plan.own_options,
-            before=before,
-            max_hours=self._rules.max_hours,
-            privacy=Privacy(privacy_folder(), self._rules.most_epsilon),
-            order_seed=order_seed,
+            number=number,
+            guards=SiteGuards(f"{number} of this job", privacy, seed, self._rules.max_hours),
         )
-        if update.part is not None:
-            store.keep(update.part)
-        content = bytes(encode_input(update.contribution))
-        return content, update.contribution.samples, least_others
+        return bytes(encode_input(contribution)), contribution.samples, least_others
 
 
 def _store_of(plan: FederationPlan, content: Mapping[str, Any]) -> PersonalStore:

@@ -11,8 +11,8 @@ frequencies still show a histogram of the site's labels.
 Source: as `aggregators.methods.networks.fedpac`.
 """
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -23,10 +23,41 @@ from torch.nn import functional
 from aggregators.methods.networks.updates import head_entries
 from aggregators.models import ClassStatistics, StateDict
 from site_agent.errors import TrainingDataError
+from site_agent.federated.halves.contract import Shared, Tensors
+from site_agent.federated.halves.personal_numbers import PersonalHalf
 from site_agent.federated.leak_checks import FEWEST_SAMPLES
+from site_agent.federated.personal import Bits
 from site_agent.federated.tasks import Task
+from site_agent.networks.modules import last_layer
 
 _AT_ONCE = 16
+
+
+class FedPacHalf(PersonalHalf):
+    """Trains the head first, and sends it with statistics of classes; a reply replaces it."""
+
+    more_passes: ClassVar[int] = 1
+
+    def first_masks(
+        self, shapes: Mapping[str, tuple[int, ...]], module: nn.Module
+    ) -> dict[str, Bits]:
+        head = last_layer(module)
+        return {name: np.full(shape, name in head) for name, shape in shapes.items()}
+
+    def prepare(self, module: nn.Module, samples: Any, data: Any) -> None:
+        super().prepare(module, samples, data)
+        round_ = self.round
+        self._parted = HeadAndBody(module, round_.base, round_.task, samples, data)
+        prototypes = None if round_.before is None else round_.before.prototypes
+        self.extra_loss = self._parted.pull(prototypes, round_.options.lam)
+
+    def begin_pass(self, number: int) -> None:
+        self._parted.begin(number)
+
+    def share(self, module: nn.Module, trained: StateDict, differences: Tensors) -> Shared:
+        # The personal part is sent, too, because the server mixes it.
+        part = super().share(module, trained, differences).part
+        return Shared(differences, statistics=self._parted.statistics, part=part)
 
 
 class HeadAndBody:

@@ -1,0 +1,1 @@
+"""The sites' halves of the methods of rounds of networks."""

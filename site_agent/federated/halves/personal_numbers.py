@@ -1,0 +1,229 @@
+"""The sites' halves of methods with personal parts: which numbers of a network stay at a site.
+
+A site sends the differences of the numbers that it shares and the mask of these, and chooses the
+personal numbers of the next rounds after training. The mask shows the numbers that changed much at
+a site; this is not hidden.
+
+Source: the FedCPF paper, algorithm 1; FedSelect and FedPer as `aggregators.methods.networks`
+names them.
+"""
+
+import math
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import nn
+
+from aggregators.models import StateDict
+from site_agent.federated.halves.contract import Shared, SiteHalf, Tensors
+from site_agent.federated.personal import Bits, Masks, PersonalPart, trained_shapes
+from site_agent.federated.plan import seed_of
+from site_agent.networks.modules import personal_head
+
+
+class PersonalHalf(SiteHalf):
+    """Keeps the numbers under a mask at home; by default none of them, in all rounds."""
+
+    keeps_part: ClassVar[bool] = True
+
+    masks: Masks
+    """Of the numbers that are personal in this round."""
+    home: Any = None
+    """Samples that measure the site's score, if any."""
+
+    def prepare(self, module: nn.Module, samples: Any, data: Any) -> None:  # noqa: ARG002
+        before, shapes = self.round.before, trained_shapes(self.round.base)
+        self._samples = samples
+        self.masks = self.first_masks(shapes, module) if before is None else dict(before.chosen)
+        if getattr(self.round.options, "freeze", False):
+            self._hold_frozen(module)
+
+    def first_masks(
+        self,
+        shapes: Mapping[str, tuple[int, ...]],
+        module: nn.Module,  # noqa: ARG002
+    ) -> dict[str, Bits]:
+        """Return the masks of a site's first round; none by default.
+
+        `shapes`: Of the floating-point entries.
+        """
+        return {name: np.zeros(shape, dtype=np.bool_) for name, shape in shapes.items()}
+
+    def choose(self, changes: Mapping[str, NDArray[Any]]) -> Masks:  # noqa: ARG002
+        """Return the masks of the next round; by default those of this one.
+
+        `changes`: As `PersonalPart.changes`.
+        """
+        return self.masks
+
+    def count_changes(
+        self,
+        score: float,  # noqa: ARG002
+        trained: StateDict,  # noqa: ARG002
+    ) -> tuple[int, dict[str, NDArray[Any]]]:
+        """Return the step of the score and the changes of each number since counting restarted."""
+        return 1, {}
+
+    def share(self, module: nn.Module, trained: StateDict, differences: Tensors) -> Shared:
+        score = math.nan
+        if self.home is not None and len(self.home):
+            score = self.round.task.score_home(module, self.home, self._samples)
+        step, changes = self.count_changes(score, trained)
+        round_, masks = self.round, self.masks
+        values = {
+            name: np.where(mask, trained.tensors[name], 0).astype(np.float32)
+            for name, mask in masks.items()
+        }
+        prototypes = None if round_.before is None else round_.before.prototypes
+        part = PersonalPart(
+            round_.method, round_.site, round_.base_digest, round_.number, values, masks,
+            self.choose(changes), changes, step, score, prototypes,
+        )  # fmt: skip
+        return Shared(_without_personal(differences, masks), masks, part=part)
+
+    def _hold_frozen(self, module: nn.Module) -> None:
+        """Put personal numbers back after each step."""
+        frozen = [
+            (parameter, torch.from_numpy(self.masks[name]), parameter.detach().clone())
+            for name, parameter in module.named_parameters()
+            if name in self.masks and self.masks[name].any()
+        ]
+
+        def restore() -> None:
+            with torch.no_grad():
+                for parameter, mask, value in frozen:
+                    parameter.copy_(torch.where(mask, value, parameter))
+
+        self.after_step = restore
+
+
+def _without_personal(differences: Tensors, masks: Masks) -> Tensors:
+    """Return the differences, with zeros where a number stays at home."""
+    zero = {name: differences[name].dtype.type(0) for name in masks}
+    return {
+        name: np.where(masks[name], zero[name], value) if name in masks else value
+        for name, value in differences.items()
+    }
+
+
+class LocalHalf(PersonalHalf):
+    """Keeps all numbers."""
+
+    def first_masks(
+        self,
+        shapes: Mapping[str, tuple[int, ...]],
+        module: nn.Module,  # noqa: ARG002
+    ) -> dict[str, Bits]:
+        return {name: np.ones(shape, dtype=np.bool_) for name, shape in shapes.items()}
+
+
+class FedPerHalf(PersonalHalf):
+    """Keeps the head."""
+
+    def first_masks(
+        self, shapes: Mapping[str, tuple[int, ...]], module: nn.Module
+    ) -> dict[str, Bits]:
+        head = personal_head(module)
+        return {name: np.full(shape, name in head) for name, shape in shapes.items()}
+
+
+class _ChangesHalf(PersonalHalf):
+    """Counts how much each number changes over rounds."""
+
+    def count_changes(
+        self, score: float, trained: StateDict
+    ) -> tuple[int, dict[str, NDArray[Any]]]:
+        before, start = self.round.before, self.round.start
+        step, restarts = self.restart_counting(1 if before is None else before.step, score)
+        changes = {}
+        for name, mask in self.masks.items():
+            moved = np.subtract(trained.tensors[name], start.tensors[name], dtype=np.float32)
+            changes[name] = np.abs(moved) * ~mask
+            if before is not None and not restarts:
+                changes[name] += before.changes[name]
+        return step, changes
+
+    def restart_counting(self, step: int, score: float) -> tuple[int, bool]:
+        """Return the next step of the score, and whether counting restarts with this round."""
+        raise NotImplementedError
+
+
+class FedSelectHalf(_ChangesHalf):
+    """Adds a share of each entry's rest, every few rounds, while that keeps below ``rho``."""
+
+    def restart_counting(self, step: int, score: float) -> tuple[int, bool]:  # noqa: ARG002
+        return step, (self.round.number - 1) % self.round.options.every == 0
+
+    def choose(self, changes: Mapping[str, NDArray[Any]]) -> Masks:
+        options = self.round.options
+        if self.round.number % options.every:
+            return self.masks
+        chosen = {}
+        for name, mask in self.masks.items():
+            room = math.floor(options.rho * mask.size + 1e-9) - int(mask.sum())
+            count = min(math.floor(options.grow * int((~mask).sum()) + 1e-9), room)
+            ranks = changes[name].reshape(-1)
+            chosen[name] = _with_largest(mask.reshape(-1), ranks, count).reshape(mask.shape)
+        return chosen
+
+
+class FedCpfHalf(_ChangesHalf):
+    """Adds those of all remaining numbers that have changed most, up to ``rho``.
+
+    The site's score is measured on samples kept out of training. Counting of changes restarts
+    whenever it has become better by ``acc``. The number of rounds by which the paper divides the
+    changes does not alter their order.
+    """
+
+    def hold_back(self, samples: Any) -> Any:
+        if self.round.options.rho > 0:
+            samples, self.home = self.round.task.split_home(samples)
+        return samples
+
+    def restart_counting(self, step: int, score: float) -> tuple[int, bool]:
+        before = step
+        while score >= step * self.round.options.acc:
+            step += 1
+        return step, step > before
+
+    def choose(self, changes: Mapping[str, NDArray[Any]]) -> Masks:
+        return _add_largest(self.masks, changes, self.round.options)
+
+
+class CpfRandomHalf(PersonalHalf):
+    """Adds the same count of numbers as FedCPF, drawn at random."""
+
+    def choose(self, changes: Mapping[str, NDArray[Any]]) -> Masks:  # noqa: ARG002
+        round_ = self.round
+        seed = seed_of(round_.settings.seed, f"personal part of {round_.site}", round_.number)
+        generator = np.random.default_rng(seed)
+        drawn = {name: generator.random(mask.shape) for name, mask in self.masks.items()}
+        return _add_largest(self.masks, drawn, round_.options)
+
+
+def _add_largest(masks: Masks, by: Mapping[str, NDArray[Any]], options: Any) -> dict[str, Bits]:
+    """Return masks with those of all remaining numbers that are largest in `by`."""
+    before = np.concatenate([mask.reshape(-1) for mask in masks.values()])
+    room = math.floor(options.rho * before.size + 1e-9) - int(before.sum())
+    count = min(math.floor(options.grow * before.size + 1e-9), room)
+    ranks = np.concatenate([by[name].reshape(-1) for name in masks])
+    ends = np.cumsum([mask.size for mask in masks.values()])
+    parts = np.split(_with_largest(before, ranks, count), ends[:-1])
+    return {
+        name: part.reshape(mask.shape)
+        for (name, mask), part in zip(masks.items(), parts, strict=True)
+    }
+
+
+def _with_largest(mask: Bits, ranks: NDArray[Any], count: int) -> Bits:
+    """Return a flat mask and the `count` largest of the others; of equal ones, the first."""
+    if count <= 0:
+        return mask
+    rest = np.flatnonzero(~mask)
+    order = np.argsort(-ranks[rest], kind="stable")[:count]
+    after = mask.copy()
+    after[rest[order]] = True
+    return after
