@@ -60,7 +60,7 @@ def events(
         number, _, *others = _row(event)
         return [number, age_words(event.at), *others]
 
-    return listing(newest, ["id", "age", *columns], short_row, empty=empty)
+    return listing(newest, ["id", "age", *columns], short_row, keep=columns, empty=empty)
 
 
 def _print_lines(invocation: Invocation, events: "Iterable[EventResponse]") -> None:

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Annotated, Any, Literal
 
+from cli.frame.addresses import whole_id
 from cli.frame.errors import UsageError
 from cli.frame.options import Argument, DryRunOption, Option, YesOption, command, group
 from cli.frame.output import Invocation, Reply, TableText, listing
@@ -63,7 +64,7 @@ def _list_users(users: Sequence[UserResponse]) -> Reply:
             f"disabled {day(user.disabled_at)}" if user.disabled_at else "",
         ],
         keep=("state", "role", "e-mail"),
-        empty="no users yet",
+        empty="no users yet; machines have tokens: poolctl admin people ls tokens",
     )
 
 
@@ -213,7 +214,10 @@ def revoke(
     A user with an accepted invitation stays; see 'poolctl admin people change --disable'.
     """
     with invocation.pool() as pool:
-        is_invitation = any(other.invitation_id == key for other in pool.invitations.list())
+        invitations = [other.invitation_id for other in pool.invitations.list()]
+        known = [*invitations, *(token.token_id for token in pool.tokens.list())]
+        key = whole_id(key, known, "token or invitation", "poolctl admin people ls tokens")
+        is_invitation = key in invitations
         kind = "invitation" if is_invitation else "token"
         data = {f"{kind}_id": key, "revoked": not dry_run}
         if dry_run:

@@ -1,6 +1,7 @@
 """Words that name a model: a file here, or an address in the pool."""
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,7 +11,7 @@ from cli.frame.errors import InputMissingError, goes_on_when_repeated
 from cli.frame.output import Invocation
 from pool_server.wire.models import ModelVersionResponse
 from pool_server.wire.names import ModelAddress
-from site_agent.errors import NotFoundError, NotLoggedInError
+from site_agent.errors import InvalidInputError, NotFoundError, NotLoggedInError
 from site_agent.pool.cache import ModelCache
 from site_agent.pool.restrictions import warning_of
 from site_agent.work.names import portable_name
@@ -41,6 +42,23 @@ class ModelFile:
     word: str
     path: Path
     version: ModelVersionResponse | None = None
+
+
+def whole_id(word: str, ids: Iterable[str], noun: str, listed_by: str) -> str:
+    """Return the one of these identifiers that a word begins."""
+    hint = f"{listed_by} lists them"
+    if not re.fullmatch("[0-9a-f]+", word):
+        raise InvalidInputError(
+            f"{word!r} is not a {noun}: expected hexadecimal digits, the first ones or all",
+            hint=hint,
+        )
+    matching = sorted({known for known in ids if known.startswith(word)})
+    if not matching:
+        raise NotFoundError(f"no {noun} begins with {word}", hint=hint)
+    if len(matching) > 1 and word not in matching:
+        listed = ", ".join(matching)
+        raise InvalidInputError(f"{len(matching)} begin with {word}, expected one: {listed}")
+    return matching[0]
 
 
 def is_address(word: str) -> bool:

@@ -42,6 +42,11 @@ def write_panels(command: Any, ctx: Any, formatter: Any) -> None:
 class PlainCommand(TyperCommand):
     """A command with its options in panels."""
 
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        # Most lists are commands 'ls' of a group, so these understand the word, too.
+        is_list = self.name in {"audit", "events", "merges", "methods", "uploads"}
+        return super().parse_args(ctx, args[1:] if is_list and args[:1] == ["ls"] else args)
+
     def format_options(self, ctx: Any, formatter: Any) -> None:
         write_panels(self, ctx, formatter)
 

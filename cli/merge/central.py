@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from aggregators import Recipe, find_method
 from aggregators.methods import RecipeInput, RecipeMethod
-from cli.frame.addresses import SUFFIX_OF_FORMAT, is_address
+from cli.frame.addresses import SUFFIX_OF_FORMAT, is_address, whole_id
 from cli.frame.errors import CliError, ExitCode, Outcome, UsageError
 from cli.frame.options import Argument, LimitOption, Option, command, single
 from cli.frame.output import Invocation, Reply, TableText, listing
@@ -105,11 +105,12 @@ def merges(
 
     'poolctl merge --on-pool' starts a merge.
     """
-    if merge_id and not _MERGE_ID.fullmatch(merge_id):
-        raise UsageError(f"{merge_id!r} is not a merge; see 'poolctl merges'")
     if cancel and not merge_id:
         raise UsageError("--cancel needs the MERGE")
     with invocation.pool() as pool:
+        if merge_id and not _MERGE_ID.fullmatch(merge_id):
+            known = (job.merge_id for job in pool.merges.list())
+            merge_id = whole_id(merge_id, known, "merge", "poolctl merges")
         if cancel:
             job = pool.merges.cancel(merge_id)
             ended = f"is {job.state}" if job.ended_at else "ends within seconds"

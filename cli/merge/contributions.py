@@ -1,5 +1,6 @@
 """``poolctl rounds contribute|trust``: contributions of a site to rounds."""
 
+import re
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -8,6 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
+from cli.frame.addresses import whole_id
 from cli.frame.errors import InputMissingError, UsageError, goes_on_when_repeated
 from cli.frame.options import (
     Argument,
@@ -26,6 +28,7 @@ from cli.frame.values import site_names
 from cli.merge.refine import SeedOption, ThreadsOption
 from cli.options import data as data_options
 from cli.options.data import LeastOthersOption, MaxHoursOption
+from pool_server.wire.rounds import ROUND_KEY_PATTERN
 from site_agent.datasets.network_data import NetworkData, open_network_data
 from site_agent.errors import BaseNotAcceptedError
 from site_agent.pool.profiles import host_of
@@ -49,7 +52,17 @@ RULES = CommandSettings(
 )
 """The rules that a settings file can change; the others are options."""
 
-RoundArgument = Annotated[str, Argument("As 'poolctl rounds ls' shows it.", "ROUND")]
+RoundArgument = Annotated[
+    str, Argument("As 'poolctl rounds ls' shows it, or its first letters.", "ROUND")
+]
+
+
+def whole_round(pool: "PoolClient", word: str) -> str:
+    """Return the round that a word begins."""
+    if re.fullmatch(ROUND_KEY_PATTERN, word):
+        return word
+    known = (round_.round_id for round_ in pool.rounds.list())
+    return whole_id(word, known, "round", "poolctl rounds ls")
 
 
 @dataclass(frozen=True)
@@ -168,6 +181,7 @@ def contribute(
     secure_only=true; 'poolctl settings rounds contribute' explains them.
     """
     with invocation.pool() as pool, goes_on_when_repeated():
+        round_id = whole_round(pool, round_id)
         round_ = pool.rounds.get(round_id)
         if rules.approve_base:
             invocation.warn(find_site_part(round_.method).danger)

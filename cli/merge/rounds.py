@@ -22,7 +22,7 @@ from cli.frame.options import (
 from cli.frame.output import Invocation, Reply, TableText, listing
 from cli.frame.values import read_moment, site_names
 from cli.merge import contributions
-from cli.merge.contributions import RoundArgument
+from cli.merge.contributions import RoundArgument, whole_round
 from cli.options.data import MethodOption, ProtectionOption, method_options
 from pool_server.wire.rounds import RoundResponse, RoundTerms, SecureTerms
 from site_agent.pool.profiles import secure_folder
@@ -161,7 +161,7 @@ def ls(
 def info(invocation: Invocation, round_id: RoundArgument) -> Reply:
     """Show a round: its sites, contributions and result."""
     with invocation.pool() as pool:
-        round_ = pool.rounds.get(round_id)
+        round_ = pool.rounds.get(whole_round(pool, round_id))
     if round_.base_warning:
         invocation.warn(
             f"{round_.base} is {round_.base_warning}: 'contribute' and 'finish' need "
@@ -178,6 +178,7 @@ def sign(invocation: Invocation, round_id: RoundArgument, *, yes: YesOption = Fa
     the machine that has the key; it shows the terms first.
     """
     with invocation.pool() as pool:
+        round_id = whole_round(pool, round_id)
         round_ = pool.rounds.get(round_id)
         terms = RoundTerms.of(round_)
         invocation.note(f"address of the base: {round_.base}")
@@ -207,6 +208,7 @@ def take_back(
     This works until the round is finished. While the round is open, you may contribute again.
     """
     with invocation.pool() as pool:
+        round_id = whole_round(pool, round_id)
         site = site or pool.whoami().site
         if dry_run:
             round_ = pool.rounds.get(round_id)
@@ -247,6 +249,7 @@ def finish(
     """
     with invocation.pool() as pool, invocation.progress(f"round {round_id}") as report:
         address = pool.address(name) if name else ""
+        round_id = whole_round(pool, round_id)
         finished = finish_round(
             pool,
             round_id,
@@ -280,6 +283,7 @@ def cancel(
 ) -> Reply:
     """Cancel a round (the site that started it, and admins)."""
     with invocation.pool() as pool:
+        round_id = whole_round(pool, round_id)
         round_ = pool.rounds.get(round_id)
         if dry_run:
             return Reply({"cancelled": False, "round": round_}, f"would cancel round {round_id}")

@@ -6,11 +6,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from aggregators.whole_file import write_whole
+from cli.frame.addresses import whole_id
 from cli.frame.existing_files import require_free
 from cli.frame.options import Argument, ForceOption, Option, command, group
 from cli.frame.output import Invocation, Reply, TableText
 from cli.frame.values import key_value_pairs
-from site_agent.errors import InvalidInputError, NotFoundError
+from site_agent.errors import InvalidInputError
 from site_agent.pool.profiles import secure_folder
 from site_agent.secure.board import Board, read_session
 from site_agent.secure.charter import (
@@ -51,16 +52,8 @@ def whole_session(pool: "PoolClient", word: str) -> str:
     """Return the session that a word begins."""
     if len(word) == 64:
         return word
-    matching = [
-        session.session_id for session in pool.secure.list() if session.session_id.startswith(word)
-    ]
-    if not matching:
-        raise NotFoundError(
-            f"no session begins with {word}", hint="poolctl secure status lists your sessions"
-        )
-    if len(matching) > 1:
-        raise InvalidInputError(f"{len(matching)} sessions begin with {word}: give more digits")
-    return matching[0]
+    sessions = (session.session_id for session in pool.secure.list())
+    return whole_id(word, sessions, "session", "poolctl secure status")
 
 
 def chosen_charter(folder: Path, word: str) -> Charter:

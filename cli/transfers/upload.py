@@ -1,12 +1,11 @@
 """``poolctl upload`` and ``uploads``: share model files, and list or cancel unfinished uploads."""
 
-import re
 import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from aggregators.formats import file_digest, recognise
-from cli.frame.addresses import warn_of_standing
+from cli.frame.addresses import warn_of_standing, whole_id
 from cli.frame.errors import InputMissingError, UsageError, goes_on_when_repeated
 from cli.frame.options import Argument, DryRunOption, LimitOption, Option, command, single
 from cli.frame.output import Invocation, Reply, listing
@@ -161,7 +160,6 @@ def _warn_of_differences(
 
 # ``poolctl uploads``: what is on its way into the pool.
 uploads_app = single()
-_UPLOAD_ID = re.compile(r"^[0-9a-f]{32}$")
 
 
 @command(
@@ -191,10 +189,9 @@ def uploads(
     chosen = upload_ids or []
     if cancel != bool(chosen):
         raise UsageError("expected --cancel UPLOAD..., or neither")
-    for upload_id in chosen:
-        if not _UPLOAD_ID.fullmatch(upload_id):
-            raise UsageError(f"{upload_id!r} is not an upload; see 'poolctl uploads'")
     with invocation.pool() as pool:
+        known = [upload.upload_id for upload in pool.uploads.list(site)] if chosen else []
+        chosen = [whole_id(word, known, "upload", "poolctl uploads") for word in chosen]
         for upload_id in chosen:
             pool.uploads.abort(upload_id)
         if chosen:

@@ -44,7 +44,7 @@ class Finding:
 
     def __str__(self) -> str:
         place = f"{self.file}, line {self.line}" if self.line else f"{self.file}"
-        return f"{self.severity}: {place}: {self.text}"
+        return f"{place}: {self.text}"
 
 
 def kinds_of(findings: Sequence[Finding]) -> list[list[Finding]]:

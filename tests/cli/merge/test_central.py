@@ -44,10 +44,10 @@ def test_the_pool_merges_and_the_site_merges_the_same(site_a: Run, tmp_path: Pat
     )  # fmt: skip
     assert again.code == 0, again.err
     assert "pool://site-a/merged@1" in again.out
-    shown = site_a("merges", asked["merge_id"])
+    shown = site_a("merges", asked["merge_id"][:9])
     assert "wba-cascade" in shown.out
     assert asked["digest"] in shown.out
-    listed = site_a("merges", "--json").data["items"]
+    listed = site_a("merges", "ls", "--json").data["items"]
     assert asked["merge_id"] in [merge["merge_id"] for merge in listed]
     over = site_a("merges", asked["merge_id"], "--cancel", "--json").data
     assert over["state"] == "finished", "what is over stays as it is"

@@ -68,7 +68,7 @@ def test_all_that_is_wrong_is_listed(tmp_path: Path) -> None:
     assert all(finding.file == dataset.path and finding.line > 0 for finding in findings)
     (size,) = (finding for finding in findings if finding.code == "size-differs")
     assert "is 64 x 48 pixels, but declared as 48 x 64" in str(size)
-    assert str(size).startswith(f"error: {dataset.path}, line {size.line}: ")
+    assert str(size).startswith(f"{dataset.path}, line {size.line}: ")
 
 
 def test_nothing_to_train_on_is_an_error(tmp_path: Path) -> None:
