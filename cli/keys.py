@@ -19,42 +19,33 @@ app = group("Sign your uploads, and trust the keys of other sites.")
 _SHORTEST_PREFIX = 8
 
 
-@command(app, "create", "keys create", "keys create --force")
+@command(app, "create", "keys create", "keys create --name laptop", "keys create --force")
 def create(
     invocation: Invocation,
     site: SiteOption = "",
+    name: Annotated[str, Option("A name that others see. Default: the token's name.", "NAME")] = "",
     force: Annotated[bool, Option("Rename the old key and create a new one.")] = False,
 ) -> Reply:
-    """Create a key pair for your site; later uploads are signed with it.
+    """Create a key pair for your site and register it at the pool; later uploads are signed.
 
-    The private key is stored in a file that only you can read, and never leaves this machine.
-    Register the public key with 'poolctl keys register'.
+    The private key is stored in a file that only you can read, and never leaves this machine. A key
+    that this machine has already is registered, for example at another pool.
     """
     with invocation.pool() as pool:
-        made = create_key(pool.signatures.key_folder, _site(pool, site), replace=force)
-    invocation.note(f"register it with: poolctl keys register --site {made.site}")
-    text = [
-        f"made a key for site {made.site}: {made.path}",
-        f"fingerprint {_fingerprint(made.key.public.key_id)}",
-    ]
-    return Reply(_local(made), text, [made.key.public.key_id])
-
-
-@command(app, "register", "keys register", "keys register --name laptop")
-def register(
-    invocation: Invocation,
-    site: SiteOption = "",
-    name: Annotated[str, Option("A name that others see. Default: the token's name.", "NAME")] = "",
-) -> Reply:
-    """Register your public key at the pool."""
-    with invocation.pool() as pool:
         who = pool.whoami()
-        key = _own_key(pool, site or who.site)
+        site = site or who.site
+        key = pool.signatures.signing_key(site)
+        if key is None or force:
+            key = create_key(pool.signatures.key_folder, site, replace=force)
         known = pool.signatures.register_key(key.key, key.site, name or who.token_name)
         # One's own key: nobody needs to be asked whose it is.
         trust.trust_keys(host_of(pool.endpoint), known.site, [known], "trusted")
-    text = f"registered key {known.key_id} of {known.site} as {known.name}; uploads are signed now"
-    return Reply(known, text, [known.key_id])
+    text = [
+        f"registered key {_fingerprint(known.key_id)} of {known.site} as {known.name}; uploads are "
+        "signed now",
+        f"the private key is in {key.path}",
+    ]
+    return Reply(_local(key) | {"name": known.name}, text, [known.key_id])
 
 
 @command(app, "ls", "keys ls", "keys ls site-b")
@@ -195,16 +186,6 @@ def _forget(invocation: Invocation, site: str, key: str, *, yes: bool) -> Reply:
 
 def _site(pool: "PoolClient", site: str) -> str:
     return site or pool.whoami().site
-
-
-def _own_key(pool: "PoolClient", site: str) -> SigningKey:
-    key = pool.signatures.signing_key(site)
-    if key is None:
-        raise UsageError(
-            f"no key for site {site!r} in {pool.signatures.key_folder}; make one with: "
-            "poolctl keys create"
-        )
-    return key
 
 
 def _find(keys: "list[KeyResponse]", word: str, site: str) -> "KeyResponse":

@@ -165,8 +165,7 @@ _PANELS = {
         ("admin", "admin", "Manage sites, people, tokens and backups."),
         ("keys", "keys", "Sign your uploads, and trust the keys of other sites."),
         ("bundle", "transfers.bundle", "Move models between pools in one file."),
-        ("events", "events", "List events that concern your site."),
-        ("audit", "events:audit_app", "Show what was done in the pool (admins)."),
+        ("log", "log", "List events that concern your site, or the audit of the pool."),
         (
             "cache",
             "transfers.download:cache_app",

@@ -104,10 +104,13 @@ def ls(
 ) -> Reply:
     """List models. Several filters are combined.
 
-    --long adds state, size, metrics and the methods that merge a model.
+    --long adds state, size, metrics and the methods that merge a model. --state withdrawn, alone or
+    with --site, lists withdrawals with reasons and replacements.
     """
     if chosen.state == "waiting":
         return sharing.list_waiting(invocation, limit)
+    if chosen.state == "withdrawn" and chosen == ModelFilter(state="withdrawn", site=chosen.site):
+        return withdrawals.list_withdrawn(invocation, chosen.site, limit)
     address, keys = _mergeable(invocation, chosen.mergeable_with)
     with invocation.pool() as pool:
         query = chosen.query(text or (), address, keys)

@@ -1,4 +1,4 @@
-"""``poolctl models withdraw|withdrawals|check``: withdrawn models and their copies."""
+"""``poolctl models withdraw|check``: withdrawn models and their copies."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -80,13 +80,7 @@ def withdraw(
     return Reply(data, [*text, *_affected_text("flagged", response)], _addresses(response))
 
 
-@options.command(app, "withdrawals", "models withdrawals", "models withdrawals --site site-a")
-def withdrawals(
-    invocation: Invocation,
-    *,
-    site: Annotated[str, options.Option("Only models of this site.", "SITE")] = "",
-    limit: options.LimitOption = 50,
-) -> Reply:
+def list_withdrawn(invocation: Invocation, site: str, limit: int) -> Reply:
     """List withdrawn versions, newest first, with reasons and replacements."""
     with invocation.pool() as pool:
         listed = invocation.first_of(pool.withdrawals.list(site), limit)

@@ -208,7 +208,7 @@ def _require_proof(
     session: Session, caller: Caller, site: str, key: PublicKey, request: signatures.KeyRequest
 ) -> None:
     start, _, code = request.challenge.rpartition(" ")
-    hint = "Request a new one: `poolctl keys register` does all of it."
+    hint = "Request a new one: `poolctl keys create` does all of it."
     expected = _code_of(session, caller, start)
     if not hmac.compare_digest(code.encode(), expected.encode()):
         raise KeyRefusedError("Invalid challenge: not issued by this pool to this token", hint=hint)
@@ -225,7 +225,7 @@ def _require_proof(
     if not key.verifies(signature, pae(signatures.CHALLENGE_TYPE, request.challenge.encode())):
         raise KeyRefusedError(
             "the challenge was not signed with the private half of this key",
-            hint="Sign it as the body of a DSSE envelope, or use `poolctl keys register`.",
+            hint="Sign it as the body of a DSSE envelope, or use `poolctl keys create`.",
         )
 
 

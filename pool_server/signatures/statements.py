@@ -153,7 +153,7 @@ def require_signature(settings: PoolSettings, upload: UploadRecord) -> None:
         raise RefusedError(
             f"this pool accepts only signed versions; {upload.file_name} has no signature",
             code="signature_required",
-            hint="Create and register a key (`poolctl keys create`, `poolctl keys register`); "
+            hint="Create and register a key (`poolctl keys create`); "
             "uploads are then signed automatically.",
         )
 
@@ -319,7 +319,7 @@ def _own_key(session: Session, envelope: Envelope, site: SiteRecord) -> PublicKe
     raise StatementRefusedError(
         f"site {site.name!r} has not registered the key {(named or ('?',))[0][:16]}... "
         "of this signature",
-        hint="Register it with `poolctl keys register`, or upload with --no-sign.",
+        hint="Register it with `poolctl keys create`, or upload with --no-sign.",
     )
 
 
@@ -334,6 +334,5 @@ def _revoked(key: SiteKeyRecord) -> StatementRefusedError:
     return StatementRefusedError(
         f"key {key.id[:16]}... of site {key.site.name!r} was revoked on "
         f"{key.revoked_at:%Y-%m-%d} as {key.revocation}",
-        hint="Create and register a new one: `poolctl keys create --force`, "
-        "`poolctl keys register`.",
+        hint="Create and register a new one: `poolctl keys create --force`.",
     )

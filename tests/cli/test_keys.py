@@ -56,12 +56,9 @@ def desks(
 def test_a_key_from_making_to_revoking(desks: tuple[Desk, Desk], tmp_path: Path) -> None:
     site, reader = desks
     assert site("keys", "ls", "--json").data["own"] is None
-    lacking = site("keys", "register", "--json")
-    assert (lacking.code, "poolctl keys create" in lacking.error["message"]) == (2, True)
-    made = site("keys", "create", "--json").data
+    made = site("keys", "create", "--name", "desk", "--json").data
     assert Path(made["path"]).stat().st_mode & 0o077 == 0
-    twice = site("keys", "create", "--json")
-    assert (twice.code, twice.error["code"]) == (2, "invalid_input")
+    assert site("keys", "create", "-q").out.strip() == made["key_id"], "the same key"
     (tmp_path / "site-a.pub.pem").write_text(site("keys", "ls", "--json").data["own"]["pem"])
     subprocess.run(
         ["openssl", "pkey", "-pubin", "-in", tmp_path / "site-a.pub.pem", "-noout"], check=True
@@ -69,7 +66,6 @@ def test_a_key_from_making_to_revoking(desks: tuple[Desk, Desk], tmp_path: Path)
     shown = site("keys", "ls").out
     assert made["key_id"][:8] in shown
     assert "PRIVATE" not in shown + (tmp_path / "site-a.pub.pem").read_text()
-    assert site("keys", "register", "--name", "desk", "-q").out.strip() == made["key_id"]
     [listed] = site("keys", "ls", "--json").data["items"]
     assert (listed["name"], listed["signs_here"], listed["trusted"]) == ("desk", True, "trusted")
     [seen] = reader("keys", "ls", "site-a", "--json").data["items"]
@@ -97,7 +93,6 @@ def test_a_key_from_making_to_revoking(desks: tuple[Desk, Desk], tmp_path: Path)
 
     # The site changes its key; its readers are told, and ask.
     new = site("keys", "create", "--force", "--json").data["key_id"]
-    assert site("keys", "register").code == 0
     arguments = ("keys", "revoke", made["key_id"][:12])
     assert site(*arguments, "--reason", "superseded").code == 2, "nobody can be asked here"
     tried = site(*arguments, "--reason", "superseded", "--dry-run", "--json").data
@@ -127,7 +122,7 @@ def test_what_a_browser_made_reaches_others_once_it_is_signed(
 ) -> None:
     """A page warns, its upload waits as a draft, and its round waits for a signature."""
     site, reader = desks
-    assert (site("keys", "create").code, site("keys", "register").code) == (0, 0)
+    assert site("keys", "create").code == 0
     content = network_bytes()
     (tmp_path / "gaze.safetensors").write_bytes(content)
     assert site("upload", "gaze.safetensors", "--name", "gaze").code == 0

@@ -203,7 +203,7 @@ def test_what_another_site_made_again_is_linked_by_the_owner(labs: tuple[Lab, La
     a.data("merge", "--replay", "site-b/third", "--without", "site-a/bad", "-o", "again.svm")
     a.data("upload", "again.svm", "--name", "third-again")
     assert b.data("models", "info", "site-b/third@1")["successors"] == []
-    [offer] = b.data("events", "--kind", "version.successor-offered")["items"]
+    [offer] = b.data("log", "--kind", "version.successor-offered")["items"]
     heir = offer["details"]["successor"]
     assert (offer["subject"], heir) == ("pool://site-b/third@1", "pool://site-a/third-again@1")
     replace = ("models", "edit", "site-b/third@1", "--replaced-by", heir)
@@ -219,16 +219,16 @@ def test_events_and_the_audit_tell_the_story(
     a, b = labs
     publish_family(a, b)
     a.data("models", "withdraw", "site-a/bad", "--reason", "quality", "-y")
-    [event] = b.data("events", "--kind", "version.flagged")["items"]
+    [event] = b.data("log", "--kind", "version.flagged")["items"]
     assert len(event["details"]["versions"]) == 3
     assert "pool://site-b/again@1" in event["details"]["versions"]
-    assert b("events", "--kind", "version.flagged", "-q").out.split() == [str(event["event_id"])]
-    assert b.data("events", "--after", event["event_id"])["items"] == []
-    assert b("audit", "--json").error["code"] == "forbidden"
+    assert b("log", "--kind", "version.flagged", "-q").out.split() == [str(event["event_id"])]
+    assert b.data("log", "--after", event["event_id"])["items"] == []
+    assert b("log", "--audit", "--json").error["code"] == "forbidden"
     monkeypatch.setenv("POOL_TOKEN", pool.admin_token)
-    told = poolctl("audit", "--about", "pool://site-b/again@1", "--json").data["items"]
+    told = poolctl("log", "--audit", "--about", "pool://site-b/again@1", "--json").data["items"]
     assert [entry["action"] for entry in told] == ["version.flag", "version.publish"]
     assert told[0]["actor"] == "site-a/laptop"
-    listed = poolctl("audit", "--kind", "version.withdraw", "--since", "1h").out
+    listed = poolctl("log", "--audit", "--kind", "version.withdraw", "--since", "1h").out
     assert "site-a/bad@1" in listed
-    assert poolctl("audit", "--since", "soon").code == 2
+    assert poolctl("log", "--audit", "--since", "soon").code == 2

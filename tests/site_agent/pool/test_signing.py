@@ -209,7 +209,7 @@ def test_a_key_that_is_not_registered_signs_nothing(driver: PoolDriver, tmp_path
     with lab.client:
         with pytest.raises(PoolRefusedFileError) as refused:
             lab.publish("face", 3)
-        assert "poolctl keys register" in refused.value.hint
+        assert "poolctl keys create" in refused.value.hint
         assert lab.publish("face", 3, sign=False)
 
 

@@ -1,0 +1,151 @@
+"""``poolctl log``: events that concern one's site, and the audit of the pool."""
+
+import json
+import sys
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated
+
+from cli.frame.errors import UsageError
+from cli.frame.options import LongOption, Option, command, single
+from cli.frame.output import Invocation, Reply, listing
+from cli.frame.terminal import json_text, printable
+from cli.frame.values import read_moment
+from site_agent.wording import age_words
+
+if TYPE_CHECKING:
+    from pool_server.wire.activity import AuditEntry, EventResponse
+    from site_agent.pool.client import PoolClient
+
+
+app = single()
+
+
+@command(
+    app,
+    "log",
+    "log --limit 10",
+    "log --kind version.flagged -q",
+    "log --follow --after 42 --json",
+    "log --audit --about site-a/face-68@2",
+    "log --audit --kind version.withdraw --since 30d",
+)
+def show_log(
+    invocation: Invocation,
+    *,
+    audit: Annotated[
+        bool, Option("Show what was done in the pool, newest first (admins only).")
+    ] = False,
+    about: Annotated[
+        str,
+        Option(
+            "A version ([SITE/]NAME@2), a model ([SITE/]NAME), or a whole site (SITE/).", "SUBJECT"
+        ),
+    ] = "",
+    kind: Annotated[
+        str,
+        Option("An event such as version.flagged; of the audit, also a group: version.", "KIND"),
+    ] = "",
+    site: Annotated[
+        str, Option("Another site (pool admins only); of the audit, also its objects.", "SITE")
+    ] = "",
+    since: Annotated[str, Option("Not before: 12h or 30d ago, or a date (UTC).", "SPAN|DATE")] = "",
+    after: Annotated[int, Option("Only events after this one.", "ID", min=0)] = 0,
+    follow: Annotated[bool, Option("Keep printing new events until Ctrl-C.")] = False,
+    limit: Annotated[int, Option("Show at most the newest N.", "N", min=1, max=100_000)] = 50,
+    long: LongOption = False,
+) -> Reply | None:
+    """List events that concern your site: models downloaded, merged or withdrawn, rounds to join.
+
+    Oldest first. With --follow, each new event is printed as a line; with --follow --json, as one
+    JSON object. With --audit, pool admins see everything that was done, and site admins the actions
+    of their site, and actions of others on its models, tokens and users. Several filters are
+    combined.
+    """
+    subject = invocation.address(about).removeprefix("pool://") if about else ""
+    earliest = read_moment(since, "--since", datetime.now(UTC)) if since else None
+    if audit:
+        if after or follow:
+            raise UsageError("--after and --follow are for events, not for --audit")
+        with invocation.pool() as pool:
+            entries = pool.events.audit(subject=subject, action=kind, site=site, since=earliest)
+            shown = invocation.first_of(entries, limit)
+        columns = ["at", "who", "action", "subject", "outcome", "details"]
+        keep = ("action", "subject", "who", "outcome")
+        reply = listing(shown, columns, _audit_row, keep=keep, empty="nothing was done")
+        return replace(reply, identifiers=[str(entry.entry_id) for entry in shown])
+
+    def find(pool: "PoolClient", after: int, *, follow: bool) -> "Iterable[EventResponse]":
+        return (
+            event
+            for event in pool.events.list(after, kind=kind, site=site, follow=follow)
+            if event.subject.removeprefix("pool://").startswith(subject)
+            and (earliest is None or event.at >= earliest)
+        )
+
+    with invocation.pool() as pool:
+        newest = deque(find(pool, after, follow=False), maxlen=limit)
+        if follow:
+            _print_lines(invocation, newest)
+            last = newest[-1].event_id if newest else after
+            _print_lines(invocation, find(pool, last, follow=True))
+            return None
+    columns = ["kind", "subject", "details"]
+    row = _row if long else _short_row
+    heads = ["id", "at" if long else "age"]
+    return listing(newest, [*heads, *columns], row, keep=columns, empty="no events")
+
+
+def _print_lines(invocation: Invocation, events: "Iterable[EventResponse]") -> None:
+    conventions = invocation.conventions
+    for event in events:
+        if conventions.as_json:
+            line = json_text(event.model_dump(mode="json"))
+        elif conventions.quiet:
+            line = str(event.event_id)
+        else:
+            line = printable("  ".join(_row(event)), sys.stdout)
+        print(line, flush=True)
+
+
+def _row(event: "EventResponse") -> list[str]:
+    return [
+        str(event.event_id),
+        f"{event.at:%Y-%m-%d %H:%M}",
+        event.kind,
+        event.subject,
+        _details(event),
+    ]
+
+
+def _short_row(event: "EventResponse") -> list[str]:
+    number, _, *others = _row(event)
+    return [number, age_words(event.at), *others]
+
+
+def _details(event: "EventResponse") -> str:
+    """Return the details of an event in one line."""
+    parts = []
+    for key, value in event.details.items():
+        if isinstance(value, list):
+            text = ", ".join(str(item) for item in value[:3])
+            text += f" and {len(value) - 3} more" if len(value) > 3 else ""
+        else:
+            text = str(value)
+        if text and key != "digest":
+            parts.append(f"{key}: {text}")
+    return "; ".join(parts)
+
+
+def _audit_row(entry: "AuditEntry") -> list[str]:
+    details = json.dumps(entry.details, ensure_ascii=False) if entry.details else ""
+    return [
+        f"{entry.at:%Y-%m-%d %H:%M:%S}",
+        f"{entry.actor} ({entry.user})" if entry.user else entry.actor,
+        entry.action,
+        entry.subject,
+        entry.outcome,
+        details if len(details) <= 120 else f"{details[:117]}...",
+    ]
