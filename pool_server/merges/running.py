@@ -8,10 +8,10 @@ How a merge on the pool works:
 2. A `MergeWorker` of any server process claims the oldest job that waits, and keeps putting off
    the end of its claim. It fetches the inputs from the storage, and a limited child process merges
    them (`jobs.merging`); its progress goes to the job's record.
-3. The result goes the way of every file, by `transfers.receiving.receive`.
+3. The result is checked, stored and published, by `transfers.receiving.store_result`.
 
 When a process dies, its claim runs out and another starts the job again; the result is the same
-bytes, and its stored parts are kept. Rounds have workers of their own, so
+bytes. Rounds have workers of their own, so
 that they do not wait behind merges that take hours.
 """
 
@@ -36,7 +36,7 @@ from pool_server.jobs.merging import merge_by_recipe
 from pool_server.merges import repository
 from pool_server.merges.service import find_inputs, require_size_of_inputs
 from pool_server.storage.scratch import ScratchFolder
-from pool_server.transfers.receiving import receive
+from pool_server.transfers.receiving import store_result
 from pool_server.transfers.versions import MergedVersions, with_canonical_recipe
 from pool_server.wire.labels import shared_labels
 from pool_server.wire.merges import MergeRequest
@@ -191,7 +191,7 @@ def carry_out_merge(run: MergeRun) -> UploadRecord:
             recipe=made["recipe"],
             **{**description, "labels": {**shared_labels(labels), **request.labels}},
         )
-        return receive(
+        return store_result(
             MergedVersions(parts),
             run.look_again_to_publish,
             with_canonical_recipe(announced),
@@ -238,10 +238,6 @@ class MergeWorker:
             self._end(job, repository.FINISHED, version_id=upload.version_id)
         except StoppedError:
             self._after_stop(job)
-        except errors.UploadBusyError:
-            # The lease of a process that died while it published the result has not run out yet.
-            self._after_stop(job)
-            return False
         except errors.PoolError as error:
             self._end(job, repository.FAILED, error=error)
         except Exception:

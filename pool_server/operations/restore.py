@@ -4,7 +4,6 @@ A backup of a pool on SQLite and a folder can be put back into one on PostgreSQL
 other way round: so an embedded pool grows into a consortium's.
 """
 
-import secrets
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,7 +19,6 @@ from pool_server.operations.maintenance import Progress, no_progress
 from pool_server.operations.tables import fill_table, read_table, set_counters, tables_of
 from pool_server.settings import PoolSettings
 from pool_server.storage import Storage, open_storage
-from pool_server.storage.contract import PartPlan, store_parts
 
 
 @dataclass(frozen=True)
@@ -49,7 +47,7 @@ def restore_snapshot(
         digest: size for digest, size in snapshot.files.items() if digest not in snapshot.missing
     }
     _require_no_other_files(storage, files)
-    _restore_files(settings, storage, snapshot, files, progress)
+    _restore_files(storage, snapshot, files, progress)
     progress(0.9, "writing the database")
     rows = _restore_rows(settings, snapshot)
     schema.upgrade_database(settings)
@@ -80,11 +78,7 @@ def _require_no_other_files(storage: Storage, files: dict[str, int]) -> None:
 
 
 def _restore_files(
-    settings: PoolSettings,
-    storage: Storage,
-    snapshot: Snapshot,
-    files: dict[str, int],
-    progress: Progress,
+    storage: Storage, snapshot: Snapshot, files: dict[str, int], progress: Progress
 ) -> None:
     blobs = snapshot.folder.parent.parent / "blobs"
     total, done_bytes = max(1, sum(files.values())), 0
@@ -92,37 +86,25 @@ def _restore_files(
         progress(0.9 * done_bytes / total, f"writing {len(files)} files")
         done_bytes += size_bytes
         if not storage.has_content(digest):
-            _restore_file(settings, storage, blob_path(blobs, digest), digest, size_bytes)
+            _restore_file(storage, blob_path(blobs, digest), digest, size_bytes)
 
 
-def _restore_file(
-    settings: PoolSettings, storage: Storage, source: Path, digest: str, size_bytes: int
-) -> None:
-    """Bring one file in by the steps of an upload; its digest is verified on the way."""
-    plan = PartPlan.choose(size_bytes, settings.part_bytes)
+def _restore_file(storage: Storage, source: Path, digest: str, size_bytes: int) -> None:
+    """Store one file; its digest is verified on the way."""
     try:
-        file = source.open("rb")
+        actual_bytes = source.stat().st_size
+        source.open("rb").close()
     except OSError as error:
         raise BackupUnusableError(
             f"{source} cannot be read: {error.strerror}",
             hint="Use another copy of the backup; the files written so far stay.",
         ) from error
-    with file:
-        if source.stat().st_size != size_bytes:
-            raise BackupUnusableError(
-                f"{source} has {source.stat().st_size:,} bytes, expected {size_bytes:,}"
-            )
-        handle = storage.begin(
-            secrets.token_hex(16), size_bytes=size_bytes, part_bytes=plan.part_bytes
-        )
-        store_parts(storage, handle, plan, file)
-        try:
-            with storage.assembled(handle, plan.count, digest):
-                storage.publish(handle, digest)
-        except DigestMismatchError as error:
-            raise BackupUnusableError(f"{source} is damaged: {error.message}") from error
-        finally:
-            storage.discard(handle)
+    if actual_bytes != size_bytes:
+        raise BackupUnusableError(f"{source} has {actual_bytes:,} bytes, expected {size_bytes:,}")
+    try:
+        storage.store(source, digest)
+    except DigestMismatchError as error:
+        raise BackupUnusableError(f"{source} is damaged: {error.message}") from error
 
 
 def _restore_rows(settings: PoolSettings, snapshot: Snapshot) -> int:

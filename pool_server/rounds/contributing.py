@@ -18,7 +18,7 @@ from pool_server.people.usage import require_room
 from pool_server.rounds import repository, service
 from pool_server.rounds.methods import find_round_method
 from pool_server.transfers.checking import check_limits
-from pool_server.transfers.receiving import Announcement, Arrival, Destination
+from pool_server.transfers.destination import Announcement, Arrival, Destination
 from pool_server.wire.rounds import DEFAULT_LEAST_OTHERS, ContributionRequest
 
 

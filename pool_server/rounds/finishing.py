@@ -4,7 +4,7 @@ Any site of the round may ask for it (`request_finish`), which checks all condit
 and writes a merge job with the recipe of the present contributions: the base, the state of the
 predecessor's optimiser, the contributions. Sites that ask while it waits or runs get the same job.
 A worker (`merges.running`) executes it with `finish_round`: the child process merges, the new state
-is stored (`States`), and the result is published (`Results`), each received as every file is.
+is stored, and the result is published (`Results`).
 
 If several processes finish a round concurrently, the first transaction of `Results.accept` ends it
 and its job, and opens the next round; the others return its result. So a server killed at any
@@ -34,6 +34,7 @@ from pool_server.merges.running import MergeRun
 from pool_server.merges.service import add_job, describe_job
 from pool_server.models.sharing import share_alike
 from pool_server.people.sites import get_site
+from pool_server.people.usage import require_room
 from pool_server.registry import repository as registry
 from pool_server.registry.access import CONSORTIUM
 from pool_server.registry.withdrawal_status import address_of
@@ -43,8 +44,9 @@ from pool_server.rounds.repository import files_to_combine, missing_sites
 from pool_server.storage.scratch import ScratchFolder
 from pool_server.transfers.checking import CheckedModel
 from pool_server.transfers.conditions import arrives_as_draft, require_description, take_description
+from pool_server.transfers.destination import Announcement, Arrival, Destination
 from pool_server.transfers.publishing import add_version, notify_curators
-from pool_server.transfers.receiving import Announcement, Arrival, Destination, receive
+from pool_server.transfers.receiving import store_result
 from pool_server.transfers.versions import check_merged
 from pool_server.wire.labels import shared_labels
 from pool_server.wire.merges import MergeJobResponse
@@ -121,10 +123,8 @@ def finish_round(run: MergeRun) -> UploadRecord:
                 f"the contributions of round {round_.key} cannot be combined: {error.message}"
             ) from error
         if (state := made["recipe"]["output"].get("state")) is not None:
-            path = state_path(result)
-            kept = StateOffer(request.site, state, path.stat().st_size)
             # Before the result, so that every finished round has its state.
-            receive(States(parts, round_), run.look_again_to_publish, kept, path)
+            _keep_state(run, round_, request.site, state, state_path(result))
         secure = round_.secure is not None
         protection = protection_of(round_.method, round_.options, secure=secure)
         announced = UploadRequest(
@@ -138,50 +138,31 @@ def finish_round(run: MergeRun) -> UploadRecord:
             recipe=made["recipe"],
             despite_withdrawal=request.despite_withdrawal,
         )
-        return receive(Results(parts, round_, job.id), run.look_again_to_publish, announced, result)
+        return store_result(
+            Results(parts, round_, job.id), run.look_again_to_publish, announced, result
+        )
 
 
-@dataclass(frozen=True)
-class StateOffer:
-    """The state of a server optimiser, charged to the site of the round's result."""
-
-    site: str
-    digest: str
-    size_bytes: int
-
-
-@dataclass(frozen=True)
-class States(Destination[StateOffer, None]):
-    """The state of a server optimiser, an input of the next round.
+def _keep_state(run: MergeRun, round_: RoundRecord, site: str, digest: str, file: Path) -> None:
+    """Store the state of a server optimiser, an input of the next round; `site` is charged.
 
     If the round does not end, the next attempt stores the state again, or replaces it.
     """
+    run.look_again_to_publish()
+    parts, size_bytes = run.parts, file.stat().st_size
+    parts.storage.store(file, digest)
 
-    purpose: ClassVar[str] = "state"
-    action: ClassVar[str] = "round.keep-state"
+    def keep(session: Session) -> None:
+        current = repository.lock_round(session, round_.id)
+        if current.state != repository.OPEN:
+            return
+        require_room(session, get_site(session, site).id, digest, size_bytes, announced=False)
+        current.state_digest, current.state_size_bytes = digest, size_bytes
+        session.flush()
+        # As in `store_result`: a garbage collection may have come before the record.
+        parts.storage.store(file, digest)
 
-    round: RoundRecord
-
-    def fill_in(self, announced: Announcement[StateOffer]) -> None:
-        upload = announced.upload
-        upload.model_name, upload.file_name = self.round.key, f"{self.round.key}.state"
-        upload.round_id = self.round.id
-
-    def admit(self, session: Session, announced: Announcement[StateOffer]) -> bool:
-        current, digest = repository.lock_round(session, self.round.id), announced.offer.digest
-        is_kept = current.state_digest == digest and self.parts.storage.has_content(digest)
-        return is_kept or current.state != repository.OPEN
-
-    def check(self, upload: UploadRecord, path: Path) -> None:
-        """Accept it: the pool made the file itself, and the storage compares its digest."""
-
-    def accept(self, session: Session, arrived: Arrival[None]) -> None:
-        """Record a state with its round, unless the round has ended meanwhile."""
-        upload = arrived.upload
-        current = repository.lock_round(session, self.round.id)
-        if current.state == repository.OPEN:
-            current.state_digest, current.state_size_bytes = upload.digest, upload.size_bytes
-            session.flush()
+    write_with_retry(parts.database, keep)
 
 
 @dataclass(frozen=True)
@@ -216,12 +197,6 @@ class Results(Destination[UploadRequest, CheckedModel]):
             # The result must not be visible to sites that cannot see the base.
             upload.visibility = base.model.visibility
         return False
-
-    def renew(self, upload: UploadRecord, announced: Announcement[UploadRequest]) -> None:
-        take_description(upload, announced.offer)
-        now = announced.upload
-        upload.labels, upload.round_id = now.labels, now.round_id
-        upload.as_draft, upload.visibility = now.as_draft, now.visibility
 
     def check(self, upload: UploadRecord, path: Path) -> CheckedModel:
         return check_merged(self, upload, path)

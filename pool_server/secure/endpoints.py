@@ -22,6 +22,7 @@ from pool_server.people.usage import require_room
 from pool_server.rounds.repository import is_needed
 from pool_server.secure import service
 from pool_server.transfers import receiving
+from pool_server.transfers.destination import Announcement, Arrival, Destination
 from pool_server.transfers.endpoints import UploadId
 from pool_server.transfers.service import describe_upload
 from pool_server.wire import rounds as secure
@@ -35,7 +36,7 @@ RETENTION = timedelta(days=30)
 
 
 @dataclass(frozen=True)
-class SessionFiles(receiving.Destination[secure.SecureFileRequest, None]):
+class SessionFiles(Destination[secure.SecureFileRequest, None]):
     """The files of one session."""
 
     purpose: ClassVar[str] = "secure"
@@ -43,15 +44,13 @@ class SessionFiles(receiving.Destination[secure.SecureFileRequest, None]):
 
     session: records.SecureSessionRecord
 
-    def fill_in(self, announced: receiving.Announcement[secure.SecureFileRequest]) -> None:
+    def fill_in(self, announced: Announcement[secure.SecureFileRequest]) -> None:
         upload, offer = announced.upload, announced.offer
         upload.model_name = self.session.key
         upload.file_name = f"{offer.site}-{offer.digest[:16]}.bin"
         upload.secure_session_id = self.session.id
 
-    def admit(
-        self, session: Session, announced: receiving.Announcement[secure.SecureFileRequest]
-    ) -> bool:
+    def admit(self, session: Session, announced: Announcement[secure.SecureFileRequest]) -> bool:
         upload, offer = announced.upload, announced.offer
         service.require_participant(announced.caller, self.session, offer.site)
         known = session.get(
@@ -73,7 +72,7 @@ class SessionFiles(receiving.Destination[secure.SecureFileRequest, None]):
     def check(self, upload: records.UploadRecord, path: pathlib.Path) -> None:
         """Accept any bytes with the announced digest: only the receivers can read them."""
 
-    def accept(self, session: Session, arrived: receiving.Arrival[None]) -> None:
+    def accept(self, session: Session, arrived: Arrival[None]) -> None:
         """Add a received file to the session."""
         caller, upload = arrived.caller, arrived.upload
         if upload.secure_session_id is None:

@@ -110,6 +110,12 @@ class Storage(Protocol):
     def discard(self, handle: str) -> None:
         """Remove all that is left of an upload. A published file stays."""
 
+    def store(self, source: Path, digest: str) -> None:
+        """Publish a copy of a file of this machine, once.
+
+        The SHA-256 is computed as the bytes are copied (`DigestMismatchError`).
+        """
+
     def has_content(self, digest: str) -> bool:
         """Return whether a file of that digest is published."""
 
@@ -301,22 +307,3 @@ def no_room() -> errors.StorageFullError:
         "the pool has no room for more files",
         hint="Ask the pool's admin to make room; the upload can go on afterwards.",
     )
-
-
-def store_parts(storage: Storage, handle: str, plan: PartPlan, source: BinaryIO) -> None:
-    """Put the parts of an open file that are still missing into a storage."""
-    received = storage.received_parts(handle)
-    for number in range(1, plan.count + 1):
-        left = plan.size_of(number)
-        if received.get(number) == left:
-            continue
-        writer = storage.open_part(handle, number, left)
-        try:
-            source.seek(plan.offset_of(number))
-            while left > 0:
-                chunk = source.read(min(MIB, left))
-                writer.write(chunk)
-                left -= len(chunk)
-            writer.finish()
-        finally:
-            writer.discard()

@@ -6,6 +6,7 @@
     uploads/<upload id>/000002.<random>.tmp a part that is arriving
     uploads/<upload id>/assembled           the whole file, its digest verified
     uploads/<upload id>/assembled.<...>.tmp the first parts, joined while others arrive
+    uploads/<digest>.<random>.tmp           a file of this machine that is being stored
     blobs/ab/ab12...                        a published file, named by its digest
 
 Every file is written under a temporary name, flushed to the disk, and renamed: a name without
@@ -168,6 +169,23 @@ class LocalStorage:
         with translate_errors("discard an upload"), suppress(FileNotFoundError):
             shutil.rmtree(self._upload_folder(handle))
 
+    def store(self, source: Path, digest: str) -> None:
+        blob = self._blob(digest)
+        temporary = temporary_name(self.uploads / digest)
+        with translate_errors("store a file"):
+            if blob.exists():
+                return
+            blob.parent.mkdir(exist_ok=True, mode=0o700)
+            try:
+                with temporary.open("xb", buffering=0) as file:
+                    contract.require_digest(copy_and_hash(source, file), digest)
+                    os.fdatasync(file.fileno())
+                temporary.replace(blob)
+            finally:
+                temporary.unlink(missing_ok=True)
+            flush_folder(blob.parent)
+            flush_folder(self.blobs)
+
     def has_content(self, digest: str) -> bool:
         return self._blob(digest).exists()
 
@@ -223,7 +241,7 @@ class LocalStorage:
 
     def recover(self) -> None:
         with translate_errors("remove half-written files"):
-            for half_written in self.uploads.glob("*/*.tmp"):
+            for half_written in self.uploads.rglob("*.tmp"):
                 half_written.unlink(missing_ok=True)
 
     def check(self) -> None:
@@ -332,6 +350,16 @@ def link_or_rename(source: Path, target: Path) -> None:
         if error.errno not in {errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}:
             raise
         source.replace(target)
+
+
+def copy_and_hash(source: Path, target: BinaryIO) -> str:
+    """Append a file to an open one and return its SHA-256."""
+    digest, buffer = hashlib.sha256(), memoryview(bytearray(BUFFER_BYTES))
+    with source.open("rb", buffering=0) as file:
+        while count := file.readinto(buffer):
+            digest.update(buffer[:count])
+            write_all(target, buffer[:count])
+    return digest.hexdigest()
 
 
 def link_and_hash(part: Path, target: Path) -> str | None:

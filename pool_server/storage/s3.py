@@ -20,8 +20,10 @@ is ever given another content but the one that names the published file, and tha
 file is lost: an S3 server may take its time until all see a change.
 """
 
+import hashlib
 import json
 import re
+import secrets
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
@@ -31,7 +33,7 @@ from typing import BinaryIO, cast
 from urllib.parse import quote
 
 from pool_server.errors import PartMismatchError, StorageFailedError, UploadIncompleteError
-from pool_server.settings import PoolSettings
+from pool_server.settings import MIB, PoolSettings
 from pool_server.storage import contract, s3_bucket, s3_objects
 from pool_server.storage.scratch import ScratchFolder
 
@@ -59,6 +61,7 @@ class S3Storage:
         self.places = s3_objects.S3Places.below(settings.s3_prefix)
         self.scratch = ScratchFolder(settings.scratch_folder)
         self._lifetime = ADDRESS_LIFETIME
+        self._part_bytes = settings.part_bytes
         self._checksum: contract.Checksum | None = (
             None if settings.s3_part_checksum == "none" else settings.s3_part_checksum
         )
@@ -165,6 +168,41 @@ class S3Storage:
         upload = s3_objects.S3Upload.of(handle)
         self.bucket.abort(self.places.blob(upload.upload_id), upload.multipart_id)
         self._drop(upload.upload_id, settled=False)
+
+    def store(self, source: Path, digest: str) -> None:
+        if self.has_content(digest):
+            return
+        size_bytes = source.stat().st_size
+        plan = contract.PartPlan.choose(size_bytes, self._part_bytes)
+        handle = self.begin(
+            secrets.token_hex(16), size_bytes=size_bytes, part_bytes=plan.part_bytes
+        )
+        try:
+            with source.open("rb") as file:
+                contract.require_digest(self._send_parts(handle, plan, file), digest)
+            self._join(s3_objects.S3Upload.of(handle), plan.count)
+            self.publish(handle, digest)
+        finally:
+            self.discard(handle)
+
+    def _send_parts(self, handle: str, plan: contract.PartPlan, file: BinaryIO) -> str:
+        """Send an open file, and return its SHA-256."""
+        digest = hashlib.sha256()
+        for number in range(1, plan.count + 1):
+            left = plan.size_of(number)
+            writer = self.open_part(handle, number, left)
+            try:
+                while left > 0:
+                    chunk = file.read(min(MIB, left))
+                    if not chunk:
+                        break  # The writer refuses a part that is too short.
+                    digest.update(chunk)
+                    writer.write(chunk)
+                    left -= len(chunk)
+                writer.finish()
+            finally:
+                writer.discard()
+        return digest.hexdigest()
 
     # -- published files -----------------------------------------------------------------------
 

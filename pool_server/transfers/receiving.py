@@ -12,7 +12,7 @@ How an upload works, step by step:
    parts and computes the digest; the destination checks the file in a limited child process; the
    storage publishes the bytes under their digest; one transaction writes their records.
 
-`receive` does all three for a file that the pool itself has made.
+A file that the pool itself has made goes to its destination without parts (`store_result`).
 
 Lies and deaths, and the steps that find them:
 
@@ -31,106 +31,25 @@ Lies and deaths, and the steps that find them:
 """
 
 import secrets
-from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Generic, Protocol, TypeVar
+from typing import Any
 
 from sqlalchemy.orm import Session
 
 from pool_server import errors
 from pool_server.database.engine import wait_for_turn, write_with_retry
-from pool_server.database.records import ModelVersionRecord, SiteRecord, UploadRecord, now_utc
+from pool_server.database.records import SiteRecord, UploadRecord, now_utc
 from pool_server.http.audit import record_act
 from pool_server.http.identity import Caller
 from pool_server.http.session import ServerParts
 from pool_server.people.sites import get_site
 from pool_server.people.usage import require_room
-from pool_server.storage.contract import PartPlan, store_parts
+from pool_server.storage.contract import PartPlan
 from pool_server.transfers import repository, service
+from pool_server.transfers.destination import Announcement, Arrival, Destination, Offer, OfferT
 
 MOST_NAMED_PARTS = 20
-
-
-class Offer(Protocol):
-    """The claims about a file that every announcement contains; none is believed."""
-
-    @property
-    def site(self) -> str: ...
-    @property
-    def digest(self) -> str: ...
-    @property
-    def size_bytes(self) -> int: ...
-
-
-OfferT = TypeVar("OfferT", bound=Offer)
-CheckedT = TypeVar("CheckedT")
-
-
-@dataclass(frozen=True)
-class Announcement(Generic[OfferT]):
-    """An offer, its caller, and the record made of it, which is not stored yet."""
-
-    caller: Caller
-    offer: OfferT
-    upload: UploadRecord
-
-
-@dataclass(frozen=True)
-class Arrival(Generic[CheckedT]):
-    """A file that has been received and checked."""
-
-    caller: Caller
-    upload: UploadRecord
-    checked: CheckedT
-
-
-@dataclass(frozen=True)
-class Destination(ABC, Generic[OfferT, CheckedT]):
-    """A destination of files: permission to send them, their checks, and their final form.
-
-    Size limit, quota, storage and leases are the same everywhere, and are looked after here. The
-    audit calls a file of this `purpose` by the `action`.
-    """
-
-    parts: ServerParts
-    purpose: ClassVar[str]
-    action: ClassVar[str]
-
-    @abstractmethod
-    def fill_in(self, announced: Announcement[OfferT]) -> None:
-        """Write to the new record its name in this place, the file's name, and all else."""
-
-    @abstractmethod
-    def admit(self, session: Session, announced: Announcement[OfferT]) -> bool:
-        """Raise unless the file may come; return True where it is here and nothing need be sent."""
-
-    def accept_copy(
-        self,
-        session: Session,  # noqa: ARG002
-        announced: Announcement[OfferT],  # noqa: ARG002
-    ) -> bool:
-        """Accept the file from bytes that the pool has elsewhere; False where they must be sent."""
-        return False
-
-    def renew(self, upload: UploadRecord, announced: Announcement[OfferT]) -> None:
-        """Update an upload under way from a new announcement."""
-
-    def belongs(self, upload: UploadRecord) -> bool:
-        """Return whether an upload was announced for this very place."""
-        return upload.purpose == self.purpose
-
-    @abstractmethod
-    def check(self, upload: UploadRecord, path: Path) -> CheckedT:
-        """Look at the assembled file, in a limited child process."""
-
-    @abstractmethod
-    def accept(self, session: Session, arrived: Arrival[CheckedT]) -> ModelVersionRecord | None:
-        """Write the records of a checked file, in a transaction; return the version, if any.
-
-        Called again, also for a file that somebody else was faster with, it changes nothing.
-        """
 
 
 def announce_upload(
@@ -199,27 +118,49 @@ def complete_upload(
     return completed
 
 
-def receive(
+def store_result(
     destination: Destination[OfferT, Any],
     refresh_caller: Callable[[], Caller],
     offer: OfferT,
     file: Path,
 ) -> UploadRecord:
-    """Bring a file that the pool itself has made to its destination, by the same steps.
+    """Bring a file that the pool itself has made to its destination; return the complete record.
 
-    A process that is killed on the way leaves an upload that the next attempt goes on with. Storing
-    a large file takes long: `refresh_caller` returns the caller with the rights of that moment.
+    Nothing is sent, so the record itself is not kept. If the process dies on the way, the file
+    may be left without a record, and the work that made it is done again. Storing a large file
+    takes long: `refresh_caller` returns the caller with the rights of that moment.
     """
-    caller = refresh_caller()
-    upload, _ = announce_upload(destination, caller, offer)
-    if upload.state == repository.COMPLETE:
+    parts, caller = destination.parts, refresh_caller()
+    caller.require_upload_to(offer.site)
+
+    def admit(session: Session) -> tuple[UploadRecord, bool]:
+        upload = _new_upload(parts, caller, get_site(session, offer.site), destination, offer)
+        announced = Announcement(caller, offer, upload)
+        destination.fill_in(announced)
+        _require_size(parts, upload)
+        is_here = destination.admit(session, announced)
+        if is_here or destination.accept_copy(session, announced):
+            return upload, True
+        require_room(session, upload.site_id, upload.digest, upload.size_bytes, announced=True)
+        return upload, False
+
+    upload, is_complete = write_with_retry(parts.database, admit)
+    if is_complete:
         return upload
-    if upload.state == repository.RECEIVING:
-        plan = PartPlan(upload.size_bytes, upload.part_bytes)
-        with file.open("rb") as source:
-            store_parts(destination.parts.storage, upload.storage_handle, plan, source)
-        caller = refresh_caller()
-    return complete_upload(destination, caller, upload.id)
+    checked = destination.check(upload, file)
+    parts.storage.store(file, offer.digest)
+    caller = refresh_caller()
+
+    def accept(session: Session) -> UploadRecord:
+        upload.site = get_site(session, offer.site)
+        version = destination.accept(session, Arrival(caller, upload, checked))
+        upload.version_id = None if version is None else version.id
+        session.flush()
+        # A garbage collection may have come before the record, and waits for it from now on.
+        parts.storage.store(file, offer.digest)
+        return upload
+
+    return write_with_retry(parts.database, accept)
 
 
 def _new_upload(

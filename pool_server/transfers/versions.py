@@ -25,8 +25,8 @@ from pool_server.signatures.statements import attach_if_fitting, check_upload, r
 from pool_server.storage.scratch import ScratchFolder
 from pool_server.transfers import conditions
 from pool_server.transfers.checking import CheckedModel, run_check
+from pool_server.transfers.destination import Announcement, Arrival, Destination
 from pool_server.transfers.publishing import add_version, notify_curators, require_not_deleted
-from pool_server.transfers.receiving import Announcement, Arrival, Destination
 from pool_server.wire.uploads import UploadRequest
 
 

@@ -7,6 +7,7 @@ or straight to the address that it gives.
 import hashlib
 import urllib.request
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
 
@@ -117,11 +118,17 @@ class StorageLaws:
         storage.discard(handle)
         assert read_all(storage, sha256(b"abc")) == b"abc"
 
-    def test_a_file_that_the_server_made(self, storage: Storage) -> None:
-        handle = begin(storage)
-        for number, content in enumerate(PARTS, start=1):
-            write_part(storage, handle, number, content)
-        publish(storage, handle)
+    def test_a_file_that_the_server_made(self, storage: Storage, tmp_path: Path) -> None:
+        made = tmp_path / "made"
+        made.write_bytes(WHOLE)
+        with pytest.raises(DigestMismatchError):
+            storage.store(made, sha256(b"other bytes"))
+        assert list(storage.published_digests()) == []
+        for _ in range(2):
+            storage.store(made, DIGEST)
+        made.write_bytes(b"changed since")
+        assert read_all(storage) == WHOLE
+        assert storage.sweep(set(), datetime.now(UTC) + timedelta(hours=1)) == 0
         assert read_all(storage) == WHOLE
 
     def test_content_is_read_from_any_position(self, storage: Storage) -> None:

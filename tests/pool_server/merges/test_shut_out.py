@@ -8,7 +8,7 @@ import httpx
 import pytest
 
 from pool_server.merges import running
-from pool_server.transfers import receiving
+from pool_server.storage import LocalStorage
 from tests.pool_server.merges.merge_driver import OVER, ask, landmark_bytes, recipe_of, wait_for
 from tests.pool_server.people.users.test_users import join
 from tests.pool_server.pool_driver import PoolDriver, pool_in_process, upload
@@ -22,8 +22,8 @@ from tests.pool_server.rounds.round_driver import (
     upload_base,
 )
 
-MODULES = {"merge_by_recipe": running, "store_parts": receiving}
-"""Where each step of the pool's work is called."""
+HOLDERS = {"merge_by_recipe": running, "store": LocalStorage}
+"""The module or class that has each step of the pool's work."""
 
 
 def token_of(pool: PoolDriver, name: str) -> str:
@@ -40,16 +40,16 @@ def suspend(pool: PoolDriver) -> None:
     assert changed.status_code == 200
 
 
-def after(monkeypatch: pytest.MonkeyPatch, module: Any, name: str, act: Callable[[], None]) -> None:
+def after(monkeypatch: pytest.MonkeyPatch, holder: Any, name: str, act: Callable[[], None]) -> None:
     """Run `act` after each call of a step of the pool's work."""
-    step = getattr(module, name)
+    step = getattr(holder, name)
 
     def changed(*arguments: Any, **keywords: Any) -> Any:
         result = step(*arguments, **keywords)
         act()
         return result
 
-    monkeypatch.setattr(module, name, changed)
+    monkeypatch.setattr(holder, name, changed)
 
 
 def merge_of(client: httpx.Client) -> dict[str, Any]:
@@ -63,7 +63,7 @@ def merge_of(client: httpx.Client) -> dict[str, Any]:
     [
         ("merge_by_recipe", revoke, "this token was revoked"),
         ("merge_by_recipe", suspend, "site 'merges' is suspended"),
-        ("store_parts", revoke, "this token was revoked"),
+        ("store", revoke, "this token was revoked"),
     ],
 )
 def test_a_merge_is_not_published(
@@ -74,7 +74,7 @@ def test_a_merge_is_not_published(
     reason: str,
 ) -> None:
     with pool_in_process(tmp_path) as pool:
-        after(monkeypatch, MODULES[step], step, lambda: shut_out(pool))
+        after(monkeypatch, HOLDERS[step], step, lambda: shut_out(pool))
         asked = merge_of(join(pool, "merges", "ada"))
         job = wait_for(pool.admin, asked["merge_id"], OVER)
         assert (job["state"], job["refusal"]["code"]) == ("failed", "merge_refused")
@@ -85,7 +85,7 @@ def test_a_merge_is_not_published(
         assert pool.admin.get("/api/v1/models/merges/merged").status_code == 404
 
 
-@pytest.mark.parametrize("step", ["merge_by_recipe", "store_parts"])
+@pytest.mark.parametrize("step", ["merge_by_recipe", "store"])
 def test_a_round_is_not_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str) -> None:
     with pool_in_process(tmp_path) as pool:
         base, address = upload_base(pool, "base")
@@ -94,7 +94,7 @@ def test_a_round_is_not_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, s
             content = contribution_bytes(base, seed)
             assert contribute(pool.member(site), key, site, content).status_code == 201
         ada = join(pool, SITES[0], "ada")
-        after(monkeypatch, MODULES[step], step, lambda: revoke(pool))
+        after(monkeypatch, HOLDERS[step], step, lambda: revoke(pool))
         asked = ask_to_finish(ada, key, f"{SITES[0]}/refined").json()
         job = wait_for(pool.admin, asked["merge_id"], OVER)
         assert (job["state"], job["refusal"]["code"]) == ("failed", "merge_refused")

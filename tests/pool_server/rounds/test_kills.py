@@ -25,7 +25,7 @@ from tests.pool_server.transfers.test_kills import wait_for_file
 ADDRESS = f"{SITES[0]}/refined"
 
 
-@pytest.mark.parametrize("moment", [pytest.param("assembled", marks=pytest.mark.slow), "published"])
+@pytest.mark.parametrize("moment", [pytest.param("merged", marks=pytest.mark.slow), "published"])
 def test_killed_while_the_result_is_published(tmp_path: Path, moment: str) -> None:
     data = tmp_path / "pool"
     with pool_process(data) as (server, url, secret):
@@ -41,8 +41,8 @@ def test_killed_while_the_result_is_published(tmp_path: Path, moment: str) -> No
             digest = combine(tmp_path, base, contents)[1].digest
         thread = threading.Thread(target=finish_until_killed, args=(url, token, key))
         thread.start()
-        patterns = {"assembled": "uploads/*/assembled", "published": f"blobs/*/{digest}"}
-        wait_for_file(data / "storage", patterns[moment])
+        patterns = {"merged": "scratch/*/result", "published": f"storage/blobs/*/{digest}"}
+        wait_for_file(data, patterns[moment])
         server.send_signal(signal.SIGKILL)
         server.wait()
         thread.join()
