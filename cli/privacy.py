@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 from cli.frame.addresses import model_file
 from cli.frame.errors import UsageError
@@ -14,7 +14,8 @@ from cli.frame.settings_options import CommandSettings, SettingsOptions
 from cli.models.records import receipt_tables
 from cli.options.data import ImagesOption, PersonOptions, read_face_file, reading_from
 from cli.vision.gaze import read_gaze_samples
-from site_agent.attacks.receipt.findings import receipt_files, write_receipt
+from pool_server.wire.cards import ReceiptMode
+from site_agent.attacks.receipt.pages import receipt_files, write_receipt
 from site_agent.attacks.receipt.settings import SmashedProbeSettings
 from site_agent.attacks.receipt.sub_models import FaceSides, know_faces
 from site_agent.datasets.gaze.check import is_gaze_data
@@ -22,7 +23,6 @@ from site_agent.datasets.gaze.check import is_gaze_data
 app = group("Measure what something that left your site reveals.")
 
 _SHADOWS = 32
-Mode = Literal["sub-model", "leaf-sums", "update", "secure-sum", "smashed-data"]
 _FACE_MODES = ("sub-model", "leaf-sums")
 SMASHED_SETTINGS = CommandSettings(SmashedProbeSettings())
 
@@ -64,7 +64,7 @@ def probe(
     *,
     data: Annotated[Path, Option("The faces or gaze data that trained.", "DATA")],
     holdout: Annotated[Path, Option("The same kind of data, of other persons.", "DATA")],
-    mode: Annotated[Mode, Option("What leaves; of networks, one of the last three.")],
+    mode: Annotated[ReceiptMode, Option("What leaves; of networks, one of the last three.")],
     output: Annotated[Path, Option("Folder for the receipt.", "FOLDER")],
     base: Annotated[str, Option("The model that a contribution was made to.", "FILE|ADDRESS")] = "",
     updates: NetworkProbeOptions,
@@ -89,37 +89,30 @@ def probe(
     mean of all releases, C knows the client part. A gain of 0 is as good as the mean eye, 1 is the
     eye itself. 'poolctl settings privacy probe' explains the settings of this mode.
     """
-    from site_agent.attacks.receipt import networks, probing, smashed_data
+    from site_agent.attacks.receipt import networks, probing
 
     for path in receipt_files(output):
         require_free(path, force=force)
     sets = [path for path in (data, holdout, updates.reference) if path is not None]
     _require_fitting(mode, sets, base, updates, of_faces=persons.given or images is not None)
-    smashed = SMASHED_SETTINGS.read(settings)
-    if smashed != SmashedProbeSettings() and mode != "smashed-data":
+    release = SMASHED_SETTINGS.read(settings)
+    if release != SmashedProbeSettings() and mode != "smashed-data":
         raise UsageError("--set and --settings go with --mode smashed-data")
     base_file = None if not base else model_file(invocation, base).path
+    sides: FaceSides | networks.GazeSides
     if mode in _FACE_MODES:
         faces = [read_face_file(path, reading_from(images)) for path in sets]
         known = [know_faces(one, persons.person_of(one, "probes of faces")) for one in faces]
+        sides = FaceSides(*known)
     else:
         samples = [read_gaze_samples(invocation, [path], "", "")[0] for path in sets]
         sides = networks.GazeSides(*samples)
     with invocation.progress(f"probe {artifact.name}") as report:
-        if mode in {"sub-model", "leaf-sums"}:
-            probed = probing.probe_faces(
-                artifact, FaceSides(*known), mode, base=base_file, seed=seed, progress=report
-            )
-        elif mode == "smashed-data":
-            report(None, "three attackers")
-            probed = smashed_data.probe_smashed_data(artifact, smashed, sides, seed)
-        else:
-            assert base_file is not None
-            assert mode in {"update", "secure-sum"}
-            probed = probing.probe_gaze(
-                artifact, base_file, sides, mode, contributions=updates.contribution,
-                shadows=_SHADOWS * updates.shadows_trained, seed=seed, progress=report,
-            )  # fmt: skip
+        probed = probing.probe(
+            artifact, mode, sides, base=base_file, contributions=updates.contribution,
+            shadows=_SHADOWS * updates.shadows_trained, release=release, seed=seed,
+            progress=report,
+        )  # fmt: skip
     files = write_receipt(probed.receipt, probed.pictures, output, artifact.name)
     text: list[str | TableText] = [*receipt_tables([probed.receipt])]
     text += [f"written {path}" for path in files]
@@ -127,7 +120,12 @@ def probe(
 
 
 def _require_fitting(
-    mode: Mode, sets: Sequence[Path], base: str, updates: NetworkProbeOptions, *, of_faces: bool
+    mode: ReceiptMode,
+    sets: Sequence[Path],
+    base: str,
+    updates: NetworkProbeOptions,
+    *,
+    of_faces: bool,
 ) -> None:
     """Refuse options and data that are not for this mode."""
     on_faces = mode in _FACE_MODES

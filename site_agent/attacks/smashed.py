@@ -117,6 +117,9 @@ class AttackedPart:
     truth: NDArray[np.uint8]
     mean: NDArray[np.uint8]
     """Of shapes (n, 36, 60) and (36, 60)."""
+    shadow: GazeSamples
+    victims: GazeSamples
+    settings: SmashedAttackSettings
     results: Mapping[Attacker, Inversion] = field(default_factory=dict)
 
 
@@ -163,7 +166,7 @@ def attack_smashed_data(
             made["B"] = _fit_decoder(theirs, known, averaged, settings)(averaged(mine))
         if "C" in attackers:
             made["C"] = _search(smash, averaged(mine), settings)
-    return _scored(made, known, secret, (shadow, victims), settings.seed, ratio, estimate)
+    return _scored(made, known, secret, (shadow, victims), settings, ratio, estimate)
 
 
 def attack_pictures(
@@ -175,7 +178,7 @@ def attack_pictures(
         decoded = _fit_linear(known, known, lambda smashed: smashed, settings)(secret)
         made: dict[Attacker, torch.Tensor] = {"A": decoded, "B": decoded}
         made["C"] = _search(lambda patches: patches, secret, settings)
-    return _scored(made, known, secret, (shadow, victims), settings.seed, math.inf, None)
+    return _scored(made, known, secret, (shadow, victims), settings, math.inf, None)
 
 
 def _scored(  # noqa: PLR0917 - of one attack
@@ -183,7 +186,7 @@ def _scored(  # noqa: PLR0917 - of one attack
     known: torch.Tensor,
     secret: torch.Tensor,
     sides: tuple[GazeSamples, GazeSamples],
-    seed: int,
+    settings: SmashedAttackSettings,
     ratio: float,
     estimate: Estimate | None,
 ) -> AttackedPart:
@@ -201,9 +204,11 @@ def _scored(  # noqa: PLR0917 - of one attack
         results[attacker] = Inversion(
             pictures, _squares(pictures, truth), _squares(mean, truth),
             float(np.mean([ssim(a, b) for a, b in zip(pictures, truth, strict=True)])),
-            gaze, *_find_persons(pictures, victims, embedding, seed),
+            gaze, *_find_persons(pictures, victims, embedding, settings.seed),
         )  # fmt: skip
-    return AttackedPart(ratio, truth, np.round(mean).astype(np.uint8), results)
+    return AttackedPart(
+        ratio, truth, np.round(mean).astype(np.uint8), shadow, victims, settings, results
+    )
 
 
 def sheet_of(attacked: AttackedPart, *, columns: int = 12) -> bytes:

@@ -37,8 +37,8 @@ from aggregators.methods.round_options import LocalTraining
 from aggregators.models import NetworkContribution, StateDict
 from site_agent.attacks.gradients import SampleGradients
 from site_agent.attacks.leaks import apply_update, leak_of_network
-from site_agent.attacks.receipt.findings import share_of
 from site_agent.attacks.separation import separation
+from site_agent.attacks.table import Share, score_of
 from site_agent.datasets.gaze.records import (
     GazeSamples,
     angular_errors_deg,
@@ -248,7 +248,7 @@ def _worst(training: LocalTraining, scores: Scores) -> list[str]:
     name = max(rates, key=lambda name: rates[name].true_positives_at_1_percent)
     worst = rates[name]
     share = worst.true_positives_at_1_percent
-    interval = share_of(share * worst.members, worst.members)
+    interval = score_of(Share(share * worst.members, worst.members))
     bound = 1.0
     if training.dp_epsilon is not None:
         bound = math.exp(training.dp_epsilon) * _FALSE_ALARMS + training.dp_delta

@@ -34,7 +34,7 @@ from pool_server.wire.cards import PrivacyReceipt, score_text
 from site_agent.attacks.gradients import read_inputs
 from site_agent.attacks.leaks import apply_update
 from site_agent.attacks.receipt.networks import GazeSides
-from site_agent.attacks.receipt.probing import probe_gaze
+from site_agent.attacks.receipt.probing import probe
 from site_agent.attacks.span import PREFIX
 from site_agent.datasets.gaze.records import GazeSamples, join_samples
 from site_agent.datasets.synthetic.egocentric_clips import ClipSettings, write_clips
@@ -250,7 +250,7 @@ def _probe_sums(shadows: int) -> None:
                 write_network_contribution(_sum(base, made), files[0])
                 mode: Any = "update" if labs == 1 else "secure-sum"
                 sides = GazeSides(sites[0], others)
-                receipt = probe_gaze(*files, sides, mode, shadows=shadows).receipt
+                receipt = probe(files[0], mode, sides, base=files[1], shadows=shadows).receipt
                 count = sum(map(len, sites))
                 _report(f"{labs} labs, {count} samples, {name}", receipt)
 

@@ -5,8 +5,9 @@ pixel with one outside the picture. The leaf that a face reaches then says how b
 so that the sums of leaves with a single sample are a photograph.
 """
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -15,10 +16,9 @@ from numpy.typing import NDArray
 from aggregators.methods import refitting
 from aggregators.models import CascadeLevel, Float32, Float64, LeafContribution, ShapePredictor
 from pool_server.wire.cards import AttackFinding
-from pool_server.wire.evaluations import Score
-from site_agent.attacks.receipt.findings import mean_over_persons, membership, read_sent, share_of
 from site_agent.attacks.receipt.sub_models import FaceSides
 from site_agent.attacks.separation import MemberScores
+from site_agent.attacks.table import Attack, MeanOverPersons, Scores, Share, Trial, read_sent
 from site_agent.errors import InvalidInputError
 from site_agent.refinement import load_site
 
@@ -42,6 +42,103 @@ class _Recovered:
         return 1 - float((self.nearest * weights).sum()) / whole if whole else float("nan")
 
 
+@dataclass(frozen=True, eq=False)
+class LeafCase:
+    """Leaf sums under attack, and those that the same rules give with a camera as base."""
+
+    sent: LeafContribution
+    faces: FaceSides
+    names: Sequence[str]
+    base: ShapePredictor
+    forest: ShapePredictor
+    """Its leaves give landmarks away."""
+    shown: LeafContribution
+    """Of that forest."""
+    rules: refitting.RefitSettings
+    photographed: refitting.SiteFaces
+
+    @property
+    def persons(self) -> NDArray[np.str_]:
+        return np.concatenate([self.faces.members.persons, self.faces.others.persons])
+
+    @property
+    def is_own(self) -> NDArray[np.bool_]:
+        return np.arange(len(self.persons)) < len(self.faces.members)
+
+    @cached_property
+    def recovered(self) -> _Recovered:
+        sides = self.faces.members, self.faces.others
+        shapes = np.concatenate([faces.shapes(self.names) for faces in sides])
+        return _recover(self.shown, self.forest, shapes)
+
+
+def _few(case: LeafCase) -> Scores:
+    counts = case.sent.counts[case.sent.counts > 0]
+    starts, least = case.rules.starts, case.rules.min_faces
+    faces = np.maximum(np.ceil(counts / starts), least)
+    few = int(np.count_nonzero(faces < FEW_FACES))
+    return {"leaves with few faces": Share(few, len(counts))}
+
+
+def _gain(case: LeafCase) -> Scores:
+    recovered, mine = case.recovered, case.is_own
+    of_members = _Recovered(recovered.nearest[mine], recovered.mean_shape[mine])
+    gain = MeanOverPersons(of_members.gain, case.persons[mine])
+    return {"landmarks recovered from residuals": gain}
+
+
+def _nearness(case: LeafCase) -> Scores:
+    scores = MemberScores(-case.recovered.nearest, case.is_own, case.persons)
+    return {"membership of faces: recovered landmarks": scores}
+
+
+def _photographs(case: LeafCase) -> Scores:
+    camera = build_camera(case.forest.initial_shape, _OUTSIDE)
+    shown = refitting.contribute(camera, case.photographed, _on_camera(case.rules), threads=1)
+    pictures, _ = develop(shown)
+    seen = [_is_seen(face, pictures) for face in photograph(case.photographed)]
+    return {"camera base": Share(sum(seen), len(seen))}
+
+
+def _without_limits(case: LeafCase) -> LeafCase:
+    free = case.rules.model_copy(update={"min_faces": 1, "starts": 1, "jitter": 0.0})
+    camera = build_camera(case.base.initial_shape, _OUTSIDE)
+    faces = _load(case.faces, case.base, most=None)
+    return replace(
+        case, forest=camera, rules=free,
+        sent=refitting.contribute(case.base, faces, free, threads=1),
+        shown=refitting.contribute(camera, faces, _on_camera(free), threads=1),
+    )  # fmt: skip
+
+
+ATTACKS: tuple[Attack[LeafCase], ...] = (
+    Attack(
+        name="leaves with few faces", needs="", score=_few, chance=0.0, control=_without_limits,
+        measure=f"share of sent leaves that may rest on fewer than {FEW_FACES} faces", reveals="",
+        note=lambda case, _: f"the site sends leaves of at least {case.rules.min_faces} faces, "
+        f"with {case.rules.starts} starts a face",
+    ),
+    Attack(
+        name="landmarks recovered from residuals", needs="base", score=_gain, reveals="landmarks",
+        measure="how much nearer the nearest guess is than the mean shape, 0 to 1",
+        chance=lambda case, _: case.recovered.gain((~case.is_own).astype(np.float64)),
+        control=_without_limits,
+        note="chance is the same guesses on held-out persons, the control a base built for the "
+        "purpose without limits on faces",
+    ),
+    Attack(
+        name="membership of faces: recovered landmarks", needs="base, pictures of each candidate",
+        score=_nearness, control=_without_limits,
+    ),
+    Attack(
+        name="camera base", needs="authorship of the base", score=_photographs, chance=0.0,
+        measure=f"share of faces photographed (correlation above {_ALIKE})", reveals="pictures",
+        control=_without_limits,
+        note="what a base built for the purpose would see by the rules of this contribution",
+    ),
+)  # fmt: skip
+
+
 def attack_leaf_sums(
     artifact: Path, base: ShapePredictor, sides: FaceSides, seed: int
 ) -> Iterator[AttackFinding]:
@@ -55,50 +152,11 @@ def attack_leaf_sums(
         raise InvalidInputError(f"{artifact}: not made to the base that --base names")
     sides, names = sides.complete(base.initial_shape)
     rules = refitting.RefitSettings.model_validate(dict(sent.settings))
-    unguarded = rules.model_copy(update={"min_faces": 1, "starts": 1, "jitter": 0.0})
-    leaky = refitting.contribute(base, _load(sides, base, most=None), unguarded, threads=1)
-    yield AttackFinding(
-        name="leaves with few faces",
-        measure=f"share of sent leaves that may rest on fewer than {FEW_FACES} faces",
-        found=_few(sent),
-        chance=0.0,
-        control=_few(leaky),
-        note=f"the site sends leaves of at least {rules.min_faces} faces, with {rules.starts} "
-        "starts a face",
-    )
-    shapes = sides.members.shapes(names), sides.others.shapes(names)
-    persons = np.concatenate([sides.members.persons, sides.others.persons])
-    is_own = np.arange(len(persons)) < len(sides.members)
-    recovered = _recover(sent, refitting.thin_base(base, rules.thin), np.concatenate(shapes))
-    camera = build_camera(base.initial_shape, _OUTSIDE)
-    shown = refitting.contribute(
-        camera, _load(sides, base, most=None), _on_camera(unguarded), threads=1
-    )
-    control = _recover(shown, camera, np.concatenate(shapes))
-    yield AttackFinding(
-        name="landmarks recovered from residuals",
-        measure="how much nearer the nearest guess is than the mean shape, 0 to 1",
-        found=_gain(recovered, persons, is_own, seed),
-        chance=recovered.gain((~is_own).astype(np.float64)),
-        control=_gain(control, persons, is_own, seed),
-        note="chance is the same guesses on held-out persons, the control a base built for the "
-        "purpose without limits on faces",
-        reveals="landmarks",
-    )
-    yield membership(
-        "membership of faces: recovered landmarks",
-        MemberScores(-recovered.nearest, is_own, persons),
-        MemberScores(-control.nearest, is_own, persons),
-        seed,
-    )
-    yield _photograph_faces(camera, _load(sides, base, most=_CAMERA_FACES), rules, unguarded)
+    photographed = _load(sides, base, most=_CAMERA_FACES)
+    thinned = refitting.thin_base(base, rules.thin)
+    case = LeafCase(sent, sides, names, base, thinned, sent, rules, photographed)
 
-
-def _few(sent: LeafContribution) -> Score:
-    counts = sent.counts[sent.counts > 0]
-    starts, least = int(sent.settings["starts"]), int(sent.settings["min_faces"])
-    faces = np.maximum(np.ceil(counts / starts), least)
-    return share_of(int(np.count_nonzero(faces < FEW_FACES)), len(counts))
+    yield from Trial(case, seed).judge(ATTACKS)
 
 
 def _recover(sent: LeafContribution, forest: ShapePredictor, shapes: Float64) -> _Recovered:
@@ -125,38 +183,9 @@ def _recover(sent: LeafContribution, forest: ShapePredictor, shapes: Float64) ->
     return _Recovered(np.array(nearest), at_mean)
 
 
-def _gain(
-    recovered: _Recovered, persons: NDArray[np.str_], is_own: NDArray[np.bool_], seed: int
-) -> Score:
-    of_members = _Recovered(recovered.nearest[is_own], recovered.mean_shape[is_own])
-    return mean_over_persons(of_members.gain, persons[is_own], seed)
-
-
 def _on_camera(settings: refitting.RefitSettings) -> refitting.RefitSettings:
     """Return settings of a fit to a camera, which has one level; leaves hardly move."""
     return settings.model_copy(update={"thin": None, "nu": 0.001, "mode": "one-shot"})
-
-
-def _photograph_faces(
-    camera: ShapePredictor,
-    faces: refitting.SiteFaces,
-    rules: refitting.RefitSettings,
-    unguarded: refitting.RefitSettings,
-) -> AttackFinding:
-    shares = []
-    for settings in (rules, unguarded):
-        pictures, _ = develop(refitting.contribute(camera, faces, _on_camera(settings), threads=1))
-        seen = [_is_seen(face, pictures) for face in photograph(faces)]
-        shares.append(share_of(sum(seen), len(seen)))
-    return AttackFinding(
-        name="camera base",
-        measure=f"share of faces photographed (correlation above {_ALIKE})",
-        found=shares[0],
-        chance=0.0,
-        control=shares[1],
-        note="what a base built for the purpose would see by the rules of this contribution",
-        reveals="pictures",
-    )
 
 
 def _is_seen(face: Float64, pictures: Float64) -> bool:

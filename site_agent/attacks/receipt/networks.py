@@ -2,10 +2,10 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property
 from itertools import cycle
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,21 +16,13 @@ from aggregators.methods.networks import read_network_contribution
 from aggregators.methods.round_options import LocalTraining
 from aggregators.models import NetworkContribution, StateDict
 from pool_server.wire.cards import AttackFinding, EpsilonBounds
-from pool_server.wire.evaluations import Score
-from site_agent.attacks import dualview, gradients, leaks, reidentification
-from site_agent.attacks.membership import (
-    Candidates,
-    ShadowLosses,
-    predict_from_updates,
-    probe_by_shadows,
-    probe_membership,
-)
+from site_agent.attacks import dualview, gradients, leaks, membership, reidentification
 from site_agent.attacks.receipt.bounds import epsilon_at_least
-from site_agent.attacks.receipt.findings import auc_of, membership, read_sent, share_of
 from site_agent.attacks.separation import Float64, MemberScores, separation
 from site_agent.attacks.span import PREFIX, rows_of_layers
+from site_agent.attacks.table import GUESSING, Attack, Scores, Share, Trial, attempt, read_sent
 from site_agent.datasets.gaze.records import GazeSamples, join_samples
-from site_agent.errors import InvalidInputError, SiteAgentError
+from site_agent.errors import InvalidInputError
 from site_agent.federated.leak_checks import audit_base
 from site_agent.federated.local_training import train_contribution
 
@@ -41,24 +33,10 @@ _MOST_LABS = 50
 """In a sum that is played again."""
 _FEWEST_SHADOWS = 8
 """Public persons that teach the attacker; with 4, even the control is not found."""
-_CANDIDATES = (
-    "candidates are all persons; the attacker has pictures of each; the control is an update of "
-    "one person"
-)
 _OVERFITTING = LocalTraining(epochs=60, batch_size=8, learning_rate=0.02, learning_rate_decay=0)
 _ONE_STEP = LocalTraining(epochs=1, batch_size=65_536, momentum=0)
 _FAR_RAD = 0.6
-_NULLS, _FEW_SAMPLES, _DECODED_SAMPLES = 3, 2, 4
-_MEMORISED = "the control is a network that has learnt samples with random labels by heart"
-_LOSS_ATTACKS = {"loss now", "change"}
-_GRADIENT_ATTACKS = {
-    "gradient alignment": "the control is an update of one step on 2 samples",
-    "gradient regression": "needs all pictures of both sides; of a sum, an attacker with those of "
-    "the other sites, too, does better; control as of alignment",
-}
-
-
-T = TypeVar("T")
+_NULLS, _FEW_SAMPLES, _DECODED_SAMPLES, _SHADOWED_SAMPLES = 3, 2, 4, 16
 Changes = Mapping[str, NDArray[np.generic]]
 """Differences by entry of a network."""
 
@@ -74,23 +52,43 @@ class GazeSides:
 
 
 @dataclass(frozen=True, eq=False)
-class _Attacker:
-    """An attacker of a network: knowledge and attacks."""
+class Attacker:
+    """The knowledge of an attacker of networks, prepared once for all rows of the table."""
 
     base: StateDict
     sides: GazeSides
     training: LocalTraining
     seed: int
+    samples: int
+    """Stated by the artifact."""
+    shadows: int
 
-    def memberships(self, network: StateDict, candidates: Candidates) -> dict[str, MemberScores]:
-        """Return the scores of samples by each attack on membership."""
-        networks, shadow = self._references
-        references = np.array([candidates.losses.of(reference) for reference in networks])
-        leak = leaks.leak_of_network(self.base, network)
-        return probe_membership(leak, candidates, shadow=shadow, references=references)
+    def case(self, network: StateDict, **changed: Any) -> "Case":
+        """Return a network as a case; `changed`: of the artifact's fields."""
+        fields: dict[str, Any] = {"base": self.base, "train": self.train}
+        fields |= {"members": self.sides.members, "others": self.sides.others}
+        return Case(self, network, **(fields | changed))
 
-    def chances(self, candidates: Candidates) -> dict[str, float]:
-        """Return the AUC of each attack in updates that have seen no picture of the site.
+    def train(self, samples: GazeSamples, name: str) -> StateDict:
+        return train(self.base, samples, self.training, name)
+
+    def overfit(self, samples: GazeSamples, name: str) -> StateDict:
+        return train(self.base, samples, _OVERFITTING, name, guarded=False)
+
+    @cached_property
+    def objections(self) -> str:
+        """Objections of the audit of bases to this one."""
+        return "; ".join(audit_base(self.base, self.sides.members))
+
+    @cached_property
+    def camera(self) -> StateDict | None:
+        """The base as a camera; None for networks without a dense layer."""
+        public = self.sides.others if self.sides.public is None else self.sides.public
+        return gradients.build_imprint(self.base, public, self.seed)
+
+    @cached_property
+    def chances(self) -> Mapping[str, float]:
+        """AUC of each attack in updates that have seen no picture of the site.
 
         Each is trained with half of the held-out persons; the site's samples and the other half
         then are equally unknown to it. Below 0.5 counts as 0.5.
@@ -100,69 +98,65 @@ class _Attacker:
         aucs: dict[str, list[float]] = {}
         for number in range(_NULLS):
             inside = np.isin(others.person, rng.permutation(names)[: len(names) // 2])
-            unseen = candidates.choose(np.append(np.ones(len(members), dtype=bool), ~inside))
+            unseen = self.everybody.choose(np.append(np.ones(len(members), dtype=bool), ~inside))
             network = self.train(others[inside], f"unrelated {number}")
             for name, scores in self.memberships(network, unseen).items():
                 auc = separation(scores.scores, scores.is_member, resamples=0).auc
                 aucs.setdefault(name, []).append(auc)
-        return {name: max(0.5, float(np.mean(values))) for name, values in aucs.items()}
+        return {name: max(GUESSING, float(np.mean(values))) for name, values in aucs.items()}
 
-    def train(self, samples: GazeSamples, name: str) -> StateDict:
-        return _train(self.base, samples, self.training, name)
+    @cached_property
+    def everybody(self) -> membership.Candidates:
+        return membership.Candidates.of(self.sides.members, self.sides.others)
 
-    def candidates(self, network: StateDict) -> dict[str, tuple[MemberScores, MemberScores]]:
-        """Score persons by each attack on the identity of the members.
+    def memberships(
+        self, network: StateDict, candidates: membership.Candidates
+    ) -> dict[str, MemberScores]:
+        """Return the scores of samples by each attack on membership."""
+        networks, shadow = self._references
+        references = np.array([candidates.losses.of(reference) for reference in networks])
+        leak = leaks.leak_of_network(self.base, network)
+        return membership.probe_membership(leak, candidates, shadow=shadow, references=references)
 
-        Returns
-        -------
-        dict of str to (found, control)
-            The control is the update of one person's pictures.
-        """
+    @cached_property
+    def suspects(self) -> tuple[NDArray[np.str_], list[GazeSamples], list[StateDict]]:
+        """Persons of both sides, the site's first: names, pictures, the attacker's updates."""
         members, others = self.sides.members, self.sides.others
-        own_names = np.unique(members.person)[: _MOST_CANDIDATES // 2]
-        names = np.concatenate([own_names, np.unique(others.person)[: _MOST_CANDIDATES // 2]])
+        half = _MOST_CANDIDATES // 2
+        groups = [np.unique(samples.person)[:half] for samples in (members, others)]
+        names = np.concatenate(groups)
         pictures = _by_person(join_samples([members, others]), names)
         made = [self.train(mine, f"as {name}") for name, mine in zip(names, pictures, strict=True)]
-        one = self.train(pictures[0], "control of one person")
-        seen = [network, one]
-        scores = {"updates": reidentification.update_cosines(self.base, seen, made, centre=made)}
-        public = self.sides.public
-        if public is not None and len(np.unique(public.person)) >= _FEWEST_SHADOWS:
-            scores["pictures by DualView"] = self._likenesses(seen, pictures, public)
-        is_own = np.arange(len(names)) < len(own_names)
-        return {
-            attack: (
-                MemberScores(rows[0], is_own, names),
-                MemberScores(rows[1], names == names[0], names),
-            )
-            for attack, rows in scores.items()
-        }
+        return names, pictures, made
 
-    def _likenesses(
-        self, seen: Sequence[StateDict], gallery: list[GazeSamples], public: GazeSamples
-    ) -> Float64:
-        """Return the similarity of networks' pictures to persons: (networks, persons)."""
+    def likenesses(self, network: StateDict) -> Float64:
+        """Return the similarity of a network's pictures to the suspects: (persons,)."""
+        assert self.sides.public is not None
+        prior, embedding, codes, shadow = self._dualview
+        leak = leaks.Leak("artifact", (leaks.LeakedRound(self.base, {"site": network}),))
+        starts = membership.predict_from_updates(leak, ["site"], shadow, codes)
+        settings = dualview.InversionSettings(seed=self.seed)
+        victims = dualview.Victims(["site"], starts)
+        pictures = dualview.reconstruct(leak, victims, prior, self.sides.public, settings)
+        likeness: Float64 = embedding.similarities(pictures, self.suspects[1])[0]
+        return likeness
+
+    @cached_property
+    def _dualview(self) -> Any:
+        public = self.sides.public
+        assert public is not None
         names = np.unique(public.person)[:_MOST_CANDIDATES]
         known = _by_person(public, names)
         shadow = {
             name: self.train(mine, f"shadow {name}")
             for name, mine in zip(names, known, strict=True)
         }
-        prior, embedding = dualview.fit_prior(public.patches), dualview.fit_embedding(public)
+        prior = dualview.fit_prior(public.patches)
         codes = np.array([prior.encode(mine.patches).mean(axis=0) for mine in known])
-        settings = dualview.InversionSettings(seed=self.seed)
-        rows = []
-        for network in seen:
-            leak = leaks.Leak("artifact", (leaks.LeakedRound(self.base, {"site": network}),))
-            victims = dualview.Victims(
-                ["site"], predict_from_updates(leak, ["site"], shadow, codes)
-            )
-            pictures = dualview.reconstruct(leak, victims, prior, public, settings)
-            rows.append(embedding.similarities(pictures, gallery)[0])
-        return np.array(rows)
+        return prior, dualview.fit_embedding(public), codes, shadow
 
     @cached_property
-    def _references(self) -> tuple[list[StateDict], ShadowLosses | None]:
+    def _references(self) -> tuple[list[StateDict], membership.ShadowLosses | None]:
         """Networks that were trained with halves of the public persons."""
         public = self.sides.public
         if public is None:
@@ -172,117 +166,171 @@ class _Attacker:
         for number in range(_REFERENCES):
             chosen = rng.choice(names, max(1, len(names) // 2), replace=False)
             halves.append(np.isin(public.person, chosen))
-            mine = public[halves[-1]]
-            networks.append(self.train(mine, f"reference {number}"))
+            networks.append(self.train(public[halves[-1]], f"reference {number}"))
         known = leaks.Losses(public).of_leak(leaks.leak_of_network(self.base, networks[0]))
-        return networks, ShadowLosses(known, halves[0])
+        return networks, membership.ShadowLosses(known, halves[0])
 
 
-def attack_update(
-    artifact: Path,
-    base_path: Path,
-    base: StateDict,
-    sides: GazeSides,
-    seed: int,
-    *,
-    shadows: int = 0,
-) -> Iterator[AttackFinding]:
-    """Attack a contribution to a network, or the sum of several.
+@dataclass(frozen=True, eq=False)
+class Case:
+    """A network under attack, with the samples that trained it and others."""
 
-    `shadows`: Networks that are trained for likelihood ratios of each sample; 0: none.
+    attacker: Attacker
+    network: StateDict
+    base: StateDict
+    members: GazeSamples
+    others: GazeSamples
+    train: membership.Train
+    sent: Changes | None = None
 
-    Raises `InvalidInputError`: the artifact is no contribution to a network, or was made to another
-    base.
-    """
-    sent = read_sent(artifact, read_network_contribution)
-    if sent.base_digest != file_digest(base_path):
-        raise InvalidInputError(
-            f"{artifact}: made to the base {sent.base_digest[:12]}..., --base has another digest"
+    @cached_property
+    def memberships(self) -> dict[str, MemberScores]:
+        attacker = self.attacker
+        if self.members is attacker.sides.members:
+            return attacker.memberships(self.network, attacker.everybody)
+        candidates = membership.Candidates.of(self.members, self.others)
+        return attacker.memberships(self.network, candidates)
+
+    @cached_property
+    def changes(self) -> Changes:
+        if self.sent is not None:
+            return self.sent
+        before, after = self.base.tensors, self.network.tensors
+        return {name: np.subtract(after[name], before[name]) for name in self.base.infos}
+
+    @cached_property
+    def readings(self) -> Mapping[bool, Any]:
+        """The readings of the members' features, without and with differences of rows."""
+        return {
+            camera: gradients.read_inputs(self.base, self.changes, self.members, camera=camera)
+            for camera in (False, True)
+        }
+
+    @cached_property
+    def clarity(self) -> str:
+        shown = self.readings[True]
+        made = gradients.decode_pictures(self.base, shown, self.members).values()
+        if not made:
+            return "no picture was read"
+        return (
+            f"the {len(made)} clearest of {len(shown)} pictures have {min(made):.0f} to "
+            f"{max(made):.0f} dB"
         )
-    network = _apply_sent(base, sent)
-    public = None if sides.public is None else _thin(sides.public, MOST_SAMPLES)
-    sides = GazeSides(_thin(sides.members, MOST_SAMPLES), _thin(sides.others, MOST_SAMPLES), public)
-    # The attacker trains without noise, and what he makes is no release of the site.
-    training = training_of(sent).model_copy(update={"dp_epsilon": None})
-    attacker = _Attacker(base, sides, training, seed)
-    objections = audit_base(base, sides.members)
-    yield _audit_finding(attacker, objections)
-    yield from _attack_membership(attacker, network, sent.samples)
-    changes = {name: _change(sent, base, name) for name in base.infos}
-    yield from _read_pictures(attacker, changes, objections)
-    if shadows:
-        yield from _attack_by_shadows(attacker, network, shadows)
-    persons, failure = _attempt(partial(attacker.candidates, network))
-    for name, both in (persons or {}).items():
-        yield membership(f"re-identification by {name}", *both, seed, _CANDIDATES, "persons")
-    if failure:
-        yield _not_judged("re-identification by updates", failure, "persons")
 
 
-def _attempt(make: Callable[[], T]) -> tuple[T | None, str]:
-    """Return the attacker's result, or the reason for its failure: bases may not be trainable."""
-    try:
-        return make(), ""
-    except SiteAgentError as error:
-        return None, f"could not be judged: {error}"[:600]
+# The cases that were made to leak.
+def _camera(case: Case) -> Case:
+    return replace(case, base=case.attacker.camera or case.base)
 
 
-def _not_judged(
-    name: str, failure: str, reveals: Literal["membership", "persons", "pictures"]
-) -> AttackFinding:
-    return AttackFinding(
-        name=name, measure="none", found=Score(value=0.0), note=failure, reveals=reveals
+def _memorised(case: Case) -> Case:
+    members, others = (
+        _label_at_random(_thin(samples, _CONTROL_SAMPLES), case.attacker.seed)
+        for samples in (case.members, case.others)
     )
+    network = case.attacker.overfit(members, "control")
+    return case.attacker.case(network, members=members, others=others)
 
 
-def _audit_finding(attacker: _Attacker, objections: Sequence[str]) -> AttackFinding:
-    """Return the findings of the audit of bases; its control is a camera made of the base."""
-    public = attacker.sides.others if attacker.sides.public is None else attacker.sides.public
-    camera = gradients.build_imprint(attacker.base, public, attacker.seed)
-    noticed = camera is not None and bool(audit_base(camera, attacker.sides.members))
-    return AttackFinding(
-        name="audit of the base",
-        measure="1 if the audit objects, 0 otherwise",
-        found=Score(value=float(bool(objections))),
-        chance=0.0,
-        control=Score(value=float(noticed)),
-        note=("; ".join(objections) or "the audit objects to nothing")[:600],
-        reveals="base",
+def _one_step(case: Case, base: StateDict | None = None, count: int = _FEW_SAMPLES) -> Case:
+    base, few = base or case.base, _thin(case.members, count)
+    network = train(base, few, _ONE_STEP, "control of one step", guarded=False)
+    return case.attacker.case(network, base=base, members=few)
+
+
+def _one_step_of_rows(case: Case) -> Case:
+    return _one_step(case, count=_DECODED_SAMPLES)
+
+
+def _one_step_on_camera(case: Case) -> Case:
+    return _one_step(case, case.attacker.camera, _DECODED_SAMPLES)
+
+
+def _overfitted(case: Case) -> Case:
+    overfit, members = case.attacker.overfit, _thin(case.members, _SHADOWED_SAMPLES)
+    others = _thin(case.others, len(members))
+    network = overfit(members, "control")
+    return case.attacker.case(network, members=members, others=others, train=overfit)
+
+
+def _one_person(case: Case) -> Case:
+    one = case.attacker.suspects[1][0]
+    network = case.attacker.train(one, "control of one person")
+    return case.attacker.case(network, members=one)
+
+
+def _audit(case: Case) -> Scores:
+    objections = (
+        case.attacker.objections
+        if case.base is case.attacker.base
+        else audit_base(case.base, case.members)
     )
+    return {"audit of the base": float(bool(objections))}
 
 
-def _attack_membership(
-    attacker: _Attacker, network: StateDict, trained_samples: int
-) -> Iterator[AttackFinding]:
-    base, sides, seed = attacker.base, attacker.sides, attacker.seed
-    candidates = Candidates.of(sides.members, sides.others)
-    attacks = attacker.memberships(network, candidates)
-    memorised = _attempt(partial(_memorised_control, attacker))
-    one_step = _attempt(partial(_one_step_control, attacker))
-    chances, unknown_chance = _attempt(partial(attacker.chances, candidates))
-    units = rows_of_layers(base)
-    for name, scores in attacks.items():
-        if name == "loss at base":
-            yield AttackFinding(
-                name="the two sides at the base (no attack)", measure="AUC",
-                found=auc_of(scores, seed),
-                note="of the base, which has seen neither side; no attack",
-            )  # fmt: skip
-            continue
-        note = _GRADIENT_ATTACKS.get(name, _MEMORISED)
-        if name.startswith(PREFIX):
-            note = span_note(trained_samples, units[name.removeprefix(PREFIX)])
-        by_gradients = name in _GRADIENT_ATTACKS or name.startswith(PREFIX)
-        controls, failure = one_step if by_gradients else memorised
-        control = None if controls is None else controls[name]
-        chance = None if chances is None else chances[name]
-        yield membership(
-            f"membership: {name}", scores, control, seed, failure or unknown_chance or note,
-            chance=chance,
-        )  # fmt: skip
-        if name in _LOSS_ATTACKS and control is not None:
-            pair = scores.by_person(), control.by_person()
-            yield membership(f"membership of persons: {name}", *pair, seed, note, "persons")
+def _of_samples(*names: str) -> Callable[[Case], Scores]:
+    """Return the attacks on the membership of samples with names that begin so."""
+    return lambda case: {
+        f"membership: {name}": scores
+        for name, scores in case.memberships.items()
+        if name.startswith(names)
+    }
+
+
+def _of_persons(case: Case) -> Scores:
+    return {
+        f"membership of persons: {name}": case.memberships[name].by_person()
+        for name in ("loss now", "change")
+    }
+
+
+def _unrelated(case: Case, name: str) -> float:
+    return case.attacker.chances[name.removeprefix("membership: ")]
+
+
+def _by_shadows(case: Case) -> Scores:
+    attacker = case.attacker
+    if not attacker.shadows:
+        return {}
+    attacks = membership.probe_by_shadows(
+        leaks.leak_of_network(case.base, case.network), case.members, case.others, case.train,
+        count=attacker.shadows, seed=attacker.seed,
+    )  # fmt: skip
+    return {f"membership: {name}": scores for name, scores in attacks.items()}
+
+
+def _pictures(name: str, *, camera: bool) -> Callable[[Case], Scores]:
+    def score(case: Case) -> Scores:
+        if case.attacker.camera is None:
+            return {}
+        return {name: Share(len(case.readings[camera]), len(case.members))}
+
+    return score
+
+
+def _pictures_of_others(case: Case, *, camera: bool) -> float:
+    others = case.others
+    shown = gradients.read_inputs(case.base, case.changes, others, camera=camera)
+    return len(shown) / len(others)
+
+
+def _by_updates(case: Case) -> Scores:
+    made = case.attacker.suspects[2]
+    scores = reidentification.update_cosines(case.base, [case.network], made, centre=made)[0]
+    return _identities(case, "updates", scores)
+
+
+def _by_dualview(case: Case) -> Scores:
+    public = case.attacker.sides.public
+    if public is None or len(np.unique(public.person)) < _FEWEST_SHADOWS:
+        return {}
+    return _identities(case, "pictures by DualView", case.attacker.likenesses(case.network))
+
+
+def _identities(case: Case, way: str, scores: Float64) -> Scores:
+    names = case.attacker.suspects[0]
+    trained = np.isin(names, case.members.person)
+    return {f"re-identification by {way}": MemberScores(scores, trained, names)}
 
 
 def span_note(samples: int, units: int) -> str:
@@ -298,102 +346,115 @@ def span_note(samples: int, units: int) -> str:
     )
 
 
-def _memorised_control(attacker: _Attacker) -> dict[str, MemberScores]:
-    """Return the scores of each attack in a network that has learnt some samples by heart."""
-    memorised, others = (
-        _label_at_random(_thin(samples, _CONTROL_SAMPLES), attacker.seed)
-        for samples in (attacker.sides.members, attacker.sides.others)
-    )
-    leaky = _train(attacker.base, memorised, _OVERFITTING, "control", guarded=False)
-    return attacker.memberships(leaky, Candidates.of(memorised, others))
+def _span_note(case: Case, name: str) -> str:
+    units = rows_of_layers(case.base)[name.removeprefix(f"membership: {PREFIX}")]
+    return span_note(case.attacker.samples, units)
 
 
-def _one_step_control(attacker: _Attacker) -> dict[str, MemberScores]:
-    """Return the scores of the attacks on gradients in an update of one step on few samples."""
-    few = _thin(attacker.sides.members, _FEW_SAMPLES)
-    stepped = _train(attacker.base, few, _ONE_STEP, "control of one step", guarded=False)
-    leak = leaks.leak_of_network(attacker.base, stepped)
-    return probe_membership(leak, Candidates.of(few, attacker.sides.others))
+_PICTURE, _PERSON = "base, pictures with gaze", "base, pictures of each candidate"
+_MEMORISED = "the control is a network that has learnt samples with random labels by heart"
+_CANDIDATES = (
+    "candidates are all persons; the attacker has pictures of each; the control is an update of "
+    "one person"
+)
+_NO_OBJECTION = "the audit of bases objects to nothing"
+_INVERSION, _IMPRINT = "one-step inversion: rows of the update", "imprint: the base as a camera"
+ATTACKS: tuple[Attack[Case], ...] = (
+    Attack(
+        name="audit of the base", needs="base", score=_audit,
+        measure="1 if the audit objects, 0 otherwise", chance=0.0, control=_camera,
+        reveals="base",
+        note=lambda case, _: case.attacker.objections or "the audit objects to nothing",
+    ),
+    Attack(
+        name="the two sides at the base (no attack)", needs="", chance=None, reveals="",
+        score=lambda case: {
+            "the two sides at the base (no attack)": case.memberships["loss at base"]
+        },
+        note="of the base, which has seen neither side; no attack",
+    ),
+    Attack(
+        name="membership: span of a dense layer", needs=_PICTURE, score=_of_samples(PREFIX),
+        chance=_unrelated, control=_one_step, note=_span_note,
+    ),
+    Attack(
+        name="membership: gradient alignment", needs=_PICTURE, chance=_unrelated,
+        score=_of_samples("gradient alignment"), control=_one_step,
+        note="the control is an update of one step on 2 samples",
+    ),
+    Attack(
+        name="membership: gradient regression", needs="base, all pictures of both sides",
+        score=_of_samples("gradient regression"), chance=_unrelated, control=_one_step,
+        note="needs all pictures of both sides; of a sum, an attacker with those of the other "
+        "sites, too, does better; control as of alignment",
+    ),
+    Attack(
+        name="membership: losses", needs=f"{_PICTURE}; public persons for two of the four",
+        score=_of_samples("loss now", "change", "shadow model", "public references"),
+        chance=_unrelated, control=_memorised, note=_MEMORISED,
+    ),
+    Attack(
+        name="membership of persons", needs=_PERSON, score=_of_persons, reveals="persons",
+        control=_memorised, note=_MEMORISED,
+    ),
+    Attack(
+        name=_INVERSION, needs="base", score=_pictures(_INVERSION, camera=False),
+        measure="share of the training pictures", control=_one_step_of_rows, reveals="pictures",
+        chance=lambda case, _: _pictures_of_others(case, camera=False),
+        note=lambda case, _: case.clarity,
+    ),
+    Attack(
+        name=_IMPRINT, needs="base, or its authorship", score=_pictures(_IMPRINT, camera=True),
+        measure="share of the training pictures", control=_one_step_on_camera,
+        chance=lambda case, _: _pictures_of_others(case, camera=True), reveals="pictures",
+        note=lambda case, _: f"{case.clarity}; {case.attacker.objections or _NO_OBJECTION}",
+    ),
+    Attack(
+        name="membership: LiRA and RMIA", needs="base, pictures of both sides, 32 trainings",
+        score=_by_shadows, control=_overfitted,
+        note=lambda case, _: f"likelihood ratios from {case.attacker.shadows} shadow networks, "
+        "half of them with each sample",
+    ),
+    Attack(
+        name="re-identification by updates", needs=_PERSON, score=_by_updates,
+        control=_one_person, reveals="persons", note=_CANDIDATES,
+    ),
+    Attack(
+        name="re-identification by pictures by DualView", needs=f"{_PERSON}, 8 public persons",
+        score=_by_dualview, control=_one_person, reveals="persons", note=_CANDIDATES,
+    ),
+)  # fmt: skip
+
+
+def attack_update(  # noqa: PLR0917
+    artifact: Path, base_path: Path, base: StateDict, sides: GazeSides, seed: int, shadows: int = 0
+) -> Iterator[AttackFinding]:
+    """Attack a contribution to a network, or the sum of several.
+
+    `shadows`: Networks that are trained for likelihood ratios of each sample; 0: none.
+
+    Raises `InvalidInputError`: the artifact is no contribution to a network, or was made to another
+    base.
+    """
+    sent = read_sent(artifact, read_network_contribution)
+    if sent.base_digest != file_digest(base_path):
+        raise InvalidInputError(
+            f"{artifact}: made to the base {sent.base_digest[:12]}..., --base has another digest"
+        )
+    public = None if sides.public is None else _thin(sides.public, MOST_SAMPLES)
+    sides = GazeSides(_thin(sides.members, MOST_SAMPLES), _thin(sides.others, MOST_SAMPLES), public)
+    # The attacker trains without noise, and what he makes is no release of the site.
+    training = training_of(sent).model_copy(update={"dp_epsilon": None})
+    attacker = Attacker(base, sides, training, seed, sent.samples, shadows)
+    changes = {name: _change(sent, base, name) for name in base.infos}
+    case = attacker.case(_apply_sent(base, sent), sent=changes)
+    yield from Trial(case, seed).judge(ATTACKS)
 
 
 def _label_at_random(samples: GazeSamples, seed: int) -> GazeSamples:
     """Return samples with far gaze in random directions, which can only be learnt by heart."""
     angles = np.random.default_rng(seed).uniform(0, 2 * np.pi, len(samples))
     return replace(samples, gaze=_FAR_RAD * np.stack([np.cos(angles), np.sin(angles)], axis=1))
-
-
-def _attack_by_shadows(
-    attacker: _Attacker, network: StateDict, shadows: int
-) -> Iterator[AttackFinding]:
-    base, sides, seed = attacker.base, attacker.sides, attacker.seed
-
-    def overfit(samples: GazeSamples, name: str) -> StateDict:
-        return _train(base, samples, _OVERFITTING, name, guarded=False)
-
-    def control() -> dict[str, MemberScores]:
-        memorised = _thin(sides.members, _DECODED_SAMPLES * 4)
-        leaky = leaks.leak_of_network(base, overfit(memorised, "control"))
-        others = _thin(sides.others, len(memorised))
-        return probe_by_shadows(leaky, memorised, others, overfit, count=shadows, seed=seed)
-
-    leak = leaks.leak_of_network(base, network)
-    attacks, failure = _attempt(
-        lambda: probe_by_shadows(
-            leak, sides.members, sides.others, attacker.train, count=shadows, seed=seed
-        )
-    )
-    if attacks is None:
-        yield _not_judged("membership: LiRA and RMIA", failure, "membership")
-        return
-    controls, failure = _attempt(control)
-    note = f"likelihood ratios from {shadows} shadow networks, half of them with each sample"
-    for name, attack in attacks.items():
-        control_scores = None if controls is None else controls[name]
-        yield membership(f"membership: {name}", attack, control_scores, seed, failure or note)
-
-
-def _read_pictures(
-    attacker: _Attacker, changes: Changes, objections: Sequence[str]
-) -> Iterator[AttackFinding]:
-    """Read pictures from single rows, as after one step, and from differences of equal rows."""
-    base, sides = attacker.base, attacker.sides
-    public = sides.others if sides.public is None else sides.public
-    camera_base = gradients.build_imprint(base, public, attacker.seed)
-    if camera_base is None:
-        return
-    few = _thin(sides.members, _DECODED_SAMPLES)
-    shown = gradients.read_inputs(base, changes, sides.members)
-    made = gradients.decode_pictures(base, shown, sides.members).values()
-    clarity = "no picture was read"
-    if made:
-        clarity = (
-            f"the {len(made)} clearest of {len(shown)} pictures have {min(made):.0f} to "
-            f"{max(made):.0f} dB"
-        )
-    audit = "; ".join(objections) or "the audit of bases objects to nothing"
-    for camera, control_base, name, note in (
-        (False, base, "one-step inversion: rows of the update", clarity),
-        (True, camera_base, "imprint: the base as a camera", f"{clarity}; {audit}"[:600]),
-    ):
-        control, failure = _attempt(partial(_count_read_control, control_base, few, camera=camera))
-        readings = (
-            shown if camera else gradients.read_inputs(base, changes, sides.members, camera=False)
-        )
-        chance = gradients.read_inputs(base, changes, sides.others, camera=camera)
-        yield AttackFinding(
-            name=name, measure="share of the training pictures",
-            found=share_of(len(readings), len(sides.members)),
-            chance=len(chance) / len(sides.others),
-            control=None if control is None else share_of(control, len(few)),
-            note=failure or note, reveals="pictures",
-        )  # fmt: skip
-
-
-def _count_read_control(base: StateDict, few: GazeSamples, *, camera: bool) -> int:
-    """Return how many of a few samples are read from an unguarded update of one step."""
-    leaky = _train(base, few, _ONE_STEP, "control of one step", guarded=False)
-    leaked = {entry: np.subtract(leaky.tensors[entry], base.tensors[entry]) for entry in base.infos}
-    return len(gradients.read_inputs(base, leaked, few, camera=camera))
 
 
 def audit_epsilon(
@@ -422,18 +483,18 @@ def audit_epsilon(
         return bounds
 
     def attack() -> dict[str, MemberScores]:
-        network = _train(base, members[inside], training, "audit of epsilon")
+        network = train(base, members[inside], training, "audit of epsilon")
         if labs > 1:
             known = _by_person(sides.others, np.unique(sides.others.person))
             parts = [
-                _train(base, samples, training, f"lab {number}")
+                train(base, samples, training, f"lab {number}")
                 for number, samples in zip(range(1, labs), cycle(known), strict=False)
             ]
             network = _mean_of([network, *parts])
-        candidates = Candidates.of(members[inside], members[~inside])
-        return probe_membership(leaks.leak_of_network(base, network), candidates)
+        candidates = membership.Candidates.of(members[inside], members[~inside])
+        return membership.probe_membership(leaks.leak_of_network(base, network), candidates)
 
-    attacks, _ = _attempt(attack)
+    attacks, _ = attempt(attack)
     if unit == "person" and attacks:
         attacks = {name: scores.by_person() for name, scores in attacks.items()}
     at_least, strongest = epsilon_at_least(attacks or {}, training.dp_delta)
@@ -451,35 +512,48 @@ def _mean_of(networks: Sequence[StateDict]) -> StateDict:
     return StateDict(tensors, first.infos, first.metadata)
 
 
+@dataclass(frozen=True, eq=False)
+class Roster:
+    """The contributions of all sites of a sum, known in a trial only."""
+
+    sent: Sequence[NetworkContribution]
+    base: StateDict
+    samples: int
+    """Stated by the sum."""
+
+    def fill(self) -> Scores:
+        """Return the share of coordinates that one site alone fills."""
+        alone = filled = 0
+        for name, info in self.base.infos.items():
+            if info.dtype.startswith("F"):
+                sites = np.count_nonzero([_change(x, self.base, name) != 0 for x in self.sent], 0)
+                alone += int(np.count_nonzero(sites == 1))
+                filled += int(np.count_nonzero(sites))
+        return {"coordinates that one site alone fills": Share(alone, filled)}
+
+
+ROSTER_ATTACKS: tuple[Attack[Roster], ...] = (
+    Attack(
+        name="coordinates that one site alone fills", needs="all contributions", score=Roster.fill,
+        measure="share of all that are filled", chance=0.0, reveals="",
+        control=lambda roster: replace(roster, sent=roster.sent[:1]),
+        note="the control is a sum of one site",
+    ),
+    Attack(
+        name="size of the roster", needs="", measure="sites", chance=None, reveals="",
+        score=lambda roster: {"size of the roster": float(len(roster.sent))},
+        note=lambda roster, _: f"{sum(x.samples for x in roster.sent)} samples in the "
+        f"contributions, {roster.samples} in the sum",
+    ),
+)  # fmt: skip
+
+
 def attack_roster(
     contributions: Sequence[Path], base: StateDict, artifact_samples: int
 ) -> Iterator[AttackFinding]:
-    """Measure how far a sum mixes the contributions that it is made of.
-
-    `contributions`: Those of all sites, known in a trial only. `artifact_samples`: Of the sum.
-    """
+    """Measure how far a sum mixes the contributions that it is made of."""
     sent = [read_network_contribution(path) for path in contributions]
-    stated = sum(contribution.samples for contribution in sent)
-    alone = filled = 0
-    for name, info in base.infos.items():
-        if info.dtype.startswith("F"):
-            sites = np.count_nonzero(
-                [_change(contribution, base, name) != 0 for contribution in sent], axis=0
-            )
-            alone += int(np.count_nonzero(sites == 1))
-            filled += int(np.count_nonzero(sites))
-    yield AttackFinding(
-        name="coordinates that one site alone fills",
-        measure="share of all that are filled",
-        found=share_of(alone, filled),
-        chance=0.0,
-        control=Score(value=1.0),
-        note="the control is a sum of one site",
-    )
-    note = f"{stated} samples in the contributions, {artifact_samples} in the sum"
-    yield AttackFinding(
-        name="size of the roster", measure="sites", found=Score(value=len(sent)), note=note
-    )
+    yield from Trial(Roster(sent, base, artifact_samples), 0).judge(ROSTER_ATTACKS)
 
 
 def training_of(sent: NetworkContribution) -> LocalTraining:
@@ -490,7 +564,7 @@ def training_of(sent: NetworkContribution) -> LocalTraining:
         return LocalTraining()
 
 
-def _train(
+def train(
     base: StateDict,
     samples: GazeSamples,
     training: LocalTraining,
@@ -498,6 +572,7 @@ def _train(
     *,
     guarded: bool = True,
 ) -> StateDict:
+    """Return the network that a site of that name trains from a base."""
     made = train_contribution(
         base, "0" * 64, samples, training, site=name, round_number=1, guarded=guarded
     )

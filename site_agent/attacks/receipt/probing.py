@@ -1,12 +1,11 @@
 """One probe: from an artifact and two groups of persons to a receipt.
 
-The persons of ``--data`` trained the artifact, those of ``--holdout`` did not; `findings` refuses
-groups that share a person or a picture, because attacks would then seem to fail. The kind of
-artifact decides the attacks: `sub_models`, `leaf_sums` or `networks`, each a generator of findings
-with chance and a control that was made to leak. The receipt gathers them with a description of the
-artifact, the assumed attacker and the compute; its verdict is that of the worst attack
-(`pool_server.wire.cards`). `findings.receipt_page` makes a page of it, and ``poolctl upload
---receipt`` sends it along.
+The persons of ``--data`` trained the artifact, those of ``--holdout`` did not; groups that share a
+person or a picture are refused, because attacks would then seem to fail. The kind of artifact
+decides the rows of the table of attacks (`site_agent.attacks.table`). The receipt gathers them with
+a description of the artifact, the assumed attacker and the compute; its verdict is that of the
+worst attack (`pool_server.wire.cards`). `pages.receipt_page` makes a page of it, and ``poolctl
+upload --receipt`` sends it along.
 """
 
 import os
@@ -17,7 +16,6 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,7 +24,6 @@ from aggregators.formats import file_digest
 from aggregators.methods.networks import read_network_contribution
 from aggregators.methods.protections import describe_protection
 from pool_server.wire.cards import AttackFinding, PrivacyReceipt, ReceiptMode
-from site_agent.attacks.receipt.findings import require_held_out
 from site_agent.attacks.receipt.leaf_sums import attack_leaf_sums
 from site_agent.attacks.receipt.networks import (
     GazeSides,
@@ -35,8 +32,10 @@ from site_agent.attacks.receipt.networks import (
     audit_epsilon,
     training_of,
 )
+from site_agent.attacks.receipt.settings import SmashedProbeSettings
+from site_agent.attacks.receipt.smashed_data import attack_release
 from site_agent.attacks.receipt.sub_models import FaceSides, attack_sub_model
-from site_agent.datasets.gaze.records import GazeSamples, sample_marks
+from site_agent.datasets.gaze.records import sample_marks
 from site_agent.datasets.records import image_marks
 from site_agent.errors import InvalidInputError
 from site_agent.networks.files import read_network
@@ -74,91 +73,99 @@ class ProbedReceipt:
     pictures: Mapping[str, bytes] = field(default_factory=dict)
 
 
-def probe_faces(
+def probe(
     artifact: Path,
-    sides: FaceSides,
-    mode: Literal["sub-model", "leaf-sums"],
+    mode: ReceiptMode,
+    sides: FaceSides | GazeSides,
     *,
     base: Path | None = None,
-    seed: int = 0,
-    progress: Progress = no_progress,
-) -> ProbedReceipt:
-    """Attack a face model or leaf sums with the faces of a site and of held-out persons.
-
-    Raises `InvalidInputError`: a person or picture is on both sides, or artifact, base and faces do
-    not fit each other. `FormatError`: a file is something else.
-    """
-    members, others = sides.members.dataset, sides.others.dataset
-    require_held_out(
-        set(sides.members.persons),
-        set(sides.others.persons),
-        {"own": image_marks(members), "others": image_marks(others)},
-    )
-    started = time.monotonic()
-    pictures: Mapping[str, bytes] = {}
-    if mode == "sub-model":
-        findings, pictures = attack_sub_model(artifact, sides, seed)
-    else:
-        if base is None:
-            raise InvalidInputError("leaf sums are attacked with their base: --base FILE")
-        findings = attack_leaf_sums(artifact, read_base(base), sides, seed)
-    attacks = _gather(findings, progress)
-    persons = sides.members.persons, sides.others.persons
-    return ProbedReceipt(
-        make_receipt(artifact, mode, attacks, persons, seed=seed, started=started), pictures
-    )
-
-
-def probe_gaze(
-    artifact: Path,
-    base: Path,
-    sides: GazeSides,
-    mode: Literal["update", "secure-sum"],
-    *,
     contributions: Sequence[Path] = (),
     shadows: int = 0,
+    release: SmashedProbeSettings = SmashedProbeSettings(),
     seed: int = 0,
     progress: Progress = no_progress,
 ) -> ProbedReceipt:
-    """Attack a network's contribution, or the sum of a round, with a site's samples and others.
+    """Attack an artifact with the samples of a site and of held-out persons.
 
-    `contributions`: Secure sum: those that were summed, which only a trial knows. `shadows`:
-    Networks to train for likelihood ratios of each sample, which takes long; 0: none.
+    `artifact`: Of smashed data, the whole network. `base`: Of contributions. `contributions`: Of a
+    secure sum: those that were summed, which only a trial knows. `shadows`: Networks to train for
+    likelihood ratios of each sample, which takes long; 0: none. `release`: Of smashed data.
 
-    Raises `InvalidInputError`: a person or picture is on both sides or public, or the artifact was
-    made to another base. `FormatError`: a file is something else.
+    Raises `InvalidInputError`: a person or picture is on both sides or public, or artifact, base
+    and samples do not fit each other. `FormatError`: a file is something else.
     """
-    require_persons_apart(sides)
+    require_held_out(sides)
     started = time.monotonic()
-    network = read_network(base)
-    findings = attack_update(artifact, base, network, sides, seed, shadows=shadows)
-    attacks = _gather(findings, progress)
-    if contributions:
-        samples = read_network_contribution(artifact).samples
-        attacks += attack_roster(contributions, network, samples)
-    persons = sides.members.person, sides.others.person
+    pictures: Mapping[str, bytes] = {}
+    protection, bounds = "", None
+    if isinstance(sides, FaceSides):
+        persons = sides.members.persons, sides.others.persons
+        if mode == "sub-model":
+            findings, pictures = attack_sub_model(artifact, sides, seed)
+        else:
+            findings = attack_leaf_sums(artifact, read_base(_given(base)), sides, seed)
+        attacks = _gather(findings, progress)
+    else:
+        persons = sides.members.person, sides.others.person
+        network = read_network(artifact if mode == "smashed-data" else _given(base))
+        if mode == "smashed-data":
+            progress(None, "three attackers")
+            findings, pictures, protection = attack_release(network, release, sides, seed)
+            attacks = _gather(findings, progress)
+        else:
+            findings = attack_update(artifact, _given(base), network, sides, seed, shadows)
+            attacks = _gather(findings, progress)
+            sent = read_network_contribution(artifact)
+            if contributions:
+                attacks += attack_roster(contributions, network, sent.samples)
+            training = training_of(sent)
+            labs = round(sent.samples / len(sides.members)) if mode == "secure-sum" else 1
+            bounds = audit_epsilon(network, sides, training, seed, labs=max(1, labs))
+            protection = describe_protection(training, secure=mode == "secure-sum")
+            protection = f"{protection[0].upper()}{protection[1:]}; as the contribution says."
+            if training.dp_epsilon is not None and training.dp_unit == "sample":
+                protection += " Epsilon covers samples, not whether a person took part."
     receipt = make_receipt(artifact, mode, attacks, persons, seed=seed, started=started)
-    sent = read_network_contribution(artifact)
-    training = training_of(sent)
-    labs = round(sent.samples / len(sides.members)) if mode == "secure-sum" else 1
-    receipt.bounds = audit_epsilon(network, sides, training, seed, labs=max(1, labs))
-    protection = describe_protection(training, secure=mode == "secure-sum")
-    receipt.protection = f"{protection[0].upper()}{protection[1:]}; as the contribution says."
-    if training.dp_epsilon is not None and training.dp_unit == "sample":
-        receipt.protection += " Epsilon covers samples, not whether a person took part."
-    return ProbedReceipt(receipt)
+    receipt.bounds, receipt.protection = bounds, protection or receipt.protection
+    return ProbedReceipt(receipt, pictures)
 
 
-def require_persons_apart(sides: GazeSides) -> None:
-    def marks(members: GazeSamples, others: GazeSamples) -> dict[str, Sequence[str]]:
-        return {"own": sample_marks(members), "others": sample_marks(others)}
+def _given(base: Path | None) -> Path:
+    if base is None:
+        raise InvalidInputError("contributions are attacked with their base: --base FILE")
+    return base
 
-    members, others = set(sides.members.person), set(sides.others.person)
-    require_held_out(members, others, marks(sides.members, sides.others))
-    if sides.public is None:
+
+def require_held_out(sides: FaceSides | GazeSides) -> None:
+    """Refuse held-out or public samples that show persons of the site, or fewer than two persons.
+
+    Raises `InvalidInputError`.
+    """
+    if isinstance(sides, FaceSides):
+        trained, other = set(sides.members.persons), set(sides.others.persons)
+        marks = image_marks(sides.members.dataset), image_marks(sides.others.dataset)
+    else:
+        trained, other = set(sides.members.person), set(sides.others.person)
+        marks = sample_marks(sides.members), sample_marks(sides.others)
+    hint = "hold out persons, not only other pictures of the same persons"
+    if both := sorted(trained & other):
+        names = ", ".join(both[:5])
+        raise InvalidInputError(
+            f"{len(both)} persons are in --data and in --holdout: {names}", hint=hint
+        )
+    if common := set(marks[0]) & set(marks[1]):
+        raise InvalidInputError(
+            f"{len(common)} pictures are in --data and in --holdout, under other persons' names",
+            hint=hint,
+        )
+    if len(other) < 2:
+        raise InvalidInputError(
+            f"--holdout has {len(other)} persons; expected at least 2", hint=hint
+        )
+    if isinstance(sides, FaceSides) or sides.public is None:
         return
     public = set(sides.public.person)
-    if both := sorted(public & (members | others)):
+    if both := sorted(public & (trained | other)):
         raise InvalidInputError(
             f"{len(both)} persons of --reference are in --data or --holdout: {', '.join(both[:5])}"
         )

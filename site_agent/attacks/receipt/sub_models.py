@@ -3,7 +3,9 @@
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property, partial
 from pathlib import Path
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,12 +15,12 @@ from aggregators.models import FhogDetector, ShapePredictor
 from aggregators.pictures import draw_model, hog_picture, png_bytes
 from aggregators.predictors import LandmarkPredictor, to_grey
 from pool_server.wire.cards import AttackFinding
-from site_agent.attacks.receipt.findings import membership
 from site_agent.attacks.separation import Float64, MemberScores
+from site_agent.attacks.table import Attack, Trial
 from site_agent.datasets import part_order, records
 from site_agent.errors import InvalidInputError
 from site_agent.evaluation.detection import overlap_scores
-from site_agent.faces.models import open_detector
+from site_agent.faces.models import FaceDetector, open_detector
 from site_agent.pictures.images import read_image
 from site_agent.training.detector_plan import HogSvmSettings
 from site_agent.training.ert import ErtSettings, train_ert
@@ -120,6 +122,142 @@ _LOWEST_SCORE = -1.0
 _OVERLAP = 0.5
 
 
+ModelT = TypeVar("ModelT")
+Detector = tuple[FhogDetector, FaceDetector]
+"""A model of the file, and of dlib."""
+
+
+@dataclass(frozen=True, eq=False)
+class FaceCase(Generic[ModelT]):
+    """A model under attack, with faces that trained it and others."""
+
+    model: ModelT
+    sides: FaceSides
+    """All faces."""
+    members: KnownFaces
+    others: KnownFaces
+    """Those that are scored."""
+    seed: int
+    names: Sequence[str] = ()
+    """The landmarks of a model of them."""
+
+    @cached_property
+    def _known(self) -> dict[object, MemberScores]:
+        return {}
+
+    def compare(self, signal: "Signal[ModelT]") -> MemberScores:
+        """Return how well a signal tells faces that trained from others; computed once."""
+        if signal not in self._known:
+            self._known[signal] = MemberScores(
+                np.concatenate([signal(self, faces) for faces in (self.members, self.others)]),
+                np.arange(len(self.members) + len(self.others)) < len(self.members),
+                np.concatenate([self.members.persons, self.others.persons]),
+            )
+        return self._known[signal]
+
+    def trained(self, train: Callable[[records.FaceDataset, Path], object], suffix: str) -> Any:
+        """Return the model that learns a few of the faces by heart, and those faces."""
+        memorised = self.sides.members.first(_CONTROL_FACES)
+        with tempfile.TemporaryDirectory(prefix="poolctl-probe-") as folder:
+            path = Path(folder) / f"control{suffix}"
+            train(memorised.dataset, path)
+            model: Any = read_model(path)
+            if suffix == ".svm":
+                model = model, open_detector(path)
+        return replace(self, model=model, members=memorised)
+
+
+Signal = Callable[[FaceCase[ModelT], KnownFaces], Float64]
+Leak = Callable[[FaceCase[ModelT]], FaceCase[ModelT]]
+
+
+def _face_attacks(
+    name: str, signal: Signal[ModelT], control: Leak[ModelT]
+) -> tuple[Attack[FaceCase[ModelT]], Attack[FaceCase[ModelT]]]:
+    """Return the rows on faces and on persons."""
+    of_faces, of_persons = f"membership of faces: {name}", f"re-identification: {name}"
+    return (
+        Attack(
+            name=of_faces, needs="pictures of each candidate", control=control,
+            score=lambda case: {of_faces: case.compare(signal)},
+        ),
+        Attack(
+            name=of_persons, needs="pictures of each candidate", control=control,
+            score=lambda case: {of_persons: case.compare(signal).by_person()},
+            reveals="persons", note="candidates are all persons; the attacker has the pictures",
+        ),
+    )  # fmt: skip
+
+
+def _overfitted_detector(case: FaceCase[Detector]) -> FaceCase[Detector]:
+    size = case.model[0].window_width_px, case.model[0].window_height_px
+    settings = HogSvmSettings(
+        c=1000.0, target_size_px=size, ignore_unreachable=True, max_runtime_s=30.0
+    )
+    train = partial(train_hog_svm, settings=settings, training_scores=False)
+    leaky: FaceCase[Detector] = case.trained(train, ".svm")
+    return leaky
+
+
+def _overfitted_landmarks(case: FaceCase[ShapePredictor]) -> FaceCase[ShapePredictor]:
+    settings = ErtSettings(
+        oversampling_amount=2, nu=0.5, cascade_depth=4, num_trees_per_cascade_level=40,
+        feature_pool_size=200, seed=case.seed, threads=1, parts=tuple(case.names),
+    )  # fmt: skip
+    train = partial(train_ert, settings=settings, training_scores=False)
+    leaky: FaceCase[ShapePredictor] = case.trained(train, ".dat")
+    return leaky
+
+
+def _nearness(case: FaceCase[ShapePredictor], faces: KnownFaces) -> Float64:
+    return -_mean_distance(faces.shapes(case.names) - case.model.initial_shape)
+
+
+def _one_face(case: FaceCase[ShapePredictor]) -> FaceCase[ShapePredictor]:
+    """Return the mean shape of one face, which is that face."""
+    one = case.sides.members.first(1)
+    shape = one.shapes(case.names)[0]
+    return replace(case, model=replace(case.model, initial_shape=shape), members=one)
+
+
+def _margins(case: FaceCase[Detector], faces: KnownFaces) -> Float64:
+    """Return the highest score of a detection on each face, shape (faces,)."""
+    margins = []
+    for grey, boxes in faces.images():
+        detections = case.model[1].detect(grey, threshold=_LOWEST_SCORE)
+        places = [
+            (detection.left, detection.top, detection.right, detection.bottom)
+            for detection in detections
+        ]
+        scores = np.array([detection.score for detection in detections])
+        for row in overlap_scores([box.corners for box in boxes], places) > _OVERLAP:
+            margins.append(scores[row].max(initial=_LOWEST_SCORE))
+    return np.array(margins)
+
+
+def _negative_errors(case: FaceCase[ShapePredictor], faces: KnownFaces) -> Float64:
+    """Return the mean landmark error of each face, negated, in box sizes."""
+    predictor, names = LandmarkPredictor(case.model), case.names
+    apart = []
+    for grey, boxes in faces.images():
+        placed = predictor.predict(grey, [box.corners for box in boxes])
+        for points, box in zip(placed, boxes, strict=True):
+            apart.append(in_box(points, box) - in_box(records.parts_array(box, names), box))
+    return -_mean_distance(np.array(apart))
+
+
+def _mean_distance(apart: Float64) -> Float64:
+    distances: Float64 = np.linalg.norm(apart, axis=-1).mean(axis=-1)
+    return distances
+
+
+DETECTOR_ATTACKS = _face_attacks("margin", _margins, _overfitted_detector)
+LANDMARK_ATTACKS = (
+    *_face_attacks("landmark error", _negative_errors, _overfitted_landmarks),
+    *_face_attacks("mean shape", _nearness, _one_face),
+)
+
+
 def attack_sub_model(
     artifact: Path, sides: FaceSides, seed: int
 ) -> tuple[Iterator[AttackFinding], Mapping[str, bytes]]:
@@ -134,115 +272,16 @@ def attack_sub_model(
     """
     model = read_model(artifact)
     if isinstance(model, FhogDetector):
+        scored = sides.members.first(_MOST_FACES), sides.others.first(_MOST_FACES)
         pictures = {"What the detector's weights show": png_bytes(hog_picture(model))}
-        return _attack_detector(artifact, model, sides, seed), pictures
-    if isinstance(model, ShapePredictor):
-        pictures = {"The mean shape in the file": draw_model(model, "large")[1]}
-        return _attack_landmarks(model, sides, seed), pictures
-    raise InvalidInputError(f"{artifact}: neither a detector (.svm) nor a landmark model (.dat)")
-
-
-def _attack_detector(
-    path: Path, model: FhogDetector, sides: FaceSides, seed: int
-) -> Iterator[AttackFinding]:
-
-    memorised, members = sides.members.first(_CONTROL_FACES), sides.members.first(_MOST_FACES)
-    others = sides.others.first(_MOST_FACES)
-    size = (model.window_width_px, model.window_height_px)
-    with tempfile.TemporaryDirectory(prefix="poolctl-probe-") as folder:
-        leaky = Path(folder) / "control.svm"
-        settings = HogSvmSettings(
-            c=1000.0, target_size_px=size, ignore_unreachable=True, max_runtime_s=30.0
+        of_detector = FaceCase((model, open_detector(artifact)), sides, *scored, seed)
+        return Trial(of_detector, seed).judge(DETECTOR_ATTACKS), pictures
+    if not isinstance(model, ShapePredictor):
+        raise InvalidInputError(
+            f"{artifact}: neither a detector (.svm) nor a landmark model (.dat)"
         )
-        train_hog_svm(memorised.dataset, leaky, settings, training_scores=False)
-        control = _join(_margins(leaky, memorised), _margins(leaky, others), memorised, others)
-    attack = _join(_margins(path, members), _margins(path, others), members, others)
-    yield from _memberships("margin", attack, control, seed)
-
-
-def _attack_landmarks(
-    model: ShapePredictor, sides: FaceSides, seed: int
-) -> Iterator[AttackFinding]:
-
     sides, names = sides.complete(model.initial_shape)
-    memorised, members = sides.members.first(_CONTROL_FACES), sides.members.first(_MOST_FACES)
-    others = sides.others.first(_MOST_FACES)
-    with tempfile.TemporaryDirectory(prefix="poolctl-probe-") as folder:
-        settings = ErtSettings(
-            oversampling_amount=2, nu=0.5, cascade_depth=4, num_trees_per_cascade_level=40,
-            feature_pool_size=200, seed=seed, threads=1, parts=tuple(names),
-        )  # fmt: skip
-        path = Path(folder) / "control.dat"
-        train_ert(memorised.dataset, path, settings, training_scores=False)
-        leaky = read_model(path)
-    assert isinstance(leaky, ShapePredictor)
-    attack = _negative_errors(model, members, names), _negative_errors(model, others, names)
-    control = _negative_errors(leaky, memorised, names), _negative_errors(leaky, others, names)
-    yield from _memberships(
-        "landmark error", _join(*attack, members, others), _join(*control, memorised, others), seed
-    )
-    # The mean shape of one face, which is that face.
-    one = sides.members.first(1)
-    attack, control = (
-        (_negative_distances(faces, shape, names), _negative_distances(others, shape, names))
-        for faces, shape in ((members, model.initial_shape), (one, one.shapes(names)[0]))
-    )
-    yield from _memberships(
-        "mean shape", _join(*attack, members, others), _join(*control, one, others), seed
-    )
-
-
-def _memberships(
-    name: str, attack: MemberScores, control: MemberScores, seed: int
-) -> Iterator[AttackFinding]:
-    yield membership(f"membership of faces: {name}", attack, control, seed)
-    pair = attack.by_person(), control.by_person()
-    note = "candidates are all persons; the attacker has the pictures"
-    yield membership(f"re-identification: {name}", *pair, seed, note, "persons")
-
-
-def _join(members: Float64, others: Float64, mine: KnownFaces, theirs: KnownFaces) -> MemberScores:
-    return MemberScores(
-        np.concatenate([members, others]),
-        np.arange(len(members) + len(others)) < len(members),
-        np.concatenate([mine.persons, theirs.persons]),
-    )
-
-
-def _margins(path: Path, faces: KnownFaces) -> Float64:
-    """Return the highest score of a detection on each face, shape (faces,)."""
-    detector = open_detector(path)
-    margins = []
-    for grey, boxes in faces.images():
-        detections = detector.detect(grey, threshold=_LOWEST_SCORE)
-        places = [
-            (detection.left, detection.top, detection.right, detection.bottom)
-            for detection in detections
-        ]
-        scores = np.array([detection.score for detection in detections])
-        for row in overlap_scores([box.corners for box in boxes], places) > _OVERLAP:
-            margins.append(scores[row].max(initial=_LOWEST_SCORE))
-    return np.array(margins)
-
-
-def _negative_errors(model: ShapePredictor, faces: KnownFaces, names: Sequence[str]) -> Float64:
-    """Return the mean landmark error of each face, negated, in box sizes."""
-    predictor = LandmarkPredictor(model)
-    apart = []
-    for grey, boxes in faces.images():
-        placed = predictor.predict(grey, [box.corners for box in boxes])
-        for points, box in zip(placed, boxes, strict=True):
-            apart.append(in_box(points, box) - in_box(records.parts_array(box, names), box))
-    return -_mean_distance(np.array(apart))
-
-
-def _negative_distances(
-    faces: KnownFaces, shape: NDArray[np.floating], names: Sequence[str]
-) -> Float64:
-    """Return how far the landmarks of each face are from a shape, negated, in box sizes."""
-    return -_mean_distance(faces.shapes(names) - shape)
-
-
-def _mean_distance(apart: Float64) -> Float64:
-    distances: Float64 = np.linalg.norm(apart, axis=-1).mean(axis=-1)
-    return distances
+    scored = sides.members.first(_MOST_FACES), sides.others.first(_MOST_FACES)
+    pictures = {"The mean shape in the file": draw_model(model, "large")[1]}
+    of_landmarks = FaceCase(model, sides, *scored, seed, names)
+    return Trial(of_landmarks, seed).judge(LANDMARK_ATTACKS), pictures

@@ -18,9 +18,9 @@ from site_agent.attacks.gradients import build_imprint
 from site_agent.attacks.leaks import apply_update, leak_of_network
 from site_agent.attacks.membership import probe_by_shadows, relative_scores
 from site_agent.attacks.receipt.bounds import refuted_epsilon
-from site_agent.attacks.receipt.findings import write_receipt
 from site_agent.attacks.receipt.networks import GazeSides, audit_epsilon
-from site_agent.attacks.receipt.probing import probe_gaze
+from site_agent.attacks.receipt.pages import write_receipt
+from site_agent.attacks.receipt.probing import probe
 from site_agent.attacks.separation import separation
 from site_agent.attacks.span import layer_inputs
 from site_agent.datasets.gaze.records import GazeSamples, join_samples
@@ -63,8 +63,8 @@ class Probing:
 
     def probe(self, sent: NetworkContribution, members: GazeSamples) -> PrivacyReceipt:
         write_network_contribution(sent, self.folder / "sent.contribution")
-        files = self.folder / "sent.contribution", self.folder / "base.safetensors"
-        return probe_gaze(*files, GazeSides(members, self.others), "update").receipt
+        sent_file, base = self.folder / "sent.contribution", self.folder / "base.safetensors"
+        return probe(sent_file, "update", GazeSides(members, self.others), base=base).receipt
 
 
 @pytest.fixture

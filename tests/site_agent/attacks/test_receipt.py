@@ -3,6 +3,7 @@
 import re
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,10 +13,12 @@ from aggregators.methods.networks.round_files import write_network_contribution
 from aggregators.methods.refitting import RefitSettings, contribute, write_contribution
 from aggregators.models import NetworkContribution, StateDict, TensorInfo
 from pool_server.wire.cards import AttackFinding, PrivacyReceipt
-from site_agent.attacks.receipt.findings import receipt_page, share_of
+from site_agent.attacks.receipt import leaf_sums, networks, smashed_data, sub_models
 from site_agent.attacks.receipt.networks import attack_roster
-from site_agent.attacks.receipt.probing import probe_faces
+from site_agent.attacks.receipt.pages import receipt_page
+from site_agent.attacks.receipt.probing import probe
 from site_agent.attacks.receipt.sub_models import FaceSides, know_faces
+from site_agent.attacks.table import Attack, Share, Trial, score_of
 from site_agent.datasets.records import FaceDataset
 from site_agent.datasets.split import by_pattern
 from site_agent.errors import InvalidInputError
@@ -39,7 +42,7 @@ def findings_of(receipt: PrivacyReceipt) -> dict[str, AttackFinding]:
 def test_landmark_models_know_the_faces_that_trained(
     sides: FaceSides, trained_landmarks: Path
 ) -> None:
-    probed = probe_faces(trained_landmarks, sides, "sub-model")
+    probed = probe(trained_landmarks, "sub-model", sides)
     assert probed.receipt.artifact_digest == file_digest(trained_landmarks)
     assert (probed.receipt.persons, probed.receipt.held_out_persons) == (12, 6)
     findings = findings_of(probed.receipt)
@@ -69,7 +72,7 @@ def test_leaf_sums_show_no_face_and_a_camera_base_all_of_them(
     loose = RefitSettings(starts=1, min_faces=1, jitter=0.0)
     write_contribution(contribute(base, faces, loose), open_)
     first, second = (
-        findings_of(probe_faces(findings, sides, "leaf-sums", base=trained_landmarks).receipt)
+        findings_of(probe(findings, "leaf-sums", sides, base=trained_landmarks).receipt)
         for findings in (guarded, open_)
     )
     few, camera = "leaves with few faces", "camera base"
@@ -91,13 +94,13 @@ def test_held_out_persons_are_required(sides: FaceSides, trained_landmarks: Path
     ]
     known = [know_faces(part, by_pattern(part, PATTERN)) for part in parts]
     with pytest.raises(InvalidInputError, match="persons are in --data and in --holdout: 0"):
-        probe_faces(trained_landmarks, FaceSides(*known), "sub-model")
+        probe(trained_landmarks, "sub-model", FaceSides(*known))
     renamed = know_faces(sides.members.dataset, lambda image: f"other {image.path.name}")
     with pytest.raises(InvalidInputError, match="24 pictures are in --data and in --holdout"):
-        probe_faces(trained_landmarks, FaceSides(sides.members, renamed), "sub-model")
+        probe(trained_landmarks, "sub-model", FaceSides(sides.members, renamed))
     one = know_faces(sides.others.dataset, lambda _: "one")
     with pytest.raises(InvalidInputError, match="--holdout has 1 persons; expected at least 2"):
-        probe_faces(trained_landmarks, FaceSides(sides.members, one), "sub-model")
+        probe(trained_landmarks, "sub-model", FaceSides(sides.members, one))
 
 
 def test_coordinates_that_one_site_alone_fills(tmp_path: Path) -> None:
@@ -116,8 +119,43 @@ def test_coordinates_that_one_site_alone_fills(tmp_path: Path) -> None:
 
 
 def test_intervals_of_shares() -> None:
-    share = share_of(1, 10)
+    share = score_of(Share(1, 10))
     # Wilson's interval of 1 in 10, as in Newcombe 1998.
     assert (share.low, share.high) == pytest.approx((0.0179, 0.4042), abs=1e-4)
-    assert share_of(0, 5).low == 0.0
-    assert share_of(5, 5).high == 1.0
+    assert score_of(Share(0, 5)).low == 0.0
+    assert score_of(Share(5, 5)).high == 1.0
+
+
+ROWS = (
+    *networks.ATTACKS, *networks.ROSTER_ATTACKS, *sub_models.DETECTOR_ATTACKS,
+    *sub_models.LANDMARK_ATTACKS, *leaf_sums.ATTACKS, *smashed_data.ATTACKS,
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
+def test_each_row_of_the_table_is_documented_and_attacks_have_chance_and_control(row: Any) -> None:
+    page = Path("site_agent/attacks/README.md").read_text()
+    assert f"| {row.name} | {row.needs} |" in page
+    assert not row.reveals or (row.chance is not None and row.control is not None)
+
+
+def test_a_row_that_fails_or_whose_control_fails_is_a_line_that_is_not_judged() -> None:
+    def fail(_: object) -> Any:
+        raise InvalidInputError("the loss is nan")
+
+    rows: list[Attack[str]] = [
+        Attack(name="alone", needs="", score=fail),
+        Attack(name="both", needs="", score=lambda case: {f"both {case}": 0.9}, control=fail),
+        Attack(
+            name="good",
+            needs="",
+            score=lambda case: {"line": len(case) / 4},
+            control=lambda _: "leak",
+        ),
+    ]  # fmt: skip
+    alone, both, good = Trial("me", 0).judge(rows)
+    assert (alone.measure, alone.note) == ("none", "could not be judged: the loss is nan")
+    assert (both.name, both.control, both.note) == ("both me", None, alone.note)
+    assert good.control is not None
+    assert (good.found.value, good.chance, good.control.value) == (0.5, 0.5, 1.0)
+    assert [finding.is_judged for finding in (alone, both, good)] == [False, False, True]
