@@ -5,9 +5,9 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
-from cli.frame.errors import UsageError, incomplete
+from cli.frame.errors import InputMissingError, UsageError, incomplete
 from cli.frame.options import Argument, DespiteFindingsOption, DryRunOption, Option, command, single
 from cli.frame.output import Invocation, Reply, TableText, markdown_parts
 from cli.frame.settings_options import CommandSettings, SettingsOptions
@@ -16,14 +16,16 @@ from cli.vision.train_networks import open_gaze_data
 from site_agent.datasets.egocentric import open_egocentric
 from site_agent.datasets.records import FaceDataset
 from site_agent.datasets.soundness import require_sound
-from site_agent.studies import cross_encoder, egocentric, split
+from site_agent.studies import egocentric, engine
 from site_agent.studies.conducting import StudyOutcome, conduct_study, look_at_study
 from site_agent.studies.gaze.settings import GazeStudySettings, for_tuning, make_settings
 from site_agent.studies.model_study import StepOutcome
 from site_agent.studies.outcome import table_data
 from site_agent.studies.parts import StudyData, named_parts, split_into_parts
 from site_agent.studies.privacy import persons as privacy
-from site_agent.studies.protocol import Protocol, StudySettings
+from site_agent.studies.protocol import Protocol as FaceProtocol
+from site_agent.studies.protocol import StudySettings
+from site_agent.studies.protocol_file import Protocol, Step, read_protocol, shipped
 from site_agent.studies.runs import Conduct, StudyResults
 from site_agent.studies.table import StudyTable
 from site_agent.training.detector_plan import HogSvmSettings
@@ -44,22 +46,13 @@ _NETWORKS: dict[str, CommandSettings[Any]] = {
     "gaze": _GAZE,
     "gaze-paper": _GAZE,
     "gaze-tuning": _GAZE,
-    "split": CommandSettings(split.SplitStudySettings()),
-    "cross-encoder": CommandSettings(cross_encoder.CrossEncoderStudySettings()),
     "privacy": CommandSettings(privacy.PrivacySettings()),
     "egocentric": CommandSettings(egocentric.EgocentricStudySettings()),
 }
-SETTINGS = _FACES | _NETWORKS
-_QUICK = {
-    "split": split.QUICK,
-    "cross-encoder": cross_encoder.QUICK,
-    "privacy": privacy.QUICK,
-    "egocentric": egocentric.QUICK,
-}
-StudyName = Literal[
-    "landmarks", "detectors", "gaze", "gaze-paper", "gaze-tuning", "split", "cross-encoder",
-    "privacy", "egocentric",
-]  # fmt: skip
+SETTINGS = (
+    _FACES | _NETWORKS | {name: CommandSettings(read_protocol(name).settings) for name in shipped()}
+)
+_QUICK = {"privacy": privacy.QUICK, "egocentric": egocentric.QUICK}
 
 
 @dataclass(frozen=True)
@@ -113,7 +106,7 @@ class FaceStudyOptions(GroupingOptions):
 )
 def study(
     invocation: Invocation,
-    name: Annotated[StudyName, Argument("The study.")],
+    name: Annotated[str, Argument("The study: its name, or the file of its protocol.", "STUDY")],
     datasets: Annotated[
         list[Path] | None,
         Argument("FACES: one data set, or one for each part; or gaze data, or clips.", "[DATA...]"),
@@ -155,9 +148,15 @@ def study(
             f"study {name} takes no --test, --site-count, --together, --person-pattern, --persons, "
             "--dataset-name, --seed or --images"
         )
-    if len(datasets or []) != (not drawn):
+    protocol = None if name in _NETWORKS else read_protocol(name)
+    if protocol is not None and protocol.data is None:
+        if datasets or drawn:
+            raise UsageError(f"study {name} takes no data")
+    elif len(datasets or []) != (not drawn):
         raise UsageError("give one data set, or --drawn without any")
     dataset = datasets[0] if datasets else None
+    if name not in _NETWORKS:
+        return _hold(invocation, protocol, dataset, place, settings, quick=quick)
     return _study_networks(invocation, name, dataset, place, settings, quick=quick)
 
 
@@ -169,6 +168,49 @@ def _kept_when_interrupted(invocation: Invocation, what: str) -> Iterator[None]:
     except KeyboardInterrupt:
         invocation.note(f"Finished {what} are kept; run the same command again to continue.")
         raise
+
+
+def _hold(
+    invocation: Invocation,
+    protocol: Protocol,
+    path: Path | None,
+    place: StudyOptions,
+    options: SettingsOptions,
+    *,
+    quick: bool,
+) -> Reply:
+    base = protocol.quick if quick else protocol.settings
+    known = CommandSettings(protocol.settings)
+    chosen = known.read(options, base)
+    dataset = None
+    if path is not None:
+        if not path.exists():
+            raise InputMissingError(f"{path}: no such file; expected the data of the study")
+        dataset = protocol.data.open_data(path)
+        require_sound(dataset, despite_findings=place.despite_findings)
+    if place.dry_run:
+        return _plan_reply(protocol.steps(dataset, chosen))
+    # The command that does the same in another folder.
+    repeat = ["poolctl", "study", protocol.source]
+    if protocol.data is not None:
+        repeat.append(str(path.absolute()) if path else "--drawn")
+    repeat += [*["--quick"] * quick, "-o", "again/", *known.repeated(chosen, base)]
+    with (
+        _kept_when_interrupted(invocation, "runs"),
+        invocation.progress(f"study {place.output.name}") as progress,
+    ):
+        conduct = engine.Conduct(progress, place.workers, place.redo, repeat, _note_run(invocation))
+        results = engine.hold_study(protocol, place.output, dataset, chosen, conduct)
+    return _reply_of_networks(results, place.output)
+
+
+def _plan_reply(steps: Sequence[Step]) -> Reply:
+    columns = list(dict.fromkeys(name for step in steps for name in step.factors))
+    rows = [[step.name, *(str(step.factors.get(name, "")) for name in columns)] for step in steps]
+    runs = [{"key": step.key, "step": step.name, **step.factors} for step in steps]
+    text: list[str | TableText] = [f"would do {len(steps)} runs"]
+    text.append(TableText(["step", *columns], rows))
+    return Reply({"runs": runs}, text, [step.key for step in steps])
 
 
 # Studies of networks.
@@ -214,7 +256,7 @@ def _note_run(invocation: Invocation) -> Callable[[str, float], None]:
     return lambda key, took_s: invocation.note(f"{key}  ({took_s:.1f} s)")
 
 
-def _reply_of_networks(results: StudyResults, folder: Path) -> Reply:
+def _reply_of_networks(results: StudyResults | engine.StudyResults, folder: Path) -> Reply:
     """Return the tables of a study, which are in its first file, and the files written."""
     if results.failed:
         lines = first_lines([f"{key}: {reason}" for key, reason in results.failed.items()])
@@ -298,7 +340,7 @@ def _parts(datasets: list[FaceDataset], options: FaceStudyOptions) -> dict[str, 
     )
 
 
-def _plan(data: StudyData, protocol: Protocol) -> Reply:
+def _plan(data: StudyData, protocol: FaceProtocol) -> Reply:
     rows = [[row.name, row.group] for row in protocol.rows]
     sizes = [[part.name, str(part.images), str(part.faces)] for part in (*data.parts, data.test)]
     plan = {"parts": data.parts, "test": data.test, "rows": protocol.rows}

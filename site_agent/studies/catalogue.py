@@ -8,14 +8,11 @@ from typing import Any
 from site_agent.studies import egocentric
 from site_agent.studies.egocentric.conducting import conduct_egocentric_study
 from site_agent.studies.eyes import conduct_study
-from site_agent.studies.kinds import CROSS_ENCODER, GAZE, GAZE_TUNING, SPLIT
+from site_agent.studies.kinds import GAZE, GAZE_TUNING
 from site_agent.studies.privacy.conducting import conduct_privacy_study
 from site_agent.studies.runs import Conduct, StudyResults
 
-_KINDS = {
-    "gaze": GAZE, "gaze-paper": GAZE, "gaze-tuning": GAZE_TUNING, "split": SPLIT,
-    "cross-encoder": CROSS_ENCODER,
-}  # fmt: skip
+_KINDS = {"gaze": GAZE, "gaze-paper": GAZE, "gaze-tuning": GAZE_TUNING}
 
 
 @dataclass(frozen=True)

@@ -12,11 +12,13 @@ from typing import Any
 import numpy as np
 
 from aggregators.whole_file import whole_file
+from site_agent.datasets.gaze.check import open_gaze
 from site_agent.datasets.gaze.records import GazeDataset, GazeSamples, join_samples
 from site_agent.datasets.synthetic.eye_patches.dataset import RenderSettings, render_person
 from site_agent.datasets.synthetic.eye_patches.persons import Skews
 from site_agent.errors import InvalidInputError
 from site_agent.settings import Settings
+from site_agent.studies.protocol_file import StepJob
 from site_agent.studies.runs import Conduct, StudyResults, describe_persons, open_study
 from site_agent.work import Progress, part_of
 
@@ -32,26 +34,10 @@ class DrawnSettings(Settings, error=InvalidInputError):
     """Ratio of the largest to the smallest amount of data of a person."""
 
 
-@dataclass(frozen=True)
-class MethodRun:
-    """One method with one seed, trained on the persons `train` and tested on `test`."""
-
-    method: str
-    seed: int
-    train: tuple[str, ...]
-    test: tuple[str, ...]
-    name: str = ""
-    """Of the run where a method has several with one seed."""
-
-    @property
-    def key(self) -> str:
-        """The name of its result's file, without the ending."""
-        return "_".join(filter(None, (self.method, self.name, f"seed{self.seed}")))
-
-
 StudySamples = Mapping[str, GazeSamples]
 """All samples of a study, by person."""
 _READING = 0.03
+_FILE = "samples.npz"
 
 
 @dataclass(frozen=True)
@@ -142,6 +128,46 @@ def conduct_study(
         )  # fmt: skip
         files, findings = kind.report(folder, [*runs.values()], results.results, conduct.repeat)
     return replace(results, files=tuple(files), findings=tuple(findings))
+
+
+def open_data(path: Path) -> GazeDataset:
+    """Open the gaze data that a user named."""
+    dataset: GazeDataset = open_gaze(path)
+    return dataset
+
+
+def list_names(dataset: GazeDataset | None, settings: Any) -> dict[str, list[str]]:
+    """Return the persons of the data, or of the drawn data."""
+    drawn = range(settings.drawn.drawn_persons)
+    names = [f"p{number:02d}" for number in drawn] if dataset is None else dataset.persons
+    return {"persons": sorted(names)}
+
+
+def prepare(
+    dataset: GazeDataset | None, settings: Any, folder: Path, progress: Progress
+) -> dict[str, Any]:
+    """Write the samples of all persons for the workers; return the facts about them."""
+    if dataset is None:
+        persons = draw_persons(settings.drawn, settings.first_seed, progress)
+    else:
+        persons = read_persons(dataset, progress)
+    used = {
+        name: spread_over_sessions(samples, settings.most_frames)
+        for name, samples in persons.items()
+    }
+    return keep_samples(used, folder)
+
+
+def keep_samples(samples: StudySamples, folder: Path) -> dict[str, Any]:
+    """Write samples for `read_samples`; return the facts about them."""
+    write_samples(samples, folder / _FILE)
+    return {"persons": describe_persons(samples)}
+
+
+def read_samples(job: StepJob) -> StudySamples:
+    """Return the samples of all persons in the order of their names, in a worker."""
+    samples = _load_once(job.data / _FILE)
+    return {name: samples[name] for name in sorted(samples)}
 
 
 def read_persons(dataset: GazeDataset, progress: Progress) -> StudySamples:

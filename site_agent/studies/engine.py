@@ -1,0 +1,227 @@
+"""The engine of all studies: it does the runs that are missing, and reports.
+
+How it works. `protocol_file` reads the protocol and lists the runs; the data are read or drawn
+once, into files for the workers. Each run has a digest of its function, factors, settings,
+data, inputs and versions: an equal one keeps an earlier result. The others are done in worker
+processes (`site_agent.work.jobs`). `results` makes the tables and verdicts, `figures` the plots::
+
+    STUDY/study.json, protocol.toml    settings, data, versions, how to repeat it
+    STUDY/runs/KEY.json                the result of each run, with its digest
+    STUDY/table.md, *.csv, *.png
+    STUDY/.study/                      data for the workers, runs under way, and the lock
+"""
+
+import json
+import platform
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from aggregators.whole_file import write_whole
+from site_agent.errors import InvalidInputError, writing_to
+from site_agent.plain_json import write_json
+from site_agent.studies.figures import draw_figures
+from site_agent.studies.protocol_file import Protocol, Step, StepJob, load, namespace
+from site_agent.studies.results import Results
+from site_agent.work import Progress, jobs, no_progress, part_of
+from site_agent.work.files import FileState, file_state
+from site_agent.work.measurements import processor_count
+from site_agent.work.workers import Task, Workers
+
+SCHEMA = "poolctl-study/1"
+_READING = 0.03
+_PROGRAMS = ("poolctl", "numpy", "torch", "dlib")
+
+
+@dataclass(frozen=True)
+class Conduct:
+    """The options of conducting a study, which change no result."""
+
+    progress: Progress = no_progress
+    workers: int = 0
+    """Runs at once; 0: as many as processors."""
+    redo: bool = False
+    """Repeat finished runs, too."""
+    repeat: Sequence[str] = ()
+    """The words of the command, for readers of the folder."""
+    on_run: Callable[[str, float], None] = lambda _key, _took_s: None
+    """Called with the key of each finished run and its duration in seconds."""
+
+
+@dataclass(frozen=True)
+class StudyResults:
+    """The results of the runs of a study."""
+
+    results: Mapping[str, Any]
+    """By the key of the run."""
+    failed: Mapping[str, str]
+    """Why runs failed or were left out, by key."""
+    kept: int
+    """Number of results that an earlier call had left."""
+    files: tuple[Path, ...] = ()
+    """Tables and pictures; the one with the verdict first."""
+    findings: tuple[str, ...] = ()
+    """The verdict first."""
+
+
+def hold_study(
+    protocol: Protocol, folder: Path, dataset: Any, settings: Any, conduct: Conduct
+) -> StudyResults:
+    """Do all runs of a study that are missing, and write its tables and pictures.
+
+    `folder`: Made where absent. A study that was interrupted goes on in it. `dataset`: As the
+    protocol's data are opened; None draws them.
+
+    Raises `InvalidInputError`, `BusyError`, `AnnotationFileError`: nothing can be begun. Runs that
+    fail raise nothing: `StudyResults.failed` has them.
+    """
+    steps = protocol.steps(dataset, settings)
+    Results(protocol.content, steps, {}, settings).check()
+    hidden = folder / ".study"
+    with jobs.hold_folder(folder, hidden / "lock", what="study"):
+        _refuse_other_study(folder, protocol)
+        reading = part_of(conduct.progress, 0, _READING)
+        facts = {}
+        if protocol.data:
+            facts = protocol.data.prepare(dataset, settings, hidden, reading)
+        versions = _versions()
+        description = {
+            "schema": SCHEMA, "study": protocol.name, "settings": asdict(settings), **facts,
+            "versions": {**versions, "python": platform.python_version()},
+            "repeat": list(conduct.repeat),
+        }  # fmt: skip
+        write_json(folder / "study.json", description)
+        write_whole(folder / "protocol.toml", protocol.text)
+        digests = _digests(steps, {"facts": facts, "versions": versions}, settings)
+        doing = part_of(conduct.progress, _READING, 1)
+        outcome = _do(steps, folder, settings, digests, replace(conduct, progress=doing))
+        results = Results(protocol.content, steps, outcome.results, settings)
+        findings = results.findings()
+        files = results.write_tables(folder, findings, conduct.repeat)
+        files += draw_figures(folder, protocol.content.figures, results)
+    files += [path for path in results.list_files(folder) if path not in files]
+    return replace(outcome, files=tuple(files), findings=tuple(findings))
+
+
+def _do(
+    steps: Sequence[Step], folder: Path, settings: Any, digests: Mapping[str, str],
+    conduct: Conduct,
+) -> StudyResults:  # fmt: skip
+    by_key = {step.key: step for step in steps}
+    work, plain = folder / ".study" / "work", namespace(settings)
+    with writing_to(folder):
+        shutil.rmtree(work, ignore_errors=True)
+        (folder / "runs").mkdir(exist_ok=True)
+    kept = {} if conduct.redo else _read_kept(folder, digests)
+    results = dict(kept)
+
+    def make_task(job: jobs.Job) -> Task:
+        step = by_key[job.key]
+        (work / job.key).mkdir(parents=True)
+        inputs = {key: results[key] for key in step.needs}
+        payload = StepJob(step, plain, folder / ".study", work / job.key, folder, inputs)
+        return Task(job.key, do_step, payload)
+
+    def keep(key: str, result: Any, took_s: float) -> Any:
+        step = by_key[key]
+        record = {
+            "schema": SCHEMA, "digest": digests[key], "run": step.factors,
+            "took_s": round(took_s, 2), "files": _adopt(work / key, folder, step.place),
+            "result": result,
+        }  # fmt: skip
+        json.dumps(result, allow_nan=False)
+        write_json(folder / "runs" / f"{key}.json", record)
+        results[key] = result
+        return result
+
+    def end(outcome: jobs.JobOutcome) -> None:
+        if outcome.state == "done":
+            conduct.on_run(outcome.key, outcome.took_s)
+
+    schedule = jobs.Schedule(
+        [jobs.Job(step.key, step.needs, step.cost) for step in steps], frozenset(kept)
+    )
+    advice = "run the study again with fewer workers"
+    with Workers(conduct.workers or processor_count(), advice=advice) as pool:
+        outcomes = jobs.do_jobs(
+            schedule, pool, make_task, kept=kept, keep=keep, on_outcome=end, noun="runs",
+            progress=conduct.progress,
+        )  # fmt: skip
+    failed = {key: one.reason for key, one in outcomes.items() if one.state not in ("done", "kept")}
+    return StudyResults({key: results[key] for key in by_key if key in results}, failed, len(kept))
+
+
+def do_step(job: StepJob, progress: Progress) -> Any:
+    """Do a run in a worker."""
+    progress(0.0, job.step.name)
+    return load(job.step.do)(job, progress)
+
+
+def _digests(steps: Sequence[Step], shared: Mapping[str, Any], settings: Any) -> dict[str, str]:
+    digests: dict[str, str] = {}
+    for step in steps:
+        content = {
+            **shared, "do": step.do, "factors": step.factors, "options": step.options,
+            "settings": _without(asdict(settings), step.ignores),
+            "needs": [digests[key] for key in step.needs],
+        }  # fmt: skip
+        digests[step.key] = jobs.digest_of(content)
+    return digests
+
+
+def _without(values: Mapping[str, Any], names: frozenset[str]) -> dict[str, Any]:
+    return {
+        name: _without(value, names) if isinstance(value, dict) else value
+        for name, value in values.items()
+        if name not in names
+    }
+
+
+def _adopt(work: Path, study: Path, place: str) -> list[FileState]:
+    """Move the files of a run to their place."""
+    states = []
+    for path in sorted(work.iterdir()):
+        target = study / place / path.name
+        target.parent.mkdir(exist_ok=True)
+        path.replace(target)
+        states.append(replace(file_state(target), name=f"{place}/{path.name}"))
+    work.rmdir()
+    return states
+
+
+def _read_kept(folder: Path, digests: Mapping[str, str]) -> dict[str, Any]:
+    """Return the results that exist and still fit their digests, by key."""
+    results = {}
+    for key, digest in digests.items():
+        with suppress(OSError, ValueError, KeyError, TypeError):
+            record = json.loads((folder / "runs" / f"{key}.json").read_text(encoding="utf-8"))
+            files = [FileState(**state) for state in record["files"]]
+            sizes = [file_state(folder / file.name).size for file in files]
+            if record["digest"] == digest and sizes == [file.size for file in files]:
+                results[key] = record["result"]
+    return results
+
+
+def _versions() -> dict[str, str]:
+    versions = {}
+    for name in _PROGRAMS:
+        with suppress(metadata.PackageNotFoundError):
+            versions[name] = metadata.version(name)
+    return versions
+
+
+def _refuse_other_study(folder: Path, protocol: Protocol) -> None:
+    file = folder / "study.json"
+    if not file.exists():
+        return
+    content: Any = None
+    with suppress(ValueError):
+        content = json.loads(file.read_bytes())
+    if not isinstance(content, dict) or (content.get("schema"), content.get("study")) != (
+        SCHEMA, protocol.name,
+    ):  # fmt: skip
+        raise InvalidInputError(f"{folder} holds another study; choose another folder with -o")

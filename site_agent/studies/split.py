@@ -1,0 +1,184 @@
+"""The runs of the study of split training: methods on persons left out, attacks on smashed data."""
+
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from aggregators.models import StateDict
+from site_agent.attacks.smashed import SmashedAttackSettings, attack_smashed_data, sheet_of
+from site_agent.datasets.gaze.records import GazeSamples, angular_errors_deg, join_samples
+from site_agent.errors import InvalidInputError, TrainingFailedError
+from site_agent.federated.in_process import run_rounds
+from site_agent.networks.gaze_modules import StagedNetwork
+from site_agent.networks.modules import new_network, predict_gaze, to_module
+from site_agent.split.in_process import run_split_rounds
+from site_agent.split.noise import SmashedNoise, sensitivity_of
+from site_agent.split.parts import split_network
+from site_agent.split.plan import SplitPlan, read_split_plan
+from site_agent.studies.eyes import StudySamples, read_samples
+from site_agent.studies.protocol_file import StepJob
+from site_agent.training.gaze.loop import repeatable, to_tensors
+from site_agent.work import Progress
+
+_MOST_VICTIM_EYES = 60
+_FEWEST_VICTIMS = 2
+_ADAM_RATE = 0.001
+
+
+def check(settings: Any, names: Mapping[str, Any]) -> None:
+    """Refuse a cut that cannot be, and too few persons for averages over 3 sites."""
+    split_plan(settings, "v1", 0)
+    persons = len(names["persons"])
+    if persons - _count_victims(persons) < 3:
+        raise InvalidInputError(f"{persons} persons; expected at least 5")
+
+
+def split_plan(
+    settings: Any, method: str, seed: int, level: float = 0.0, *, by_adam: bool = False
+) -> SplitPlan:
+    """Return the plan of a method of split training."""
+    covers = method.removeprefix("dp-")
+    private = {"dp_epsilon": settings.dp_epsilon} if method != covers else {}
+    return read_split_plan(
+        {
+            "architecture": settings.architecture, "cut": settings.cut,
+            "variant": "v1" if private else method,
+            "optimiser": "adam" if by_adam else "sgd",
+            "rounds": settings.rounds, "noise_level": level,
+            "dp_covers": covers if private else "client",
+            "training": {
+                "epochs": settings.epochs, "batch_size": settings.batch_size,
+                "learning_rate": _ADAM_RATE if by_adam else settings.learning_rate,
+                "seed": seed, **private,
+            },
+        }
+    )  # fmt: skip
+
+
+def score_method(job: StepJob, _progress: Progress) -> dict[str, float]:
+    """Train by a method on all persons but one, and test on that one."""
+    people = dict(read_samples(job))
+    test = people.pop(job.factors.left_out)
+    errors = [_error(predicted, test) for predicted in _predictions(job, people, test)]
+    return {"error_deg": float(np.mean(errors))}
+
+
+def _error(predicted: NDArray[np.float64], test: GazeSamples) -> float:
+    return float(angular_errors_deg(predicted, test.gaze).mean())
+
+
+def _predictions(
+    job: StepJob, sites: StudySamples, test: GazeSamples
+) -> Iterator[NDArray[np.float64]]:
+    """Yield the gaze that each network of a run finds in the patches of the person left out."""
+    settings, method, seed = job.settings, job.factors.method, job.factors.seed
+    union = join_samples([*sites.values()])
+    if method == "mean-gaze":
+        yield np.tile(union.gaze.mean(axis=0), (len(test), 1))
+        return
+    if method == "head-pose":
+        known = np.column_stack([union.head, np.ones(len(union))])
+        weights, *_ = np.linalg.lstsq(known, union.gaze, rcond=None)
+        yield np.column_stack([test.head, np.ones(len(test))]) @ weights
+        return
+    base = new_network(settings.architecture, seed)
+    if method == "fedavg":
+        averaging = split_plan(settings, "v1", seed).averaging
+        networks = [[*run_rounds(base, sites, averaging)][-1].model.network]
+    elif method in ("data-centre", "individual"):
+        # One site trains as the undivided network does.
+        groups: list[StudySamples] = [{"all": union}]
+        if method == "individual":
+            groups = [{name: sites[name]} for name in sorted(sites)[: settings.alone]]
+        networks = [_trained(base, group, split_plan(settings, "v1", seed)) for group in groups]
+    else:
+        networks = [_trained(base, sites, split_plan(settings, method, seed))]
+    for network in networks:
+        yield predict_gaze(to_module(network), test.patches, test.head)
+
+
+def _trained(base: StateDict, sites: StudySamples, plan: SplitPlan) -> StateDict:
+    *_, held = run_split_rounds(base, sites, plan)
+    return held.network
+
+
+def _trained_or_none(base: StateDict, sites: StudySamples, plan: SplitPlan) -> StateDict | None:
+    try:
+        return _trained(base, sites, plan)
+    except TrainingFailedError:
+        return None
+
+
+def attack_smashed(job: StepJob, progress: Progress) -> list[dict[str, Any]]:
+    """Train with each noise, and attack the smashed data of persons outside the training.
+
+    Returns a row for each noise and attacker; without scores of V1 where it cannot be trained.
+    """
+    settings, seed = job.settings, job.factors.seed
+    people = read_samples(job)
+    victims = _count_victims(len(people))
+    shadows = {name: people[name] for name in [*people][:-victims]}
+    test = join_samples([people[name] for name in [*people][-victims:]])
+    base = new_network(settings.architecture, seed)
+    tries = SmashedAttackSettings(
+        passes=settings.passes, releases=settings.rounds * settings.epochs, seed=seed
+    )
+    quiet = _trained(base, shadows, split_plan(settings, "v1", seed))
+    fixed = to_module(quiet)
+    rows = []
+    for number, level in enumerate(settings.levels):
+        progress(number / len(settings.levels), f"noise {level:g}")
+        plan = split_plan(settings, "v1", seed, level)
+        network: StateDict | None = quiet
+        if level:
+            # Under strong noise SGD diverges; Adam's steps do not grow with the noise.
+            plans = [
+                split_plan(settings, "v1", seed, level, by_adam=by_adam)
+                for by_adam in (False, True)
+            ]
+            network = next(
+                filter(None, (_trained_or_none(base, shadows, plan) for plan in plans)), None
+            )
+        noise, cut = SmashedNoise(plan.noise, level), plan.found_cut
+        attacked = attack_smashed_data(
+            split_network(network or base, cut).client, cut, join_samples([*shadows.values()]),
+            test[:: max(1, len(test) // _MOST_VICTIM_EYES)], noise, settings=tries,
+            estimate=lambda pictures, head: predict_gaze(fixed, pictures, head),
+        )  # fmt: skip
+        (job.folder / f"noise-{level:g}_seed{seed}.png").write_bytes(sheet_of(attacked))
+        ratio, error = attacked.signal_to_noise_db, None
+        if network:
+            error = _error(_noisy_predictions(network, plan, test, seed), test)
+        scores = {
+            "level": level, "error_deg": error,
+            "signal_to_noise_db": None if math.isinf(ratio) else ratio,
+        }  # fmt: skip
+        rows += [
+            {**scores, "attacker": name, **inversion.facts()}
+            for name, inversion in attacked.results.items()
+        ]
+    return rows
+
+
+def _count_victims(persons: int) -> int:
+    return max(_FEWEST_VICTIMS, persons // 3)
+
+
+def _noisy_predictions(
+    network: StateDict, plan: SplitPlan, test: GazeSamples, seed: int
+) -> NDArray[np.float64]:
+    """Return the main server's predictions from noisy smashed data."""
+    module, cut, data = to_module(network), plan.found_cut, to_tensors(test)
+    assert isinstance(module, StagedNetwork)
+    part = split_network(network, cut).client
+    alter = SmashedNoise(plan.noise, plan.noise_level).alter(
+        sensitivity_of(part, cut), torch.Generator().manual_seed(seed)
+    )
+    with repeatable(), torch.inference_mode():
+        smashed = module.run_stages(cut.front_stages(module.stages), data.patches, data.head)
+        predicted = module.run_stages(module.stages[cut.front :], alter(smashed), data.head)
+    return predicted.numpy().astype(np.float64)
