@@ -45,7 +45,7 @@ def _scalars(content: Any, prefix: str = "") -> dict[str, Any]:
     if not isinstance(content, dict):
         is_scalar = prefix and (content is None or isinstance(content, int | float | str))
         return {prefix: content} if is_scalar else {}
-    row = {}
+    row: dict[str, Any] = {}
     for key, item in content.items():
         if isinstance(item, list) and len(item) == 1:
             row |= _scalars(item[0], prefix)
