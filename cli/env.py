@@ -80,6 +80,8 @@ SETTINGS_OF_COMMANDS = {
     "study landmarks": "cli.vision.study:SETTINGS",
     "study detectors": "cli.vision.study:SETTINGS",
     "study gaze": "cli.vision.study:SETTINGS",
+    "study gaze-paper": "cli.vision.study:SETTINGS",
+    "study gaze-tuning": "cli.vision.study:SETTINGS",
     "study cross-encoder": "cli.vision.study:SETTINGS",
     "study egocentric": "cli.vision.study:SETTINGS",
     "study privacy": "cli.vision.study:SETTINGS",

@@ -12,21 +12,16 @@ from cli.frame.options import Argument, DespiteFindingsOption, DryRunOption, Opt
 from cli.frame.output import Invocation, Reply, TableText, markdown_parts
 from cli.frame.settings_options import CommandSettings, SettingsOptions
 from cli.options.data import GroupingOptions, ImagesOption, read_face_file, reading_from
-from cli.vision.train_networks import open_gaze_data
-from site_agent.datasets.egocentric import open_egocentric
 from site_agent.datasets.records import FaceDataset
 from site_agent.datasets.soundness import require_sound
-from site_agent.studies import egocentric, engine
 from site_agent.studies.conducting import StudyOutcome, conduct_study, look_at_study
-from site_agent.studies.gaze.settings import GazeStudySettings, for_tuning, make_settings
+from site_agent.studies.engine import Conduct, StudyResults, hold_study
 from site_agent.studies.model_study import StepOutcome
 from site_agent.studies.outcome import table_data
 from site_agent.studies.parts import StudyData, named_parts, split_into_parts
-from site_agent.studies.privacy import persons as privacy
 from site_agent.studies.protocol import Protocol as FaceProtocol
 from site_agent.studies.protocol import StudySettings
 from site_agent.studies.protocol_file import Protocol, Step, read_protocol, shipped
-from site_agent.studies.runs import Conduct, StudyResults
 from site_agent.studies.table import StudyTable
 from site_agent.training.detector_plan import HogSvmSettings
 from site_agent.training.ert import ErtSettings
@@ -41,18 +36,7 @@ _FACES: dict[str, CommandSettings[Any]] = {
         StudySettings(HogSvmSettings()), (*_LEFT_OUT, "refinement", "evaluation.normaliser")
     ),
 }
-_GAZE = CommandSettings(GazeStudySettings())
-_NETWORKS: dict[str, CommandSettings[Any]] = {
-    "gaze": _GAZE,
-    "gaze-paper": _GAZE,
-    "gaze-tuning": _GAZE,
-    "privacy": CommandSettings(privacy.PrivacySettings()),
-    "egocentric": CommandSettings(egocentric.EgocentricStudySettings()),
-}
-SETTINGS = (
-    _FACES | _NETWORKS | {name: CommandSettings(read_protocol(name).settings) for name in shipped()}
-)
-_QUICK = {"privacy": privacy.QUICK, "egocentric": egocentric.QUICK}
+SETTINGS = _FACES | {name: CommandSettings(read_protocol(name).settings) for name in shipped()}
 
 
 @dataclass(frozen=True)
@@ -103,6 +87,7 @@ class FaceStudyOptions(GroupingOptions):
     "study cross-encoder eyes/ -o study/ --set shots=10,100 --workers 2",
     "study privacy --drawn --quick -o study/",
     "study egocentric --drawn --quick --set methods=local,fedavg,fedcpf -o study/",
+    "study mine.toml --set repeats=5 -o study/",
 )
 def study(
     invocation: Invocation,
@@ -130,7 +115,8 @@ def study(
     compares candidates for settings. split compares split training with FedAvg, and attacks its
     smashed data. cross-encoder compares gaze heads from few labelled shots. privacy attacks the
     leaks of federated training. egocentric asks whether a network of one's own helps each wearer
-    of a camera. In these, each person of DATA, or drawn person, is a site.
+    of a camera. In these, each person of DATA, or drawn person, is a site. FILE.toml is a study of
+    your own: its settings, steps (functions or commands), tables, verdicts and figures.
 
     FOLDER gets the table (table.md, with the verdict first, .csv), pictures, the result of each run
     or every model with its recipe, and study.json (digests, settings, seeds, versions, how to
@@ -148,16 +134,13 @@ def study(
             f"study {name} takes no --test, --site-count, --together, --person-pattern, --persons, "
             "--dataset-name, --seed or --images"
         )
-    protocol = None if name in _NETWORKS else read_protocol(name)
-    if protocol is not None and protocol.data is None:
-        if datasets or drawn:
-            raise UsageError(f"study {name} takes no data")
-    elif len(datasets or []) != (not drawn):
+    protocol = read_protocol(name)
+    if protocol.data is None and (datasets or drawn):
+        raise UsageError(f"study {name} takes no data")
+    if protocol.data is not None and len(datasets or []) != (not drawn):
         raise UsageError("give one data set, or --drawn without any")
     dataset = datasets[0] if datasets else None
-    if name not in _NETWORKS:
-        return _hold(invocation, protocol, dataset, place, settings, quick=quick)
-    return _study_networks(invocation, name, dataset, place, settings, quick=quick)
+    return _hold(invocation, protocol, dataset, place, settings, quick=quick)
 
 
 @contextmanager
@@ -189,7 +172,7 @@ def _hold(
         dataset = protocol.data.open_data(path)
         require_sound(dataset, despite_findings=place.despite_findings)
     if place.dry_run:
-        return _plan_reply(protocol.steps(dataset, chosen))
+        return _plan_reply(protocol.steps(dataset, chosen), chosen)
     # The command that does the same in another folder.
     repeat = ["poolctl", "study", protocol.source]
     if protocol.data is not None:
@@ -199,64 +182,25 @@ def _hold(
         _kept_when_interrupted(invocation, "runs"),
         invocation.progress(f"study {place.output.name}") as progress,
     ):
-        conduct = engine.Conduct(progress, place.workers, place.redo, repeat, _note_run(invocation))
-        results = engine.hold_study(protocol, place.output, dataset, chosen, conduct)
-    return _reply_of_networks(results, place.output)
+        conduct = Conduct(progress, place.workers, place.redo, repeat, _note_run(invocation))
+        results = hold_study(protocol, place.output, dataset, chosen, conduct)
+    return _reply_of_protocol(results, place.output)
 
 
-def _plan_reply(steps: Sequence[Step]) -> Reply:
+def _plan_reply(steps: Sequence[Step], settings: Any) -> Reply:
     columns = list(dict.fromkeys(name for step in steps for name in step.factors))
     rows = [[step.name, *(str(step.factors.get(name, "")) for name in columns)] for step in steps]
     runs = [{"key": step.key, "step": step.name, **step.factors} for step in steps]
     text: list[str | TableText] = [f"would do {len(steps)} runs"]
     text.append(TableText(["step", *columns], rows))
-    return Reply({"runs": runs}, text, [step.key for step in steps])
-
-
-# Studies of networks.
-def _study_networks(
-    invocation: Invocation,
-    name: str,
-    dataset: Path | None,
-    place: StudyOptions,
-    options: SettingsOptions,
-    *,
-    quick: bool,
-) -> Reply:
-    from site_agent.studies.catalogue import hold_study, plan_study
-
-    base = _QUICK[name] if quick and name in _QUICK else None
-    if name.startswith("gaze"):
-        base = make_settings(preset="paper" if name == "gaze-paper" else "tuned", quick=quick)
-    chosen = _NETWORKS[name].read(options, base)
-    changed = _NETWORKS[name].repeated(chosen, base)
-    if name == "gaze-tuning":
-        chosen = for_tuning(chosen)
-    read = open_egocentric if name == "egocentric" else open_gaze_data
-    data = None if dataset is None else read(dataset)
-    if data is not None:
-        require_sound(data, despite_findings=place.despite_findings)
-    if place.dry_run:
-        plan = plan_study(name, data, chosen)
-        table = [TableText(plan.columns, plan.rows)] if plan.rows else []
-        return Reply({"runs": plan.runs}, [plan.summary, *table], [run.key for run in plan.runs])
-    # The command that does the same in another folder.
-    repeat = ["poolctl", "study", name, str(dataset.absolute()) if dataset else "--drawn"]
-    repeat += [*["--quick"] * quick, "-o", "again/", *changed]
-    with (
-        _kept_when_interrupted(invocation, "runs"),
-        invocation.progress(f"study {place.output.name}") as progress,
-    ):
-        conduct = Conduct(progress, place.workers, place.redo, repeat, _note_run(invocation))
-        results = hold_study(name, place.output, data, chosen, conduct)
-    return _reply_of_networks(results, place.output)
+    return Reply({"runs": runs, "settings": settings}, text, [step.key for step in steps])
 
 
 def _note_run(invocation: Invocation) -> Callable[[str, float], None]:
     return lambda key, took_s: invocation.note(f"{key}  ({took_s:.1f} s)")
 
 
-def _reply_of_networks(results: StudyResults | engine.StudyResults, folder: Path) -> Reply:
+def _reply_of_protocol(results: StudyResults, folder: Path) -> Reply:
     """Return the tables of a study, which are in its first file, and the files written."""
     if results.failed:
         lines = first_lines([f"{key}: {reason}" for key, reason in results.failed.items()])

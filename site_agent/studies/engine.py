@@ -101,10 +101,17 @@ def hold_study(
         outcome = _do(steps, folder, settings, digests, replace(conduct, progress=doing))
         results = Results(protocol.content, steps, outcome.results, settings)
         findings = results.findings()
-        files = results.write_tables(folder, findings, conduct.repeat)
-        files += draw_figures(folder, protocol.content.figures, results)
-    files += [path for path in results.list_files(folder) if path not in files]
+        files = draw_and_write(results, folder, findings, conduct.repeat)
     return replace(outcome, files=tuple(files), findings=tuple(findings))
+
+
+def draw_and_write(
+    results: Results, folder: Path, findings: Sequence[str], repeat: Sequence[str]
+) -> list[Path]:
+    """Write the tables and draw the figures; return their files and the pictures of the runs."""
+    files = results.write_tables(folder, findings, repeat)
+    files += draw_figures(folder, results.content.figures, results)
+    return files + results.list_files(folder)
 
 
 def _do(

@@ -26,8 +26,10 @@ def draw_figures(folder: Path, parts: Sequence[FigurePart], results: Results) ->
         panels = []
         for panel in part.panels:
             header, rows = results.query(panel.sql)
-            if rows:
-                panels.append((panel, [dict(zip(header, row, strict=True)) for row in rows]))
+            points = [dict(zip(header, row, strict=True)) for row in rows]
+            for name, some in _groups(points, "panel").items():
+                title = ": ".join(filter(None, (name, panel.title)))
+                panels.append((panel.model_copy(update={"title": title}), some))
         if not panels:
             continue
         width, height = _PANEL_IN
@@ -43,7 +45,7 @@ def draw_figures(folder: Path, parts: Sequence[FigurePart], results: Results) ->
 
 
 def _draw_lines(_figure: "Figure", axes: "Axes", points: Points) -> None:
-    for number, (series, line) in enumerate(_by_series(points).items()):
+    for number, (series, line) in enumerate(_groups(points, "series").items()):
         axes.errorbar(
             [point["x"] for point in line], _heights(line), yerr=_halves(line), capsize=3,
             elinewidth=0.7, markersize=5, label=series, **plot_style.line_style(number),
@@ -52,7 +54,7 @@ def _draw_lines(_figure: "Figure", axes: "Axes", points: Points) -> None:
 
 def _draw_bars(_figure: "Figure", axes: "Axes", points: Points) -> None:
     names = list(dict.fromkeys(str(point["x"]) for point in points))
-    groups = _by_series(points)
+    groups = _groups(points, "series")
     width = _SERIES_APART / len(groups)
     for number, (series, line) in enumerate(groups.items()):
         shift = (number - (len(groups) - 1) / 2) * width
@@ -99,10 +101,10 @@ def _finish(axes: "Axes", panel: PanelPart) -> None:
         axes.legend(fontsize=plot_style.LEGEND_PT)
 
 
-def _by_series(points: Points) -> dict[str, Points]:
+def _groups(points: Points, column: str) -> dict[str, Points]:
     groups: dict[str, Points] = {}
     for point in points:
-        groups.setdefault(str(point.get("series") or ""), []).append(point)
+        groups.setdefault(str(point.get(column) or ""), []).append(point)
     return groups
 
 

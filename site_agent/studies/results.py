@@ -9,6 +9,7 @@ labels).
 import math
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from operator import itemgetter
 from pathlib import Path
 from string import Formatter
 from typing import Any
@@ -32,7 +33,7 @@ class Results:
     def __init__(
         self, content: Any, steps: Sequence[Step], results: Mapping[str, Any], settings: Any
     ) -> None:
-        self._content, self._steps, self._results = content, steps, results
+        self.content, self._steps, self._results = content, steps, results
         self._parameters = parameters(settings)
         self._database = sqlite3.connect(":memory:")
         self._database.row_factory = sqlite3.Row
@@ -52,13 +53,13 @@ class Results:
     def check(self) -> None:
         """Raise `InvalidInputError` for SQL that cannot be read; for an empty table of results."""
         self.findings()
-        for figure in self._content.figures:
+        for figure in self.content.figures:
             for panel in figure.panels:
                 self.query(panel.sql)
 
     def findings(self) -> list[str]:
         """Return the sentences of all verdicts."""
-        return [line for part in self._content.verdicts for line in self._sentences(part)]
+        return [line for part in self.content.verdicts for line in self._sentences(part)]
 
     def write_tables(
         self, folder: Path, findings: Sequence[str], repeat: Sequence[str]
@@ -66,7 +67,7 @@ class Results:
         """Write ``table.md`` and a CSV file for each table; return their files."""
         shown = [(table, rows) for part, table, rows in self._tables if part.only != "sql"]
         return write_tables(
-            folder, self._content.title, shown, findings, " ".join(self._content.notes.split()),
+            folder, self.content.title, shown, findings, " ".join(self.content.notes.split()),
             repeat=repeat,
             only_csv=[table for part, table, _ in self._tables if part.only == "csv"],
             only_text=[table for part, table, _ in self._tables if part.only == "markdown"],
@@ -99,7 +100,7 @@ class Results:
         self._database.executemany(
             f'INSERT INTO "{part.name}" VALUES ({", ".join("?" * len(header))})', rows
         )
-        formats = {name: form for form, names in part.formats.items() for name in names.split()}
+        formats = {name: form for form, names in part.formats.items() for name in names.split(", ")}
         columns = [Column(name, format=formats.get(name, formats.get("*", ""))) for name in header]
         return part, Table(part.name, tuple(columns), part.title), rows
 
@@ -150,32 +151,41 @@ def _bootstrap(values: Sequence[float], end: int) -> float | None:
     return None if ends is None else ends[end]
 
 
-_AGGREGATES: Mapping[str, Callable[[Sequence[float]], float | None]] = {
+def _percent(values: Sequence[float]) -> str:
+    """Return a share with its range over seeds, in per cent."""
+    low, high = 100 * min(values), 100 * max(values)
+    mean = f"{np.mean([100 * value for value in values]):.0f} %"
+    return mean if round(low) == round(high) else f"{mean} ({low:.0f} to {high:.0f})"
+
+
+_AGGREGATES: Mapping[str, Callable[[Sequence[float]], float | str | None]] = {
     "mean": _mean,
     "sd": lambda values: float(np.std(values, ddof=1)) if len(values) > 1 else None,
     "half": _half,
+    "percent": _percent,
     "low": lambda values: _bootstrap(values, 0),
     "high": lambda values: _bootstrap(values, 1),
 }
 
 
 def _add_functions(database: sqlite3.Connection, labels: Mapping[str, str]) -> None:
-    def aggregate(function: Callable[[Sequence[float]], float | None]) -> Any:
+    def aggregate(function: Callable[[Sequence[float]], float | str | None]) -> Any:
         class Aggregate:
             def __init__(self) -> None:
-                self.values: list[float] = []
+                self.values: list[tuple[float, float]] = []
 
-            def step(self, value: float | None) -> None:
+            def step(self, value: float | None, place: float = 0) -> None:
                 if value is not None:
-                    self.values.append(value)
+                    self.values.append((place, value))
 
-            def finalize(self) -> float | None:
-                return function(self.values) if self.values else None
+            def finalize(self) -> float | str | None:
+                self.values.sort(key=itemgetter(0))
+                return function([value for _, value in self.values]) if self.values else None
 
         return Aggregate
 
     for name, function in _AGGREGATES.items():
-        database.create_aggregate(name, 1, aggregate(function))
+        database.create_aggregate(name, -1, aggregate(function))
     places = {value: place for place, value in enumerate(labels)}
     # Not every build of SQLite has it.
     database.create_function("sqrt", 1, lambda value: None if value is None else math.sqrt(value))

@@ -1,75 +1,26 @@
-"""The persons of a privacy study and its settings: victims, public persons, samples."""
+"""The persons of a privacy study: victims, public persons, samples."""
 
 import hashlib
+import pickle
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field
 
 from site_agent.datasets.gaze.records import GazeDataset, GazeSamples, person_digest
 from site_agent.datasets.synthetic.eye_patches.dataset import RenderSettings, render_person
 from site_agent.datasets.synthetic.eye_patches.persons import Skews, make_person
 from site_agent.errors import InvalidInputError
-from site_agent.settings import Settings
+from site_agent.studies.eyes import open_data
 from site_agent.work import Progress
 
-Count = Annotated[int, Field(ge=1, le=100_000)]
-
-
-class PrivacySettings(Settings):
-    """Numbers of persons, samples, rounds and steps; the same for every leak."""
-
-    victims: int = Field(default=15, ge=3, le=1000)
-    """Sites under attack, of one person each."""
-    public: int = Field(default=45, ge=1, le=1000)
-    """Persons known to the attacker: for the prior, and as shadow sites."""
-    outsiders: int = Field(default=15, ge=1, le=1000)
-    """Persons outside of all rounds: the non-members."""
-    judges: int = Field(default=40, ge=2, le=1000)
-    """Persons for training the embedding that judges reconstructed pictures."""
-    train_samples: Count = 100
-    """Samples of each person that train."""
-    other_samples: Count = 30
-    """Other samples of the same sessions, which the attacker has."""
-    session_samples: Count = 20
-    """Samples of a session that does not train."""
-    judged_samples: Count = 20
-    """Members, and others, of each person in attacks on membership."""
-    architecture: str = "gaze-lenet"
-    """Network that is trained."""
-    rounds: int = Field(default=5, ge=1, le=1000)
-    """Rounds of federated averaging."""
-    epochs: int = Field(default=2, ge=1, le=1000)
-    """Passes over its samples that a site makes in a round."""
-    batch_size: int = Field(default=16, ge=1, le=65_536)
-    """Images in a step."""
-    learning_rate: float = Field(default=0.01, gt=0, le=10)
-    """For SGD with momentum."""
-    seeds: int = Field(default=3, ge=1, le=100)
-    """How often everything is repeated."""
-    sweep: tuple[Annotated[int, Field(ge=1, le=1000)], ...] = (1, 3, 5, 15)
-    """Numbers of sites in a sum."""
-    steps: int = Field(default=60, ge=1, le=10_000)
-    """Of the search for pictures."""
-    restarts: int = Field(default=5, ge=1, le=1000)
-    """Of the search for pictures, each with another gaze."""
-
-    @property
-    def samples_per_person(self) -> int:
-        return self.train_samples + self.other_samples + self.session_samples
-
-
-QUICK = PrivacySettings(
-    public=20, judges=20, train_samples=60, other_samples=20, session_samples=10,
-    judged_samples=10, rounds=2, steps=20, restarts=3,
-)  # fmt: skip
-"""A study of some minutes on two cores."""
-
+__all__ = ["list_names", "open_data", "prepare"]
 
 _DRAWN_SEED, _GLASSES = 20, 0.5
+_FILE = "persons"
 _FEWEST = 12
 
 
@@ -97,12 +48,37 @@ class StudyPersons:
     digest: str
 
 
-def draw_persons(settings: PrivacySettings, progress: Progress) -> StudyPersons:
+def list_names(_dataset: GazeDataset | None, _settings: Any) -> dict[str, list[str]]:
+    """Return no lists for factors."""
+    return {}
+
+
+def prepare(
+    dataset: GazeDataset | None, settings: Any, folder: Path, progress: Progress
+) -> dict[str, Any]:
+    """Write the persons for the workers; return the facts about them."""
+    if dataset is None:
+        everyone = draw_persons(settings, progress)
+    else:
+        everyone = read_persons(dataset, settings, progress)
+    (folder / _FILE).write_bytes(pickle.dumps(everyone))
+    return describe_persons(everyone)
+
+
+def load_persons(folder: Path) -> StudyPersons:
+    """Return the persons that `prepare` wrote."""
+    everyone: StudyPersons = pickle.loads((folder / _FILE).read_bytes())
+    return everyone
+
+
+def draw_persons(settings: Any, progress: Progress) -> StudyPersons:
     """Draw the persons."""
     counts = (settings.victims, settings.public, settings.outsiders, settings.judges)
     drawing = RenderSettings(
         persons=sum(counts),
-        frames_per_person=settings.samples_per_person,
+        frames_per_person=settings.train_samples
+        + settings.other_samples
+        + settings.session_samples,
         sessions=(3, 3),
         glasses=_GLASSES,
         seed=_DRAWN_SEED,
@@ -122,9 +98,7 @@ def draw_persons(settings: PrivacySettings, progress: Progress) -> StudyPersons:
     return _group(persons, counts)
 
 
-def read_persons(
-    dataset: GazeDataset, settings: PrivacySettings, progress: Progress
-) -> StudyPersons:
+def read_persons(dataset: GazeDataset, settings: Any, progress: Progress) -> StudyPersons:
     """Read the persons of a data set: half are victims, the others divided among the groups.
 
     Raises `InvalidInputError`: there are fewer than 12 persons.
@@ -156,9 +130,7 @@ def _group(persons: Mapping[str, Person], counts: tuple[int, ...]) -> StudyPerso
     return StudyPersons(victims, public, outsiders, judges, digest.hexdigest())
 
 
-def _divide(
-    samples: GazeSamples, settings: PrivacySettings, attributes: Mapping[str, float]
-) -> Person:
+def _divide(samples: GazeSamples, settings: Any, attributes: Mapping[str, float]) -> Person:
     """Keep the last session apart; of the others, each fourth sample or so does not train."""
     sessions = np.unique(samples.session)
     last = (samples.session == sessions[-1]) & (len(sessions) > 1)

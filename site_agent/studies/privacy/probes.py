@@ -1,28 +1,37 @@
 """The probes of a privacy study: rounds are held with a seed, and a leak of them is attacked."""
 
+import json
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
-from functools import cached_property
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from PIL import Image, ImageDraw, ImageFont
 
 from aggregators.models import StateDict
 from site_agent.attacks import dualview, leaks, membership, reidentification
 from site_agent.attacks.separation import separation
-from site_agent.datasets.gaze.records import GazeSamples, angular_errors_deg, join_samples
+from site_agent.datasets.gaze.records import (
+    PATCH_SHAPE,
+    GazeSamples,
+    angular_errors_deg,
+    join_samples,
+)
 from site_agent.federated.local_training import train_contribution
 from site_agent.federated.plan import FederationPlan, make_plan
 from site_agent.networks import modules as networks
-from site_agent.studies.privacy.persons import Person, PrivacySettings, StudyPersons
+from site_agent.studies.privacy.persons import Person, StudyPersons, load_persons
+from site_agent.studies.protocol_file import StepJob
+from site_agent.work import Progress
 
 _PUBLIC_PICTURES, _OVERFITTED, _OVERFITTED_EPOCHS = 300, 12, 100
 _SHUFFLES = 200
-SUM = "sum "
-_EVEN = {
-    "auc": 0.5, "balanced_accuracy": 0.5, "true_positives_at_1_percent": 0.01, "intervals": {},
-}  # fmt: skip
+_SUM = "sum "
+_EVEN = {"attack": "loss now", "auc": 0.5, "balanced_accuracy": 0.5, "true_positives": 0.01}
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,7 +39,7 @@ class Federation:
     """The rounds of one seed, with the common ground of attacks on all leaks."""
 
     everyone: StudyPersons
-    settings: PrivacySettings
+    settings: Any
     seed: int
 
     @cached_property
@@ -113,7 +122,7 @@ class Federation:
         """Return the leak of a way of sharing, or of sums over some sites (``sum 3``)."""
         if way in leaks.LEAKS:
             return leaks.leak_of(way, self.recorded)
-        first, count = self.recorded[0], int(way.removeprefix(SUM))
+        first, count = self.recorded[0], int(way.removeprefix(_SUM))
         order = [str(name) for name in np.random.default_rng(self.seed).permutation(self.sites)]
         after: dict[str, StateDict] = {}
         for start in range(0, len(order), count):
@@ -123,47 +132,64 @@ class Federation:
         return leaks.Leak(way, (leaks.LeakedRound(first.base, after),))
 
 
-def attack_updates(held: Federation, way: str) -> dict[str, Any]:
+def attack(job: StepJob, progress: Progress) -> list[dict[str, Any]]:
+    """Attack a way of sharing with a probe; return its rows."""
+    progress(0.0, "holding rounds, and attacking")
+    held = _federation(job.data, json.dumps(vars(job.settings)), job.factors.seed)
+    if job.step.name == "checked":
+        return _attack_controls(held)
+    way = getattr(job.factors, "way", "") or f"{_SUM}{job.factors.sites}"
+    if job.factors.probe == "dualview":
+        row, pictures = _attack_by_dualview(held, way)
+        np.savez_compressed(job.folder / f"{held.seed}.{way}.npz", pictures=pictures)
+        return [row]
+    return _PROBES[job.factors.probe](held, way)
+
+
+@lru_cache(maxsize=1)
+def _federation(folder: Path, settings: str, seed: int) -> Federation:
+    """Return the rounds of a seed; the jobs of a worker that come one after another share them."""
+    return Federation(load_persons(folder), SimpleNamespace(**json.loads(settings)), seed)
+
+
+def _attack_updates(held: Federation, way: str) -> list[dict[str, Any]]:
     """Match sites to persons by the attacker's own training with their pictures."""
     leak, sites = held.leak(way), held.sites
-    matches = {
-        "reidentified": _plain(
-            reidentification.reidentify(held.same_sessions.scores(leak), sites, held.seed)
-        )
-    }
+    matched = reidentification.reidentify(held.same_sessions.scores(leak), sites, held.seed)
+    rows = [_row("reidentified", matched)]
     elsewhere = {site: person.elsewhere for site, person in held.everyone.victims.items()}
     if way == "plain" and all(len(samples) > 1 for samples in elsewhere.values()):
         compared = reidentification.UpdateComparison(elsewhere, held.plan.training).scores(leak)
-        matches["elsewhere"] = _plain(reidentification.reidentify(compared, sites, held.seed))
-    return matches
+        matched = reidentification.reidentify(compared, sites, held.seed)
+        rows.append(_row("elsewhere", matched))
+    return rows
 
 
-def attack_samples(held: Federation, way: str) -> dict[str, Any]:
+def _attack_samples(held: Federation, way: str) -> list[dict[str, Any]]:
     """Attack the membership of samples."""
     leak, shadow = held.leak(way), None
     if not leak.rounds:
-        return {"samples": {"loss now": _EVEN}}
+        return [{"unit": "samples", **_EVEN}]
     if way in leaks.LEAKS:
         known = held.shadow_judged
         seen = leaks.leak_of(way, held.shadow)
         shadow = membership.ShadowLosses(known.losses.of_leak(seen), known.is_member)
-    return {"samples": _probe(held, leak, held.judged, shadow)}
+    return _probe(held, leak, held.judged, shadow)
 
 
-def attack_persons(held: Federation, way: str) -> dict[str, Any]:
+def _attack_persons(held: Federation, way: str) -> list[dict[str, Any]]:
     """Attack the membership of persons by pictures that did not train."""
     leak, sites = held.leak(way), held.sites
     if not leak.rounds:
         nothing = reidentification.reidentify(np.zeros((len(sites), len(sites))), sites, held.seed)
-        return {"by losses": _plain(nothing), "persons": {"loss now": _EVEN}}
+        return [_row("by losses", nothing), {"unit": "persons", **_EVEN}]
     losses = held.people.losses
     by_losses = reidentification.scores_by_losses(
         losses.of_leak(leak), losses.samples.person, sites
     )
-    return {
-        "by losses": _plain(reidentification.reidentify(by_losses, sites, held.seed)),
-        "persons": _probe(held, leak, held.people, None, by_person=True),
-    }
+    matched = reidentification.reidentify(by_losses, sites, held.seed)
+    rows = _probe(held, leak, held.people, None, by_person=True)
+    return [_row("by losses", matched), *rows]
 
 
 def _probe(
@@ -173,40 +199,40 @@ def _probe(
     shadow: membership.ShadowLosses | None,
     *,
     by_person: bool = False,
-) -> dict[str, Any]:
+) -> list[dict[str, Any]]:
     references = membership.reference_losses(held.shadow, candidates.losses, seed=held.seed)
     attacks = membership.probe_membership(leak, candidates, shadow=shadow, references=references)
-    return {
-        name: asdict(
-            separation(
-                member_scores.scores,
-                member_scores.is_member,
-                groups=member_scores.persons,
-                seed=held.seed,
-            )
+    rows = []
+    for name, scores in attacks.items():
+        judged = scores.by_person() if by_person else scores
+        separated = separation(
+            judged.scores, judged.is_member, groups=judged.persons, seed=held.seed
         )
-        for name, scores in attacks.items()
-        for member_scores in [scores.by_person() if by_person else scores]
-    }
+        low, high = separated.intervals.get("auc", (None, None))
+        rows.append(
+            {
+                "unit": "persons" if by_person else "samples", "attack": name,
+                "auc": separated.auc, "low": low, "high": high,
+                "balanced_accuracy": separated.balanced_accuracy,
+                "true_positives": separated.true_positives_at_1_percent,
+            }
+        )  # fmt: skip
+    return rows
 
 
-def attack_attributes(held: Federation, way: str) -> dict[str, Any]:
+def _attack_attributes(held: Federation, way: str) -> list[dict[str, Any]]:
     """Predict attributes of the persons from updates."""
     leak, truths = held.leak(way), _attributes(held)
-    if not leak.rounds:
-        return {"attributes": dict.fromkeys(truths, _EVEN)}
-    if not truths:
-        return {}
+    if not leak.rounds or not truths:
+        return [{"attribute": name, "auc": _EVEN["auc"]} for name in truths]
     known = np.array(
         [[person.attributes[key] for key in truths] for person in held.everyone.public.values()]
     )
     guessed = membership.predict_from_updates(leak, held.sites, held.shadow_networks, known)
-    return {
-        "attributes": {
-            key: asdict(separation(guessed[:, column], truth, seed=held.seed))
-            for column, (key, truth) in enumerate(truths.items())
-        }
-    }
+    return [
+        {"attribute": name, "auc": separation(guessed[:, column], truth, seed=held.seed).auc}
+        for column, (name, truth) in enumerate(truths.items())
+    ]
 
 
 def _attributes(held: Federation) -> dict[str, NDArray[np.bool_]]:
@@ -223,7 +249,7 @@ def _attributes(held: Federation) -> dict[str, NDArray[np.bool_]]:
     return truths
 
 
-def attack_controls(held: Federation, _way: str) -> dict[str, Any]:
+def _attack_controls(held: Federation) -> list[dict[str, Any]]:
     """Return the AUC on a deliberately overfitted network, and the mean one by random labels."""
     person = next(iter(held.everyone.victims.values()))
     known = person.trains[:: max(1, len(person.trains) // _OVERFITTED)][:_OVERFITTED]
@@ -243,10 +269,11 @@ def attack_controls(held: Federation, _way: str) -> dict[str, Any]:
         separation(change, draw.permutation(held.judged.is_member), resamples=0).auc
         for _ in range(_SHUFFLES)
     ]
-    return {
-        "overfitted": separation(overfitted.scores, overfitted.is_member, resamples=0).auc,
-        "random labels": float(np.mean(shuffled)),
-    }
+    learnt = separation(overfitted.scores, overfitted.is_member, resamples=0).auc
+    return [
+        {"control": "overfitted", "auc": learnt},
+        {"control": "random labels", "auc": float(np.mean(shuffled))},
+    ]
 
 
 def _training(persons: Mapping[str, Person]) -> dict[str, GazeSamples]:
@@ -261,18 +288,13 @@ def _collect_judged(persons: Mapping[str, Person], count: int) -> membership.Can
     )
 
 
-def _plain(match: reidentification.Reidentification) -> dict[str, float]:
-    return {
-        "matched": match.matched,
-        "top_1": match.top_1,
-        "p_value": match.p_value,
-        "chance": match.chance,
-    }
+def _row(how: str, match: reidentification.Reidentification) -> dict[str, Any]:
+    return {"match": how, "matched": match.matched, "p_value": match.p_value}
 
 
 # DualView on one leak: pictures and gaze distributions, with their scores.
-def attack_by_dualview(held: Federation, way: str) -> dict[str, Any]:
-    """Return the scores of both views, and under ``pictures`` those of the first: uint8."""
+def _attack_by_dualview(held: Federation, way: str) -> tuple[dict[str, Any], NDArray[np.uint8]]:
+    """Return the scores of both views, and the pictures of the first."""
     leak = held.leak(way)
     pictures = _pictures(held, leak)
     others = [person.others for person in held.everyone.victims.values()]
@@ -284,15 +306,13 @@ def attack_by_dualview(held: Federation, way: str) -> dict[str, Any]:
     ).reshape(shape)
     mean = np.broadcast_to(held.prior.decode(np.zeros((1, held.prior.components))), shape)
     scores = {
-        "top_1": match.top_1,
-        "matched": match.matched,
-        "p_value": match.p_value,
+        **_row("by pictures", match),
         **_likeness(held, pictures, ""),
-        **_likeness(held, nearest, "nearest public "),
-        **_likeness(held, mean, "mean public "),
+        **_likeness(held, nearest, "nearest_"),
+        **_likeness(held, mean, "mean_"),
         **_second_view(held, leak),
     }
-    return {"dualview": scores, "pictures": pictures}
+    return scores, pictures
 
 
 def _pictures(held: Federation, leak: leaks.Leak) -> NDArray[np.uint8]:
@@ -367,13 +387,46 @@ def _second_view(held: Federation, leak: leaks.Leak) -> dict[str, float]:
     }
 
 
-Probe = Callable[[Federation, str], dict[str, Any]]
-PROBES: Mapping[str, Probe] = {
-    "updates": attack_updates,
-    "samples": attack_samples,
-    "persons": attack_persons,
-    "attributes": attack_attributes,
-    "dualview": attack_by_dualview,
-    "controls": attack_controls,
+_PROBES: Mapping[str, Callable[[Federation, str], list[dict[str, Any]]]] = {
+    "updates": _attack_updates,
+    "samples": _attack_samples,
+    "persons": _attack_persons,
+    "attributes": _attack_attributes,
 }
-"""By name: an attack on one way of sharing; returns its findings."""
+"""By name: an attack on one way of sharing; returns its rows."""
+
+
+def draw_sheet(job: StepJob, _progress: Progress) -> dict[str, Any]:
+    """Draw a row for each victim: true pictures, and those of each leak with the first seed."""
+    everyone, pictures = load_persons(job.data), {}
+    for way in leaks.LEAKS:
+        with np.load(job.study / "pictures" / f"0.{way}.npz") as made:
+            pictures[way] = made["pictures"]
+    high, wide, left, top = PATCH_SHAPE[0] * 2, PATCH_SHAPE[1] * 2, 60, 24
+    true = [
+        person.trains.patches[np.argsort(person.trains.gaze[:, 0], kind="stable")]
+        for person in everyone.victims.values()
+    ]
+    shown = pictures["plain"].shape[1]
+    places = (np.arange(shown) + 0.5) / shown
+    rows = {"true": [pictures[(places * len(pictures)).astype(int)] for pictures in true]}
+    rows |= {leak: list(pictures[leak]) for leak in leaks.LEAKS}
+    columns = [(name, index) for name in rows for index in range(shown)]
+    size = (left + len(columns) * (wide + 2) + 8 * len(rows), top + len(true) * (high + 2))
+    sheet = Image.new("RGB", size, (25, 25, 25))
+    pen, font = ImageDraw.Draw(sheet), ImageFont.load_default(13)
+    for column, (name, index) in enumerate(columns):
+        x = left + column * (wide + 2) + 8 * (column // shown)
+        if not index:
+            pen.text((x, 4), name, fill=(235, 235, 235), font=font)
+        for row, row_pictures in enumerate(rows[name]):
+            picture = Image.fromarray(row_pictures[index]).resize(
+                (wide, high), Image.Resampling.BICUBIC
+            )
+            sheet.paste(picture.convert("RGB"), (x, top + row * (high + 2)))
+    for row, victim in enumerate(everyone.victims):
+        pen.text(
+            (4, top + row * (high + 2) + high // 2), victim[:7], fill=(235, 235, 235), font=font
+        )
+    sheet.save(job.folder / "pictures.png", format="PNG")
+    return {}

@@ -1,61 +1,54 @@
-"""The study of personalised rounds: the separation of its data, and its report."""
+"""The study of personalised rounds: the separation of its data, its rates, and its verdict."""
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from site_agent.studies.egocentric import (
-    EgocentricStudySettings,
-    Run,
-    choose_rates,
-    first_rates,
-    plan_runs,
-    plan_tuning,
-)
-from site_agent.studies.egocentric.conducting import conduct_egocentric_study
-from site_agent.studies.egocentric.one_run import draw_world, load_samples, write_samples
-from site_agent.studies.egocentric.report import difference, write_report
-from site_agent.studies.runs import Conduct
+from site_agent.settings import with_values
+from site_agent.studies.egocentric import draw_world, load_samples, write_samples
+from site_agent.studies.engine import Conduct, hold_study
+from site_agent.studies.protocol_file import read_protocol
 from site_agent.work import no_progress
+from tests.site_agent.studies.drawn_results import results_of
 
-SMALL = EgocentricStudySettings(
-    methods=("local", "fedavg", "fedcpf"), seeds=1, people=2, videos=5, heterogeneities=(1.0,),
-    first_people=2, first_epochs=1, seconds=3.0, held_out=0.2, rounds=1, epochs=1, rhos=(),
-    rates=(0.001,), accs=(), eye_people=2, eye_frames=24, eye_rounds=1, eye_rates=(0.02,),
-)  # fmt: skip
+PROTOCOL = read_protocol("egocentric")
+SMALL: dict[str, Any] = {
+    "methods": ["local", "fedavg", "fedcpf"], "seeds": 1, "people": 2, "videos": 5,
+    "heterogeneities": [1.0], "first_people": 2, "first_epochs": 1, "seconds": 3.0, "rounds": 1,
+    "rhos": [], "rates": [0.001], "accs": [], "eye_people": 2, "eye_frames": 24, "eye_rounds": 1,
+    "eye_rates": [0.02],
+}  # fmt: skip
 
 
 def test_each_method_has_equally_many_candidates_and_the_sweeps_change_one_option() -> None:
-    settings = replace(SMALL, rates=(0.001, 0.002), rhos=(0.1,), accs=(0.2,), seeds=2)
-    tuning = plan_tuning(["h=0", "h=1", "eyes"], settings)
-    assert {run.world for run in tuning} == {"h=1"}, "eyes have one candidate"
-    several = replace(settings, eye_rates=(0.01, 0.02))
-    assert {run.world for run in plan_tuning(["h=0", "eyes"], several)} == {"h=0", "eyes"}
-    assert all(run.seed == 1000 for run in tuning)
-    results = {
-        run.key: {"validation": {"a": run.rate * (1 if run.method == "fedavg" else -1)}}
-        for run in tuning
+    sizes = {"rates": [0.001, 0.002], "heterogeneities": [0.0, 1.0], "rhos": [0.1], "accs": [0.2]}
+    settings = with_values(PROTOCOL.settings, {**SMALL, **sizes, "seeds": 2})
+    steps = PROTOCOL.steps(None, settings)
+    tuned = [step for step in steps if step.name == "tuned"]
+    assert {(step.factors["tuning_world"], step.factors["tuning_seed"]) for step in tuned} == {
+        ("h=1", 1000)
     }
-    rates = first_rates(settings) | choose_rates(tuning, results)
-    assert rates[False, "fedavg"] == 0.002
-    assert rates[False, "local"] == 0.001
-    assert rates[True, "fedavg"] == 0.02
-    runs = plan_runs(["h=0", "h=1", "eyes"], settings, rates)
-    assert len(runs) == 3 * 3 * 2 + 2 * 2
-    swept = [run for run in runs if run.options]
-    assert {run.options for run in swept} == {(("rho", 0.1),), (("acc", 0.2),)}
-    assert {run.world for run in swept} == {"h=1"}
-    assert len({run.key for run in (*tuning, *runs)}) == len(tuning) + len(runs)
+    assert len(tuned) == 3 * 2
+    assert not [step for step in steps if step.name == "eyes_tuned"], "eyes have one candidate"
+    assert sum(step.name in ("clips", "eyes") for step in steps) == 3 * 3 * 2
+    swept = [step for step in steps if step.name.startswith("swept")]
+    assert [(step.factors["world"], step.factors.get("rho"), step.factors.get("acc"))
+            for step in swept] == 2 * [("h=1", 0.1, None)] + 2 * [("h=1", None, 0.2)]  # fmt: skip
+    by_key = {step.key: step for step in steps}
+    clips = next(step for step in steps if step.name == "clips")
+    needed = {by_key[key].name: by_key[key].factors for key in clips.needs}
+    assert set(needed) == {"first", "drawn", "tuned"}
+    assert needed["tuned"]["method"] == clips.factors["method"]
 
 
 @pytest.mark.parametrize("world", ["h=1", "eyes"])
 def test_training_validation_and_test_have_no_video_or_session_in_common(
     world: str, tmp_path: Path
 ) -> None:
-    write_samples(draw_world(world, 0, SMALL, no_progress), tmp_path / "world.npz")
+    settings = with_values(PROTOCOL.settings, SMALL)
+    write_samples(draw_world(world, 0, settings, no_progress), tmp_path / "world.npz")
     for parts in load_samples(tmp_path / "world.npz").values():
         groups = [
             set((samples.session if world == "eyes" else samples.video).tolist())
@@ -68,44 +61,46 @@ def test_training_validation_and_test_have_no_video_or_session_in_common(
 
 
 def test_a_study_is_conducted(tmp_path: Path) -> None:
-    outcome = conduct_egocentric_study(tmp_path, None, SMALL, Conduct(workers=1))
+    settings = with_values(PROTOCOL.settings, {**SMALL, "rates": [0.001, 0.002]})
+    outcome = hold_study(PROTOCOL, tmp_path, None, settings, Conduct(workers=1))
     assert not outcome.failed
     assert outcome.kept == 0
     text = (tmp_path / "table.md").read_text(encoding="utf-8")
     assert text.startswith("h=1: fedcpf is the best personalised method (F1 ")
-    assert {path.name for path in outcome.files} >= {
-        "methods.csv",
-        "persons.csv",
-        "rounds-eyes.png",
-    }
+    assert {path.name for path in outcome.files} >= {"methods.csv", "persons.csv", "rounds.png"}
 
 
-def _results(gain: float) -> tuple[list[Run], dict[str, Any]]:
+def rows_of(gain: float) -> list[dict[str, Any]]:
     draw = np.random.default_rng(0)
-    runs, results = [], {}
+    rows: list[dict[str, Any]] = []
     for method in ("local", "fedavg", "fedcpf", "cpf-random"):
         for seed in range(3):
-            run = Run("h=1", method, 0.001, seed)
             easy = np.random.default_rng(seed).normal(0.4, 0.1, 5)
-            errors = easy + gain * (method == "fedcpf") + draw.normal(0, 0.01, 5)
-            runs.append(run)
-            results[run.key] = {
-                "begun": {f"p{number}": float(value) for number, value in enumerate(easy)},
-                "scores": {f"p{number}": float(value) for number, value in enumerate(errors)},
-                "validation": {"p0": float(errors.mean())},
-                "details": {}, "share": {}, "overlap": None, "curve": [[1, float(errors.mean())]],
-            }  # fmt: skip
-    return runs, results
+            scores = easy + gain * (method == "fedcpf") + draw.normal(0, 0.01, 5)
+            rows += [
+                {
+                    "world": "h=1", "method": method, "seed": seed, "person": f"p{number}",
+                    "rate": 0.001, "begun": float(easy[number]), "score": float(score),
+                    "validation": float(scores.mean()),
+                }
+                for number, score in enumerate(scores)
+            ]  # fmt: skip
+    return rows
 
 
-def test_the_verdict_rests_on_paired_intervals(tmp_path: Path) -> None:
-    _, findings = write_report(tmp_path, *_results(0.05), ["poolctl"])
+def test_the_verdict_rests_on_paired_intervals() -> None:
+    findings = results_of("egocentric", clips=rows_of(0.05)).findings()
     assert findings[0].startswith("h=1: fedcpf is the best personalised method")
     assert "better than fedavg" in findings[0]
     assert "better than local" in findings[0]
     assert "fedcpf is better than the network that all begin with" in findings[1]
     assert "fedcpf is better than cpf-random" in findings[2]
-    _, equal = write_report(tmp_path, *_results(0.0), ["poolctl"])
+    equal = results_of("egocentric", clips=rows_of(0.0)).findings()
     assert "not different from fedavg" in equal[0]
-    mean, low, high = difference({1: 2.0, 2: 3.0}, {1: 1.0, 2: 2.0, 3: 9.0})
-    assert mean == low == high == 1.0
+
+
+def test_the_smaller_error_of_eyes_is_the_better() -> None:
+    rows = [{**row, "world": "eyes"} for row in rows_of(-0.05)]
+    (verdict, *_) = results_of("egocentric", eyes=rows).findings()
+    assert verdict.startswith("eyes: fedcpf is the best personalised method (error ")
+    assert "degrees); better than fedavg" in verdict

@@ -1,9 +1,21 @@
-"""One run of a study: the rounds of a method in a world, and the samples of worlds."""
+"""The runs of the study of personalised rounds: eight methods on clips, and the same on eyes.
+
+Each person is a site. In a *world* of drawn persons the heterogeneity says how much their choices
+of things to look at differ: 0 for equal persons, 1 for unrelated ones; ``eyes`` has gaze networks
+of drawn persons in place of clips. Every method is given the learning rate that is best
+for it on validation clips of other persons and another start, of equally many candidates, and is
+tested on clips (or sessions) that nobody trained with. Each seed draws other persons, so that an
+interval over persons and seeds covers both. The sweeps change one option of FedCPF at a time.
+In drawn worlds all methods begin with a network that clips of other persons have trained, so that
+the rounds show the gain from knowing the person, not how long a network learns to see.
+
+Source: the FedCPF paper, tables of methods and curves over rho and acc.
+"""
 
 import math
 from collections.abc import Mapping
 from copy import deepcopy
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, cast
@@ -13,58 +25,140 @@ import torch
 
 from aggregators.formats import read_model, write_model
 from aggregators.models import StateDict
-from site_agent.datasets.egocentric import ClipSamples
+from aggregators.whole_file import whole_file
+from site_agent.datasets.egocentric import ClipSamples, EgocentricDataset, open_egocentric
 from site_agent.datasets.gaze.records import GazeSamples, held_out_sessions, join_samples
 from site_agent.datasets.synthetic.egocentric_clips import draw_samples
 from site_agent.datasets.synthetic.eye_patches.dataset import RenderSettings, render_person
 from site_agent.datasets.synthetic.settings import ClipSettings
+from site_agent.errors import InvalidInputError, TrainingFailedError
+from site_agent.federated.in_process import run_rounds
 from site_agent.federated.personal import assemble, overlap_of
 from site_agent.federated.plan import make_plan
 from site_agent.federated.tasks import SaliencyTask, task_of
 from site_agent.networks.modules import from_module, new_network, to_module
-from site_agent.studies.egocentric import EYES, MASKED, EgocentricStudySettings, Run
+from site_agent.studies.protocol_file import StepJob
 from site_agent.training import saliency
 from site_agent.training.gaze.loop import repeatable
 from site_agent.training.saliency import clip_shape
 from site_agent.work import Progress
 
+EYES, DATA = "eyes", "data"
+_MASKED = ("fedselect", "cpf-random", "fedcpf")
+"""Methods that choose the personal numbers one by one."""
+_TUNING_SEED = 1000
+_WORLDS, _FIRST = ".study/worlds", "first.safetensors"
 
-@dataclass(frozen=True)
-class RunJob:
-    """A run with all that it takes.
+open_data = open_egocentric
 
-    `samples` is a file of `write_samples`, `first` one of `train_first`, or None.
+
+def list_names(dataset: EgocentricDataset | None, settings: Any) -> dict[str, list[Any]]:
+    """Return the worlds, the most heterogeneous clips last, and those that are drawn."""
+    clips = [DATA] if dataset is not None else []
+    drawn = [] if dataset is not None else [f"h={h:g}" for h in sorted(settings.heterogeneities)]
+    eyes = [EYES] * (dataset is None and settings.eye_people > 0)
+    last = (clips + drawn)[-1:]
+    return {
+        "clip_worlds": clips + drawn,
+        "last_world": last,
+        "eye_worlds": eyes,
+        "drawn_worlds": drawn + eyes,
+        "first_seeds": [_FIRST_SEED] * bool(drawn and settings.first_people),
+        "tuning_worlds": [world for world in [*drawn[-1:], *eyes]
+                          if len(settings.eye_rates if world == EYES else settings.rates) > 1],
+        "tuning_seeds": [_TUNING_SEED],
+    }  # fmt: skip
+
+
+def check(settings: Any, names: Mapping[str, Any]) -> None:
+    """Refuse settings with nothing to compare."""
+    for name in ("methods", "rates", "eye_rates"):
+        if not getattr(settings, name):
+            raise InvalidInputError(f"{name}: expected one value at least")
+    if not names["clip_worlds"]:
+        raise InvalidInputError("heterogeneities: expected one value at least")
+
+
+def prepare(
+    dataset: EgocentricDataset | None, settings: Any, folder: Path, progress: Progress
+) -> dict[str, Any]:
+    """Write the clips of the data for the workers; return the facts about them."""
+    if dataset is None:
+        return {"data": None}
+    (folder.parent / _WORLDS).mkdir(exist_ok=True)
+    samples = dataset.read(shape=clip_shape(settings.architecture), progress=progress)
+    write_samples(samples, folder.parent / _WORLDS / f"{DATA}.npz")
+    return {"data": dataset.digest}
+
+
+def draw(job: StepJob, progress: Progress) -> dict[str, Any]:
+    """Draw the persons of a world and their clips."""
+    world, seed = _world_of(job), _seed_of(job)
+    samples = draw_world(world, seed, job.settings, progress)
+    write_samples(samples, job.folder / f"{world}-seed{seed}.npz")
+    return {}
+
+
+def tune(job: StepJob, progress: Progress) -> dict[str, Any]:
+    """Return the mean score of a method with a candidate for the learning rate, by validation."""
+    try:
+        rows = _hold_rounds(job, job.factors.rate, progress)
+    except TrainingFailedError:
+        return {"rate": job.factors.rate, "mean": None}
+    scores = [row["validation"] for row in rows if row.get("validation") is not None]
+    return {"rate": job.factors.rate, "mean": float(np.mean(scores))}
+
+
+def score_method(job: StepJob, progress: Progress) -> list[dict[str, Any]]:
+    """Hold the rounds of a method with the learning rate that `tune` found best.
+
+    Returns a row for each person: ``rate``, ``begun`` (the score before the first round), ``score``
+    and ``validation`` (after the last), ``recall`` and ``precision`` (of clips), ``share`` (her
+    personal numbers) and ``overlap`` (mean overlap of two persons' personal numbers); and a row for
+    each point of the curve: ``pass`` and ``curve`` (mean test score).
     """
+    world, settings = job.factors.world, job.settings
+    rates = settings.eye_rates if world == EYES else settings.rates
+    rate = rates[0]
+    if tuned := [row for row in job.inputs.values() if row.get("mean") is not None]:
+        # Errors are the better the smaller, F1 the larger.
+        sign = -1 if world == EYES else 1
+        _, rate = max((sign * row["mean"], row["rate"]) for row in tuned)
+    elif len(rates) > 1:
+        raise TrainingFailedError(f"{job.factors.method}: all trainings in {world} failed")
+    return _hold_rounds(job, rate, progress)
 
-    run: Run
-    samples: Path
-    first: Path | None
-    settings: EgocentricStudySettings
+
+def _world_of(job: StepJob) -> str:
+    """Return the world of a run: of one that tunes, that of other persons."""
+    factors = job.step.factors
+    return str(factors.get("tuning_world") or factors["world"])
 
 
-def do_run(job: RunJob, progress: Progress) -> dict[str, Any]:
-    """Hold the rounds of a run.
+def _seed_of(job: StepJob) -> int:
+    factors = job.step.factors
+    return int(factors.get("tuning_seed") or factors["seed"])
 
-    Returns ``begun`` (by person, before the first round), ``scores`` and ``validation`` (after the
-    last), ``details`` (recall and precision by person; of clips only), ``curve`` (passes over the
-    samples, mean test score), ``share`` (personal share of each person) and ``overlap`` (mean
-    overlap of two persons' personal numbers; None without such).
-    """
-    from site_agent.federated.in_process import run_rounds
 
-    run, settings = job.run, job.settings
-    of_eyes = run.world == EYES
-    samples, first = load_samples(job.samples), first_network(job)
+def _hold_rounds(job: StepJob, rate: float, progress: Progress) -> list[dict[str, Any]]:
+    settings, chosen, world, seed = job.settings, job.step.factors, _world_of(job), _seed_of(job)
+    of_eyes, method = world == EYES, chosen["method"]
+    name = world if world == DATA else f"{world}-seed{seed}"
+    samples = load_samples(job.study / _WORLDS / f"{name}.npz")
+    first = _first_network(job, world)
     task = task_of(first.metadata["architecture"])
-    options: dict[str, Any] = {"learning_rate": run.rate, "seed": run.seed, **dict(run.options)}
+    options: dict[str, Any] = {
+        "learning_rate": rate, "seed": seed,
+        **{option: chosen[option] for option in ("rho", "acc") if option in chosen},
+    }  # fmt: skip
     if not of_eyes:
         options |= {"optimiser": "adamw", "batch_size": 8, "epochs": settings.epochs}
         options["learning_rate_decay"] = _RATE_DECAY
     rounds = settings.eye_rounds if of_eyes else settings.rounds
-    if run.method == "fedselect":
+    if method == "fedselect":
         # By default every third round, which in a short study would be after the last.
         options["every"] = min(3, max(1, rounds // 3))
-    plan = make_plan(run.method, options, rounds=rounds)
+    plan = make_plan(method, options, rounds=rounds)
     sites = {person: parts["train"] for person, parts in samples.items()}
 
     def score(modules: Mapping[str, Any]) -> tuple[dict[str, float], dict[str, Any]]:
@@ -103,16 +197,19 @@ def do_run(job: RunJob, progress: Progress) -> dict[str, Any]:
         }
     masks = [part.chosen for part in held.parts.values()]
     pairs = [(a, b) for number, a in enumerate(masks) for b in masks[:number]]
-    has_masks = bool(pairs) and run.method in MASKED
-    return {
-        "begun": begun,
-        "scores": scores,
-        "validation": {name: value for name, value in validation.items() if value is not None},
-        "details": details,
-        "curve": curve,
-        "share": {name: part.share for name, part in held.parts.items()},
-        "overlap": float(np.mean([overlap_of(*pair) for pair in pairs])) if has_masks else None,
-    }
+    overlap = None
+    if pairs and method in _MASKED:
+        overlap = float(np.mean([overlap_of(*pair) for pair in pairs]))
+    rows: list[dict[str, Any]] = [
+        {
+            "person": person, "rate": rate, "begun": begun[person], "score": scores[person],
+            "validation": validation[person], **details.get(person, {}),
+            "share": held.parts[person].share if person in held.parts else None,
+            "overlap": overlap,
+        }
+        for person in scores
+    ]  # fmt: skip
+    return rows + [{"pass": number, "curve": score_there} for number, score_there in curve]
 
 
 _FIRST_SEED, _FIRST_RATE, _FIRST_BATCH = 2000, 0.003, 16
@@ -124,22 +221,24 @@ _POINTS = 2
 """Of a curve over rounds, about."""
 
 
-def first_network(job: RunJob) -> StateDict:
+def _first_network(job: StepJob, world: str) -> StateDict:
     """Return the common first network: a new one, or one that knows how people look."""
-    if job.run.world == EYES:
-        return new_network("gaze-lenet", job.run.seed)
-    if job.first is None:
-        return new_network(job.settings.architecture, job.run.seed)
-    return cast("StateDict", read_model(job.first))
+    seed = _seed_of(job)
+    if world == EYES:
+        return new_network("gaze-lenet", seed)
+    if world == DATA or not job.settings.first_people:
+        return new_network(job.settings.architecture, seed)
+    return cast("StateDict", read_model(job.study / _WORLDS / _FIRST))
 
 
-def train_first(settings: EgocentricStudySettings, path: Path, progress: Progress) -> None:
+def train_first(job: StepJob, progress: Progress) -> dict[str, Any]:
     """Train the first network of drawn worlds, on many persons outside of them.
 
     It takes the place of the networks of general videos with which the papers begin. Each person
     has a last layer of her own, so that its inputs must show everything that persons like or
     dislike, which the map of their average gaze does not. The mean of these layers is kept.
     """
+    settings = job.settings
     drawn = replace(_clips(settings, 1.0, _FIRST_SEED), persons=settings.first_people, held_out=0.0)
     shape = saliency.clip_shape(settings.architecture)
     clips = draw_samples(drawn, shape, lambda _share, text: progress(None, f"drawing {text}"))
@@ -173,7 +272,8 @@ def train_first(settings: EgocentricStudySettings, path: Path, progress: Progres
         for name, mean in module.classifier.named_parameters():
             parameters = [layer.get_parameter(name) for layer in own_layers.values()]
             mean.copy_(torch.stack(parameters).mean(0))
-    write_model(from_module(module, settings.architecture), path)
+    write_model(from_module(module, settings.architecture), job.folder / _FIRST)
+    return {}
 
 
 Samples = Mapping[str, Mapping[str, Any]]
@@ -181,7 +281,7 @@ Samples = Mapping[str, Mapping[str, Any]]
 
 
 def draw_world(
-    world: str, seed: int, settings: EgocentricStudySettings, progress: Progress
+    world: str, seed: int, settings: Any, progress: Progress
 ) -> ClipSamples | GazeSamples:
     """Draw the persons of a world and their clips; a seed draws the same persons."""
     if world == EYES:
@@ -193,7 +293,7 @@ def draw_world(
     return draw_samples(clips, clip_shape(settings.architecture), progress)
 
 
-def _clips(settings: EgocentricStudySettings, heterogeneity: float, seed: int) -> ClipSettings:
+def _clips(settings: Any, heterogeneity: float, seed: int) -> ClipSettings:
     return ClipSettings(
         persons=settings.people, videos=settings.videos, seconds=settings.seconds,
         heterogeneity=heterogeneity, held_out=settings.held_out, seed=seed,
@@ -202,10 +302,8 @@ def _clips(settings: EgocentricStudySettings, heterogeneity: float, seed: int) -
 
 def write_samples(samples: ClipSamples | GazeSamples, path: Path) -> None:
     """Write samples for `load_samples`."""
-    partial = path.with_suffix(".partial")
-    with partial.open("wb") as stream:
-        np.savez(stream, **vars(samples))
-    partial.replace(path)
+    with whole_file(path) as file:
+        np.savez(file, **vars(samples))
 
 
 @lru_cache(maxsize=2)

@@ -1,1 +1,0 @@
-"""Studies of gaze networks: training alone, in one place, and federated, and hostile sites."""

@@ -1,0 +1,71 @@
+"""A privacy study of a few drawn persons: its tables, and that it goes on where it was."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from site_agent.settings import with_values
+from site_agent.studies.engine import Conduct, StudyResults, hold_study
+from site_agent.studies.protocol_file import read_protocol
+
+PROTOCOL = read_protocol("privacy")
+SMALL: dict[str, Any] = {
+    "victims": 3, "public": 4, "outsiders": 2, "judges": 3, "train_samples": 8,
+    "other_samples": 4, "session_samples": 3, "judged_samples": 4, "rounds": 1, "epochs": 1,
+    "seeds": 1, "sweep": [1, 3], "steps": 2, "restarts": 2,
+}  # fmt: skip
+
+
+def conduct(folder: Path) -> StudyResults:
+    settings = with_values(PROTOCOL.settings, SMALL)
+    return hold_study(PROTOCOL, folder, None, settings, Conduct(workers=1, repeat=["poolctl"]))
+
+
+@pytest.fixture(scope="module")
+def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("privacy") / "study"
+    assert conduct(folder).kept == 0
+    return folder
+
+
+def test_one_site_in_a_sum_leaks_as_plain_and_all_sites_as_secure(study: Path) -> None:
+    def rows(key: str) -> Any:
+        return json.loads((study / "runs" / f"{key}.json").read_text())["result"]
+
+    ways = {"plain": "leaked_seed0_plain", "secure": "leaked_seed0_secure"}
+    ways |= {"one": "summed_seed0_sites1", "all": "summed_seed0_sites3"}
+    updates = {name: rows(f"{key}_updates")[0] for name, key in ways.items()}
+    assert updates["one"] == updates["plain"]
+    assert updates["all"] == updates["secure"]
+    assert updates["secure"]["matched"] == pytest.approx(1 / 3, abs=0.1)
+    # One round: its result is the final network.
+    assert rows("leaked_seed0_secure_samples") == rows("leaked_seed0_floor_samples")
+    assert rows("leaked_seed0_none_samples")[0]["auc"] == 0.5
+    controls = {row["control"]: row["auc"] for row in rows("checked_seed0")}
+    assert controls["random labels"] == pytest.approx(0.5, abs=0.05)
+    assert controls["overfitted"] > 0.9
+    with np.load(study / "pictures" / "0.plain.npz") as made:
+        assert made["pictures"].shape == (3, 2, 36, 60)
+
+
+def test_the_tables_are_there_and_the_sheet(study: Path) -> None:
+    text = (study / "table.md").read_text()
+    assert text.startswith("Single updates give ")
+    for leak in ("plain", "secure", "floor", "none"):
+        assert f"| {leak} |" in text
+    assert (study / "main.csv").read_text().count("\n") == 7
+    with Image.open(study / "sheets" / "pictures.png") as sheet:
+        assert sheet.height > 3 * 72
+
+
+@pytest.mark.slow
+def test_finished_probes_are_kept(study: Path) -> None:
+    before = (study / "table.md").read_bytes()
+    (study / "runs" / "leaked_seed0_plain_samples.json").unlink()
+    again = conduct(study)
+    assert (again.kept, len(again.results)) == (25, 26)
+    assert again.files[0].read_bytes() == before
