@@ -142,7 +142,7 @@ def run(
     invocation: Invocation,
     *,
     slots: Annotated[
-        int | None, Option("Jobs in parallel. Default: one for two cores, if memory allows.", min=1)
+        int | None, Option("Jobs in parallel. Default: half of the cores, at least two.", min=1)
     ] = None,
 ) -> Reply:
     """Do all waiting jobs in this terminal, and end with the last of them."""

@@ -18,6 +18,8 @@ def find_named(folder: Path, name: str) -> Path:
         if os.path.lexists(folder / spelling):
             return folder / spelling
     plain = name.replace("\\", "/")
+    if Path(name).is_absolute():
+        return Path(name)
     path = folder
     for part in plain.split("/"):
         named = path / part

@@ -193,6 +193,7 @@ _PANELS = {
         ("evaluate", "vision.evaluate", "Score models on annotated images."),
         ("privacy", "privacy", "Measure what something that left reveals."),
         ("blink", "blink", "Find eyeblinks in a video or an EAR trace."),
+        ("app", "app", "Open the page for work without a terminal."),
         ("jobs", "jobs", "List, stop and repeat long work that was asked for."),
     ),
 }

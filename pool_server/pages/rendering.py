@@ -3,15 +3,13 @@
 Templates hold no script and no style of their own; both come from files of this pool.
 """
 
-import gzip
-import hashlib
 import json
 import re
 from collections import defaultdict
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse
@@ -19,33 +17,16 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 from starlette.responses import Response
 
+from pool_server import look
 from pool_server.errors import MissingError
 from pool_server.pages import words
 from pool_server.pages.visitor import Visitor
 from pool_server.people.sites import pool_version
 
-_FOLDER = Path(__file__).parent / "static"
-_TYPES = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
-
 router = APIRouter(include_in_schema=False)
 
 
-class StaticFile(NamedTuple):
-    """One file, also compressed."""
-
-    address: str
-    content: bytes
-    compressed: bytes
-    media_type: str
-
-
-def _read(path: Path) -> StaticFile:
-    content = path.read_bytes()
-    address = f"/static/{hashlib.sha256(content).hexdigest()[:16]}/{path.name}"
-    return StaticFile(address, content, gzip.compress(content, 9, mtime=0), _TYPES[path.suffix])
-
-
-FILES = {path.name: _read(path) for path in sorted(_FOLDER.iterdir()) if path.suffix in _TYPES}
+FILES = look.read_static(Path(__file__).parent / "static")
 
 
 def static_address(name: str) -> str:
@@ -150,7 +131,7 @@ def _example(schema: Mapping[str, Any], operation: Mapping[str, Any]) -> str:
 
 
 _ENVIRONMENT = Environment(
-    loader=FileSystemLoader(_TEMPLATES),
+    loader=FileSystemLoader([_TEMPLATES, look.FOLDER]),
     autoescape=True,
     undefined=StrictUndefined,
     trim_blocks=True,

@@ -3,13 +3,15 @@
 import shutil
 from collections.abc import Mapping
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from PIL import Image
 from pydantic import TypeAdapter
 
 from site_agent import own_folders
-from site_agent.errors import InvalidInputError, StudyFolderError
+from site_agent.errors import InvalidInputError, SiteAgentError, StudyFolderError
 from site_agent.eyeblink.batch import (
     SessionJob,
     finish_moves,
@@ -27,8 +29,9 @@ from site_agent.eyeblink.batch.sessions import (
 )
 from site_agent.eyeblink.session import BlinkAnalysisSettings
 from site_agent.eyeblink.study import write_study
+from site_agent.eyeblink.video.recording import Recording
 from site_agent.jobs.folder import JobFolder
-from site_agent.plain_json import plain
+from site_agent.plain_json import plain, write_json
 from site_agent.training.starter import find_starter
 from site_agent.work import Progress
 from site_agent.work.locks import locked
@@ -145,3 +148,41 @@ def _at_work_in(study: Path) -> Any:
 def _settings(values: Mapping[str, Any]) -> BlinkAnalysisSettings:
     settings = settings_from_plain(BlinkAnalysisSettings(), values, leave_out=("outputs",))
     return replace(settings, outputs=frozenset(values["outputs"]))
+
+
+def look_at_videos(request: Mapping[str, Any], progress: Progress) -> dict[str, Any]:
+    """Read length and rate of videos, and keep a small picture of each, or its problem."""
+    videos: Mapping[str, str] = request["videos"]
+    folder = Path(request["looks"])
+    folder.mkdir(parents=True, exist_ok=True)
+    unreadable = 0
+    for count, (number, path) in enumerate(videos.items()):
+        progress(count / len(videos), Path(path).name)
+        facts_file = folder / f"{number}.json"
+        if facts_file.exists():
+            continue
+        # Stays if this video ends the process: the next attempt leaves it out.
+        write_json(facts_file, {"problem": "cannot be read: it ends the process that reads it"})
+        try:
+            facts = _look_at(Path(path), folder / f"{number}.jpg")
+        except (SiteAgentError, OSError) as error:
+            facts = {"problem": str(error).removeprefix(f"{path}: ")}
+            unreadable += 1
+        write_json(facts_file, facts)
+    return {"videos": len(videos), "unreadable": unreadable}
+
+
+def _look_at(path: Path, picture: Path) -> dict[str, Any]:
+    source = Recording(path).open("rgb")
+    try:
+        info = source.info
+        # Of the middle of the first second: the very first frames are often dark.
+        frames = list(islice(source.frames(), 12))
+        if not frames:
+            raise InvalidInputError(f"{path}: has no picture that can be read")
+        image = Image.fromarray(frames[-1].image)
+        image.thumbnail((160, 120))
+        image.save(picture, "JPEG", quality=75)
+    finally:
+        source.close()
+    return {"seconds": info.duration_s, "rate_hz": info.declared_rate_hz}

@@ -129,7 +129,8 @@ class JobFolder:
         job = Job(number, kind, title, request, group, tuple(after), gathers, asked_by, at)
         made = self.place / f".new-{number}"
         with writing_to(self.place):
-            made.mkdir(parents=True, mode=0o700)
+            self.place.mkdir(parents=True, exist_ok=True, mode=0o700)
+            made.mkdir(mode=0o700)
             write_json(made / "job.json", asdict(job), mode=0o600)
             # Of the clock: jobs added by several processes stay in their order.
             state = State(order=time.time_ns())

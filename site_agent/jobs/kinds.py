@@ -7,7 +7,6 @@ import os
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -17,28 +16,21 @@ from site_agent.work import Progress
 _MOST_LOG_BYTES = 64_000
 
 
-@dataclass(frozen=True)
-class Kind:
-    """A kind of job."""
-
-    function: str
-    """``module:name``; gets the request with ``id`` and ``jobs`` (their folder), and progress."""
-    is_alone: bool = False
-    """Uses all cores, so no other job runs at its side."""
-
-
-KINDS: Mapping[str, Kind] = {
-    "analyse": Kind("site_agent.jobs.analysing:analyse"),
-    "study": Kind("site_agent.jobs.analysing:gather_study"),
-    "draw": Kind("site_agent.jobs.analysing:draw_video"),
-    "starter": Kind("site_agent.jobs.analysing:train_starter", is_alone=True),
+KINDS: Mapping[str, str] = {
+    "analyse": "site_agent.jobs.analysing:analyse",
+    "study": "site_agent.jobs.analysing:gather_study",
+    "look": "site_agent.jobs.analysing:look_at_videos",
+    "draw": "site_agent.jobs.analysing:draw_video",
+    "starter": "site_agent.jobs.analysing:train_starter",
 }
+"""``module:name`` of each kind; gets the request with ``id`` and ``jobs`` (their folder), and
+progress."""
 
 
 def do_job(payload: tuple[Path, str, Mapping[str, Any]], progress: Progress) -> Any:
     """Do a job in this process, with all output in the log of its folder."""
     folder, kind, request = payload
-    module, _, name = KINDS[kind].function.partition(":")
+    module, _, name = KINDS[kind].partition(":")
     with _printing_to(folder / "log.txt"):
         do = getattr(import_module(module), name)
         return do({**request, "id": folder.name, "jobs": str(folder.parent)}, progress)

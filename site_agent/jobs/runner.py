@@ -35,10 +35,11 @@ _NICE = 10
 def run_jobs(jobs: JobFolder, *, slots: int | None = None, idle_s: float = IDLE_S) -> bool:
     """Do the jobs of a folder until none has come for a while; False: another runner does them.
 
-    `slots`: Jobs side by side; half of the cores by default, fewer where memory is short.
+    `slots`: Jobs side by side; by default half of the cores, at least two, fewer where memory is
+    short.
     """
     count = slots or workers_that_fit(
-        max(1, processor_count() // 2), [_WORKER_BYTES] * processor_count()
+        max(2, processor_count() // 2), [_WORKER_BYTES] * processor_count()
     )
     while True:
         try:
@@ -78,9 +79,7 @@ class _Runner:
 
     def _next_task(self) -> Task | None:
         """Claim the next job that may begin."""
-        if not self._jobs.has_waiting() or any(
-            KINDS[view.job.kind].is_alone for view in self._running.values()
-        ):
+        if not self._jobs.has_waiting():
             return None
         views = self._jobs.views()
         states = {view.job.id: view.state.state for view in views}
@@ -91,12 +90,9 @@ class _Runner:
             before = [states.get(number, "done") for number in job.after]
             if any(state not in ENDED for state in before):
                 continue
-            kind = KINDS.get(job.kind)
-            if kind is not None and kind.is_alone and self._running:
-                return None  # the others end first, and none begins before it
             if not self._jobs.claim(job.id):
                 continue
-            if kind is None:
+            if job.kind not in KINDS:
                 self._jobs.finish(job.id, "failed", reason=f"no job of the kind {job.kind!r} here")
             elif not job.gathers and any(state != "done" for state in before):
                 reason = "needs the result of a job that failed or was cancelled"

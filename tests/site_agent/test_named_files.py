@@ -96,6 +96,7 @@ def test_a_file_that_is_named_as_written_comes_first(tmp_path: Path) -> None:
     made = picture(tmp_path / "back\\slash.png")
     assert in_imglab(tmp_path, "back\\slash.png").samefile(made)
     assert find_named(tmp_path, "no\\such.png") == tmp_path / "no/such.png"
+    assert find_named(tmp_path / "other", str(tmp_path / "no.png")) == tmp_path / "no.png"
 
 
 @pytest.mark.parametrize("on_disk", [b"J\xc3\xbcrgen.png", b"J\xfcrgen.png"])

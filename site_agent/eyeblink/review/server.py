@@ -111,9 +111,10 @@ def serve_review(review: ReviewSession, *, port: int = 0, on_ready: Callable[[st
     `on_ready`: called with the page's address, which holds a secret, once the server answers.
     """
     token = new_token()
-    with _listener(port) as listener:
+    with local_listener(port) as listener:
         url = f"http://{HOST}:{listener.getsockname()[1]}/{token}/"
-        _Server(_configuration(review, token), lambda: on_ready(url)).run(sockets=[listener])
+        guarded = Guard(review_application(review), token)
+        local_server(guarded, lambda: on_ready(url)).run(sockets=[listener])
 
 
 @contextmanager
@@ -145,9 +146,10 @@ class _Server(uvicorn.Server):
         self.should_exit = True
 
 
-def _configuration(review: ReviewSession, token: str) -> uvicorn.Config:
-    return uvicorn.Config(
-        Guard(review_application(review), token),
+def local_server(app: ASGIApp, on_ready: Callable[[], None]) -> uvicorn.Server:
+    """Return a server for an application that guards itself; it logs no address."""
+    configuration = uvicorn.Config(
+        app,
         log_config=None,
         access_log=False,
         server_header=False,
@@ -157,10 +159,12 @@ def _configuration(review: ReviewSession, token: str) -> uvicorn.Config:
         lifespan="off",
         timeout_graceful_shutdown=2,
     )
+    return _Server(configuration, on_ready)
 
 
 @contextmanager
-def _listener(port: int) -> Iterator[socket.socket]:
+def local_listener(port: int) -> Iterator[socket.socket]:
+    """Listen on this machine alone; 0 takes a free port."""
     with socket.socket() as listener:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:

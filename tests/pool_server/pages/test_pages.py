@@ -3,16 +3,15 @@
 import re
 from html.parser import HTMLParser
 from itertools import product
-from pathlib import Path
 
 import pytest
 
-import pool_server.pages
 from aggregators.methods.registry import list_round_methods
+from pool_server import look
 from tests.pool_server.pages.browser import member_browser
 from tests.pool_server.pool_driver import PoolDriver
 
-SHEET = Path(pool_server.pages.__file__).parent / "static" / "pool.css"
+SHEET = look.FOLDER / "look.css"
 MEANINGS = ("accent", "good", "warn", "bad")
 VOID = {"meta", "br", "link", "img", "hr", "input"}
 

@@ -122,7 +122,7 @@ def test_a_first_visit_weighs_less_than_150_kb(visited: tuple[PoolDriver, Browse
 def test_style_and_script_are_fetched_once(visited: tuple[PoolDriver, Browser]) -> None:
     _, browser = visited
     page = browser.get("/models").text
-    most = {"pool.css": 9_000, "pool.js": 3_000}
+    most = {"look.css": 9_000, "pool.js": 3_000}
     for name, bytes_at_most in most.items():
         address = next(word for word in page.split('"') if word.endswith(f"/{name}"))
         with browser.client.stream("GET", address) as answer:
@@ -134,4 +134,4 @@ def test_style_and_script_are_fetched_once(visited: tuple[PoolDriver, Browser]) 
 
 def test_the_style_sheet_lies_next_to_the_templates() -> None:
     folder = Path(__file__).parents[3] / "pool_server" / "pages" / "static"
-    assert {path.name for path in folder.iterdir()} >= {"pool.css", "pool.js", "sha256.js"}
+    assert {path.name for path in folder.iterdir()} >= {"pool.js", "sha256.js", "upload.js"}

@@ -30,6 +30,7 @@ def jobs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[JobFolder]
     yield JobFolder()
     for runner in runners():
         runner.kill()
+        runner.wait()
 
 
 def runners() -> list[psutil.Process]:

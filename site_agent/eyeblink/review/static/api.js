@@ -1,5 +1,6 @@
 // Talking to the server. Addresses are relative: the page's own path holds the secret.
 const token = location.pathname.split("/")[1];
+const csrf = document.querySelector("meta[name=csrf]")?.content ?? "";
 
 async function answer(response) {
   if (response.ok) return response;
@@ -25,7 +26,7 @@ export const getPicture = async (frame) =>
 export async function postAction(revision, action) {
   const request = {
     method: "POST",
-    headers: { "content-type": "application/json", "x-review-token": token },
+    headers: { "content-type": "application/json", "x-review-token": token, "x-csrf-token": csrf },
     body: JSON.stringify({ revision, action }),
   };
   let response;

@@ -1,0 +1,51 @@
+"""``poolctl app``: the page with which a lab works without a terminal."""
+
+import webbrowser
+from pathlib import Path
+from typing import Annotated
+
+from cli.frame.options import Option, command, single
+from cli.frame.output import Invocation, Reply, TableText
+
+app = single()
+
+
+@command(app, "app", "app", "app --results /data/blinks", "app --no-browser --json")
+def open_app(
+    invocation: Invocation,
+    *,
+    results: Annotated[
+        Path | None, Option("Folder of results. Default: poolctl-results in the home.", "FOLDER")
+    ] = None,
+    port: Annotated[
+        int | None, Option("Port on 127.0.0.1. Default: 8720, or the next free.", min=0, max=65535)
+    ] = None,
+    no_browser: Annotated[bool, Option("Print the address and do not open a browser.")] = False,
+) -> None:
+    """Open the app: videos, results and review on a page of this machine.
+
+    Only you can open the page, in a browser on this machine; from elsewhere: ssh -L
+    8720:127.0.0.1:8720 MACHINE, then 'poolctl app --no-browser' there. Videos are read where they
+    lie; nothing is copied or sent. Closing the page or the browser stops no work. If the app runs
+    already, its page is opened again. Stop with Ctrl-C.
+    """
+    from site_agent.app.entry import AppFolder
+    from site_agent.app.server import serve_app
+
+    folder = AppFolder()
+    folder.make()
+    place = (results or Path.home() / "poolctl-results").absolute()
+
+    def show(address: str) -> None:
+        entrance = f"{address}/enter#{folder.new_ticket()}"
+        rows = [["page", entrance], ["results", str(place)]]
+        facts = {"url": entrance, "results": place}
+        invocation.print_reply(Reply(facts, TableText(["what", "value"], rows), [entrance]))
+        invocation.note("the address works once, within a minute; stop with Ctrl-C")
+        if not no_browser:
+            webbrowser.open(folder.entrance(entrance).as_uri())
+
+    if address := folder.running():
+        show(address)
+    else:
+        serve_app(folder, place, port=port, on_ready=show)

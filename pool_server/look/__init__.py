@@ -1,0 +1,34 @@
+"""The common look of a pool's pages and of a lab's own app: style sheet, icons, static files."""
+
+import gzip
+import hashlib
+from pathlib import Path
+from typing import NamedTuple
+
+FOLDER = Path(__file__).parent
+_TYPES = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
+
+
+class StaticFile(NamedTuple):
+    """One file, also compressed."""
+
+    address: str
+    content: bytes
+    compressed: bytes
+    media_type: str
+
+
+def read_static(folder: Path) -> dict[str, StaticFile]:
+    """Return the files of the look and of a folder, each under the digest of its bytes."""
+    return {
+        path.name: _read(path)
+        for place in (FOLDER, folder)
+        for path in sorted(place.iterdir())
+        if path.suffix in _TYPES
+    }
+
+
+def _read(path: Path) -> StaticFile:
+    content = path.read_bytes()
+    address = f"/static/{hashlib.sha256(content).hexdigest()[:16]}/{path.name}"
+    return StaticFile(address, content, gzip.compress(content, 9, mtime=0), _TYPES[path.suffix])

@@ -1,0 +1,471 @@
+"""The pages that show and change lists: home, videos, adding, analysing, jobs."""
+
+import secrets
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import FileResponse, Response
+
+from aggregators.formats import file_digest
+from site_agent import own_folders
+from site_agent.app.places import Place, Places, allowed_folder
+from site_agent.app.recordings import Recording, Standing, Studies, Study, read_names, videos_in
+from site_agent.app.rendering import ENTRIES, page_response, redirect
+from site_agent.errors import InvalidInputError, NotFoundError, SiteAgentError
+from site_agent.eyeblink.batch.sessions import LEFT_OUT
+from site_agent.eyeblink.outputs.registry import ON_REQUEST
+from site_agent.eyeblink.session import BlinkAnalysisSettings
+from site_agent.jobs.analysing import analysis_request
+from site_agent.jobs.folder import JobFolder, JobView
+from site_agent.pool.cache import ModelCache
+from site_agent.pool.profiles import usual_landmarks
+from site_agent.settings import Setting, list_settings, setting_text, with_values
+from site_agent.training.starter import kept_starter
+from site_agent.wording import count_words
+
+_ORDER = {"failed": 0, "review": 1, "new": 2, "running": 3, "waiting": 4, "done": 5}
+_STATE_WORDS = {
+    "new": "New", "running": "Running", "review": "To review", "done": "Done", "failed": "Failed",
+}  # fmt: skip
+_DRAWN_S = 20.0
+
+
+@dataclass(frozen=True)
+class ModelChoice:
+    """A landmark model that can be chosen, with the reason to do so."""
+
+    id: str
+    name: str
+    remark: str
+    path: Path
+    needs_starter: bool = False
+
+
+@dataclass
+class Lab:
+    """The things that pages show: the studies, the jobs, and the folders that may be listed."""
+
+    studies: Studies
+    jobs: JobFolder
+    places: Places = field(default_factory=Places)
+
+    def page(
+        self, request: Request, template: str, *, status: int = 200, **values: Any
+    ) -> Response:
+        """Return a page within the frame of all pages."""
+        views = values.pop("views", None) or self.jobs.views()
+        running = [view for view in views if view.state.state == "running"]
+        return page_response(
+            template, at=request.scope["at"], status=status, csrf=request.scope["session"].csrf,
+            path=request.scope["path"], entries=ENTRIES, busy=busy_state(running, views), **values,
+        )  # fmt: skip
+
+    # Home
+    def home(self, request: Request) -> Response:
+        """Show a verdict on the study, the work that waits for a person, and the jobs."""
+        study, views = self.studies.current(), self.jobs.views()
+        standings = self.studies.standings(study, views)
+        if not standings:
+            return self.page(request, "first.html", views=views, jobs=self._first_jobs(views))
+        states = Counter(standing.state for standing in standings)
+        open_views = [view for view in views if not view.ended]
+        ended = sorted(
+            (view for view in views if view.state.state == "done" and view.job.kind == "analyse"),
+            key=lambda view: view.state.ended or 0.0, reverse=True,
+        )  # fmt: skip
+        numbers = {standing.recording.session: standing for standing in standings}
+        return self.page(
+            request, "home.html", views=views, study=study, states=states,
+            verdict=verdict_of(states), open_views=open_views, failed=_failed(standings),
+            finished=[numbers[name] for view in ended if (name := _name(view)) in numbers][:5],
+            model=_model_name(standings), taken=_query_job(request, views),
+        )  # fmt: skip
+
+    def _first_jobs(self, views: Sequence[JobView]) -> list[JobView]:
+        return [view for view in views if view.job.group == "try"]
+
+    def try_drawn(self, request: Request) -> Response:
+        """Draw a video, train the starter, and find the blinks of the one with the other."""
+        study = replace(self.studies.current(), id="try", name="First look")
+        study = replace(study, folder=str(study.place.with_name("first-look")))
+        video = study.place.with_name("drawn-video") / "drawn_person.mp4"
+        if not study.recordings():
+            self.studies.keep(study)
+            study.write([Recording("drawn_person", str(video))])
+            drawn = self.jobs.add(
+                "draw", "Drawing a video of a blinking person",
+                {"path": str(video), "seconds": _DRAWN_S}, group="try", asked_by="app",
+            )  # fmt: skip
+            self._analyse(study, study.recordings(), self._models(study)[-1], after=[drawn.id])
+        else:
+            self.studies.keep(study)
+        self.jobs.start_runner()
+        return redirect(request, "/")
+
+    # Videos
+    def videos(self, request: Request) -> Response:
+        """List the recordings of the study: state, and result or reason."""
+        query, study, views = request.query_params, self.studies.current(), self.jobs.views()
+        standings = self.studies.standings(study, views)
+        states = Counter(standing.state for standing in standings)
+        states["running"] += states.pop("waiting", 0)
+        text, state = query.get("text", "").casefold(), query.get("state", "")
+        shown = [
+            standing
+            for standing in standings
+            if (not state or state == {"waiting": "running"}.get(standing.state, standing.state))
+            and text
+            in f"{standing.recording.file_name} {standing.recording.participant} "
+            f"{standing.recording.group}".casefold()
+        ]
+        orders: Mapping[str, Callable[[Standing], Any]] = {
+            "newest": lambda standing: [-ord(letter) for letter in standing.recording.added],
+            "name": lambda standing: (
+                standing.recording.participant,
+                standing.recording.session_number,
+            ),
+        }
+        order = query.get("order", "")
+        shown.sort(key=orders.get(order, lambda standing: _ORDER[standing.state]))
+        return self.page(
+            request, "videos.html", views=views, study=study, shown=shown, states=states,
+            total=len(standings), filters=_STATE_WORDS, state=state, order=order,
+            text=query.get("text", ""), fresh=[s for s in standings if s.state == "new"],
+            removed=query.get("removed", ""),
+        )  # fmt: skip
+
+    def change_cells(self, request: Request) -> Response:
+        """Keep participants, sessions and groups as a person corrected them."""
+        columns = ("participant", "session_number", "group")
+        study = self.studies.current()
+        changed: dict[str, dict[str, str]] = {}
+        for row in study.recordings():
+            for column in columns:
+                values = request.scope["form"].get(f"{column}-{row.recording}")
+                if values is not None and values[0].strip() != getattr(row, column):
+                    cells = changed.setdefault(row.recording, {})
+                    cells[column] = values[0].strip().replace(",", ".")
+        if changed:
+            self.studies.change(study, changed)
+            self._gather(study)
+            self.jobs.start_runner()
+        return redirect(request, "/videos")
+
+    def picture(self, request: Request) -> Response:
+        """Return the small picture of a recording."""
+        study = self.studies.current()
+        recording = study.find(request.path_params["recording"])
+        path = study.looks / f"{recording.recording}.jpg"
+        if not path.is_file():
+            return Response(status_code=404)
+        return FileResponse(path, media_type="image/jpeg")
+
+    # Add
+    def choose(self, request: Request) -> Response:
+        """Show folders, and the videos of one as they would be added."""
+        return self._choose(request, request.query_params.get("place", ""))
+
+    def _choose(
+        self, request: Request, number: str, problem: str = "", typed: str = ""
+    ) -> Response:
+        study = self.studies.current()
+        starts = self.places.starts(study.added)
+        place = starts[0] if starts else None
+        below: list[Place] = []
+        videos: list[Path] = []
+        trials: dict[Path, Path] = {}
+        others = Counter[str]()
+        try:
+            place = self.places.find(number) if number else place
+            if place is not None:
+                below = self.places.below(place)
+                videos, trials, others = videos_in(place.path)
+        except (SiteAgentError, OSError) as error:
+            problem = problem or str(error)
+        readings = read_names(videos)
+        known = {row.video for row in study.recordings()}
+        return self.page(
+            request, "choose.html", starts=starts, place=place, below=below, videos=videos,
+            trials=trials, others=others, readings=readings, known=known, problem=problem,
+            typed=typed, above=_above(self.places, place),
+        )  # fmt: skip
+
+    def paste_folder(self, request: Request) -> Response:
+        """Go to a folder that was typed or pasted."""
+        typed = request.scope["form"].get("folder", [""])[0].strip().strip("\"'")
+        try:
+            path = Path(typed).expanduser()
+            place = self.places.place(path.parent if path.is_file() else path)
+        except (SiteAgentError, OSError, RuntimeError) as error:
+            return self._choose(request, "", str(error), typed)
+        return redirect(request, f"/videos/add?place={place.id}")
+
+    def add(self, request: Request) -> Response:
+        """Add the videos of a folder to the study; nothing is copied."""
+        place = self.places.find(request.scope["form"].get("place", [""])[0])
+        chosen = set(request.scope["form"].get("video", []))
+        videos, trials, _ = videos_in(place.path)
+        videos = [path for path in videos if not chosen or path.name in chosen]
+        if self.studies.current().id == "try":
+            self.studies.keep(self.studies.first())
+        study = self.studies.add(place.path, videos, trials)
+        missing = {
+            row.recording: row.video
+            for row in study.recordings()
+            if not (study.looks / f"{row.recording}.json").exists()
+        }
+        if missing:
+            self.jobs.add(
+                "look", f"Looking at {count_words(len(missing), 'video')}",
+                {"videos": missing, "looks": str(study.looks)}, asked_by="app",
+            )  # fmt: skip
+            self.jobs.start_runner()
+        return redirect(request, "/videos")
+
+    def forget(self, request: Request) -> Response:
+        """Take recordings out of the list; files and results stay where they are."""
+        chosen = set(request.scope["form"].get("recording", []))
+        with self.studies.lock:
+            study = self.studies.current()
+            study.write(row for row in study.recordings() if row.recording not in chosen)
+        return redirect(request, "/videos")
+
+    # Analyse
+    def analyse_form(self, request: Request) -> Response:
+        """Ask for the model, the face, and more files."""
+        return self._analyse_form(request, request.query_params.getlist("recording"))
+
+    def _analyse_form(
+        self, request: Request, chosen: Sequence[str], problem: str = "", status: int = 200
+    ) -> Response:
+        study, views = self.studies.current(), self.jobs.views()
+        form = request.scope.get("form", {})
+        standings = self.studies.standings(study, views)
+        if not chosen:
+            chosen = [
+                standing.recording.recording for standing in standings if standing.state == "new"
+            ]
+        rows = [
+            standing.recording for standing in standings if standing.recording.recording in chosen
+        ]
+        groups: dict[str, dict[str, Setting]] = {}
+        for name, setting in list_settings(
+            BlinkAnalysisSettings(), (*_LEFT_OUT, "faces.face")
+        ).items():
+            groups.setdefault(name.partition(".")[0].replace("_", " "), {})[name] = setting
+        return self.page(
+            request, "analyse.html", status=status, views=views, study=study, rows=rows,
+            models=self._models(study), problem=problem, groups=groups, as_text=setting_text,
+            trials=sum(bool(row.trials) for row in rows), extra=sorted(ON_REQUEST),
+            kept={name: values[0] for name, values in form.items()},
+            several={row.landmarks for row in study.recordings()} - {""},
+        )  # fmt: skip
+
+    def analyse(self, request: Request) -> Response:
+        """Ask for the analysis of the chosen recordings."""
+        form = request.scope["form"]
+        study = self.studies.current()
+        rows = [study.find(number) for number in form.get("recording", [])]
+        models = {model.id: model for model in self._models(study)}
+        try:
+            if not rows:
+                raise InvalidInputError("no recording is chosen")
+            model = models.get(form.get("model", [""])[0])
+            if model is None:
+                raise InvalidInputError("choose a model")
+            values = {
+                name.removeprefix("set:"): _decimal(texts[0])
+                for name, texts in form.items()
+                if name.startswith("set:") and texts[0].strip()
+            }
+            settings = with_values(BlinkAnalysisSettings(), values, _LEFT_OUT)
+            outputs = frozenset(form.get("output", [])) & set(ON_REQUEST)
+            settings = replace(settings, outputs=outputs)
+        except SiteAgentError as error:
+            chosen = form.get("recording", [])
+            return self._analyse_form(request, chosen, str(error), status=422)
+        self._analyse(study, rows, model, settings)
+        self.jobs.start_runner()
+        return redirect(request, "/videos")
+
+    def _analyse(
+        self,
+        study: Study,
+        rows: Sequence[Recording],
+        model: ModelChoice,
+        settings: BlinkAnalysisSettings = BlinkAnalysisSettings(),
+        after: Sequence[str] = (),
+    ) -> None:
+        cells = {row.recording: {"landmarks": str(model.path)} for row in rows}
+        self.studies.change(study, cells)
+        group = "try" if study.id == "try" else secrets.token_hex(4)
+        if model.needs_starter:
+            open_views = [view for view in self.jobs.views() if not view.ended]
+            begun = [view.job for view in open_views if view.job.kind == "starter"]
+            title = "Training a starter model on 250 drawn faces"
+            starter = (begun or [self.jobs.add("starter", title, {}, asked_by="app")])[0]
+            after = [*after, starter.id]
+        sessions = study.sessions()
+        for row in rows:
+            self.jobs.add(
+                "analyse", row.file_name,
+                analysis_request(sessions[row.session], study.place, settings),
+                group=group, after=after, asked_by="app",
+            )  # fmt: skip
+        self._gather(study)
+
+    def _gather(self, study: Study) -> None:
+        """Ask for the tables of the study once all that is asked for has ended."""
+        views = [view for view in self.jobs.views() if not view.ended]
+        before = []
+        for view in views:
+            if view.job.request.get("study") != study.folder:
+                continue
+            if view.job.kind == "study" and view.state.state == "waiting":
+                self.jobs.cancel(view.job.id)
+                self.jobs.remove(view.job.id)
+            elif view.job.kind == "analyse":
+                before.append(view.job.id)
+        self.jobs.add(
+            "study", f"Tables of {study.name}", {"study": study.folder},
+            after=before, gathers=True, asked_by="app",
+        )  # fmt: skip
+
+    def _models(self, study: Study) -> list[ModelChoice]:
+        """Return the models to choose from, the most sensible first."""
+        choices: dict[Path, ModelChoice] = {}
+
+        def offer(path: Path, name: str, remark: str, *, needs_starter: bool = False) -> None:
+            number = secrets_of(path)
+            if path not in choices and (needs_starter or path.is_file()):
+                choices[path] = ModelChoice(number, name, remark, path, needs_starter)
+
+        starter = kept_starter(own_folders.cache_folder())
+        used = Counter(row.landmarks for row in study.recordings() if row.landmarks)
+        for model, count in used.most_common():
+            if Path(model) != starter:
+                text = f"used by {count_words(count, 'recording')} of this study"
+                offer(Path(model), Path(model).name, text)
+        if (usual := usual_landmarks()) and Path(usual).is_file():
+            offer(Path(usual), Path(usual).name, "your usual model")
+        cache = ModelCache()
+        for entry in cache.entries():
+            blob = cache.find(entry.digest) if entry.complete else None
+            if blob is not None and entry.addresses:
+                offer(blob, entry.addresses[0].removeprefix("pool://"), "from the pool")
+        for folder in study.added:
+            for path in sorted(Path(folder).glob("*.dat")):
+                offer(path, path.name, f"lies in {Path(folder).name}")
+        remark = "has seen drawn faces only: for a first look, not for a paper"
+        offer(starter, "Starter model", remark, needs_starter=not starter.is_file())
+        return list(choices.values())
+
+    # Jobs
+    def all_jobs(self, request: Request) -> Response:
+        """List all jobs, the newest first."""
+        views = self.jobs.views()
+        return self.page(request, "jobs.html", views=views, all=list(reversed(views)))
+
+    def job(self, request: Request) -> Response:
+        """Show the events of one job, and its reason."""
+        view = self.jobs.view(request.path_params["job"])
+        number = view.job.id
+        return self.page(
+            request, "job.html", view=view, events=self.jobs.events(number),
+            log=self.jobs.log(number), command=f"poolctl jobs show {number}",
+        )  # fmt: skip
+
+    def change_job(self, request: Request) -> Response:
+        """Cancel, retry or put first one job."""
+        number, action = request.path_params["job"], request.path_params["action"]
+        if action == "cancel":
+            self.jobs.cancel(number)
+        elif action == "retry":
+            view = self.jobs.view(number)
+            self.jobs.retry(number)
+            if view.job.kind == "analyse":
+                self._gather(self.studies.current())
+        elif action == "next":
+            self.jobs.put_first(number)
+        else:
+            raise NotFoundError(f"jobs cannot be asked to {action!r}")
+        self.jobs.start_runner()
+        back = request.scope["form"].get("back", ["/"])[0]
+        path = back if back in ("/", "/videos", "/jobs") else "/"
+        return redirect(request, f"{path}?taken={number}" if action == "cancel" else path)
+
+
+_LEFT_OUT = (*LEFT_OUT, "labels", "files")
+
+
+def secrets_of(path: Path) -> str:
+    """Return a name for a file that an address may hold."""
+    return file_digest(path)[:16] if path.is_file() else "starter"
+
+
+def _decimal(text: str) -> str:
+    """Read a German decimal comma; tuples keep theirs."""
+    before, comma, after = text.strip().partition(",")
+    is_decimal = comma and before.lstrip("-").isdigit() and after.isdigit()
+    return f"{before}.{after}" if is_decimal else text.strip()
+
+
+def busy_state(running: Sequence[JobView], views: Sequence[JobView]) -> dict[str, Any] | None:
+    """Return the summary of jobs for the bar; None where none waits or runs."""
+    waiting = sum(view.state.state == "waiting" for view in views)
+    if not running and not waiting:
+        return None
+    shares = [view.state.share or 0.0 for view in running]
+    percent = round(100 * sum(shares) / len(shares)) if shares else 0
+    return {"running": len(running), "waiting": waiting, "percent": percent}
+
+
+def verdict_of(states: Counter[str]) -> str:
+    """Return one sentence on a study."""
+    total = sum(states.values())
+    analysed = states["done"] + states["review"]
+    if analysed == total:
+        review = states["review"]
+        rest = f"; to review: {review}" if review else ""
+        return f"All {total} are analysed{rest}." if total > 1 else f"It is analysed{rest}."
+    parts = [f"Analysed: {analysed} of {count_words(total, 'recording')}"]
+    for state, text in (("failed", "failed"), ("review", "to review"), ("new", "new")):
+        if states[state]:
+            parts.append(f"{states[state]} {text}")
+    busy = states["running"] + states["waiting"]
+    return ", ".join(parts) + (f"; in work: {busy}." if busy else ".")
+
+
+def _name(view: JobView) -> str:
+    return str(view.job.request["session"]["name"])
+
+
+def _failed(standings: Sequence[Standing]) -> list[Standing]:
+    return [standing for standing in standings if standing.state == "failed"]
+
+
+def _model_name(standings: Sequence[Standing]) -> str:
+    used = Counter(
+        standing.recording.landmarks for standing in standings if standing.recording.landmarks
+    )
+    return Path(used.most_common(1)[0][0]).name if used else ""
+
+
+def _query_job(request: Request, views: Sequence[JobView]) -> JobView | None:
+    number = request.query_params.get("taken", "")
+    matching = (view for view in views if view.job.id == number)
+    return next((view for view in matching if view.state.state == "cancelled"), None)
+
+
+def _above(places: Places, place: Place | None) -> Place | None:
+    if place is None or place.path.parent == place.path:
+        return None
+    try:
+        allowed_folder(place.path.parent)
+        return places.place(place.path.parent)
+    except InvalidInputError:
+        return None

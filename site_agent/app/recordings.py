@@ -1,0 +1,283 @@
+"""Studies and their recordings: a study is a folder of ``blink batch`` with a table of its own.
+
+``recordings.csv`` in it is a table that ``blink batch`` reads, so each can go on with the work of
+the other. Pages name recordings by the random number in the column ``recording``, never by paths.
+"""
+
+import csv
+import io
+import json
+import re
+import secrets
+import threading
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field, fields, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from aggregators.whole_file import write_whole
+from site_agent.errors import InvalidInputError, NotFoundError, StudyFolderError
+from site_agent.eyeblink.batch.record import SessionRecord, read_record
+from site_agent.eyeblink.batch.sessions import (
+    VIDEO_SUFFIXES,
+    BatchSession,
+    find_sessions,
+    read_session_table,
+)
+from site_agent.eyeblink.review.actions import LOG_NAME
+from site_agent.eyeblink.session_folder import RECORD_NAME
+from site_agent.jobs.analysing import TABLE_NAME
+from site_agent.jobs.folder import JobView
+from site_agent.pictures.images import is_clutter
+from site_agent.plain_json import write_json
+from site_agent.work.names import portable_name
+
+_PATTERNS = (
+    # Tried in this order; the one that explains most names wins, the first of equals.
+    ("sub, then ses", r"sub-(?P<who>[0-9A-Za-z]+).*?ses-(?P<when>\d+)"),
+    ("P, then session", r"(?P<who>[A-Za-z]+-?\d+)[_\-. ]s(?:es|ession)?[_\-. ]?(?P<when>\d+)"),
+    ("P, then number", r"(?P<who>[A-Za-z]+\d+)[_\-. ](?P<when>\d{1,2})(?!\d)"),
+    ("participant only", r"(?P<who>(?:sub-|P|S|VP|subject)\d+)(?P<when>)"),
+)
+_COLUMNS = (
+    *("session", "video", "trials", "participant", "session_number", "group"),
+    *("landmarks", "recording", "added"),
+)
+
+
+@dataclass(frozen=True)
+class Recording:
+    """A row of the table of a study."""
+
+    session: str
+    video: str
+    trials: str = ""
+    participant: str = ""
+    session_number: str = ""
+    group: str = ""
+    landmarks: str = ""
+    recording: str = field(default_factory=lambda: secrets.token_hex(5))
+    added: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="seconds"))
+
+    @property
+    def file_name(self) -> str:
+        return Path(self.video).name
+
+
+@dataclass(frozen=True)
+class Standing:
+    """The state of a recording, with the facts that its row shows."""
+
+    recording: Recording
+    state: str
+    """``new``, ``waiting``, ``running``, ``failed``, ``review`` or ``done``."""
+    record: SessionRecord | None = None
+    job: JobView | None = None
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    """Of a look at the video: length, rate, or the problem."""
+
+    @property
+    def reason(self) -> str:
+        return self.job.state.reason if self.job else ""
+
+
+@dataclass(frozen=True)
+class Study:
+    """A study: its name, the folder of its results, and the added folders of videos."""
+
+    id: str
+    name: str
+    folder: str
+    added: tuple[str, ...] = ()
+
+    @property
+    def place(self) -> Path:
+        return Path(self.folder)
+
+    @property
+    def table(self) -> Path:
+        return self.place / TABLE_NAME
+
+    @property
+    def looks(self) -> Path:
+        """The folder of pictures and facts of recordings."""
+        return self.place / ".batch" / "looks"
+
+    def recordings(self) -> list[Recording]:
+        """Return the recordings, in the order in which they were added."""
+        try:
+            text = self.table.read_text(encoding="utf-8-sig")
+        except FileNotFoundError:
+            return []
+        names = {item.name for item in fields(Recording)}
+        rows = csv.DictReader(io.StringIO(text, newline=""))
+        return [
+            Recording(**{key: value or "" for key, value in row.items() if key in names})
+            for row in rows
+        ]
+
+    def write(self, recordings: Iterable[Recording]) -> None:
+        """Write the table, whole."""
+        text = io.StringIO(newline="")
+        writer = csv.DictWriter(text, _COLUMNS, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(asdict(recording) for recording in recordings)
+        self.place.mkdir(parents=True, exist_ok=True)
+        write_whole(self.table, text.getvalue())
+
+    def sessions(self) -> dict[str, BatchSession]:
+        """Return the recordings as ``blink batch`` reads them, by the name of the session."""
+        return {session.name: session for session in read_session_table(self.table).sessions}
+
+    def find(self, number: str) -> Recording:
+        """Return the recording of this number."""
+        for recording in self.recordings():
+            if recording.recording == number:
+                return recording
+        raise NotFoundError(f"the study {self.name!r} has no recording {number}")
+
+
+class Studies:
+    """The studies of this lab; ``POOL_HOME/app/studies.json`` names their folders."""
+
+    def __init__(self, place: Path, results: Path) -> None:
+        self._path, self._results = place / "studies.json", results
+        self.lock = threading.RLock()
+        self._records: dict[Path, tuple[int, SessionRecord]] = {}
+
+    def current(self) -> Study:
+        """Return the study that pages show; the first one is made silently."""
+        with suppress(OSError, ValueError, TypeError, KeyError):
+            content = json.loads(self._path.read_text(encoding="utf-8"))
+            known = {study["id"]: study for study in content["studies"]}
+            study = known[content["current"]]
+            return Study(**{**study, "added": tuple(study["added"])})
+        return self.first()
+
+    def first(self) -> Study:
+        """Return the study that is made silently."""
+        with suppress(OSError, ValueError, TypeError, KeyError):
+            content = json.loads(self._path.read_text(encoding="utf-8"))
+            known = {study["id"]: study for study in content["studies"]}
+            return Study(**{**known["first"], "added": tuple(known["first"]["added"])})
+        return Study("first", "My recordings", str(self._results / "my-recordings"))
+
+    def keep(self, study: Study) -> None:
+        """Write a study, and show it from now on."""
+        kept: list[dict[str, Any]] = []
+        with suppress(OSError, ValueError, TypeError, KeyError):
+            kept = json.loads(self._path.read_text(encoding="utf-8"))["studies"]
+        others = [entry for entry in kept if entry["id"] != study.id]
+        content = {"current": study.id, "studies": [*others, asdict(study)]}
+        write_json(self._path, content, mode=0o600)
+
+    def add(self, folder: Path, videos: Sequence[Path], trials: Mapping[Path, Path]) -> Study:
+        """Add videos of one folder to the current study, those that it lacks."""
+        with self.lock:
+            study = self.current()
+            rows = study.recordings()
+            known = {row.video for row in rows}
+            used = {row.session.casefold() for row in rows}
+            readings = read_names(videos)
+            for path in videos:
+                if str(path) in known:
+                    continue
+                who, when = readings[path]
+                name = _free_name(portable_name(path.stem).lstrip(".") or "_", used)
+                used.add(name.casefold())
+                table = trials.get(path)
+                rows.append(Recording(name, str(path), str(table or ""), who, when))
+            study.write(rows)
+            added = tuple(dict.fromkeys((*study.added, str(folder))))
+            study = replace(study, added=added)
+            self.keep(study)
+            return study
+
+    def change(self, study: Study, changed: Mapping[str, Mapping[str, str]]) -> None:
+        """Change cells of recordings, by number and column."""
+        with self.lock:
+            rows = study.recordings()
+            for cells in changed.values():
+                number = cells.get("session_number", "")
+                if number and not re.fullmatch(r"\d+(\.\d+)?", number):
+                    raise InvalidInputError(f"the session is {number!r}, expected a number")
+            study.write(replace(row, **changed.get(row.recording, {})) for row in rows)
+
+    def standings(self, study: Study, jobs: Sequence[JobView]) -> list[Standing]:
+        """Return the state of every recording."""
+        newest = {
+            view.job.request["session"]["name"]: view
+            for view in jobs
+            if view.job.kind == "analyse" and view.job.request["study"] == study.folder
+        }
+        return [
+            self._standing(study, recording, newest.get(recording.session))
+            for recording in study.recordings()
+        ]
+
+    def _standing(self, study: Study, recording: Recording, job: JobView | None) -> Standing:
+        facts: dict[str, Any] = {"seconds": None, "rate_hz": None, "problem": ""}
+        with suppress(OSError, ValueError):
+            path = study.looks / f"{recording.recording}.json"
+            facts |= json.loads(path.read_text(encoding="utf-8"))
+        record = self._record(study.place / recording.session)
+        if job is not None and job.state.state in ("waiting", "running", "failed"):
+            return Standing(recording, job.state.state, record, job, facts)
+        if record is None:
+            return Standing(recording, "new", None, job, facts)
+        is_reviewed = False
+        with suppress(OSError):
+            log = study.place / recording.session / "review" / LOG_NAME
+            is_reviewed = log.stat().st_size > 0
+        state = "done" if is_reviewed or not record.summary["blinks"] else "review"
+        return Standing(recording, state, record, job, facts)
+
+    def _record(self, folder: Path) -> SessionRecord | None:
+        try:
+            changed_ns = (folder / RECORD_NAME).stat().st_mtime_ns
+            if self._records.get(folder, (0,))[0] != changed_ns:
+                self._records[folder] = (changed_ns, read_record(folder))
+            return self._records[folder][1]
+        except (OSError, StudyFolderError):
+            return None
+
+
+def _free_name(name: str, used: set[str]) -> str:
+    number, free = 2, name
+    while free.casefold() in used:
+        free, number = f"{name}-{number}", number + 1
+    return free
+
+
+def read_names(paths: Sequence[Path]) -> dict[Path, tuple[str, str]]:
+    """Read participant and number of the session from names, by one pattern for all.
+
+    >>> read_names([Path("P03_s2.mp4"), Path("P03_s10.mp4")])[Path("P03_s10.mp4")]
+    ('P03', '10')
+    """
+    readings = []
+    for _, pattern in _PATTERNS:
+        matches = {path: re.search(pattern, path.stem, re.IGNORECASE) for path in paths}
+        readings.append({path: match for path, match in matches.items() if match})
+    best = max(readings, key=len)
+    return {
+        path: (best[path]["who"], best[path]["when"].lstrip("0")) if path in best else ("", "")
+        for path in paths
+    }
+
+
+def videos_in(folder: Path) -> tuple[list[Path], dict[Path, Path], Counter[str]]:
+    """Return the videos of a folder, their tables of trials, and the kinds of its other files."""
+    files = [path for path in sorted(folder.iterdir()) if not is_clutter(path.name)]
+    videos = [
+        path
+        for path in files
+        if path.suffix.lower() in VIDEO_SUFFIXES and path.is_file() and not path.is_symlink()
+    ]
+    others = Counter(path.suffix.lower() for path in files if path.is_file())
+    listed = find_sessions(folder, videos=True).sessions if videos else ()
+    trials = {item.source: item.trials for item in listed if item.trials is not None}
+    return videos, trials, others

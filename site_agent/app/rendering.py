@@ -1,0 +1,79 @@
+"""Rendering of the app's pages: templates that escape every value, with the look of a pool."""
+
+import time
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, RedirectResponse, Response
+
+from pool_server import look
+from site_agent.pages import number_text
+from site_agent.wording import count_words, duration_words, size_words
+
+_FOLDER = Path(__file__).parent
+ENTRIES = (("Home", "/"), ("Videos", "/videos"))
+
+
+@cache
+def static_files() -> Mapping[str, look.StaticFile]:
+    """Return the files of the look and of the app by name."""
+    return look.read_static(_FOLDER / "static")
+
+
+def static_file(request: Request) -> Response:
+    """Return a file under the digest of its bytes, and under no other."""
+    file = static_files().get(request.path_params["name"])
+    if file is None or file.address != request.url.path:
+        return Response(status_code=404)
+    headers = {"cache-control": "private, max-age=31536000, immutable", "vary": "accept-encoding"}
+    if "gzip" in request.headers.get("accept-encoding", ""):
+        headers["content-encoding"] = "gzip"
+        return Response(file.compressed, headers=headers, media_type=file.media_type)
+    return Response(file.content, headers=headers, media_type=file.media_type)
+
+
+def page_response(template: str, *, at: str, status: int = 200, **values: Any) -> HTMLResponse:
+    """Return a page; `at`: the prefix of all addresses."""
+    defaults: dict[str, Any] = {"at": at, "csrf": "", "path": "", "entries": (), "busy": None}
+    html = _environment().get_template(template).render({**defaults, **values})
+    return HTMLResponse(html, status)
+
+
+def redirect(request: Request, path: str) -> Response:
+    """Send the browser on after a change."""
+    return RedirectResponse(f"{request.scope['at']}{path}", 303)
+
+
+@cache
+def _environment() -> Environment:
+    environment = Environment(
+        loader=FileSystemLoader([_FOLDER / "templates", look.FOLDER]),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {
+        "count": count_words,
+        "duration": duration_words,
+        "size": size_words,
+        "clock": clock_text,
+        "number": number_text,
+        "percent": lambda share: f"{100 * (share or 0):.0f}",
+        "since": lambda moment: duration_words(max(1.0, time.time() - moment)),
+    }
+    environment.globals["static"] = lambda name: static_files()[name].address
+    return environment
+
+
+def clock_text(seconds: float | None) -> str:
+    """Return a length as ``1:29 min`` or ``1:02:03 h``."""
+    if seconds is None:
+        return "length not known"
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{rest:02d} h" if hours else f"{minutes}:{rest:02d} min"

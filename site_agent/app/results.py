@@ -1,0 +1,201 @@
+"""The page of one result, and the review under the same bar."""
+
+import csv
+import threading
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import FileResponse, HTMLResponse, Response
+from starlette.types import Receive, Scope, Send
+
+from site_agent.app.pages import Lab
+from site_agent.app.recordings import Recording, Standing, Study
+from site_agent.app.rendering import page_response
+from site_agent.errors import NotFoundError, SiteAgentError
+from site_agent.eyeblink.batch.record import SessionRecord
+from site_agent.eyeblink.review.automatic_result import find_model
+from site_agent.eyeblink.review.endpoints import STATIC, review_application
+from site_agent.eyeblink.review.review_session import ReviewSession, open_review
+from site_agent.wording import count_words
+
+_MOST_OPEN = 4
+_MOST_ROWS = 500
+_EYES_SEEN_PCT = 80.0
+_FILES = {
+    "report.html": "the report, for reading and printing",
+    "blinks.csv": "one row a blink",
+    "frames.csv": "one row a frame",
+    "trials.csv": "one row a trial",
+    "session.json": "all numbers, for programs",
+    "overlay.mp4": "the video with landmarks",
+    "session.nwb": "for Neurodata Without Borders",
+    "provenance.json": "the model, the settings, the digests",
+}
+
+
+def verdict_of(record: SessionRecord) -> str:
+    """Return one sentence on a session."""
+    summary, trials = record.summary, record.conditioning
+    if not summary.get("calibrated", True):
+        return "How often the person blinked is not known: the eyes could not be calibrated."
+    blinks = count_words(summary["blinks"], "blink") if summary["blinks"] else "No blink"
+    rate = summary.get("blinks_per_minute")
+    text = f"{blinks} in {_clock(summary['seconds'])}"
+    text += f", {rate:.1f} a minute" if rate is not None and summary["blinks"] else ""
+    if trials is not None and trials["n_cs_valid"]:
+        share = 100 * trials["n_cr"] / trials["n_cs_valid"]
+        responses = f"Conditioned responses in {trials['n_cr']} of {trials['n_cs_valid']} trials"
+        return f"{responses} ({share:.0f} %). {text}."
+    return f"{text}."
+
+
+def _clock(seconds: float) -> str:
+    return f"{int(seconds // 60)}:{round(seconds % 60):02d} min"
+
+
+def weaknesses(record: SessionRecord) -> list[str]:
+    """Return the remarks that can change the verdict, the strongest first."""
+    seen = record.summary.get("valid_pct")
+    remarks = []
+    if seen is not None and seen < _EYES_SEEN_PCT:
+        remarks.append(f"The eyes were seen in {seen:.0f} % of the frames only")
+    return remarks + list(record.warnings)
+
+
+@dataclass
+class Results:
+    """Results of recordings; a few stay open, so that frames come fast."""
+
+    lab: Lab
+    _open: OrderedDict[Path, tuple[ReviewSession, Starlette]] = field(default_factory=OrderedDict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def close(self) -> None:
+        """Close all that is open."""
+        with self._lock:
+            while self._open:
+                self._open.popitem()[1][0].close()
+
+    def show(self, request: Request) -> Response:
+        """Show verdict, warnings, frame and trace, blinks or trials, and files."""
+        study, standing, standings = self._find(request)
+        record = standing.record
+        if record is None:
+            raise NotFoundError(f"{standing.recording.session} has no result yet")
+        folder = study.place / standing.recording.session
+        warnings = weaknesses(record)
+        files = [
+            (path.name, _FILES[path.name], path.stat().st_size)
+            for name in _FILES
+            if (path := folder / name).is_file()
+        ]
+        order = [standing for standing in standings if standing.record is not None]
+        place = order.index(standing)
+        return self.lab.page(
+            request, "result.html", study=study, recording=standing.recording, record=record,
+            verdict=verdict_of(record), main_warnings=warnings[:3], remarks=warnings[3:],
+            blinks=_rows(folder / "blinks.csv"), trials=_rows(folder / "trials.csv"), files=files,
+            before=order[place - 1].recording if place else None,
+            after=order[place + 1].recording if place + 1 < len(order) else None,
+            model=Path(standing.recording.landmarks).name, at_s=request.query_params.get("at", ""),
+            has_report=(folder / "report.html").is_file(),
+            command=f"poolctl blink batch {study.table} -o {study.place}",
+        )  # fmt: skip
+
+    def file(self, request: Request) -> Response:
+        """Return a file of a result by its name; never another path."""
+        study, standing, _ = self._find(request)
+        name = request.path_params["name"]
+        path = study.place / standing.recording.session / name
+        record = standing.record
+        if record is None or name not in _FILES or name not in (*record.files, "report.html"):
+            raise NotFoundError(f"the result has no file {name!r}")
+        if name == "report.html" and "save" not in request.query_params:
+            policy = "sandbox; default-src 'none'; style-src 'unsafe-inline'; img-src data:"
+            return FileResponse(path, headers={"content-security-policy": policy})
+        return FileResponse(path, filename=f"{standing.recording.session}_{name}")
+
+    async def review(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Hand a request on to the review of its recording."""
+        request = Request(scope, receive)
+        try:
+            study, standing, standings = self._find(request)
+            application = self._application(study, standing)
+        except SiteAgentError as error:
+            problem = page_response(
+                "problem.html", at=scope["at"], status=409, problem=str(error), hint=error.hint
+            )
+            await problem(scope, receive, send)
+            return
+        path = scope["path"].removeprefix(scope["root_path"])
+        if path == "/":
+            waiting = [standing.recording for standing in standings if standing.state == "review"]
+            page = _review_page(request, standing.recording, waiting)
+            await page(scope, receive, send)
+            return
+        inner = {**scope, "path": path, "raw_path": path.encode(), "root_path": ""}
+        await application(inner, receive, send)
+
+    def _find(self, request: Request) -> tuple[Study, Standing, list[Standing]]:
+        study = self.lab.studies.current()
+        standings = self.lab.studies.standings(study, self.lab.jobs.views())
+        number = request.path_params["recording"]
+        for standing in standings:
+            if standing.recording.recording == number:
+                return study, standing, standings
+        raise NotFoundError(f"the study {study.name!r} has no recording {number}")
+
+    def _application(self, study: Study, standing: Standing) -> Starlette:
+        folder = study.place / standing.recording.session
+        with self._lock:
+            if folder in self._open:
+                self._open.move_to_end(folder)
+                return self._open[folder][1]
+            video = Path(standing.recording.video)
+            review = open_review(
+                folder,
+                video=video if video.exists() else None,
+                trace_only=not video.exists(),
+                landmarks=_model(folder, "landmarks", Path(standing.recording.landmarks)),
+                detector=None,
+            )
+            self._open[folder] = review, review_application(review)
+            while len(self._open) > _MOST_OPEN:
+                self._open.popitem(last=False)[1][0].close()
+            return self._open[folder][1]
+
+
+def _model(folder: Path, role: str, known: Path) -> Path | None:
+    """Return the model of the analysis, for landmarks in pictures, where it is still there."""
+    if known.is_file():
+        return known
+    try:
+        model = find_model(folder, role)
+    except SiteAgentError:
+        return None
+    return model if isinstance(model, Path) else None
+
+
+def _rows(path: Path) -> list[dict[str, str]]:
+    try:
+        with path.open(encoding="utf-8", newline="") as file:
+            return [row for row, _ in zip(csv.DictReader(file), range(_MOST_ROWS), strict=False)]
+    except FileNotFoundError:
+        return []
+
+
+def _review_page(request: Request, recording: Recording, waiting: Sequence[Recording]) -> Response:
+    html = (STATIC / "index.html").read_text(encoding="utf-8")
+    others = [other for other in waiting if other.recording != recording.recording]
+    bar = page_response(
+        "review_bar.html", at=request.scope["at"], recording=recording, waiting=others,
+        csrf=request.scope["session"].csrf,
+    )  # fmt: skip
+    head, _, links = bytes(bar.body).decode().partition("<!-- bar -->")
+    return HTMLResponse(
+        html.replace("</head>", f"{head}</head>").replace("<body>", f"<body>{links}")
+    )

@@ -1,0 +1,148 @@
+"""The server of the app, and its start: one for each POOL_HOME."""
+
+import asyncio
+import json
+import secrets
+from collections.abc import AsyncIterator, Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+from starlette.routing import Mount, Route
+
+from site_agent.app.entry import HOST, USUAL_PORT, AppFolder, Guard
+from site_agent.app.pages import Lab
+from site_agent.app.recordings import Studies
+from site_agent.app.rendering import page_response, static_file
+from site_agent.app.results import Results
+from site_agent.errors import BusyError, NotFoundError, SiteAgentError
+from site_agent.eyeblink.review.server import local_listener, local_server
+from site_agent.jobs.folder import JobFolder, JobView
+from site_agent.wording import duration_words
+
+_EVENT_INTERVAL_S = 0.5
+_MOST_PORTS = 20
+
+
+def app_application(lab: Lab, results: Results) -> Starlette:
+    """Return the application behind the guard."""
+    post = {"methods": ["POST"]}
+    return Starlette(
+        routes=[
+            Route("/", lab.home),
+            Route("/try", lab.try_drawn, **post),  # type: ignore[arg-type]
+            Route("/videos", lab.videos),
+            Route("/videos/cells", lab.change_cells, **post),  # type: ignore[arg-type]
+            Route("/videos/forget", lab.forget, **post),  # type: ignore[arg-type]
+            Route("/videos/add", lab.choose),
+            Route("/videos/add/folder", lab.paste_folder, **post),  # type: ignore[arg-type]
+            Route("/videos/add/videos", lab.add, **post),  # type: ignore[arg-type]
+            Route("/videos/analyse", lab.analyse_form),
+            Route("/videos/analyse/start", lab.analyse, **post),  # type: ignore[arg-type]
+            Route("/pictures/{recording}.jpg", lab.picture),
+            Route("/results/{recording}", results.show),
+            Route("/results/{recording}/files/{name}", results.file),
+            Mount("/results/{recording}/review", results.review),
+            Route("/jobs", lab.all_jobs),
+            Route("/jobs/{job}", lab.job),
+            Route("/jobs/{job}/{action}", lab.change_job, **post),  # type: ignore[arg-type]
+            Route("/events", _Events(lab.jobs).stream),
+            Route("/enter", _enter),
+            Route("/alive", _alive),
+            Route("/static/{digest}/{name}", static_file),
+        ],
+        exception_handlers={NotFoundError: _problem(404), SiteAgentError: _problem(409)},
+    )
+
+
+def _problem(status: int) -> Callable[[Request, Exception], Response]:
+    def respond(request: Request, error: Exception) -> Response:
+        hint = getattr(error, "hint", "")
+        at = request.scope["at"]
+        return page_response("problem.html", at=at, status=status, problem=str(error), hint=hint)
+
+    return respond
+
+
+def _enter(request: Request) -> Response:
+    return page_response("enter.html", at=request.scope["at"])
+
+
+def _alive(request: Request) -> Response:  # noqa: ARG001
+    return Response(status_code=204)
+
+
+class _Events:
+    """Server-sent events: the changed states of jobs, numbers and words only."""
+
+    def __init__(self, jobs: JobFolder) -> None:
+        self._jobs = jobs
+
+    def stream(self, request: Request) -> Response:
+        return StreamingResponse(self._events(request), media_type="text/event-stream")
+
+    async def _events(self, request: Request) -> AsyncIterator[str]:
+        sent: dict[str, Any] | None = None
+        while not await request.is_disconnected():
+            views = await run_in_threadpool(self._jobs.views)
+            if any(not view.ended for view in views):
+                # A runner that was killed is started again while the app is open.
+                await run_in_threadpool(self._jobs.start_runner)
+            states = {view.job.id: _described(view) for view in views}
+            if sent is None:
+                yield "event: hello\ndata: {}\n\n"
+            else:
+                for number, state in states.items():
+                    if sent.get(number) != state:
+                        yield f"data: {json.dumps({'job': number, **state})}\n\n"
+            sent = states
+            await asyncio.sleep(_EVENT_INTERVAL_S)
+
+
+def _described(view: JobView) -> dict[str, Any]:
+    state = view.state
+    left = duration_words(state.seconds_left) if state.seconds_left else ""
+    share = None if state.share is None else round(100 * state.share)
+    return {"state": state.state, "percent": share, "left": left}
+
+
+def serve_app(
+    folder: AppFolder,
+    results_folder: Path,
+    *,
+    port: int | None = None,
+    on_ready: Callable[[str], None],
+) -> None:
+    """Serve the app until SIGINT or SIGTERM.
+
+    `results_folder`: For the first study. `on_ready`: Called with the address, which holds no
+    ticket, once the server answers.
+    """
+    folder.make()
+    ports = [port] if port is not None else range(USUAL_PORT, USUAL_PORT + _MOST_PORTS)
+    lab = Lab(Studies(folder.place, results_folder), JobFolder())
+    results = Results(lab)
+    for candidate in ports:
+        try:
+            with local_listener(candidate) as listener:
+                number = listener.getsockname()[1]
+                # Where somebody has the usual port, an old bookmark would lead to a stranger.
+                usual = number == USUAL_PORT
+                prefix = folder.prefix() if usual else secrets.token_urlsafe(16)
+                folder.note_running(number, prefix)
+                guarded = Guard(app_application(lab, results), folder, prefix, number)
+                lab.jobs.start_runner()
+                address = f"http://{HOST}:{number}/{prefix}"
+                ready = partial(on_ready, address)
+                try:
+                    local_server(guarded, ready).run(sockets=[listener])
+                finally:
+                    results.close()
+                return
+        except BusyError:
+            if candidate == ports[-1]:
+                raise

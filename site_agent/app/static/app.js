@@ -1,0 +1,61 @@
+// The app's own script: the way in, live parts, and focus. Lists, forms and results work without it.
+"use strict";
+
+const at = document.body.dataset.at;
+const said = document.getElementById("said");
+const policy = window.trustedTypes?.createPolicy("poolctl", { createHTML: (html) => html });
+const say = (text) => { said.textContent = text; };
+
+// The ticket stands in the fragment, which is neither sent nor logged.
+async function enter(line) {
+  const ticket = location.hash.slice(1);
+  history.replaceState(null, "", location.pathname);
+  const answer = await fetch(`${at}/enter`, { method: "POST", body: new URLSearchParams({ ticket }) });
+  if (answer.ok) location.replace(`${at}/`);
+  else line.textContent = "This way in was used already, or is older than a minute. Start poolctl again.";
+}
+const line = document.getElementById("entering");
+if (line) enter(line);
+
+document.querySelector("[data-focus]")?.focus();
+
+// Parts of the page that jobs change are fetched anew, unless a person is at work in them.
+async function refresh() {
+  const answer = await fetch(location.href);
+  if (!answer.ok) return;
+  const html = await answer.text();
+  const page = new DOMParser().parseFromString(policy ? policy.createHTML(html) : html, "text/html");
+  for (const part of document.querySelectorAll("[data-part]")) {
+    const fresh = page.getElementById(part.id);
+    const isTouched = part.contains(document.activeElement) || part.querySelector("input:checked");
+    if (fresh && fresh.textContent !== part.textContent && !isTouched) part.replaceWith(document.adoptNode(fresh));
+  }
+}
+
+let stream = null;
+let waiting = null;
+const states = new Map();
+function listen() {
+  stream = new EventSource(`${at}/events`);
+  stream.addEventListener("message", (event) => {
+    const { job, state, percent, left } = JSON.parse(event.data);
+    const bar = document.querySelector(`progress[data-job="${job}"]`);
+    const output = document.querySelector(`output[data-left="${job}"]`);
+    if (bar && percent !== null) bar.value = percent;
+    if (output && percent !== null) output.textContent = `${percent} %${left ? `, ${left} left` : ""}`;
+    if (states.get(job) !== state) {
+      if (state === "done" || state === "failed") say(`A job ${state === "done" ? "is done" : "failed"}`);
+      states.set(job, state);
+      clearTimeout(waiting);
+      waiting = setTimeout(refresh, 300);
+    }
+  });
+}
+// A browser allows six connections to a host: hidden windows give theirs back.
+if ("live" in document.body.dataset) {
+  listen();
+  document.addEventListener("visibilitychange", () => {
+    stream?.close();
+    if (!document.hidden) { listen(); refresh(); }
+  });
+}

@@ -1,0 +1,72 @@
+"""A folder of recordings, good and broken, analysed through the app once."""
+
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from site_agent.jobs.runner import IDLE_VARIABLE
+from tests.children import is_running
+from tests.site_agent.app.running_app import RunningApp, running_app
+from tests.site_agent.eyeblink.conftest import drawn_faces, landmark_file, recording
+from tests.site_agent.eyeblink.drawn_videos import write_video
+
+__all__ = ["drawn_faces", "landmark_file", "recording"]
+
+TIMEOUT_S = 120.0
+
+
+def wait_until(condition: Callable[[], object]) -> None:
+    deadline_s = time.monotonic() + TIMEOUT_S
+    while not condition():
+        assert time.monotonic() < deadline_s
+        time.sleep(0.05)
+
+
+def runners() -> list[psutil.Process]:
+    """The runners that this process has started."""
+    return [
+        child
+        for child in psutil.Process().children()
+        if is_running(child) and "site_agent.jobs.runner" in child.cmdline()
+    ]
+
+
+@pytest.fixture(scope="package")
+def videos(landmark_file: Path, recording: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Four recordings: a good one, one cut in the middle, one of another kind, a dark one."""
+    folder = tmp_path_factory.mktemp("videos")
+    shutil.copy(recording, folder / "P03_s1 <b>.mp4")
+    content = recording.read_bytes()
+    (folder / "P04_s2_grün.mp4").write_bytes(content[: len(content) // 2])
+    (folder / "P05_s1.mp4").write_text("no video")
+    write_video(folder / "P06_s1.mp4", [number / 30 for number in range(40)])
+    shutil.copy(landmark_file, folder / "eyes.dat")
+    return folder
+
+
+@pytest.fixture(scope="package")
+def app(videos: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningApp]:
+    """The app with the recordings analysed; every test leaves them so."""
+    place = tmp_path_factory.mktemp("app")
+    with pytest.MonkeyPatch.context() as patch, running_app(place / "h", place / "r") as app_:
+        patch.setenv("POOL_HOME", str(place / "h"))
+        patch.setenv(IDLE_VARIABLE, "1")
+        chosen = app_.post("/videos/add/folder", folder=f'"{videos}"')
+        assert chosen.status_code == 303
+        number = chosen.headers["location"].partition("place=")[2]
+        assert app_.post("/videos/add/videos", place=number).status_code == 303
+        study = app_.lab.studies.current()
+        form = app_.get("/videos/analyse").text
+        model = form.partition('name="model" value="')[2].partition('"')[0]
+        rows = [row.recording for row in study.recordings()]
+        answer = app_.post("/videos/analyse/start", recording=rows, model=model)
+        assert answer.status_code == 303, answer.text
+        wait_until(lambda: all(view.ended for view in app_.lab.jobs.views()))
+        yield app_
+        for runner in runners():
+            runner.kill()
+            runner.wait()

@@ -1,0 +1,98 @@
+"""The app in a real browser: the way in, live parts, the trace, the keyboard, and axe."""
+
+import shutil
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.site_agent.app.running_app import RunningApp
+
+api = pytest.importorskip("playwright.sync_api")
+CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine"),
+]
+PLACES = ("/", "/videos", "/videos/add", "/videos/analyse?recording={id}", "/results/{id}", "/jobs")
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Any]:
+    with api.sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield browser
+        browser.close()
+
+
+def let_in(chromium: Any, app: RunningApp, problems: list[str], **options: Any) -> Any:
+    """Open a window, and enter with a ticket; words of the console are problems."""
+    page = chromium.new_context(**options).new_page()
+    page.on("console", lambda message: problems.append(message.text) if message.type in {"error", "warning"} else None)  # noqa: E501 # fmt: skip
+    page.on("pageerror", lambda error: problems.append(str(error)))
+    page.on("request", lambda request: problems.append(request.url) if not request.url.startswith((app.origin, "blob:")) else None)  # noqa: E501 # fmt: skip
+    page.goto(f"{app.address}/enter#{app.folder.new_ticket()}")
+    page.wait_for_url(f"{app.address}/")
+    return page
+
+
+def first_row(app: RunningApp) -> str:
+    return app.lab.studies.current().recordings()[0].recording
+
+
+def test_the_trace_by_pointer_and_keyboard(app: RunningApp, chromium: Any) -> None:
+    problems: list[str] = []
+    page = let_in(chromium, app, problems)
+    assert "#" not in page.url
+    page.goto(f"{app.address}/results/{first_row(app)}?at=2.0")
+    page.wait_for_selector("body[data-ready=true]")
+    page.wait_for_selector("#scope[data-frame]")
+    frame = int(page.inner_text("#at-frame"))
+    page.focus("#trace")
+    page.keyboard.press("ArrowRight")
+    page.wait_for_selector(f"#scope[data-frame='{frame + 1}']")
+    shown = app.get(f"/results/{first_row(app)}/review/api/frames/{frame + 1}").json()
+    assert page.inner_text("#at-time") == f"{shown['time_s']:.3f} s"
+    page.keyboard.press("Home")
+    page.wait_for_selector("#scope[data-frame='0']")
+    box = page.locator("#trace").bounding_box()
+    page.mouse.move(box["x"] + box["width"] / 2, box["y"] + 40)
+    page.wait_for_selector("#scope:not([data-frame='0'])")
+    page.goto(f"{app.address}/results/{first_row(app)}/review/")
+    page.wait_for_selector("body[data-ready=true]")
+    page.keyboard.press("a")
+    page.wait_for_selector("#status:has-text('accepted')")
+    page.keyboard.press("u")
+    page.wait_for_selector("#status:has-text('Taken back')")
+    assert problems == []
+
+
+def test_live_parts_follow_jobs(app: RunningApp, chromium: Any) -> None:
+    problems: list[str] = []
+    page = let_in(chromium, app, problems)
+    page.goto(f"{app.address}/jobs")
+    with page.expect_request("**/events"):
+        page.reload()
+    job = app.lab.jobs.add("study", "Live one", {"study": "/nowhere"})
+    page.wait_for_selector("text=Live one", timeout=30_000)
+    page.wait_for_selector("article:has-text('Live one') >> text=failed", timeout=60_000)
+    app.lab.jobs.remove(job.id)
+    assert problems == []
+
+
+@pytest.mark.parametrize(("theme", "width"), [("light", 390), ("dark", 1024), ("dark", 1440)])
+def test_axe_finds_nothing_serious(app: RunningApp, chromium: Any, theme: str, width: int) -> None:
+    from axe_playwright_python.sync_playwright import Axe
+
+    problems: list[Any] = []
+    viewport = {"width": width, "height": 900}
+    page = let_in(chromium, app, problems, color_scheme=theme, viewport=viewport)
+    for place in PLACES:
+        page.goto(f"{app.address}{place.format(id=first_row(app))}")
+        assert page.evaluate("document.documentElement.scrollWidth") <= width, place
+        problems += [
+            (place, violation["id"], [node["html"][:120] for node in violation["nodes"][:3]])
+            for violation in Axe().run(page).response["violations"]
+            if violation["impact"] in {"serious", "critical"}
+        ]
+    assert problems == []

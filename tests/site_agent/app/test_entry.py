@@ -1,0 +1,150 @@
+"""The way into the app, attacked by raw HTTP."""
+
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from site_agent.app.entry import AppFolder
+from site_agent.jobs.folder import this_process
+from tests.site_agent.app.running_app import RunningApp, running_app
+
+
+@pytest.fixture(scope="module")
+def app(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningApp]:
+    place = tmp_path_factory.mktemp("app")
+    with running_app(place / "home", place / "results") as running:
+        yield running
+
+
+def status(app: RunningApp, path: str = "/", method: str = "GET", **headers: str) -> int:
+    """Ask with the cookie of a session and further headers."""
+    names = {name.replace("_", "-"): value for name, value in headers.items()}
+    return app.client.request(method, f"{app.address}{path}", headers=names).status_code
+
+
+def test_pages_have_a_policy_and_are_kept_nowhere(app: RunningApp) -> None:
+    answer = app.get("/")
+    assert answer.status_code == 200
+    policy = answer.headers["content-security-policy"]
+    assert "default-src 'none'" in policy
+    assert "unsafe" not in policy
+    assert "require-trusted-types-for 'script'" in policy
+    assert answer.headers["cache-control"] == "no-store"
+    assert answer.headers["x-content-type-options"] == "nosniff"
+    assert "<script>" not in answer.text
+    assert " style=" not in answer.text
+
+
+@pytest.mark.parametrize("host", ["localhost:{port}", "[::1]:{port}", "evil.example", "127.0.0.1"])
+def test_other_names_of_this_machine_are_refused(app: RunningApp, host: str) -> None:
+    port = app.origin.rpartition(":")[2]
+    assert status(app, host=host.format(port=port)) == 421
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {},
+        {"origin": "http://evil.example"},
+        {"origin": "null"},
+        {"origin": "http://127.0.0.1:1"},
+        {"origin": "{origin}", "sec_fetch_site": "cross-site"},
+        {"origin": "{origin}", "sec_fetch_site": "same-site"},
+        {"origin": "{origin}", "x_csrf_token": "guessed"},
+        {"origin": "{origin}"},
+    ],
+)
+def test_changes_from_elsewhere_are_refused(app: RunningApp, headers: dict[str, str]) -> None:
+    sent = {name: value.format(origin=app.origin) for name, value in headers.items()}
+    assert status(app, "/try", "POST", **sent) == 403
+    assert app.lab.jobs.views() == []
+
+
+@pytest.mark.parametrize("method", ["PUT", "DELETE", "OPTIONS", "PATCH", "TRACE"])
+def test_other_methods_are_refused(app: RunningApp, method: str) -> None:
+    assert status(app, "/try", method) == 405
+
+
+@pytest.mark.parametrize("path", ["/try", "/videos/cells", "/jobs/x/cancel", "/videos/add/videos"])
+def test_reading_changes_nothing(app: RunningApp, path: str) -> None:
+    assert status(app, path) in {404, 405}
+
+
+@pytest.mark.parametrize("site", ["cross-site", "same-site"])
+def test_a_link_on_another_page_shows_nothing_of_ours(app: RunningApp, site: str) -> None:
+    answer = app.get("/videos", headers={"sec-fetch-site": site})
+    assert answer.status_code == 403
+    assert "Open poolctl" in answer.text
+    assert "recording" not in answer.text
+
+
+def test_nothing_is_shown_without_a_session(app: RunningApp) -> None:
+    with httpx.Client(trust_env=False) as stranger:
+        for path in ("/", "/videos", "/jobs", "/events", "/results/x", "/videos/add"):
+            assert stranger.get(f"{app.address}{path}").status_code == 401
+        assert stranger.get(f"{app.address}/alive").status_code == 204
+        assert stranger.get(f"{app.origin}/").status_code == 404
+        assert stranger.get(f"{app.origin}/guessed/enter").status_code == 404
+        stranger.cookies.set("poolctl", "guessed")
+        assert stranger.get(f"{app.address}/").status_code == 401
+
+
+def test_a_ticket_lets_in_once_and_for_a_minute(app: RunningApp) -> None:
+    with httpx.Client(trust_env=False) as browser:
+        ticket = app.folder.new_ticket()
+        assert app.enter(browser, ticket).status_code == 204
+        assert app.enter(browser, ticket).status_code == 403
+        assert app.enter(browser, "guessed").status_code == 403
+        old = app.folder.new_ticket()
+        for path in (app.folder.place / "tickets").iterdir():
+            os.utime(path, (time.time() - 61, time.time() - 61))
+        assert app.enter(browser, old).status_code == 403
+    foreign = {"origin": "http://evil.example"}
+    ticket = app.folder.new_ticket()
+    answer = app.client.post(f"{app.address}/enter", data={"ticket": ticket}, headers=foreign)
+    assert answer.status_code == 403
+
+
+def test_the_cookie_is_strict_and_of_this_prefix(app: RunningApp) -> None:
+    with httpx.Client(trust_env=False) as browser:
+        cookie = app.enter(browser, app.folder.new_ticket()).headers["set-cookie"]
+    assert "HttpOnly" in cookie
+    assert "SameSite=strict" in cookie
+    assert f"Path=/{app.folder.prefix()}/" in cookie
+
+
+def test_a_session_ends_with_the_app(tmp_path: Path) -> None:
+    with running_app(tmp_path / "home", tmp_path / "results") as first:
+        cookie = first.cookie
+    with running_app(tmp_path / "home", tmp_path / "results") as second:
+        assert second.folder.prefix() == first.folder.prefix(), "bookmarks live"
+        second.client.cookies.clear()
+        second.client.cookies.set("poolctl", cookie)
+        assert second.get("/").status_code == 401
+
+
+def test_secrets_are_for_this_user_alone(tmp_path: Path) -> None:
+    folder = AppFolder(tmp_path / "app")
+    folder.make()
+    ticket = folder.new_ticket()
+    entrance = folder.entrance(f"http://127.0.0.1:1/K/enter#{ticket}")
+    folder.prefix()
+    folder.note_running(8720, "K")
+    files = [path for path in folder.place.rglob("*") if path.is_file()]
+    assert len(files) == 4
+    assert {path.stat().st_mode & 0o077 for path in [*files, folder.place]} == {0}
+    assert all(ticket not in path.name for path in files)
+    assert ticket in entrance.read_text()
+    assert folder.running() == "http://127.0.0.1:8720/K"
+    assert this_process()[0] == os.getpid()
+
+
+def test_a_large_form_is_refused(app: RunningApp) -> None:
+    answer = app.client.post(
+        f"{app.address}/try", content=b"x" * 2_100_000, headers={"origin": app.origin}
+    )
+    assert answer.status_code == 413

@@ -1,0 +1,173 @@
+"""The lab's work through the app, without a browser's script."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from site_agent.app.places import allowed_folder
+from site_agent.app.recordings import read_names
+from site_agent.errors import InvalidInputError
+from site_agent.eyeblink.batch import run_batch
+from site_agent.eyeblink.batch.sessions import read_session_table
+from site_agent.eyeblink.study import write_study
+from tests.site_agent.app.conftest import wait_until
+from tests.site_agent.app.running_app import RunningApp
+
+
+def test_each_recording_has_a_state_and_a_reason(app: RunningApp) -> None:
+    study = app.lab.studies.current()
+    standings = {
+        standing.recording.file_name: standing
+        for standing in app.lab.studies.standings(study, app.lab.jobs.views())
+    }
+    states = {name: standing.state for name, standing in standings.items()}
+    assert states["P03_s1 <b>.mp4"] in {"review", "done"}
+    assert states["P05_s1.mp4"] == "failed"
+    assert "P05_s1.mp4" in standings["P05_s1.mp4"].reason
+    cut = standings["P04_s2_grün.mp4"]
+    assert cut.state == "failed" or cut.record.warnings  # type: ignore[union-attr]
+    dark = standings["P06_s1.mp4"].record
+    assert dark is not None
+    assert dark.warnings, "no face was seen"
+    assert standings["P03_s1 <b>.mp4"].facts["rate_hz"]
+    assert standings["P05_s1.mp4"].facts["problem"]
+    page = app.get("/videos").text
+    assert "P03_s1 &lt;b&gt;.mp4" in page
+    assert "P03_s1 <b>" not in page
+    assert "failed" in page
+    assert "1 recording failed" in app.get("/").text
+
+
+@pytest.mark.slow
+def test_tables_equal_those_of_a_batch(app: RunningApp, tmp_path: Path) -> None:
+    study = app.lab.studies.current()
+    sessions = read_session_table(study.table).sessions
+    result = run_batch(sessions, tmp_path / "expected", workers=2)
+    write_study(tmp_path / "expected", result.records)
+    names = sorted(
+        path.relative_to(tmp_path / "expected") for path in (tmp_path / "expected").rglob("*.csv")
+    )
+    assert len(names) > 5
+    for name in names:
+        made = (study.place / name).read_bytes()
+        assert made == (tmp_path / "expected" / name).read_bytes(), name
+    copied = shutil.copytree(study.place, tmp_path / "copied")
+    again = run_batch(sessions, copied, workers=2)
+    assert again.count("done") == 0, "each goes on with the work of the other"
+
+
+def test_names_become_participants_and_sessions(app: RunningApp) -> None:
+    rows = {row.file_name: row for row in app.lab.studies.current().recordings()}
+    row = rows["P04_s2_grün.mp4"]
+    assert (row.participant, row.session_number) == ("P04", "2")
+    app.post("/videos/cells", **{f"group-{row.recording}": "paired"})
+    assert app.lab.studies.current().find(row.recording).group == "paired"
+    app.post("/videos/cells", **{f"group-{row.recording}": ""})
+    wait_until(lambda: all(view.ended for view in app.lab.jobs.views()))
+    refused = app.post("/videos/cells", **{f"session_number-{row.recording}": "two"})
+    assert refused.status_code == 409
+    assert app.lab.studies.current().find(row.recording).session_number == "2"
+
+
+@pytest.mark.parametrize(
+    ("names", "expected"),
+    [
+        (["sub-03_ses-2.mp4", "sub-04_ses-10.mp4"], [("03", "2"), ("04", "10")]),
+        (["P03 session 2.mp4", "P04-s03.mov"], [("P03", "2"), ("P04", "3")]),
+        (["VP1_1.avi", "VP12_2.avi"], [("VP1", "1"), ("VP12", "2")]),
+        (["holiday.mp4", "garden.mp4"], [("", ""), ("", "")]),
+    ],
+)
+def test_the_pattern_that_explains_most_names_wins(
+    names: list[str], expected: list[tuple[str, str]]
+) -> None:
+    paths = [Path(name) for name in names]
+    readings = read_names(paths)
+    assert [readings[path] for path in paths] == expected
+
+
+def test_a_result_shows_verdict_files_and_frames(app: RunningApp) -> None:
+    (row, *_) = app.lab.studies.current().recordings()
+    page = app.get(f"/results/{row.recording}").text
+    assert "blink" in page
+    assert "a minute" in page
+    here = f"/results/{row.recording}"
+    assert app.get(f"{here}/files/blinks.csv?save=1").headers["content-disposition"]
+    report = app.get(f"{here}/files/report.html")
+    assert "sandbox" in report.headers["content-security-policy"]
+    frame = app.get(f"{here}/review/api/frames/10.jpg")
+    assert frame.content[:2] == b"\xff\xd8"
+    assert app.get(f"/pictures/{row.recording}.jpg").content[:2] == b"\xff\xd8"
+    review = app.get(f"{here}/review/").text
+    assert f'name="csrf" content="{app.csrf()}"' in review
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/results/{id}/files/../../batch.csv",
+        "/results/{id}/files/..%2Fbatch.csv",
+        "/results/{id}/files/study.json",
+        "/results/{id}/files/%2Fetc%2Fpasswd",
+        "/results/..%2f..%2f/",
+        "/pictures/..%2Fx.jpg",
+        "/jobs/..%2F..",
+        "/static/0/..%2F..%2Fentry.py",
+    ],
+)
+def test_no_address_reads_another_file(app: RunningApp, path: str) -> None:
+    (row, *_) = app.lab.studies.current().recordings()
+    assert app.get(path.format(id=row.recording)).status_code in {404, 405, 409}
+
+
+def test_folders_of_others_keys_and_devices_are_not_listed(
+    app: RunningApp, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = tmp_path / "ada"
+    (home / ".ssh").mkdir(parents=True)
+    (home / "Videos" / "puff").mkdir(parents=True)
+    (home / "Videos" / "away").symlink_to(home / ".ssh")
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.setattr("site_agent.app.places._HOMES", (tmp_path,))
+    (tmp_path / "eve" / "Videos").mkdir(parents=True)
+    (home / "file").touch()
+    places = app.lab.places
+    assert [place.name for place in places.below(places.place(home / "Videos"))] == ["puff"]
+    refused = [home / ".ssh", home / "Videos" / "away", tmp_path / "eve" / "Videos", home / "file"]
+    refused += [Path("/dev"), Path("/proc/self"), app.folder.place, home / "none"]
+    monkeypatch.setenv("POOL_HOME", str(app.folder.place.parent))
+    for path in refused:
+        with pytest.raises(InvalidInputError):
+            allowed_folder(path)
+        if path.is_file():
+            continue  # stands for its folder
+        page = app.post("/videos/add/folder", folder=str(path))
+        assert "This folder cannot be used" in page.text, path
+    with pytest.raises(InvalidInputError, match="was not listed"):
+        places.find("guessed")
+
+
+def test_what_was_typed_stays_after_a_refusal(app: RunningApp) -> None:
+    row = app.lab.studies.current().recordings()[0].recording
+    form = {"recording": row, "set:blinks.longest_blink_ms": "minus one", "model": "none"}
+    answer = app.post("/videos/analyse/start", **form)
+    assert answer.status_code == 422
+    assert 'value="minus one"' in answer.text
+    assert 'role="alert"' in answer.text
+
+
+def test_a_job_is_cancelled_undone_and_explained(app: RunningApp) -> None:
+    job = app.lab.jobs.add("study", "Slow tables", {"study": "/nowhere"}, after=["x"])
+    held = app.lab.jobs.add("look", "Held", {"videos": {}, "looks": "/nowhere"}, after=[job.id])
+    app.lab.jobs.cancel(job.id)
+    answer = app.post(f"/jobs/{job.id}/retry", back="/jobs")
+    assert answer.headers["location"].endswith("/jobs")
+    wait_until(lambda: app.lab.jobs.view(job.id).ended)
+    wait_until(lambda: app.lab.jobs.view(held.id).ended)
+    page = app.get(f"/jobs/{job.id}").text
+    assert "asked for again" in page
+    assert f"poolctl jobs show {job.id}" in page
+    for number in (job.id, held.id):
+        app.lab.jobs.remove(number)
+    assert app.post("/jobs/ffff/cancel").status_code == 404
