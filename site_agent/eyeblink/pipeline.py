@@ -46,6 +46,7 @@ from site_agent.eyeblink.session import (
     BlinkSession,
     FaceModels,
     Footage,
+    measured_trace,
     range_doubts,
     summarise,
 )
@@ -302,7 +303,7 @@ def _analyse(
     recorded: _Recorded, trials: TrialList | None, settings: BlinkAnalysisSettings, started_s: float
 ) -> AnalysedSession:
     trace = as_written(recorded.trace)
-    signal = sampling.filtered_trace(trace, settings.filter)
+    signal = measured_trace(trace, settings)
     calibration, remarks = _calibrated(
         signal, trials, settings.blinks.calibration, recorded.closed_share
     )

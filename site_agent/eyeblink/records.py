@@ -11,6 +11,7 @@ Float64 = NDArray[np.float64]
 Int64 = NDArray[np.int64]
 UInt8 = NDArray[np.uint8]
 
+POSE_COLUMNS = ("yaw_deg", "pitch_deg")
 DIGITS = 6
 """Decimals of times and eye aspect ratios in files."""
 
@@ -77,6 +78,8 @@ class EyeSample:
     gap: Gap
     eyes_place: tuple[float, float, float] = (float("nan"),) * 3
     """Middle between the eyes (x, y) and their distance in px; NaN where not known."""
+    pose_deg: tuple[float, float] = (float("nan"),) * 2
+    """Yaw and pitch of the head; NaN where not known."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -114,6 +117,8 @@ class EyeTrace:
     """Frames in which such a trace had a number such as 0 or -1 in place of a value."""
     of_closure: bool = False
     """The file has closures; their EAR are those of an eye of the usual shape."""
+    pose_deg: Float64 | None = None
+    """Yaw and pitch of the head, shape (n, 2), NaN where not known; None where never."""
 
     @property
     def valid(self) -> NDArray[np.bool_]:
@@ -152,11 +157,13 @@ class EyeTrace:
 def as_written(trace: EyeTrace) -> EyeTrace:
     """Return the trace with the digits that ``frames.csv`` has of it.
 
-    Times to the microsecond and EAR to 1e-6: results can be computed again from the file, to the
-    last bit.
+    Times to the microsecond, EAR to 1e-6 and angles to 0.01 degrees: results can be computed again
+    from the file, to the last bit.
     """
     names = ("timestamps_s", "ear_left", "ear_right", "ear")
-    return replace(trace, **{name: np.round(getattr(trace, name), DIGITS) for name in names})
+    rounded = {name: np.round(getattr(trace, name), DIGITS) for name in names}
+    pose_deg = None if trace.pose_deg is None else np.round(trace.pose_deg, 2)
+    return replace(trace, **rounded, pose_deg=pose_deg)
 
 
 def mean_of_valid_eyes(ear_left: Float64, ear_right: Float64) -> Float64:
@@ -169,11 +176,11 @@ def mean_of_valid_eyes(ear_left: Float64, ear_right: Float64) -> Float64:
 
 @dataclass
 class TraceBuilder:
-    """Collects samples as they come, in flat arrays: 120 bytes a frame."""
+    """Collects samples as they come, in flat arrays: 136 bytes a frame."""
 
     _rows: "array[float]" = field(default_factory=lambda: array("d"))
 
-    COLUMNS = 15
+    COLUMNS = 17
 
     def add(self, sample: EyeSample) -> None:
         box = sample.box
@@ -190,6 +197,7 @@ class TraceBuilder:
                 sample.score,
                 *corners,
                 *sample.eyes_place,
+                *sample.pose_deg,
             )
         )
 
@@ -198,7 +206,7 @@ class TraceBuilder:
 
     def eyes_places(self) -> Float64:
         """Return the `eyes_place` of every sample, shape (n, 3)."""
-        return self._table()[:, 12:].copy()
+        return self._table()[:, 12:15].copy()
 
     def build(self) -> EyeTrace:
         rows = self._table()
@@ -215,6 +223,7 @@ class TraceBuilder:
                 scores=rows[:, 7].copy(),
                 sources=rows[:, 6].astype(np.uint8),
             ),
+            pose_deg=rows[:, 15:].copy(),
         )
 
     def _table(self) -> Float64:

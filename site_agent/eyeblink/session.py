@@ -28,9 +28,10 @@ from site_agent.eyeblink.face.boxes import FaceSettings
 from site_agent.eyeblink.face.finding import FaceFollower, Follower, FoundFace
 from site_agent.eyeblink.face.followers import FaceCrowd, RegionFollower
 from site_agent.eyeblink.face.landmarks import check_eyes
-from site_agent.eyeblink.openness.sampling import FilterSettings
+from site_agent.eyeblink.openness.sampling import FilterSettings, filtered_trace
 from site_agent.eyeblink.openness.signal import (
     Calibration,
+    at_usual_pose,
     closure_paper_pct,
     fraction_eyelid_closure,
 )
@@ -67,6 +68,12 @@ class BlinkAnalysisSettings(Settings, error=InvalidInputError):
     """Outputs that are written on request only: overlay, nwb."""
 
 
+def measured_trace(trace: EyeTrace, settings: BlinkAnalysisSettings) -> EyeTrace:
+    """Return the trace that FEC and blinks come from: filtered, and in the usual pose."""
+    signal = filtered_trace(trace, settings.filter)
+    return at_usual_pose(signal) if settings.blinks.calibration.at_usual_pose else signal
+
+
 class Footage(Protocol):
     """The pictures of a recording once more, for outputs that show them."""
 
@@ -91,7 +98,7 @@ class AnalysedSession:
     footage: Footage | None = None
     start: session_folder.RecordingStart | None = None
     filtered: EyeTrace | None = None
-    """The trace that was measured where a filter was requested; `trace` keeps the raw EAR."""
+    """See `measured_trace`; `trace` keeps the raw EAR."""
     trials: tuple[Trial, ...] = ()
     """As they were measured: on the video's clock."""
     left_out: tuple[LeftOut, ...] = ()

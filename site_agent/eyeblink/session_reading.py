@@ -21,10 +21,16 @@ from site_agent.eyeblink.batch.sessions import settings_from_plain
 from site_agent.eyeblink.blinks.finding import Blink
 from site_agent.eyeblink.conditioning.analysis import analyse_conditioning
 from site_agent.eyeblink.conditioning.trials import read_trials_csv
-from site_agent.eyeblink.openness.sampling import filtered_trace
 from site_agent.eyeblink.openness.signal import Calibration
-from site_agent.eyeblink.records import EyeTrace, FaceColumns, FaceSource, Float64, Gap
-from site_agent.eyeblink.session import AnalysedSession, BlinkAnalysisSettings
+from site_agent.eyeblink.records import (
+    POSE_COLUMNS,
+    EyeTrace,
+    FaceColumns,
+    FaceSource,
+    Float64,
+    Gap,
+)
+from site_agent.eyeblink.session import AnalysedSession, BlinkAnalysisSettings, measured_trace
 from site_agent.eyeblink.session_folder import RecordingStart, SourceFile, find_output
 
 _BOX = ("face_left_px", "face_top_px", "face_right_px", "face_bottom_px")
@@ -45,7 +51,7 @@ def read_session(place: Path) -> AnalysedSession:
             events = blinks_of_rows(csv.DictReader(file))
         session = AnalysedSession(
             trace=trace,
-            filtered=filtered_trace(trace, settings.filter),
+            filtered=measured_trace(trace, settings),
             calibration=_calibration(provenance["calibration"]),
             blinks=events,
             settings=settings,
@@ -84,6 +90,7 @@ def read_eye_trace(path: Path) -> EyeTrace:
     kinds = table["source"].map(sources).to_numpy(dtype=np.uint8)
     boxes = np.stack([numbers(name) for name in _BOX], axis=1)
     face = FaceColumns(boxes, numbers("face_score"), kinds)
+    posed = all(name in table for name in POSE_COLUMNS)
     return EyeTrace(
         frames=table["frame"].to_numpy(dtype=np.int64),
         timestamps_s=numbers("timestamp_s"),
@@ -93,6 +100,7 @@ def read_eye_trace(path: Path) -> EyeTrace:
         confidence=numbers("confidence"),
         gaps=table["reason"].fillna("").map(gaps).to_numpy(dtype=np.uint8),
         face=None if (kinds == FaceSource.TRACE).all() else face,
+        pose_deg=np.stack([numbers(name) for name in POSE_COLUMNS], axis=1) if posed else None,
     )
 
 

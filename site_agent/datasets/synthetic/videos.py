@@ -63,6 +63,7 @@ def write_blink_video(
     variable_frame_rate: bool = False,
     lost_frames: float = 0.0,
     size: tuple[int, int] = (640, 480),
+    scene: VideoScene = VideoScene(),
     progress: Progress = no_progress,
 ) -> Path:
     """Write an mp4 video of a blinking person, and return the truth file next to it.
@@ -89,7 +90,6 @@ def write_blink_video(
         Even numbers of pixels.
     """
     path = Path(path)
-    scene = VideoScene()
     _check(seconds, frame_rate_hz, lost_frames, size)
     rng = np.random.default_rng([0xB11F4, seed])
     drawn = subject if isinstance(subject, Person) else person(seed if subject is None else subject)

@@ -55,6 +55,8 @@ class MeasuredTrials:
     cs_us_ms: float
     settings: ConditioningSettings
     remarks: tuple[str, ...]
+    shams: tuple[TrialMeasures, ...] = ()
+    """The time before each CS, measured as if the US came just before the CS."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -130,7 +132,19 @@ def measure_trials(
             remarks.append(
                 f"{len(outside)} of {len(measures)} trials lie {where} and are missing: {listed}"
             )
-    return MeasuredTrials(measures, cs_us_ms, settings, tuple(remarks))
+    earlier_s = (cs_us_ms + EARLIEST_RESPONSE_MS) / 1000.0
+    shams = [
+        Trial(trial.trial, TrialType.CS_ONLY, trial.cs_onset_s - earlier_s, math.nan)
+        for trial in ordered
+        if trial.trial_type is not TrialType.US_ONLY
+    ]
+    return MeasuredTrials(
+        measures,
+        cs_us_ms,
+        settings,
+        tuple(remarks),
+        tuple(measure_trial(times_s, level, sham, cs_us_ms, settings) for sham in shams),
+    )
 
 
 def judge_trials(
@@ -153,7 +167,16 @@ def judge_trials(
     remarks = list(measured.remarks)
     if settings.cr_rule is CrRule.UR_SHARE and not math.isfinite(ur):
         remarks.append("no UR was measured, so that a share of it cannot be a CR criterion")
-    summary = summarise(results, measured.cs_us_ms, settings.least_valid_trials)
+    spontaneous = [
+        _is_cr(sham, _rejections(sham, sd_limit, rest, settings), settings, ur)
+        for sham in measured.shams
+    ]
+    summary = summarise(
+        results,
+        measured.cs_us_ms,
+        settings.least_valid_trials,
+        [is_cr for is_cr in spontaneous if is_cr is not None],
+    )
     remarks += _rejection_remarks(summary, settings)
     return ConditioningResult(results, summary, sensitivity, settings, tuple(remarks))
 

@@ -53,7 +53,13 @@ TRIAL_COLUMNS: tuple[Column, ...] = (
     Column(
         "before_cs_peak", "number", "FEC", "Highest smoothed FEC in the last 100 ms before the CS"
     ),
-    Column("startle", "boolean", "", "A closure began within 60 ms after the CS"),
+    Column("startle", "boolean", "", "A closure began within 60 ms after the CS (alpha response)"),
+    Column(
+        "beta_startle",
+        "boolean",
+        "",
+        "A closure began 120 to 240 ms after the CS and was half over before the US",
+    ),
     Column("cr_window_fec", "number", "FEC", "Mean FEC of the CR window before the US"),
     Column("cr_amplitude", "number", "FEC", "The same, less the baseline"),
     Column("cr", "boolean", "", "Whether the trial holds a CR; empty where that cannot be said"),
@@ -159,6 +165,7 @@ class SessionSummary:
     n_cr: int
     n_us_only_valid: int
     n_startle: int
+    n_beta_startle: int
     trials_by_type: Mapping[str, int]
     rejected_by_reason: Mapping[str, int]
     """A trial with two reasons counts in both."""
@@ -170,6 +177,10 @@ class SessionSummary:
     cr_percent_low: float
     cr_percent_high: float
     """CRs per valid trial with a CS, and the 95 % interval (Wilson 1927)."""
+    spontaneous_percent: float
+    """How often the time before the CS, judged like a trial, holds a response."""
+    cr_percent_corrected: float
+    """CRs beyond spontaneous ones, of the trials without such (W. S. Abbott 1925)."""
     amplitude_all: float
     amplitude_cr: float
     onset_ms: float
@@ -201,9 +212,15 @@ class SessionSummary:
 
 
 def summarise(
-    results: Sequence[TrialResult], cs_us_ms: float, least_valid_trials: int = 1
+    results: Sequence[TrialResult],
+    cs_us_ms: float,
+    least_valid_trials: int = 1,
+    shams: Sequence[bool] = (),
 ) -> SessionSummary:
-    """Put the results of a session's trials together."""
+    """Put the results of a session's trials together.
+
+    `shams`: whether the times before each CS, judged like trials, hold a response.
+    """
     valid = [result for result in results if result.valid]
     with_cs = [result for result in valid if result.has_cs and result.cr is not None]
     with_cr = [result for result in with_cs if result.cr]
@@ -214,6 +231,9 @@ def summarise(
     n_cs = sum(result.has_cs for result in results)
     reasons = Counter(str(reason) for result in results for reason in result.rejections)
     types = Counter(str(result.measures.trial_type) for result in results)
+    cr_share = len(with_cr) / len(with_cs) if with_cs else math.nan
+    spontaneous = sum(shams) / len(shams) if shams else math.nan
+    corrected = (cr_share - spontaneous) / (1.0 - spontaneous) if spontaneous < 1.0 else math.nan
     return SessionSummary(
         n_trials=len(results),
         n_valid=len(valid),
@@ -221,12 +241,15 @@ def summarise(
         n_cr=len(with_cr),
         n_us_only_valid=sum(not result.has_cs for result in valid),
         n_startle=sum(result.measures.startle for result in valid if result.has_cs),
+        n_beta_startle=sum(result.measures.beta_startle for result in valid if result.has_cs),
         trials_by_type=dict(types),
         rejected_by_reason=dict(reasons),
         n_cs_only_valid=n_probes,
         n_cr_cs_only=len(probes),
         cr_percent_cs_only=100.0 * len(probes) / n_probes if n_probes else math.nan,
-        cr_percent=100.0 * len(with_cr) / len(with_cs) if with_cs else math.nan,
+        cr_percent=100.0 * cr_share,
+        spontaneous_percent=100.0 * spontaneous,
+        cr_percent_corrected=100.0 * max(corrected, 0.0) if math.isfinite(corrected) else math.nan,
         cr_percent_low=low,
         cr_percent_high=high,
         amplitude_all=_mean(with_cs, lambda measures: measures.cr_amplitude),

@@ -24,8 +24,9 @@ from site_agent.eyeblink.records import Float64
 
 _MARGIN_MS = 200.0
 _CLOSED_BEFORE_CS_MS = 100.0
-# A closure of this size that begins in this window after the CS is a startle (alpha response).
-_STARTLE_MS, _STARTLE_FEC = (0.0, 60.0), 0.05
+# A closure of this size that begins in one of these windows after the CS is a startle (D. A. Grant
+# and E. B. Norris 1947). A beta response is over before the CR is measured; a CR is not.
+_ALPHA_MS, _BETA_MS, _STARTLE_FEC = (0.0, 60.0), (120.0, 240.0), 0.05
 # In `cs_only` trials the peak is sought until so long after the expected US.
 _CR_PEAK_AFTER_US_MS = 300.0
 _LATENCY_SHARE = 0.1
@@ -48,6 +49,7 @@ class TrialMeasures:
     baseline_sd: float = math.nan
     before_cs_peak: float = math.nan
     startle: bool = False
+    beta_startle: bool = False
     cr_window_fec: float = math.nan
     cr_amplitude: float = math.nan
     cr_onset_ms: float = math.nan
@@ -218,8 +220,12 @@ def _cr_measures(
     measures: dict[str, Any] = {
         "cr_window_fec": window_fec,
         "cr_amplitude": window_fec - baseline,
-        "startle": _has_startle(untouched, baseline, us_ms, settings),
+        "startle": _startle_ms(untouched, baseline, us_ms, settings, _ALPHA_MS) is not None,
     }
+    beta_ms = _startle_ms(untouched, baseline, us_ms, settings, _BETA_MS)
+    if beta_ms is not None and beta_ms < start_ms:
+        after = smoothed(untouched, settings.smoothing_ms)[untouched.within(beta_ms, us_ms)]
+        measures["beta_startle"] = bool(after.min() - baseline < (after[0] - baseline) / 2.0)
     if window_fec - baseline < _SMALLEST_SOUGHT_FEC:
         return measures
     measures["cr_latency_ms"] = _latency_ms(untouched, baseline, end_ms, settings)
@@ -265,17 +271,22 @@ def _latency_ms(
     return float(np.interp(needed, level[last : last + 2], times_ms[last : last + 2]))
 
 
-def _has_startle(
-    signal: TrialSignal, baseline: float, us_ms: float, settings: ConditioningSettings
-) -> bool:
-    """True if a closure of some size begins right after the CS."""
-    from_ms, to_ms = _STARTLE_MS
+def _startle_ms(
+    signal: TrialSignal,
+    baseline: float,
+    us_ms: float,
+    settings: ConditioningSettings,
+    window_ms: Window,
+) -> float | None:
+    """Return the peak of a closure of some size that begins in a window after the CS."""
+    from_ms, to_ms = window_ms
     latest_ms = min(to_ms + 90.0, us_ms)
     peak_ms, height = peak_between(signal, from_ms, latest_ms, settings.smoothing_ms)
     if not height - baseline >= _STARTLE_FEC:
-        return False
+        return None
     onset = find_onset(signal, baseline, settings, search_ms=(from_ms, to_ms), reached_ms=peak_ms)
-    return onset is not None and onset.estimate_ms()[0] < to_ms
+    is_startle = onset is not None and from_ms <= onset.estimate_ms()[0] < to_ms
+    return peak_ms if is_startle else None
 
 
 def _ur_measures(

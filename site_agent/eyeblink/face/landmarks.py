@@ -79,6 +79,7 @@ def eye_sample(frame: Frame, face: FoundFace | None) -> EyeSample:
     right, right_gap = _measure_eye(right_eye, width_px, height_px)
     gap = Gap.NONE if Gap.NONE in (left_gap, right_gap) else left_gap
     distance_px = float(np.linalg.norm(left_eye.mean(axis=0) - right_eye.mean(axis=0)))
+    pose = head_pose(face.landmarks)
     return EyeSample(
         frame=frame.index,
         timestamp_s=frame.timestamp_s,
@@ -87,9 +88,10 @@ def eye_sample(frame: Frame, face: FoundFace | None) -> EyeSample:
         score=face.score,
         ear_left=left,
         ear_right=right,
-        confidence=0.0 if gap else face_confidence(face),
+        confidence=0.0 if gap else face_confidence(face, pose),
         gap=gap,
         eyes_place=(*(left_eye.mean(axis=0) + right_eye.mean(axis=0)) / 2.0, distance_px),
+        pose_deg=(pose.yaw_deg, pose.pitch_deg),
     )
 
 
@@ -109,15 +111,21 @@ class HeadPose:
     yaw_deg: float
     """Positive to the picture's right."""
     pitch_deg: float
-    """Positive downwards."""
+    """Positive downwards; NaN by landmarks of the eyes alone."""
 
 
-def estimate_pose(landmarks: Float64) -> HeadPose:
-    """Estimate yaw and pitch from 68 landmarks, to about 10 degrees.
+def head_pose(landmarks: Float64) -> HeadPose:
+    """Estimate yaw and pitch from 68 landmarks, or the yaw from the 12 of the eyes.
 
-    The tip of the nose stands out by roughly 0.45 of the distance between the outer eye corners;
-    seen from the front it lies below the eyes by 0.55 of the way to the mouth.
+    To about 10 degrees: the tip of the nose stands out by roughly 0.45 of the distance between the
+    outer eye corners; seen from the front it lies below the eyes by 0.55 of the way to the mouth.
+    Eyes look narrower the farther they are turned away.
     """
+    if len(landmarks) == EYE_POINTS:
+        left, right = (float(np.linalg.norm(eye[3] - eye[0])) for eye in eyes_of(landmarks))
+        contrast = (right - left) / (left + right) if left + right > 1e-6 else np.inf
+        yaw = np.degrees(np.arctan2(contrast, np.tan(np.radians(EYE_SLANT_DEG))))
+        return HeadPose(float(yaw), float("nan"))
     eyes = (landmarks[36] + landmarks[45]) / 2.0
     across = landmarks[45] - landmarks[36]
     mouth = (landmarks[48] + landmarks[54]) / 2.0
@@ -135,32 +143,18 @@ def estimate_pose(landmarks: Float64) -> HeadPose:
     return HeadPose(float(yaw), float(pitch))
 
 
-def yaw_of_eyes_deg(landmarks: Float64) -> float:
-    """Estimate by how much a head is turned to a side, 0..90, from the widths of its eyes."""
-    widths = [float(np.linalg.norm(eye[3] - eye[0])) for eye in eyes_of(landmarks)]
-    if sum(widths) < 1e-6:
-        return 90.0
-    contrast = abs(widths[0] - widths[1]) / sum(widths)
-    return float(np.degrees(np.arctan2(contrast, np.tan(np.radians(EYE_SLANT_DEG)))))
+def pose_confidence(pose: HeadPose) -> float:
+    """Return 1 for a face seen from the front, falling to 0.1 for one turned far away."""
+    by_eyes = np.isnan(pose.pitch_deg)
+    lost = [TRUSTED_EYES_YAW_DEG, LOST_EYES_YAW_DEG] if by_eyes else [TRUSTED_YAW_DEG, LOST_YAW_DEG]
+    by_yaw = np.interp(abs(pose.yaw_deg), lost, [1.0, 0.1])
+    pitch_deg = 0.0 if by_eyes else abs(pose.pitch_deg)
+    return float(min(by_yaw, np.interp(pitch_deg, [TRUSTED_PITCH_DEG, LOST_PITCH_DEG], [1.0, 0.1])))
 
 
-def pose_confidence(landmarks: Float64) -> float:
-    """Return 1 for a face seen from the front, falling to 0.1 for one turned far away.
-
-    Of the eyes alone only the yaw is known, from how wide they look.
-    """
-    if len(landmarks) == EYE_POINTS:
-        degrees = [TRUSTED_EYES_YAW_DEG, LOST_EYES_YAW_DEG]
-        return float(np.interp(yaw_of_eyes_deg(landmarks), degrees, [1.0, 0.1]))
-    pose = estimate_pose(landmarks)
-    by_yaw = np.interp(abs(pose.yaw_deg), [TRUSTED_YAW_DEG, LOST_YAW_DEG], [1.0, 0.1])
-    by_pitch = np.interp(abs(pose.pitch_deg), [TRUSTED_PITCH_DEG, LOST_PITCH_DEG], [1.0, 0.1])
-    return float(min(by_yaw, by_pitch))
-
-
-def face_confidence(face: FoundFace) -> float:
+def face_confidence(face: FoundFace, pose: HeadPose) -> float:
     """Return 1 for landmarks to be trusted; lower by pose, and where the starts disagree."""
     by_agreement = np.interp(
         face.disagreement, [TRUSTED_DISAGREEMENT, LOST_DISAGREEMENT], [1.0, 0.1]
     )
-    return float(min(pose_confidence(face.landmarks), by_agreement))
+    return float(min(pose_confidence(pose), by_agreement))

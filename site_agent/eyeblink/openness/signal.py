@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from site_agent.errors import InvalidInputError
-from site_agent.eyeblink.records import EyeTrace, Float64, Gap, UInt8
+from site_agent.eyeblink.records import EyeTrace, Float64, Gap, UInt8, mean_of_valid_eyes
 from site_agent.settings import Settings
 
 Bools = NDArray[np.bool_]
@@ -88,6 +88,83 @@ def is_unsure(timestamps_s: Float64, confidence: Float64, seen: Bools) -> Bools:
     return unsure
 
 
+POSE_WINDOW_S = 0.5
+"""Poses are the median over this time: heads turn more slowly than landmarks tremble."""
+YAW_DEG, PITCH_DEG = 20.0, 12.0
+"""Angles are counted in these."""
+POSE_SHRINKAGE = 1.5
+"""Least squares draw each coefficient towards 0 as much as this number of independent frames of
+angle 1 would; so a head that keeps still changes nothing."""
+LID_SHARE = 0.12
+"""Frames in which the logarithm of EAR lies lower than fitted by this show falling lids."""
+FEWEST_POSES, POSES_PER_S, POSE_ROUNDS = 50, 5.0, 8
+
+
+def at_usual_pose(trace: EyeTrace) -> EyeTrace:
+    """Return the trace as seen with the head in its usual pose.
+
+    A head that turns foreshortens one eye and widens the other, so that EAR changes by up to half
+    while the lids rest. The logarithm of the open eye's EAR is a quadratic function of yaw and
+    pitch, fitted to each eye of the recording by least squares without the frames in which the
+    lids are lower. Open and shut lids change by the same factor.
+    """
+    if trace.pose_deg is None or len(trace.timestamps_s) < FEWEST_POSES:
+        return trace
+    angles = [_steady(trace, degrees) for degrees in trace.pose_deg.T]
+    columns = [
+        (degrees - np.nanmedian(degrees)) / unit
+        for degrees, unit in zip(angles, (YAW_DEG, PITCH_DEG), strict=True)
+        if np.isfinite(degrees).any()
+    ]
+    if not columns:
+        return trace
+    turn = np.nan_to_num(np.column_stack(columns))
+    terms = np.column_stack([turn, turn**2])
+    left, right = (ear / _gain(trace, ear, terms) for ear in (trace.ear_left, trace.ear_right))
+    ear = mean_of_valid_eyes(left, right)
+    if not np.isfinite(ear).any():
+        ear = trace.ear / _gain(trace, trace.ear, terms)
+    return replace(trace, ear_left=left, ear_right=right, ear=ear)
+
+
+def _steady(trace: EyeTrace, degrees: Float64) -> Float64:
+    """Return the median of angles over `POSE_WINDOW_S`; frames without one keep the last."""
+    from scipy.ndimage import median_filter
+
+    known = np.isfinite(degrees)
+    if not known.any():
+        return degrees
+    frames = 2 * round(POSE_WINDOW_S / 2.0 * trace.frame_rate_hz) + 1
+    steady = median_filter(degrees[known], size=frames, mode="nearest")
+    at = np.maximum(np.cumsum(known) - 1, 0)
+    usable: Float64 = np.clip(steady, *np.percentile(steady, [1.0, 99.0]))[at]
+    return usable
+
+
+def _gain(trace: EyeTrace, ear: Float64, terms: Float64) -> Float64:
+    """Return the open eye's EAR as a multiple of that in the usual pose, shape (n,)."""
+    known = np.flatnonzero(np.isfinite(ear) & (ear > 0))
+    if len(known) < FEWEST_POSES:
+        return np.ones(len(ear))
+    height = np.log(ear[known])
+    design = np.column_stack([np.ones(len(known)), terms[known]])
+    # Neighbouring frames say the same.
+    weight = min(1.0, POSES_PER_S / trace.frame_rate_hz)
+    prior = np.diag([0.0, *[POSE_SHRINKAGE] * terms.shape[1]])
+    is_open = ear[known] > np.percentile(ear[known], 50.0) * 0.7
+    values = np.zeros(design.shape[1])
+    for _ in range(POSE_ROUNDS):
+        chosen = design[is_open]
+        values = np.linalg.solve(
+            weight * chosen.T @ chosen + prior, weight * chosen.T @ height[is_open]
+        )
+        left = height - design @ values
+        noise = 1.4826 * float(np.median(np.abs(left[is_open])))
+        is_open = left > -max(LID_SHARE, 2.5 * noise)
+    gain: Float64 = np.exp(terms @ values[1:])
+    return gain
+
+
 OPEN_PERCENTILE = 98.0
 """Percentile of EAR that bounds the open range from above."""
 SMALLEST_SPAN = 0.05
@@ -123,6 +200,9 @@ class CalibrationSettings(Settings, error=InvalidInputError):
     closed_percentile: float = Field(default=0.2, ge=0, lt=50)
     """Percentile of EAR taken as the closed eye. People blink 10-20 times a minute with the lids
     together for some 50 ms, hence about 1 % of the time."""
+    at_usual_pose: bool = True
+    """If true, EAR is first freed of the turns and nods of the head, by how that of the open eye
+    changes with yaw and pitch in this recording."""
 
 
 @dataclass(frozen=True)

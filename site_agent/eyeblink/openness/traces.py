@@ -9,7 +9,7 @@ import numpy as np
 
 from site_agent import text_tables
 from site_agent.errors import TableFileError
-from site_agent.eyeblink.records import EyeTrace, Float64, Gap, mean_of_valid_eyes
+from site_agent.eyeblink.records import POSE_COLUMNS, EyeTrace, Float64, Gap, mean_of_valid_eyes
 
 _LARGEST_EAR = 10.0
 _CLOSURE = {"fec": 1.0, "closure": 1.0, "eyelid_closure": 1.0} | dict.fromkeys(
@@ -121,7 +121,11 @@ def _table_trace(table: text_tables.TextTable, frame_rate_hz: float | None) -> E
         raise TableFileError(table.path, [(lines[at], text)])
     trace = _trace(frames.astype(np.int64), times_s, (ear, left, right), _valid(table))
     placeholders = int(np.any(unknown, axis=0).sum())
-    return replace(trace, placeholders=placeholders, of_closure=closure is not None)
+    angles = [table.numbers(name) for name in POSE_COLUMNS if name in table.columns]
+    pose_deg = np.stack(angles, axis=1) if len(angles) == len(POSE_COLUMNS) else None
+    return replace(
+        trace, placeholders=placeholders, of_closure=closure is not None, pose_deg=pose_deg
+    )
 
 
 def _trace(

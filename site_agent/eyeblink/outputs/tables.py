@@ -23,11 +23,20 @@ UNITS: Mapping[str, str] = {
     "FEC": "fraction of eyelid closure: 0 open, 1 closed, calibrated for the session",
     "FEC/s": "fraction of eyelid closure per second",
     "%": "percent",
+    "deg": "degrees",
 }
 
 
 # Digits of numbers by unit, for columns that state none: microseconds, hundredths of a pixel.
-_FORMATS = {"s": ".6f", "ms": ".3f", "px": ".2f", "FEC": ".5f", "FEC/s": ".3f", "%": ".3f"}
+_FORMATS = {
+    "s": ".6f",
+    "ms": ".3f",
+    "px": ".2f",
+    "FEC": ".5f",
+    "FEC/s": ".3f",
+    "%": ".3f",
+    "deg": ".2f",
+}
 
 
 def _columns(*columns: Column) -> tuple[Column, ...]:
@@ -64,6 +73,8 @@ FRAMES = Table(
         Column(
             "confidence", "number", "", "From 0 to 1; lower for a face that is turned away", ".3f"
         ),
+        Column("yaw_deg", "number", "deg", "Turn of the head to the picture's right"),
+        Column("pitch_deg", "number", "deg", "Nod of the head downwards; not by eyes alone"),
         Column("valid", "boolean", "", "Whether there is an eye aspect ratio"),
         Column("reason", "string", "", "Why there is none; empty for a valid frame"),
         Column("blink_id", "integer", "", "The blink that the frame belongs to"),
@@ -188,6 +199,8 @@ def write_trials(session: AnalysedSession, path: Path) -> None:
 def _frame_rows(session: AnalysedSession) -> Iterator[tuple[object, ...]]:
     """Yield rows made in blocks: whole columns as objects take many times the arrays' memory."""
     trace, blink_ids = session.trace, session.blink_ids()
+    unknown = np.full((len(trace.timestamps_s), 2), np.nan)
+    pose_deg = unknown if trace.pose_deg is None else trace.pose_deg
     signals = (
         trace.ear_left,
         trace.ear_right,
@@ -197,6 +210,7 @@ def _frame_rows(session: AnalysedSession) -> Iterator[tuple[object, ...]]:
         session.fec(),
         session.closure_paper_pct(),
         trace.confidence,
+        *pose_deg.T,
     )
     for start in range(0, len(trace.timestamps_s), ROWS_AT_ONCE):
         part = slice(start, start + ROWS_AT_ONCE)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from site_agent.errors import ConditioningError, StudyFolderError, writing_to
+from site_agent.errors import ConditioningError, MissingExtraError, StudyFolderError, writing_to
 from site_agent.eyeblink.batch.record import SessionRecord
 from site_agent.eyeblink.conditioning.summary import SessionSummary
 from site_agent.eyeblink.session_folder import find_output
@@ -17,8 +17,10 @@ from site_agent.eyeblink.study.learning_curve import (
     LearningMeasure,
     fit_learning_curve,
     learning_points,
+    sessions_to_criterion,
 )
 from site_agent.eyeblink.study.sessions import gather_bids
+from site_agent.eyeblink.study.study_trials import StudyTrials
 from site_agent.pictures import plot_style
 from site_agent.plain_json import plain, write_json
 from site_agent.tables import Column, Table, columns_of
@@ -56,6 +58,15 @@ def write_study(study: Path, records: Sequence[SessionRecord]) -> StudySummary:
     if dataset is not None:
         files["bids"] = dataset
     curves, remarks = _fit(records)
+    (study / "models.csv").unlink(missing_ok=True)
+    if with_trials:
+        trials = StudyTrials.read(files["trials"])
+        files["participants"] = study / "participants.csv"
+        write_participants_table(files["participants"], trials, with_trials)
+        if trials.can_be_modelled:
+            remarks += _write_models(study / "models.csv", trials)
+        if (study / "models.csv").is_file():
+            files["models"] = study / "models.csv"
     if not curves:
         for name in _CURVE_FILES:  # of an earlier run with other sessions
             (study / name).unlink(missing_ok=True)
@@ -67,6 +78,18 @@ def write_study(study: Path, records: Sequence[SessionRecord]) -> StudySummary:
     draw_learning_curves(picture, curves)
     files |= {"learning_curve": table, "learning_fit": description, "learning_picture": picture}
     return StudySummary(files, curves, tuple(remarks))
+
+
+def _write_models(path: Path, trials: StudyTrials) -> list[str]:
+    """Write the terms of mixed models; return why not where statsmodels is not installed."""
+    try:
+        from site_agent.eyeblink.study.mixed_models import model_terms
+    except MissingExtraError as error:
+        return [f"no mixed models: {error}"]
+    terms = model_terms(trials)
+    rows = [[getattr(term, column.name) for column in _MODEL_COLUMNS] for term in terms]
+    write_table(path, _MODEL_COLUMNS, rows)
+    return []
 
 
 def _fit(
@@ -121,6 +144,37 @@ _TRIAL_COLUMNS = columns_of(
 _CURVE_COLUMNS = columns_of(
     "measure unit group kind participant session_number value standard_error low high n", ".7g"
 )
+
+
+_PARTICIPANT_COLUMNS = columns_of(
+    "participant group sessions sessions_to_criterion trials_to_criterion", ".7g"
+)
+_MODEL_COLUMNS = columns_of(
+    "model term estimate standard_error low high p_value n_trials n_participants", ".7g"
+)
+
+
+def write_participants_table(
+    path: Path, trials: StudyTrials, records: Sequence[SessionRecord]
+) -> None:
+    """Write when each participant had learned; empty for one that had not."""
+    rows = []
+    for participant in sorted({record.participant for record in records if record.participant}):
+        sessions = [record for record in records if record.participant == participant]
+        points = learning_points(
+            (participant, record.number, record.group, record.conditioning or {})
+            for record in sessions
+        )
+        rows.append(
+            [
+                participant,
+                " ".join(sorted({record.group for record in sessions})),
+                len(sessions),
+                sessions_to_criterion(points),
+                trials.to_criterion(participant),
+            ]
+        )
+    write_table(path, _PARTICIPANT_COLUMNS, rows)
 
 
 def write_sessions_table(path: Path, records: Sequence[SessionRecord]) -> None:

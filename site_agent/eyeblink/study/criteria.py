@@ -12,11 +12,17 @@ from dataclasses import asdict, dataclass, replace
 from operator import length_hint
 from typing import Any, Literal
 
-from site_agent.datasets.trials import Trial
+from site_agent.datasets.trials import Trial, TrialType
 from site_agent.errors import ConditioningError
 from site_agent.eyeblink import conditioning as conditioning_settings
 from site_agent.eyeblink.batch.sessions import SETTING_NAMES, with_overrides
 from site_agent.eyeblink.conditioning import analysis
+from site_agent.eyeblink.openness.signal import (
+    CalibrationSettings,
+    calibrate,
+    closed_ear_at_puffs,
+    fraction_eyelid_closure,
+)
 from site_agent.eyeblink.records import Float64
 from site_agent.eyeblink.session import BlinkAnalysisSettings
 from site_agent.eyeblink.study import learning_curve
@@ -25,6 +31,7 @@ from site_agent.wording import count_words
 from site_agent.work import Progress, no_progress
 
 # Settings that a criterion's name includes.
+_CALIBRATION = "blinks.calibration."
 _NAMED = {"cr_rule", "cr_threshold", "cr_needs_onset", "onset_floor_ms", "reject_rules"}
 
 
@@ -34,10 +41,12 @@ def read_criteria(
     """Return the study's own criterion and those that are asked for.
 
     `texts`: each a criterion: a rule and its threshold (``fec:0.05``, ``ur-share:0.1``,
-    ``baseline-sd:3``), settings (``cr_needs_onset=yes``, ``baseline_ms=-300,0``), or several of
-    them separated by blanks. All other settings are those of the study.
+    ``baseline-sd:3``), settings (``cr_needs_onset=yes``, ``baseline_ms=-300,0``, or of calibration
+    ``closed_from=air-puffs``), or several of them separated by blanks. All other settings are those
+    of the study.
     """
-    criteria = {study_settings: Criterion(f"own: {criterion_name(study_settings)}", study_settings)}
+    of_study = Criterion(f"own: {criterion_name(study_settings)}", study_settings)
+    criteria = {(study_settings, of_study.calibration): of_study}
     for word in texts:
         overrides = _overrides(word)
         try:
@@ -46,7 +55,10 @@ def read_criteria(
             raise ConditioningError(f"the criterion {word!r}: {error}") from error
         others = [f"{name} {text}" for name, text in overrides.items() if name not in _NAMED]
         name = "; ".join([criterion_name(settings.conditioning), *others])
-        criteria.setdefault(settings.conditioning, Criterion(name, settings.conditioning))
+        again = any(SETTING_NAMES[name].startswith(_CALIBRATION) for name in overrides)
+        calibration = settings.blinks.calibration if again else None
+        key = (settings.conditioning, calibration)
+        criteria.setdefault(key, Criterion(name, *key))
     return tuple(criteria.values())
 
 
@@ -58,13 +70,13 @@ def _overrides(word: str) -> dict[str, str]:
         name = name.replace("-", "_")
         if rule is not None and rule[1] in set(conditioning_settings.CrRule):
             overrides |= {"cr_rule": rule[1], "cr_threshold": rule[2]}
-        elif equals and name in SETTING_NAMES and SETTING_NAMES[name].startswith("conditioning."):
+        elif equals and SETTING_NAMES.get(name, "").startswith(("conditioning.", _CALIBRATION)):
             overrides[name] = value
         else:
             rules = ", ".join(f"{item}:THRESHOLD" for item in conditioning_settings.CrRule)
             raise ConditioningError(
                 f"the criterion {word!r}: cannot read {part!r}; expected {rules}, or a "
-                "conditioning setting such as cr_needs_onset=yes"
+                "setting of conditioning or calibration such as cr_needs_onset=yes"
             )
     if not overrides:
         raise ConditioningError("an empty criterion")
@@ -95,6 +107,23 @@ class Criterion:
 
     name: str
     settings: conditioning_settings.ConditioningSettings
+    calibration: CalibrationSettings | None = None
+    """How closure is calibrated again; None keeps that of the sessions."""
+
+    def fec(self, session: RecordedSession) -> Float64:
+        """Return the session's closure by this criterion's calibration."""
+        if self.calibration is None or self.calibration.closed_from == "as-given":
+            return session.fec
+        opening = 1.0 - session.fec  # EAR but for its scale, which a calibration takes away
+        puffs_s = [
+            trial.us_onset_s
+            for trial in session.trials
+            if trial.trial_type is not TrialType.CS_ONLY and math.isfinite(trial.us_onset_s)
+        ]
+        closed = None
+        if self.calibration.closed_from == "air-puffs":
+            closed = closed_ear_at_puffs(session.timestamps_s, opening, puffs_s)
+        return fraction_eyelid_closure(opening, calibrate(opening, self.calibration, closed))
 
 
 @dataclass(frozen=True)
@@ -142,7 +171,8 @@ def default_criteria(
     """Return the study's own criterion and the usual alternatives.
 
     Every CR criterion of the sensitivity table, with no demand on the onset or an onset at or
-    after 50 or 100 ms, with and without the rejection of trials.
+    after 50 or 100 ms, with and without the rejection of trials; and the study's own with two
+    other calibrations of closure.
     """
     study_settings = settings or conditioning_settings.ConditioningSettings()
     criteria = {study_settings: Criterion(f"own: {criterion_name(study_settings)}", study_settings)}
@@ -158,7 +188,16 @@ def default_criteria(
                     reject_rules=reject_rules,
                 )
                 criteria.setdefault(other, Criterion(criterion_name(other), other))
-    return tuple(criteria.values())
+    name = criterion_name(study_settings)
+    calibrations = (
+        CalibrationSettings(closed_from="air-puffs"),
+        CalibrationSettings(closed_percentile=1.0),
+    )
+    return (
+        *criteria.values(),
+        Criterion(f"{name}; closed eye from air puffs", study_settings, calibrations[0]),
+        Criterion(f"{name}; closed eye at percentile 1", study_settings, calibrations[1]),
+    )
 
 
 def compare_criteria(
@@ -214,6 +253,10 @@ def compare_criteria(
         else f"this depends on the criterion: {agreeing} of {len(rows)} agree"
     )
     finding = _finding(study_effect, question, sorted({group for _, _, group, _ in study[0]}))
+    if question == "groups":
+        points = learning_curve.learning_points(study[0], measure)
+        if pairs := learning_curve.group_difference(points)[2]:
+            finding += f" (paired: {count_words(pairs, 'participant')} in both)"
     finding += _left_out([summary for *_, summary in study[0]])
     return CriteriaComparison(
         question=question,
@@ -229,18 +272,19 @@ def _judge_all(
     session: RecordedSession, criteria: Sequence[Criterion]
 ) -> Iterable[analysis.ConditioningResult]:
     """Trials are measured once for all criteria that differ in their decision only."""
-    measured: dict[conditioning_settings.ConditioningSettings, analysis.MeasuredTrials] = {}
+    measured: dict[Criterion, analysis.MeasuredTrials] = {}
     for criterion in criteria:
-        key = replace(
+        same_measures = replace(
             criterion.settings,
             cr_rule=conditioning_settings.CrRule.FEC,
             cr_threshold=1.0,
             cr_needs_onset=False,
             reject_rules=(),
         )
+        key = Criterion("", same_measures, criterion.calibration)
         if key not in measured:
             measured[key] = analysis.measure_trials(
-                session.timestamps_s, session.fec, session.trials, criterion.settings
+                session.timestamps_s, criterion.fec(session), session.trials, criterion.settings
             )
         yield analysis.judge_trials(measured[key], criterion.settings)
 

@@ -163,10 +163,12 @@ def fit_learning_curve(
     )
 
 
-def group_difference(points: Sequence[LearningPoint]) -> tuple[Effect, tuple[str, str]]:
-    """Return by how much the second group exceeds the first, and the names of both.
+def group_difference(points: Sequence[LearningPoint]) -> tuple[Effect, tuple[str, str], int]:
+    """Return by how much the second group exceeds the first, the names of both, and the pairs.
 
-    Each participant counts once, with the mean over the sessions; Welch's interval.
+    Each participant counts once in a group, with the mean over the sessions. Where the same
+    participants (two or more) stand in both groups, their differences count, and only theirs;
+    otherwise Welch's interval.
     """
     values: dict[str, dict[str, list[float]]] = {}
     for point in points:
@@ -174,6 +176,11 @@ def group_difference(points: Sequence[LearningPoint]) -> tuple[Effect, tuple[str
             members = values.setdefault(point.group, {})
             members.setdefault(point.participant, []).append(point.value)
     names = sorted(values)
+    if len(names) == 2 and len(both := sorted(values[names[0]].keys() & values[names[1]])) > 1:
+        of_each = np.array([[np.mean(values[name][who]) for name in names] for who in both])
+        steps = of_each[:, 1] - of_each[:, 0]
+        interval = _interval(steps.mean(), _standard_error(steps), len(steps) - 1)
+        return Effect(*map(float, interval)), (names[0], names[1]), len(both)
     if len(names) != 2 or any(len(values[name]) < 2 for name in names):
         counts = ", ".join(f"{name or '(none)'}: {len(values[name])}" for name in names) or "none"
         raise ConditioningError(
@@ -184,7 +191,27 @@ def group_difference(points: Sequence[LearningPoint]) -> tuple[Effect, tuple[str
         np.array([float(np.mean(person_values)) for person_values in values[name].values()])
         for name in names
     )
-    return Effect(*mean_difference(first, second)), (names[0], names[1])
+    return Effect(*mean_difference(first, second)), (names[0], names[1]), 0
+
+
+LEARNED_PERCENT, LEARNED_RUN = 60.0, (8, 10)
+"""A participant has learned in the first session with this percentage of CRs, and with the trial
+that completes a run in which this number of trials in a row held CRs."""
+
+
+def sessions_to_criterion(points: Sequence[LearningPoint]) -> int | None:
+    """Return the count of one participant's sessions up to the first with 60 % of CRs, or None."""
+    ordered = sorted(points, key=lambda point: point.position)
+    learned = [count for count, point in enumerate(ordered, 1) if point.value >= LEARNED_PERCENT]
+    return learned[0] if learned else None
+
+
+def trials_to_criterion(crs: Sequence[bool]) -> int | None:
+    """Return the count of one participant's valid trials up to 8 CRs within 10 trials, or None."""
+    hits, of = LEARNED_RUN
+    within = np.convolve(np.asarray(crs, dtype=np.int64), np.ones(of, dtype=np.int64))[: len(crs)]
+    learned = np.flatnonzero(within >= hits)
+    return int(learned[0]) + 1 if len(learned) else None
 
 
 def _average_observed(

@@ -196,6 +196,32 @@ def between(times_s: np.ndarray, from_s: float, to_s: float) -> np.ndarray:
     return (times_s >= from_s) & (times_s < to_s)
 
 
+def test_alpha_beta_and_conditioned_responses_are_told_apart() -> None:
+    times_s, fec, trials = flat_session()
+    for trial, (from_s, to_s) in zip(
+        trials, ((0.03, 0.12), (0.15, 0.26), (0.2, 0.6)), strict=False
+    ):
+        cs_s = trial.cs_onset_s
+        rise = np.clip((times_s - cs_s - from_s) / 0.05, 0.0, 1.0)
+        fec += 0.4 * rise * np.clip((cs_s + to_s + 0.05 - times_s) / 0.05, 0.0, 1.0)
+    measures = [trial.measures for trial in analyse_conditioning(times_s, fec, trials).trials]
+    assert [one.startle for one in measures[:4]] == [True, False, False, False]
+    assert [one.beta_startle for one in measures[:4]] == [False, True, False, False]
+
+
+def test_rates_are_corrected_for_closures_that_would_have_come_anyway() -> None:
+    times_s, fec, trials = flat_session()
+    for number, trial in enumerate(trials):
+        us_s = trial.cs_onset_s + 0.45
+        fec[between(times_s, us_s - 0.1, us_s)] += 0.3 if number < 4 else 0.0
+        before_s = trial.cs_onset_s - 0.15
+        fec[between(times_s, before_s, before_s + 0.12)] += 0.3 if number in (3, 7) else 0.0
+    settings = ConditioningSettings(reject_rules=())
+    summary = analyse_conditioning(times_s, fec, trials, settings).summary
+    assert (summary.cr_percent, summary.spontaneous_percent) == (50.0, 25.0)
+    assert summary.cr_percent_corrected == pytest.approx(100.0 / 3.0)
+
+
 def test_missing_samples() -> None:
     times_s, fec, trials = flat_session()
     hidden = between(times_s, 14.7, 15.0)  # 300 of 1100 ms

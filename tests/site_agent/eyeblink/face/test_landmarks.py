@@ -10,9 +10,10 @@ from aggregators.predictors import LandmarkPredictor
 from site_agent.errors import InvalidInputError
 from site_agent.eyeblink.face.finding import FoundFace
 from site_agent.eyeblink.face.landmarks import (
+    HeadPose,
     check_eyes,
-    estimate_pose,
     eye_sample,
+    head_pose,
     pose_confidence,
 )
 from site_agent.eyeblink.records import FaceBox, FaceSource, Gap
@@ -67,21 +68,21 @@ def test_an_eye_out_of_the_picture_is_left_out() -> None:
 
 @pytest.mark.parametrize("yaw_deg", [-60, 0, 30])
 def test_yaw_is_estimated(yaw_deg: float) -> None:
-    pose = estimate_pose(face_at(100, 100, yaw_deg=yaw_deg).landmarks)
+    pose = head_pose(face_at(100, 100, yaw_deg=yaw_deg).landmarks)
     assert pose.yaw_deg == pytest.approx(yaw_deg, abs=12)
 
 
 @pytest.mark.parametrize("pitch_deg", [-25, 0, 25])
 def test_pitch_is_estimated(pitch_deg: float) -> None:
-    pose = estimate_pose(face_at(100, 100, pitch_deg=pitch_deg).landmarks)
+    pose = head_pose(face_at(100, 100, pitch_deg=pitch_deg).landmarks)
     assert pose.pitch_deg == pytest.approx(pitch_deg, abs=12)
 
 
 def test_confidence_falls_as_the_face_turns_away() -> None:
-    turned = [pose_confidence(face_at(0, 0, yaw_deg=yaw).landmarks) for yaw in (0, 30, 60, 80)]
+    turned = [pose_confidence(HeadPose(yaw, 0.0)) for yaw in (0, 30, 60, 80)]
     assert turned[0] == turned[1] == 1.0
     assert turned[1] > turned[2] > turned[3]
-    nodded = [pose_confidence(face_at(0, 0, pitch_deg=pitch).landmarks) for pitch in (0, 30, 40)]
+    nodded = [pose_confidence(HeadPose(0.0, pitch)) for pitch in (0, 30, 40)]
     assert nodded[0] > nodded[1] > nodded[2]
 
 

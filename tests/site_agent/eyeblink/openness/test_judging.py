@@ -5,7 +5,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from site_agent.eyeblink.face.landmarks import pose_confidence, yaw_of_eyes_deg
+from site_agent.eyeblink.face.landmarks import head_pose, pose_confidence
 from site_agent.eyeblink.openness.signal import is_moving, is_unsure, without_unjudged
 from site_agent.eyeblink.records import EyeTrace, Float64, Gap
 
@@ -68,8 +68,8 @@ def test_eyes_of_unlike_width_belong_to_a_turned_head() -> None:
     def eyes(share: float) -> Float64:
         return np.concatenate([eye * [share, 1.0], np.add(eye, [6.0, 0.0])])
 
-    assert yaw_of_eyes_deg(eyes(1.0)) == pytest.approx(0.0)
+    assert head_pose(eyes(1.0)).yaw_deg == pytest.approx(0.0)
     # cos(45 + 18) / cos(45 - 18) degrees
-    assert yaw_of_eyes_deg(eyes(0.5095)) == pytest.approx(45.0, abs=0.1)
-    assert pose_confidence(eyes(0.7)) == 1.0
-    assert pose_confidence(eyes(0.3)) < 0.35
+    assert abs(head_pose(eyes(0.5095)).yaw_deg) == pytest.approx(45.0, abs=0.1)
+    assert pose_confidence(head_pose(eyes(0.7))) == 1.0
+    assert pose_confidence(head_pose(eyes(0.3))) < 0.35

@@ -6,13 +6,16 @@ import numpy as np
 import pytest
 
 from site_agent.datasets.landmark_schemes import eye_aspect_ratio, eyes_of
+from site_agent.eyeblink.blinks.finding import find_blinks
 from site_agent.eyeblink.openness.signal import (
+    at_usual_pose,
     calibrate,
     closed_ear_at_puffs,
     closure_paper_pct,
     fraction_eyelid_closure,
 )
-from tests.site_agent.eyeblink.drawn_traces import Drawing, draw_trace
+from site_agent.eyeblink.records import EyeTrace
+from tests.site_agent.eyeblink.drawn_traces import Drawing, draw_trace, trace_of
 
 EYE = np.array([[0, 0], [10, 4], [20, 4], [30, 0], [20, -5], [10, -5]], dtype=np.float64)
 
@@ -102,3 +105,39 @@ def test_fec_is_the_closure_that_was_drawn(drawing: Drawing) -> None:
         closure = (still.open_ear - quiet.ear) / (still.open_ear - still.closed_ear)
         fec = fraction_eyelid_closure(trace.ear, calibrate(trace.ear))
         assert np.sqrt(np.nanmean((fec - closure) ** 2)) < 0.05
+
+
+def turning_head(swing_deg: float, rate_hz: float = 30.0) -> EyeTrace:
+    """Draw blinks of a full closure each 2 s while the head turns, as the eyes then look."""
+    times_s = np.arange(int(60.0 * rate_hz)) / rate_hz
+    yaw = swing_deg * np.sin(times_s / 4.0)
+    blink = np.exp(-((((times_s + 1.0) % 2.0) - 1.0) ** 2) / 0.003)
+    left, right = (
+        0.3 * (1.0 - 0.75 * blink) * np.cos(np.radians(side * 18.0)) / np.cos(angle)
+        for side, angle in ((1, np.radians(yaw + 18.0)), (-1, np.radians(yaw - 18.0)))
+    )
+    trace = trace_of(times_s, (left + right) / 2.0)
+    rng = np.random.default_rng(1)
+    pose_deg = np.column_stack([yaw + rng.normal(0.0, 1.5, len(yaw)), np.full(len(yaw), 4.0)])
+    return replace(trace, ear_left=left, ear_right=right, pose_deg=pose_deg)
+
+
+@pytest.mark.parametrize("rate_hz", [30.0, 120.0])
+def test_blinks_of_a_turned_head_are_as_deep_as_those_of_a_straight_one(rate_hz: float) -> None:
+    def slope(trace: EyeTrace) -> float:
+        assert turned.pose_deg is not None
+        blinks = find_blinks(trace)
+        assert len(blinks) >= 29
+        yaw_deg = np.abs(turned.pose_deg[[blink.peak_frame for blink in blinks], 0])
+        return float(10 * np.polyfit(yaw_deg, [blink.amplitude_fec for blink in blinks], 1)[0])
+
+    turned = turning_head(25.0, rate_hz)
+    assert slope(turned) > 0.03
+    assert abs(slope(at_usual_pose(turned))) < 0.01
+
+
+def test_a_head_that_keeps_still_or_is_not_known_changes_nothing() -> None:
+    still = turning_head(0.5)
+    assert np.allclose(at_usual_pose(still).ear, still.ear, rtol=0.01)
+    unknown = replace(turning_head(25.0), pose_deg=None)
+    assert at_usual_pose(unknown) is unknown

@@ -15,6 +15,7 @@ from site_agent.eyeblink.study.criteria import (
     RecordedSession,
     compare_criteria,
     default_criteria,
+    read_criteria,
 )
 
 
@@ -48,8 +49,8 @@ def test_a_strong_effect_holds_under_every_criterion() -> None:
         == f"cr_percent rises over sessions; all {len(comparison.rows)} criteria agree"
     )
     assert comparison.rows[0].criterion.startswith("own: amplitude >= 0.10 FEC; rejecting missing")
-    assert len(comparison.rows) == len(default_criteria()) == 30
-    assert len({row.criterion for row in comparison.rows}) == 30
+    assert len(comparison.rows) == len(default_criteria()) == 32
+    assert len({row.criterion for row in comparison.rows}) == 32
     assert all(0 <= row.cr_percent <= 100 for row in comparison.rows)
     kept = [row for row in comparison.rows if row.criterion.endswith("rejecting nothing")]
     assert all(row.n_rejected == 0 for row in kept)
@@ -102,6 +103,18 @@ def test_sessions_with_few_valid_trials_are_left_out_and_named() -> None:
     assert without.conclusion.startswith("cr_percent rises over sessions (1 of 9 sessions left out")
     assert kept.rows[0].effect.estimate < without.rows[0].effect.estimate
     assert "left out" not in kept.conclusion
+
+
+def test_calibration_is_a_criterion_too() -> None:
+    # Lids that the calibration takes for half shut, so that responses seem half as large.
+    sessions = [replace(session, fec=session.fec / 2.0) for session in learners(0.4)]
+    study_own, by_puffs = read_criteria(["closed_from=air-puffs"], ConditioningSettings())
+    assert np.nanmax(study_own.fec(sessions[0])) < 0.7
+    assert np.nanmax(by_puffs.fec(sessions[0])) > 0.95
+    compared = compare_criteria(sessions, [study_own, by_puffs], measure="amplitude_all").rows
+    seen, calibrated = (row.effect.estimate for row in compared if row.effect is not None)
+    assert calibrated == pytest.approx(2.0 * seen, rel=0.1)
+    assert "closed_from air-puffs" in compared[1].criterion
 
 
 def test_groups_are_named_in_the_conclusion() -> None:

@@ -12,6 +12,8 @@ from site_agent.eyeblink.study.learning_curve import (
     LearningPoint,
     fit_learning_curve,
     group_difference,
+    sessions_to_criterion,
+    trials_to_criterion,
 )
 
 
@@ -85,12 +87,36 @@ def test_groups_are_compared_by_person() -> None:
         for i in range(8)
         for s in range(4)
     ]
-    effect, names = group_difference(points)
+    effect, names, _ = group_difference(points)
     assert names == ("control", "lesion")
     assert effect.verdict == "negative"
     assert effect.low < -30 < effect.high
     with pytest.raises(ConditioningError, match="control: 8"):
         group_difference([point for point in points if point.group == "control"])
+
+
+def test_the_same_animals_in_both_groups_are_compared_with_themselves() -> None:
+    random = np.random.default_rng(9)
+    levels = random.normal(50.0, 20.0, 6)
+    points = [
+        LearningPoint(f"m{number}", place, float(level + 8.0 * place), 9, group)
+        for number, level in enumerate(levels)
+        for place, group in enumerate(("saline", "drug"))
+    ]
+    effect, names, pairs = group_difference(points)
+    assert (names, pairs) == (("drug", "saline"), 6)
+    assert effect.estimate == pytest.approx(-8.0)
+    assert effect.verdict == "negative"
+
+
+def test_the_criterion_of_learning() -> None:
+    points = [LearningPoint("a", float(k), 20.0 * k, 20) for k in range(1, 6)]
+    assert sessions_to_criterion(points) == 3
+    assert sessions_to_criterion(points[:2]) is None
+    crs = [False] * 5 + [True, True, False, True, True, True, True, False, True, True, True]
+    assert trials_to_criterion(crs) == 15
+    assert trials_to_criterion(crs[:14]) is None
+    assert trials_to_criterion([True] * 7) is None
 
 
 def test_what_cannot_be_fitted() -> None:

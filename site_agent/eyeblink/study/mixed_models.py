@@ -1,0 +1,229 @@
+"""Mixed models and generalised estimating equations of the trials of a study.
+
+Trials of one animal, and of one session, resemble one another, so that they count for fewer in a
+model with effects of the animal. Linear models and estimating equations are those of
+statsmodels (extra ``[study]``). statsmodels has no generalised mixed model by likelihood, so that
+is here: Laplace's approximation, as lme4's ``glmer`` makes it (D. Bates, M. Maechler, B. Bolker and
+S. Walker, "Fitting linear mixed-effects models using lme4", Journal of Statistical Software 67,
+2015).
+"""
+
+import math
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from scipy.optimize import minimize
+from scipy.special import expit, gammaln
+from scipy.stats import norm
+
+from site_agent.errors import ConditioningError, MissingExtraError
+from site_agent.eyeblink.records import Float64, Int64
+from site_agent.eyeblink.study.study_trials import StudyTrials
+
+try:
+    import statsmodels.api as models
+    from statsmodels.regression.mixed_linear_model import VCSpec
+    from statsmodels.tools.numdiff import approx_hess
+except ImportError as error:
+    raise MissingExtraError("statsmodels", "study") from error
+
+
+@dataclass(frozen=True)
+class Term:
+    """A coefficient of a model, or the SD of an effect that differs from animal to animal."""
+
+    model: str
+    term: str
+    estimate: float
+    standard_error: float = math.nan
+    low: float = math.nan
+    high: float = math.nan
+    p_value: float = math.nan
+    n_trials: int = 0
+    n_participants: int = 0
+
+
+@dataclass(frozen=True, eq=False)
+class Fit:
+    """Coefficients, their covariance, and the covariance of the animals' own effects."""
+
+    values: Float64
+    covariance: Float64
+    effects: Float64
+    """Of shape (q, q), in the order of the random terms; empty for estimating equations."""
+    residual_sd: float = math.nan
+    session_sd: float = math.nan
+    log_likelihood: float = math.nan
+
+
+def fit_linear(
+    y: Float64, design: Float64, animal: Int64, varying: Float64, session: Int64 | None = None
+) -> Fit:
+    """Fit a linear mixed model by restricted likelihood.
+
+    `design`, shape (n, p): the columns of the coefficients; `varying`, shape (n, q): those of the
+    effects that each animal has of its own. `session`: numbers of sessions, which have levels of
+    their own within the animal.
+    """
+    options: dict[str, Any] = {}
+    if session is not None:
+        by_animal = [session[animal == one] for one in np.unique(animal)]
+        matrices = [
+            (numbers[:, None] == np.unique(numbers)).astype(np.float64) for numbers in by_animal
+        ]
+        names = [[str(number) for number in np.unique(numbers)] for numbers in by_animal]
+        options["exog_vc"] = VCSpec(["session"], [names], [matrices])
+        order = np.argsort(animal, kind="stable")
+        y, design, varying, animal = y[order], design[order], varying[order], animal[order]
+    with warnings.catch_warnings():
+        # An animal effect of 0 lies at the edge of what is possible.
+        warnings.simplefilter("ignore")
+        model = models.MixedLM(y, design, groups=animal, exog_re=varying, **options)
+        fitted = model.fit(reml=True, method=["lbfgs", "bfgs", "powell"], gtol=1e-9)
+    p = design.shape[1]
+    return Fit(
+        np.asarray(fitted.fe_params),
+        np.asarray(fitted.cov_params())[:p, :p],
+        np.asarray(fitted.cov_re),
+        math.sqrt(float(fitted.scale)),
+        math.nan if session is None else math.sqrt(max(float(fitted.vcomp[0]), 0.0)),
+        float(fitted.llf),
+    )
+
+
+def fit_binomial(
+    hits: Float64, of: Float64, design: Float64, animal: Int64, varying: Float64
+) -> Fit:
+    """Fit a logistic mixed model of counts by Laplace's approximation of the likelihood."""
+    names, member = np.unique(animal, return_inverse=True)
+    count, p, q = len(names), design.shape[1], varying.shape[1]
+    lower = np.tril_indices(q)
+    constant = float((gammaln(of + 1) - gammaln(hits + 1) - gammaln(of - hits + 1)).sum())
+    modes = np.zeros((count, q))
+
+    membership = (np.arange(count)[:, None] == member).astype(np.float64)
+
+    def by_animal(values: Float64) -> Float64:
+        flat: Float64 = membership @ values.reshape(len(values), -1)
+        return flat.reshape(count, *values.shape[1:])
+
+    def deviance(parameters: Float64) -> float:
+        nonlocal modes
+        factor = np.zeros((q, q))
+        factor[lower] = parameters[p:]
+        fixed, scaled = design @ parameters[:p], varying @ factor
+        modes, previous = np.nan_to_num(modes), math.inf
+
+        def height(at: Float64) -> float:
+            eta = fixed + (scaled * at[member]).sum(axis=1)
+            kernel = (hits * eta - of * np.logaddexp(0.0, eta)).sum()
+            return float(0.5 * (at**2).sum() - kernel)
+
+        for _ in range(100):
+            chance = expit(fixed + (scaled * modes[member]).sum(axis=1))
+            slope = by_animal((hits - of * chance)[:, None] * scaled) - modes
+            weight = of * chance * (1.0 - chance)
+            bend = by_animal(weight[:, None, None] * scaled[:, :, None] * scaled[:, None, :])
+            bend += np.eye(q)
+            step, size = np.linalg.solve(bend, slope[..., None])[..., 0], 1.0
+            now = height(modes)
+            while height(modes + size * step) > now + 1e-12 and size > 1e-4:
+                size /= 2.0
+            modes = modes + size * step
+            if abs(previous - now) < 1e-12:
+                break
+            previous = now
+        return 2.0 * height(modes) + float(np.linalg.slogdet(bend)[1].sum()) - 2.0 * constant
+
+    rate = np.clip(hits.sum() / of.sum(), 0.01, 0.99)
+    start = np.zeros(p + len(lower[0]))
+    start[0] = math.log(rate / (1.0 - rate))
+    start[p:][lower[0] == lower[1]] = 0.5
+    optimum = minimize(deviance, start, method="BFGS", options={"gtol": 1e-5})
+    bend = approx_hess(optimum.x, deviance) / 2.0
+    factor = np.zeros((q, q))
+    factor[lower] = optimum.x[p:]
+    return Fit(
+        optimum.x[:p],
+        np.linalg.pinv(bend)[:p, :p],
+        factor @ factor.T,
+        log_likelihood=-float(optimum.fun) / 2.0,
+    )
+
+
+def fit_estimating_equations(hits: Float64, of: Float64, design: Float64, animal: Int64) -> Fit:
+    """Fit logistic estimating equations: exchangeable trials, sandwich over the animals."""
+    trial_row = np.repeat(np.arange(len(hits)), of.astype(np.int64))
+    starts = np.concatenate([[0], np.cumsum(of)[:-1]]).astype(np.int64)
+    y = (np.arange(len(trial_row)) - starts[trial_row] < hits[trial_row]).astype(np.float64)
+    fitted = models.GEE(
+        y,
+        design[trial_row],
+        groups=animal[trial_row],
+        family=models.families.Binomial(),
+        cov_struct=models.cov_struct.Exchangeable(),
+    ).fit()
+    return Fit(np.asarray(fitted.params), np.asarray(fitted.cov_params()), np.zeros((0, 0)))
+
+
+def model_terms(trials: StudyTrials) -> tuple[Term, ...]:
+    """Fit all models; sessions are counted from the first, coefficients are per session."""
+    animals = len(np.unique(trials.participant))
+    if not trials.can_be_modelled:
+        raise ConditioningError(
+            f"mixed models need three participants and two sessions, found {animals} participants"
+        )
+    design, names = _design(trials)
+    varying = design[:, :2]
+    labels = np.column_stack([trials.participant, trials.session, design[:, 2:]])
+    cells = np.unique(labels, axis=0, return_inverse=True)[1].ravel()
+    first = np.unique(cells, return_index=True)[1]
+    hits = np.bincount(cells, weights=trials.cr).astype(np.float64)
+    of = np.bincount(cells).astype(np.float64)
+    animal, known = trials.participant, np.isfinite(trials.amplitude)
+    fits = {
+        "amplitude, linear mixed (FEC)": fit_linear(
+            trials.amplitude[known], design[known], animal[known], varying[known], cells[known]
+        ),
+        "CR, logistic mixed (log odds)": fit_binomial(
+            hits, of, design[first], animal[first], varying[first]
+        ),
+        "CR, estimating equations (log odds)": fit_estimating_equations(
+            hits, of, design[first], animal[first]
+        ),
+    }
+    return tuple(
+        replace(term, n_trials=len(trials.cr), n_participants=animals)
+        for model, fit in fits.items()
+        for term in _terms(model, names, fit)
+    )
+
+
+def _design(trials: StudyTrials) -> tuple[Float64, list[str]]:
+    since = trials.session - trials.session.min()
+    columns, names = [np.ones(len(since)), since], ["intercept", "session"]
+    groups = np.array(trials.group)
+    for group in sorted(set(trials.group))[1:]:
+        columns += [(groups == group) * 1.0, (groups == group) * since]
+        names += [f"group {group}", f"session x group {group}"]
+    return np.column_stack(columns), names
+
+
+def _terms(model: str, names: Sequence[str], fit: Fit) -> list[Term]:
+    errors = np.sqrt(np.diag(fit.covariance))
+    p_values = 2.0 * norm.sf(np.abs(fit.values) / errors)
+    terms = [
+        Term(model, name, value, error, value - 1.96 * error, value + 1.96 * error, p_value)
+        for name, value, error, p_value in zip(
+            names, *(column.tolist() for column in (fit.values, errors, p_values)), strict=True
+        )
+    ]
+    spreads = [
+        *zip(("intercept", "session"), np.sqrt(np.diag(fit.effects)).tolist(), strict=False),
+        ("session's level", fit.session_sd),
+        ("trial", fit.residual_sd),
+    ]
+    return terms + [Term(model, f"SD of {name}", sd) for name, sd in spreads if math.isfinite(sd)]
