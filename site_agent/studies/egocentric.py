@@ -13,7 +13,7 @@ Source: the FedCPF paper, tables of methods and curves over rho and acc.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import replace
 from functools import lru_cache
@@ -28,6 +28,7 @@ from aggregators.models import StateDict
 from aggregators.whole_file import whole_file
 from site_agent.datasets.egocentric import ClipSamples, EgocentricDataset, open_egocentric
 from site_agent.datasets.gaze.records import GazeSamples, held_out_sessions, join_samples
+from site_agent.datasets.soundness import require_sound
 from site_agent.datasets.synthetic.egocentric_clips import draw_samples
 from site_agent.datasets.synthetic.eye_patches.dataset import RenderSettings, render_person
 from site_agent.datasets.synthetic.settings import ClipSettings
@@ -49,7 +50,13 @@ _MASKED = ("fedselect", "cpf-random", "fedcpf")
 _TUNING_SEED = 1000
 _WORLDS, _FIRST = ".study/worlds", "first.safetensors"
 
-open_data = open_egocentric
+
+def open_data(paths: Sequence[Path], *, despite_findings: bool = False) -> EgocentricDataset:
+    """Open the clips that a user named."""
+    (path,) = paths
+    dataset = open_egocentric(path)
+    require_sound(dataset, despite_findings=despite_findings)
+    return dataset
 
 
 def list_names(dataset: EgocentricDataset | None, settings: Any) -> dict[str, list[Any]]:

@@ -21,6 +21,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from aggregators.formats import file_digest
 from aggregators.whole_file import write_whole
 from site_agent.errors import InvalidInputError, writing_to
 from site_agent.plain_json import write_json
@@ -96,10 +97,14 @@ def hold_study(
         }  # fmt: skip
         write_json(folder / "study.json", description)
         write_whole(folder / "protocol.toml", protocol.text)
-        digests = _digests(steps, {"facts": facts, "versions": versions}, settings)
-        doing = part_of(conduct.progress, _READING, 1)
-        outcome = _do(steps, folder, settings, digests, replace(conduct, progress=doing))
-        results = Results(protocol.content, steps, outcome.results, settings)
+        digests = _digests(steps, facts, versions, settings)
+        doing = replace(conduct, progress=part_of(conduct.progress, _READING, 1))
+        if protocol.content.workers and not conduct.workers:
+            doing = replace(doing, workers=load(protocol.content.workers)(dataset, settings))
+        outcome = _do(steps, folder, settings, digests, doing)
+        results = Results(
+            protocol.content, steps, outcome.results, settings, facts=facts, failed=outcome.failed
+        )
         findings = results.findings()
         files = draw_and_write(results, folder, findings, conduct.repeat)
     return replace(outcome, files=tuple(files), findings=tuple(findings))
@@ -123,6 +128,7 @@ def _do(
     with writing_to(folder):
         shutil.rmtree(work, ignore_errors=True)
         (folder / "runs").mkdir(exist_ok=True)
+    workers = conduct.workers or processor_count()
     kept = {} if conduct.redo else _read_kept(folder, digests)
     results = dict(kept)
 
@@ -130,7 +136,10 @@ def _do(
         step = by_key[job.key]
         (work / job.key).mkdir(parents=True)
         inputs = {key: results[key] for key in step.needs}
-        payload = StepJob(step, plain, folder / ".study", work / job.key, folder, inputs)
+        payload = StepJob(
+            step, plain, folder / ".study", work / job.key, folder, inputs,
+            max(1, processor_count() // workers),
+        )  # fmt: skip
         return Task(job.key, do_step, payload)
 
     def keep(key: str, result: Any, took_s: float) -> Any:
@@ -153,7 +162,7 @@ def _do(
         [jobs.Job(step.key, step.needs, step.cost) for step in steps], frozenset(kept)
     )
     advice = "run the study again with fewer workers"
-    with Workers(conduct.workers or processor_count(), advice=advice) as pool:
+    with Workers(workers, advice=advice) as pool:
         outcomes = jobs.do_jobs(
             schedule, pool, make_task, kept=kept, keep=keep, on_outcome=end, noun="runs",
             progress=conduct.progress,
@@ -168,11 +177,15 @@ def do_step(job: StepJob, progress: Progress) -> Any:
     return load(job.step.do)(job, progress)
 
 
-def _digests(steps: Sequence[Step], shared: Mapping[str, Any], settings: Any) -> dict[str, str]:
+def _digests(
+    steps: Sequence[Step], facts: Mapping[str, Any], versions: Mapping[str, str], settings: Any
+) -> dict[str, str]:
     digests: dict[str, str] = {}
     for step in steps:
+        data = facts if step.uses is None else {name: facts["digests"][name] for name in step.uses}
         content = {
-            **shared, "do": step.do, "factors": step.factors, "options": step.options,
+            "facts": data, "versions": versions, "do": step.do, "factors": step.factors,
+            "options": step.options,
             "settings": _without(asdict(settings), step.ignores),
             "needs": [digests[key] for key in step.needs],
         }  # fmt: skip
@@ -195,7 +208,8 @@ def _adopt(work: Path, study: Path, place: str) -> list[FileState]:
         target = study / place / path.name
         target.parent.mkdir(exist_ok=True)
         path.replace(target)
-        states.append(replace(file_state(target), name=f"{place}/{path.name}"))
+        digest = file_digest(target) if target.is_file() else ""
+        states.append(replace(file_state(target), name=f"{place}/{path.name}", sha256=digest))
     work.rmdir()
     return states
 
@@ -207,10 +221,14 @@ def _read_kept(folder: Path, digests: Mapping[str, str]) -> dict[str, Any]:
         with suppress(OSError, ValueError, KeyError, TypeError):
             record = json.loads((folder / "runs" / f"{key}.json").read_text(encoding="utf-8"))
             files = [FileState(**state) for state in record["files"]]
-            sizes = [file_state(folder / file.name).size for file in files]
-            if record["digest"] == digest and sizes == [file.size for file in files]:
+            if record["digest"] == digest and all(_is_there(folder, file) for file in files):
                 results[key] = record["result"]
     return results
+
+
+def _is_there(folder: Path, file: FileState) -> bool:
+    path = folder / file.name
+    return path.is_dir() or file.is_unchanged(path)
 
 
 def _versions() -> dict[str, str]:

@@ -1,6 +1,6 @@
 """The eyes of persons as data of studies: read or drawn once, and kept for the workers."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -10,6 +10,7 @@ import numpy as np
 from aggregators.whole_file import whole_file
 from site_agent.datasets.gaze.check import open_gaze
 from site_agent.datasets.gaze.records import GazeDataset, GazeSamples, join_samples, person_digest
+from site_agent.datasets.soundness import require_sound
 from site_agent.datasets.synthetic.eye_patches.dataset import RenderSettings, render_person
 from site_agent.datasets.synthetic.eye_patches.persons import Skews
 from site_agent.studies.protocol_file import StepJob
@@ -20,9 +21,11 @@ StudySamples = Mapping[str, GazeSamples]
 _FILE = "samples.npz"
 
 
-def open_data(path: Path) -> GazeDataset:
+def open_data(paths: Sequence[Path], *, despite_findings: bool = False) -> GazeDataset:
     """Open the gaze data that a user named."""
-    dataset: GazeDataset = open_gaze(path)
+    (path,) = paths
+    dataset = open_gaze(path)
+    require_sound(dataset, despite_findings=despite_findings)
     return dataset
 
 

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 _PANEL_IN = (6.4, 4.4)
 _SERIES_APART = 0.8
+_MOST_MARKS = 50
 Points = list[dict[str, Any]]
 
 
@@ -48,7 +49,8 @@ def _draw_lines(_figure: "Figure", axes: "Axes", points: Points) -> None:
     for number, (series, line) in enumerate(_groups(points, "series").items()):
         axes.errorbar(
             [point["x"] for point in line], _heights(line), yerr=_halves(line), capsize=3,
-            elinewidth=0.7, markersize=5, label=series, **plot_style.line_style(number),
+            elinewidth=0.7, markersize=5 if len(line) < _MOST_MARKS else 0, label=series,
+            **plot_style.line_style(number),
         )  # fmt: skip
 
 

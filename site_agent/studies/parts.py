@@ -1,18 +1,37 @@
 """The parts of a study: a data set that is split, or several; kept with its results."""
 
 import hashlib
+import json
 import math
+import pickle
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from site_agent import errors, wording
+from site_agent import errors
 from site_agent.datasets import conversion, imglab_xml, records, split
 from site_agent.datasets.soundness import Use, require_sound
 from site_agent.datasets.split import GroupOf
-from site_agent.studies.steps import TEST_PART
+from site_agent.wording import count_words
+from site_agent.work import Progress
+
+SEVERAL = True
+"""The data can be several data sets, one for each part."""
+TEST_PART = "test"
+"""How the test data are called among the parts."""
+_FILE = "parts"
+
+
+@dataclass(frozen=True)
+class FaceStudyData:
+    """The data sets that a user named."""
+
+    paths: tuple[Path, ...]
+    despite_findings: bool = False
 
 
 @dataclass(frozen=True)
@@ -32,15 +51,6 @@ class StudyPart:
     def read(self) -> records.FaceDataset:
         """Read its annotations."""
         return conversion.read_faces(self.file, self.reading)
-
-    def to_dict(self, folder: Path) -> dict[str, Any]:
-        """Return plain data for JSON, files relative to `folder` where they lie in it."""
-        file = self.file.relative_to(folder) if self.file.is_relative_to(folder) else self.file
-        content = {**asdict(self), "file": file.as_posix()}
-        content["reading"] |= {"images": self.reading.images and str(self.reading.images)}
-        if self.reading == conversion.ReadingOptions():
-            del content["reading"]
-        return content
 
 
 @dataclass(frozen=True)
@@ -64,6 +74,105 @@ class StudyData:
     def by_name(self) -> dict[str, StudyPart]:
         """Each part, and the test data, by name."""
         return {part.name: part for part in (*self.parts, self.test)}
+
+
+@dataclass(frozen=True)
+class Look:
+    """The data of a study before its first run."""
+
+    parts: Mapping[str, records.FaceDataset]
+    """By name, in whole pixels."""
+    data: StudyData
+
+
+def open_data(paths: Sequence[Path], *, despite_findings: bool = False) -> FaceStudyData:
+    """Return the data sets that a user named; `look` reads them."""
+    return FaceStudyData(tuple(paths), despite_findings)
+
+
+def list_names(dataset: FaceStudyData | None, _settings: Any) -> dict[str, list[str]]:
+    """Return no lists for factors; refuse to draw faces."""
+    if dataset is None:
+        raise errors.InvalidInputError("this study needs FACES; --drawn is for networks")
+    return {}
+
+
+@lru_cache(maxsize=1)
+def look(dataset: FaceStudyData, settings: Any) -> Look:
+    """Read the data of a study, and divide them; nothing is written."""
+    images = Path(settings.images) if settings.images else None
+    reading = conversion.ReadingOptions(images=images)
+    if not settings.test or not Path(settings.test).exists():
+        raise errors.InvalidInputError(
+            f"test is {settings.test!r}, expected annotations, as in: --set test=test.xml"
+        )
+    datasets = [conversion.read_faces(path, reading) for path in dataset.paths]
+    parts = named_parts(datasets)
+    if len(datasets) == 1:
+        group_of = _group_of(datasets[0], settings)
+        parts = split_into_parts(datasets[0], settings.sites, group_of=group_of, seed=settings.seed)
+    parts = {name: whole_pixels(part) for name, part in parts.items()}
+    return Look(
+        parts,
+        describe_parts(
+            Path("parts"),
+            settings.name or dataset.paths[0].stem,
+            parts,
+            conversion.read_faces(Path(settings.test), reading),
+            reading,
+            use="boxes" if hasattr(settings.training, "epsilon") else "landmarks",
+            despite_findings=dataset.despite_findings,
+        ),
+    )
+
+
+def _group_of(dataset: records.FaceDataset, settings: Any) -> GroupOf | None:
+    """Return the images that stay in one part; None where images stand alone."""
+    if settings.person_pattern:
+        return split.by_pattern(dataset, settings.person_pattern)
+    if settings.persons:
+        return split.by_table(dataset, Path(settings.persons))
+    return split.by_folder if settings.together == "folder" else None
+
+
+def prepare(
+    dataset: FaceStudyData, settings: Any, folder: Path, _progress: Progress
+) -> dict[str, Any]:
+    """Write the parts' annotations, for the workers and for readers of the folder."""
+    seen = look(dataset, settings)
+    _refuse_other_parts(folder.parent, seen.data.digests)
+    place = folder.parent / "parts"
+    place.mkdir(exist_ok=True)
+    parts = tuple(replace(part, file=place / f"{part.name}.xml") for part in seen.data.parts)
+    data = replace(seen.data, parts=parts)
+    write_parts(data, seen.parts)
+    (folder / _FILE).write_bytes(pickle.dumps(data))
+    described = [
+        {"part": part.name, "pictures": part.images, "faces": part.faces,
+         "digest": part.digest, "source": part.source}
+        for part in (*parts, data.test)
+    ]  # fmt: skip
+    return {
+        "named": [{"value": data.name}], "given_parts": described, "digests": data.digests,
+        "remarks": [{"remark": remark} for remark in data.remarks],
+    }  # fmt: skip
+
+
+def _refuse_other_parts(study: Path, digests: Mapping[str, str]) -> None:
+    """Keep the models of other parts that are in the folder of a study."""
+    with suppress(OSError, ValueError, KeyError, TypeError):
+        known = json.loads((study / "study.json").read_text(encoding="utf-8"))["digests"]
+        if {**known, TEST_PART: ""} != {**digests, TEST_PART: ""}:
+            raise errors.InvalidInputError(
+                f"{study} holds a study of {len(known) - 1} other parts; choose another folder "
+                "with -o"
+            )
+
+
+def load_parts(folder: Path) -> StudyData:
+    """Return the parts that `prepare` wrote."""
+    data: StudyData = pickle.loads((folder / _FILE).read_bytes())
+    return data
 
 
 def split_into_parts(
@@ -142,8 +251,12 @@ def whole_pixels(dataset: records.FaceDataset) -> records.FaceDataset:
 
 
 def read_union(parts: Iterable[StudyPart]) -> records.FaceDataset:
-    """Read parts as one data set, as if they lay in one place."""
-    datasets = [part.read() for part in parts]
+    """Read parts as one data set."""
+    return join_parts([part.read() for part in parts])
+
+
+def join_parts(datasets: Sequence[records.FaceDataset]) -> records.FaceDataset:
+    """Return data sets as one, as if they lay in one place."""
     if len(datasets) == 1:
         return datasets[0]
     return records.FaceDataset(
@@ -182,5 +295,5 @@ def _shared_pictures(
             shared[tuple(sorted(sharers))] += 1
     for names, count in sorted(shared.items()):
         spoiled = "; scores flatter models that were trained on them" if TEST_PART in names else ""
-        pictures = wording.count_words(count, "picture is", "pictures are")
+        pictures = count_words(count, "picture is", "pictures are")
         yield f"{pictures} in {' and '.join(names)}{spoiled}"

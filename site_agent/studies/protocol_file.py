@@ -67,6 +67,8 @@ class TablePart(_Part):
     """Format of numbers, such as ``.2f``: names of columns with it, or ``*`` for all others."""
     only: Literal["", "csv", "markdown", "sql"] = ""
     """The one place where it appears."""
+    skip_empty: bool = False
+    """Leave out columns without any value."""
 
 
 class VerdictPart(_Part):
@@ -111,10 +113,12 @@ class _Content(_Part):
     data: str = ""
     plan: str = ""
     check: str = ""
+    workers: str = ""
     settings: dict[str, Any] = {}
     values: dict[str, Any] = {}
     quick: dict[str, Any] = {}
     labels: dict[str, str] = {}
+    facts: dict[str, tuple[str, ...]] = {}
     steps: tuple[StepPart, ...] = ()
     tables: tuple[TablePart, ...] = ()
     verdicts: tuple[VerdictPart, ...] = ()
@@ -139,6 +143,8 @@ class Step:
     cost: float = 1.0
     options: Values = field(default_factory=dict)
     """Further arguments of its function."""
+    uses: tuple[str, ...] | None = None
+    """Parts of the data on which the result depends; None: all."""
 
 
 @dataclass(frozen=True)
@@ -154,6 +160,8 @@ class StepJob:
     study: Path
     inputs: Mapping[str, Any]
     """Results of the runs that it needs, by key."""
+    threads: int = 1
+    """That it may use; the result does not depend on it."""
 
     @property
     def factors(self) -> SimpleNamespace:
@@ -199,6 +207,8 @@ class Protocol:
         if self.content.check:
             load(self.content.check)(settings, names)
         steps = [step for part in self.content.steps for step in _runs(part, names, settings)]
+        if self.content.plan:
+            return [*load(self.content.plan)(dataset, settings)]
         return [_with_needs(step, self.content.steps, steps) for step in steps]
 
 
@@ -249,7 +259,7 @@ def namespace(settings: Any) -> SimpleNamespace:
     """Return settings as plain values that can be pickled."""
     return SimpleNamespace(
         **{
-            name: namespace(value) if is_dataclass(value) else value
+            name: namespace(value) if type(value).__module__ == __name__ else value
             for name, value in vars(settings).items()
             if not name.startswith("_")
         }
@@ -273,6 +283,9 @@ def _settings_class(name: str, table: Values) -> Any:
     for key, entry in table.items():
         if key == "about":
             fields["__doc__"] = entry
+        elif isinstance(entry, dict) and "of" in entry:
+            kind = load(entry["of"])
+            fields["__annotations__"][key], fields[key] = kind, Field(default_factory=kind)
         elif isinstance(entry, dict) and "value" not in entry:
             kind = _settings_class(key.capitalize(), entry)
             fields["__annotations__"][key], fields[key] = kind, Field(default_factory=kind)

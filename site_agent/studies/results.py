@@ -3,9 +3,11 @@
 Each step is a table: its factors, its measures, and the rows of each run's results. Python adds the
 aggregates ``mean``, ``sd``, ``half`` (half width of Student's 95 % interval), ``low`` and ``high``
 (ends of a bootstrap interval), and the functions ``label`` and ``place`` (position among the
-labels).
+labels), ``text`` (a formatted number) and ``spread`` (a number and its interval). ``runs``
+lists all runs, with the reasons of those that failed.
 """
 
+import json
 import math
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -31,7 +33,14 @@ class Results:
     """The results of a study, and all that its protocol makes of them."""
 
     def __init__(
-        self, content: Any, steps: Sequence[Step], results: Mapping[str, Any], settings: Any
+        self,
+        content: Any,
+        steps: Sequence[Step],
+        results: Mapping[str, Any],
+        settings: Any,
+        *,
+        facts: Mapping[str, Any] | None = None,
+        failed: Mapping[str, str] | None = None,
     ) -> None:
         self.content, self._steps, self._results = content, steps, results
         self._parameters = parameters(settings)
@@ -39,7 +48,15 @@ class Results:
         self._database.row_factory = sqlite3.Row
         _add_functions(self._database, content.labels)
         for part in content.steps:
-            self._fill(part.name, (*part.factors, *part.measures))
+            self._fill(part.name, (*part.factors, *part.measures), self._rows_of(part.name))
+        runs = [
+            {"key": step.key, "step": step.name, "reason": (failed or {}).get(step.key),
+             "factors": json.dumps(dict(step.factors))}
+            for step in steps
+        ]  # fmt: skip
+        self._fill("runs", ("key", "step", "reason", "factors"), runs)
+        for name, columns in content.facts.items():
+            self._fill(name, columns, (facts or {}).get(name, []))
         self._tables = [self._make(part) for part in content.tables]
 
     def query(self, sql: str) -> tuple[list[str], Rows]:
@@ -78,13 +95,16 @@ class Results:
         places = dict.fromkeys(step.place for step in self._steps)
         return [path for place in places for path in sorted((folder / place).glob("*.png"))]
 
-    def _fill(self, name: str, columns: Sequence[str]) -> None:
+    def _rows_of(self, name: str) -> list[dict[str, Any]]:
         rows = []
         for step in self._steps:
             if step.name == name and step.key in self._results:
                 result = self._results[step.key]
                 listed = result if isinstance(result, list) else [result]
                 rows += [{"key": step.key, **step.factors, **row} for row in listed]
+        return rows
+
+    def _fill(self, name: str, columns: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> None:
         names = list(dict.fromkeys(["key", *columns, *(column for row in rows for column in row)]))
         listed_names = ", ".join(f'"{column}"' for column in names)
         self._database.execute(f'CREATE TABLE "{name}" ({listed_names})')
@@ -100,6 +120,12 @@ class Results:
         self._database.executemany(
             f'INSERT INTO "{part.name}" VALUES ({", ".join("?" * len(header))})', rows
         )
+        if part.skip_empty:
+            shown = [
+                place for place in range(len(header)) if any(row[place] is not None for row in rows)
+            ]
+            header = [header[place] for place in shown]
+            rows = [tuple(row[place] for place in shown) for row in rows]
         formats = {name: form for form, names in part.formats.items() for name in names.split(", ")}
         columns = [Column(name, format=formats.get(name, formats.get("*", ""))) for name in header]
         return part, Table(part.name, tuple(columns), part.title), rows
@@ -128,6 +154,10 @@ def _plain(value: Any) -> Any:
     if isinstance(value, int | float | str | None):
         return value
     raise InvalidInputError(f"a result is {value!r}; expected a number, a text or nothing")
+
+
+def _text(value: float | None, form: str) -> str:
+    return "-" if value is None else format(value, form)
 
 
 def _mean(values: Sequence[float]) -> float:
@@ -189,5 +219,11 @@ def _add_functions(database: sqlite3.Connection, labels: Mapping[str, str]) -> N
     places = {value: place for place, value in enumerate(labels)}
     # Not every build of SQLite has it.
     database.create_function("sqrt", 1, lambda value: None if value is None else math.sqrt(value))
+    database.create_function("text", 2, _text)
+    database.create_function(
+        "spread", 3,
+        lambda value, low, high: _text(value, ".4f")
+        + ("" if low is None else f" ({low:.4f}-{high:.4f})"),
+    )  # fmt: skip
     database.create_function("label", 1, lambda value: labels.get(value, value))
     database.create_function("place", 1, lambda value: places.get(value, len(places)))

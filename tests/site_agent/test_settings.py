@@ -17,7 +17,7 @@ from site_agent.settings import (
     settings_toml,
     with_values,
 )
-from site_agent.studies.protocol import StudySettings
+from site_agent.studies.protocol_file import read_protocol
 from site_agent.training.detector_plan import HogSvmSettings
 from site_agent.training.ert import ErtSettings
 
@@ -25,7 +25,8 @@ ALL = [
     (BlinkAnalysisSettings(), LEFT_OUT),
     (ErtSettings(), ()),
     (HogSvmSettings(), ()),
-    (StudySettings(ErtSettings()), ("seed",)),
+    (read_protocol("landmarks").settings, ()),
+    (read_protocol("gaze").settings, ()),
 ]
 
 

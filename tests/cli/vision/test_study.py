@@ -1,5 +1,6 @@
 """``poolctl study``: its results, interruptions, and refusals."""
 
+import csv
 import json
 import signal
 from pathlib import Path
@@ -46,9 +47,13 @@ def faces(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     }
 
 
+def read_table(study: Path) -> dict[str, dict[str, str]]:
+    with (study / "table.csv").open(newline="") as stream:
+        return {row["dataset"].partition("-")[2]: row for row in csv.DictReader(stream)}
+
+
 def digests_in(study: Path) -> dict[str, str]:
-    content = json.loads((study / "table.json").read_text())
-    return {row["name"]: row["digest"] for row in content["rows"]}
+    return {name: row["sha256"] for name, row in read_table(study).items()}
 
 
 def test_an_interrupted_study_goes_on_and_can_be_repeated(
@@ -59,35 +64,27 @@ def test_an_interrupted_study_goes_on_and_can_be_repeated(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     study = tmp_path / "study"
-    arguments = (
-        "study",
-        "landmarks",
-        faces["all"],
-        "--site-count",
-        2,
-        "--test",
-        faces["test"],
-        *quick,
-    )
-    records = study / ".study" / "steps"
+    test = f"test={faces['test']}"
+    arguments = ("study", "landmarks", faces["all"], "--set", test, "--set", "sites=2", *quick)
+    records = study / "runs"
     process = start_process(*arguments, "-o", study)
     wait_until(lambda: records.is_dir() and len(list(records.glob("*.json"))) >= 3)
     process.send_signal(signal.SIGINT)
     _, told = process.communicate(timeout=60)
     assert process.returncode == 130
-    assert "Finished steps are kept; run the same command again" in told
+    assert "Finished runs are kept; run the same command again" in told
     assert "Traceback" not in told
     assert not (study / "table.md").exists()
     there = len(list(records.glob("*.json")))
 
     data = poolctl(*arguments, "-o", study, "--json").data
-    assert data["steps"]["kept"] >= there
-    assert data["steps"]["done"] >= 1
-    rows = {row["name"]: row for row in data["rows"]}
+    assert data["runs"]["kept"] >= there
+    assert data["runs"]["done"] >= 1
+    rows = read_table(study)
     assert list(rows)[:3] == ["P1", "P2", "Pall"]
     assert "REFINED(P1+P2), round 1, thinned to 8" in rows
-    for row in data["rows"]:
-        assert file_digest(study / row["model"]) == row["digest"]
+    for row in rows.values():
+        assert file_digest(study / row["model"]) == row["sha256"]
 
     repeat = json.loads((study / "study.json").read_text())["repeat"]
     assert "training.tree_depth=2" in repeat
@@ -103,20 +100,30 @@ def test_a_study_of_detectors_writes_the_papers_table(
     folder = shared_data / "dlib_faces"
     training, testing = folder / "training.xml", folder / "testing.xml"
     study = tmp_path / "study"
-    arguments = ("study", "detectors", training, "--site-count", 2, "--test", testing, "-o", study)
-    settings = ("epsilon=2", "target_size_px=40x40", "orders=0", "resamples=20", "unions=false")
+    arguments = ("study", "detectors", training, "-o", study)
+    settings = (
+        f"test={testing}",
+        "sites=2",
+        "epsilon=2",
+        "target_size_px=40x40",
+        "orders=0",
+        "resamples=20",
+        "unions=false",
+    )
     quick = [word for setting in settings for word in ("--set", setting)]
-    rows = {row["name"]: row for row in poolctl(*arguments, *quick, "--json").data["rows"]}
+    assert poolctl(*arguments, *quick, "--json").data["runs"]["kept"] == 0
+    rows = read_table(study)
     assert list(rows)[-1] == "COM(P1+P2+P2)"
     text = (study / "table.md").read_text()
     assert "| Dataset | Recall | Precision |" in text
-    assert f"| training-P1 | {rows['P1']['metrics']['recall']:.3f} |" in text
+    assert f"| training-P1 | {float(rows['P1']['recall']):.3f} |" in text
 
 
 @pytest.mark.slow
 def test_workers_die_with_a_killed_study(faces: dict[str, Path], tmp_path: Path) -> None:
     study = tmp_path / "study"
-    arguments = ("study", "landmarks", faces["all"], "--site-count", 2, "--test", faces["test"])
+    settings = ("--set", f"test={faces['test']}", "--set", "sites=2")
+    arguments = ("study", "landmarks", faces["all"], *settings)
     process = start_process(*arguments, "-o", study, "--workers", "2", "--no-progress")
 
     def children() -> list[int]:
@@ -134,12 +141,11 @@ def test_a_plan_is_told_and_nothing_written(
     faces: dict[str, Path], tmp_path: Path, poolctl: Run
 ) -> None:
     study = tmp_path / "study"
-    arguments = ("study", "landmarks", faces["all"], "--site-count", 2, "--test", faces["test"])
-    plan = poolctl(*arguments, "-o", study, "--dry-run", "--json").data
-    assert [part["faces"] for part in plan["parts"]] == [4, 4]
-    assert "CASCADE(P1+P2)" in [row["name"] for row in plan["rows"]]
-    shown = poolctl(*arguments, "-o", study, "--dry-run")
-    assert "would make and score" in shown.out
+    settings = ("--set", f"test={faces['test']}", "--set", "sites=2")
+    arguments = ("study", "landmarks", faces["all"], *settings, "-o", study, "--dry-run")
+    plan = poolctl(*arguments, "--json").data
+    assert "CASCADE(P1+P2)" in [run["model"] for run in plan["runs"]]
+    assert f"would do {len(plan['runs'])} runs" in poolctl(*arguments).out
     assert not study.exists()
 
 
@@ -151,10 +157,10 @@ def test_a_failed_step_is_code_5(
     lone = faces["all"].with_name("lone.xml")
     first = text.index("</image>") + len("</image>")
     lone.write_text(text[:first] + text[text.rindex("</images>") :])
-    arguments = ("study", "landmarks", faces["all"], lone, "--test", faces["test"], *quick)
+    arguments = ("study", "landmarks", faces["all"], lone, "--set", f"test={faces['test']}", *quick)
     shown = poolctl(*arguments, "-o", tmp_path / "study", "--json")
     assert (shown.code, shown.error["code"]) == (5, "study_incomplete")
-    assert "train P2: " in shown.error["message"]
+    assert "train_P2: " in shown.error["message"]
     assert "run it again" in shown.error["hint"]
     assert (tmp_path / "study" / "table.csv").is_file()
 
@@ -162,15 +168,21 @@ def test_a_failed_step_is_code_5(
 def test_mistakes_are_told_before_anything_is_done(
     faces: dict[str, Path], tmp_path: Path, poolctl: Run
 ) -> None:
-    one, test, study = faces["all"], faces["test"], tmp_path / "study"
-    start = ("study", "landmarks", one, "--test", test, "-o", study, "--json")
-    assert poolctl(*start, "--site-count", 99).code == 2
-    assert poolctl(*start, "--together", "person").code == 2
-    told = poolctl(*start, "--site-count", 2, "--set", "weights=1,2,3")
-    assert (told.code, told.error["code"]) == (2, "invalid_input")
-    two = poolctl("study", "detectors", one, test, "--test", test, "-o", study, "--site-count", 2)
-    assert "--site-count" in two.err
-    assert two.code == 2
+    study = tmp_path / "study"
+    start = ("study", "landmarks", faces["all"], "-o", study, "--json")
+    test = ("--set", f"test={faces['test']}")
+    for arguments, complaint in (
+        ((*test, "--set", "sites=99"), "sites is 99"),
+        ((*test, "--set", "sites=2", "--set", "weights=1,2,3"), "weights: 3 for 2 parts"),
+        ((), "expected annotations, as in: --set test=test.xml"),
+        (("--drawn",), "give data, or --drawn without any"),
+        ((*test, "--quick"), "no smaller variant"),
+    ):
+        told = poolctl(*start, *arguments)
+        assert told.code == 2
+        assert complaint in told.error["message"]
+    missing = poolctl("study", "landmarks", tmp_path / "no.xml", *test, "-o", study)
+    assert "no such file" in missing.err
     assert not study.exists()
 
 
@@ -182,4 +194,4 @@ def test_a_privacy_study_can_be_tried(tmp_path: Path, poolctl: Run) -> None:
     assert not (tmp_path / "out").exists()
     refused = poolctl("study", "privacy", "-o", tmp_path / "out")
     assert refused.code == 2
-    assert "give one data set, or --drawn" in refused.err
+    assert "give data, or --drawn" in refused.err
