@@ -2,9 +2,8 @@
 
 import json
 import re
-import signal
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import ExitStack, suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,10 +12,11 @@ from aggregators.formats import file_digest, fingerprint, read_model
 from aggregators.methods import read_recipe, recipe_path
 from aggregators.methods.protections import describe_protection, protect
 from cli.frame.addresses import is_address, model_file
-from cli.frame.errors import InputMissingError, UsageError, goes_on_when_repeated
+from cli.frame.errors import InputMissingError, goes_on_when_repeated
 from cli.frame.options import Argument, DespiteFindingsOption, DryRunOption, Option, command, single
-from cli.frame.output import Invocation, Reply, TableText
+from cli.frame.output import Invocation, Reply
 from cli.frame.values import site_names
+from cli.live import terminated_as_interrupted
 from cli.options.data import (
     CohortOption,
     LeastOthersOption,
@@ -31,16 +31,11 @@ from cli.options.data import (
 from cli.options.versions import model_address
 from site_agent.datasets.network_data import digest_data, open_network_data
 from site_agent.datasets.soundness import require_sound
-from site_agent.errors import FederationError, InvalidInputError
-from site_agent.federated.engines.flare.federation import (
-    FederationFolder,
-    FederationSession,
-    hold_rounds,
-)
-from site_agent.federated.engines.flare.flare_process import run_kit
-from site_agent.federated.engines.flare.kits import Kit, read_kit, require_flare
-from site_agent.federated.engines.flare.kits import provision as make_kits
-from site_agent.federated.engines.flare.site_rules import SiteRules
+from site_agent.errors import InvalidInputError
+from site_agent.federated.live.kits import provision as make_kits
+from site_agent.federated.live.kits import read_kit
+from site_agent.federated.live.site_rules import SiteRules
+from site_agent.federated.live.submitting import FederationFolder, hold_live_rounds
 from site_agent.federated.plan import make_plan
 from site_agent.pool.profiles import host_of, rounds_folder
 from site_agent.pool.trust import trusted_sites
@@ -49,7 +44,7 @@ from site_agent.rounds.provenance import find_base_problems
 from site_agent.wording import count_words
 
 if TYPE_CHECKING:
-    from site_agent.federated.engines.flare.messages import RoundReport
+    from site_agent.federated.live.messages import RoundReport
     from site_agent.pool.client import PoolClient
 
 
@@ -71,30 +66,17 @@ def provision(
     sites: Annotated[Sequence[str], Option("The sites that take part.", "A,B,C")],
     output: Annotated[Path, Option("Where to write the kits.", "FOLDER")],
 ) -> Reply:
-    """Make the start-up kits of a federation: certificates, and rules that refuse code.
+    """Make the kits of a federation: certificates and addresses of each process.
 
-    Give each site the folder of its name, the machine at HOST the folder 'server', and the starter
-    of rounds the folder 'submit'. Keep 'authority' to yourself: with it, further sites can be added
-    by the same command. The certificates last 360 days.
+    Give each site the folder of its name, the machine at HOST the folder 'server' (it runs 'live
+    serve'), and the starter of rounds the folder 'submit'. Keep 'authority' to yourself: with it,
+    further sites can be added by the same command. The certificates last 360 days.
     """
-    host, _, port = server.rpartition(":")
-    if not host or not port.isdecimal() or not 0 < int(port) < 65_536:
-        raise UsageError(f"--server {server}: expected HOST:PORT, for example example.org:8790")
-    made = make_kits(output, host=host, port=int(port), sites=site_names(sites))
+    made = make_kits(output, address=server, sites=site_names(sites))
     text = [str(kit) for kit in made] or [f"{output} has these kits already"]
     if made:
         text.append(f"give each of them its folder; keep {output / 'authority'} to yourself")
     return Reply({"output": output, "server": server, "made": made}, text, [str(k) for k in made])
-
-
-@command(app, "server", "federated server kits/server")
-def server(invocation: Invocation, kit: KitArgument) -> Reply:
-    """Run the server of a federation until Ctrl-C.
-
-    It deletes the contributions of a round when it has combined them. Its log is KIT/log.txt.
-    """
-    folder = read_kit(kit, "server")
-    return _run(invocation, folder, {}, f"server at {folder.address}")
 
 
 @command(
@@ -138,9 +120,11 @@ def site(
     parameters and the number of samples. A network built for the purpose could make these show
     your data, so rounds have to begin with one that you name, and keep to a plan that you name; of
     the later networks you believe the server, as far as the updates of all sites can have moved
-    them. It refuses jobs that hold code. After an interruption it takes part again from the next
-    block of rounds.
+    them. No code travels. After an interruption, run the same command again: the site takes part
+    again at once.
     """
+    from site_agent.federated.live.site import LiveSite
+
     folder = read_kit(kit, "site")
     if not data.exists():
         raise InputMissingError(f"{data}: no such folder")
@@ -159,8 +143,14 @@ def site(
         max_hours,
         most_epsilon,
     )
-    title = f"{folder.name}: {count_words(count, 'person')}, server at {folder.address}"
-    return _run(invocation, folder, rules.environment(), title)
+    invocation.note(f"{folder.name}: {count_words(count, 'person')}; stop with Ctrl-C")
+    with (
+        suppress(KeyboardInterrupt),
+        terminated_as_interrupted(),
+        LiveSite(folder, rules, note=invocation.note) as running,
+    ):
+        running.run()
+    return Reply({"kit": folder.folder, "role": folder.role}, "stopped", [])
 
 
 def _find_base(invocation: Invocation, named: str) -> tuple[str, Path | None]:
@@ -183,25 +173,6 @@ def _find_base(invocation: Invocation, named: str) -> tuple[str, Path | None]:
     return version.digest, file
 
 
-def _run(invocation: Invocation, kit: Kit, environment: Mapping[str, str], title: str) -> Reply:
-    require_flare()
-    invocation.note(f"{title}; stop with Ctrl-C")
-    with suppress(KeyboardInterrupt), terminated_as_interrupted():
-        run_kit(kit, environment, invocation.note)
-    return Reply({"kit": kit.folder, "role": kit.role}, "stopped", [])
-
-
-@contextmanager
-def terminated_as_interrupted() -> Iterator[None]:
-    """Treat SIGTERM, the signal that ends services, like Ctrl-C."""
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
-
-
-# ``poolctl federated submit|status|stop``: starting live rounds and seeing how far they are.
 @command(
     app,
     "submit",
@@ -220,9 +191,6 @@ def submit(
     option: MethodOption = (),
     cohort: CohortOption = 1.0,
     seed: Annotated[int, Option("Seed of training and of cohorts.", min=0)] = 0,
-    block_rounds: Annotated[
-        int, Option("A site that comes back waits for at most so many.", min=1, max=100)
-    ] = 5,
     round_limit_s: Annotated[
         float, Option("How long a site may train in a round, in seconds.", min=1)
     ] = 600.0,
@@ -237,8 +205,8 @@ def submit(
     Each round's network is written to FOLDER with its recipe; so is the state of a server
     optimiser. Options are those of the method and of the sites' training (epochs, batch_size,
     learning_rate, ...). Sites train by a plan alone that they have named by the digest which
-    --dry-run shows. When the command is interrupted, the block of rounds under way goes on; run
-    the same command again to continue, or 'stop' to end the rounds.
+    --dry-run shows. When the command is interrupted, the rounds go on; run the same command again
+    to fetch them, or 'live stop' to end the rounds.
     """
     folder = read_kit(kit, "submitter")
     options = {"seed": seed, **method_options(option)}
@@ -266,13 +234,8 @@ def submit(
 
         open_things.enter_context(goes_on_when_repeated())
         progress = open_things.enter_context(invocation.progress("rounds"))
-        hold_rounds(
-            folder,
-            federation,
-            block_rounds=block_rounds,
-            round_limit_s=round_limit_s,
-            on_round=note_round,
-            progress=progress,
+        hold_live_rounds(
+            folder, federation, round_limit_s=round_limit_s, on_round=note_round, progress=progress
         )
     reports = federation.reports
     items = [_facts(federation, report, addresses) for report in reports]
@@ -284,46 +247,6 @@ def submit(
         "output": last,
     }
     return Reply(data, f"{last}  ({rounds} rounds, {reports[-1].digest[:12]}...)", [str(last)])
-
-
-@command(app, "status", "federated status kits/submit")
-def status(_invocation: Invocation, kit: KitArgument) -> Reply:
-    """Show which sites are connected, and how far the rounds are."""
-    folder = read_kit(kit, "submitter")
-    last: dict[str, int | None] = {}
-    with FederationSession(folder) as session:
-        connected = session.connected_sites()
-        for job in session.unfinished_jobs():
-            last[job] = None
-            with suppress(FederationError):  # it does not run yet
-                last[job] = max(
-                    (report.number for report in session.rounds_done(job)), default=None
-                )
-    jobs = [{"job": job, "last_round": number} for job, number in last.items()]
-    sites = [{"site": site, "connected": site in connected} for site in folder.sites]
-    rows = [[site, "yes" if site in connected else "no"] for site in folder.sites]
-    progress_rows = [[job, str(number or "")] for job, number in last.items()]
-    tables = [
-        TableText(["site", "connected"], rows),
-        TableText(["job", "last round"], progress_rows, empty="no rounds under way"),
-    ]
-    return Reply(
-        {"server": folder.address, "sites": sites, "jobs": jobs}, tables, sorted(connected)
-    )
-
-
-@command(app, "stop", "federated stop kits/submit")
-def stop(_invocation: Invocation, kit: KitArgument) -> Reply:
-    """End the rounds under way; server and sites stay ready for others.
-
-    The same 'submit' goes on with them later.
-    """
-    with FederationSession(read_kit(kit, "submitter")) as session:
-        jobs = list(session.unfinished_jobs())
-        for job in jobs:
-            session.abort(job)
-    text = f"stopped {', '.join(jobs)}" if jobs else "no rounds under way"
-    return Reply({"stopped": jobs}, text, jobs)
 
 
 def _publish(

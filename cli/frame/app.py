@@ -182,6 +182,7 @@ _PANELS = {
         ("refine", "merge.refine", "Refine a merged landmark model, on this machine."),
         ("federated", "federated", "Train networks together with other sites."),
         ("split", "split", "Train a network in two parts, at sites and a server."),
+        ("live", "live", "Run the services of live trainings."),
         ("personal", "personal", "Show and export what your site keeps of a network."),
         ("study", "vision.study", "Compare models: alone, merged, refined, federated."),
         ("convert", "vision.convert", "Convert a model file to another format."),

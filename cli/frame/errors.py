@@ -217,7 +217,6 @@ EXTRA_OF_LIBRARY = {
     "starlette": "vision",
     "opacus": "gaze",
     "torch": "gaze",
-    "nvflare": "federated",
     "pynwb": "nwb",
 }
 """Which extra of the distribution brings a library that may be missing."""

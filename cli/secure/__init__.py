@@ -34,7 +34,6 @@ from site_agent.secure.board import Board
 from site_agent.secure.server import Server
 from site_agent.secure.server import serve as serve_board
 from site_agent.secure.verification import Mode, find_liars, verify_result
-from site_agent.wording import size_words
 
 if TYPE_CHECKING:
     from site_agent.secure.session import Fault, Session
@@ -52,9 +51,9 @@ _LARGEST_DIFFERENCE = 1e-7
 def try_out(invocation: Invocation, *, changes: SettingsOptions) -> Reply:
     """Sum up vectors of several labs on this machine, and check the result.
 
-    Starts a pool, the servers and the labs, each as a process of its own, and counts the bytes at
-    their sockets. The integer sum must be exact, the mean within 1e-7 of the one in float64, and
-    the file the same at every lab. 'poolctl settings secure try' explains the settings.
+    Starts a pool, the servers and the labs, each as a process of its own. The integer sum must be
+    exact, the mean within 1e-7 of the one in float64, and the file the same at every lab. 'poolctl
+    settings secure try' explains the settings.
     """
     settings = CommandSettings(trial.DEFAULTS).read(changes)
     with (
@@ -82,23 +81,11 @@ def try_out(invocation: Invocation, *, changes: SettingsOptions) -> Reply:
     return Reply(result.to_dict(), _describe_result(result, settings.parameters))
 
 
-def _describe_result(result: trial.TrialResult, parameters: int) -> list[str | TableText]:
-    plain_bytes = 4 * parameters
-    rows = [
-        [
-            party.name,
-            size_words(party.sent_bytes),
-            f"{party.sent_bytes / plain_bytes:.3f}",
-            size_words(party.received_bytes),
-            f"{party.received_bytes / plain_bytes:.3f}",
-            "" if party.seconds is None else f"{party.seconds:.1f}",
-        ]
-        for party in result.parties
-    ]
+def _describe_result(result: trial.TrialResult, parameters: int) -> list[str]:
     return [
-        f"{result.processes} processes, {result.seconds:.1f} s for a sum of {result.labs} vectors "
-        f"of {parameters:,} numbers",
-        TableText(["party", "sent", "/ float32", "received", "/ float32", "seconds"], rows),
+        f"{result.processes} processes, {result.seconds:.1f} s for a sum of "
+        f"{len(result.lab_seconds)} vectors of {parameters:,} numbers",
+        f"each lab was at work for {max(result.lab_seconds.values()):.1f} s or less",
         "the integer sum is exact",
         f"the mean differs from that in float64 by at most {result.largest_difference:.2g}",
         "every lab has the same file",

@@ -1,4 +1,4 @@
-"""``poolctl split provision|serve|client|...``: the processes of a split training."""
+"""``poolctl split provision|client|...``: the sites of a split training."""
 
 import sys
 from collections.abc import Sequence
@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
 
-from cli.federated.live import terminated_as_interrupted
 from cli.frame.errors import InputMissingError, UsageError, goes_on_when_repeated
 from cli.frame.existing_files import require_free
 from cli.frame.options import Argument, DespiteFindingsOption, ForceOption, Option, command, single
 from cli.frame.output import Invocation, Reply, TableText
 from cli.frame.values import site_names
+from cli.live import terminated_as_interrupted
 from cli.options.data import MethodOption, method_options, part_words
 from site_agent.datasets.gaze.check import open_gaze
 from site_agent.datasets.gaze.records import GazeSamples, angular_errors_deg
@@ -22,7 +22,6 @@ from site_agent.federated.scores import PersonScores
 from site_agent.networks.files import read_network
 from site_agent.split.kits import provision as make_kits
 from site_agent.split.kits import read_kit
-from site_agent.split.messages import ServiceConnection
 from site_agent.split.plan import SplitPlan, read_split_plan
 from site_agent.wording import size_words
 
@@ -134,22 +133,6 @@ def provision(
     return Reply({"kits": made, "plan": chosen}, text, [str(kit) for kit in made])
 
 
-@command(app, "serve", "split serve kits/server", "split serve kits/aggregator")
-def serve(invocation: Invocation, kit: KitArgument) -> Reply:
-    """Run the main server or the part aggregator of a split training until Ctrl-C.
-
-    The main server gets smashed data and trains the server parts; it never gets an image or a
-    client part. The part aggregator, at another institution, gets the client parts of all sites and
-    averages them; it never gets smashed data.
-    """
-    from site_agent.split.services import run_service
-
-    opened = read_kit(kit, "server", "aggregator")
-    text = f"{opened.role} at {opened.addresses[opened.role]}; stop with Ctrl-C"
-    run_service(opened, note=invocation.note, on_ready=lambda: invocation.note(text))
-    return Reply({"kit": opened.folder}, "stopped")
-
-
 @command(app, "client", "split client kits/site-a --data eyes/")
 def client(
     invocation: Invocation,
@@ -199,34 +182,6 @@ def _read(data: Path, persons: str, *, despite_findings: bool) -> GazeSamples:
     dataset = open_gaze(data)
     require_sound(dataset, persons=names, despite_findings=despite_findings)
     return dataset.read(names or None)
-
-
-@command(app, "status", "split status kits/server", "split status kits/site-a")
-def status(_invocation: Invocation, kit: KitArgument) -> Reply:
-    """Show how far a split training is, and which sites are done with the round under way."""
-    opened = read_kit(kit)
-    with ServiceConnection(opened, "server", patience_s=0) as connection:
-        facts = connection.get_json("/status")
-    number = f"round {facts['round']} of {facts['rounds']}"
-    state = "finished" if facts["finished"] else "stopped" if facts["stopped"] else number
-    rows = [
-        [site, "yes" if site in facts["expected"] else "no", "yes" if site in facts["done"] else ""]
-        for site in opened.sites
-    ]
-    table = TableText(["site", "expected", "done"], rows)
-    return Reply(facts, [f"{opened.addresses['server']}: {state}", table], [state])
-
-
-@command(app, "stop", "split stop kits/server")
-def stop(_invocation: Invocation, kit: KitArgument) -> Reply:
-    """End a split training: all clients end, and the rounds that have ended are kept.
-
-    A server that is started again goes on with the round under way.
-    """
-    opened = read_kit(kit, "server")
-    with ServiceConnection(opened, "server", patience_s=0) as connection:
-        connection.post_json("/stop", {})
-    return Reply({"kit": opened.folder}, "stopped: clients end when they ask next")
 
 
 @command(app, "assemble", "split assemble kits/server kits/aggregator -o gaze.safetensors")
@@ -312,13 +267,14 @@ def train(
             progress=report,
         )
     kits = local_kits(output / "kits", chosen, list(data.sites), plan.base)
-    program = [sys.executable, "-m", "cli", "split"]
+    program = [sys.executable, "-m", "cli"]
     commands: dict[str, list[str]] = {
-        name: [*program, "serve", str(output / "kits" / name)] for name in ("aggregator", "server")
+        name: [*program, "live", "serve", str(output / "kits" / name)]
+        for name in ("aggregator", "server")
     }
     for name, site_data in data.sites.items():
         persons = ",".join(site_data.persons)
-        commands[name] = [*program, "client", str(output / "kits" / name)]
+        commands[name] = [*program, "split", "client", str(output / "kits" / name)]
         commands[name] += ["--data", str(dataset), "--persons", persons]
         # One person answers for all parties here.
         commands[name] += ["--accept-part", kits[0].first_client]

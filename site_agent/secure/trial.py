@@ -1,7 +1,6 @@
 """A secure sum on one machine: a pool, servers and labs, each a process of its own.
 
-Nothing is shared between them but the pool. Every party reaches it through a relay that counts the
-bytes at its sockets.
+Nothing is shared between them but the pool.
 
 A lab is ``python -m site_agent.secure.trial FILE``, with its task in the file. It draws a vector,
 takes part in the session, verifies the result and writes its findings next to the file. It can be
@@ -10,16 +9,12 @@ killed and started again.
 
 import hashlib
 import json
-import socket
 import sys
-import threading
 import time
-from collections.abc import Sequence
-from contextlib import ExitStack, suppress
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import numpy as np
 from pydantic import Field
@@ -62,31 +57,20 @@ DEFAULTS = TrialSettings()
 
 
 @dataclass(frozen=True)
-class PartyTraffic:
-    """Traffic of one party with the pool; `seconds` from a lab's first request to its end."""
-
-    name: str
-    sent_bytes: int
-    received_bytes: int
-    seconds: float | None = None
-
-
-@dataclass(frozen=True)
 class TrialResult:
-    """The outcome of a trial.
-
-    `processes`: The pool, the servers and the labs. `integer_sum_is_exact`: The sum that the labs
-    verified is that of their encoded vectors. `largest_difference`: Of the mean from the one
-    computed in float64. `same_bytes`: All labs have the same file.
-    """
+    """The outcome of a trial."""
 
     processes: int
-    labs: int
+    """The pool, the servers and the labs."""
+    lab_seconds: Mapping[str, float]
+    """From a lab's first request to its end."""
     seconds: float
     integer_sum_is_exact: bool
+    """The sum that the labs verified is that of their encoded vectors."""
     largest_difference: float
+    """Of the mean from the one computed in float64."""
     same_bytes: bool
-    parties: tuple[PartyTraffic, ...]
+    """All labs have the same file."""
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -99,73 +83,63 @@ def run_trial(
     settings: TrialSettings,
     *,
     server_command: Sequence[str],
+    endpoint_of: Callable[[str], str] | None = None,
     progress: Progress = no_progress,
 ) -> TrialResult:
     """Hold one session with servers and labs as processes, and check its result.
 
     `folder`: Empty; each party gets a folder in it. `endpoint`, `admin_token`: Of a running pool
-    that is used for nothing else. `server_command`: Starts ``poolctl secure serve``.
+    that is used for nothing else. `server_command`: Starts ``poolctl secure serve``. `endpoint_of`:
+    Takes the name of a party; returns the address at which it reaches the pool.
 
     Raises `InvalidInputError`: a process ended before its time, or the session took too long.
     """
     servers = [f"server-{number}" for number in range(1, settings.servers + 1)]
     labs = [f"lab-{number}" for number in range(1, settings.sites + 1)]
     charter = _make_charter(folder, servers, labs)
-    with ExitStack() as stack:
-        relays = {name: stack.enter_context(CountingRelay(endpoint)) for name in servers + labs}
-        tokens = _create_tokens(endpoint, admin_token, servers + labs)
+    tokens = _create_tokens(endpoint, admin_token, servers + labs)
+    with PoolClient(endpoint, tokens[labs[0]]) as pool:
         layout = trial_layout(settings.parameters)
-        with PoolClient(endpoint, tokens[labs[0]]) as pool:
-            descriptor = new_descriptor(charter, layout, time.time(), purpose="a trial")
-            session = Board(pool.secure, charter=charter).open_session(descriptor.to_bytes())
-        arguments = ["--poll-seconds", str(settings.poll_seconds), "--charter", charter.digest]
-        commands = {
-            name: [*server_command, *arguments, "--site", name, "--folder", str(folder / name)]
-            for name in servers
-        }
-        for number, name in enumerate(labs):
-            task = [name, number, charter.digest, session, asdict(settings)]
-            path = folder / name / "trial.json"
-            path.write_text(json.dumps(task))
-            commands[name] = [sys.executable, "-m", "site_agent.secure.trial", str(path)]
-        parties = {
-            name: Program(
-                command,
-                folder / name / "log",
-                {
-                    "POOL_ENDPOINT": relays[name].url,
-                    "POOL_TOKEN": tokens[name],
-                    "POOL_HOME": str(folder / name / "home"),
-                },
-            )
-            for name, command in commands.items()
-        }
-        started_s = time.monotonic()
-        hold_parties(
-            parties,
-            labs,
-            timeout_s=settings.timeout_seconds,
-            on_look=lambda ended: progress(
-                0.1 + 0.8 * ended / len(labs), f"{ended} of {len(labs)} labs have a result"
-            ),
+        descriptor = new_descriptor(charter, layout, time.time(), purpose="a trial")
+        session = Board(pool.secure, charter=charter).open_session(descriptor.to_bytes())
+    arguments = ["--poll-seconds", str(settings.poll_seconds), "--charter", charter.digest]
+    commands = {
+        name: [*server_command, *arguments, "--site", name, "--folder", str(folder / name)]
+        for name in servers
+    }
+    for number, name in enumerate(labs):
+        task = [name, number, charter.digest, session, asdict(settings)]
+        path = folder / name / "trial.json"
+        path.write_text(json.dumps(task))
+        commands[name] = [sys.executable, "-m", "site_agent.secure.trial", str(path)]
+    parties = {
+        name: Program(
+            command,
+            folder / name / "log",
+            {
+                "POOL_ENDPOINT": endpoint if endpoint_of is None else endpoint_of(name),
+                "POOL_TOKEN": tokens[name],
+                "POOL_HOME": str(folder / name / "home"),
+            },
         )
-        seconds = time.monotonic() - started_s
-    results = {name: json.loads((folder / name / "found.json").read_text()) for name in labs}
-    traffic = tuple(
-        PartyTraffic(
-            name,
-            relay.sent_bytes,
-            relay.received_bytes,
-            results[name]["seconds"] if name in results else None,
-        )
-        for name, relay in relays.items()
+        for name, command in commands.items()
+    }
+    started_s = time.monotonic()
+    hold_parties(
+        parties,
+        labs,
+        timeout_s=settings.timeout_seconds,
+        on_look=lambda ended: progress(
+            0.1 + 0.8 * ended / len(labs), f"{ended} of {len(labs)} labs have a result"
+        ),
     )
+    seconds = time.monotonic() - started_s
+    results = {name: json.loads((folder / name / "found.json").read_text()) for name in labs}
     return TrialResult(
         processes=1 + len(parties),
-        labs=len(labs),
+        lab_seconds={name: results[name]["seconds"] for name in labs},
         seconds=seconds,
         **_compare_sums(folder, labs, results, settings.parameters, charter),
-        parties=traffic,
     )
 
 
@@ -277,74 +251,3 @@ def run(path: Path) -> None:
 if __name__ == "__main__":
     end_with_parent()
     run(Path(sys.argv[1]))
-
-
-_CHUNK_BYTES = 1 << 18
-
-
-class CountingRelay:
-    """A local address that passes connections on to a server, and counts their bytes.
-
-    Meant for measurements: give it to one party instead of the server's own address.
-
-    `sent_bytes`, `received_bytes`: As the party sees it, with HTTP headers; without those of TCP
-    and TLS.
-    """
-
-    def __init__(self, server_url: str) -> None:
-        address = urlsplit(server_url)
-        self._target = (address.hostname or "", address.port or 80)
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
-        self.sent_bytes = self.received_bytes = 0
-        self._lock = threading.Lock()
-        self._open: set[socket.socket] = set()
-        self._thread = threading.Thread(target=self._accept, daemon=True)
-
-    def __enter__(self) -> "CountingRelay":
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_error: object) -> None:
-        # Closing alone does not wake a thread that waits for a connection.
-        with suppress(OSError):
-            self._listener.shutdown(socket.SHUT_RDWR)
-        self._listener.close()
-        self._thread.join()
-        with self._lock:
-            still_open = [*self._open]
-        for item in still_open:
-            with suppress(OSError):
-                item.shutdown(socket.SHUT_RDWR)
-
-    def _accept(self) -> None:
-        while True:
-            try:
-                party, _ = self._listener.accept()
-                server = socket.create_connection(self._target)
-            except OSError:
-                return
-            with self._lock:
-                self._open |= {party, server}
-            for source, target, name in (
-                (party, server, "sent_bytes"),
-                (server, party, "received_bytes"),
-            ):
-                threading.Thread(
-                    target=self._pass_on, args=(source, target, name), daemon=True
-                ).start()
-
-    def _pass_on(self, source: socket.socket, target: socket.socket, name: str) -> None:
-        with suppress(OSError):
-            while chunk := source.recv(_CHUNK_BYTES):
-                with self._lock:
-                    setattr(self, name, getattr(self, name) + len(chunk))
-                target.sendall(chunk)
-        with suppress(OSError):
-            target.shutdown(socket.SHUT_WR)
-        with self._lock:
-            is_last = source not in self._open
-            self._open.discard(target)
-        if is_last:
-            source.close()
-            target.close()

@@ -13,15 +13,11 @@ from dataclasses import asdict
 from typing import Any
 
 from starlette.applications import Starlette
-from starlette.concurrency import run_in_threadpool
-from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
-from starlette.routing import Route
 
 from aggregators.methods.networks import round_files
 from site_agent.errors import ConflictError, InvalidInputError
-from site_agent.split import service
-from site_agent.split.kits import START, Kit
+from site_agent.live import service
+from site_agent.split.kits import START, SplitKit
 from site_agent.split.parts import cut_of
 from site_agent.split.rounds_folder import Roster, RoundsFolder, Taken
 
@@ -32,7 +28,7 @@ _MOST_ATTEMPTS = 10_000
 class PartAggregator:
     """The rounds of client parts; for several threads."""
 
-    def __init__(self, kit: Kit) -> None:
+    def __init__(self, kit: SplitKit) -> None:
         self._lock = threading.RLock()
         self._sites = frozenset(kit.sites)
         self.plan = kit.plan
@@ -90,47 +86,30 @@ class PartAggregator:
             raise ConflictError(f"round {self.rounds.number} is under way", code="round")
 
 
-def aggregator_app(kit: Kit, aggregator: PartAggregator) -> Starlette:
+def aggregator_app(kit: SplitKit, aggregator: PartAggregator) -> Starlette:
     """Return the aggregator's HTTP interface."""
-    callers = service.Callers(kit)
+    routes, round_ = service.Routes(kit), "/rounds/{number:int}"
 
-    async def status(request: Request) -> Response:
-        callers.anybody(request)
-        return JSONResponse(await run_in_threadpool(aggregator.status))
+    def receive(call: service.Call) -> None:
+        aggregator.receive(call.caller, **call.path, body=call.body)
 
-    async def part(request: Request) -> Response:
-        callers.anybody(request)
-        content = await run_in_threadpool(aggregator.part, request.path_params["number"])
-        return Response(content, media_type=service.BODY)
-
-    async def receive(request: Request) -> Response:
-        site = callers.site(request)
-        body = await service.read_body(request, aggregator.most_bytes)
-        number, attempt = (request.path_params[name] for name in ("number", "attempt"))
-        await run_in_threadpool(aggregator.receive, site, number, attempt, body)
-        return JSONResponse({"received": True})
-
-    async def close(request: Request) -> Response:
-        callers.require(request, "server")
-        content = service.json_object(await service.read_body(request, _HEADER_BYTES), roster=dict)
+    def close(call: service.Call) -> dict[str, str]:
         try:
-            roster = {str(site): Taken(**entry) for site, entry in content["roster"].items()}
+            entries = call.content["roster"].items()
+            roster = {str(site): Taken(**entry) for site, entry in entries}
         except TypeError as error:
-            raise service.RefusalError(422, "invalid", f"roster: {error}") from error
-        digest = await run_in_threadpool(aggregator.close, request.path_params["number"], roster)
-        return JSONResponse({"digest": digest})
+            raise InvalidInputError(f"roster: {error}") from error
+        return {"digest": aggregator.close(call.path["number"], roster)}
 
-    routes = [
-        Route("/status", service.answered(status)),
-        Route("/parts/{number:int}", service.answered(part)),
-        Route(
-            "/rounds/{number:int}/{attempt:int}/part", service.answered(receive), methods=["PUT"]
-        ),
-        Route("/rounds/{number:int}/close", service.answered(close), methods=["POST"]),
-    ]
-    return Starlette(routes=routes)
+    routes.add("GET", "/status", lambda _call: aggregator.status(), roles=())
+    routes.add(
+        "GET", "/parts/{number:int}", lambda call: aggregator.part(call.path["number"]), roles=()
+    )
+    routes.add("PUT", f"{round_}/{{attempt:int}}/part", receive, most_bytes=aggregator.most_bytes)
+    routes.add("POST", f"{round_}/close", close, roles=("server",), fields={"roster": dict})
+    return routes.app()
 
 
-def run_aggregator(kit: Kit, *, on_ready: Callable[[], None] = lambda: None) -> None:
+def run_aggregator(kit: SplitKit, *, on_ready: Callable[[], None] = lambda: None) -> None:
     """Serve until SIGTERM or Ctrl-C."""
     service.ServiceProcess(kit, aggregator_app(kit, PartAggregator(kit)), on_ready).run()

@@ -30,6 +30,7 @@ from aggregators.whole_file import write_whole
 from site_agent import errors
 from site_agent.datasets.gaze.records import GazeSamples
 from site_agent.federated.private_training import PrivacyLedger, plan_privacy
+from site_agent.live.connection import ServiceConnection
 from site_agent.plain_json import write_json
 from site_agent.pool.profiles import privacy_folder
 from site_agent.split import in_process, kits, messages, part_checks, parts, training
@@ -70,7 +71,7 @@ class RemoteServer:
     """The main server's half of a site's steps in one attempt (`training.Server`)."""
 
     def __init__(
-        self, connection: messages.ServiceConnection, kit: kits.Kit, number: int, attempt: int
+        self, connection: ServiceConnection, kit: kits.SplitKit, number: int, attempt: int
     ) -> None:
         self._connection, self._path = connection, f"/rounds/{number}/{attempt}"
         self._shapes = messages.answer_shapes(kit.plan)
@@ -118,16 +119,16 @@ class SplitClient:
     """
 
     def __init__(
-        self, kit: kits.Kit, samples: GazeSamples, *, accepted: str = "", patience_s: float = 120.0,
-        most_epsilon: float | None = None, note: Note = print,
+        self, kit: kits.SplitKit, samples: GazeSamples, *, accepted: str = "",
+        patience_s: float = 120.0, most_epsilon: float | None = None, note: Note = print,
     ) -> None:  # fmt: skip
         self.kit, self._samples, self._note = kit, samples, note
         self._accepted = accepted
         self._known_part: StateDict | None = None
         self._known_number = 0
         self._most_epsilon = most_epsilon
-        self._server = messages.ServiceConnection(kit, kits.SERVER, patience_s=patience_s)
-        self._aggregator = messages.ServiceConnection(kit, kits.AGGREGATOR, patience_s=patience_s)
+        self._server = ServiceConnection(kit, kits.SERVER, patience_s=patience_s)
+        self._aggregator = ServiceConnection(kit, kits.AGGREGATOR, patience_s=patience_s)
         self._ledger = Ledger(kit.folder / "attempts.jsonl")
         self._rounds = self._steps = 0
         self._training_s = 0.0

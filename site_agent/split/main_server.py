@@ -28,7 +28,7 @@ from aggregators.models import Float32, StateDict
 from aggregators.whole_file import whole_file
 from site_agent.errors import ConflictError, InvalidInputError
 from site_agent.federated.local_training import subtract_network
-from site_agent.split.kits import START, Kit
+from site_agent.split.kits import START, SplitKit
 from site_agent.split.messages import BodyShape, body_shapes, decode_arrays, encode_arrays
 from site_agent.split.parts import cut_of, to_part_module
 from site_agent.split.plan import FEWEST_SITES, SplitPlan
@@ -135,7 +135,7 @@ class _Session:
 class MainServer:
     """The state of the main server; for several threads."""
 
-    def __init__(self, kit: Kit, *, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, kit: SplitKit, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._lock = threading.RLock()
         self._clock, self._limit_s, self._sites = clock, kit.round_limit_s, kit.sites
         self.plan = kit.plan
@@ -165,6 +165,7 @@ class MainServer:
                 "turn": self._turn() or "",
                 "done": {name: asdict(entry) for name, entry in finished.items()},
                 "expected": sorted(self._expected),
+                "sites": list(self._sites),
                 "attempt": 0 if session is None else session.attempt,
                 "closed": [asdict(record) for record in self.rounds.closed],
             }

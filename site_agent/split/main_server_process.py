@@ -5,103 +5,61 @@ import threading
 from collections.abc import Callable
 
 from starlette.applications import Starlette
-from starlette.concurrency import run_in_threadpool
-from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
-from starlette.routing import Route
 
 from site_agent.errors import FederationError, SiteAgentError
-from site_agent.split import service
-from site_agent.split.kits import AGGREGATOR, Kit
+from site_agent.live import service
+from site_agent.live.connection import ServiceConnection
+from site_agent.split.kits import AGGREGATOR, SplitKit
 from site_agent.split.main_server import MainServer, StepPlace
-from site_agent.split.messages import ServiceConnection
 from site_agent.split.rounds_folder import Roster, Taken
 from site_agent.training.gaze.loop import repeatable
 
 _LOOK_INTERVAL_S = 0.1
 _TRY_AGAIN_S = 1.0
-_SMALL_BYTES = 4096
 
 Note = Callable[[str], None]
 
 
-def main_server_app(kit: Kit, server: MainServer) -> Starlette:
+def main_server_app(kit: SplitKit, server: MainServer) -> Starlette:
     """Return the main server's HTTP interface."""
-    callers = service.Callers(kit)
-
-    async def status(request: Request) -> Response:
-        return JSONResponse(await run_in_threadpool(server.status, callers.anybody(request)))
-
-    async def begin(request: Request) -> Response:
-        site = callers.site(request)
-        content = service.json_object(await service.read_body(request, _SMALL_BYTES), samples=int)
-        number, attempt = _numbers(request, "number", "attempt")
-        await run_in_threadpool(server.begin, site, number, attempt, content["samples"])
-        return JSONResponse({})
-
-    async def message(request: Request) -> Response:
-        site, kind = callers.site(request), request.path_params["kind"]
-        if kind not in ("step", "forward", "backward"):
-            raise service.RefusalError(
-                404, "not_found", f"found {kind}, expected step, forward, backward"
-            )
-        body = await service.read_body(request, server.shapes[kind].most_bytes)
-        place = StepPlace(site, *_numbers(request, "number", "attempt", "step"))
-        return Response(
-            await run_in_threadpool(server.message, kind, place, body), media_type=service.BODY
-        )
-
-    async def done(request: Request) -> Response:
-        site = callers.site(request)
-        content = service.json_object(await service.read_body(request, _SMALL_BYTES), steps=int)
-        number, attempt = _numbers(request, "number", "attempt")
-        await run_in_threadpool(server.done, site, number, attempt, content["steps"])
-        return JSONResponse({})
-
-    async def smashed(request: Request) -> Response:
-        site = callers.site(request)
-        body = await service.read_body(request, server.shapes["smashed"].most_bytes)
-        (index,) = _numbers(request, "index")
-        await run_in_threadpool(server.take_smashed, site, index, body)
-        return JSONResponse({})
-
-    async def end(request: Request) -> Response:
-        site = callers.site(request)
-        body = await service.read_body(request, _SMALL_BYTES)
-        content = service.json_object(body, pieces=int, samples=int)
-        await run_in_threadpool(server.finish_smashed, site, content["pieces"], content["samples"])
-        return JSONResponse({})
-
-    async def predict(request: Request) -> Response:
-        callers.site(request)
-        body = await service.read_body(request, server.shapes["predict"].most_bytes)
-        return Response(await run_in_threadpool(server.predict, body), media_type=service.BODY)
-
-    async def stop(request: Request) -> Response:
-        callers.require(request, "server")
-        server.stop()
-        return JSONResponse({})
-
+    routes, shapes = service.Routes(kit), server.shapes
     attempt = "/rounds/{number:int}/{attempt:int}"
-    routes = [
-        Route("/status", service.answered(status)),
-        Route(f"{attempt}/begin", service.answered(begin), methods=["POST"]),
-        Route(f"{attempt}/done", service.answered(done), methods=["POST"]),
-        Route(f"{attempt}/{{kind}}/{{step:int}}", service.answered(message), methods=["POST"]),
-        Route("/smashed/{index:int}", service.answered(smashed), methods=["POST"]),
-        Route("/smashed/end", service.answered(end), methods=["POST"]),
-        Route("/predict", service.answered(predict), methods=["POST"]),
-        Route("/stop", service.answered(stop), methods=["POST"]),
-    ]
-    return Starlette(routes=routes)
 
+    def begin(call: service.Call) -> None:
+        server.begin(call.caller, **call.path, samples=call.content["samples"])
 
-def _numbers(request: Request, *names: str) -> tuple[int, ...]:
-    return tuple(int(request.path_params[name]) for name in names)
+    def done(call: service.Call) -> None:
+        server.done(call.caller, **call.path, steps=call.content["steps"])
+
+    def finish_smashed(call: service.Call) -> None:
+        server.finish_smashed(call.caller, **call.content)
+
+    def take_smashed(call: service.Call) -> None:
+        server.take_smashed(call.caller, call.path["index"], call.body)
+
+    for kind in ("step", "forward", "backward"):
+
+        def message(call: service.Call, kind: str = kind) -> bytes:
+            return server.message(kind, StepPlace(call.caller, *call.path.values()), call.body)
+
+        path = f"{attempt}/{kind}/{{step:int}}"
+        routes.add("POST", path, message, most_bytes=shapes[kind].most_bytes)
+    samples, pieces = {"samples": int}, {"pieces": int, "samples": int}
+    sizes = {name: shape.most_bytes for name, shape in shapes.items()}
+    routes.add("GET", "/status", lambda call: server.status(call.caller), roles=())
+    routes.add("POST", f"{attempt}/begin", begin, fields=samples)
+    routes.add("POST", f"{attempt}/done", done, fields={"steps": int})
+    routes.add("POST", "/smashed/{index:int}", take_smashed, most_bytes=sizes["smashed"])
+    routes.add("POST", "/smashed/end", finish_smashed, fields=pieces)
+    routes.add(
+        "POST", "/predict", lambda call: server.predict(call.body), most_bytes=sizes["predict"]
+    )
+    routes.add("POST", "/stop", lambda _call: server.stop(), roles=("server",))
+    return routes.app()
 
 
 def run_main_server(
-    kit: Kit, *, note: Note = lambda _text: None, on_ready: Callable[[], None] = lambda: None
+    kit: SplitKit, *, note: Note = lambda _text: None, on_ready: Callable[[], None] = lambda: None
 ) -> None:
     """Serve until SIGTERM, Ctrl-C, or `stop`."""
     server = MainServer(kit)
@@ -119,7 +77,7 @@ def run_main_server(
 class Closing:
     """Closes each round when it is time, in a thread of its own."""
 
-    def __init__(self, kit: Kit, server: MainServer, note: Note) -> None:
+    def __init__(self, kit: SplitKit, server: MainServer, note: Note) -> None:
         self._kit, self._server, self._note = kit, server, note
         self._ending = threading.Event()
         self._thread = threading.Thread(target=self._run, name="closing", daemon=True)

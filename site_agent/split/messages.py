@@ -1,6 +1,6 @@
-"""Messages: calls over mutual TLS, with bodies of entries and shapes that the session determines.
+"""Messages with bodies of entries and shapes that the session determines.
 
-Connections are kept, answers bounded, and calls tried again. A body is a safetensors file:
+A body is a safetensors file:
 
 ==============  =============================================================================
 message         entries, all F32; n samples
@@ -17,127 +17,16 @@ A receiver does not trust a body: it reads no more than the largest size of the 
 number must be finite.
 """
 
-import json
 import math
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
-import httpx
 import numpy as np
 
 from aggregators import errors, formats, models
 from aggregators.formats.safetensors_file import parse_safetensors
-from site_agent.errors import ConflictError, FederationError, InvalidInputError
-from site_agent.split.kits import Kit, service_name
+from site_agent.errors import InvalidInputError
 from site_agent.split.plan import SplitPlan
-
-_FIRST_WAIT_S, _LONGEST_WAIT_S = 0.1, 2.0
-_TIMEOUT_S = 120.0
-_SMALL_BYTES = 1 << 20
-
-
-class ServiceConnection:
-    """A process's connection to one of the services.
-
-    `service`: ``server`` or ``aggregator``. `patience_s`: For so long a service that does not
-    answer is called again.
-
-    `sent_bytes`, `received_bytes`: Bodies of requests and answers.
-    """
-
-    def __init__(self, kit: Kit, service: str, *, patience_s: float = 120.0) -> None:
-        self._kit, self._service, self._patience_s = kit, service, patience_s
-        self._address = f"https://{kit.addresses[service]}"
-        headers = {"Authorization": f"Bearer {kit.token(service)}"} if kit.role == "site" else {}
-        self._client = httpx.Client(
-            verify=kit.client_context(), timeout=_TIMEOUT_S, headers=headers, trust_env=False
-        )
-        self.sent_bytes = self.received_bytes = 0
-
-    def __enter__(self) -> "ServiceConnection":
-        return self
-
-    def __exit__(self, *_error: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        self._client.close()
-
-    def get_json(self, path: str) -> dict[str, Any]:
-        """Return the object at a path; raises as `call`."""
-        return self._object(self.call("GET", path))
-
-    def post_json(self, path: str, content: Mapping[str, Any]) -> dict[str, Any]:
-        """Send an object, and return the answer; raises as `call`."""
-        return self._object(self.call("POST", path, json.dumps(dict(content)).encode()))
-
-    def call(
-        self, method: str, path: str, body: bytes = b"", *, most_bytes: int = _SMALL_BYTES
-    ) -> bytes:
-        """Send a request until it is answered, and return the answer's body.
-
-        All requests may be sent twice: services know them again.
-
-        Raises `ConflictError` if the service is at another place: `code` says which, and
-        `FederationError`: the service refuses the request, does not answer in time, or answers with
-        too much.
-        """
-        deadline_s, wait_s = time.monotonic() + self._patience_s, _FIRST_WAIT_S
-        while True:
-            try:
-                return self._call_once(method, path, body, most_bytes)
-            except httpx.TransportError as error:
-                if time.monotonic() > deadline_s:
-                    raise FederationError(
-                        f"the {self._service} at {self._address} does not answer: {error}",
-                        hint="start it, or have the kits made again if its certificate has expired",
-                    ) from error
-            time.sleep(wait_s)
-            wait_s = min(2 * wait_s, _LONGEST_WAIT_S)
-
-    def _call_once(self, method: str, path: str, body: bytes, most_bytes: int) -> bytes:
-        request = self._client.build_request(method, f"{self._address}{path}", content=body)
-        # Whatever the address, the certificate has to be that of this service.
-        request.extensions["sni_hostname"] = service_name(self._service)
-        answer = self._client.send(request, stream=True)
-        try:
-            content = bytearray()
-            for chunk in answer.iter_raw():
-                content += chunk
-                if len(content) > most_bytes:
-                    raise FederationError(
-                        f"the {self._service} answers {path} with more than {most_bytes} bytes"
-                    )
-        finally:
-            answer.close()
-        self.sent_bytes += len(body)
-        self.received_bytes += len(content)
-        if answer.status_code == httpx.codes.OK:
-            return bytes(content)
-        raise self._refusal(answer.status_code, bytes(content), path)
-
-    def _refusal(self, status: int, content: bytes, path: str) -> Exception:
-        try:
-            facts = json.loads(content)
-            code, message = str(facts["code"]), str(facts["message"])
-        except (ValueError, KeyError, TypeError):
-            code, message = "", f"status {status}"
-        text = f"the {self._service} refuses {path}: {message}"
-        if status == httpx.codes.CONFLICT:
-            return ConflictError(text, code=code)
-        return FederationError(text)
-
-    def _object(self, content: bytes) -> dict[str, Any]:
-        try:
-            content_read = json.loads(content)
-        except ValueError:
-            content_read = None
-        if not isinstance(content_read, dict):
-            raise FederationError(f"the {self._service} answered with something else than JSON")
-        return content_read
-
 
 HEADER_BYTES = 4096
 """More than the header of any message takes."""

@@ -26,7 +26,7 @@ from site_agent.datasets.gaze.records import GazeSamples
 from site_agent.federated.leak_checks import audit_dense_layers, objections_to_training
 from site_agent.split import parts
 from site_agent.split.cuts import Cut
-from site_agent.split.kits import Kit, draw_client_part, drawing_program
+from site_agent.split.kits import SplitKit, draw_client_part, drawing_program
 from site_agent.split.plan import SplitPlan
 from site_agent.training.gaze.loop import to_tensors
 
@@ -100,7 +100,7 @@ MOST_PULL, SMALLEST_LOSS_RAD = 1000.0, 0.05
 which are taken to be at least so large. In trainings that converged it was up to 240."""
 
 
-def require_known_origin(kit: Kit, accepted: str) -> None:
+def require_known_origin(kit: SplitKit, accepted: str) -> None:
     """Refuse a first client part that the site cannot repeat, unless it accepts the digest."""
     if kit.first_client == accepted:
         return

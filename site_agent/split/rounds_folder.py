@@ -202,12 +202,12 @@ def _words(roster: Roster) -> str:
     return ", ".join(f"{site} (attempt {roster[site].attempt})" for site in sorted(roster))
 
 
-def rounds_of(kit: kits.Kit) -> RoundsFolder:
+def rounds_of(kit: kits.SplitKit) -> RoundsFolder:
     """Return the rounds that a service has on disk."""
     return RoundsFolder(kit.folder / RoundsFolder.FOLDER, kit.folder / kits.START, kit.plan)
 
 
-def assemble(server: kits.Kit, aggregator: kits.Kit, output: Path) -> dict[str, Any]:
+def assemble(server: kits.SplitKit, aggregator: kits.SplitKit, output: Path) -> dict[str, Any]:
     """Write the network of the newest round with a statement next to it; return the statement.
 
     It takes both kits: neither service has the whole network.
@@ -246,7 +246,7 @@ def releases_of(plan: SplitPlan) -> int:
     return 1 if plan.trains_server_alone else plan.rounds * plan.training.epochs
 
 
-def privacy_statement(kit: kits.Kit) -> str:
+def privacy_statement(kit: kits.SplitKit) -> str:
     """Describe the data that left the sites, and their protection."""
     plan = kit.plan
     smashed = noise.SmashedNoise(plan.noise, plan.noise_level)

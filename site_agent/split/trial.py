@@ -10,7 +10,7 @@ from pathlib import Path
 from site_agent.errors import InvalidInputError
 from site_agent.networks.files import read_network
 from site_agent.split import client, parts, rounds_folder, training
-from site_agent.split.kits import AGGREGATOR, SERVER, Kit, provision, read_kit
+from site_agent.split.kits import AGGREGATOR, SERVER, SplitKit, provision, read_kit
 from site_agent.split.plan import SplitPlan
 from site_agent.work import Progress, no_progress
 from site_agent.work.programs import Program, hold_parties
@@ -37,7 +37,9 @@ class HeldTraining:
         return sum(report.aggregator_bytes for report in self.reports)
 
 
-def local_kits(folder: Path, plan: SplitPlan, sites: Sequence[str], base: Path | None) -> list[Kit]:
+def local_kits(
+    folder: Path, plan: SplitPlan, sites: Sequence[str], base: Path | None
+) -> list[SplitKit]:
     """Return kits for processes on this machine; those of an interrupted training are kept."""
     if not (folder / SERVER).is_dir():
         network = read_network(base) if base else None
@@ -52,7 +54,7 @@ def local_kits(folder: Path, plan: SplitPlan, sites: Sequence[str], base: Path |
 
 
 def hold_training(
-    kits: Sequence[Kit],
+    kits: Sequence[SplitKit],
     samples: Mapping[str, int],
     commands: Mapping[str, Sequence[str]],
     *,

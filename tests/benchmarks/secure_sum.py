@@ -13,6 +13,7 @@ import sys
 import tempfile
 import time
 from contextlib import ExitStack
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -28,15 +29,20 @@ from site_agent import PoolClient
 from site_agent.pool.cache import ModelCache
 from site_agent.pool.resources.rounds import Rounds
 from site_agent.rounds.finishing import finish_round
-from site_agent.secure.trial import (
-    CountingRelay,
-    PartyTraffic,
-    TrialSettings,
-    run_trial,
-    trial_vector,
-)
+from site_agent.secure.trial import TrialSettings, run_trial, trial_vector
+from tests.benchmarks.counting_relay import CountingRelay
 
 SERVE = (sys.executable, "-m", "cli", "secure", "serve")
+
+
+@dataclass(frozen=True)
+class PartyTraffic:
+    """Traffic of one lab with the pool, and the time from its first request to its end."""
+
+    name: str
+    sent_bytes: int
+    received_bytes: int
+    seconds: float
 
 
 def network_of(values: np.ndarray) -> StateDict:
@@ -88,6 +94,28 @@ def plain_round(
     ]
 
 
+def summed_round(
+    folder: Path, url: str, admin_token: str, settings: TrialSettings
+) -> list[PartyTraffic]:
+    """Hold one secure sum; return each lab's traffic with the pool."""
+    with ExitStack() as stack:
+        relays: dict[str, CountingRelay] = {}
+
+        def endpoint_of(name: str) -> str:
+            relays[name] = stack.enter_context(CountingRelay(url))
+            return relays[name].url
+
+        outcome = run_trial(
+            folder, url, admin_token, settings, server_command=SERVE, endpoint_of=endpoint_of
+        )
+    assert outcome.integer_sum_is_exact
+    assert outcome.same_bytes
+    return [
+        PartyTraffic(name, relays[name].sent_bytes, relays[name].received_bytes, seconds)
+        for name, seconds in outcome.lab_seconds.items()
+    ]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--parameters", type=int, default=1_827_076)
@@ -114,14 +142,11 @@ def main() -> None:
                         trial = TrialSettings(
                             servers, chosen.sites, chosen.parameters, full=mode == "full"
                         )
-                        outcome = run_trial(folder, url, token, trial, server_command=SERVE)
-                        assert outcome.integer_sum_is_exact
-                        assert outcome.same_bytes
-                        labs = [party for party in outcome.parties if party.name.startswith("lab-")]
+                        labs = summed_round(folder, url, token, trial)
             up = max(lab.sent_bytes for lab in labs)
             down = max(lab.received_bytes for lab in labs)
             both = max(lab.sent_bytes + lab.received_bytes for lab in labs)
-            seconds = max(lab.seconds or 0.0 for lab in labs)
+            seconds = max(lab.seconds for lab in labs)
             print(
                 f"{servers} servers, {mode:9} {up / fp32_bytes:10.3f} {down / fp32_bytes:12.3f} "
                 f"{both / plain_bytes:16.3f} {seconds:7.1f}",

@@ -54,7 +54,7 @@ def test_merging_and_inspecting_need_no_extra(tmp_path: Path) -> None:
     shown = run_without_extras("inspect", merged, "--output", tmp_path / "m.png", "--json")
     assert shown.data["fingerprint"]["kind"] == "hog-svm"
     extras = run_without_extras("env", "--json").data["extras"]
-    assert not any(extras[name] for name in ("vision", "federated"))
+    assert not any(extras[name] for name in ("vision", "gaze"))
 
 
 @pytest.mark.parametrize(

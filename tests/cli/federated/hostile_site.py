@@ -7,12 +7,12 @@ import sys
 from types import ModuleType
 from typing import Any
 
-_MODULE = "site_agent.federated.engines.flare.executor"
-_HUGE = 600 * 1024**2
+_MODULE = "site_agent.federated.live.site"
+_HUGE = 64 * 1024**2
 
 
 class _Replacing(importlib.abc.MetaPathFinder):
-    """Changes the executor's module as soon as it has been imported."""
+    """Changes the site's module as soon as it has been imported."""
 
     def find_spec(self, name: str, path: Any, target: Any = None) -> Any:
         if name != _MODULE:

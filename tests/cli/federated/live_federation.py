@@ -1,15 +1,12 @@
 """A federation on loopback: a server, sites and a submitter, each a process of its own."""
 
-import json
 import os
 import signal
 import socket
 import subprocess
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 from aggregators import write_model
 from site_agent.datasets.gaze.check import open_gaze
@@ -22,7 +19,6 @@ from site_agent.federated.plan import digest_run, first_model, make_plan
 from site_agent.networks.modules import new_network
 from site_agent.pool.profiles import rounds_folder
 from tests.cli.conftest import Outcome, run_process, start_process, wait_until
-from tests.conftest import PROJECT_ROOT
 from tests.site_agent.federated.small_sites import small_sites
 
 Digests = list[tuple[str, dict[str, str]]]
@@ -68,7 +64,7 @@ class LiveFederation:
 
     def start(self, *names: str, **environment: str) -> None:
         for name in names:
-            arguments: list[object] = ["federated", "server", self.kits / "server"]
+            arguments: list[object] = ["live", "serve", self.kits / "server"]
             if name != "server":
                 arguments = ["federated", "site", self.kits / name, "--data", self.data]
                 arguments += ["--persons", self.persons[name], "--base", self.base]
@@ -100,19 +96,6 @@ class LiveFederation:
         process.communicate(timeout=120)
         assert process.returncode == 0, name
         wait_until(lambda: not processes_of(self.kits / name))
-
-    def send_jobs(self, *kinds: str) -> Any:
-        """Send jobs that are not ours; return the status and the details of each, by kind."""
-        arguments = [self.kits / "submit", self.folder / "jobs", self.base, *kinds]
-        module = "tests.cli.federated.send_jobs"
-        process = subprocess.run(
-            [sys.executable, "-m", module, *map(str, arguments)],
-            cwd=PROJECT_ROOT,
-            stdout=subprocess.PIPE,
-            timeout=120,
-            check=True,
-        )
-        return json.loads(process.stdout)
 
     def submission(self, method: str, rounds: int, *arguments: object) -> list[object]:
         """Return the arguments that hold rounds with batches of 8 samples."""
@@ -152,13 +135,15 @@ class LiveFederation:
 
         return run_rounds(base, samples, plan, order=order)
 
-    def status(self) -> Any:
-        return run_process("federated", "status", self.kits / "submit", "--json").data
+    @property
+    def run_folder(self) -> Path:
+        """Folder of the rounds at the server."""
+        return self.kits / "server" / "run"
 
     def wait_for_sites(self) -> None:
         def all_connected() -> bool:
-            shown = run_process("federated", "status", self.kits / "submit", "--json")
-            return shown.code == 0 and all(site["connected"] for site in shown.data["sites"])
+            shown = run_process("live", "status", self.kits / "submit", "--json")
+            return shown.code == 0 and set(self.sites) <= set(shown.data["expected"])
 
         wait_until(all_connected)
 

@@ -11,13 +11,16 @@ import numpy as np
 import pytest
 
 from aggregators.methods.networks.round_files import read_network_contribution
+from pool_server.server import running_pool
+from pool_server.settings import PoolSettings
 from site_agent import PoolClient
 from site_agent.secure.board import Board
 from site_agent.secure.charter import require_accepted
 from site_agent.secure.lab import Lab
 from site_agent.secure.server import Server
 from site_agent.secure.session import new_descriptor
-from site_agent.secure.trial import encoded_vector, trial_layout, trial_vector
+from site_agent.secure.trial import TrialSettings, encoded_vector, trial_layout, trial_vector
+from tests.benchmarks.secure_sum import summed_round
 from tests.cli.conftest import Run, run_process, start_process, wait_until
 from tests.pool_server.pool_driver import PoolDriver, pool_in_thread
 
@@ -202,22 +205,18 @@ def test_a_server_serves_until_it_is_stopped(
 
 
 def test_a_sum_of_processes_that_share_nothing_is_exact() -> None:
-    tried = run_process(
-        "secure",
-        "try",
-        "--set",
-        "servers=2",
-        "--set",
-        "sites=3",
-        "--set",
-        "parameters=5000",
-        "--set",
-        "full=true",
-        "--json",
-    ).data
+    sizes = ("servers=2", "sites=3", "parameters=5000", "full=true")
+    tried = run_process("secure", "try", *(f"--set={size}" for size in sizes), "--json").data
     assert tried["processes"] == 6
     assert tried["integer_sum_is_exact"]
     assert tried["same_bytes"]
     assert tried["largest_difference"] < 1e-7
-    sent = {party["name"]: party["sent_bytes"] for party in tried["parties"]}
-    assert all(8 * 5000 < sent[lab] < 8 * 5000 + 150_000 for lab in ("lab-1", "lab-2", "lab-3"))
+
+
+def test_a_lab_sends_one_explicit_share_and_little_else(tmp_path: Path) -> None:
+    settings = TrialSettings(servers=2, sites=3, parameters=5000)
+    with running_pool(PoolSettings(data_folder=tmp_path / "pool", port=0)) as (url, token):
+        assert token is not None
+        labs = summed_round(tmp_path / "parties", url, token, settings)
+    assert len(labs) == 3
+    assert all(8 * 5000 < lab.sent_bytes < 8 * 5000 + 150_000 for lab in labs)

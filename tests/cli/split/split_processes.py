@@ -44,7 +44,7 @@ class SplitProcesses:
 
     def start(self, *names: str) -> None:
         for name in names or self.names:
-            arguments: list[object] = ["split", "serve", self.kits / name]
+            arguments: list[object] = ["live", "serve", self.kits / name]
             if name in self.persons:
                 arguments = ["split", "client", self.kits / name, "--data", self.data]
                 arguments += ["--persons", self.persons[name]]

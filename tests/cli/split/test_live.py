@@ -38,14 +38,14 @@ def test_a_training_of_processes_from_kits_to_network(tmp_path: Path) -> None:
     processes = SplitProcesses(tmp_path, "--rounds", 2, "--cut", "u")
     processes.start("aggregator", "server")
     kit = processes.kits / "site-0"
-    wait_until(lambda: run_here("split", "status", kit, "--json").code == 0)
-    shown = run_here("split", "status", kit, "--json").data
+    wait_until(lambda: run_here("live", "status", kit, "--json").code == 0)
+    shown = run_here("live", "status", kit, "--json").data
     assert (shown["round"], shown["finished"], shown["done"]) == (1, False, {})
     processes.start(*processes.persons)
     for site, outcome in processes.wait_for_clients().items():
         assert outcome.code == 0, outcome.err
         assert str(processes.kits / site / "client-part.safetensors") in outcome.out
-    assert "finished" in run_here("split", "status", kit).out
+    assert "finished" in run_here("live", "status", kit).out
     output = tmp_path / "network.safetensors"
     statement = processes.assemble(output).data
     assert file_digest(output) == statement["network"] == expected_digest(processes)
@@ -173,10 +173,10 @@ def test_wrong_kits_and_words_are_refused(tmp_path: Path, poolctl: Run) -> None:
     private = [*arguments, *sites, "--option", "dp_epsilon=8", "--dp-covers", "person"]
     refused = poolctl("split", "provision", "--server", "localhost:1", *private)
     assert "the noise belongs to the mean over persons" in refused.err
-    assert "found no kit" in poolctl("split", "serve", tmp_path).err
+    assert "found no kit" in poolctl("live", "serve", tmp_path).err
     assert poolctl("split", "provision", "--server", "localhost:1", *arguments, *sites).code == 0
-    refused = poolctl("split", "serve", tmp_path / "kits" / "a")
+    refused = poolctl("live", "serve", tmp_path / "kits" / "a")
     assert "is the kit of a site, expected server or aggregator" in refused.err
-    refused = poolctl("split", "status", tmp_path / "kits" / "a")
+    refused = poolctl("live", "status", tmp_path / "kits" / "a")
     assert refused.code == 8
     assert "does not answer" in refused.err

@@ -4,7 +4,7 @@ import os
 import socket
 import threading
 
-from site_agent.secure.trial import CountingRelay
+from tests.benchmarks.counting_relay import CountingRelay
 
 
 def test_a_relay_passes_everything_on_and_counts_it() -> None:

@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from site_agent.datasets.gaze.records import GazeSamples
+from site_agent.live.service import ServiceProcess
 from site_agent.split.aggregator import PartAggregator, aggregator_app
 from site_agent.split.client import ClientReport, SplitClient
-from site_agent.split.kits import Kit, provision, read_kit
+from site_agent.split.kits import SplitKit, provision, read_kit
 from site_agent.split.main_server import MainServer
 from site_agent.split.main_server_process import Closing, main_server_app
 from site_agent.split.plan import SplitPlan
-from site_agent.split.service import ServiceProcess
 from tests.site_agent.federated.small_sites import small_sites
 
 
@@ -26,7 +26,7 @@ def free_address() -> str:
         return f"127.0.0.1:{listener.getsockname()[1]}"
 
 
-def make_kits(folder: Path, plan: SplitPlan, **settings: Any) -> dict[str, Kit]:
+def make_kits(folder: Path, plan: SplitPlan, **settings: Any) -> dict[str, SplitKit]:
     """Make the kits of a training of three small sites."""
     addresses = {"server": free_address(), "aggregator": free_address()}
     settings = {"base": None, "client_seed": plan.training.seed, **settings}
@@ -37,7 +37,7 @@ def make_kits(folder: Path, plan: SplitPlan, **settings: Any) -> dict[str, Kit]:
 class LiveSplit:
     """Services of a training while the block runs."""
 
-    def __init__(self, kits: Mapping[str, Kit]) -> None:
+    def __init__(self, kits: Mapping[str, SplitKit]) -> None:
         self.kits = kits
         self.server = MainServer(kits["server"])
         self.aggregator = PartAggregator(kits["aggregator"])

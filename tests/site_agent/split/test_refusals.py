@@ -17,15 +17,17 @@ from aggregators.formats import encode_model
 from aggregators.methods.networks.round_files import contribution_as_network
 from aggregators.models import StateDict
 from site_agent.errors import ConflictError, ContributionWithheldError, FederationError
+from site_agent.live.connection import ServiceConnection
+from site_agent.live.kits import service_name
+from site_agent.live.service import Callers
 from site_agent.networks.modules import new_network
 from site_agent.split.cuts import CUTS, find_cut
-from site_agent.split.kits import Kit, service_name
-from site_agent.split.messages import ServiceConnection, body_shapes, encode_arrays
+from site_agent.split.kits import SplitKit
+from site_agent.split.messages import body_shapes, encode_arrays
 from site_agent.split.part_checks import audit_client_part, require_safe_part
 from site_agent.split.parts import split_network
 from site_agent.split.plan import SplitPlan
 from site_agent.split.rounds_folder import Taken
-from site_agent.split.service import Callers
 from site_agent.split.training import contribution_of
 from tests.site_agent.federated.small_sites import samples_at, small_sites
 from tests.site_agent.split.live_split import LiveSplit, live_split, make_kits
@@ -40,7 +42,7 @@ def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveSplit]:
 
 
 def ask(
-    kit: Kit,
+    kit: SplitKit,
     path: str,
     body: bytes = b"",
     *,
@@ -70,7 +72,7 @@ def step_of(rows: int = 2, **changes: Any) -> bytes:
     return encode_arrays({**arrays, **changes})
 
 
-def begin(kit: Kit, attempt: int) -> str:
+def begin(kit: SplitKit, attempt: int) -> str:
     path = f"/rounds/1/{attempt}"
     assert ask(kit, f"{path}/begin", b'{"samples": 16}').status_code == 200
     return path

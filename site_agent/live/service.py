@@ -1,27 +1,35 @@
-"""The parts that both services share: HTTP over mutual TLS, callers, and bodies of bounded size."""
+"""Services: HTTP over mutual TLS, with known callers and bodies of bounded size."""
 
 import asyncio
 import json
 import ssl
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
 import uvicorn
 from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import FileResponse, JSONResponse, Response
+from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from aggregators.errors import AggregatorError
 from site_agent.errors import BusyError, ConflictError, InvalidInputError, SiteAgentError
-from site_agent.split.kits import Kit, token_digest
+from site_agent.live.kits import Kit, token_digest
 
 BODY = "application/octet-stream"
 _PEER = "poolctl.peer"
 _STOP_S = 5
+_SMALL_BYTES = 1 << 20
+_PRESENCE_S = 3.0
+"""How long a site's call that it is there stays open."""
 
 
 class RefusalError(Exception):
@@ -42,16 +50,16 @@ class RefusalError(Exception):
 
 
 class Callers:
-    """The callers of a service: sites with certificate and token, and the other service."""
+    """The callers of a service: sites, with a token where the kit asks for it, and others."""
 
     def __init__(self, kit: Kit, *, clock: Callable[[], float] = time.time) -> None:
         self._tokens, self._clock = kit.known_tokens(), clock
 
     def site(self, request: Request) -> str:
         """Return the name of the site that calls."""
-        role, name = request.scope[_PEER]
-        if role != "site":
-            raise RefusalError(403, "role", f"the caller is the {role}, expected a site")
+        _, name = request.scope[_PEER]
+        if self._tokens is None:
+            return str(name)
         scheme, _, token = request.headers.get("authorization", "").partition(" ")
         facts = self._tokens.get(token_digest(token)) if scheme == "Bearer" else None
         if facts is None:
@@ -64,16 +72,15 @@ class Callers:
             raise RefusalError(401, "token_expired", "the token has run out: provision new kits")
         return str(name)
 
-    def require(self, request: Request, *roles: str) -> None:
-        """Raise `RefusalError` unless the caller has one of the roles; its certificate says so."""
-        role, _ = request.scope[_PEER]
-        if role not in roles:
-            expected = " or ".join(roles)
-            raise RefusalError(403, "role", f"the caller is a {role}, expected {expected}")
+    def name(self, request: Request, roles: Sequence[str]) -> str:
+        """Return the name of a caller of one of some roles; of a site, after a look at its token.
 
-    def anybody(self, request: Request) -> str:
-        """Return the name of a caller with any certificate; of a site, with its token."""
+        Raises `RefusalError` where the caller's certificate is of another role.
+        """
         role, name = request.scope[_PEER]
+        if roles and role not in roles:
+            expected = " or ".join(roles)
+            raise RefusalError(403, "role", f"the caller is a {role}, expected a {expected}")
         return self.site(request) if role == "site" else str(name)
 
 
@@ -92,15 +99,103 @@ async def read_body(request: Request, most_bytes: int) -> bytes:
     return bytes(content)
 
 
-Handler = Callable[[Request], Awaitable[Response]]
+@dataclass(frozen=True)
+class Call:
+    """A request to a service, as its handler gets it."""
+
+    caller: str
+    """Name of a site, or the role of another caller."""
+    path: Mapping[str, Any]
+    """The parameters of the path."""
+    body: bytes = b""
+    content: Mapping[str, Any] = field(default_factory=dict)
+    """The fields of a JSON body."""
 
 
-def answered(handler: Handler) -> Handler:
+Handler = Callable[[Call], "Mapping[str, Any] | bytes | Path | None"]
+"""Runs in a thread of its own, and returns the answer: JSON, bytes, or a file."""
+
+
+class Routes:
+    """The routes of a service, which turn the errors of handlers into answers."""
+
+    def __init__(self, kit: Kit) -> None:
+        self._callers, self._routes = Callers(kit), list[Route]()
+
+    def app(self) -> Starlette:
+        """Return the HTTP interface."""
+        return Starlette(routes=self._routes)
+
+    def add(
+        self,
+        method: str,
+        path: str,
+        handle: Handler,
+        *,
+        roles: Sequence[str] = ("site",),
+        most_bytes: int | Callable[[], int] = 0,
+        fields: Mapping[str, type] | None = None,
+        on_too_large: Callable[[Call, RefusalError], None] | None = None,
+    ) -> None:
+        """Add a route.
+
+        `roles`: Of the permitted callers; any if empty. `most_bytes`: The largest body; 0 for none.
+        `fields`: Names and types of the fields of a JSON body. `on_too_large`: Called where a body
+        is refused for its size.
+        """
+
+        async def run(request: Request) -> Response:
+            call = Call(self._callers.name(request, roles), request.path_params)
+            if most_bytes or fields:
+                most = await run_in_threadpool(most_bytes) if callable(most_bytes) else most_bytes
+                try:
+                    body = await read_body(request, most or _SMALL_BYTES)
+                except RefusalError as error:
+                    if on_too_large is not None:
+                        await run_in_threadpool(on_too_large, call, error)
+                    raise
+                content = json_object(body, **fields) if fields else {}
+                call = replace(call, body=body, content=content)
+            answer = await run_in_threadpool(handle, call)
+            if isinstance(answer, Path):
+                return FileResponse(answer, media_type=BODY)
+            if isinstance(answer, bytes):
+                return Response(answer, media_type=BODY)
+            return JSONResponse({} if answer is None else dict(answer))
+
+        self._routes.append(Route(path, _answered(run), methods=[method]))
+
+    def add_presence(self, hear: Callable[[str, bool], None]) -> None:
+        """Add ``/presence``: a call of a site that is there stays open for some seconds.
+
+        `hear`: Gets the name of a site, and whether its call has broken off.
+        """
+
+        async def run(request: Request) -> Response:
+            site = self._callers.name(request, ("site",))
+            hear(site, False)
+            with suppress(TimeoutError):
+                await asyncio.wait_for(_end_of(request), _PRESENCE_S)
+                hear(site, True)
+            return JSONResponse({})
+
+        self._routes.append(Route("/presence", _answered(run)))
+
+
+async def _end_of(request: Request) -> None:
+    """Wait until the caller's connection has ended."""
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+
+
+def _answered(
+    handle: Callable[[Request], Awaitable[Response]],
+) -> Callable[[Request], Awaitable[Response]]:
     """Turn a handler's errors into answers."""
 
     async def run(request: Request) -> Response:
         try:
-            return await handler(request)
+            return await handle(request)
         except RefusalError as refusal:
             return refusal.response()
         except ConflictError as error:

@@ -1,6 +1,5 @@
 """A site's conditions for live rounds hold with any server."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -8,8 +7,8 @@ import pytest
 from aggregators.models import StateDict
 from site_agent.errors import ContributionWithheldError
 from site_agent.federated.contribution_ledger import MOST_NETWORKS
-from site_agent.federated.engines.flare.controller import describe_shortage
-from site_agent.federated.engines.flare.site_rules import SiteRules
+from site_agent.federated.live.server import describe_shortage
+from site_agent.federated.live.site_rules import SiteRules
 from site_agent.federated.plan import FederationPlan, first_model, make_plan
 from site_agent.networks.modules import new_network
 from tests.site_agent.federated.small_sites import moved
@@ -29,12 +28,6 @@ def admit(
 ) -> int:
     digest = first_model(network).digest
     return rules.admit(plan, FIRST, number, network, digest, site="site-0")
-
-
-def test_processes_of_a_site_learn_its_rules(rules: SiteRules, tmp_path: Path) -> None:
-    with_file = replace(rules, bases={FIRST: tmp_path / "base.safetensors"})
-    for written in (rules, with_file):
-        assert SiteRules.from_environment(written.environment()) == written
 
 
 def test_a_run_begins_with_a_network_that_the_site_named(rules: SiteRules) -> None:

@@ -15,13 +15,10 @@ last one as updates of bounded norm move it, a round has few networks, and every
 audited (`site_agent.federated.leak_checks`).
 """
 
-import json
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-
-from pydantic import TypeAdapter
 
 from aggregators.models import StateDict
 from site_agent.errors import ContributionWithheldError
@@ -33,9 +30,6 @@ from site_agent.federated.contribution_ledger import (
 )
 from site_agent.federated.plan import FederationPlan, digest_run
 from site_agent.networks.files import read_network
-
-_VARIABLE = "POOLCTL_FEDERATED_SITE"
-"""Environment variable of a site's processes; it never leaves the machine."""
 
 
 @dataclass(frozen=True)
@@ -59,15 +53,6 @@ class SiteRules:
     """The longest permitted training of a round."""
     most_epsilon: float | None = None
     """Budget of differential privacy for the site's data."""
-
-    def environment(self) -> dict[str, str]:
-        """Return the variable by which a site's processes learn of the rules."""
-        return {_VARIABLE: json.dumps(asdict(self), default=str)}
-
-    @classmethod
-    def from_environment(cls, environment: Mapping[str, str]) -> "SiteRules":
-        """Return the rules that `environment` wrote."""
-        return TypeAdapter(cls).validate_json(environment[_VARIABLE])
 
     def admit(
         self,

@@ -1,0 +1,71 @@
+"""Kits of live rounds: of the server, of each site, and of the submitter of rounds."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from site_agent.errors import InvalidInputError
+from site_agent.live.kits import AUTHORITY, Authority, Kit, read_facts, require_names
+from site_agent.plain_json import write_json
+
+SERVER, SUBMIT = "server", "submit"
+FEWEST_SITES = 2
+
+
+@dataclass(frozen=True)
+class FederationKit(Kit):
+    """A kit of live rounds."""
+
+    sites: tuple[str, ...] = ()
+    """All sites of the federation; only the submitter's kit knows them."""
+
+    @property
+    def address(self) -> str:
+        """The server's address."""
+        return self.addresses[SERVER]
+
+
+def read_kit(folder: Path, *roles: str) -> FederationKit:
+    """Return the kit in a folder."""
+    facts = read_facts(folder, *roles)
+    return FederationKit(
+        folder.resolve(), facts["role"], facts["name"], facts["addresses"], tuple(facts["sites"])
+    )
+
+
+def provision(output: Path, *, address: str, sites: Sequence[str]) -> list[Path]:
+    """Make the kits of a federation: ``server``, ``submit`` and one for each site.
+
+    Existing kits stay as they are, so that a call with further sites adds these. The folder
+    ``authority`` holds the key that signs the certificates; its holder can add sites.
+
+    `address`: HOST:PORT at which the sites reach the server.
+
+    Returns
+    -------
+    list of Path
+        The kits that were made.
+    """
+    names, addresses = sorted(set(sites)), {SERVER: address}
+    require_names(names, addresses, SUBMIT)
+    if (output / SUBMIT).is_dir():
+        known = read_kit(output / SUBMIT)
+        if known.address != address:
+            raise InvalidInputError(f"{output} holds the kits of a server at {known.address}")
+        names = sorted({*names, *known.sites})
+    if len(names) < FEWEST_SITES:
+        raise InvalidInputError(f"found {len(names)} site, expected at least {FEWEST_SITES}")
+    output.mkdir(parents=True, exist_ok=True)
+    authority = Authority.open(output / AUTHORITY)
+    roles = {SERVER: SERVER, **dict.fromkeys(names, "site"), SUBMIT: "submitter"}
+    made = []
+    for name, role in roles.items():
+        if not (output / name).exists():
+            authority.make_kit(output / name, role, name, addresses, {"sites": []})
+            made.append(output / name)
+    # The server takes the sites from each submission, so that further ones need no new kit of it.
+    path = output / SUBMIT / "kit.json"
+    facts = json.loads(path.read_text(encoding="utf-8"))
+    write_json(path, {**facts, "sites": names}, mode=0o600)
+    return made
