@@ -22,6 +22,7 @@ from collections.abc import Callable, Mapping
 from contextlib import closing, nullcontext
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +59,7 @@ from site_agent.eyeblink.session_folder import (
 )
 from site_agent.eyeblink.video import recording as recordings
 from site_agent.eyeblink.video.camera import CameraReader
+from site_agent.eyeblink.video.image_folder import SeekableFrames
 from site_agent.wording import count_words
 from site_agent.work import Progress, no_progress, part_of
 
@@ -170,6 +172,7 @@ class _Recorded:
     warnings: tuple[str, ...]
     start: RecordingStart
     footage: Footage | None = None
+    pictures: Callable[[], SeekableFrames] | None = None
     closed_share: float | None = None
 
 
@@ -233,6 +236,7 @@ class _Film:
             (*report.warnings, *(remark for remark in noticed if remark), *remarks),
             start,
             footage,
+            partial(recording.seekable, trace.timestamps_s) if recording else None,
             models.closed_share,
         )
 
@@ -324,6 +328,7 @@ def _analyse(
         ),
         analysis_s=time.monotonic() - started_s,
         footage=recorded.footage,
+        pictures=recorded.pictures,
         start=recorded.start,
     )
     return session if trials is None else _with_trials(session, trials)

@@ -92,6 +92,8 @@ class FaceColumns:
     """Shape (n,)."""
     sources: UInt8
     """`FaceSource`, shape (n,)."""
+    eyes_places: Float64 | None = None
+    """`EyeSample.eyes_place`, shape (n, 3); None for a session that was read from its files."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -204,12 +206,8 @@ class TraceBuilder:
     def __len__(self) -> int:
         return len(self._rows) // self.COLUMNS
 
-    def eyes_places(self) -> Float64:
-        """Return the `eyes_place` of every sample, shape (n, 3)."""
-        return self._table()[:, 12:15].copy()
-
     def build(self) -> EyeTrace:
-        rows = self._table()
+        rows = np.frombuffer(self._rows, dtype=np.float64).reshape(-1, self.COLUMNS)
         return EyeTrace(
             frames=rows[:, 0].astype(np.int64),
             timestamps_s=rows[:, 1].copy(),
@@ -222,9 +220,7 @@ class TraceBuilder:
                 boxes=rows[:, 8:12].copy(),
                 scores=rows[:, 7].copy(),
                 sources=rows[:, 6].astype(np.uint8),
+                eyes_places=rows[:, 12:15].copy(),
             ),
             pose_deg=rows[:, 15:].copy(),
         )
-
-    def _table(self) -> Float64:
-        return np.frombuffer(self._rows, dtype=np.float64).reshape(-1, self.COLUMNS)

@@ -1,6 +1,6 @@
 """An analysed session, the source of all outputs."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -36,6 +36,7 @@ from site_agent.eyeblink.openness.signal import (
     fraction_eyelid_closure,
 )
 from site_agent.eyeblink.records import EyeTrace, FaceSource, Float64, Int64
+from site_agent.eyeblink.video.image_folder import SeekableFrames
 from site_agent.faces.models import FaceDetector, open_detector, open_landmarks
 from site_agent.pictures.video_reading import Frame
 from site_agent.settings import Settings
@@ -43,12 +44,15 @@ from site_agent.training_record import read_beside, read_training_metadata, reme
 
 
 class FileSettings(Settings, error=InvalidInputError):
-    """Settings of reading the input files."""
+    """Settings of the files that are read and written."""
 
     decimal: text_tables.Decimal = "auto"
     """Decimal sign in traces and in tables of trials."""
     bits: int = 16
     """Bits in use of 16: 10 or 12 for some cameras. Files of 8 bits are read as they are."""
+    eye_pictures: bool = True
+    """The report shows the eyes at onset, peak and offset of each blink. Leave them out of a
+    report that leaves your site."""
 
 
 class BlinkAnalysisSettings(Settings, error=InvalidInputError):
@@ -96,6 +100,8 @@ class AnalysedSession:
     analysis_s: float
     conditioning: ConditioningResult | None = None
     footage: Footage | None = None
+    pictures: Callable[[], SeekableFrames] | None = None
+    """Opens the recording for single frames."""
     start: session_folder.RecordingStart | None = None
     filtered: EyeTrace | None = None
     """See `measured_trace`; `trace` keeps the raw EAR."""

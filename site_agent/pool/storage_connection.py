@@ -144,10 +144,9 @@ def _unusable_proxy() -> str:
     for name, value in os.environ.items():
         if name.lower() in _PROXY_VARIABLES and value:
             scheme = value.partition("://")[0].lower() if "://" in value else "http"
-            if scheme.startswith("socks") and scheme not in _SCHEMES_OF_PROXIES:
-                return f"{name}: found {value}, a SOCKS proxy; expected one for HTTP (http://...)"
             if scheme not in _SCHEMES_OF_PROXIES or not _is_address(f"{scheme}://{value}", value):
-                return f"{name}: found {value}; expected the address of a proxy for HTTP"
+                schemes = " or ".join(f"{known}://" for known in _SCHEMES_OF_PROXIES)
+                return f"{name}: found {value}; expected the address of a proxy, with {schemes}"
         if name.lower() == "no_proxy":
             for entry in filter(None, map(str.strip, value.split(","))):
                 if not _is_address(f"all://*{entry}", entry):
@@ -167,7 +166,7 @@ def _is_address(with_scheme: str, written: str) -> bool:
 
 
 _PROXY_VARIABLES = {"http_proxy", "https_proxy", "all_proxy"}
-_SCHEMES_OF_PROXIES = {"http", "https"}
+_SCHEMES_OF_PROXIES = ("http", "https", "socks5", "socks5h")
 
 
 def trusted_certificates(*, trust_env: bool) -> ssl.SSLContext:

@@ -144,7 +144,7 @@ def trace_of_session(
         grey = cv2.cvtColor(seen, cv2.COLOR_RGB2GRAY)
         frame = Frame(number, number / RATE_HZ, np.asarray(grey, dtype=np.uint8))
         builder.add(eye_sample(frame, follower.step(frame.image, frame.timestamp_s)))
-    return without_unjudged(builder.build(), builder.eyes_places())
+    return without_unjudged(builder.build())
 
 
 def trained_models(folder: Path, seeds: int) -> Iterator[tuple[str, Path]]:

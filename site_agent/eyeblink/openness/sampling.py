@@ -130,7 +130,7 @@ def sample_face(source: FrameSource, follower: Follower, progress: Progress) -> 
     with closing(read_ahead(source.frames, FRAMES_AHEAD)) as frames:
         for sample in sample_eyes(_reported(frames, source, progress), follower):
             builder.add(sample)
-    return without_unjudged(builder.build(), builder.eyes_places())
+    return without_unjudged(builder.build())
 
 
 def count_remarks(counts: FaceCounts, rule: str) -> list[str]:
@@ -171,7 +171,7 @@ def sample_crowd(
             for person, builder in zip(persons, builders, strict=True):
                 builder.add(eye_sample(frame, person.current))
             times_s.append(frame.timestamp_s)
-    traces = [without_unjudged(builder.build(), builder.eyes_places()) for builder in builders]
+    traces = [without_unjudged(builder.build()) for builder in builders]
     kept = [trace for trace in traces if _seen_s(trace) >= SHORTEST_VISIT_S]
     return sorted(kept, key=_usual_place), len(traces) - len(kept)
 

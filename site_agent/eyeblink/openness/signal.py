@@ -31,16 +31,13 @@ SURE_WINDOW_S = 0.7
 LEAST_CONFIDENCE = 0.35
 
 
-def without_unjudged(trace: EyeTrace, places: Float64) -> EyeTrace:
-    """Remove the frames in which the eyes cannot be judged; `gaps` says why.
-
-    `places` (float64, shape (n, 3)): Middle between the eyes (x, y) and distance of the eyes in px,
-    NaN where not known.
-    """
+def without_unjudged(trace: EyeTrace) -> EyeTrace:
+    """Remove the frames of a video in which the eyes cannot be judged; `gaps` says why."""
     gaps: UInt8 = trace.gaps.copy()
     seen = gaps == Gap.NONE
     gaps[seen & is_unsure(trace.timestamps_s, trace.confidence, seen)] = Gap.NOT_SURE
-    gaps[seen & is_moving(trace.timestamps_s, places)] = Gap.FACE_MOVING
+    if trace.face is not None and trace.face.eyes_places is not None:
+        gaps[seen & is_moving(trace.timestamps_s, trace.face.eyes_places)] = Gap.FACE_MOVING
     if np.array_equal(gaps, trace.gaps):
         return trace
     kept = gaps == Gap.NONE

@@ -7,6 +7,7 @@ import math
 import re
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
+from itertools import chain, repeat
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,7 @@ from site_agent.eyeblink.conditioning import Rejection, cr_rule_text
 from site_agent.eyeblink.conditioning.analysis import ConditioningResult
 from site_agent.eyeblink.conditioning.summary import TrialResult, trial_rows
 from site_agent.eyeblink.outputs import report_figures, tables
+from site_agent.eyeblink.outputs.eye_pictures import eye_pictures
 from site_agent.eyeblink.outputs.json_files import NOTES, versions
 from site_agent.eyeblink.outputs.trace_picture import trace_caption, trace_figure
 from site_agent.eyeblink.records import Gap
@@ -84,6 +86,9 @@ BLINKS = _shown(
     "blink_id kind completeness onset_s shut_from_s offset_s duration_ms closing_ms opening_ms "
     "amplitude_fec peak_velocity_fec_per_s confidence",
 )
+PICTURED_BLINKS = Table(
+    BLINKS.name, (BLINKS.columns[0], Column("eyes at onset, peak, offset"), *BLINKS.columns[1:])
+)
 DOUBTFUL = _shown(tables.BLINKS, "kind onset_s offset_s confidence")
 TRIALS = _shown(
     tables.TRIALS,
@@ -114,7 +119,7 @@ def report_page(session: AnalysedSession) -> str:
     """Return the page of a session."""
     summary = summarise(session, {})
     statistics = blink_statistics(session.trace, session.blinks, session.fec())
-    blinks = session.blinks[:MOST_TABLE_ROWS]
+    blinks, pictures = session.blinks[:MOST_TABLE_ROWS], eye_pictures(session)
     name = session.sources[0].name if session.sources else "recording"
     conditioning = session.conditioning
     return render_page(
@@ -140,14 +145,16 @@ def report_page(session: AnalysedSession) -> str:
             for event in session.left_out[:MOST_TABLE_ROWS]
         ],
         doubtful_count=len(session.left_out),
-        blink_table=BLINKS,
+        pictured=bool(pictures),
+        blink_table=PICTURED_BLINKS if pictures else BLINKS,
         blinks=[
             [
                 blink.number,
+                *([picture] if pictures else []),
                 f"{blink.kind} (cut)" if blink.cut else blink.kind,
                 *(getattr(blink, name) for name in BLINKS.header[2:]),
             ]
-            for blink in blinks
+            for blink, picture in zip(blinks, chain(pictures, repeat("")), strict=False)
         ],
         blink_count=count_words(len(session.blinks), "blink or closure", "blinks and closures"),
         unlisted_blinks=len(session.blinks) - len(blinks),

@@ -26,9 +26,8 @@ from site_agent.eyeblink.review.actions import (
 )
 from site_agent.eyeblink.review.automatic_result import AutomaticResult, read_automatic_result
 from site_agent.eyeblink.review.reviewed_session import write_reviewed_blinks
-from site_agent.eyeblink.video.image_folder import TIMESTAMPS_NAME, SeekableFrames, SeekableImages
-from site_agent.eyeblink.video.recording import Recording, container_times, were_given
-from site_agent.eyeblink.video.seeking import SeekableVideo
+from site_agent.eyeblink.video.image_folder import TIMESTAMPS_NAME, SeekableFrames
+from site_agent.eyeblink.video.recording import Recording, were_given
 from site_agent.faces.models import open_detector, open_landmarks
 
 
@@ -180,13 +179,10 @@ def user_name() -> str:
 
 
 def _seekable(result: AutomaticResult, path: Path) -> SeekableFrames:
-    timestamps_s = result.frames.timestamps_s
-    if not path.is_dir():
-        if were_given(str(result.session.recording.get("times_from", ""))):
-            # Frames are found by the times in the file, whatever those of frames.csv are.
-            timestamps_s = container_times(path)
-        return SeekableVideo(path, timestamps_s, _bits(result))
-    return SeekableImages(path, timestamps_s, _declared_rate_hz(result), _bits(result))
+    rate_hz = _declared_rate_hz(result) if path.is_dir() else None
+    other_clock = were_given(str(result.session.recording.get("times_from", "")))
+    recording = Recording(path, frame_rate_hz=rate_hz, bits=_bits(result))
+    return recording.seekable(result.frames.timestamps_s, other_clock=other_clock)
 
 
 def _bits(result: AutomaticResult) -> int:

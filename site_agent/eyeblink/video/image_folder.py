@@ -32,7 +32,7 @@ class SeekableImages:
     """Reads the images that are asked for.
 
     `timestamps_s` (float64, shape (n,)): Times of all frames as in frames.csv. `frame_rate_hz`:
-    Rate of the images, where the folder has no table of times.
+    Rate of the images, where there is no table of times.
     """
 
     def __init__(
@@ -41,10 +41,12 @@ class SeekableImages:
         timestamps_s: Float64,
         frame_rate_hz: float | None,
         bits: int = FULL_BITS,
+        timestamps: Path | None = None,
     ) -> None:
         self.path = folder
-        has_table = (folder / TIMESTAMPS_NAME).is_file()
-        reader = ImageFolderReader(folder, frame_rate_hz=None if has_table else frame_rate_hz)
+        if timestamps is not None or (folder / TIMESTAMPS_NAME).is_file():
+            frame_rate_hz = None
+        reader = ImageFolderReader(folder, timestamps=timestamps, frame_rate_hz=frame_rate_hz)
         self._bits = bits
         self._files = [image.path for image in reader.images]
         if len(self._files) != len(timestamps_s):

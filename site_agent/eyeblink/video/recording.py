@@ -13,7 +13,13 @@ from aggregators.formats import file_digest
 from site_agent.errors import TableFileError, VideoFileError
 from site_agent.eyeblink.records import Float64
 from site_agent.eyeblink.session_folder import RecordingStart, SessionLabels, SourceFile
-from site_agent.eyeblink.video.image_folder import TIMESTAMPS_NAME, ImageFolderReader
+from site_agent.eyeblink.video.image_folder import (
+    TIMESTAMPS_NAME,
+    ImageFolderReader,
+    SeekableFrames,
+    SeekableImages,
+)
+from site_agent.eyeblink.video.seeking import SeekableVideo
 from site_agent.pictures.images import FULL_BITS
 from site_agent.pictures.video_reading import DecodingReport, FrameSource, VideoInfo, VideoReader
 from site_agent.text_tables import read_table
@@ -45,6 +51,21 @@ class Recording:
         reader = VideoReader(self.path, pixels=pixels, clock=clock, bits=self.bits, fields=True)
         reader.require_times()
         return reader
+
+    def seekable(self, timestamps_s: Float64, *, other_clock: bool | None = None) -> SeekableFrames:
+        """Open it for single frames, by their place among the times that were analysed.
+
+        `other_clock`: The times are not the file's own; by default, where a table or rate is named.
+        """
+        if self.path.is_dir():
+            return SeekableImages(
+                self.path, timestamps_s, self.frame_rate_hz, self.bits, self.timestamps
+            )
+        if other_clock is None:
+            other_clock = self.timestamps is not None or self.frame_rate_hz is not None
+        # Frames are found by the times in the file, whatever those of frames.csv are.
+        own_times_s = container_times(self.path) if other_clock else timestamps_s
+        return SeekableVideo(self.path, own_times_s, self.bits)
 
     def source(self) -> SourceFile:
         """Return name and digest; of a folder, the digest of its images' names and digests."""

@@ -66,6 +66,8 @@ def test_a_drawn_recording(recording: Path, landmark_file: Path, tmp_path: Path)
     ]
     match = match_blinks(intervals, true_blinks(recording))
     assert match.f1 > 0.8, (match, intervals, true_blinks(recording))
+    report = summary.files["report"].read_text(encoding="utf-8")
+    assert report.count('class="eyes"') == len(intervals)
     trace = read_trace(summary.files["frames"])
     assert trace.timestamps_s == pytest.approx([float(row["timestamp_s"]) for row in truth])
     true_ear = np.array([float(row["ear"]) for row in truth])

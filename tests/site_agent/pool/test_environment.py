@@ -2,8 +2,10 @@
 
 import json
 import os
+import socket
 import subprocess
 import sys
+import threading
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 from pathlib import Path
@@ -13,6 +15,8 @@ import pytest
 
 from aggregators.formats import write_model
 from cli.frame.app import main
+from site_agent.errors import PoolUnreachableError
+from site_agent.pool.client import PoolClient
 from site_agent.pool.connection import PoolConnection
 from tests.aggregators.small_models import make_detector
 from tests.conftest import PROJECT_ROOT
@@ -23,7 +27,7 @@ VARIABLES = ("ALL_PROXY", "HTTPS_PROXY", "HTTP_PROXY", "NO_PROXY", "SSL_CERT_FIL
 @pytest.mark.parametrize(
     ("variable", "value"),
     [
-        ("ALL_PROXY", "socks5://127.0.0.1:1"),
+        ("ALL_PROXY", "socks4://127.0.0.1:1"),
         ("all_proxy", "socks://127.0.0.1:1"),
         ("HTTPS_PROXY", "ftp://127.0.0.1:1"),
         ("HTTP_PROXY", "http://a:b:c"),
@@ -56,6 +60,37 @@ def test_a_variable_that_cannot_be_used_is_named(
     said = capsys.readouterr().err
     assert ("the address of the pool" if variable == "POOL_ENDPOINT" else variable) in said
     assert "--debug" not in said
+
+
+@pytest.mark.parametrize("scheme", ["socks5", "socks5h"])
+def test_a_socks_proxy_is_asked_for_the_pool(
+    scheme: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in VARIABLES:
+        monkeypatch.delenv(name, raising=False)
+        monkeypatch.delenv(name.lower(), raising=False)
+    asked = []
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def refuse() -> None:
+            client, _ = server.accept()
+            with client:
+                client.recv(64)
+                client.sendall(b"\x05\x00")  # version 5, no login
+                asked.append(client.recv(512))
+                client.sendall(b"\x05\x05\x00\x01\x00\x00\x00\x00\x00\x00")  # refused
+
+        proxy = threading.Thread(target=refuse)
+        proxy.start()
+        monkeypatch.setenv("ALL_PROXY", f"{scheme}://127.0.0.1:{server.getsockname()[1]}")
+        monkeypatch.setenv("POOL_HOME", str(tmp_path))
+        with (
+            PoolClient("https://pool.invalid", "pat_abc", attempts=1) as pool,
+            pytest.raises(PoolUnreachableError),
+        ):
+            pool.whoami()
+        proxy.join(60)
+    assert b"pool.invalid" in asked[0]
 
 
 WITHOUT_HOME = """

@@ -7,7 +7,7 @@ import pytest
 
 from site_agent.eyeblink.face.landmarks import head_pose, pose_confidence
 from site_agent.eyeblink.openness.signal import is_moving, is_unsure, without_unjudged
-from site_agent.eyeblink.records import EyeTrace, Float64, Gap
+from site_agent.eyeblink.records import EyeTrace, FaceColumns, FaceSource, Float64, Gap
 
 
 def places_of(times: Float64, x_px: Callable[[Float64], Float64]) -> Float64:
@@ -55,8 +55,14 @@ def test_what_cannot_be_judged_has_no_ratio_and_a_reason() -> None:
         ear=ear,
         confidence=np.where(times > 3, 0.1, 1.0),
         gaps=np.where(times < 0.5, Gap.NO_FACE, Gap.NONE).astype(np.uint8),
+        face=FaceColumns(
+            np.full((len(times), 4), 9.0),
+            ear,
+            np.full(len(times), FaceSource.FOLLOW, np.uint8),
+            places_of(times, lambda t: np.where(t < 2, 0.0, 300.0)),
+        ),
     )
-    judged = without_unjudged(trace, places_of(times, lambda t: np.where(t < 2, 0.0, 300.0)))
+    judged = without_unjudged(trace)
     assert set(judged.gaps) == {Gap.NO_FACE, Gap.NONE, Gap.FACE_MOVING, Gap.NOT_SURE}
     assert np.isnan(judged.ear[judged.gaps >= Gap.FACE_MOVING]).all()
     assert np.array_equal(judged.ear[judged.gaps == Gap.NONE], ear[judged.gaps == Gap.NONE])

@@ -1,15 +1,21 @@
 """The report: one page that needs nothing else."""
 
+import base64
+import io
 import re
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
+import numpy as np
 import pytest
+from PIL import Image
 
+from site_agent.errors import VideoFileError
 from site_agent.eyeblink.outputs.registry import OUTPUTS, BlinkOutput, write_outputs
 from site_agent.eyeblink.outputs.report import report_page
-from site_agent.eyeblink.session import AnalysedSession
+from site_agent.eyeblink.records import FaceColumns
+from site_agent.eyeblink.session import AnalysedSession, FileSettings
 
 VOID = {"meta", "br", "img", "link", "hr", "input"}
 
@@ -45,6 +51,22 @@ class Checker(HTMLParser):
     def handle_data(self, data: str) -> None:
         if not self.open or self.open[-1] != "style":
             self.texts.append(data)
+
+
+class NumberedFrames:
+    """A recording with the number of each frame in its brightness, in steps of 4."""
+
+    path = Path("numbered.mp4")
+
+    def picture(self, frame: int) -> np.ndarray:
+        return np.full((90, 120, 3), frame * 4 % 256, dtype=np.uint8)
+
+    def close(self) -> None:
+        pass
+
+
+def unreadable() -> NumberedFrames:
+    raise VideoFileError("numbered.mp4: is gone")
 
 
 def checked(page: str) -> Checker:
@@ -137,3 +159,24 @@ def test_files_of_an_earlier_analysis_are_removed(
     names = {path.name for path in (tmp_path / "out").iterdir()}
     assert "trials.csv" not in names
     assert {"mine.txt", "blinks.csv", "provenance.json"} <= names
+
+
+def test_each_blink_is_shown_at_onset_peak_and_offset(conditioned: AnalysedSession) -> None:
+    count = len(conditioned.trace.frames)
+    places = np.tile([60.0, 40.0, 50.0], (count, 1))
+    places[::7] = np.nan
+    face = FaceColumns(np.zeros((count, 4)), np.zeros(count), np.zeros(count, np.uint8), places)
+    session = replace(
+        conditioned, trace=replace(conditioned.trace, face=face), pictures=NumberedFrames
+    )
+    strips = re.findall(r'class="eyes" src="data:image/jpeg;base64,([^"]+)"', report_page(session))
+    assert len(strips) == len(session.blinks)
+    for blink, text in zip(session.blinks, strips, strict=True):
+        strip = np.asarray(Image.open(io.BytesIO(base64.b64decode(text))))
+        shown = [part.mean() / 4 for part in np.array_split(strip, 3, axis=1)]
+        frames = (blink.onset_frame, blink.peak_frame, blink.offset_frame)
+        assert shown == pytest.approx([frame % 64 for frame in frames], abs=0.5)
+    settings = replace(session.settings, files=FileSettings(eye_pictures=False))
+    for without in (replace(session, settings=settings), replace(session, pictures=unreadable)):
+        assert "eye_pictures" not in report_page(without).split("Every setting")[0]
+        assert 'class="eyes"' not in report_page(without)
