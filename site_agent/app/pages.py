@@ -135,7 +135,8 @@ class Lab:
             request, "videos.html", views=views, study=study, shown=shown, states=states,
             total=len(standings), filters=_STATE_WORDS, state=state, order=order,
             text=query.get("text", ""), fresh=[s for s in standings if s.state == "new"],
-            removed=query.get("removed", ""),
+            removed=int(count) if (count := query.get("removed", "")).isdigit() else 0,
+            others=[other for other in self.studies.all() if other.id != study.id],
         )  # fmt: skip
 
     def change_cells(self, request: Request) -> Response:
@@ -226,12 +227,27 @@ class Lab:
             self.jobs.start_runner()
         return redirect(request, "/videos")
 
-    def forget(self, request: Request) -> Response:
-        """Take recordings out of the list; files and results stay where they are."""
-        chosen = set(request.scope["form"].get("recording", []))
-        with self.studies.lock:
-            study = self.studies.current()
-            study.write(row for row in study.recordings() if row.recording not in chosen)
+    def chosen(self, request: Request) -> Response:
+        """Analyse the chosen recordings, or take them out of the list."""
+        chosen = request.scope["form"].get("recording", [])
+        if request.scope["form"].get("do") == ["forget"]:
+            self.studies.forget(set(chosen))
+            return redirect(request, f"/videos?removed={len(chosen)}")
+        query = "&".join(f"recording={number}" for number in chosen if number.isalnum())
+        return redirect(request, f"/videos/analyse?{query}")
+
+    def restore(self, request: Request) -> Response:
+        """Bring back the recordings that were taken out last."""
+        self.studies.restore()
+        return redirect(request, "/videos")
+
+    def switch(self, request: Request) -> Response:
+        """Show another study from now on."""
+        known = {study.id: study for study in self.studies.all()}
+        number = request.scope["form"].get("study", [""])[0]
+        if number not in known:
+            raise NotFoundError(f"there is no study {number!r}")
+        self.studies.keep(known[number])
         return redirect(request, "/videos")
 
     # Analyse

@@ -81,7 +81,8 @@ class Standing:
 
     @property
     def reason(self) -> str:
-        return self.job.state.reason if self.job else ""
+        reason = self.job.state.reason if self.job else ""
+        return reason.removeprefix(f"{self.recording.video}: ")
 
 
 @dataclass(frozen=True)
@@ -147,32 +148,46 @@ class Studies:
         self._path, self._results = place / "studies.json", results
         self.lock = threading.RLock()
         self._records: dict[Path, tuple[int, SessionRecord]] = {}
+        self._forgotten: list[Recording] = []
 
     def current(self) -> Study:
         """Return the study that pages show; the first one is made silently."""
-        with suppress(OSError, ValueError, TypeError, KeyError):
-            content = json.loads(self._path.read_text(encoding="utf-8"))
-            known = {study["id"]: study for study in content["studies"]}
-            study = known[content["current"]]
-            return Study(**{**study, "added": tuple(study["added"])})
-        return self.first()
+        return (self.all() or [self.first()])[-1]
 
     def first(self) -> Study:
         """Return the study that is made silently."""
+        known = {study.id: study for study in self.all()}
+        place = self._results / "my-recordings"
+        return known.get("first", Study("first", "My recordings", str(place)))
+
+    def all(self) -> list[Study]:
+        """Return the studies, the one shown last at the end."""
         with suppress(OSError, ValueError, TypeError, KeyError):
             content = json.loads(self._path.read_text(encoding="utf-8"))
-            known = {study["id"]: study for study in content["studies"]}
-            return Study(**{**known["first"], "added": tuple(known["first"]["added"])})
-        return Study("first", "My recordings", str(self._results / "my-recordings"))
+            return [
+                Study(**{**study, "added": tuple(study["added"])}) for study in content["studies"]
+            ]
+        return []
+
+    def forget(self, numbers: set[str]) -> None:
+        """Take recordings out of the current study; files and results stay where they are."""
+        with self.lock:
+            study = self.current()
+            rows = study.recordings()
+            self._forgotten = [row for row in rows if row.recording in numbers]
+            study.write(row for row in rows if row.recording not in numbers)
+
+    def restore(self) -> None:
+        """Bring back the recordings that were taken out last."""
+        with self.lock:
+            study = self.current()
+            study.write([*study.recordings(), *self._forgotten])
+            self._forgotten = []
 
     def keep(self, study: Study) -> None:
         """Write a study, and show it from now on."""
-        kept: list[dict[str, Any]] = []
-        with suppress(OSError, ValueError, TypeError, KeyError):
-            kept = json.loads(self._path.read_text(encoding="utf-8"))["studies"]
-        others = [entry for entry in kept if entry["id"] != study.id]
-        content = {"current": study.id, "studies": [*others, asdict(study)]}
-        write_json(self._path, content, mode=0o600)
+        studies = [*(other for other in self.all() if other.id != study.id), study]
+        write_json(self._path, {"studies": list(map(asdict, studies))}, mode=0o600)
 
     def add(self, folder: Path, videos: Sequence[Path], trials: Mapping[Path, Path]) -> Study:
         """Add videos of one folder to the current study, those that it lacks."""

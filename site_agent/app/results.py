@@ -1,11 +1,14 @@
 """The page of one result, and the review under the same bar."""
 
 import csv
+import json
 import threading
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from starlette.applications import Starlette
 from starlette.requests import Request
@@ -35,6 +38,45 @@ _FILES = {
     "session.nwb": "for Neurodata Without Borders",
     "provenance.json": "the model, the settings, the digests",
 }
+
+
+_STUDY_FILES = {
+    "sessions.csv": "one row a session",
+    "all_trials.csv": "one row a trial",
+    "learning_curve.csv": "points and lines of the curve",
+    "learning_curve.json": "the fits, for programs",
+    "learning_curve.png": "the figure",
+    "batch.csv": "state and reason of each session",
+}
+_MEASURES = {
+    "cr_percent": "Responses",
+    "amplitude_all": "Amplitude, all trials",
+    "amplitude_cr": "Amplitude of responses",
+}
+
+
+def study_verdict(
+    curves: Sequence[tuple[str, Mapping[str, Any]]], shown: Sequence[Standing], measure: str
+) -> str:
+    """Return one sentence on a study: the change over sessions, else the number of blinks."""
+    if not curves:
+        records = [standing.record for standing in shown if standing.record is not None]
+        blinks = sum(record.summary["blinks"] for record in records)
+        text = f"{count_words(blinks, 'blink')} in {count_words(len(records), 'session')}."
+        has_trials = any(record.conditioning for record in records)
+        return f"{text} A curve needs two sessions of a participant." if has_trials else text
+    parts = []
+    for group, curve in curves:
+        slope, name = curve["slope"], _MEASURES[measure].lower()
+        low, high = slope["low"], slope["high"]
+        is_known = low is not None and high is not None and (low > 0 or high < 0)
+        change = (
+            ("rise" if slope["estimate"] > 0 else "fall") if is_known else "do not clearly change"
+        )
+        size = f" by {abs(slope['estimate']):.3g} {curve['unit']} a session" if is_known else ""
+        parts.append(f"{group + ': ' if group else ''}{name} {change}{size}")
+    text = "; ".join(parts)
+    return f"{text[0].upper()}{text[1:]}."
 
 
 def verdict_of(record: SessionRecord) -> str:
@@ -88,11 +130,7 @@ class Results:
             raise NotFoundError(f"{standing.recording.session} has no result yet")
         folder = study.place / standing.recording.session
         warnings = weaknesses(record)
-        files = [
-            (path.name, _FILES[path.name], path.stat().st_size)
-            for name in _FILES
-            if (path := folder / name).is_file()
-        ]
+        files = _listed(folder, _FILES)
         order = [standing for standing in standings if standing.record is not None]
         place = order.index(standing)
         return self.lab.page(
@@ -105,6 +143,41 @@ class Results:
             has_report=(folder / "report.html").is_file(),
             command=f"poolctl blink batch {study.table} -o {study.place}",
         )  # fmt: skip
+
+    def study(self, request: Request) -> Response:
+        """Show the change over sessions, the sessions, those left out, and the tables."""
+        study, views = self.lab.studies.current(), self.lab.jobs.views()
+        standings = self.lab.studies.standings(study, views)
+        shown = [standing for standing in standings if standing.record is not None]
+        fits: dict[str, Any] = {"groups": {}, "remarks": []}
+        with suppress(OSError, ValueError):
+            fits = json.loads((study.place / "learning_curve.json").read_text(encoding="utf-8"))
+        measure = request.query_params.get("measure", "")
+        measure = measure if measure in _MEASURES else "cr_percent"
+        curves = [
+            (group, curve)
+            for group, fitted in fits["groups"].items()
+            for curve in fitted
+            if curve["measure"] == measure
+        ]
+        return self.lab.page(
+            request, "study.html", views=views, study=study, shown=shown, curves=curves,
+            verdict=study_verdict(curves, shown, measure), measures=_MEASURES, measure=measure,
+            remarks=fits["remarks"], left_out=_left_out(standings),
+            has_trials=any(standing.record.conditioning for standing in shown if standing.record),
+            busy_sessions=sum(s.state in {"waiting", "running"} for s in standings),
+            several_models=_several({standing.recording.landmarks for standing in shown}),
+            files=_listed(study.place, _STUDY_FILES),
+            command=f"poolctl blink batch {study.table} -o {study.place}",
+        )  # fmt: skip
+
+    def study_file(self, request: Request) -> Response:
+        """Return a table or the figure of the study by its name; never another path."""
+        name, place = request.path_params["name"], self.lab.studies.current().place
+        if name not in _STUDY_FILES or not (place / name).is_file():
+            raise NotFoundError(f"the study has no file {name!r}")
+        is_saved = "save" in request.query_params
+        return FileResponse(place / name, filename=name if is_saved else None)
 
     def file(self, request: Request) -> Response:
         """Return a file of a result by its name; never another path."""
@@ -178,6 +251,30 @@ def _model(folder: Path, role: str, known: Path) -> Path | None:
     except SiteAgentError:
         return None
     return model if isinstance(model, Path) else None
+
+
+def _listed(folder: Path, files: Mapping[str, str]) -> list[tuple[str, str, int]]:
+    paths = [folder / name for name in files]
+    return [(path.name, files[path.name], path.stat().st_size) for path in paths if path.is_file()]
+
+
+def _several(models: set[str]) -> int:
+    return len(models) if len(models) > 1 else 0
+
+
+def _left_out(standings: Sequence[Standing]) -> list[tuple[str, str]]:
+    """Return the recordings without numbers in the study, each with the reason."""
+    reasons = []
+    for standing in standings:
+        name, trials = (
+            standing.recording.file_name,
+            standing.record and standing.record.conditioning,
+        )
+        if standing.record is None:
+            reasons.append((name, standing.reason or "not analysed yet"))
+        elif trials and trials.get("withheld"):
+            reasons.append((name, "too few valid trials for a percentage"))
+    return reasons
 
 
 def _rows(path: Path) -> list[dict[str, str]]:

@@ -37,13 +37,17 @@ def app_application(lab: Lab, results: Results) -> Starlette:
             Route("/try", lab.try_drawn, **post),  # type: ignore[arg-type]
             Route("/videos", lab.videos),
             Route("/videos/cells", lab.change_cells, **post),  # type: ignore[arg-type]
-            Route("/videos/forget", lab.forget, **post),  # type: ignore[arg-type]
+            Route("/videos/chosen", lab.chosen, **post),  # type: ignore[arg-type]
+            Route("/videos/restore", lab.restore, **post),  # type: ignore[arg-type]
+            Route("/studies/switch", lab.switch, **post),  # type: ignore[arg-type]
             Route("/videos/add", lab.choose),
             Route("/videos/add/folder", lab.paste_folder, **post),  # type: ignore[arg-type]
             Route("/videos/add/videos", lab.add, **post),  # type: ignore[arg-type]
             Route("/videos/analyse", lab.analyse_form),
             Route("/videos/analyse/start", lab.analyse, **post),  # type: ignore[arg-type]
             Route("/pictures/{recording}.jpg", lab.picture),
+            Route("/results", results.study),
+            Route("/results/files/{name}", results.study_file),
             Route("/results/{recording}", results.show),
             Route("/results/{recording}/files/{name}", results.file),
             Mount("/results/{recording}/review", results.review),

@@ -106,11 +106,22 @@ def is_alive(process: tuple[int, float] | None) -> bool:
         return False
 
 
+def _read_view(folder: Path) -> JobView:
+    job = _JOB.validate_json((folder / "job.json").read_bytes())
+    state = _STATE.validate_json((folder / "state.json").read_bytes())
+    result: Mapping[str, Any] = {}
+    if state.state == "done":
+        with suppress(OSError, ValueError):
+            result = json.loads((folder / "result.json").read_text(encoding="utf-8"))
+    return JobView(job, state, result)
+
+
 class JobFolder:
     """The jobs of one POOL_HOME."""
 
     def __init__(self, place: Path | None = None) -> None:
         self.place = (place or own_folders.config_folder() / "jobs").absolute()
+        self._read: dict[str, tuple[tuple[int, int], JobView]] = {}
 
     def add(
         self,
@@ -154,18 +165,19 @@ class JobFolder:
         """Return a job; its first letters may stand for its number."""
         folder = self.path(number)
         try:
-            job = _JOB.validate_json((folder / "job.json").read_bytes())
-            state = _STATE.validate_json((folder / "state.json").read_bytes())
+            # Each state is a new file.
+            status = (folder / "state.json").stat()
+            version = (status.st_mtime_ns, status.st_ino)
+            if self._read.get(folder.name, (None,))[0] != version:
+                self._read[folder.name] = (version, _read_view(folder))
         except (OSError, ValueError) as error:
             raise NotFoundError(f"job {number}: cannot be read: {error}") from error
-        result: Mapping[str, Any] = {}
-        if state.state == "done":
-            with suppress(OSError, ValueError):
-                result = json.loads((folder / "result.json").read_text(encoding="utf-8"))
-        if state.state == "running" and not is_alive(state.process):
+        view = self._read[folder.name][1]
+        if view.state.state == "running" and not is_alive(view.state.process):
             text = "was interrupted; begins again"
-            state = replace(state, state="waiting", share=None, seconds_left=None, text=text)
-        return JobView(job, state, result)
+            state = replace(view.state, state="waiting", share=None, seconds_left=None, text=text)
+            return replace(view, state=state)
+        return view
 
     def path(self, number: str) -> Path:
         """Return the folder of a job."""

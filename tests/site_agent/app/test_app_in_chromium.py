@@ -14,7 +14,15 @@ pytestmark = [
     pytest.mark.browser,
     pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine"),
 ]
-PLACES = ("/", "/videos", "/videos/add", "/videos/analyse?recording={id}", "/results/{id}", "/jobs")
+PLACES = (
+    "/",
+    "/videos",
+    "/videos/add",
+    "/videos/analyse?recording={id}",
+    "/results",
+    "/results/{id}",
+    "/jobs",
+)
 
 
 @pytest.fixture(scope="module")

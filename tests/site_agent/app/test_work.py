@@ -1,12 +1,14 @@
 """The lab's work through the app, without a browser's script."""
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from site_agent.app.places import allowed_folder
 from site_agent.app.recordings import read_names
+from site_agent.app.results import study_verdict
 from site_agent.errors import InvalidInputError
 from site_agent.eyeblink.batch import run_batch
 from site_agent.eyeblink.batch.sessions import read_session_table
@@ -24,7 +26,7 @@ def test_each_recording_has_a_state_and_a_reason(app: RunningApp) -> None:
     states = {name: standing.state for name, standing in standings.items()}
     assert states["P03_s1 <b>.mp4"] in {"review", "done"}
     assert states["P05_s1.mp4"] == "failed"
-    assert "P05_s1.mp4" in standings["P05_s1.mp4"].reason
+    assert standings["P05_s1.mp4"].reason.startswith("cannot be opened as a video")
     cut = standings["P04_s2_grün.mp4"]
     assert cut.state == "failed" or cut.record.warnings  # type: ignore[union-attr]
     dark = standings["P06_s1.mp4"].record
@@ -55,6 +57,29 @@ def test_tables_equal_those_of_a_batch(app: RunningApp, tmp_path: Path) -> None:
     copied = shutil.copytree(study.place, tmp_path / "copied")
     again = run_batch(sessions, copied, workers=2)
     assert again.count("done") == 0, "each goes on with the work of the other"
+
+
+def test_recordings_are_taken_out_of_the_list_and_brought_back(app: RunningApp) -> None:
+    before = {row.recording for row in app.lab.studies.current().recordings()}
+    (number, *_) = before
+    answer = app.post("/videos/chosen", recording=number, do="forget")
+    assert {row.recording for row in app.lab.studies.current().recordings()} == before - {number}
+    assert "Undo" in app.client.get(f"{app.origin}{answer.headers['location']}").text
+    app.post("/videos/restore")
+    assert {row.recording for row in app.lab.studies.current().recordings()} == before
+    analyse = app.post("/videos/chosen", recording=[number])
+    assert analyse.headers["location"].endswith(f"/videos/analyse?recording={number}")
+
+
+def test_another_study_is_shown_after_a_switch(app: RunningApp) -> None:
+    first = app.lab.studies.current()
+    app.lab.studies.keep(replace(first, id="other", name="Pilot", folder=f"{first.folder}-2"))
+    page = app.get("/videos").text
+    assert "Study: Pilot" in page
+    assert "Show My recordings" in page
+    app.post("/studies/switch", study=first.id)
+    assert app.lab.studies.current() == first
+    assert app.post("/studies/switch", study="none").status_code == 404
 
 
 def test_names_become_participants_and_sessions(app: RunningApp) -> None:
@@ -101,6 +126,35 @@ def test_a_result_shows_verdict_files_and_frames(app: RunningApp) -> None:
     assert app.get(f"/pictures/{row.recording}.jpg").content[:2] == b"\xff\xd8"
     review = app.get(f"{here}/review/").text
     assert f'name="csrf" content="{app.csrf()}"' in review
+
+
+def test_results_show_the_study_and_name_those_left_out(app: RunningApp) -> None:
+    page = app.get("/results").text
+    assert "in 3 sessions" in page or "in 2 sessions" in page
+    assert "Left out" in page
+    assert page.index("Left out") < page.index("P05_s1.mp4")
+    saved = app.get("/results/files/sessions.csv?save=1")
+    study = app.lab.studies.current()
+    assert saved.content == (study.place / "sessions.csv").read_bytes()
+    assert "attachment" in saved.headers["content-disposition"]
+    assert app.get("/results/files/recordings.csv").status_code == 404
+
+
+def test_a_verdict_on_a_study_says_a_change_only_where_its_interval_does() -> None:
+    def curve(estimate: float, low: float | None, high: float | None) -> dict[str, object]:
+        slope = {"estimate": estimate, "low": low, "high": high}
+        return {"slope": slope, "unit": "%"}
+
+    assert study_verdict([("", curve(12, 8, 16))], [], "cr_percent") == (
+        "Responses rise by 12 % a session."
+    )
+    groups = [("paired", curve(12, 8, 16)), ("unpaired", curve(1, -3, 5))]
+    text = study_verdict(groups, [], "cr_percent")
+    assert (
+        text
+        == "Paired: responses rise by 12 % a session; unpaired: responses do not clearly change."
+    )
+    assert "do not clearly" in study_verdict([("", curve(9, None, None))], [], "cr_percent")
 
 
 @pytest.mark.parametrize(
