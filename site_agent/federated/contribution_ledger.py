@@ -96,9 +96,10 @@ class ContributionLedger:
         Raises `ContributionWithheldError`: the base is too far from the last one of its series, or
         near to one that was trained with other sites.
         """
-        sketch = self._sketch(base)
         shapes = hashlib.sha256(repr(sorted(base.infos.items())).encode()).hexdigest()[:16]
         with self._ledger.at_work():
+            # Processes that draw the secret at the same time would each begin with another one.
+            sketch = self._sketch(base)
             known = self._ledger.find("base", site=round_.site, shapes=shapes)
             series = [entry for entry in known if entry["series"] == round_.series]
             again = [entry["digest"] for entry in series if entry["number"] == round_.number]

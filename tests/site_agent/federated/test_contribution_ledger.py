@@ -8,7 +8,8 @@ import pytest
 
 from aggregators.methods.round_options import LocalTraining
 from aggregators.models import StateDict
-from site_agent.errors import ContributionWithheldError
+from aggregators.whole_file import write_whole
+from site_agent.errors import BusyError, ContributionWithheldError
 from site_agent.federated.contribution_ledger import (
     ContributionLedger,
     RoundOfSeries,
@@ -19,6 +20,7 @@ from site_agent.federated.in_process import run_rounds
 from site_agent.federated.local_training import train_at_site, train_contribution
 from site_agent.federated.plan import first_model, make_plan
 from site_agent.networks.modules import new_network
+from site_agent.work.locks import locked
 from tests.site_agent.federated.small_sites import moved, samples_at, small_sites
 
 pytestmark = pytest.mark.usefixtures("small_lenet")
@@ -53,6 +55,23 @@ def moved_by_1_percent(network: StateDict) -> StateDict:
 
 def not_at_all(network: StateDict) -> StateDict:
     return network
+
+
+def test_the_secret_is_drawn_while_no_other_process_is_at_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written = []
+
+    def write(path: Path, content: str, **options: int) -> None:
+        busy = BusyError("another process is at work")
+        with pytest.raises(BusyError), locked(tmp_path / ".contributions.jsonl.lock", busy=busy):
+            written.append("while it was not held")
+        written.append(path.name)
+        write_whole(path, content, **options)
+
+    monkeypatch.setattr("site_agent.federated.contribution_ledger.write_whole", write)
+    ContributionLedger(tmp_path).admit(a_round("one"), new_network("gaze-lenet"), "ab" * 32)
+    assert written == ["secret"]
 
 
 @pytest.mark.parametrize("alter", [not_at_all, one_ulp, with_units_scaled, moved_by_1_percent])
