@@ -10,7 +10,6 @@ from cli.frame.errors import UsageError
 from cli.frame.options import Argument, Option, command, group
 from cli.frame.output import Invocation, Reply, TableText
 from site_agent.pool import profiles
-from site_agent.pool.joining import Newcomer, join
 
 app = group("Log in, log out, show who you are.")
 
@@ -50,6 +49,8 @@ def login(
     in a file that only you can read. Without --profile the login is stored under the pool's host
     name.
     """
+    from site_agent.pool.joining import Newcomer, join
+
     address = url or os.environ.get("POOL_ENDPOINT", "") or profiles.load_profile().endpoint
     if not address:
         raise UsageError("no pool given; give its address, for example http://127.0.0.1:8710")

@@ -4,7 +4,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from aggregators.formats import write_model
-from cli.frame.addresses import model_file
 from cli.frame.errors import InputMissingError
 from cli.frame.existing_files import require_free
 from cli.frame.options import Argument, ForceOption, Option, YesOption, command, group
@@ -88,7 +87,7 @@ def export(
     """
     require_free(output, force=force)
     _, _, personal = _find(part)
-    shared = read_network(model_file(invocation, network).path)
+    shared = read_network(invocation.model_file(network).path)
     digest = write_model(site_only(assemble(shared, personal)), output, format_name="safetensors")
     text = (
         f"{output} is the network of {personal.site} after round {personal.round_number}; "

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
-from cli.frame.addresses import model_file
 from cli.frame.errors import UsageError
 from cli.frame.existing_files import require_free
 from cli.frame.options import Argument, ForceOption, Option, command, group
@@ -98,7 +97,7 @@ def probe(
     release = SMASHED_SETTINGS.read(settings)
     if release != SmashedProbeSettings() and mode != "smashed-data":
         raise UsageError("--set and --settings go with --mode smashed-data")
-    base_file = None if not base else model_file(invocation, base).path
+    base_file = None if not base else invocation.model_file(base).path
     sides: FaceSides | networks.GazeSides
     if mode in _FACE_MODES:
         faces = [read_face_file(path, reading_from(images)) for path in sets]

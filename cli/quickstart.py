@@ -238,47 +238,31 @@ def _hold_rounds(
 
 
 def _face_result(folder: Path, items: Sequence[Any], made_by: dict[str, str]) -> _Result:
-    scored: dict[str, list[dict[str, Any]]] = {"detectors": [], "landmarks": []}
+    scored: dict[bool, list[Any]] = {True: [], False: []}
     for item in items:
-        name = Path(item["model"]).name
-        kind = "detectors" if name.endswith(".svm") else "landmarks"
-        score, detail = (
-            ("recall", "precision") if kind == "detectors" else ("mean_error", "ear_range")
-        )
-        scored[kind].append(
-            {
-                "name": name,
-                "made_by": made_by.get(name, "trained"),
-                "score": item[score],
-                "detail": item[detail] or 0.0,
-                "file": str(folder / item["model"]),
-            }
-        )
+        scored[item["model"].endswith(".svm")].append(item)
+    detectors = _scores(folder, scored[True], made_by, ("recall", "precision"))
+    landmarks = _scores(folder, scored[False], made_by, ("mean_error", "ear_range"))
     blinks = _compare_blinks(Path("our-lab"))
     lab = folder / "our-lab"
-    alone = min(
-        landmark["score"] for landmark in scored["landmarks"] if landmark["made_by"] == "trained"
-    )
-    refined = next(e["score"] for e in scored["landmarks"] if e["made_by"] == "refined")
+    alone = min(entry["score"] for entry in landmarks if entry["made_by"] == "trained")
+    refined = next(entry["score"] for entry in landmarks if entry["made_by"] == "refined")
     text: list[str | TableText] = [
         f"The merged and refined model finds {blinks['matched']} of {blinks['true']} blinks "
         f"({blinks['found']} reported, {blinks['found'] - blinks['matched']} false), and places "
         f"landmarks with a mean error of {refined:.4f} (the best single site: {alone:.4f}).",
         "",
-        _score_table(
-            "face detector", ["recall", "precision"], scored["detectors"], "{:.3f}",
-            "On persons that no site has seen (recall and precision: 1 is best):",
-        ),
+        "On persons that no site has seen (recall and precision: 1 is best):",
+        _score_table(["face detector", "made by", "recall", "precision"], detectors),
         "",
-        _score_table(
-            "landmark model", ["mean error", "EAR range"], scored["landmarks"], "{:.4f}",
-            "Mean error in distances between the eyes; EAR range 1: follows the lids fully:",
-        ),
+        "Mean error in distances between the eyes; EAR range 1: follows the lids fully:",
+        _score_table(["landmark model", "made by", "mean error", "EAR range"], landmarks),
         "",
-    ]  # fmt: skip
+    ]
     data = {
         "folder": str(folder),
-        **scored,
+        "detectors": detectors,
+        "landmarks": landmarks,
         "blinks": blinks,
         "video": str(lab / "session.mp4"),
         "blink_folder": str(lab / "blinks"),
@@ -290,14 +274,28 @@ def _face_result(folder: Path, items: Sequence[Any], made_by: dict[str, str]) ->
     return _Result(data, text)
 
 
-def _score_table(
-    what: str, scores: list[str], models: Sequence[dict[str, Any]], form: str, title: str
-) -> TableText:
+def _scores(
+    folder: Path, items: Sequence[Any], made_by: dict[str, str], keys: tuple[str, str]
+) -> list[dict[str, Any]]:
+    """Return two scores of each model, and how it was made."""
+    return [
+        {
+            "name": (name := Path(item["model"]).name),
+            "made_by": made_by.get(name, "trained"),
+            "score": item[keys[0]],
+            "detail": item[keys[1]] or 0.0,
+            "file": str(folder / item["model"]),
+        }
+        for item in items
+    ]
+
+
+def _score_table(columns: list[str], models: Sequence[dict[str, Any]]) -> TableText:
     rows = [
-        [model["name"], model["made_by"], form.format(model["score"]), f"{model['detail']:.3f}"]
+        [model["name"], model["made_by"], f"{model['score']:.4f}", f"{model['detail']:.3f}"]
         for model in models
     ]
-    return TableText([what, "made by", *scores], rows, title=title)
+    return TableText(columns, rows)
 
 
 def _compare_blinks(lab: Path) -> dict[str, int]:
@@ -317,45 +315,22 @@ def _compare_blinks(lab: Path) -> dict[str, int]:
 
 
 def _gaze_result(folder: Path, items: Sequence[Any]) -> _Result:
+    keys = ("mean_error_deg", "worst_person_error_deg")
+    networks = _scores(folder, items, {"together.safetensors": "fedavg"}, keys)
+    alone = min(network["score"] for network in networks if network["made_by"] == "trained")
     constant = items[0]["constant_error_deg"]
-    networks: list[dict[str, Any]] = [
-        {"name": "constant mean gaze", "made_by": "constant", "error_deg": constant, "file": ""}
-    ]
-    for item in items:
-        name = Path(item["model"]).name
-        networks.append(
-            {
-                "name": name,
-                "made_by": "fedavg" if name == "together.safetensors" else "trained",
-                "error_deg": item["mean_error_deg"],
-                "worst_person_deg": item["worst_person_error_deg"],
-                "file": str(folder / item["model"]),
-            }
-        )
-    alone = min(network["error_deg"] for network in networks if network["made_by"] == "trained")
-    rows = [
-        [
-            network["name"],
-            network["made_by"],
-            f"{network['error_deg']:.2f}",
-            f"{network['worst_person_deg']:.2f}" if "worst_person_deg" in network else "",
-        ]
-        for network in networks
-    ]
     text: list[str | TableText] = [
-        f"Trained together, the network errs by {networks[-1]['error_deg']:.2f} degrees (the best "
-        f"single site: {alone:.2f}).",
+        f"Trained together, the network errs by {networks[-1]['score']:.2f} degrees (the best "
+        f"single site: {alone:.2f}; the mean gaze of all: {constant:.2f}).",
         "",
-        TableText(
-            ["network", "made by", "mean error", "worst person"],
-            rows,
-            title="Angular error in degrees, on persons that no site has seen:",
-        ),
+        "Angular error in degrees, on persons that no site has seen:",
+        _score_table(["network", "made by", "mean error", "worst person"], networks),
         "",
     ]
     data = {
         "folder": str(folder),
         "networks": networks,
+        "constant_error_deg": constant,
         "rounds": _GAZE_ROUNDS,
         "network": str(folder / "together.safetensors"),
         "test_dataset": str(folder / "test"),

@@ -4,12 +4,12 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Annotated, Any, Literal
 
-from cli.frame.addresses import whole_id
 from cli.frame.errors import UsageError
 from cli.frame.options import Argument, DryRunOption, Option, YesOption, command, group
 from cli.frame.output import Invocation, Reply, TableText, listing
 from pool_server.wire.people import SCOPES, InvitationResponse, TokenResponse, UserResponse
 from site_agent.pool.disabling import DisablingEffect, find_disabling_effect
+from site_agent.tasks.addresses import whole_id
 
 app = group("Let people and machines in, change their roles, shut them out.")
 

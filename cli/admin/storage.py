@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cli.frame.errors import VerificationError, goes_on_when_repeated
+from cli.frame.errors import VerificationError
 from cli.frame.options import Argument, FolderArgument, Option, YesOption, command
 from cli.frame.output import Invocation, Reply, TableText
 from cli.server import DatabaseOptions
@@ -119,11 +119,7 @@ def restore(
         names = ", ".join(stored.name for stored in there[-5:])
         raise VerificationError(f"{folder} has no snapshot {snapshot!r}; the newest are: {names}")
     settings = database.settings()
-    with (
-        goes_on_when_repeated(),
-        hold_data_folder(settings),
-        invocation.progress("restore") as report,
-    ):
+    with hold_data_folder(settings), invocation.progress("restore") as report:
         restored = restore_snapshot(settings, chosen, progress=report)
     facts = {
         "snapshot": chosen.name,

@@ -39,7 +39,7 @@ SESSION_SETTINGS = CommandSettings(
     "blink pictures/ --timestamps times.csv --landmarks merged.dat -o out/",
     "blink --camera 0 --seconds 60 --record session.mkv --landmarks merged.dat -o out/",
     "blink slow-motion.avi --frame-rate-hz 500 --landmarks merged.dat -o out/",
-    "blink --from-trace ear.csv --frame-rate-hz 30 -o out/",
+    "blink ear.csv --frame-rate-hz 30 -o out/",
     "blink session.mp4 --landmarks merged.dat --trials trials.csv --overlay --nwb -o out/",
     "blink session.mp4 --landmarks merged.dat --set subject=01 --set session=02 -o out/",
     "blink session.mp4 --landmarks merged.dat --set face=central --set cr_threshold=0.15",

@@ -1,30 +1,22 @@
 """``poolctl blink batch``: analyse the videos of a study, in parallel and resumably."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
 from cli.blink.inputs import ANALYSIS_SETTINGS, DetectorOption, ExtraFiles, LandmarksOption
 from cli.blink.review import ReviewedOption, report_place
-from cli.frame.addresses import is_address, model_files
-from cli.frame.errors import InputMissingError, UsageError, incomplete
+from cli.frame.errors import UsageError, incomplete
 from cli.frame.options import Argument, DryRunOption, Option, command, single
 from cli.frame.output import Invocation, Reply, TableText
 from cli.frame.settings_options import SettingsOptions
 from site_agent.eyeblink.batch import plan_session, run_batch
 from site_agent.eyeblink.batch.record import BatchResult, SessionOutcome
-from site_agent.eyeblink.batch.sessions import (
-    BatchSession,
-    SessionList,
-    find_sessions,
-    read_session_table,
-    with_bids_labels,
-    with_models,
-)
+from site_agent.eyeblink.batch.sessions import BatchSession
 from site_agent.eyeblink.outputs.registry import check_requested
 from site_agent.eyeblink.session import BlinkAnalysisSettings
 from site_agent.eyeblink.study import StudySummary, write_study
-from site_agent.pool.profiles import usual_landmarks
 from site_agent.wording import count_words, first_lines
 
 app = single()
@@ -79,34 +71,33 @@ def batch(
     If a session fails, the others continue; batch.csv gives the reason, and the exit code is 5.
     sessions.csv and learning_curve.csv hold the study's results.
     """
-    listed = _sessions(sessions, output, videos=bool(landmarks))
-    landmarks = landmarks or usual_landmarks()
-    for remark in listed.remarks:
-        invocation.warn(remark)
-    chosen, addresses = _with_models(invocation, listed.sessions, detector, landmarks)
-    chosen = [
-        session
-        if session.frame_rate_hz or session.timestamps
-        else replace(session, frame_rate_hz=frame_rate_hz)
-        for session in chosen
-    ]
-    outputs = files.names
-    defaults = _check(replace(ANALYSIS_SETTINGS.read(settings), outputs=outputs))
-    if bids:
-        chosen = list(with_bids_labels(chosen, task=task))
-    elif task:
+    from site_agent.tasks.batches import prepare_batch
+
+    settings_of_all = replace(ANALYSIS_SETTINGS.read(settings), outputs=files.names)
+    check_requested(files.names)
+    prepared = prepare_batch(
+        invocation,
+        sessions,
+        output,
+        detector=detector,
+        landmarks=landmarks,
+        frame_rate_hz=frame_rate_hz,
+        bids_task=task if bids else None,
+    )
+    chosen = prepared.sessions
+    if task and not bids:
         raise UsageError("--task goes with --bids only")
     if dry_run:
-        return _plan(chosen, output, defaults, redo=redo)
+        return _plan(chosen, output, settings_of_all, redo=redo)
     try:
         with invocation.progress(f"batch {output.name}") as report:
             result = run_batch(
                 chosen,
                 output,
-                settings=defaults,
+                settings=settings_of_all,
                 workers=workers,
                 redo=redo,
-                addresses=addresses,
+                addresses=prepared.addresses,
                 on_outcome=lambda outcome: _note_outcome(invocation, outcome),
                 progress=report,
             )
@@ -122,57 +113,8 @@ def batch(
     return _reply(result, study)
 
 
-def _sessions(place: Path, study: Path, *, videos: bool) -> SessionList:
-    if not place.exists():
-        raise InputMissingError(f"{place}: no such file or folder; expected sessions")
-    if not place.is_dir():
-        return read_session_table(place)
-    listed = find_sessions(place, videos=videos, leave_out=study)
-    if not listed.sessions:
-        looked_for = "videos" if videos else "traces (for videos, give --landmarks)"
-        raise InputMissingError(f"{place}: holds no {looked_for}")
-    return listed
-
-
-def _with_models(
-    invocation: Invocation, sessions: tuple[BatchSession, ...], detector: str, landmarks: str
-) -> tuple[list[BatchSession], dict[str, str]]:
-    """Replace the words for models by files, and note which of them come from a pool.
-
-    A file that one line of the table names and that is not there fails that session only.
-    """
-    completed = [
-        replace(
-            session, detector=session.detector or detector, landmarks=session.landmarks or landmarks
-        )
-        if session.is_video
-        else session
-        for session in sessions
-    ]
-    if any(session.is_video and not session.landmarks for session in completed):
-        raise UsageError(
-            "no landmark model given; give --landmarks FILE or [SITE/]NAME; for a first look: "
-            "poolctl train starter -o eyes.dat"
-        )
-    used = {word for session in completed for word in (session.detector, session.landmarks)}
-    needed = sorted(word for word in used if word in {detector, landmarks} or is_address(word))
-    files = {file.word: file for file in model_files(invocation, [word for word in needed if word])}
-    paths = {word: file.path for word, file in files.items()}
-    addresses = {
-        str(file.path.absolute()): file.version.address
-        for file in files.values()
-        if file.version is not None
-    }
-    return list(with_models(completed, paths)), addresses
-
-
-def _check(settings: BlinkAnalysisSettings) -> BlinkAnalysisSettings:
-    check_requested(settings.outputs)
-    return settings
-
-
 def _plan(
-    sessions: list[BatchSession], study: Path, settings: BlinkAnalysisSettings, *, redo: bool
+    sessions: Sequence[BatchSession], study: Path, settings: BlinkAnalysisSettings, *, redo: bool
 ) -> Reply:
 
     rows = []

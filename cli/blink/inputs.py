@@ -4,9 +4,8 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from cli.frame.addresses import ModelFile, model_files
 from cli.frame.errors import InputMissingError, UsageError
 from cli.frame.options import Argument, Option, command, single
 from cli.frame.output import Invocation, Reply, TableText
@@ -29,6 +28,9 @@ from site_agent.eyeblink.video.camera import CameraReader, stopped_by_interrupt
 from site_agent.eyeblink.video.recording import Recording
 from site_agent.pool import profiles
 from site_agent.wording import count_words
+
+if TYPE_CHECKING:
+    from site_agent.tasks.model_files import ModelFile
 
 DetectorOption = Annotated[
     str, Option("A face detector (.svm). Default: dlib's own.", "FILE|ADDRESS")
@@ -71,11 +73,10 @@ class BlinkInput:
     video: Annotated[
         Path | None,
         Argument(
-            "Any video, or a folder of images with timestamps.csv (file, timestamp_s).", "VIDEO"
+            "Any video, a folder of images with timestamps.csv (file, timestamp_s), or a trace of "
+            "eye aspect ratios (.csv, .tsv, .txt).",
+            "VIDEO",
         ),
-    ] = None
-    from_trace: Annotated[
-        Path | None, Option("Start from eye aspect ratios instead of a video.")
     ] = None
     frame_rate_hz: Annotated[
         float | None,
@@ -102,19 +103,17 @@ class BlinkInput:
 
     def check(self, *, trials: bool = False, overlay: bool = False) -> None:
         """Refuse contradicting options and missing files."""
-        named = [self.video, self.camera, self.from_trace]
-        if sum(path is not None for path in named) != 1:
-            raise UsageError("expected a VIDEO, or --camera NUMBER, or --from-trace FILE")
-        for path in (self.video, self.from_trace, self.timestamps):
+        if (self.video is None) == (self.camera is None):
+            raise UsageError("expected a VIDEO, or --camera NUMBER")
+        for path in (self.video, self.timestamps):
             if path is not None and not path.exists():
                 raise InputMissingError(f"{path}: no such file")
-        if self.from_trace is not None and self.from_trace.is_dir():
-            raise InputMissingError(f"{self.from_trace}: is a folder, expected a trace")
+        is_filmed = self.video is not None and not self.is_trace
         for is_set, option, needed, fits in (
             (self.seconds, "--seconds", "--camera", self.camera is not None),
             (self.record, "--record", "--camera", self.camera is not None),
-            (self.timestamps, "--timestamps", "a VIDEO", self.video is not None),
-            (self.all_faces or None, "--all-faces", "a VIDEO", self.video is not None),
+            (self.timestamps, "--timestamps", "a video", is_filmed),
+            (self.all_faces or None, "--all-faces", "a video", is_filmed),
         ):
             if is_set is not None and not fits:
                 raise UsageError(f"{option} goes with {needed} only")
@@ -143,24 +142,27 @@ class BlinkInput:
             there = {source["role"]: source["name"] for source in json.loads(provenance)["sources"]}
         except (OSError, ValueError, KeyError, TypeError):
             return
-        source = self.video or self.from_trace
         held = next(
             (there[role] for role in ("video", "images", "trace", "camera") if role in there), ""
         )
-        if source is None or held != source.name:
+        if self.video is None or held != self.video.name:
             raise UsageError(
                 f"{folder}: holds the results of {held or 'another recording'}; give another "
                 "folder with -o, or delete it"
             )
 
     @property
+    def is_trace(self) -> bool:
+        """Return whether the recording is a trace and no video."""
+        return self.video is not None and self.video.suffix.lower() in {".csv", ".tsv", ".txt"}
+
+    @property
     def title(self) -> str:
-        path = self.video or self.from_trace
-        return path.resolve().name if path is not None else f"camera {self.camera}"
+        return self.video.resolve().name if self.video is not None else f"camera {self.camera}"
 
     def folder(self) -> Path:
         """Return where the results go when nothing is said."""
-        path = self.video or self.from_trace
+        path = self.video
         if path is None:
             return Path(f"camera-{Path(self.camera or '').name}_blinks")
         return Path(f"{path.stem if path.is_file() else path.resolve().name}_blinks")
@@ -170,9 +172,9 @@ def run_input(
     invocation: Invocation, chosen: BlinkInput, models: Mapping[str, str], common: Mapping[str, Any]
 ) -> dict[str, BlinkSession]:
     """Analyse the chosen recordings."""
-    if chosen.from_trace is not None:
+    if chosen.video is not None and chosen.is_trace:
         with invocation.progress(f"blink {chosen.title}") as report:
-            trace = pipeline.TraceFile(chosen.from_trace, chosen.frame_rate_hz)
+            trace = pipeline.TraceFile(chosen.video, chosen.frame_rate_hz)
             session = pipeline.run_blink_analysis(trace, progress=report, **common)
         return {"": session}
     files = _model_files(invocation, models)
@@ -212,11 +214,11 @@ def _run_camera(
         return run_blink_analysis(camera, **arguments)
 
 
-def _model_files(invocation: Invocation, models: Mapping[str, str]) -> dict[str, ModelFile]:
+def _model_files(invocation: Invocation, models: Mapping[str, str]) -> "dict[str, ModelFile]":
     named = {role: word for role, word in models.items() if word}
     if "landmarks" not in named:
         named["landmarks"] = profiles.usual_landmarks() or str(_starter(invocation))
-    files = model_files(invocation, list(named.values()))
+    files = invocation.model_files(list(named.values()))
     return dict(zip(named, files, strict=True))
 
 

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Annotated
 
 from cli.blink.inputs import SessionsArgument
-from cli.frame.addresses import model_file
 from cli.frame.errors import InputMissingError, UsageError
 from cli.frame.options import Argument, Option, command, single
 from cli.frame.output import Invocation, Reply, TableText
@@ -157,10 +156,10 @@ def review(
 def _model_path(invocation: Invocation, results: Path, role: str, word: str) -> Path | None:
     """Return the model that was asked for, or else that of the analysis."""
     if word:
-        return model_file(invocation, word).path
+        return invocation.model_file(word).path
     try:
         model = find_model(results, role)
-        return model_file(invocation, model).path if isinstance(model, str) else model
+        return invocation.model_file(model).path if isinstance(model, str) else model
     except ReviewFolderError:
         raise
     except SiteAgentError as error:

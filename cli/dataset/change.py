@@ -8,7 +8,6 @@ from typing import Annotated, Any, Literal
 
 import numpy as np
 
-from cli.frame.addresses import model_file
 from cli.frame.errors import UsageError
 from cli.frame.existing_files import refuse_inputs, require_free, require_free_copies
 from cli.frame.options import ForceOption, Option, command, single
@@ -227,7 +226,7 @@ def _rebox(
     invocation: Invocation, faces: FaceDataset, detector: str | None, upsample: int
 ) -> tuple[FaceDataset, dict[str, Any]]:
     stock = detector is None or detector == "stock"
-    path = None if stock or detector is None else model_file(invocation, detector).path
+    path = None if stock or detector is None else invocation.model_file(detector).path
     opened = open_detector(path)
 
     def find(image: Path) -> list[tuple[float, float, float, float]]:

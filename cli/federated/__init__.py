@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from aggregators.formats import write_model
 from aggregators.methods.registry import find_method
 from cli.federated import live
-from cli.frame.errors import UsageError, goes_on_when_repeated
+from cli.frame.errors import UsageError
 from cli.frame.existing_files import place_for_model
 from cli.frame.options import Argument, DryRunOption, ForceOption, Option, command, group
 from cli.frame.output import Invocation, Reply, Report, TableText
@@ -143,7 +143,7 @@ def simulate(
         return _describe_plan(plans, data, noise)
     for line in noise:
         invocation.note(line)
-    with goes_on_when_repeated(), invocation.progress("simulate") as report:
+    with invocation.progress("simulate") as report:
         histories = _simulate(plans, output, data, network, report)
     if data.reference is not None:
         _plot(histories, data.reference, output / PLOT_NAME)

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from aggregators.formats import file_digest, fingerprint, read_model
 from aggregators.methods import read_recipe, recipe_path
 from aggregators.methods.protections import describe_protection, protect
-from cli.frame.addresses import is_address, model_file
-from cli.frame.errors import InputMissingError, goes_on_when_repeated
+from cli.frame.errors import InputMissingError
 from cli.frame.options import Argument, DespiteFindingsOption, DryRunOption, Option, command, single
 from cli.frame.output import Invocation, Reply
 from cli.frame.values import site_names
@@ -21,14 +20,12 @@ from cli.options.data import (
     CohortOption,
     LeastOthersOption,
     MaxHoursOption,
-    MethodOption,
     MostEpsilonOption,
     ProtectionOption,
     RoundCountOption,
-    method_options,
     part_words,
 )
-from cli.options.versions import model_address
+from cli.options.merging import MethodOption, method_options
 from site_agent.datasets.network_data import digest_data, open_network_data
 from site_agent.datasets.soundness import require_sound
 from site_agent.errors import InvalidInputError
@@ -41,6 +38,8 @@ from site_agent.pool.profiles import host_of, rounds_folder
 from site_agent.pool.trust import trusted_sites
 from site_agent.rounds.contract import ContributionRules
 from site_agent.rounds.provenance import find_base_problems
+from site_agent.tasks.addresses import is_address
+from site_agent.tasks.uploading import model_address
 from site_agent.wording import count_words
 
 if TYPE_CHECKING:
@@ -158,7 +157,7 @@ def _find_base(invocation: Invocation, named: str) -> tuple[str, Path | None]:
     if re.fullmatch("(sha256:)?[0-9a-f]{64}", named):
         return named.removeprefix("sha256:"), None
     if not is_address(named):
-        path = model_file(invocation, named).path.resolve()
+        path = invocation.model_file(named).path.resolve()
         return file_digest(path), path
     with invocation.pool() as pool:
         rules = ContributionRules(trusted=trusted_sites(host_of(pool.endpoint)))
@@ -210,7 +209,7 @@ def submit(
     """
     folder = read_kit(kit, "submitter")
     options = {"seed": seed, **method_options(option)}
-    network = model_file(invocation, base).path
+    network = invocation.model_file(base).path
     options = protect(
         method, options, protection, secure=False, base=fingerprint(read_model(network))
     )
@@ -232,7 +231,6 @@ def submit(
             if pool is not None:
                 addresses[report.number] = _publish(pool, name, federation, report)
 
-        open_things.enter_context(goes_on_when_repeated())
         progress = open_things.enter_context(invocation.progress("rounds"))
         hold_live_rounds(
             folder, federation, round_limit_s=round_limit_s, on_round=note_round, progress=progress

@@ -44,7 +44,7 @@ class PlainCommand(TyperCommand):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         # Most lists are commands 'ls' of a group, so these understand the word, too.
-        is_list = self.name in {"audit", "events", "merges", "methods", "uploads"}
+        is_list = self.name in {"log", "merges", "methods", "uploads"}
         return super().parse_args(ctx, args[1:] if is_list and args[:1] == ["ls"] else args)
 
     def format_options(self, ctx: Any, formatter: Any) -> None:

@@ -7,8 +7,7 @@ purpose, and a test proves that none is missing.
 import os
 import sys
 import traceback
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 
@@ -89,7 +88,7 @@ ERROR_TABLE: dict[type[BaseException], Outcome] = {
     ),
     InputMissingError: Outcome(ExitCode.NOT_FOUND, "file_not_found"),
     VerificationError: Outcome(ExitCode.INTEGRITY, "integrity"),
-    KeyboardInterrupt: Outcome(ExitCode.INTERRUPTED, "interrupted"),
+    KeyboardInterrupt: Outcome(ExitCode.INTERRUPTED, "interrupted", _AGAIN_HINT),
     FileNotFoundError: Outcome(ExitCode.NOT_FOUND, "file_not_found"),
     FileExistsError: Outcome(ExitCode.CONFLICT, "file_exists"),
     OSError: Outcome(ExitCode.UNEXPECTED, "system"),
@@ -301,14 +300,3 @@ def _report_usage_error(error: BaseException, *, as_json: bool) -> int:
     message = message.replace("Value error, ", "").rstrip(".")
     _print_failure("usage", message, f"see {path} --help", as_json=as_json)
     return int(ExitCode.USAGE)
-
-
-# Interruptions of commands that continue when they are run again.
-@contextmanager
-def goes_on_when_repeated() -> Iterator[None]:
-    """Turn Ctrl-C within the block into an error with the hint that nothing is lost."""
-    try:
-        yield
-    except KeyboardInterrupt:
-        outcome = Outcome(ExitCode.INTERRUPTED, "interrupted", _AGAIN_HINT)
-        raise CliError("interrupted", outcome) from None

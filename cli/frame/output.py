@@ -16,6 +16,7 @@ from cli.frame.terminal import fitted, print_json, print_labelled, printable, ta
 
 if TYPE_CHECKING:
     from site_agent.pool.client import PoolClient
+    from site_agent.tasks.model_files import ModelFile
 
 
 # Progress on standard error: a bar on a terminal, now and then a line elsewhere.
@@ -191,6 +192,16 @@ class Invocation:
         from site_agent.pool.client import PoolClient
 
         return PoolClient(profile=self.profile or None)
+
+    def model_file(self, word: str) -> "ModelFile":
+        """Return the model file that a word names: a path, or an address in the pool."""
+        return self.model_files([word])[0]
+
+    def model_files(self, names: Sequence[str], *, to_merge: bool = False) -> "list[ModelFile]":
+        """Return the model files that words name, fetched from the pool where need be."""
+        from site_agent.tasks.model_files import model_files
+
+        return model_files(self, names, to_merge=to_merge)
 
     def address(self, word: str) -> str:
         """Return an address with its site: one's own where the word is only a name."""

@@ -5,10 +5,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
 
-from aggregators import find_method
-from aggregators import merge as merge_models
-from aggregators.methods.merging import refuse_overwriting_inputs
-from cli.frame.addresses import ModelFile, known_version, model_files
 from cli.frame.errors import UsageError
 from cli.frame.existing_files import place_for_model, words_on_existing
 from cli.frame.options import (
@@ -21,12 +17,8 @@ from cli.frame.options import (
     single,
 )
 from cli.frame.output import Invocation, Reply
-from cli.merge.central import PoolMergeOptions, merge_on_pool
-from cli.merge.inputs import local_copies, require_not_withdrawn, weights_from_label
-from cli.merge.replaying import ReplayRequest, choose_target, merged_reply, replay_merge
-from cli.options.data import MergeOptions
-from cli.options.versions import NewVersionOptions, check_terms
-from site_agent.pool.restrictions import read_use
+from cli.options.merging import MergeOptions, PoolMergeOptions
+from cli.options.versions import NewVersionOptions
 from site_agent.wording import count_words
 
 app = single()
@@ -85,6 +77,9 @@ def merge(
     """
     how.require_consistent()
     _require_fitting(here, place, version)
+    from cli.merge.central import merge_on_pool
+    from cli.merge.replaying import ReplayRequest, replay_merge
+
     if place.on_pool:
         return merge_on_pool(invocation, arguments or [], how, place, version, dry_run=dry_run)
     if how.replay:
@@ -121,49 +116,31 @@ def _merge_here(
     *,
     dry_run: bool,
 ) -> Reply:
+    from aggregators import find_method
+    from cli.merge.replaying import choose_target, merged_reply
+    from site_agent.pool.restrictions import read_use
+    from site_agent.tasks.merging import plan_merge
+
     if len(arguments) < 2:
         raise UsageError("expected METHOD INPUT..., for example: mwma siteA.svm siteB.svm")
     method, *inputs = arguments
-    chosen = find_method(method)
-    target = choose_target(here.output, here.output_format or chosen.output_formats[0])
-    files = model_files(invocation, inputs, to_merge=True)
-    check_terms(invocation, files, read_use(version.purpose), despite=here.despite_terms)
-    require_not_withdrawn(invocation, local_copies(files), despite=version.despite_withdrawal)
-    if how.weighs_by_label:
-        weights: list[float] | None = weights_from_label(invocation, files, how.weight)
-    else:
-        weights = how.weights()
-    options = how.options()
+    target = choose_target(here.output, here.output_format or find_method(method).output_formats[0])
+    plan = plan_merge(
+        invocation,
+        method,
+        inputs,
+        target,
+        weights=how.weight if how.weighs_by_label else how.weights(),
+        options=how.options(),
+        use=read_use(version.purpose),
+        despite_terms=here.despite_terms,
+        despite_withdrawal=version.despite_withdrawal,
+    )
     if dry_run:
-        plan = {"method": method, "inputs": inputs, "weights": weights, "options": options}
-        summary = f"would merge {count_words(len(files), 'model')} into {target}"
+        data = {"method": method, "inputs": inputs, "weights": plan.weights}
+        summary = f"would merge {count_words(len(plan.files), 'model')} into {target}"
         summary += words_on_existing(target, force=here.force)
-        return Reply(plan | {"output": target}, summary)
-    paths = [file.path for file in files]
-    refuse_overwriting_inputs(target, paths)
-    with (
-        place_for_model(target, force=here.force) as path,
-        invocation.progress(f"merge {method}") as report,
-    ):
-        merged = merge_models(
-            method,
-            paths,
-            weights=weights,
-            options=options,
-            output=path,
-            output_format=here.output_format or None,
-            **_origins(files),
-            progress=report,
-        )
-    if len(merged.recipe.inputs) == 1:
-        invocation.warn("a merge of only one model gives the same model")
+        return Reply(data | {"options": plan.options, "output": target}, summary)
+    with place_for_model(target, force=here.force) as path:
+        merged = plan.carry_out(invocation, path, here.output_format)
     return merged_reply(invocation, merged, target)
-
-
-def _origins(files: Sequence[ModelFile]) -> dict[str, list[str | None]]:
-    """Return the addresses and file names that the pool knows for the inputs."""
-    versions = [known_version(file) for file in files]
-    return {
-        "addresses": [None if version is None else version.address for version in versions],
-        "file_names": [None if version is None else version.file_name for version in versions],
-    }

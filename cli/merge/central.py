@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from aggregators import Recipe, find_method
 from aggregators.methods import RecipeInput, RecipeMethod
-from cli.frame.addresses import SUFFIX_OF_FORMAT, is_address, whole_id
 from cli.frame.errors import CliError, ExitCode, Outcome, UsageError
 from cli.frame.options import Argument, LimitOption, Option, command, single
 from cli.frame.output import Invocation, Reply, TableText, listing
 from cli.merge import replaying
-from cli.options.data import MergeOptions
-from cli.options.versions import NewVersionOptions, model_address, question_label_keys
+from cli.options.merging import MergeOptions, PoolMergeOptions
+from cli.options.versions import NewVersionOptions, question_label_keys
 from pool_server.wire.names import ModelAddress
 from site_agent.pool.client import PoolClient, parse_address
 from site_agent.pool.rebuilding import (
@@ -27,6 +26,8 @@ from site_agent.pool.rebuilding import (
     plan_rebuild,
     plan_replay,
 )
+from site_agent.tasks.addresses import SUFFIX_OF_FORMAT, is_address, whole_id
+from site_agent.tasks.uploading import model_address
 from site_agent.wording import count_words
 
 if TYPE_CHECKING:
@@ -37,17 +38,6 @@ if TYPE_CHECKING:
 app = single()
 
 _MERGE_ID = re.compile(r"^[0-9a-f]{16}$")
-
-
-@dataclass(frozen=True)
-class PoolMergeOptions:
-    """The options of a merge on the pool."""
-
-    on_pool: Annotated[
-        bool, Option("Merge on the pool's machine, in the background; nothing is downloaded.")
-    ] = False
-    name: Annotated[str, Option("With --on-pool: name of the merged model.", "[SITE/]NAME")] = ""
-    wait: Annotated[bool, Option("With --on-pool: wait for the result.")] = False
 
 
 def merge_on_pool(
@@ -68,7 +58,8 @@ def merge_on_pool(
     with invocation.pool() as pool:
         target = parse_address(model_address(pool, options.name))
         if description["labels"]:
-            question_label_keys(invocation, pool.models.vocabulary(), description["labels"])
+            near_keys = pool.models.vocabulary().near_keys(description["labels"])
+            question_label_keys(invocation, near_keys)
         order = Order(target, description, wait=options.wait)
         if how.replay:
             plan_again(invocation, pool, order, how.replay, how.without)

@@ -9,8 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from cli.frame.addresses import whole_id
-from cli.frame.errors import InputMissingError, UsageError, goes_on_when_repeated
+from cli.frame.errors import InputMissingError, UsageError
 from cli.frame.options import (
     Argument,
     DespiteFindingsOption,
@@ -36,6 +35,7 @@ from site_agent.pool.trust import set_trusted_sites, trusted_sites
 from site_agent.rounds.contract import ContributionRules, DataChoice
 from site_agent.rounds.contributing import Contributed, contribute_to_round
 from site_agent.rounds.kinds import find_site_part
+from site_agent.tasks.addresses import whole_id
 from site_agent.wording import count_words, size_words
 
 if TYPE_CHECKING:
@@ -180,7 +180,7 @@ def contribute(
     verifies the sum. Further rules of your site are settings, such as --set min_faces=8 or --set
     secure_only=true; 'poolctl settings rounds contribute' explains them.
     """
-    with invocation.pool() as pool, goes_on_when_repeated():
+    with invocation.pool() as pool:
         round_id = whole_round(pool, round_id)
         round_ = pool.rounds.get(round_id)
         if rules.approve_base:

@@ -10,12 +10,10 @@ from aggregators.formats import file_digest
 from aggregators.methods import recipe_path
 from aggregators.methods.refitting import RefitSettings
 from cli.frame import options
-from cli.frame.addresses import model_files
 from cli.frame.errors import InputMissingError, UsageError
 from cli.frame.existing_files import require_free
 from cli.frame.output import Invocation, Reply
 from cli.frame.settings_options import CommandSettings, SettingsOptions
-from cli.merge.inputs import local_copies, require_not_withdrawn
 from cli.options.data import ImagesOption, PartsOption, part_words, read_face_file, reading_from
 from site_agent.datasets.records import FaceDataset, dataset_digest, face_marks
 from site_agent.datasets.soundness import require_sound
@@ -29,6 +27,7 @@ from site_agent.refinement import (
     refine_sites,
     write_contributions,
 )
+from site_agent.tasks.merging import local_copies, require_not_withdrawn
 from site_agent.training.overlap import training_overlap
 from site_agent.training_record import remember_learned
 from site_agent.wording import count_words, size_words
@@ -119,7 +118,7 @@ def refine(
     missing = [str(path) for path in [*files, *([test] if test else [])] if not path.exists()]
     if missing:
         raise InputMissingError(f"{', '.join(missing)}: no such file")
-    merged = model_files(invocation, [base], to_merge=True)
+    merged = invocation.model_files([base], to_merge=True)
     require_not_withdrawn(invocation, local_copies(merged), despite=despite_withdrawal)
     base_file = merged[0].path
     forest = read_base(base_file)

@@ -10,11 +10,9 @@ from typing import TYPE_CHECKING, Any
 from aggregators import Merged, Recipe, parse_recipe, read_recipe, recipe_path, replay
 from aggregators.errors import RecipeError
 from aggregators.methods.networks import state_path
-from cli.frame.addresses import SUFFIX_OF_FORMAT, is_address
 from cli.frame.errors import InputMissingError, UsageError
 from cli.frame.existing_files import place_for_model, words_on_existing
 from cli.frame.output import Invocation, Reply
-from cli.merge.inputs import InputFinder, require_not_withdrawn
 from pool_server.wire.models import ROUND_FILES, SECURE_SUM
 from site_agent.errors import InvalidInputError
 from site_agent.pool.rebuilding import (
@@ -27,6 +25,8 @@ from site_agent.pool.rebuilding import (
     plan_rebuild,
 )
 from site_agent.pool.restrictions import LocalFile
+from site_agent.tasks.addresses import SUFFIX_OF_FORMAT, is_address
+from site_agent.tasks.merging import InputFinder, require_not_withdrawn
 from site_agent.wording import count_words, size_words
 
 if TYPE_CHECKING:

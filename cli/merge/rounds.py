@@ -23,7 +23,8 @@ from cli.frame.output import Invocation, Reply, TableText, listing
 from cli.frame.values import read_moment, site_names
 from cli.merge import contributions
 from cli.merge.contributions import RoundArgument, whole_round
-from cli.options.data import MethodOption, ProtectionOption, method_options
+from cli.options.data import ProtectionOption
+from cli.options.merging import MethodOption, method_options
 from pool_server.wire.rounds import RoundResponse, RoundTerms, SecureTerms
 from site_agent.pool.profiles import secure_folder
 from site_agent.rounds.finishing import finish_round

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from aggregators.formats import fingerprint, read_model
 from aggregators.methods import find_method, merge_keys
-from cli.frame.addresses import is_address
 from cli.frame.errors import InputMissingError, UsageError
 from cli.frame.options import Argument, LimitOption, LongOption, Option, command, group
 from cli.frame.output import Invocation, Reply, TableText, listing
@@ -23,6 +22,7 @@ from site_agent.pool.client import ModelQuery, PoolClient
 from site_agent.pool.profiles import is_offline
 from site_agent.pool.requests import build_request
 from site_agent.pool.restrictions import withdrawal_summary
+from site_agent.tasks.addresses import is_address
 from site_agent.wording import age_words, count_words, size_words
 
 if TYPE_CHECKING:

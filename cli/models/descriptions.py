@@ -9,8 +9,9 @@ from cli.frame import options
 from cli.frame.errors import UsageError
 from cli.frame.output import Invocation, Reply, TableText
 from cli.frame.values import key_value_pairs
-from cli.options.versions import question_label_keys, read_card_file, read_metrics
+from cli.options.versions import question_label_keys, read_metrics
 from site_agent.pool.client import PoolClient, parse_address
+from site_agent.tasks.uploading import read_card_file
 
 if TYPE_CHECKING:
     from pool_server.wire.labels import CoreLabel, VocabularyResponse
@@ -46,7 +47,7 @@ class DescriptionChanges:
         vocabulary = pool.models.vocabulary()
         if problems := vocabulary.problems_of(labels):
             raise UsageError("; ".join(problems))
-        question_label_keys(invocation, vocabulary, labels)
+        question_label_keys(invocation, vocabulary.near_keys(labels))
         metrics = read_metrics([word for word in self.metric if not word.endswith("=")])
         update: dict[str, Any] = {
             "labels": _merged(version.labels, labels, self.label, "label"),

@@ -1,15 +1,13 @@
 """The data of a site on the command line: annotated faces of any format, and gaze data."""
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from aggregators.methods.protections import Protection
 from cli.frame.errors import InputMissingError, UsageError
 from cli.frame.options import Argument, Option
-from cli.frame.values import key_value_pairs, numbers
 from site_agent.datasets.conversion import ReadingOptions, join_datasets, read_faces
 from site_agent.datasets.gaze.check import is_gaze_data
 from site_agent.datasets.pts_files import find_pts
@@ -133,7 +131,6 @@ RoundCountOption = Annotated[int, Option("Number of rounds.", min=1, max=100_000
 CohortOption = Annotated[
     float, Option("Share of the sites that train in a round.", min=0.001, max=1.0)
 ]
-MethodOption = Annotated[Sequence[str], Option("Any other option of the method.", "KEY=VALUE")]
 
 LeastOthersOption = Annotated[
     int,
@@ -153,68 +150,3 @@ ProtectionOption = Annotated[
 MaxHoursOption = Annotated[
     float, Option("Refuse to train a network for longer than so many hours.", min=0.0)
 ]
-
-
-@dataclass(frozen=True)
-class MergeOptions:
-    """The options of a merge, here or on the pool: by a method, or as another merge was."""
-
-    weight: Annotated[
-        str,
-        Option(
-            "A number for each input: 1.5,1,1; or a label such as images. Default: equal.",
-            "NUMBERS",
-        ),
-    ] = ""
-    step: Annotated[
-        float | None, Option("wba-cascade: factor on every update; 1.1 is a good value.")
-    ] = None
-    thin: Annotated[int | None, Option("wba-cascade: number of trees to keep in each level.")] = (
-        None
-    )
-    option: MethodOption = ()
-    replay: Annotated[
-        str,
-        Option("Repeat a merge from this recipe file, or that of this model.", "RECIPE|ADDRESS"),
-    ] = ""
-    without: Annotated[
-        Sequence[str],
-        Option("With --replay: leave this out, also from inputs that hold it.", "DIGEST|ADDRESS"),
-    ] = ()
-
-    def require_consistent(self) -> None:
-        """Refuse options that the recipe of ``--replay`` already gives."""
-        if self.replay and (self.weight or self.options()):
-            raise UsageError("--replay takes method, weights and options from the recipe")
-        if self.without and not self.replay:
-            raise UsageError("--without goes with --replay RECIPE")
-
-    @property
-    def weighs_by_label(self) -> bool:
-        """The weights are the values of a label."""
-        return self.weight[:1].isalpha()
-
-    def weights(self) -> list[float] | None:
-        """Return the weights of the inputs; None where they weigh the same."""
-        return numbers(self.weight, "--weight") if self.weight else None
-
-    def options(self) -> dict[str, Any]:
-        """Return the options of the method."""
-        options = method_options(self.option)
-        for key, value in (("step", self.step), ("thin", self.thin)):
-            if value is not None:
-                if key in options:
-                    raise UsageError(f"--option {key}=... and --{key} cannot both be given")
-                options[key] = value
-        return options
-
-
-def method_options(entries: Sequence[str]) -> dict[str, Any]:
-    """Return a method's options; values are JSON where they can be (numbers, true, null)."""
-    options: dict[str, Any] = {}
-    for key, text in key_value_pairs(entries, "--option").items():
-        try:
-            options[key] = json.loads(text)
-        except ValueError:
-            options[key] = text
-    return options

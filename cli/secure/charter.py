@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from aggregators.whole_file import write_whole
-from cli.frame.addresses import whole_id
 from cli.frame.existing_files import require_free
 from cli.frame.options import Argument, ForceOption, Option, command, group
 from cli.frame.output import Invocation, Reply, TableText
@@ -21,6 +20,7 @@ from site_agent.secure.charter import (
     read_charter,
     require_accepted,
 )
+from site_agent.tasks.addresses import whole_id
 
 if TYPE_CHECKING:
     from site_agent.pool.client import PoolClient

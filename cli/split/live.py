@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
 
-from cli.frame.errors import InputMissingError, UsageError, goes_on_when_repeated
+from cli.frame.errors import InputMissingError, UsageError
 from cli.frame.existing_files import require_free
 from cli.frame.options import Argument, DespiteFindingsOption, ForceOption, Option, command, single
 from cli.frame.output import Invocation, Reply, TableText
 from cli.frame.values import site_names
 from cli.live import terminated_as_interrupted
-from cli.options.data import MethodOption, method_options, part_words
+from cli.options.data import part_words
+from cli.options.merging import MethodOption, method_options
 from site_agent.datasets.gaze.check import open_gaze
 from site_agent.datasets.gaze.records import GazeSamples, angular_errors_deg
 from site_agent.datasets.soundness import require_sound
@@ -162,7 +163,6 @@ def client(
     invocation.note(privacy_statement(opened))
     invocation.note(f"{opened.name}: {len(samples)} samples; stop with Ctrl-C")
     with (
-        goes_on_when_repeated(),
         terminated_as_interrupted(),
         SplitClient(
             opened, samples, accepted=accept_part, most_epsilon=most_epsilon, note=invocation.note
@@ -279,7 +279,7 @@ def train(
         # One person answers for all parties here.
         commands[name] += ["--accept-part", kits[0].first_client]
     samples = {name: site_data.samples for name, site_data in data.sites.items()}
-    with goes_on_when_repeated(), invocation.progress("split training") as report:
+    with invocation.progress("split training") as report:
         held = hold_training(kits, samples, commands, timeout_s=24 * 3600, progress=report)
     network = output / "network.safetensors"
     statement = join(kits[0], kits[1], network)

@@ -96,11 +96,7 @@ def import_file(
     """
     _require_file(file)
     sites = key_value_pairs(site_map, "--site-map")
-    with (
-        invocation.pool() as pool,
-        errors.goes_on_when_repeated(),
-        invocation.progress(f"import {file}") as progress,
-    ):
+    with invocation.pool() as pool, invocation.progress(f"import {file}") as progress:
         outcome = import_bundle(
             pool, file, site_map=sites, visibility=visibility, dry_run=dry_run, progress=progress
         )

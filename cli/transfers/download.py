@@ -6,13 +6,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from cli.frame import options
-from cli.frame.addresses import fetch, file_name_of, note_signature, warn_of_standing
 from cli.frame.errors import InputMissingError, OutputExistsError, UsageError, VerificationError
 from cli.frame.output import Invocation, Reply, TableText
 from cli.frame.values import SIZE_UNITS, read_quantity
 from site_agent.pool.cache import CacheEntry, ModelCache
 from site_agent.pool.restrictions import require_usable, warning_of
 from site_agent.pool.sending import hash_file
+from site_agent.tasks.model_files import fetch, file_name_of, note_signature, warn_of_standing
 from site_agent.wording import count_words, size_words
 
 if TYPE_CHECKING:

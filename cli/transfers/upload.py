@@ -4,20 +4,20 @@ import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from aggregators.formats import file_digest, recognise
-from cli.frame.addresses import warn_of_standing, whole_id
-from cli.frame.errors import InputMissingError, UsageError, goes_on_when_repeated
+from cli.frame.errors import UsageError
 from cli.frame.options import Argument, DryRunOption, LimitOption, Option, command, single
 from cli.frame.output import Invocation, Reply, listing
 from cli.options import versions
-from site_agent.pool.client import Uploaded, refuse_site_only
-from site_agent.pool.sidecars import ModelDescription
+from site_agent.tasks.addresses import whole_id
 from site_agent.wording import size_words
 
 if TYPE_CHECKING:
     from pool_server.wire.cards import PrivacyReceipt
     from pool_server.wire.models import ModelVersionResponse
     from pool_server.wire.uploads import OpenUpload
+    from site_agent.pool.client import Uploaded
+    from site_agent.pool.sidecars import ModelDescription
+    from site_agent.tasks.uploading import PreparedUpload
 
 
 app = single()
@@ -40,7 +40,7 @@ def upload(
     metric: versions.MetricOption = (),
     card: Annotated[Path | None, Option("The model card: Markdown with YAML front matter.")] = None,
     receipt: Annotated[Path | None, Option("A receipt that 'poolctl privacy probe' wrote.")] = None,
-    sidecars_read: Annotated[
+    sidecars: Annotated[
         bool,
         Option(
             "Read the sidecar files of the model: its recipe (FILE.recipe.json), labels and "
@@ -57,63 +57,53 @@ def upload(
     its version is returned. To resume an interrupted upload, run the command again. Only the named
     file leaves this machine.
     """
-    if not file.is_file():
-        kind = "a folder" if file.is_dir() else "no such file"
-        raise InputMissingError(f"{file}: {kind}; expected a model file")
+    from site_agent.pool.sidecars import ModelDescription
+    from site_agent.tasks.uploading import prepare_upload, read_card_file
+
     fields = version.read()
+    labels, terms = fields.pop("labels"), fields.pop("terms")
     description = ModelDescription(
-        fields["labels"],
-        versions.read_metrics(metric),
-        fields["terms"],
-        "" if card is None else versions.read_card_file(card),
+        labels, versions.read_metrics(metric), terms, "" if card is None else read_card_file(card)
     )
-    model_format = recognise(file)
-    refuse_site_only(file)
-    digest = file_digest(file)
-    if sidecars_read:
-        description.add_sidecars(file, digest)
-    subjects = [digest, *description.input_digests]
-    privacy = None if receipt is None else versions.read_receipt_file(receipt, subjects)
     with invocation.pool() as pool:
-        address = versions.model_address(pool, name)
-        if sidecars_read:
-            description.add_shared_labels(pool, file.parent)
-        for note in description.notes:
-            invocation.note(note)
-        vocabulary = pool.models.vocabulary()
-        description.require_vocabulary(vocabulary)
-        versions.question_label_keys(invocation, vocabulary, description.labels)
+        prepared = prepare_upload(
+            invocation,
+            pool,
+            file,
+            name,
+            description,
+            fields=fields,
+            receipt=receipt,
+            sidecars=sidecars,
+        )
+        versions.question_label_keys(invocation, prepared.doubtful_labels)
         if dry_run:
-            size = size_words(file.stat().st_size)
-            data = {"address": address, "uploaded": False, "format": model_format.name}
-            data |= {
-                "labels": description.labels,
-                "metrics": description.metrics,
-                "recipe": description.recipe,
-            }
-            data |= {"terms": description.terms, "card": description.card, "draft": version.draft}
-            data["visibility"] = version.visibility
-            return Reply(data, f"would upload {file} ({model_format.name}, {size}) as {address}")
-        with goes_on_when_repeated(), invocation.progress(f"upload {file.name}") as report:
-            uploaded = pool.upload(
-                file,
-                address,
-                **fields | {"labels": description.labels, "terms": description.terms},
-                metrics=description.metrics,
-                recipe=description.recipe,
-                card=description.card,
-                sign=sign,
-                digest=digest,
-                progress=report,
-            )
-            if privacy is not None:
-                pool.models.write_receipt(uploaded.version.address, privacy)
-    warn_of_standing(invocation, uploaded.version)
+            return _describe(prepared)
+        uploaded = prepared.send(invocation, pool, sign=sign)
     _warn_of_differences(invocation, description, version.description, uploaded.version)
-    return _reply(file, uploaded, privacy)
+    return _reply(file, uploaded, prepared.receipt)
 
 
-def _reply(file: Path, uploaded: Uploaded, privacy: "PrivacyReceipt | None") -> Reply:
+def _describe(prepared: "PreparedUpload") -> Reply:
+    size = size_words(prepared.file.stat().st_size)
+    description, fields = prepared.description, prepared.fields
+    data = {
+        "address": prepared.address,
+        "uploaded": False,
+        "format": prepared.format,
+        "labels": description.labels,
+        "metrics": description.metrics,
+        "recipe": description.recipe,
+        "terms": description.terms,
+        "card": description.card,
+        "draft": fields["draft"],
+        "visibility": fields["visibility"],
+    }
+    what = f"{prepared.file} ({prepared.format}, {size})"
+    return Reply(data, f"would upload {what} as {prepared.address}")
+
+
+def _reply(file: Path, uploaded: "Uploaded", privacy: "PrivacyReceipt | None") -> Reply:
     version = uploaded.version
     sent = (
         f"{size_words(uploaded.sent_bytes)} sent"
@@ -141,7 +131,7 @@ def _reply(file: Path, uploaded: Uploaded, privacy: "PrivacyReceipt | None") -> 
 
 def _warn_of_differences(
     invocation: Invocation,
-    description: ModelDescription,
+    description: "ModelDescription",
     text: str,
     version: "ModelVersionResponse",
 ) -> None:

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cli.frame.addresses import model_files
 from cli.frame.errors import InputMissingError, UsageError
 from cli.frame.existing_files import refuse_inputs, require_free
 from cli.frame.output import Invocation, Reply, TableText
@@ -35,7 +34,7 @@ def evaluate_clips(
     data = open_egocentric(datasets[0])
     items: list[dict[str, Any]] = []
     text: list[str | TableText] = []
-    for file in model_files(invocation, list(names)):
+    for file in invocation.model_files(list(names)):
         network = read_network(file.path)
         module = to_module(network, file.word)
         shape = clip_shape(network.metadata["architecture"])

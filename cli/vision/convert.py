@@ -9,7 +9,6 @@ from aggregators.formats import FORMATS, default_format, read_model, recognise, 
 from aggregators.formats.registry import convert_model, format_of_suffix
 from aggregators.models import KIND_WORDS, FhogDetector, Model, StateDict
 from cli.frame import options
-from cli.frame.addresses import ModelFile, model_file
 from cli.frame.errors import UsageError
 from cli.frame.existing_files import place_for_model, refuse_inputs, require_free, words_on_existing
 from cli.frame.output import Invocation, Reply, TableText
@@ -20,6 +19,7 @@ from site_agent.wording import size_words
 
 if TYPE_CHECKING:
     from aggregators.pruning import EntrySize
+    from site_agent.tasks.model_files import ModelFile
 
 
 app = options.single()
@@ -60,7 +60,7 @@ def convert(
     Landmark models: dlib reads .dat; a .forest file has the same content and opens instantly. A
     file of several forests (wba-final) cannot become a .dat.
     """
-    file = model_file(invocation, model)
+    file = invocation.model_file(model)
     require_free(output, force=True)
     refuse_inputs([output], [file.path], "--output", what="the model")
     with (
@@ -169,7 +169,7 @@ def prune(
     if output is not None and (len(fractions) > 1 or test is not None):
         raise UsageError("expected one --fraction with --output, or --test and several without")
     scope: Scope = "global" if over_all else "layer"
-    file = model_file(invocation, network)
+    file = invocation.model_file(network)
     content = _read_network(file)
     data: dict[str, Any] = {"input": file.path, "layers": layers, "scope": scope}
     if output is not None:
@@ -189,7 +189,7 @@ def prune(
     return Reply(data | {"test": test, "table": lines}, _comparison(lines))
 
 
-def _read_network(file: ModelFile) -> StateDict:
+def _read_network(file: "ModelFile") -> StateDict:
     content = read_model(file.path)
     if not isinstance(content, StateDict):
         raise UsageError(f"{file.word}: is a {KIND_WORDS[type(content)]}, expected a network")
@@ -223,7 +223,7 @@ def _comparison(table: list[dict[str, Any]]) -> TableText:
 
 def _write(
     data: dict[str, Any],
-    file: ModelFile,
+    file: "ModelFile",
     network: StateDict,
     output: Path,
     *,

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from aggregators.formats import NETWORK_FORMATS, file_digest, recognise
-from cli.frame.addresses import ModelFile, model_files
 from cli.frame.errors import UsageError
 from cli.frame.options import (
     Argument,
@@ -40,6 +39,7 @@ from site_agent.training.overlap import training_overlap
 
 if TYPE_CHECKING:
     from pool_server.wire.evaluations import EvaluationResponse
+    from site_agent.tasks.model_files import ModelFile
 
     Scores = DetectionScores | LandmarkScores | GazeScores
 
@@ -147,7 +147,7 @@ class PostOptions:
 class _Scored:
     """The scores of all models on one data set."""
 
-    files: Sequence[ModelFile]
+    files: "Sequence[ModelFile]"
     models: Sequence[ScoredModel]
     measured: str
     """Digest of the data set."""
@@ -292,8 +292,8 @@ def _reply(
 
 def _files(
     invocation: Invocation, names: Sequence[str], posting: PostOptions, *, networks: bool = False
-) -> list[ModelFile]:
-    files = model_files(invocation, names)
+) -> "list[ModelFile]":
+    files = invocation.model_files(names)
     _require_networks(files, expected=networks)
     posting.check(invocation)
     return files
@@ -313,7 +313,7 @@ def _can_be_data(word: str) -> bool:
     return Path(word).is_dir() or Path(word).suffix.lower() in {".xml", ".json", ".pts", ".csv"}
 
 
-def _scored_models(files: Sequence[ModelFile], scores: "Sequence[Scores]") -> list[ScoredModel]:
+def _scored_models(files: "Sequence[ModelFile]", scores: "Sequence[Scores]") -> list[ScoredModel]:
     return [
         ScoredModel(file.word, file_digest(file.path), scored)
         for file, scored in zip(files, scores, strict=True)
@@ -348,7 +348,7 @@ def _score_on_gaze(
 
 def _score_on_faces(
     invocation: Invocation,
-    files: Sequence[ModelFile],
+    files: "Sequence[ModelFile]",
     dataset: FaceDataset,
     settings: EvaluationSettings,
     workers: int,
@@ -376,7 +376,7 @@ def _score_on_faces(
 
 
 def warn_of_training_images(
-    invocation: Invocation, models: Sequence[ModelFile], dataset: FaceDataset, digest: str
+    invocation: Invocation, models: "Sequence[ModelFile]", dataset: FaceDataset, digest: str
 ) -> list[int]:
     """Return how many images of a test each model has learned, and warn where there are any."""
     marks = image_marks(dataset)
@@ -448,7 +448,7 @@ def _post(
     return posted
 
 
-def _require_networks(files: Sequence[ModelFile], *, expected: bool) -> None:
+def _require_networks(files: "Sequence[ModelFile]", *, expected: bool) -> None:
     for file in files:
         if (recognise(file.path).name in NETWORK_FORMATS) != expected:
             what = "only networks can" if expected else "networks cannot"

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import numpy as np
 
 from aggregators.predictors import to_grey
-from cli.frame.addresses import ModelFile
 from cli.frame.errors import InputMissingError, UsageError
 from cli.frame.existing_files import refuse_inputs, require_free
 from cli.frame.options import Option
@@ -38,6 +37,7 @@ if TYPE_CHECKING:
     from PIL import Image
 
     from site_agent.evaluation.report import ScoredModel
+    from site_agent.tasks.model_files import ModelFile
 
 
 _SHOWN = (
@@ -74,7 +74,7 @@ def read_gaze_samples(
 
 def warn_of_training_samples(
     invocation: Invocation,
-    networks: Sequence[ModelFile],
+    networks: "Sequence[ModelFile]",
     samples: GazeSamples,
     digests: dict[str, str],
     lineages: Sequence[Collection[str]],

@@ -7,7 +7,6 @@ from aggregators.formats import file_digest, fingerprint, read_model, recognise
 from aggregators.methods import merge_keys
 from aggregators.models import ForestEnsemble, Model, ShapePredictor
 from aggregators.pictures import draw_model
-from cli.frame.addresses import model_file
 from cli.frame.errors import UsageError
 from cli.frame.options import Argument, Option, command, single
 from cli.frame.output import Invocation, Reply, TableText
@@ -47,7 +46,7 @@ def inspect(
     """
     if is_bundle(Path(model)):
         return bundle.inspect(invocation, Path(model))
-    file = model_file(invocation, model)
+    file = invocation.model_file(model)
     model_format = recognise(file.path)
     with invocation.progress(f"read {model}") as report:
         content = read_model(file.path)

@@ -4,7 +4,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from cli.frame.addresses import model_file, model_files
 from cli.frame.errors import InputMissingError, UsageError
 from cli.frame.existing_files import refuse_inputs, require_free
 from cli.frame.options import Argument, ForceOption, Option, ProcessesOption, command, single
@@ -130,7 +129,7 @@ def _search(
     """Find the faces and landmarks, once nothing stands where results go."""
     roles = {"detector": models.detector, "landmarks": models.landmarks}
     named = {role: word for role, word in roles.items() if word and word != "stock"}
-    files = dict(zip(named, model_files(invocation, list(named.values())), strict=True))
+    files = dict(zip(named, invocation.model_files(list(named.values())), strict=True))
     paths = faces if isinstance(faces, list) else [image.path for image in faces.images]
     if result.output is not None:
         sources = [*map(Path, inputs), *paths, *(file.path for file in files.values())]
@@ -182,7 +181,7 @@ def _reply(
 def _predict_with_network(
     invocation: Invocation, inputs: list[str], network: str, result: ResultOptions
 ) -> Reply:
-    file = model_file(invocation, network).path
+    file = invocation.model_file(network).path
     of_clips = read_network(file).metadata.get("architecture") in SALIENCY_ARCHITECTURES
     answer = predict_looks if of_clips else predict_gaze
     return answer(invocation, inputs, file, result.output, result.pictures, force=result.force)

@@ -5,7 +5,6 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from cli.frame.addresses import ModelFile
 from cli.frame.existing_files import require_free
 from cli.frame.options import DryRunOption, ForceOption, Option, command, group
 from cli.frame.output import Invocation, Reply, TableText
@@ -19,6 +18,7 @@ from site_agent.evaluation.model_runs import evaluate_model
 from site_agent.evaluation.report import ScoredModel
 from site_agent.plain_json import plain
 from site_agent.pool.sidecars import save_evaluation
+from site_agent.tasks.model_files import ModelFile
 from site_agent.training.detector_plan import HOG_SVM_DEFAULTS, HogSvmSettings
 from site_agent.training.ert import ErtSettings, train_ert, with_named_parts
 from site_agent.training.hog_svm import needed_memory_bytes, plan_views, train_hog_svm

@@ -6,8 +6,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from cli.frame.addresses import model_file
-from cli.frame.errors import InputMissingError, UsageError, goes_on_when_repeated
+from cli.frame.errors import InputMissingError, UsageError
 from cli.frame.existing_files import refuse_inputs, require_free
 from cli.frame.options import (
     Argument,
@@ -21,7 +20,7 @@ from cli.frame.options import (
 from cli.frame.output import Invocation, Reply, TableText
 from cli.frame.settings_options import CommandSettings, SettingsOptions
 from cli.options.data import read_face_file
-from cli.options.versions import NewVersionOptions, model_address
+from cli.options.versions import NewVersionOptions
 from cli.transfers.upload import upload
 from cli.vision.clips import score_table
 from site_agent.datasets.egocentric import open_egocentric
@@ -29,6 +28,7 @@ from site_agent.datasets.gaze.check import open_gaze
 from site_agent.datasets.gaze.records import join_digests, person_digests
 from site_agent.errors import ForbiddenError
 from site_agent.plain_json import plain
+from site_agent.tasks.uploading import model_address
 from site_agent.training.network_settings import (
     CrossEncoderSettings,
     GazeHeadSettings,
@@ -209,7 +209,7 @@ def network(
     if bool(base) < (kind == "gaze-head") or (base and not kind.startswith("gaze")):
         raise UsageError("--base goes with gaze, and with gaze-head, which needs an encoder")
     target = training.target(dataset.resolve().stem)
-    start = model_file(invocation, base).path if base else None
+    start = invocation.model_file(base).path if base else None
     if start is not None:
         refuse_inputs([target], [start], "--output")
     order = _Order(invocation, dataset, target, chosen, start, training)
@@ -233,7 +233,7 @@ def _train_gaze(order: _Order) -> Reply:
     data = open_gaze_data(order.dataset)
     recorded = gaze.recorded_settings(chosen, start)
     after = order.prepare(recorded, lambda: gaze.read_training_data(data, chosen).digest)
-    with goes_on_when_repeated(), order.invocation.progress("train gaze") as report:
+    with order.invocation.progress("train gaze") as report:
         result = gaze.train_gaze(
             data, target, chosen, report, base=start, despite_findings=order.despite_findings
         )
@@ -312,7 +312,7 @@ def _train_saliency(order: _Order) -> Reply:
     data = open_egocentric(order.dataset)
     recorded = json.loads(json.dumps(asdict(order.settings)))
     after = order.prepare(recorded, lambda: data.digest)
-    with goes_on_when_repeated(), order.invocation.progress("train saliency") as report:
+    with order.invocation.progress("train saliency") as report:
         result, scores = train_saliency(
             data, order.target, order.settings, report, despite_findings=order.despite_findings
         )
@@ -338,7 +338,7 @@ def _train_cross_encoder(order: _Order) -> Reply:
         return join_digests(person_digests(read_frames(data, chosen)))
 
     after = order.prepare(plain(chosen), digest)
-    with goes_on_when_repeated(), order.invocation.progress("train cross-encoder") as report:
+    with order.invocation.progress("train cross-encoder") as report:
         result = train_cross_encoder(
             data, order.target, chosen, report, despite_findings=order.despite_findings
         )

@@ -5,7 +5,7 @@ judges labels by the pool's vocabulary, even if their versions differ.
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from typing import Literal
 
@@ -131,6 +131,10 @@ class VocabularyResponse(BaseModel):
             return ""
         known = [*core, *([] if key in self.keys_in_use else self.keys_in_use)]
         return next(iter(get_close_matches(key, known, n=1, cutoff=_NEAR)), "")
+
+    def near_keys(self, labels: Iterable[str]) -> dict[str, str]:
+        """Return the keys that look like misspellings, each with the key that others use."""
+        return {key: near for key in labels if (near := self.near_key(key))}
 
     def problems_of(self, labels: Mapping[str, str]) -> list[str]:
         """Return the problems of labels, one sentence each; empty if all are valid."""

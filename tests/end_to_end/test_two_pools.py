@@ -67,7 +67,6 @@ def test_models_travel_with_all_that_belongs_to_them(pools: Pools, tmp_path: Pat
     a, b = pools.desk("here", "site-a"), pools.desk("here", "site-b")
     for number, desk in enumerate((a, b), start=1):
         assert desk.run("keys", "create").code == 0
-        assert desk.run("keys", "register").code == 0
         write_model(make_detector(number), tmp_path / f"{number}.svm")
     options = ("-l", "population=infant", "-m", "recall=0.9", "--description", "Infants")
     assert a.run("upload", tmp_path / "1.svm", "--name", "face", *options).code == 0

@@ -96,12 +96,7 @@ def test_commands_read_decimal_commas(tmp_path: Path, capsys: pytest.CaptureFixt
     lines = [f"{number / 30:.4f};{value:.3f}".replace(".", ",") for number, value in enumerate(ear)]
     trace = tmp_path / "trace.csv"
     trace.write_text("\n".join(["sep=;", "time_s;ear", *lines]), encoding="utf-16")
-    assert (
-        main(
-            ["blink", "--from-trace", str(trace), "-o", str(tmp_path / "out"), "--set", "decimal=,"]
-        )
-        == 0
-    )
+    assert main(["blink", str(trace), "-o", str(tmp_path / "out"), "--set", "decimal=,"]) == 0
     shown = capsys.readouterr()
     assert "3 blinks" in shown.out
     assert "read as a table separated by semicolons, decimal commas, UTF-16" in shown.err

@@ -30,7 +30,7 @@ def video(tmp_path: Path) -> Path:
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        ((), 2, "expected a VIDEO, or --camera NUMBER, or --from-trace FILE"),
+        ((), 2, "expected a VIDEO, or --camera NUMBER"),
         (("room.mp4", "--camera", "0"), 2, "expected a VIDEO"),
         (("room.mp4", "--seconds", "3"), 2, "--seconds goes with --camera only"),
         (("--camera", "99", "--record", "points.dat"), 2, "points.dat: already exists"),
@@ -120,7 +120,7 @@ def test_a_folder_keeps_the_results_of_its_recording(
     for name in ("one.csv", "other.csv"):
         rows = "".join(f"{number / 30:.4f},0.3\n" for number in range(90))
         Path(name).write_text("timestamp_s,ear\n" + rows)
-    arguments = ("blink", "-o", "out", "--from-trace")
+    arguments = ("blink", "-o", "out")
     assert poolctl(*arguments, "one.csv").code == 0
     refused = poolctl(*arguments, "other.csv")
     assert refused.code == 2

@@ -24,7 +24,7 @@ def trace(tmp_path: Path) -> Path:
 
 
 def test_trials_and_labels(trace: Path, tmp_path: Path, poolctl: Run) -> None:
-    arguments = ("blink", "--from-trace", trace, "--trials", tmp_path / "trials.csv")
+    arguments = ("blink", trace, "--trials", tmp_path / "trials.csv")
     data = poolctl(*arguments, "-o", tmp_path / "out", "--json").data
     assert data["conditioning"]["n_cr"] == 5
     assert {"trials", "report", "session", "datapackage"} <= set(data["files"])
@@ -37,7 +37,7 @@ def test_trials_and_labels(trace: Path, tmp_path: Path, poolctl: Run) -> None:
 
 
 def test_what_does_not_do(trace: Path, tmp_path: Path, poolctl: Run) -> None:
-    arguments = ("blink", "--from-trace", trace, "-o", tmp_path / "out", "--json")
+    arguments = ("blink", trace, "-o", tmp_path / "out", "--json")
     assert poolctl(*arguments, "--trials", tmp_path / "none.csv").code == 4
     assert poolctl(*arguments, "--trials", trace).code == 5
     assert poolctl(*arguments, "--set", "start=yesterday").code == 2

@@ -17,7 +17,7 @@ def results(tmp_path: Path, poolctl: Run) -> Path:
     closing = [math.exp(-(((i % 90) - 45) ** 2) / 8) for i in range(900)]
     trace.write_text("\n".join(f"{0.3 - 0.22 * value:.4f}" for value in closing))
     out = tmp_path / "out"
-    arguments = ("blink", "--from-trace", trace, "--frame-rate-hz", "30", "-o", out, "-q")
+    arguments = ("blink", trace, "--frame-rate-hz", "30", "-o", out, "-q")
     assert poolctl(*arguments).code == 0
     return out
 
@@ -43,9 +43,7 @@ def test_a_review_ends_well_with_ctrl_c(results: Path, poolctl: Run) -> None:
     told = poolctl("blink", "report", results, "--reviewed").out
     assert "in 1 session (1 not reviewed)." in told
     assert "1 deleted" in told
-    again = poolctl(
-        "blink", "--from-trace", results.parent / "ear.txt", "--frame-rate-hz", "30", "-o", results
-    )
+    again = poolctl("blink", results.parent / "ear.txt", "--frame-rate-hz", "30", "-o", results)
     assert "has a review" in again.err
 
 
@@ -64,11 +62,11 @@ def test_what_cannot_be_reviewed_is_told(results: Path, tmp_path: Path, poolctl:
 
 def test_blink_needs_no_name_of_a_command(results: Path, poolctl: Run) -> None:
     trace = results.parent / "ear.txt"
-    arguments = ("--from-trace", trace, "--frame-rate-hz", "30", "--json")
+    arguments = (trace, "--frame-rate-hz", "30", "--json")
     short = poolctl("blink", *arguments, "-o", results.parent / "short").data
     long = poolctl("blink", "analyse", *arguments, "-o", results.parent / "long").data
     assert short["blinks"] == long["blinks"]
     shown = poolctl("blink", "--help")
     assert shown.code == 0
     assert "review" in shown.out.split("Commands:")[1]
-    assert "--from-trace" in shown.out
+    assert "--camera" in shown.out

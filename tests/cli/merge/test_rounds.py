@@ -267,7 +267,6 @@ def test_a_refined_model_is_made_again_without_a_withdrawn_one(
             client.rounds.send_contribution(key, path, name, least_others=1)
         path.unlink()
     assert poolctl("keys", "create").code == 0
-    assert poolctl("keys", "register").code == 0
     refined = poolctl("rounds", "finish", key, "--json").data["version"]
     assert refined["address"] == "pool://site-b/journey@2"
     assert refined["signed_by"] is not None, "by the site, as what the pool gave it"

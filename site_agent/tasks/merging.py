@@ -1,35 +1,126 @@
-"""Find the inputs of a merge, and read their weights from labels."""
+"""Merges of models on this machine: find, check and weigh the inputs, and merge them."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
+from aggregators import Merged, find_method, merge
 from aggregators.formats import file_digest
-from cli.frame.addresses import ModelFile, fetch, known_version, model_files
-from cli.frame.errors import UsageError
-from cli.frame.output import Invocation
+from aggregators.methods.merging import refuse_overwriting_inputs
+from pool_server.wire.data_use_rules import IntendedUse, TermsOf
 from site_agent.errors import (
     ForbiddenError,
+    InvalidInputError,
     NotFoundError,
     NotLoggedInError,
     PoolUnreachableError,
+    TermsForbidError,
     WithdrawnError,
 )
 from site_agent.pool.cache import ModelCache
+from site_agent.pool.client import PoolClient
 from site_agent.pool.profiles import is_offline
 from site_agent.pool.rebuilding import Family, RecipeSources
-from site_agent.pool.restrictions import LocalFile, check_files
-from site_agent.pool.sidecars import Sidecars
+from site_agent.pool.restrictions import (
+    LocalFile,
+    check_files,
+    read_terms_file,
+    require_mergeable,
+    terms_of_version,
+)
+from site_agent.pool.sidecars import Sidecars, find_terms_file
+from site_agent.tasks.caller import Caller
+from site_agent.tasks.model_files import ModelFile, fetch, known_version, model_files
 from site_agent.training_record import metadata_path
 
-if TYPE_CHECKING:
-    from site_agent.pool.client import PoolClient
+
+@dataclass(frozen=True)
+class MergePlan:
+    """A merge that is permitted: its inputs are at hand, and weighed."""
+
+    method: str
+    files: Sequence[ModelFile]
+    weights: list[float] | None
+    """None: all weigh the same."""
+    options: Mapping[str, Any]
+
+    def carry_out(self, caller: Caller, output: Path, output_format: str = "") -> Merged:
+        """Write the merged model, and its recipe next to it, with the addresses of the inputs."""
+        versions = [known_version(file) for file in self.files]
+        with caller.progress(f"merge {self.method}") as report:
+            merged = merge(
+                self.method,
+                [file.path for file in self.files],
+                weights=self.weights,
+                options=dict(self.options),
+                output=output,
+                output_format=output_format or None,
+                addresses=[None if version is None else version.address for version in versions],
+                file_names=[None if version is None else version.file_name for version in versions],
+                progress=report,
+            )
+        if len(merged.recipe.inputs) == 1:
+            caller.warn("a merge of only one model gives the same model")
+        return merged
 
 
-def weights_from_label(
-    invocation: Invocation, files: Sequence[ModelFile], label: str
-) -> list[float]:
+def plan_merge(
+    caller: Caller,
+    method: str,
+    inputs: Sequence[str],
+    target: Path,
+    *,
+    weights: Sequence[float] | str | None = None,
+    options: Mapping[str, Any] | None = None,
+    use: IntendedUse | None = None,
+    despite_terms: bool = False,
+    despite_withdrawal: bool = False,
+) -> MergePlan:
+    """Fetch the inputs of a merge, and refuse it if the pool, terms or withdrawals forbid it.
+
+    `weights`: A number for each input, or the label by which they weigh. `use`: The purpose of the
+    result, for the terms of use.
+    """
+    find_method(method)
+    files = model_files(caller, inputs, to_merge=True)
+    check_terms(caller, files, use, despite=despite_terms)
+    require_not_withdrawn(caller, local_copies(files), despite=despite_withdrawal)
+    refuse_overwriting_inputs(target, [file.path for file in files])
+    numbers = weights_from_label(caller, files, weights) if isinstance(weights, str) else weights
+    return MergePlan(method, files, None if numbers is None else list(numbers), options or {})
+
+
+def check_terms(
+    caller: Caller, files: Sequence[ModelFile], use: IntendedUse | None, *, despite: bool = False
+) -> None:
+    """Refuse a merge that the terms of its inputs forbid, and note conditions for people to judge.
+
+    Known are the terms of versions in the pool, of local files that were downloaded from it, and
+    those in the sidecar files of a model.
+    """
+    inputs = []
+    for file in files:
+        version = known_version(file)
+        terms = {} if version is None else dict.fromkeys(terms_of_version(version))
+        beside = None if file.version is not None else find_terms_file(file.path)
+        if beside is not None:
+            terms |= dict.fromkeys(read_terms_file(beside))
+        if version is not None or beside is not None:
+            inputs.append(TermsOf(file.word, tuple(terms)))
+    try:
+        notices = require_mergeable(inputs, use)
+    except TermsForbidError as error:
+        if not despite:
+            raise
+        caller.warn(str(error))
+        return
+    for notice in notices:
+        caller.note(f"terms: {notice}")
+
+
+def weights_from_label(caller: Caller, files: Sequence[ModelFile], label: str) -> list[float]:
     """Return one weight an input from a label that all of them have.
 
     The labels of a model from the pool are those it has there, also when it is at hand as a file;
@@ -45,13 +136,13 @@ def weights_from_label(
             source = str(metadata_path(file.path))
         if label not in labels:
             known = ", ".join(sorted(labels)) or "none"
-            raise UsageError(
+            raise InvalidInputError(
                 f"--weight {label}: {file.word} has no such label "
                 f"({source} has: {known}); give the weights as numbers"
             )
         weights.append(_positive(labels[label], label, file.word))
     text = ", ".join(f"{weight:g}" for weight in weights)
-    invocation.note(f"weights by {label}: {text}")
+    caller.note(f"weights by {label}: {text}")
     return weights
 
 
@@ -63,9 +154,7 @@ def local_copies(files: Sequence[ModelFile]) -> list[LocalFile]:
     return [LocalFile(path, digests[path], sources.holdings(digests[path])) for path in copies]
 
 
-def require_not_withdrawn(
-    invocation: Invocation, files: Sequence[LocalFile], *, despite: bool
-) -> None:
+def require_not_withdrawn(caller: Caller, files: Sequence[LocalFile], *, despite: bool) -> None:
     """Ask the pool about the inputs of a merge, wherever their bytes come from.
 
     An input is refused if its withdrawal stops downloads, unless `despite`; the user is warned of
@@ -73,15 +162,15 @@ def require_not_withdrawn(
     nobody can be asked.
     """
     if is_offline():
-        invocation.note("offline: whether an input was withdrawn is not known")
+        caller.note("offline: whether an input was withdrawn is not known")
         return
     try:
-        with invocation.pool() as pool:
+        with caller.pool() as pool:
             withdrawn = check_files(pool.withdrawals, files)
     except NotLoggedInError:
         return
     except PoolUnreachableError as error:
-        invocation.warn(f"whether an input was withdrawn is not known: {error}")
+        caller.warn(f"whether an input was withdrawn is not known: {error}")
         return
     for file in withdrawn:
         refused = any(withdrawal.effect == "refuse" for withdrawal in file.withdrawn)
@@ -92,7 +181,7 @@ def require_not_withdrawn(
                 "--despite-withdrawal merges it nevertheless",
                 code="version_withdrawn",
             )
-        invocation.warn(f"{file.path}: {file.words}")
+        caller.warn(f"{file.path}: {file.words}")
 
 
 class InputFinder:
@@ -100,15 +189,15 @@ class InputFinder:
 
     def __init__(
         self,
-        invocation: Invocation,
+        caller: Caller,
         folder: Path,
         names: Sequence[str],
         family: Family,
         *,
         sources: RecipeSources,
-        pool: "PoolClient",
+        pool: PoolClient,
     ) -> None:
-        self._invocation = invocation
+        self._caller = caller
         self._folder = folder
         self._mentions = family.entries()
         self._merged = family.root.output
@@ -130,7 +219,7 @@ class InputFinder:
             try:
                 version = self._pool.version(f"{address.split('@')[0]}@sha256:{digest}")
                 self._pool.require_merge_right(version)
-                return fetch(self._invocation, self._pool, version).path
+                return fetch(self._caller, self._pool, version).path
             except (NotFoundError, ForbiddenError, NotLoggedInError, WithdrawnError) as error:
                 refusal = refusal or error
         raise LookupError(self._why_missing(digest, refusal)) from refusal
@@ -194,7 +283,7 @@ class InputFinder:
 
     def _given_files(self) -> dict[str, Path]:
         if self._given is None:
-            files = model_files(self._invocation, list(self._words))
+            files = model_files(self._caller, list(self._words))
             self._given = {file_digest(file.path): file.path for file in files}
         return self._given
 
@@ -205,7 +294,7 @@ def _positive(text: str, label: str, word: str) -> float:
     except ValueError:
         value = math.nan
     if not math.isfinite(value) or value <= 0:
-        raise UsageError(
+        raise InvalidInputError(
             f"--weight {label}: {word} has {label}={text!r}; expected a positive number"
         )
     return value

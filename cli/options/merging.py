@@ -1,0 +1,88 @@
+"""Options of merges, on this machine and on the pool."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from cli.frame.errors import UsageError
+from cli.frame.options import Option
+from cli.frame.values import key_value_pairs, numbers
+
+MethodOption = Annotated[Sequence[str], Option("Any other option of the method.", "KEY=VALUE")]
+
+
+@dataclass(frozen=True)
+class MergeOptions:
+    """The options of a merge, here or on the pool: by a method, or as another merge was."""
+
+    weight: Annotated[
+        str,
+        Option(
+            "A number for each input: 1.5,1,1; or a label such as images. Default: equal.",
+            "NUMBERS",
+        ),
+    ] = ""
+    step: Annotated[
+        float | None, Option("wba-cascade: factor on every update; 1.1 is a good value.")
+    ] = None
+    thin: Annotated[int | None, Option("wba-cascade: number of trees to keep in each level.")] = (
+        None
+    )
+    option: MethodOption = ()
+    replay: Annotated[
+        str,
+        Option("Repeat a merge from this recipe file, or that of this model.", "RECIPE|ADDRESS"),
+    ] = ""
+    without: Annotated[
+        Sequence[str],
+        Option("With --replay: leave this out, also from inputs that hold it.", "DIGEST|ADDRESS"),
+    ] = ()
+
+    def require_consistent(self) -> None:
+        """Refuse options that the recipe of ``--replay`` already gives."""
+        if self.replay and (self.weight or self.options()):
+            raise UsageError("--replay takes method, weights and options from the recipe")
+        if self.without and not self.replay:
+            raise UsageError("--without goes with --replay RECIPE")
+
+    @property
+    def weighs_by_label(self) -> bool:
+        """The weights are the values of a label."""
+        return self.weight[:1].isalpha()
+
+    def weights(self) -> list[float] | None:
+        """Return the weights of the inputs; None where they weigh the same."""
+        return numbers(self.weight, "--weight") if self.weight else None
+
+    def options(self) -> dict[str, Any]:
+        """Return the options of the method."""
+        options = method_options(self.option)
+        for key, value in (("step", self.step), ("thin", self.thin)):
+            if value is not None:
+                if key in options:
+                    raise UsageError(f"--option {key}=... and --{key} cannot both be given")
+                options[key] = value
+        return options
+
+
+@dataclass(frozen=True)
+class PoolMergeOptions:
+    """The options of a merge on the pool."""
+
+    on_pool: Annotated[
+        bool, Option("Merge on the pool's machine, in the background; nothing is downloaded.")
+    ] = False
+    name: Annotated[str, Option("With --on-pool: name of the merged model.", "[SITE/]NAME")] = ""
+    wait: Annotated[bool, Option("With --on-pool: wait for the result.")] = False
+
+
+def method_options(entries: Sequence[str]) -> dict[str, Any]:
+    """Return a method's options; values are JSON where they can be (numbers, true, null)."""
+    options: dict[str, Any] = {}
+    for key, text in key_value_pairs(entries, "--option").items():
+        try:
+            options[key] = json.loads(text)
+        except ValueError:
+            options[key] = text
+    return options

@@ -1,0 +1,102 @@
+"""Batches of recordings: the sessions of a study, with the models that analyse them."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from site_agent.errors import InvalidInputError
+from site_agent.eyeblink.batch.sessions import (
+    BatchSession,
+    SessionList,
+    find_sessions,
+    read_session_table,
+    with_bids_labels,
+    with_models,
+)
+from site_agent.pool.profiles import usual_landmarks
+from site_agent.tasks.addresses import is_address
+from site_agent.tasks.caller import Caller
+from site_agent.tasks.model_files import model_files
+
+
+@dataclass(frozen=True)
+class PreparedBatch:
+    """The sessions of a batch, with models that are on this machine."""
+
+    sessions: Sequence[BatchSession]
+    addresses: Mapping[str, str]
+    """By its file, the address of a model that comes from the pool."""
+
+
+def prepare_batch(
+    caller: Caller,
+    place: Path,
+    study: Path,
+    *,
+    detector: str = "",
+    landmarks: str = "",
+    frame_rate_hz: float | None = None,
+    bids_task: str | None = None,
+) -> PreparedBatch:
+    """Read the sessions of a folder or a table, and fetch their models.
+
+    `landmarks` and `detector`: Files or addresses, for the sessions that name none; by default the
+    landmarks that were remembered. `frame_rate_hz`: For sessions without times. `bids_task`: Give
+    the sessions BIDS labels with this task; empty: ``ebc`` with trials, else ``blink``.
+    """
+    listed = _list_sessions(place, study, videos=bool(landmarks))
+    for remark in listed.remarks:
+        caller.warn(remark)
+    landmarks = landmarks or usual_landmarks()
+    completed = [
+        _complete(session, detector, landmarks, frame_rate_hz) for session in listed.sessions
+    ]
+    if any(session.is_video and not session.landmarks for session in completed):
+        raise InvalidInputError(
+            "no landmark model given; give --landmarks FILE or [SITE/]NAME; for a first look: "
+            "poolctl train starter -o eyes.dat"
+        )
+    # A file that one line of the table names and that is not there fails that session only.
+    needed = sorted(
+        word
+        for word in {word for session in completed for word in _models_of(session)}
+        if word in {detector, landmarks} or is_address(word)
+    )
+    files = {file.word: file for file in model_files(caller, needed)}
+    sessions = with_models(completed, {word: file.path for word, file in files.items()})
+    if bids_task is not None:
+        sessions = with_bids_labels(list(sessions), task=bids_task)
+    addresses = {
+        str(file.path.absolute()): file.version.address
+        for file in files.values()
+        if file.version is not None
+    }
+    return PreparedBatch(list(sessions), addresses)
+
+
+def _list_sessions(place: Path, study: Path, *, videos: bool) -> SessionList:
+    if not place.exists():
+        raise FileNotFoundError(f"{place}: no such file or folder; expected sessions")
+    if not place.is_dir():
+        return read_session_table(place)
+    listed = find_sessions(place, videos=videos, leave_out=study)
+    if not listed.sessions:
+        looked_for = "videos" if videos else "traces (for videos, give --landmarks)"
+        raise FileNotFoundError(f"{place}: holds no {looked_for}")
+    return listed
+
+
+def _models_of(session: BatchSession) -> Iterator[str]:
+    yield from filter(None, (session.detector, session.landmarks))
+
+
+def _complete(
+    session: BatchSession, detector: str, landmarks: str, frame_rate_hz: float | None
+) -> BatchSession:
+    if not (session.frame_rate_hz or session.timestamps):
+        session = replace(session, frame_rate_hz=frame_rate_hz)
+    if not session.is_video:
+        return session
+    return replace(
+        session, detector=session.detector or detector, landmarks=session.landmarks or landmarks
+    )

@@ -1,0 +1,74 @@
+"""Tasks without a command line: the work follows its preview, and remarks reach the caller."""
+
+from pathlib import Path
+
+import pytest
+
+from aggregators.formats import file_digest, write_model
+from site_agent.errors import InvalidInputError, TermsForbidError
+from site_agent.pool.restrictions import read_use
+from site_agent.pool.sidecars import ModelDescription
+from site_agent.tasks.batches import prepare_batch
+from site_agent.tasks.caller import NotedCaller
+from site_agent.tasks.merging import plan_merge
+from site_agent.tasks.uploading import prepare_upload
+from tests.aggregators.small_models import make_detector
+from tests.site_agent.live_pool import live_pool
+
+
+@pytest.fixture
+def models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    monkeypatch.setenv("POOL_HOME", str(tmp_path / "home"))
+    monkeypatch.chdir(tmp_path)
+    for number in (1, 2):
+        write_model(make_detector(number), tmp_path / f"{number}.svm")
+    return ["1.svm", "2.svm"]
+
+
+def test_an_upload_sends_its_preview(
+    models: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    caller = NotedCaller()
+    Path("1.svm.terms").write_text("DUO:0000042\n")
+    with live_pool(tmp_path / "pool") as running:
+        monkeypatch.setenv("POOL_ENDPOINT", running.url)
+        monkeypatch.setenv("POOL_TOKEN", running.tokens["site-a"])
+        with caller.pool() as pool:
+            description = ModelDescription({"popluation": "infant"}, {}, [])
+            prepared = prepare_upload(
+                caller, pool, Path(models[0]), "face", description, fields={"draft": True}
+            )
+            assert list(pool.models.find()) == [], "nothing was sent"
+            sent = prepared.send(caller, pool).version
+    assert caller.notes == ["taken from 1.svm.terms: 1 terms"]
+    assert prepared.doubtful_labels == {"popluation": "population"}
+    assert sent.address.startswith(f"{prepared.address}@")
+    assert (sent.digest, sent.state) == (file_digest(Path(models[0])), "draft")
+    assert [term.code for term in sent.terms] == ["DUO:0000042"]
+
+
+def test_a_merge_is_planned_before_it_is_carried_out(models: list[str], tmp_path: Path) -> None:
+    caller = NotedCaller()
+    output = tmp_path / "merged.svm"
+    plan = plan_merge(caller, "mwma", models, output, weights=[2.0, 1.0])
+    assert not output.exists()
+    merged = plan.carry_out(caller, output)
+    assert [entry.weight for entry in merged.recipe.inputs] == [2.0, 1.0]
+    with pytest.raises(InvalidInputError, match="has no such label"):
+        plan_merge(caller, "mwma", models, output, weights="images")
+    Path("1.svm.terms").write_text("DUO:0000046\n")
+    with pytest.raises(TermsForbidError, match="commercial use"):
+        plan_merge(caller, "mwma", models, output, use=read_use(["commercial"]))
+
+
+def test_a_batch_without_recordings_or_landmarks_is_refused(
+    models: list[str], tmp_path: Path
+) -> None:
+    with pytest.raises(FileNotFoundError, match="holds no traces"):
+        prepare_batch(NotedCaller(), tmp_path, tmp_path / "study")
+    Path("list.csv").write_text("video\nsession.mp4\n")
+    with pytest.raises(InvalidInputError, match="no landmark model given"):
+        prepare_batch(NotedCaller(), Path("list.csv"), tmp_path / "study")
+    chosen = Path("list.csv"), tmp_path / "study"
+    [session] = prepare_batch(NotedCaller(), *chosen, landmarks=models[0]).sessions
+    assert Path(session.landmarks) == Path(models[0])
