@@ -338,10 +338,9 @@ class OptimiserState(_Described):
     """The method that made it."""
     network_digest: str
     """SHA-256 of the network's file that was made with it: the base of the next round."""
-    tau: float = 0.0
-    """Degree of adaptivity in units of the parameters, as the first round has set it; 0 for methods
-    without it.
-    """
+    unit: float = 0.0
+    """Root mean square of the first round's mean update, in which ``eta`` and ``tau`` are given; 0
+    for methods without them."""
 
 
 Model = FhogDetector | ShapePredictor | ForestEnsemble | StateDict

@@ -64,8 +64,8 @@ class LocalTraining(MethodOptions):
     )
     dp_layers: Literal["last", "all"] = Field(
         default="last",
-        description="Layers trained with dp_epsilon: the last, or all, where the noise needs far "
-        "more samples and persons",
+        description="Layers trained with dp_epsilon: the last, or all, which takes longer, and "
+        "gains no more from few samples",
     )
     dp_rounds: int = Field(
         default=1, ge=1, le=100_000, description="rounds that dp_epsilon covers; filled in"

@@ -88,7 +88,7 @@ PLOT_NAME = "scores.png"
     "simulate",
     "federated simulate gaze/ --method fedavg --method fedadam --rounds 30 -o run/",
     "federated simulate gaze/ --method median --rounds 30 --site-count 10 -o run/",
-    "federated simulate gaze/ --method fedadam --rounds 30 --option eta=0.003 -o other/",
+    "federated simulate gaze/ --method fedadam --rounds 30 --option eta=2 -o other/",
 )
 def simulate(
     invocation: Invocation,
@@ -106,7 +106,7 @@ def simulate(
     architecture: ArchitectureOption = DEFAULT_ARCHITECTURE,
     option: Annotated[
         Sequence[str],
-        Option("Of the method (eta=0.003) or of training (epochs=2); repeatable.", "KEY=VALUE"),
+        Option("Of the method (eta=2) or of training (epochs=2); repeatable.", "KEY=VALUE"),
     ] = (),
     cohort: CohortOption = 1.0,
     holdout: Annotated[

@@ -60,7 +60,7 @@ class RoundOptions:
     "rounds start --base site-a/merged-68@3 --sites site-a,site-b --deadline 2026-12-01 "
     "--rounds 3 --option starts=20",
     "rounds start --base site-a/gaze --sites site-a,site-b,site-c --deadline 1d --rounds 30 "
-    "--method fedadam --option eta=0.01 --option epochs=2",
+    "--method fedadam --option eta=2 --option epochs=2",
 )
 def start(
     invocation: Invocation,

@@ -43,6 +43,8 @@ from site_agent.training.gaze.loop import repeatable, to_tensors
 
 Attacker = Literal["A", "B", "C"]
 ATTACKERS: tuple[Attacker, ...] = ("A", "B", "C")
+FEWEST_PERSONS = 8
+"""Victims needed before attackers look for a person."""
 
 _WIDEST = 3.0
 """Standard deviations of a patch between black and white: pictures are shown and scored so."""
@@ -85,7 +87,8 @@ class Inversion:
     gaze_error_deg: float
     """Of a fixed network on the pictures; NaN without one."""
     persons_found: float
-    """Share of the victims that their pictures are nearest to; NaN for one victim."""
+    """Share of the victims that their pictures are nearest to; NaN for fewer than 8: a guess among
+    two is right every second time."""
     chance: float
     """Of `persons_found`."""
 
@@ -366,7 +369,7 @@ def _find_persons(
     The attacker compares the pictures of every second image with the true other images.
     """
     names = np.unique(victims.person)
-    if len(names) < 2:
+    if len(names) < FEWEST_PERSONS:
         return math.nan, math.nan
     rows, gallery = [], []
     for name in names:

@@ -214,7 +214,7 @@ def norm_of(network: StateDict) -> float:
     return math.sqrt(sum(squares))
 
 
-def most_step(method: str, options: RoundOptions, base: StateDict) -> float:
+def most_step(method: str, options: RoundOptions) -> float:
     """Return the largest distance that a round moves a network, as a share of its norm."""
     change, merging = options.training.most_change, options.merging.model_dump()
     if "beta1" in merging:
@@ -222,10 +222,9 @@ def most_step(method: str, options: RoundOptions, base: StateDict) -> float:
         beta1, beta2 = merging["beta1"], merging.get("beta2", 0.99)
         spread = (1 - beta2) * (1 - beta1**2 / beta2)
         ratio = math.sqrt(2) * (1 - beta1) / math.sqrt(spread) if spread > 0 else math.inf
-        numbers = sum(math.prod(info.shape) for info in base.infos.values())
-        return float(
-            change + merging["eta"] * ratio * math.sqrt(numbers) / max(norm_of(base), 1e-12)
-        )
+        # eta is in root mean squares of the first update, which is no longer than any.
+        longest = min(ratio, 1 / merging["tau"] if merging["tau"] else math.inf)
+        return float(change * (1 + merging["eta"] * longest))
     if "beta" in merging:
         return float(change * merging["eta"] / (1 - merging["beta"]))
     if find_method(method).personal:

@@ -73,7 +73,7 @@ def run_rounds(
     --------
     >>> from site_agent.federated.plan import make_plan
     >>> from site_agent.networks.modules import new_network
-    >>> plan = make_plan("fedadam", {"eta": 0.001, "epochs": 2}, rounds=2)
+    >>> plan = make_plan("fedadam", {"epochs": 2}, rounds=2)
     >>> [held.number for held in run_rounds(new_network("gaze-lenet"), sites, plan)]
     [1, 2]
     """

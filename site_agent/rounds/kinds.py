@@ -253,7 +253,7 @@ class NetworkPart(SitePart):
             return 0  # the noise bounds each release, and the ledger of privacy counts it
         network = read_network(base)
         options = split_options(self.round_.method, self.round_.options)
-        step = most_step(self.round_.method, options, network)
+        step = most_step(self.round_.method, options)
         about = RoundOfSeries(
             self.round_.round_id,
             terms.first_round,

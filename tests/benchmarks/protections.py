@@ -135,7 +135,7 @@ def _print_coalitions(
                 for k in read:
                     others = [name for name in list(labs)[k:] if name in updates]
                     read[k] |= _read(base, updates, others, labs)
-                base = _move(base, camera, 0.99 * most_step("fedavg", plan.split, base))
+                base = _move(base, camera, 0.99 * most_step("fedavg", plan.split))
         counts = [
             f"{len(read[k])} of {sum(len(labs[name]) for name in list(labs)[k:])}" for k in read
         ]
@@ -154,7 +154,7 @@ def _train_labs(
 ) -> dict[str, Mapping[str, Any]]:
     """Return the updates of the labs that accept a base, as each of them decides."""
     digest, updates = first_model(base).digest, {}
-    step = most_step(plan.method, plan.split, base)
+    step = most_step(plan.method, plan.split)
     for name, samples in labs.items():
         ledger = ContributionLedger(folder / name)
         about = RoundOfSeries(f"{number}", "series", number, name, tuple(labs), step)

@@ -32,13 +32,17 @@ class FedAvgMOptions(fedavg.MeanOptions):
 class AdaptiveOptions(fedavg.MeanOptions):
     """Options of the adaptive methods."""
 
-    eta: float = Field(default=0.0003, gt=0, description="Server learning rate.")
-    beta1: float = Field(default=0.9, ge=0, lt=1, description="Decay of the momentum.")
+    eta: float = Field(
+        default=15.0,
+        gt=0,
+        description="Server learning rate, in root mean squares of the first mean update: the step "
+        "of a number with updates that always agree.",
+    )
+    beta1: float = Field(default=0.5, ge=0, lt=1, description="Decay of the momentum.")
     tau: float = Field(
-        default=0.01,
+        default=3.0,
         ge=0,
-        description="Degree of adaptivity, in root mean squares of the first mean update; v starts "
-        "as its square.",
+        description="Degree of adaptivity, in the same unit as eta; v starts as its square.",
     )
     root: Literal["sqrt(v)+tau", "sqrt(v+tau^2)"] = Field(
         default="sqrt(v)+tau", description="The divisor; the gaze paper has sqrt(v+tau^2)."
@@ -58,19 +62,19 @@ class _FedOpt(network_updates.NetworkMethod[OptionsT]):
     the first round has none. BatchNorm's running statistics are averaged, never stepped.
     """
 
-    version = 2
+    version = 3
     moments: ClassVar[tuple[str, ...]] = ("momentum", "variance")
 
     def merge_key(self, _fingerprint: Mapping[str, Any]) -> str | None:
         # A contribution fits only its base.
         return None
 
-    def first_moments(self, tau: float, size: int) -> Moments:
+    def first_moments(self, _options: Any, _unit: float, size: int) -> Moments:
         """Return the moments before the first round; there is no bias correction."""
-        return {"momentum": np.zeros(size), "variance": np.full(size, tau**2)}
+        return {"momentum": np.zeros(size)}
 
     def step(
-        self, delta: Float64, moments: Moments, options: Any, tau: float
+        self, delta: Float64, moments: Moments, options: Any, unit: float
     ) -> tuple[Float64, Moments]:
         """Return the change of some parameters, and their new moments.
 
@@ -79,8 +83,8 @@ class _FedOpt(network_updates.NetworkMethod[OptionsT]):
         delta : float64, shape (numbers,)
             Weighted mean of the sites' updates.
         moments : mapping of str to float64, shape (numbers,)
-        tau : float
-            In units of the parameters; 0 for methods without it.
+        unit : float
+            Root mean square of the first mean update; 0 for methods that do not need it.
         """
         raise NotImplementedError
 
@@ -107,11 +111,10 @@ class _FedOpt(network_updates.NetworkMethod[OptionsT]):
         state = old_state.model.moments if old_state else None
         weights = fedavg.site_weights(updates, options)
         if old_state is not None:
-            tau = old_state.model.tau
+            unit = old_state.model.unit
         else:
-            relative = getattr(options, "tau", 0.0)
-            tau = relative * _mean_update_rms(updates, weights) if relative else 0.0
-        stepping = _Stepping(self, updates, options, weights, state, tau)
+            unit = _mean_update_rms(updates, weights) if "variance" in self.moments else 0.0
+        stepping = _Stepping(self, updates, options, weights, state, unit)
         network = network_updates.stream_network(
             updates, stepping.change, network_updates.pick_first(updates)
         )
@@ -123,7 +126,7 @@ class _FedOpt(network_updates.NetworkMethod[OptionsT]):
         ) + network_updates.warn_of_lone_mover(updates, weights)
         if old_state is None:
             warnings = (*warnings, f"no optimiser state was given: {self.name} starts afresh")
-        kept = OptimiserState(StateDict(moments, infos), self.name, "", tau)
+        kept = OptimiserState(StateDict(moments, infos), self.name, "", unit)
         return Combined(network, warnings, kept)
 
     def _moment_infos(self, updates: network_updates.Updates) -> dict[str, TensorInfo]:
@@ -149,11 +152,8 @@ class FedAvgM(_FedOpt[FedAvgMOptions]):
     moments = ("momentum",)
     options_type = FedAvgMOptions
 
-    def first_moments(self, _tau: float, size: int) -> Moments:
-        return {"momentum": np.zeros(size)}
-
     def step(
-        self, delta: Float64, moments: Moments, options: FedAvgMOptions, _tau: float
+        self, delta: Float64, moments: Moments, options: FedAvgMOptions, _unit: float
     ) -> tuple[Float64, Moments]:
         momentum = options.beta * moments["momentum"] + delta
         return options.eta * momentum, {"momentum": momentum}
@@ -162,9 +162,9 @@ class FedAvgM(_FedOpt[FedAvgMOptions]):
 class _Adaptive(_FedOpt[OptionsT]):
     """``m = beta1 m + (1 - beta1) delta``, ``w += eta m / (sqrt(v) + tau)``; v by the method.
 
-    How large updates are depends on the network, the learning rate and the data. With a tau above
-    them the divisor is tau everywhere, and the method is momentum with a small step: so tau is
-    given relative to the root mean square of the first mean update, and kept with the state.
+    The size of updates depends on the network, the learning rate and the data. With a tau far above
+    them the method is momentum, and steps of another size than theirs do not train: so eta and tau
+    are given in root mean squares of the first mean update, which the state keeps.
 
     Source: Reddi et al. 2021, "Adaptive Federated Optimization", algorithm 2.
     """
@@ -173,9 +173,14 @@ class _Adaptive(_FedOpt[OptionsT]):
         """Return the new variance from the old one and the squares of delta."""
         raise NotImplementedError
 
+    def first_moments(self, options: AdaptiveOptions, unit: float, size: int) -> Moments:
+        variance = np.full(size, (options.tau * unit) ** 2)
+        return {"momentum": np.zeros(size), "variance": variance}
+
     def step(
-        self, delta: Float64, moments: Moments, options: AdaptiveOptions, tau: float
+        self, delta: Float64, moments: Moments, options: AdaptiveOptions, unit: float
     ) -> tuple[Float64, Moments]:
+        eta, tau = options.eta * unit, options.tau * unit
         momentum = options.beta1 * moments["momentum"] + (1 - options.beta1) * delta
         variance = self.variance(moments["variance"], delta * delta, options)
         if options.root == "sqrt(v+tau^2)":
@@ -183,9 +188,7 @@ class _Adaptive(_FedOpt[OptionsT]):
         else:
             divisor = np.sqrt(variance) + tau
         # With a tau of 0, what has never changed has a variance of 0.
-        change = np.divide(
-            options.eta * momentum, divisor, out=np.zeros_like(momentum), where=divisor > 0
-        )
+        change = np.divide(eta * momentum, divisor, out=np.zeros_like(momentum), where=divisor > 0)
         return change, {"momentum": momentum, "variance": variance}
 
 
@@ -231,7 +234,7 @@ class _Stepping:
     options: Any
     weights: Float64
     state: StateDict | None
-    tau: float
+    unit: float
     means: dict[str, Float64] = field(default_factory=dict)
     """The mean updates, flattened, of entries that were computed: network and moments need them,
     and reading all sites again would take as long. They take twice the room of a network in
@@ -270,11 +273,11 @@ class _Stepping:
 
     def _step(self, name: str, block: slice) -> tuple[Float64, Moments]:
         moments = self._moments(name, block)
-        return self.method.step(self.means[name][block], moments, self.options, self.tau)
+        return self.method.step(self.means[name][block], moments, self.options, self.unit)
 
     def _moments(self, name: str, block: slice) -> Moments:
         if self.state is None:
-            return self.method.first_moments(self.tau, block.stop - block.start)
+            return self.method.first_moments(self.options, self.unit, block.stop - block.start)
         tensors = self.state.tensors
         return {
             moment: tensors[f"{moment}/{name}"].reshape(-1)[block].astype(np.float64)

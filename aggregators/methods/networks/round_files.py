@@ -29,7 +29,7 @@ metadata ``format``     ``poolctl-optimiser-state``
 metadata ``version``    ``1``
 metadata ``method``     the method, ``fedadam`` ...
 metadata ``network``    SHA-256 of the network's file that was made with the state
-metadata ``tau``        degree of adaptivity in units of the parameters, decimal; ``0`` without
+metadata ``unit``       root mean square of the first mean update, decimal; ``0`` without
 ``momentum/NAME``       F64 for an F64 entry NAME of the network, else F32; same shape
 ``variance/NAME``       the same; not for ``fedavgm``
 ``reply/...`` and more  of methods that reply to each site, in place of moments; see `replies`
@@ -206,7 +206,7 @@ def _refuse_constant(constant: str) -> Any:
 OPTIMISER_STATE = "poolctl-optimiser-state"
 STATE_SUFFIX = ".state"
 
-_STATE_FIELDS = frozenset({"format", "version", "method", "network", "tau"})
+_STATE_FIELDS = frozenset({"format", "version", "method", "network", "unit"})
 
 
 def state_path(model_path: Path) -> Path:
@@ -239,18 +239,18 @@ def decode_optimiser_state(data: Buffer) -> OptimiserState:
         moments=StateDict(network.tensors, network.infos),
         method=metadata["method"],
         network_digest=digest_in_metadata(metadata, "network"),
-        tau=_parse_tau(metadata["tau"]),
+        unit=_parse_unit(metadata["unit"]),
     )
 
 
-def _parse_tau(text: str) -> float:
+def _parse_unit(text: str) -> float:
     try:
-        tau = float(text)
+        unit = float(text)
     except ValueError:
-        tau = -1.0
-    if not 0 <= tau < math.inf:
-        raise header_error("metadata tau", repr(text)[:80], "a number of at least 0")
-    return tau
+        unit = -1.0
+    if not 0 <= unit < math.inf:
+        raise header_error("metadata unit", repr(text)[:80], "a number of at least 0")
+    return unit
 
 
 def state_as_network(state: OptimiserState) -> StateDict:
@@ -260,7 +260,7 @@ def state_as_network(state: OptimiserState) -> StateDict:
         "version": _VERSION,
         "method": state.method,
         "network": state.network_digest,
-        "tau": repr(state.tau),
+        "unit": repr(state.unit),
     }
     return StateDict(state.moments.tensors, state.moments.infos, metadata)
 

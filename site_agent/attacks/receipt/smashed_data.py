@@ -64,7 +64,7 @@ def _persons_found(attacked: smashed.AttackedPart) -> Scores:
     return {
         f"attacker {attacker}: persons found": Share(inversion.persons_found * count, count)
         for attacker, inversion in attacked.results.items()
-        if count > 1
+        if count >= smashed.FEWEST_PERSONS
     }
 
 
@@ -84,7 +84,8 @@ ATTACKS: tuple[Attack[smashed.AttackedPart], ...] = (
         chance=0.0, control=_show_pictures, reveals="pictures", note=_gain_note,
     ),
     Attack(
-        name="attacker A, B, C: persons found", needs="the same, and pictures of each candidate",
+        name="attacker A, B, C: persons found",
+        needs="the same, and pictures of 8 candidates or more",
         score=_persons_found, measure="share of the persons that their pictures are nearest to",
         chance=lambda attacked, _: 1 / len(set(attacked.victims.person)), control=_show_pictures,
         reveals="persons",

@@ -101,7 +101,7 @@ class SiteRules:
             number,
             site,
             (self.federation,),
-            most_step(plan.method, plan.split, network),
+            most_step(plan.method, plan.split),
             MOST_NETWORKS,
         )
         read_first = None if first is None else lambda: read_network(first)

@@ -60,9 +60,9 @@ def test_options_belong_to_the_method_or_the_training(
         "mean": "samples",
         "weight_cap": 3.0,
         "eta": 0.05,
-        "beta1": 0.9,
+        "beta1": 0.5,
         "beta2": 0.99,
-        "tau": 0.01,
+        "tau": 3.0,
         "root": "sqrt(v)+tau",
         **LocalTraining(epochs=3).shared(),
     }

@@ -104,7 +104,7 @@ def test_a_network_in_place_of_a_result_is_refused(tmp_path: Path) -> None:
     """The pool of plain rounds, and the server of live ones, could name any network."""
     ledger, base = ContributionLedger(tmp_path), new_network("gaze-lenet", 1)
     plan = make_plan("fedavg", {"batch_size": 8}, rounds=2)
-    step = most_step("fedavg", plan.split, base)
+    step = most_step("fedavg", plan.split)
     ledger.admit(a_round("series", step=step), base, "digest-1")
     with pytest.raises(ContributionWithheldError, match="it is not their result"):
         ledger.admit(a_round("series", 2, step=step), new_network("gaze-lenet", 2), "digest-2")
@@ -122,7 +122,7 @@ def test_honest_results_stay_within_the_bound(method: str) -> None:
         network = held.model.network
         differences = {x: network.tensors[x] - base.tensors[x] for x in base.tensors}
         moved_by = norm_of(StateDict(differences, base.infos)) / norm_of(base)
-        assert moved_by < most_step(method, plan.split, base)
+        assert moved_by < most_step(method, plan.split)
         base = network
 
 

@@ -20,7 +20,7 @@ from aggregators import (
 )
 from aggregators.errors import AggregatorError, IncompatibleModelsError, RecipeError
 from aggregators.methods.networks import state_path
-from aggregators.models import Model, NetworkContribution, OptimiserState, StateDict
+from aggregators.models import Model, NetworkContribution, OptimiserState, StateDict, TensorInfo
 from tests.aggregators.methods.networks.small_rounds import (
     contribute,
     difference,
@@ -28,7 +28,8 @@ from tests.aggregators.methods.networks.small_rounds import (
     write_base,
 )
 
-METHODS = ("fedavgm", "fedadam", "fedyogi", "fedadagrad")
+ADAPTIVE = ("fedadam", "fedyogi", "fedadagrad")
+METHODS = ("fedavgm", *ADAPTIVE)
 
 
 def tensors_of(model: Model) -> Mapping[str, np.ndarray[Any, Any]]:
@@ -58,7 +59,8 @@ def steps_by_hand(
     """Follow the published formulas; `rounds` has each site's trained numbers."""
     first, second, third = rounds[0]
     # The only entry that is stepped; statistics are averaged.
-    tau = 0.5 * np.sqrt(np.mean(((1 * first + 2 * second + 3 * third) / 6 - weight) ** 2))
+    unit = np.sqrt(np.mean(((1 * first + 2 * second + 3 * third) / 6 - weight) ** 2))
+    tau = 0.5 * unit
     m, v = np.zeros_like(weight), np.full_like(weight, tau * tau)
     for first, second, third in rounds:
         delta = (1 * first + 2 * second + 3 * third) / 6 - weight
@@ -73,7 +75,7 @@ def steps_by_hand(
             v = v - 0.03 * delta**2 * np.sign(v - delta**2)
         else:
             v = v + delta**2
-        weight = weight + 0.03 * m / (np.sqrt(v) + tau)
+        weight = weight + 0.03 * unit * m / (np.sqrt(v) + tau)
     return weight
 
 
@@ -169,8 +171,9 @@ def test_the_first_step_of_fedadam_with_tau_0_has_one_size(tmp_path: Path) -> No
     options = {"eta": 0.1, "beta1": 0.9, "beta2": 0.99, "tau": 0.0}
     result = tensors_of(merge("fedadam", [base, sent], options=options).model)
     old, new = (np.asarray(make_base(seed).tensors["conv.weight"]) for seed in (0, 1))
-    step = 0.1 * (1 - 0.9) / np.sqrt(1 - 0.99) * np.sign(new - old)
-    np.testing.assert_allclose(result["conv.weight"], old + step, rtol=1e-12)
+    unit = np.sqrt(np.mean((new - old) ** 2))
+    step = 0.1 * unit * (1 - 0.9) / np.sqrt(1 - 0.99) * np.sign(new - old)
+    np.testing.assert_allclose(result["conv.weight"], old + step, atol=1e-12)
     # Statistics are averaged, not stepped; the counter is a site's.
     np.testing.assert_allclose(
         result["norm.running_var"], make_base(1).tensors["norm.running_var"], rtol=1e-12
@@ -184,14 +187,15 @@ def test_the_gaze_paper_has_tau_in_the_root(tmp_path: Path) -> None:
     options = {"eta": 0.1, "beta1": 0.9, "beta2": 0.9, "tau": 0.2, "root": "sqrt(v+tau^2)"}
     result = tensors_of(merge("fedadam", [base, sent], options=options).model)
     old, new = (np.asarray(make_base(seed).tensors["conv.weight"]) for seed in (0, 1))
-    tau = 0.2 * np.sqrt(np.mean((new - old) ** 2))
+    unit = np.sqrt(np.mean((new - old) ** 2))
+    tau = 0.2 * unit
     a, v = 0.1 * (new - old), 0.9 * tau**2 + 0.1 * (new - old) ** 2
-    np.testing.assert_allclose(result["conv.weight"], old + 0.1 * a / np.sqrt(v + tau**2))
+    np.testing.assert_allclose(result["conv.weight"], old + 0.1 * unit * a / np.sqrt(v + tau**2))
 
 
-@pytest.mark.parametrize("method", ["fedadam", "fedyogi", "fedadagrad"])
-def test_updates_of_any_size_make_steps_of_one_size(method: str, tmp_path: Path) -> None:
-    """As tau is relative: above the updates it would be the divisor, and nothing would adapt."""
+@pytest.mark.parametrize("method", ADAPTIVE)
+def test_steps_are_in_proportion_to_the_updates(method: str, tmp_path: Path) -> None:
+    """As eta and tau are relative: no size of the sites' learning rate asks for others."""
     steps = []
     for size in (1.0, 1e-6):
         base = write_base(tmp_path)
@@ -204,11 +208,36 @@ def test_updates_of_any_size_make_steps_of_one_size(method: str, tmp_path: Path)
         }
         sent = contribute(base, 1, StateDict(near, far.infos))
         result = tensors_of(merge(method, [base, sent]).model)
-        steps.append(result["conv.weight"] - make_base().tensors["conv.weight"])
-    np.testing.assert_allclose(steps[0], steps[1], rtol=1e-6)
+        steps.append((result["conv.weight"] - make_base().tensors["conv.weight"]) / size)
+    np.testing.assert_allclose(steps[0], steps[1], rtol=1e-5)
 
 
-def test_tau_stays_that_of_the_first_round(tmp_path: Path) -> None:
+@pytest.mark.parametrize("method", ADAPTIVE)
+def test_at_defaults_and_equal_rounds_server_optimisers_come_as_near_as_fedavg(method: str) -> None:
+    """Sites go a part of the way to an optimum of their own, at most numbers a small one."""
+    draw = np.random.default_rng(0)
+    infos = {"w": TensorInfo("F64", (400,))}
+    centre, rates = draw.normal(size=400), draw.uniform(0.02, 0.4, 400)
+    optima = [centre + 0.3 * draw.normal(size=400) for _ in range(5)]
+
+    def distance_after_rounds(name: str) -> float:
+        base: Model = StateDict({"w": np.zeros(400)}, infos)
+        state: list[OptimiserState] = []
+        for _ in range(12):
+            digest = sha256(encode_model(base)).hexdigest()
+            changes = [rates * (optimum - tensors_of(base)["w"]) for optimum in optima]
+            sent = [
+                NetworkContribution(StateDict({"w": change}, infos), "differences", 10, digest)
+                for change in changes
+            ]
+            made = merge(name, [base, *state, *sent])
+            base, state = made.model, [] if made.state is None else [made.state]
+        return float(np.linalg.norm(tensors_of(base)["w"] - np.mean(optima, axis=0)))
+
+    assert distance_after_rounds(method) < distance_after_rounds("fedavg")
+
+
+def test_the_unit_stays_that_of_the_first_round(tmp_path: Path) -> None:
     base = write_base(tmp_path)
     first = merge("fedadam", [base, trained(1, 1, base)], output=tmp_path / "1.safetensors")
     second = merge(
@@ -218,7 +247,7 @@ def test_tau_stays_that_of_the_first_round(tmp_path: Path) -> None:
     )  # fmt: skip
     assert first.state is not None
     assert second.state is not None
-    assert second.state.tau == first.state.tau > 0
+    assert second.state.unit == first.state.unit > 0
 
 
 def test_the_order_of_the_inputs_does_not_matter_and_a_recipe_repeats_it(tmp_path: Path) -> None:
