@@ -207,6 +207,8 @@ def _adopt(work: Path, study: Path, place: str) -> list[FileState]:
     for path in sorted(work.iterdir()):
         target = study / place / path.name
         target.parent.mkdir(exist_ok=True)
+        if target.is_dir():
+            shutil.rmtree(target)
         path.replace(target)
         digest = file_digest(target) if target.is_file() else ""
         states.append(replace(file_state(target), name=f"{place}/{path.name}", sha256=digest))

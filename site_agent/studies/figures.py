@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 _PANEL_IN = (6.4, 4.4)
 _SERIES_APART = 0.8
-_MOST_MARKS = 50
+_MOST_MARKS, _MOST_TICKS = 50, 12
 Points = list[dict[str, Any]]
 
 
@@ -39,7 +39,7 @@ def draw_figures(folder: Path, parts: Sequence[FigurePart], results: Results) ->
             figure.subplots(1, len(panels), squeeze=False)[0], panels, strict=True
         ):
             _DRAWINGS[panel.kind](figure, axes, points)
-            _finish(axes, panel)
+            _finish(axes, panel, points)
         files.append(folder / f"{part.name}.png")
         plot_style.save_png(figure, files[-1])
     return files
@@ -47,10 +47,13 @@ def draw_figures(folder: Path, parts: Sequence[FigurePart], results: Results) ->
 
 def _draw_lines(_figure: "Figure", axes: "Axes", points: Points) -> None:
     for number, (series, line) in enumerate(_groups(points, "series").items()):
+        places = [point["x"] for point in line]
+        look = plot_style.line_style(number)
+        if len(set(places)) == 1:
+            look["linestyle"] = "none"
         axes.errorbar(
-            [point["x"] for point in line], _heights(line), yerr=_halves(line), capsize=3,
-            elinewidth=0.7, markersize=5 if len(line) < _MOST_MARKS else 0, label=series,
-            **plot_style.line_style(number),
+            places, _heights(line), yerr=_halves(line), capsize=3, elinewidth=0.7,
+            markersize=5 if len(line) < _MOST_MARKS else 0, label=series, **look,
         )  # fmt: skip
 
 
@@ -90,12 +93,16 @@ def _draw_matrix(figure: "Figure", axes: "Axes", points: Points) -> None:
 _DRAWINGS = {"lines": _draw_lines, "bars": _draw_bars, "matrix": _draw_matrix}
 
 
-def _finish(axes: "Axes", panel: PanelPart) -> None:
+def _finish(axes: "Axes", panel: PanelPart, points: Points) -> None:
     axes.set(xlabel=panel.x, ylabel=panel.y, title=panel.title)
     if panel.kind == "matrix":
         return
     if panel.log:
         axes.set_xscale("log")
+    places = sorted({point["x"] for point in points})
+    if panel.kind == "lines" and len(places) <= _MOST_TICKS:
+        axes.set_xticks(places, [f"{place:g}" for place in places])
+        axes.minorticks_off()
     if panel.lowest is not None:
         axes.set_ylim(bottom=panel.lowest)
     plot_style.draw_grid(axes)
