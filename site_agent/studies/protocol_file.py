@@ -199,7 +199,7 @@ class Protocol:
     @property
     def data(self) -> Any:
         """The module that opens, lists, draws and prepares the data; None without data."""
-        return import_module(self.content.data) if self.content.data else None
+        return _import(self.content.data) if self.content.data else None
 
     def steps(self, dataset: Any, settings: Any) -> list[Step]:
         """Return all runs of a study, each after those that it needs; nothing is written."""
@@ -249,10 +249,20 @@ def _read_whole(content: dict[str, Any]) -> dict[str, Any]:
 def load(name: str) -> Any:
     """Return the function ``module:function``."""
     module, _, function = name.partition(":")
+    value = getattr(_import(module), function or "?", None)
+    if value is None:
+        raise InvalidInputError(f"{name}: no such function; expected module:function")
+    return value
+
+
+def _import(name: str) -> Any:
     try:
-        return getattr(import_module(module), function)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise InvalidInputError(f"{name}: no such function ({error})") from error
+        return import_module(name or "?")
+    except ModuleNotFoundError as error:
+        # The command line tells which extra has a library that is missing.
+        if not f"{name}.".startswith(f"{error.name}.") and error.name != "?":
+            raise
+        raise InvalidInputError(f"{name or 'no name'}: no such module") from error
 
 
 def namespace(settings: Any) -> SimpleNamespace:

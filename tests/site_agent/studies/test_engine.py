@@ -148,6 +148,8 @@ def test_a_folder_keeps_its_study(tmp_path: Path) -> None:
         ("FROM second", "FROM third", "no such table: third"),
         ("[[tables]]", "[[table]]", "table: Extra inputs are not permitted"),
         ("title =", "title", "no protocol"),
+        ("title =", 'data = "no.module"\ntitle =', "no.module: no such module"),
+        ("title =", 'check = "json:check"\ntitle =', "json:check: no such function"),
     ],
 )
 def test_invalid_protocols_are_refused(old: str, new: str, complaint: str, tmp_path: Path) -> None:
