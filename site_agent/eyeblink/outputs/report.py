@@ -253,6 +253,11 @@ def _conditioning(session: AnalysedSession, conditioning: ConditioningResult) ->
             "measured.",
         ),
         _drawing(
+            report_figures.trials_figure(session, conditioning),
+            "Trials one by one, and the unconditioned response",
+            report_figures.TRIALS_CAPTION,
+        ),
+        _drawing(
             report_figures.amplitude_figure(conditioning),
             "CR amplitude of every trial with a CS",
             "CR amplitude of each trial with a CS, in their order. Filled: CR; open: no CR; "
@@ -304,6 +309,11 @@ def _conditioning_summary(conditioning: ConditioningResult) -> list[tuple[str, s
             f"{number_text(summary.cr_percent, 1, '%')} (95 % interval {interval})",
         ),
         (
+            "CRs beyond chance",
+            f"{number_text(summary.cr_percent_corrected, 1, '%')}; the times before the CS hold "
+            f"{number_text(summary.spontaneous_percent, 1, '%')} by the same criterion",
+        ),
+        (
             "CRs with the CS alone",
             f"{summary.n_cr_cs_only} of {summary.n_cs_only_valid} valid trials: "
             f"{number_text(summary.cr_percent_cs_only, 1, '%')}",
@@ -321,7 +331,11 @@ def _conditioning_summary(conditioning: ConditioningResult) -> list[tuple[str, s
         ("CR peak after the CS (CS alone)", number_text(summary.peak_ms, 0, "ms")),
         ("UR amplitude", number_text(summary.ur_amplitude, 3, "FEC")),
         ("UR peak after the US", number_text(summary.ur_peak_ms, 0, "ms")),
-        ("startles", f"{summary.n_startle} valid trials: closure within 60 ms after the CS"),
+        (
+            "startles",
+            f"alpha (closure within 60 ms after the CS) in {summary.n_startle} valid trials, beta "
+            f"(120 to 240 ms, over before the US) in {summary.n_beta_startle}",
+        ),
     ]
 
 

@@ -225,7 +225,7 @@ def amplitude_figure(conditioning: ConditioningResult) -> "Figure | None":
 def learning_figure(conditioning: ConditioningResult) -> "Figure | None":
     """Draw CR percentage over blocks of trials; None for fewer than two blocks."""
     trials = [result for result in conditioning.trials if result.has_cs]
-    size = max(LEAST_BLOCK, math.ceil(len(trials) / MOST_BLOCKS))
+    size = _block_size(len(trials))
     places, percent, bars = [], [], []
     for place, start in enumerate(range(0, len(trials), size), start=1):
         judged = [bool(trial.cr) for trial in trials[start : start + size] if trial.cr is not None]
@@ -247,6 +247,82 @@ def learning_figure(conditioning: ConditioningResult) -> "Figure | None":
     axis.set_xticks(places)
     plot_style.draw_grid(axis)
     return figure
+
+
+def _block_size(trials: int) -> int:
+    return max(LEAST_BLOCK, math.ceil(trials / MOST_BLOCKS))
+
+
+TRIALS_CAPTION = (
+    "Left: every trial with a CS, a row each from the first (top); the darker, the more closed. "
+    "White: not seen. Middle: the means of blocks of trials, the first at the bottom, each shifted "
+    "up by 0.5. Right: closure around the US, with the peaks of the URs (ticks): did the puff "
+    "reach the eye? Lines: CS (solid) and US (dashed)."
+)
+_UR_FEC = 0.1
+
+
+def trials_figure(session: AnalysedSession, conditioning: ConditioningResult) -> "Figure | None":
+    """Draw a heat map and a waterfall of the trials, and closure around the US."""
+    trials = [result for result in conditioning.trials if result.has_cs]
+    with_us = [
+        result for result in conditioning.trials if math.isfinite(result.measures.ur_peak_ms)
+    ]
+    if not trials:
+        return None
+    figure = plot_style.new_figure_with_margins(10.0, 4.2, wspace=0.3)
+    heat, blocks, around_us = figure.subplots(1, 3)
+    signal, us_ms = (session.trace.timestamps_s, session.fec()), conditioning.summary.cs_us_ms
+    aligned = align_trials(*signal, trials, window_ms=(-200.0, us_ms + 400.0))
+    draw_heat_map(heat, aligned.time_ms, aligned.fec)
+    size = _block_size(len(trials))
+    for place, start in enumerate(range(0, len(trials), size)):
+        rows = aligned.fec[start : start + size][aligned.valid[start : start + size]]
+        if len(rows):
+            blocks.plot(aligned.time_ms, 0.5 * place + mean_of_known(rows), color="black", lw=1.0)
+    blocks.set(xlabel="time from the CS (ms)", ylabel=f"FEC, blocks of {size} trials")
+    for axis in (heat, blocks):
+        axis.axvline(0.0, color=plot_style.CS_COLOUR)
+        axis.axvline(us_ms, color=plot_style.US_COLOUR, linestyle="--")
+    if with_us:
+        reflex = align_trials(*signal, with_us, window_ms=(-100.0, 300.0), at_us=True)
+        around_us.plot(
+            reflex.time_ms, reflex.fec.T, color=plot_style.SOFT, linewidth=0.5, alpha=0.4
+        )
+        around_us.plot(reflex.time_ms, mean_of_known(reflex.fec), color=plot_style.BLUE, lw=2.2)
+        peaks_ms = [result.measures.ur_peak_ms for result in with_us]
+        around_us.plot(peaks_ms, np.full(len(peaks_ms), -0.2), "k|", markersize=8)
+        reached = sum(result.measures.ur_amplitude >= _UR_FEC for result in with_us)
+        around_us.set_title(
+            f"UR in {reached} of {len(with_us)}, peak at {np.median(peaks_ms):.0f} ms",
+            fontsize=plot_style.PANEL_PT,
+        )
+    around_us.axvline(0.0, color=plot_style.US_COLOUR, linestyle="--")
+    around_us.set(xlabel="time from the US (ms)", ylim=(-0.3, 1.3))
+    return figure
+
+
+def draw_heat_map(axis: "Axes", time_ms: Float64, rows: Float64) -> None:
+    """Draw closure of trials, a row each; dark is closed."""
+    edges_ms = (float(time_ms[0]), float(time_ms[-1]))
+    axis.imshow(
+        np.ma.masked_invalid(rows),
+        aspect="auto",
+        interpolation="nearest",
+        cmap="Greys",
+        vmin=-0.1,
+        vmax=1.0,
+        extent=(*edges_ms, len(rows) + 0.5, 0.5),
+    )
+    axis.set(xlabel="time from the CS (ms)", ylabel="trial with a CS")
+
+
+def mean_of_known(rows: Float64) -> Float64:
+    """Return the mean of the known values at each time, shape (k,); NaN where there is none."""
+    known = np.isfinite(rows)
+    count = known.sum(axis=0)
+    mean: Float64 = np.where(known, rows, 0.0).sum(axis=0) / np.maximum(count, 1)
+    return np.where(count > 0, mean, np.nan)
 
 
 @dataclass(frozen=True, eq=False)
@@ -271,8 +347,7 @@ class AlignedTrials:
         rows = self.fec[selected]
         known = np.isfinite(rows)
         count = known.sum(axis=0)
-        filled = np.where(known, rows, 0.0)
-        mean = np.where(count > 0, filled.sum(axis=0) / np.maximum(count, 1), np.nan)
+        mean = mean_of_known(rows)
         squares = (np.where(known, rows - mean, 0.0) ** 2).sum(axis=0)
         error = np.sqrt(squares / np.maximum(count - 1, 1) / np.maximum(count, 1))
         return mean, np.where(count > 1, error, np.nan), int(selected.sum())
@@ -287,10 +362,11 @@ def align_trials(
     results: Sequence[TrialResult],
     *,
     window_ms: tuple[float, float] = (-500.0, 1000.0),
+    at_us: bool = False,
 ) -> AlignedTrials:
     """Read every trial at the same times; straight lines between frames, NaN within gaps.
 
-    The window lies around each trial's time zero.
+    The window lies around each trial's time zero, or around its US.
     """
     times_s, level = (np.asarray(values, dtype=np.float64) for values in (timestamps_s, fec))
     grid_ms = np.arange(window_ms[0], window_ms[1] + _STEP_MS / 2.0, _STEP_MS)
@@ -298,7 +374,7 @@ def align_trials(
     for row, result in zip(rows, results, strict=True):
         measures = result.measures
         is_us_only = measures.trial_type is TrialType.US_ONLY
-        zero_s = measures.us_onset_s if is_us_only else measures.cs_onset_s
+        zero_s = measures.us_onset_s if is_us_only or at_us else measures.cs_onset_s
         signal = cut_trial(times_s, level, zero_s, window_ms[0] - 200.0, window_ms[1] + 200.0)
         if len(signal.time_ms) < 2:
             continue

@@ -19,6 +19,7 @@ from site_agent.eyeblink.study.learning_curve import (
     learning_points,
     sessions_to_criterion,
 )
+from site_agent.eyeblink.study.session_pictures import draw_sessions
 from site_agent.eyeblink.study.sessions import gather_bids
 from site_agent.eyeblink.study.study_trials import StudyTrials
 from site_agent.pictures import plot_style
@@ -63,6 +64,8 @@ def write_study(study: Path, records: Sequence[SessionRecord]) -> StudySummary:
         trials = StudyTrials.read(files["trials"])
         files["participants"] = study / "participants.csv"
         write_participants_table(files["participants"], trials, with_trials)
+        if draw_sessions(study / "sessions.png", study, with_trials):
+            files["sessions_picture"] = study / "sessions.png"
         if trials.can_be_modelled:
             remarks += _write_models(study / "models.csv", trials)
         if (study / "models.csv").is_file():

@@ -13,6 +13,7 @@ import pytest
 from aggregators.formats import write_model
 from site_agent.eyeblink.review.actions import Delete
 from site_agent.eyeblink.review.review_session import open_review
+from site_agent.text_tables import read_table
 from tests.children import children_of, wait_for_end
 from tests.cli.conftest import Outcome, Run, run_process, start_process, wait_until
 from tests.site_agent.eyeblink.drawn_studies import (
@@ -78,6 +79,10 @@ def test_a_study_from_a_table(table: Path, study: tuple[Path, Outcome], poolctl:
     assert data["sessions"][0]["conditioning"]["n_trials"] == 6
     assert data["learning"][""][0]["measure"] == "cr_percent"
     assert Path(data["files"]["learning_picture"]).is_file()
+    assert Path(data["files"]["sessions_picture"]).stat().st_size > 10_000
+    learned = read_table(Path(data["files"]["participants"]))
+    assert learned.cells("participant") == ["p0", "p1"]
+    assert "Trials one by one" in (folder / "p0s1" / "report.html").read_text(encoding="utf-8")
     planned = poolctl(*arguments, "--dry-run").data
     assert [item["would"] for item in planned["sessions"]] == ["analyse"] * 4
 

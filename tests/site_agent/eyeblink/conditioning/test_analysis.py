@@ -414,6 +414,9 @@ def test_aligned_trials_show_the_response() -> None:
     assert count == 45
     assert abs(mean[aligned.time_ms < 0]).max() < 0.02
     assert mean[np.argmin(abs(aligned.time_ms - 545))] == pytest.approx(0.95, abs=0.04)
+    around_us = align_trials(session.timestamps_s, session.fec, result.trials, at_us=True)
+    reflex = around_us.mean_and_error(TrialType.PAIRED)[0]
+    assert reflex[np.argmin(abs(around_us.time_ms - 95))] == pytest.approx(0.95, abs=0.04)
     assert np.isfinite(error).all()
 
 
