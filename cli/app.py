@@ -1,9 +1,11 @@
 """``poolctl app``: the page with which a lab works without a terminal."""
 
+import sys
 import webbrowser
 from pathlib import Path
 from typing import Annotated
 
+from cli.frame.app import main
 from cli.frame.options import Option, command, single
 from cli.frame.output import Invocation, Reply, TableText
 
@@ -21,7 +23,8 @@ def open_app(
         int | None, Option("Port on 127.0.0.1. Default: 8720, or the next free.", min=0, max=65535)
     ] = None,
     no_browser: Annotated[bool, Option("Print the address and do not open a browser.")] = False,
-) -> None:
+    shortcut: Annotated[bool, Option("Put an icon for the app on the desktop, and end.")] = False,
+) -> Reply | None:
     """Open the app: videos, results and review on a page of this machine.
 
     Only you can open the page, in a browser on this machine; from elsewhere: ssh -L
@@ -31,6 +34,11 @@ def open_app(
     """
     from site_agent.app.entry import AppFolder
     from site_agent.app.server import serve_app
+    from site_agent.app.shortcut import write_shortcut
+
+    if shortcut:
+        path = write_shortcut(Path.home() / "Desktop")
+        return Reply({"shortcut": path}, f"{path} opens the app.", [str(path)])
 
     folder = AppFolder()
     folder.make()
@@ -49,3 +57,16 @@ def open_app(
         show(address)
     else:
         serve_app(folder, place, port=port, on_ready=show)
+    return None
+
+
+def open_from_icon() -> int:
+    """Open the app without a terminal; words go to ``POOL_HOME/app/log.txt``."""
+    from site_agent.app.entry import AppFolder
+
+    folder = AppFolder()
+    folder.make()
+    with (folder.place / "log.txt").open("w", encoding="utf-8") as log:
+        # A program without console has neither on Windows.
+        sys.stdout = sys.stderr = log
+        return main(["app"])

@@ -52,6 +52,8 @@ class Lab:
     studies: Studies
     jobs: JobFolder
     places: Places = field(default_factory=Places)
+    stop: Callable[[], None] = lambda: None
+    """Ends the server."""
 
     def page(
         self, request: Request, template: str, *, status: int = 200, **values: Any
@@ -63,6 +65,11 @@ class Lab:
             template, at=request.scope["at"], status=status, csrf=request.scope["session"].csrf,
             path=request.scope["path"], entries=ENTRIES, busy=busy_state(running, views), **values,
         )  # fmt: skip
+
+    def quit(self, request: Request) -> Response:
+        """End the app; jobs go on."""
+        self.stop()
+        return page_response("quit.html", at=request.scope["at"])
 
     # Home
     def home(self, request: Request) -> Response:

@@ -51,6 +51,7 @@ def app_application(lab: Lab, results: Results) -> Starlette:
             Route("/results/{recording}", results.show),
             Route("/results/{recording}/files/{name}", results.file),
             Mount("/results/{recording}/review", results.review),
+            Route("/quit", lab.quit, **post),  # type: ignore[arg-type]
             Route("/jobs", lab.all_jobs),
             Route("/jobs/{job}", lab.job),
             Route("/jobs/{job}/{action}", lab.change_job, **post),  # type: ignore[arg-type]
@@ -141,9 +142,10 @@ def serve_app(
                 guarded = Guard(app_application(lab, results), folder, prefix, number)
                 lab.jobs.start_runner()
                 address = f"http://{HOST}:{number}/{prefix}"
-                ready = partial(on_ready, address)
+                server = local_server(guarded, partial(on_ready, address))
+                lab.stop = partial(setattr, server, "should_exit", True)
                 try:
-                    local_server(guarded, ready).run(sockets=[listener])
+                    server.run(sockets=[listener])
                 finally:
                     results.close()
                 return

@@ -1,0 +1,139 @@
+"""Sixty recordings, four of them broken in different ways, while programs are killed."""
+
+import os
+import shutil
+import signal
+import time
+from collections import Counter
+from pathlib import Path
+
+import httpx
+import psutil
+import pytest
+
+from site_agent.app.recordings import Study
+from site_agent.datasets.synthetic.videos import write_blink_video
+from site_agent.eyeblink.batch import run_batch
+from site_agent.eyeblink.batch.sessions import read_session_table
+from site_agent.eyeblink.study import write_study
+from site_agent.jobs.folder import JobFolder
+from tests.children import is_running
+from tests.cli.conftest import first_answer, start_process
+
+COUNT, BROKEN, TIMEOUT_S = 60, 4, 1500
+
+
+def write_recordings(folder: Path, model: Path) -> None:
+    """Write 56 good recordings, and four broken ones: cut, empty, no video, a folder's rights."""
+    write_blink_video(folder / "first.mp4", 1.5, seed=3, size=(320, 240))
+    content = (folder / "first.mp4").read_bytes()
+    (folder / "first.mp4").unlink()
+    for path in folder.glob("first_truth.*"):
+        path.unlink()
+    for number in range(COUNT - BROKEN):
+        (folder / f"P{number // 8 + 1:02d}_s{number % 8 + 1}.mp4").write_bytes(content)
+    (folder / "P90_s1.mp4").write_bytes(content[: len(content) // 3])
+    (folder / "P91_s1.mp4").write_bytes(b"")
+    (folder / "P92_s1.mp4").write_text("no video")
+    (folder / "P93_s1.mp4").write_bytes(content[:64] + bytes(len(content) - 64))
+    shutil.copy(model, folder / "eyes.dat")
+
+
+class App:
+    """The program as a process of its own, and a browser that was let in."""
+
+    def __init__(self, home: Path, results: Path) -> None:
+        self._process = start_process(
+            "app", "--no-browser", "--json", "--port", 0, "--results", results,
+            POOL_HOME=str(home), HOME=str(results.parent), POOLCTL_RUNNER_IDLE_S="2",
+        )  # fmt: skip
+        entrance = first_answer(self._process)["url"]
+        self.address, _, ticket = entrance.partition("/enter#")
+        self._origin = {"origin": self.address.rpartition("/")[0]}
+        self._client = httpx.Client(trust_env=False, timeout=60)
+        self._client.post(f"{self.address}/enter", data={"ticket": ticket}, headers=self._origin)
+
+    def get(self, path: str) -> str:
+        return self._client.get(f"{self.address}{path}").text
+
+    def post(self, path: str, **fields: object) -> httpx.Response:
+        csrf = self.get("/jobs").partition('name="csrf" content="')[2].partition('"')[0]
+        data = {"csrf": csrf, **fields}
+        return self._client.post(f"{self.address}{path}", data=data, headers=self._origin)
+
+    def kill(self) -> None:
+        self._client.close()
+        self._process.kill()
+        self._process.wait()
+
+
+def runner_of(jobs: JobFolder) -> psutil.Process | None:
+    for view in jobs.views():
+        if view.state.state == "running" and view.state.process:
+            return psutil.Process(view.state.process[0])
+    return None
+
+
+def ended(jobs: JobFolder) -> int:
+    return sum(view.ended for view in jobs.views() if view.job.kind == "analyse")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_sixty_recordings_outlive_kills_of_app_and_runner(
+    landmark_file: Path, tmp_path: Path
+) -> None:
+    videos, home, results = tmp_path / "videos", tmp_path / "home", tmp_path / "results"
+    videos.mkdir()
+    write_recordings(videos, landmark_file)
+    app, jobs = App(home, results), JobFolder(home / "jobs")
+    place = app.post("/videos/add/folder", folder=str(videos)).headers["location"]
+    app.post("/videos/add/videos", place=place.partition("place=")[2])
+    study = Study("first", "", str(results / "my-recordings"))
+    rows = study.recordings()
+    assert len(rows) == COUNT
+    model = app.get("/videos/analyse").partition('name="model" value="')[2].partition('"')[0]
+    app.post("/videos/analyse/start", recording=[row.recording for row in rows], model=model)
+    # Closed browser: nobody looks from here on. Kills: the app, then the runner, each twice.
+    killed: list[set[str]] = []
+    deadline_s = time.monotonic() + TIMEOUT_S
+    for share in (0.1, 0.3, 0.5, 0.7):
+        while ended(jobs) < share * COUNT:
+            jobs.start_runner()
+            assert time.monotonic() < deadline_s
+            time.sleep(0.2)
+        if share in (0.1, 0.5):
+            app.kill()
+            app = App(home, results)
+            continue
+        runner = runner_of(jobs)
+        if runner is not None:
+            workers = runner.children(recursive=True)
+            os.kill(runner.pid, signal.SIGKILL)
+            running = [v.job.id for v in jobs.views() if (jobs.path(v.job.id) / "claimed").exists()]
+            killed.append(set(running))
+            while any(map(is_running, workers)):
+                time.sleep(0.05)
+    while any(not view.ended for view in jobs.views()):
+        jobs.start_runner()
+        assert time.monotonic() < deadline_s
+        time.sleep(0.2)
+    app.kill()
+    states = Counter(v.state.state for v in jobs.views() if v.job.kind == "analyse")
+    reasons = [v.state.reason for v in jobs.views() if v.state.state == "failed"]
+    assert states["done"] >= COUNT - BROKEN, reasons
+    assert states["failed"] >= BROKEN - 1, "the beginning of a cut one can be read"
+    assert all(reasons)
+    for view in jobs.views():
+        ends = [event for event in jobs.events(view.job.id) if event["what"] == "done"]
+        begins = [event for event in jobs.events(view.job.id) if "begins" in event["what"]]
+        assert len(ends) <= 1, "nothing twice"
+        assert len(begins) <= 1 + sum(view.job.id in some for some in killed)
+    assert not list((study.place / ".batch" / "jobs").iterdir()), "nothing half"
+    sessions = read_session_table(study.table).sessions
+    result = run_batch(sessions, tmp_path / "expected", workers=2)
+    write_study(tmp_path / "expected", result.records)
+    for path in (tmp_path / "expected").rglob("*.csv"):
+        name = path.relative_to(tmp_path / "expected")
+        made = (study.place / name).read_text()
+        assert made == path.read_text(), name
