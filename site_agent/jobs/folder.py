@@ -301,7 +301,8 @@ class JobFolder:
             shutil.rmtree(path, ignore_errors=True)
         for view in self.views():
             number, folder = view.job.id, self.place / view.job.id
-            is_left = (folder / _CLAIMED).exists()
+            # One that lives holds another lock: the folder was moved under it, or made anew.
+            is_left = (folder / _CLAIMED).exists() and not is_alive(self._state(number).process)
             if view.ended:
                 age = timedelta(seconds=time.time() - (view.state.ended or time.time()))
                 if view.state.state != "failed" and age > _KEPT:

@@ -17,6 +17,7 @@ from site_agent.eyeblink.batch import run_batch
 from site_agent.eyeblink.batch.sessions import read_session_table
 from site_agent.eyeblink.study import write_study
 from site_agent.jobs.folder import JobFolder
+from site_agent.jobs.runner import IDLE_VARIABLE
 from tests.children import is_running
 from tests.cli.conftest import first_answer, start_process
 
@@ -45,7 +46,7 @@ class App:
     def __init__(self, home: Path, results: Path) -> None:
         self._process = start_process(
             "app", "--no-browser", "--json", "--port", 0, "--results", results,
-            POOL_HOME=str(home), HOME=str(results.parent), POOLCTL_RUNNER_IDLE_S="2",
+            POOL_HOME=str(home), HOME=str(results.parent),
         )  # fmt: skip
         entrance = first_answer(self._process)["url"]
         self.address, _, ticket = entrance.partition("/enter#")
@@ -81,8 +82,9 @@ def ended(jobs: JobFolder) -> int:
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 def test_sixty_recordings_outlive_kills_of_app_and_runner(
-    landmark_file: Path, tmp_path: Path
+    landmark_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv(IDLE_VARIABLE, "2")
     videos, home, results = tmp_path / "videos", tmp_path / "home", tmp_path / "results"
     videos.mkdir()
     write_recordings(videos, landmark_file)
@@ -130,6 +132,8 @@ def test_sixty_recordings_outlive_kills_of_app_and_runner(
         assert len(ends) <= 1, "nothing twice"
         assert len(begins) <= 1 + sum(view.job.id in some for some in killed)
     assert not list((study.place / ".batch" / "jobs").iterdir()), "nothing half"
+    while jobs.has_runner():
+        time.sleep(0.2)
     sessions = read_session_table(study.table).sessions
     result = run_batch(sessions, tmp_path / "expected", workers=2)
     write_study(tmp_path / "expected", result.records)
