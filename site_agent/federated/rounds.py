@@ -2,8 +2,9 @@
 
 Each round is trained at its sites, combined, answered where the method replies to each site, and
 scored. A `Courier` carries all of it: within this process (`site_agent.federated.in_process`),
-or through a folder to worker processes (`site_agent.federated.engines.simulator`). In rounds
-through a pool (`site_agent.rounds`) the pool combines, and finishing a round opens the next.
+through a folder to worker processes (`site_agent.federated.engines.simulator`), or over the network
+(`site_agent.federated.live.server`). In rounds through a pool (`site_agent.rounds`) the pool
+combines, and finishing a round opens the next.
 
 At a site all of these train by `train_in_round`.
 """
