@@ -49,6 +49,13 @@ class AdaptiveOptions(fedavg.MeanOptions):
     )
 
 
+class AdagradOptions(AdaptiveOptions):
+    """Options of FedAdagrad: v only grows, so that steps need a larger tau to last."""
+
+    eta: float = Field(default=50.0, gt=0, description="As of fedadam.")
+    tau: float = Field(default=10.0, ge=0, description="As of fedadam.")
+
+
 class TwoBetasOptions(AdaptiveOptions):
     """Options of FedAdam and FedYogi."""
 
@@ -214,14 +221,14 @@ class FedYogi(_Adaptive[TwoBetasOptions]):
         return variance - (1 - options.beta2) * square * np.sign(variance - square)
 
 
-class FedAdagrad(_Adaptive[AdaptiveOptions]):
+class FedAdagrad(_Adaptive[AdagradOptions]):
     """``v = v + delta^2``."""
 
     name = "fedadagrad"
     summary = "a network and its contributions: step by Adagrad"
-    options_type = AdaptiveOptions
+    options_type = AdagradOptions
 
-    def variance(self, variance: Float64, square: Float64, _options: AdaptiveOptions) -> Float64:
+    def variance(self, variance: Float64, square: Float64, _options: AdagradOptions) -> Float64:
         return variance + square
 
 
