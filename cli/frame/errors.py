@@ -76,6 +76,7 @@ class VerificationError(CliError):
     """Files that do not have the content they should have."""
 
 
+_PATH_HINT = "check the spelling; paths count from the folder of this terminal"
 _AGAIN_HINT = "run the same command again to continue"
 _LOGIN_HINT = "log in with: poolctl auth login URL"
 _FORMATS_HINT = "poolctl inspect FILE describes a file"
@@ -86,10 +87,10 @@ ERROR_TABLE: dict[type[BaseException], Outcome] = {
     OutputExistsError: Outcome(
         ExitCode.CONFLICT, "file_exists", "replace it with --force, or give another name"
     ),
-    InputMissingError: Outcome(ExitCode.NOT_FOUND, "file_not_found"),
+    InputMissingError: Outcome(ExitCode.NOT_FOUND, "file_not_found", _PATH_HINT),
     VerificationError: Outcome(ExitCode.INTEGRITY, "integrity"),
     KeyboardInterrupt: Outcome(ExitCode.INTERRUPTED, "interrupted", _AGAIN_HINT),
-    FileNotFoundError: Outcome(ExitCode.NOT_FOUND, "file_not_found"),
+    FileNotFoundError: Outcome(ExitCode.NOT_FOUND, "file_not_found", _PATH_HINT),
     FileExistsError: Outcome(ExitCode.CONFLICT, "file_exists"),
     OSError: Outcome(ExitCode.UNEXPECTED, "system"),
     aggregator_errors.FormatError: Outcome(

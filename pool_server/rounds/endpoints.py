@@ -76,8 +76,8 @@ def start(
     now = now_utc()
     if not now < request.deadline <= now + LONGEST:
         raise errors.RoundRefusedError(
-            f"the deadline {request.deadline:%Y-%m-%d %H:%M %Z} is not between now and "
-            f"{LONGEST.days} days from now"
+            f"the deadline {request.deadline:%Y-%m-%d %H:%M %Z} cannot be kept; expected "
+            f"one between now and {LONGEST.days} days from now"
         )
     sites = [get_site(session, name) for name in names]
     service.require_usable_by_all(base, sites)

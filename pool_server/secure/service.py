@@ -79,8 +79,8 @@ def open_session(
     now = now_utc()
     if not now < request.ends_at <= now + LONGEST:
         raise RefusedError(
-            f"the end {request.ends_at:%Y-%m-%d %H:%M %Z} is not between now and "
-            f"{LONGEST.days} days from now"
+            f"the end {request.ends_at:%Y-%m-%d %H:%M %Z} cannot be kept; expected "
+            f"one between now and {LONGEST.days} days from now"
         )
     if count_unended(session, caller.site_id, now) >= MOST_SESSIONS:
         raise ConflictError(

@@ -65,9 +65,11 @@ def _read_lists(path: Path) -> dict[str, list[dict[str, Any]]]:
     try:
         content = json.loads(read_text(path)[0])
     except json.JSONDecodeError as error:
-        raise AnnotationFileError(path, error.lineno, f"is not JSON: {error.msg}") from error
+        raise AnnotationFileError(
+            path, error.lineno, f"expected the JSON of COCO: {error.msg}"
+        ) from error
     except RecursionError as error:
-        raise AnnotationFileError(path, 0, f"is not JSON: {error}") from error
+        raise AnnotationFileError(path, 0, f"expected the JSON of COCO: {error}") from error
     except TableFileError as error:
         raise AnnotationFileError(path, 0, f"cannot be read: {error.problems[0][1]}") from error
     if not isinstance(content, dict):

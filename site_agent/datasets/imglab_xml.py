@@ -179,7 +179,7 @@ class _Reader:
     def _start(self, name: str, attributes: dict[str, str]) -> None:
         line = self.parser.CurrentLineNumber
         if not self._open and name != "dataset":
-            self._fail(line, f"begins with <{name}>, but dlib's files begin with <dataset>")
+            self._fail(line, f"begins with <{name}>, expected <dataset> as in dlib's files")
         self._open.append(_Element(name, attributes, line))
 
     def _add_text(self, text: str) -> None:

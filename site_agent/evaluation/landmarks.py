@@ -98,6 +98,7 @@ def _model_parts(
     if not known:
         raise errors.EvaluationError(f"{place} has no landmarks (<part>) to compare with")
     count = predictor.part_count
+    model = landmarks if isinstance(landmarks, Path | str) else "the model"
     if terms and len(known) == count:
         names, unknown = landmark_schemes.expand_parts(terms, known)
         columns = [known.index(name) for name in names]
@@ -114,7 +115,7 @@ def _model_parts(
         )
     if len(names) != len(columns):
         raise errors.EvaluationError(
-            f"the model places {count} landmarks, and {place} has "
+            f"{model} places {count} landmarks, and {place} has "
             f"{len(names) or len(known)} ({_shorten_names(names or known)}); test on data of the "
             "same scheme, or name the model's landmarks (parts, for example eyes or 36-47)"
         )

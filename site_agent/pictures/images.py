@@ -166,7 +166,7 @@ def list_images(path: Path | str) -> list[Path]:
     )
     if not images:
         suffixes = ", ".join(sorted(IMAGE_SUFFIXES))
-        raise ImageFileError(f"{path}: the folder holds no image ({suffixes})")
+        raise ImageFileError(f"{path}: the folder holds no image; expected files of {suffixes}")
     return images
 
 

@@ -19,6 +19,10 @@ from tests.cli.conftest import Run
         ("rounds contribute latest --data f.xml", "'latest' is not a round"),
         ("upload m.svm --name face --term research", "`poolctl models vocabulary terms`"),
         ("rounds start --base a/b --sites a,b --deadline 7d --secure t.csv", "is not a charter"),
+        ("inspect nowhere.dat", "paths count from the folder of this terminal"),
+        ("dataset check t.json", "t.json, line 1: expected the JSON of COCO"),
+        ("dataset check t.xml", "begins with <annotation>, expected <dataset>"),
+        ("blink t.csv -o out --frame-rate-hz 30 --trials t.csv", "expected cs_onset_s"),
         ("merge --replay m.svm -o n.svm", "m.svm"),
     ],
 )
@@ -27,6 +31,8 @@ def test_the_error_names_what_was_found_and_what_to_do(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("t.csv").write_text("session,trace\n")
+    Path("t.json").write_text("{")
+    Path("t.xml").write_text("<annotation/>")
     write_model(make_detector(1), Path("m.svm"))
     shown = poolctl(*arguments.split())
     assert shown.code != 0

@@ -301,6 +301,18 @@ def trials_of_pulses(
 def _times_s(table: text_tables.TextTable) -> Float64:
     if table.first_of(text_tables.TIME_COLUMNS) is None and "onset" in table.columns:
         times_s = table.numbers("onset")
+    elif table.first_of(text_tables.TIME_COLUMNS) is None:
+        raise TableFileError(
+            table.path,
+            [
+                (
+                    1,
+                    f"the columns are {table.named()}; expected cs_onset_s and us_onset_s for a "
+                    f"list of trials, or one of {', '.join(text_tables.TIME_COLUMNS)} for a log of "
+                    "pulses",
+                )
+            ],
+        )
     else:
         times_s = table.times_s()
     missing = np.flatnonzero(np.isnan(times_s)).tolist()
