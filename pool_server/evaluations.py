@@ -22,7 +22,7 @@ from pool_server.errors import QueryError
 from pool_server.http import parameters
 from pool_server.http.audit import record_act
 from pool_server.http.identity import Caller, SignedIn, Uploader, needs
-from pool_server.http.session import LookingSession, ReadingSession, WritingSession
+from pool_server.http.session import ReadingSession, WritingSession
 from pool_server.people.sites import get_site
 from pool_server.registry.access import ANY, listed_for, readable_by
 from pool_server.registry.query import read_address
@@ -336,7 +336,7 @@ def _measured_as(query: evaluations.MatrixQuery) -> list[ColumnElement[bool]]:
 )
 def list_summaries(
     caller: SignedIn,
-    session: LookingSession,
+    session: ReadingSession,
     digest: Annotated[
         list[Digest],
         Query(

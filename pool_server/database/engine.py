@@ -191,17 +191,15 @@ def ping_after_idling(engine: Engine) -> None:
 class Database:
     """Transactions on one engine.
 
-    `read` changes nothing; nor does `look`, where each query sees the state at its own start.
-    `write` commits when its block ends well and rolls back when it raises. All of them raise
-    `DatabaseUnavailableError` when the database does not answer, and `WriteConflictError` when
-    another transaction was first.
+    `read` changes nothing. `write` commits when its block ends well and rolls back when it raises.
+    Both raise `DatabaseUnavailableError` when the database does not answer, and
+    `WriteConflictError` when another transaction was first.
     """
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
         self.writing_engine = engine.execution_options(pool_writes=True)
         self._readers = sessionmaker(reading_engine(engine), expire_on_commit=False)
-        self._lookers = sessionmaker(looking_engine(engine), expire_on_commit=False)
         self._writers = sessionmaker(self.writing_engine, expire_on_commit=False)
 
     @classmethod
@@ -216,11 +214,6 @@ class Database:
     @contextmanager
     def read(self) -> Iterator[Session]:
         with translate_errors(), self._readers() as session:
-            yield session
-
-    @contextmanager
-    def look(self) -> Iterator[Session]:
-        with translate_errors(), self._lookers() as session:
             yield session
 
     @contextmanager
@@ -267,14 +260,6 @@ def reading_engine(engine: Engine) -> Engine:
     if engine.dialect.name == "sqlite":
         return engine
     return engine.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
-
-
-def looking_engine(engine: Engine) -> Engine:
-    """Return an engine without transactions: each query sees the state at its own start."""
-    if engine.dialect.name == "sqlite":
-        return engine
-    # To begin and to end one takes longer than a short query.
-    return engine.execution_options(isolation_level="AUTOCOMMIT")
 
 
 def write_with_retry(database: Database, act: Callable[[Session], T]) -> T:

@@ -273,7 +273,7 @@ def _admit(
     """Return the caller behind a token, if this request accepts tokens of its kind."""
     address = client_address(request)
     try:
-        with parts.database.look() as session:
+        with parts.database.read() as session:
             token = find_token(session, secret)
     except NotAuthenticatedError:
         limits.failed_logins.take(rate_limit_key(address), "refused tokens from your address")

@@ -7,7 +7,7 @@ asks a thread, which takes longer than most of them do.
 import asyncio
 import threading
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Annotated, cast
@@ -53,13 +53,6 @@ def reading_session(parts: Parts) -> Iterator[Session]:
         yield session
 
 
-async def looking_session(parts: Parts) -> AsyncIterator[Session]:
-    # Nothing here waits, so it may run in the event loop: PostgreSQL has no transaction to end, and
-    # SQLite ends one that only read without touching its disk.
-    with parts.database.look() as session:
-        yield session
-
-
 def writing_session(parts: Parts) -> Iterator[Session]:
     with parts.database.write() as session:
         yield session
@@ -68,8 +61,6 @@ def writing_session(parts: Parts) -> Iterator[Session]:
 # The scope "function" ends the dependency, and so commits, before the answer is sent: an answer
 # must not report something that could still fail.
 ReadingSession = Annotated[Session, Depends(reading_session, scope="function")]
-LookingSession = Annotated[Session, Depends(looking_session, scope="function")]
-"""For a request that makes few queries and can do with each seeing a moment of its own."""
 WritingSession = Annotated[Session, Depends(writing_session, scope="function")]
 
 

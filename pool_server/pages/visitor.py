@@ -174,7 +174,7 @@ def look_up(parts: ServerParts, visitor: Visitor) -> Visitor:
     """Return the visitor with the session of the cookie, if it is still valid."""
     request = visitor.request
     try:
-        with parts.database.look() as session:
+        with parts.database.read() as session:
             browser_session = browser_sessions.find_session(
                 session,
                 visitor.secret,
@@ -200,7 +200,7 @@ def _is_known(parts: ServerParts, request: Request) -> bool:
     is_program = request.url.path.startswith(f"{API_PREFIX}/")
     scheme, secret = get_authorization_scheme_param(request.headers.get("authorization"))
     try:
-        with parts.database.look() as session:
+        with parts.database.read() as session:
             if is_program and scheme.lower() == "bearer":
                 find_token(session, secret)
                 return True

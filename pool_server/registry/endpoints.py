@@ -16,7 +16,7 @@ from pool_server.errors import WriteConflictError
 from pool_server.http.file_response import CONTENT_RESPONSES, send_content
 from pool_server.http.identity import Caller, SignedIn, needs
 from pool_server.http.parameters import Limit, ModelName, Reference, SiteName
-from pool_server.http.session import LookingSession, Parts, ReadingSession, ServerParts
+from pool_server.http.session import Parts, ReadingSession, ServerParts
 from pool_server.registry import access, repository, responses, service
 from pool_server.registry.query import MergeKey, Order, Position, read_merge_keys
 from pool_server.registry.search import Hit, find_versions
@@ -39,7 +39,7 @@ _FACET_KEYS = [label.key for label in labels.CORE_LABELS if label.type in {"choi
 
 @router.get("/models", summary="List model versions")
 def list_models(
-    caller: SignedIn, session: LookingSession, query: Annotated[models.ModelQuery, Query()]
+    caller: SignedIn, session: ReadingSession, query: Annotated[models.ModelQuery, Query()]
 ) -> models.ModelPage:
     """Return the versions that pass all filters, a page at a time.
 
@@ -68,7 +68,7 @@ def list_models(
 
 @router.get("/models/facets", summary="Count models by kind, site, state and label")
 def list_facets(
-    caller: SignedIn, session: LookingSession, query: Annotated[models.ModelFilters, Query()]
+    caller: SignedIn, session: ReadingSession, query: Annotated[models.ModelFilters, Query()]
 ) -> models.FacetsResponse:
     """Return kinds, sites, states and core labels of the versions that pass all filters.
 
@@ -97,7 +97,7 @@ def list_facets(
 @router.get("/models/{site}/{name}", summary="List the versions of a model")
 def list_versions(  # noqa: PLR0917 - FastAPI gives them by name
     caller: SignedIn,
-    session: LookingSession,
+    session: ReadingSession,
     site: SiteName,
     name: ModelName,
     limit: Limit = 50,

@@ -1,17 +1,12 @@
 """Models and versions in the database."""
 
-import json
 from collections import defaultdict
 from collections.abc import Callable, Collection, Sequence
 from functools import cache
 from typing import Any, NamedTuple
 
 import sqlalchemy as sa
-from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.orm import Session, contains_eager, joinedload, load_only, selectinload
-from sqlalchemy.sql.compiler import SQLCompiler
-from sqlalchemy.sql.functions import FunctionElement
-from sqlalchemy.types import NullType, TypeDecorator, TypeEngine
 
 from pool_server.database.engine import wait_for_turn
 from pool_server.database.records import (
@@ -384,48 +379,7 @@ def next_number(session: Session, model_id: int) -> int:
     return (newest or 0) + 1
 
 
-# `IN` with a list makes a separate statement for each number of values, which SQLAlchemy and the
-# database must compile each time. `among` is the same text for any number.
-class _Values(TypeDecorator[Sequence[object]]):
-    """Any number of values as one value of a statement: a JSON list.
-
-    PostgreSQL has arrays, but its driver takes ten times as long to write one of a thousand texts.
-    """
-
-    impl = sa.Text
-    cache_ok = True
-
-    def process_bind_param(
-        self,
-        value: Sequence[object] | None,
-        dialect: sa.Dialect,  # noqa: ARG002 - SQLAlchemy gives it
-    ) -> str:
-        return json.dumps(list(value or ()))
-
-
-class _Among(FunctionElement[bool]):
-    # SQLAlchemy adds ``= 1`` to a Boolean on SQLite, which then uses no index.
-    type: TypeEngine[Any] = NullType()
-    inherit_cache = True
-
-
-def among(column: object, name: str) -> sa.ColumnElement[bool]:
-    """Return the condition that `column` is one of the values in the parameter `name`.
-
-    For columns of texts and of whole numbers.
-    """
-    return _Among(column, sa.bindparam(name, type_=_Values()))
-
-
-@compiles(_Among, "sqlite")
-def _among_on_sqlite(element: _Among, compiler: SQLCompiler, **options: object) -> str:
-    column, values = (compiler.process(clause, **options) for clause in element.clauses)
-    return f"{column} IN (SELECT value FROM json_each({values}))"
-
-
-@compiles(_Among, "postgresql")
-def _among_on_postgresql(element: _Among, compiler: SQLCompiler, **options: object) -> str:
-    column, values = (compiler.process(clause, **options) for clause in element.clauses)
-    kind = "bigint" if isinstance(next(iter(element.clauses)).type, sa.Integer) else "text"
-    elements = f"json_array_elements_text(CAST({values} AS json))"
-    return f"{column} = ANY (ARRAY(SELECT CAST({elements} AS {kind})))"
+def among(column: Any, name: str) -> sa.ColumnElement[bool]:
+    """Return the condition that `column` is one of the values in the list parameter `name`."""
+    condition: sa.ColumnElement[bool] = column.in_(sa.bindparam(name, expanding=True))
+    return condition

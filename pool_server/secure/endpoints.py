@@ -16,7 +16,7 @@ from pool_server.http.error_responses import document_errors
 from pool_server.http.file_response import CONTENT_RESPONSES, send_content
 from pool_server.http.identity import Caller, SignedIn, Uploader, needs
 from pool_server.http.parameters import BeforeId, Limit, find_page
-from pool_server.http.session import LookingSession, Parts, ReadingSession, ServerParts
+from pool_server.http.session import Parts, ReadingSession, ServerParts
 from pool_server.jobs.check_slots import Checks
 from pool_server.people.usage import require_room
 from pool_server.rounds.repository import is_needed
@@ -203,7 +203,7 @@ def post(
 @router.get("/{session_id}/posts", summary="Read the messages")
 def list_posts(
     caller: SignedIn,
-    session: LookingSession,
+    session: ReadingSession,
     session_id: SessionId,
     after: Annotated[
         int, Query(ge=0, description="Number of the last message known.", examples=[0])

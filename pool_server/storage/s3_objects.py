@@ -18,7 +18,8 @@ from pool_server.storage import contract, s3_bucket
 from pool_server.storage.scratch import ScratchFolder, write_all
 
 # One connection to an object store gives a fraction of what several give, and each request costs.
-_FETCHING = TransferConfig(multipart_chunksize=16 * 1024 * 1024, max_concurrency=3)
+# Pieces that wait for a slow disk stay in memory: few of them may.
+_FETCHING = TransferConfig(multipart_chunksize=16 * 1024 * 1024, max_concurrency=3, max_io_queue=32)
 # boto3 repeats requests, but not the reading of an answer that breaks off.
 READ_ATTEMPTS = 4
 _BROKEN_OFF = (BotoCoreError, urllib3.exceptions.HTTPError, ConnectionError, TimeoutError)

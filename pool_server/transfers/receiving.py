@@ -138,8 +138,7 @@ def store_result(
         announced = Announcement(caller, offer, upload)
         destination.fill_in(announced)
         _require_size(parts, upload)
-        is_here = destination.admit(session, announced)
-        if is_here or destination.accept_copy(session, announced):
+        if destination.admit(session, announced):
             return upload, True
         require_room(session, upload.site_id, upload.digest, upload.size_bytes, announced=True)
         return upload, False

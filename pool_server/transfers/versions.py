@@ -188,10 +188,6 @@ class MergedVersions(Versions):
     def _require_signed(self, upload: UploadRecord) -> None:
         """Let it in unsigned, as a draft."""
 
-    def _has_to_prove(self, *_words: object) -> bool:
-        # The file is here, just made: what it was made from is proven by sending it, not copying.
-        return True
-
 
 def check_merged(
     destination: Destination[Any, Any], upload: UploadRecord, path: Path

@@ -124,8 +124,11 @@ class ModelDescription:
         """Digests of the inputs of a merged model."""
         return [] if self.recipe is None else [entry["digest"] for entry in self.recipe["inputs"]]
 
-    def add_sidecars(self, file: Path, digest: str) -> None:
-        """Add the content of the sidecar files; given fields take precedence."""
+    def add_sidecars(self, pool: PoolClient, file: Path, digest: str) -> None:
+        """Add the content of the sidecar files, then the labels that all inputs of a merge share.
+
+        Given fields take precedence.
+        """
         sidecars = Sidecars.read(file, digest)
         if sidecars.recipe is not None:
             self.recipe = sidecars.recipe
@@ -142,9 +145,9 @@ class ModelDescription:
             )
         elif text := _fill(self.metrics, sidecars.metrics, ".6g"):
             self.notes.append(f"taken from {beside(file, 'evaluation')}: {text}")
+        self._add_shared_labels(pool, file.parent)
 
-    def add_shared_labels(self, pool: PoolClient, folder: Path) -> None:
-        """Add the labels that all inputs of a merged model share."""
+    def _add_shared_labels(self, pool: PoolClient, folder: Path) -> None:
         sources = RecipeSources((), pool.models)
         labels_of_inputs, unknown = [], []
         for entry in self.recipe["inputs"] if self.recipe is not None else ():

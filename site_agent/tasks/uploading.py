@@ -77,13 +77,11 @@ def prepare_upload(
     model_format = recognise(file).name
     refuse_site_only(file)
     digest = file_digest(file)
-    if sidecars:
-        description.add_sidecars(file, digest)
-    subjects = [digest, *description.input_digests]
-    privacy = None if receipt is None else read_receipt_file(receipt, subjects)
     address = model_address(pool, name)
     if sidecars:
-        description.add_shared_labels(pool, file.parent)
+        description.add_sidecars(pool, file, digest)
+    subjects = [digest, *description.input_digests]
+    privacy = None if receipt is None else read_receipt_file(receipt, subjects)
     for note in description.notes:
         caller.note(note)
     vocabulary = pool.models.vocabulary()

@@ -42,7 +42,7 @@ def write_and_finish(writer: PartWriter, content: bytes) -> None:
 
 
 def write_part(storage: Storage, handle: str, number: int, content: bytes) -> None:
-    """Put a part there as the server does with files that it made."""
+    """Put a part there through the server."""
     writer = storage.open_part(handle, number, len(content))
     writer.write(content)
     writer.finish(sha256(content))
