@@ -70,7 +70,7 @@ MISTAKES = (
     Mistake("an empty trace", TRACE.format("zero.csv"), "zero.csv"),
     Mistake("a trace without a column of EAR", TRACE.format("columns.csv"), "columns.csv"),
     Mistake("a rate of 0", "blink ear.csv --frame-rate-hz 0 -o out", "0"),
-    Mistake("a trace in a folder", TRACE.format("pictures"), "pictures", (2, 4)),
+    Mistake("a folder without a trace", BLINK.format("empty --frame-rate-hz 30"), "empty"),
     Mistake("a video and a trace", "blink notes.mp4 ear.csv -o out", ""),
     Mistake("no video at all", "blink --landmarks eyes-68.dat", "VIDEO"),
     Mistake("pictures without times", BLINK.format("pictures"), "timestamps.csv"),
