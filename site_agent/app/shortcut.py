@@ -1,13 +1,12 @@
 """An icon on the desktop that opens the app."""
 
-import os
 import shlex
-import subprocess
 import sys
 from pathlib import Path
 
 from pool_server import look
 from site_agent.errors import InvalidInputError, writing_to
+from site_agent.work.processes import start
 
 _OPEN = "from cli.app import open_from_icon; open_from_icon()"
 # The values come by variables: PowerShell would read quotes and dollars within its script.
@@ -48,7 +47,9 @@ def _quoted(text: str) -> str:
 def _write_link(path: Path) -> Path:
     program = Path(sys.executable).with_name("pythonw.exe")
     link = {"LINK": str(path), "PROGRAM": str(program), "ARGUMENTS": f'-P -c "{_OPEN}"'}
-    subprocess.run(
-        ["powershell", "-NoProfile", "-Command", _MAKE_LINK], env={**os.environ, **link}, check=True
-    )
+    process = start(["powershell", "-NoProfile", "-Command", _MAKE_LINK], environment=link)
+    output, _ = process.communicate()
+    if process.returncode:
+        reason = output.decode(errors="replace").strip()
+        raise InvalidInputError(f"{path}: Windows made no shortcut: {reason}")
     return path
