@@ -287,7 +287,7 @@ def _describe_sending(sent: Contributed, endpoint: str, least_others: int) -> li
     return [
         f"would send {size_words(sent.size_bytes)} to the pool {endpoint}: {sent.summary}",
         "the pool reads them and combines those of all sites; the other sites get the result",
-        f"it is combined only with those of {count_words(fewest, 'other site')} or more ({rule})",
+        f"it is combined only with those of at least {count_words(fewest, 'other site')} ({rule})",
     ]
 
 

@@ -379,7 +379,7 @@ def _description(round_: RoundResponse) -> list[str | TableText]:
     optional = [
         ("description", round_.description),
         ("terms", f"signed by {round_.created_by.partition('/')[0]}" if round_.terms else ""),
-        ("combined with", f"{count_words(round_.least_others, 'other site')} or more"),
+        ("combined with", f"at least {count_words(round_.least_others, 'other site')}"),
         ("protection", protection_of(round_.method, round_.options, secure=secure)),
         ("secure sum", round_.secure and ", ".join(round_.secure.servers)),
         ("ended", f"{_moment(round_.ended_at)} by {round_.ended_by}" if round_.ended_at else ""),

@@ -357,7 +357,7 @@ class NetworkPart(SitePart):
             protection += f"; by the noise of this training at most {told:.0%}"
             if self.round_.secure is not None and self.settings.dp_unit == "person":
                 text += (
-                    f"; this assumes that {self._honest_labs} of the {self._least_summed} or more "
+                    f"; this assumes that {self._honest_labs} of at least {self._least_summed} "
                     "labs that are summed add their noise"
                 )
         else:

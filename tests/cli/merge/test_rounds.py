@@ -219,7 +219,7 @@ def test_a_person_at_a_terminal_sees_what_is_sent_and_is_asked(
         assert refused.code == 1
         assert "would send" in refused.err
         assert "changes of" in refused.err
-        assert "only with those of 1 other site or more" in refused.err
+        assert "only with those of at least 1 other site" in refused.err
         assert "site-a" in poolctl("rounds", "info", key, "--json").data["result_address"]
         assert site.be("site-a")("rounds", "take-back", key, "-y").code == 4, "nothing was sent"
         print("y", file=typed, flush=True)
