@@ -116,7 +116,7 @@ def cancel(invocation: Invocation, jobs: JobsArgument) -> Reply:  # noqa: ARG001
 
 @command(app, "retry", "jobs retry 3f9c")
 def retry(invocation: Invocation, jobs: JobsArgument) -> Reply:  # noqa: ARG001
-    """Do jobs again that failed or were stopped; of a group, those that did."""
+    """Repeat failed or stopped jobs; of a group, only its failed or stopped ones."""
     folder = JobFolder()
     repeatable = ("failed", "cancelled")
     named = [folder.view(number) for number in _numbers(folder, jobs)]

@@ -12,7 +12,7 @@ from site_agent.federated.personal import PersonalPart, assemble, newest_parts, 
 from site_agent.networks.files import read_network
 from site_agent.pool.profiles import personal_folder
 
-app = group("Show and export what your site keeps of the networks of rounds.")
+app = group("Show and export the personal parts of networks that your site keeps after rounds.")
 
 PartArgument = Annotated[
     str, Argument("A series of 'personal ls', or a part's own file.", "SERIES|FILE")
@@ -26,7 +26,7 @@ def ls(
 ) -> Reply:
     """List the personal parts of this site, or show one: its layers and its score at home.
 
-    A part never leaves the site: uploads, bundles and the pool refuse it.
+    Personal parts never leave the site: uploads, bundles and the pool refuse them.
     """
     if part:
         return _show(part)
@@ -75,15 +75,13 @@ def export(
     invocation: Invocation,
     part: PartArgument,
     *,
-    network: Annotated[
-        str, Option("The result of the round, which all sites have.", "FILE|ADDRESS")
-    ],
-    output: Annotated[Path, Option("Your network.")],
+    network: Annotated[str, Option("The shared network, the result of the round.", "FILE|ADDRESS")],
+    output: Annotated[Path, Option("File for your site's network.")],
     force: ForceOption = False,
 ) -> Reply:
-    """Write your site's whole network: the round's result with your own numbers in it.
+    """Write your site's network: the round's result with your personal part in it.
 
-    It works wherever a network does, and is marked as site-only: it cannot be uploaded.
+    It can be used like any network, but is marked as site-only and cannot be uploaded.
     """
     require_free(output, force=force)
     _, _, personal = _find(part)
@@ -91,23 +89,23 @@ def export(
     digest = write_model(site_only(assemble(shared, personal)), output, format_name="safetensors")
     text = (
         f"{output} is the network of {personal.site} after round {personal.round_number}; "
-        "it stays here"
+        "it cannot be uploaded"
     )
     return Reply({"file": output, "digest": digest, **_facts(personal)}, text, [str(output)])
 
 
 @command(app, "rm", "personal rm 3f2a9c1e0b7d4a65")
 def rm(invocation: Invocation, part: PartArgument, *, yes: YesOption = False) -> Reply:
-    """Remove a personal part: the site's next round begins with the network of all."""
+    """Remove a personal part; the site's next round then starts from the shared network."""
     series, path, personal = _find(part)
-    invocation.confirm(f"Remove what {personal.site} keeps of {series}?", assume_yes=yes)
+    invocation.confirm(f"Remove the personal part of {personal.site} in {series}?", assume_yes=yes)
     for file in path.parent.glob("*.safetensors"):
         file.unlink()
     return Reply({"removed": series}, f"removed the part of {personal.site} in {series}")
 
 
 def _find(word: str) -> tuple[str, Path, PersonalPart]:
-    """Return a part by its series or its file."""
+    """Find a part by its series or its file."""
     file = Path(word)
     if file.is_file():
         return file.parent.name, file, read_part(file)

@@ -182,7 +182,7 @@ def remember_learned(digest: str, record: Mapping[str, Any]) -> None:
     with suppress(OSError):
         folder = _private_folder("learned")
         folder.mkdir(parents=True, exist_ok=True)
-        write_whole(folder / f"{digest}.json", json.dumps(record) + "\n")
+        write_json(folder / f"{digest}.json", record)
 
 
 def recall_learned(digest: str) -> dict[str, Any] | None:

@@ -1,4 +1,4 @@
-"""The options of rounds of networks: the method's own, and how sites train, given together."""
+"""Options of rounds of networks: those of the method and those of the sites' training."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,25 +15,27 @@ class LocalTraining(MethodOptions):
     """Settings of one site's training in a round: SGD with Nesterov momentum, or AdamW.
 
     The learning rate of round r, counted from 1, is ``learning_rate / (1 + learning_rate_decay
-    (r - 1))``. By default it stays: on drawn eyes and real ones, few rounds of many small steps
-    went further than larger batches, lower rates or a decay. Each site draws the order of its
-    samples from a secret; in simulations from the seed, its name and the round.
+    (r - 1))``. It is constant by default: on drawn and real eyes, a few rounds of many small
+    steps gained more than larger batches, lower rates or a decay. Each site shuffles its samples by
+    a secret; simulations do so by the seed, the site's name and the round.
     """
 
     epochs: int = Field(default=1, ge=1, le=1000, description="passes over the site's samples")
-    batch_size: int = Field(default=8, ge=1, le=65_536, description="samples in a step")
-    learning_rate: float = Field(default=0.02, gt=0, le=10, description="of the first round")
+    batch_size: int = Field(default=8, ge=1, le=65_536, description="samples of each step")
+    learning_rate: float = Field(
+        default=0.02, gt=0, le=10, description="learning rate of the first round"
+    )
     learning_rate_decay: float = Field(
         default=0.0, ge=0, le=10, description="inverse decay of the learning rate over rounds"
     )
     optimiser: Literal["sgd", "adamw"] = Field(
         default="sgd",
-        description="adamw is for saliency networks and cross-encoders, with a rate of about 0.001",
+        description="use adamw for saliency networks and cross-encoders, at a rate of about 0.001",
     )
-    momentum: float = Field(default=0.9, ge=0, lt=1, description="Nesterov momentum, of sgd")
+    momentum: float = Field(default=0.9, ge=0, lt=1, description="Nesterov momentum of sgd")
     weight_decay: float = Field(default=0.0, ge=0, le=1, description="L2 penalty")
     seed: int = Field(
-        default=0, ge=0, lt=2**53, description="of the order of samples in simulations"
+        default=0, ge=0, lt=2**53, description="seed of the order of samples in simulations"
     )
     most_change: float = Field(
         default=0.25,
@@ -43,7 +45,7 @@ class LocalTraining(MethodOptions):
         "are shortened",
     )
     least_samples: int = Field(
-        default=2, ge=2, le=2**53, description="a site with fewer takes no part"
+        default=2, ge=2, le=2**53, description="sites with fewer samples are left out"
     )
     dp_epsilon: float | None = Field(
         default=None,
@@ -68,7 +70,7 @@ class LocalTraining(MethodOptions):
         "gains no more from few samples",
     )
     dp_rounds: int = Field(
-        default=1, ge=1, le=100_000, description="rounds that dp_epsilon covers; filled in"
+        default=1, ge=1, le=100_000, description="rounds that dp_epsilon covers; set automatically"
     )
 
     def learning_rate_in(self, round_number: int) -> float:
@@ -103,7 +105,7 @@ class LocalTraining(MethodOptions):
 
 @dataclass(frozen=True)
 class RoundOptions:
-    """The options of a round, taken apart."""
+    """The options of a round, by their purpose."""
 
     merging: MethodOptions
     """Options of `aggregators.merge`."""
@@ -111,18 +113,18 @@ class RoundOptions:
     """Options of every site."""
 
     def together(self) -> dict[str, Any]:
-        """Return all options in full; `split_options` takes them apart again."""
+        """Return all options in full; the inverse of `split_options`."""
         return {**self.merging.model_dump(mode="json"), **self.training.model_dump(mode="json")}
 
 
 def split_options(method: str, options: Mapping[str, Any]) -> RoundOptions:
-    """Take the options of a round apart, and add the defaults."""
+    """Split the options of a round by their purpose, and add the defaults."""
     chosen = find_method(method)
     if chosen.kind != "network":
         known = ", ".join(method_.name for method_ in METHODS.values() if method_.kind == "network")
         raise OptionError(f"{method} does not combine networks; expected one of {known}")
     method_fields, training_fields = chosen.options_type.model_fields, LocalTraining.model_fields
-    # Checked together, as neither side alone knows that the other has no such option.
+    # Checked together, because neither class knows the other's options.
     if unknown := [
         name for name in options if name not in method_fields and name not in training_fields
     ]:
@@ -138,8 +140,8 @@ def split_options(method: str, options: Mapping[str, Any]) -> RoundOptions:
     )
     if training.dp_epsilon is not None and not chosen.trains_plainly:
         raise OptionError(
-            f"dp_epsilon: sites of {method} do more than train, and the noise covers training "
-            "only; hold the rounds with fedavg or one of its server optimisers"
+            f"dp_epsilon: sites of {method} do more than train, and the noise covers only "
+            "training; hold the rounds with fedavg or one of its server optimisers"
         )
     method_options = {name: options[name] for name in options if name in method_fields}
     return RoundOptions(check_options(chosen.options_type, method_options, method), training)

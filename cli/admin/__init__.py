@@ -81,7 +81,7 @@ def create(
     invocation: Invocation,
     name: Annotated[str, Argument("A short name for addresses: a-z, 0-9, '.', '_', '-'.", "SITE")],
     display_name: Annotated[str, Option("Its full name.")] = "",
-    contact: Annotated[str, Option("Whom to contact, for example an e-mail address.")] = "",
+    contact: Annotated[str, Option("Contact, for example an e-mail address.")] = "",
     quota: Annotated[
         str, Option("Limit of the site's files, for example 50GB. Default: no limit.", "SIZE")
     ] = "",
@@ -112,9 +112,7 @@ def change(
     name: SiteArgument,
     *,
     display_name: Annotated[str | None, Option("Its full name.")] = None,
-    contact: Annotated[
-        str | None, Option("Whom to contact, for example an e-mail address.")
-    ] = None,
+    contact: Annotated[str | None, Option("Contact, for example an e-mail address.")] = None,
     quota: Annotated[
         str | None, Option("Limit of its files, for example 50GB; or 'none'.", "SIZE")
     ] = None,

@@ -346,7 +346,7 @@ def _describe_effect(effect: DisablingEffect, are: str) -> list[str | TableText]
 
 
 def read_user(word: str) -> tuple[str, str]:
-    """Take ``SITE/USER`` apart."""
+    """Parse ``SITE/USER``."""
     site, slash, user = word.partition("/")
     if not (site and slash and user) or "/" in user:
         raise UsageError(f"{word!r}: expected SITE/USER, for example infant-lab/ada")

@@ -1,4 +1,4 @@
-"""Read the values of options: pairs, lists of numbers, moments, and sizes with a unit."""
+"""Parse the values of options: pairs, lists of numbers, moments, and sizes with a unit."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -8,7 +8,7 @@ from cli.frame.errors import UsageError
 
 
 def key_value_pairs(entries: Sequence[str], option: str) -> dict[str, str]:
-    """Take ``KEY=VALUE`` words apart."""
+    """Parse ``KEY=VALUE`` pairs."""
     pairs: dict[str, str] = {}
     for word in entries:
         key, separator, value = word.partition("=")
@@ -21,7 +21,7 @@ def key_value_pairs(entries: Sequence[str], option: str) -> dict[str, str]:
 
 
 def numbers(text: str, option: str) -> list[float]:
-    """Read a list of numbers separated by commas (``1.5,1,1``)."""
+    """Parse numbers separated by commas (``1.5,1,1``)."""
     try:
         return [float(word) for word in text.split(",")]
     except ValueError:
@@ -36,9 +36,9 @@ _SPAN_UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
 
 def read_moment(text: str, option: str, now: datetime, *, ahead: bool = False) -> datetime:
-    """Read a span before or after `now` (``12h``, ``30d``), a day, or a moment, by default in UTC.
+    """Parse a duration before or after `now` (``12h``, ``30d``), a day, or a time (default: UTC).
 
-    A day ahead lasts to its end.
+    A day ahead means its end.
     """
     text = text.strip()
     if match := _SPAN.fullmatch(text):
@@ -48,7 +48,7 @@ def read_moment(text: str, option: str, now: datetime, *, ahead: bool = False) -
         moment = datetime.fromisoformat(text)
     except ValueError:
         raise UsageError(
-            f"{option} {text!r}: expected a span such as 7d or 12h, or a day such as 2026-12-01"
+            f"{option} {text!r}: expected a duration such as 7d or 12h, or a day such as 2026-12-01"
         ) from None
     if ahead and len(text) <= len("2026-12-01"):
         moment = datetime.combine(moment.date(), time(23, 59, 59))
@@ -56,7 +56,7 @@ def read_moment(text: str, option: str, now: datetime, *, ahead: bool = False) -
 
 
 def read_quantity(text: str, units: Mapping[str, int], option: str) -> float:
-    """Read a number with one of `units`."""
+    """Parse a number with one of `units`."""
     number = text.strip().lower().rstrip("abcdefghijklmnopqrstuvwxyz ")
     unit = text.strip().lower()[len(number) :].strip()
     try:
@@ -71,7 +71,7 @@ def read_quantity(text: str, units: Mapping[str, int], option: str) -> float:
 
 
 def site_names(entries: Iterable[str], option: str = "--sites") -> list[str]:
-    """Return the sites of an option that may be repeated, and may hold several with commas."""
+    """Parse the sites of an option that may be repeated or hold several, separated by commas."""
     names = [name.strip() for entry in entries for name in entry.split(",") if name.strip()]
     if not names:
         raise UsageError(f"{option}: expected names of sites, for example site-a,site-b")

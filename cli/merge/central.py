@@ -319,7 +319,7 @@ class Order:
 def plan_again(
     invocation: Invocation, pool: PoolClient, order: Order, word: str, without: Sequence[str]
 ) -> None:
-    """Give an order the plan of ``--replay``: a recipe as it is, or without something."""
+    """Return the order with the plan of ``--replay``: a recipe, unchanged or without a part."""
     recipe, folder = replaying.find_recipe(pool, word)
     if not without:
         order.plan = plan_replay(recipe)

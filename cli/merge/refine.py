@@ -38,9 +38,6 @@ if TYPE_CHECKING:
 app = options.single()
 
 REFINEMENT_SETTINGS = CommandSettings(RefitSettings(), leave_out=("level", "seed"))
-ThinOption = Annotated[
-    int | None, options.Option("First reduce each level to this number of trees.", min=1)
-]
 SeedOption = Annotated[int, options.Option("Seed of the starting shapes.", min=0)]
 ThreadsOption = Annotated[int, options.Option("Number of threads; 0: one for each core.", min=0)]
 

@@ -103,7 +103,7 @@ def _words(rights: Sequence[str]) -> str:
 
 
 def _read_site(word: str) -> tuple[str, list[str] | None]:
-    """Take ``SITE`` or ``SITE=RIGHTS`` apart."""
+    """Parse ``SITE`` or ``SITE=RIGHTS``."""
     site, equals, rights = word.partition("=")
     if not site:
         raise UsageError(f"--with {word!r}: expected SITE or SITE=RIGHTS")

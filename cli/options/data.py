@@ -113,7 +113,7 @@ def words_of(paths: Sequence[Path]) -> str:
 
 
 def part_words(text: str) -> tuple[str, ...]:
-    """Take words with commas between them apart."""
+    """Split words separated by commas."""
     return tuple(word.strip() for word in text.split(",") if word.strip())
 
 

@@ -300,7 +300,7 @@ def _files(
 
 
 def _models_and_data(arguments: Sequence[str]) -> tuple[list[str], list[Path]]:
-    """Take the words apart: the last ones that can be annotations are."""
+    """Split the words: the last ones that can be annotations are."""
     first = len(arguments) - 1
     while first > 1 and _can_be_data(arguments[first - 1]):
         first -= 1

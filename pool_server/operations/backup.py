@@ -1,15 +1,15 @@
-"""Backups: the database at one moment, and every file that it refers to.
+"""Backups: a snapshot of the database, and every file that it refers to.
 
 ::
 
     blobs/ab/ab12...                        files, shared by all snapshots
     snapshots/20260301T120000Z/tables/      `pool_server.operations.restore`
-    snapshots/20260301T120000Z/manifest.json   written last: with it the snapshot is whole
-    backup.lock                             held while something is written or dropped
+    snapshots/20260301T120000Z/manifest.json   written last: it completes the snapshot
+    backup.lock                             held while snapshots are written or dropped
 
 A file is copied once; further snapshots into the same folder copy only new files. Servers may
-run meanwhile. The database is read first, in one transaction; files never change, so those that
-it speaks of can be copied afterwards; one that `poolctl admin gc` removes meanwhile is missing.
+keep running. The database is read first, in one transaction; files never change, so they can be
+copied afterwards. A file that `poolctl admin gc` removes meanwhile is missing.
 """
 
 import fcntl
@@ -47,18 +47,16 @@ CHUNK_BYTES = 1024 * 1024
 
 @dataclass(frozen=True)
 class Snapshot:
-    """A backup as its manifest describes it, named by its moment (UTC).
-
-    `files` has the sizes of its files by digest; `missing` those that it was taken without, because
-    the storage did not have them whole.
-    """
+    """A backup as described by its manifest, named by its time (UTC)."""
 
     folder: Path
     name: str
     revision: str
     tables: tuple[TableFile, ...]
     files: dict[str, int]
+    """Sizes of the pool's files, by digest."""
     missing: tuple[str, ...] = ()
+    """Digests of files that the storage had lost or damaged, which the backup lacks."""
 
     @property
     def rows(self) -> int:
@@ -82,8 +80,7 @@ class BackupMade:
 def make_backup(pool: Pool, target: Path, *, progress: Progress = no_progress) -> BackupMade:
     """Add a snapshot of a pool to a folder of snapshots.
 
-    Files that are missing or damaged do not keep the others from being copied; `Snapshot.missing`
-    names them.
+    Missing or damaged files do not prevent copying the others; `Snapshot.missing` lists them.
     """
     with translate_errors(target):
         target.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -99,11 +96,11 @@ def _make_backup(pool: Pool, target: Path, progress: Progress) -> BackupMade:
     name = now_utc().strftime("%Y%m%dT%H%M%S%fZ")
     with translate_errors(target):
         folder = target / "snapshots" / name
-        # Each by itself: parents that are made on the way get no mode.
+        # One by one, because `parents=True` would ignore the mode for parents.
         for made in (folder, folder / "tables"):
             made.mkdir(mode=0o700)
     progress(0.0, "reading the database")
-    with _one_moment(pool) as connection, translate_errors(target):
+    with _database_snapshot(pool) as connection, translate_errors(target):
         revision = current_revision(connection)
         files = known_files(connection)
         written = tuple(
@@ -117,7 +114,7 @@ def _make_backup(pool: Pool, target: Path, progress: Progress) -> BackupMade:
 
 
 def list_snapshots(target: Path) -> list[Snapshot]:
-    """Return the whole snapshots of a backup folder, oldest first."""
+    """Return the complete snapshots of a backup folder, oldest first."""
     snapshots = [
         read_snapshot(manifest.parent)
         for manifest in sorted(target.glob(f"snapshots/*/{MANIFEST}"))
@@ -131,7 +128,7 @@ def list_snapshots(target: Path) -> list[Snapshot]:
 
 
 def read_snapshot(folder: Path) -> Snapshot:
-    """Return the snapshot that a manifest describes."""
+    """Read a snapshot's manifest."""
     try:
         document = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
         if document["schema"] != SCHEMA:
@@ -156,7 +153,7 @@ def blob_path(blobs: Path, digest: str) -> Path:
 
 
 def check_snapshot(snapshot: Snapshot, *, progress: Progress = no_progress) -> list[str]:
-    """Read all of a snapshot and return its problems as sentences."""
+    """Verify a whole snapshot and return its problems as sentences."""
     problems = snapshot.gaps
     for table in snapshot.tables:
         try:
@@ -184,8 +181,8 @@ def check_snapshot(snapshot: Snapshot, *, progress: Progress = no_progress) -> l
 
 
 @contextmanager
-def _one_moment(pool: Pool) -> Iterator[Connection]:
-    """Give a connection that sees the database as it is at this moment, however long it reads."""
+def _database_snapshot(pool: Pool) -> Iterator[Connection]:
+    """Open a connection to a snapshot of the database, however long it reads."""
     engine = pool.engine
     if pool.database.is_shared:
         engine = engine.execution_options(isolation_level="REPEATABLE READ")
@@ -218,7 +215,7 @@ def _copy_files(
 
 
 def _copy_whole(source: BinaryIO, place: Path, digest: str) -> bool:
-    """Copy one file under its final name once it is whole; False where its digest is wrong."""
+    """Copy a file, renaming it to its final name when complete; return False for a wrong digest."""
     place.parent.mkdir(exist_ok=True, mode=0o700)
     temporary = place.with_name(f"{place.name}.{secrets.token_hex(6)}.tmp")
     try:
@@ -235,7 +232,7 @@ def _copy_whole(source: BinaryIO, place: Path, digest: str) -> bool:
 
 
 def _copy_bytes(source: BinaryIO, target: BinaryIO) -> str | None:
-    """Copy a file and return its SHA-256; None where the pool's disk cannot read all of it."""
+    """Copy a file and return its SHA-256, or None if the pool's disk cannot read all of it."""
     hashed = hashlib.sha256()
     while True:
         try:
@@ -269,9 +266,9 @@ def _write_manifest(snapshot: Snapshot) -> None:
 
 @contextmanager
 def alone_in(target: Path) -> Iterator[None]:
-    """Keep others from writing to a backup folder, or dropping from it, at the same time.
+    """Lock a backup folder against other writers.
 
-    The lock is the system's: it ends with the process, however that ends.
+    The operating system releases the lock when the process ends, however it ends.
     """
     with (
         translate_errors(target),
@@ -298,7 +295,7 @@ def translate_errors(place: Path) -> Iterator[None]:
         ) from error
 
 
-# A copy, or one that was not finished.
+# A copy, finished or not.
 _COPY = re.compile(r"^([0-9a-f]{64})(\.[0-9a-f]+\.tmp)?$")
 
 
@@ -312,10 +309,10 @@ class Dropped:
 
 
 def drop_snapshots(target: Path, keep: int) -> Dropped:
-    """Keep the newest snapshots of a backup folder, and every file that one of them names.
+    """Drop all but the newest `keep` snapshots of a backup folder, and files that only they use.
 
-    A snapshot goes before its files: whenever this ends early, those that are listed are whole,
-    and the next call goes on. Leftovers of an interrupted backup are removed as well.
+    Snapshots are removed before their files, so if this is interrupted, the listed snapshots are
+    complete and the next call continues. Leftovers of interrupted backups are removed, too.
     """
     with alone_in(target), translate_errors(target):
         whole = list_snapshots(target)

@@ -1,4 +1,4 @@
-"""Uploads that become versions of models: permission to announce them, and checks of files.
+"""Uploads that become versions of models: permissions, and checks of files.
 
 `pool_server.transfers.publishing` writes the records of accepted files.
 """
@@ -31,7 +31,7 @@ from pool_server.wire.uploads import UploadRequest
 
 
 def with_canonical_recipe(request: UploadRequest) -> UploadRequest:
-    """Return an announcement with its recipe as the pool writes recipes."""
+    """Return an announcement with its recipe in canonical form."""
     if request.recipe is None:
         return request
     recipe = json.loads(conditions.read_recipe(request.recipe, request.digest).to_json())
@@ -58,14 +58,14 @@ class Versions(Destination[UploadRequest, CheckedModel]):
         require_not_deleted(model, known)
         conditions.require_visibility(model, offer.visibility)
         if offer.recipe is None:
-            # Of a file that the pool can make again, it is asked when it has been sent.
+            # Files with a recipe are checked once they have been sent: the pool can repeat it.
             require_bytes_not_withdrawn(session, offer.digest)
         if known is not None:
             if attach_if_fitting(session, caller, known, upload):
                 session.expire(known)
                 known = registry.get_version(session, known.id)
-            # A file that the storage has lost is put back by sending it again; nothing of the
-            # version changes by that, so nothing is asked of the description.
+            # If the storage has lost the file, sending it again restores it. The version does not
+            # change, so its description is not checked.
             upload.version_id = known.id if self.parts.storage.has_content(known.digest) else None
             return upload.version_id is not None
         self._require_signed(upload)
@@ -77,16 +77,16 @@ class Versions(Destination[UploadRequest, CheckedModel]):
                 {input_["digest"] for input_ in offer.recipe["inputs"]},
                 despite_withdrawal=offer.despite_withdrawal,
             )
-        # Also of what is under way: the recipe may only be said now.
+        # Also for open uploads: a repeated announcement may be the first with a recipe.
         self._settle_rights(session, announced)
         return False
 
     def accept_copy(self, session: Session, announced: Announcement[UploadRequest]) -> bool:
-        """Make a version of a file that the pool has elsewhere: nothing is sent again."""
+        """Make a version of a file that the pool already stores, without sending it again."""
         upload, known = announced.upload, self._find_copy(session, announced)
         if known is None:
             return False
-        # A version that is being deleted gives no copy; a deletion from now on waits for this one.
+        # Versions being deleted cannot be copied; later deletions wait for this lock.
         registry.lock_state(session, known)
         if known.state == DELETED or not self.parts.storage.has_content(known.digest):
             return False
@@ -106,12 +106,12 @@ class Versions(Destination[UploadRequest, CheckedModel]):
     def renew(self, upload: UploadRecord, announced: Announcement[UploadRequest]) -> None:
         conditions.take_description(upload, announced.offer)
         upload.as_draft = announced.upload.as_draft
-        # Shown to more than at first only where the uploader says so.
+        # A repeated announcement widens the visibility only if it states one.
         if announced.offer.visibility is not None or announced.upload.visibility == PRIVATE:
             upload.visibility = announced.upload.visibility
 
     def check(self, upload: UploadRecord, path: Path) -> CheckedModel:
-        """Check a file; make it again where it is the file of another site, and has a recipe."""
+        """Check a file; if another site has it, too, repeat its recipe."""
         checked = run_check(path, upload.file_name, upload.size_bytes, self.parts.settings)
         if upload.recipe is None:
             return checked
@@ -132,7 +132,7 @@ class Versions(Destination[UploadRequest, CheckedModel]):
         require_signature(self.parts.settings, upload)
 
     def _settle_rights(self, session: Session, announced: Announcement[UploadRequest]) -> None:
-        """Note the visibility of the new model."""
+        """Check the rights to the inputs, and set the visibility of the new model."""
         caller, upload, offer = announced.caller, announced.upload, announced.offer
         parents = _parents_of(offer)
         homes = registry.visible_homes(session, caller, {offer.digest, *parents})
@@ -148,7 +148,7 @@ class Versions(Destination[UploadRequest, CheckedModel]):
     def _find_copy(
         self, session: Session, announced: Announcement[UploadRequest]
     ) -> ModelVersionRecord | None:
-        """Return a version with the same file; nothing is copied that one may not download."""
+        """Return a version with the same file that the caller may download."""
         caller, upload, offer = announced.caller, announced.upload, announced.offer
         homes = registry.visible_homes(session, caller, {offer.digest}).get(offer.digest, [])
         proves = bool(homes) and self._has_to_prove(session, announced)
@@ -160,7 +160,7 @@ class Versions(Destination[UploadRequest, CheckedModel]):
         return registry.find_by_digest(session, copied[0].id, offer.digest) if copied else None
 
     def _has_to_prove(self, session: Session, announced: Announcement[UploadRequest]) -> bool:
-        """Return whether the pool makes the file again by its recipe, once it has been sent."""
+        """Return whether the pool must repeat the file's recipe once it has been sent."""
         offer = announced.offer
         if offer.recipe is None:
             return False
@@ -174,25 +174,25 @@ class Versions(Destination[UploadRequest, CheckedModel]):
 
 @dataclass(frozen=True)
 class MergedVersions(Versions):
-    """Versions that the pool itself has merged for a site."""
+    """Versions that the pool has merged for a site."""
 
     def check(self, upload: UploadRecord, path: Path) -> CheckedModel:
         return check_merged(self, upload, path)
 
     def _arrives_as_draft(self, announced: Announcement[UploadRequest]) -> bool:
-        # The pool cannot sign for the site. Where signatures are required, the site signs the
-        # draft, and then publishes it.
+        # The pool cannot sign for the site: where signatures are required, the site signs the
+        # draft and publishes it.
         is_unsigned = self.parts.settings.require_signatures
         return is_unsigned or super()._arrives_as_draft(announced)
 
     def _require_signed(self, upload: UploadRecord) -> None:
-        """Let it in unsigned, as a draft."""
+        """Accept the unsigned version, which is a draft where signatures are required."""
 
 
 def check_merged(
     destination: Destination[Any, Any], upload: UploadRecord, path: Path
 ) -> CheckedModel:
-    """Check a file that the pool has made by the upload's recipe."""
+    """Check a file that the pool has merged by the upload's recipe."""
     settings = destination.parts.settings
     checked = run_check(path, upload.file_name, upload.size_bytes, settings)
     return replace(checked, remade=True)
@@ -203,12 +203,12 @@ def _parents_of(offer: UploadRequest) -> set[str]:
     return {input_["digest"] for input_ in inputs} - {offer.digest}
 
 
-# Making a merge again from its recipe, to see whether that gives the bytes that somebody sent.
+# Repeating merges to verify that recipes give the sent bytes.
 def remake(parts: ServerParts, upload: UploadRecord) -> bool:
-    """Return whether the recipe of an upload makes its bytes out of models in the pool.
+    """Return whether repeating the recipe of an upload gives its bytes.
 
-    False also where the pool may not or cannot make it: an input is not there, or not for the
-    site to merge, or they are larger than the pool merges.
+    Returns False, too, if the pool cannot repeat it: an input is missing, the site may not merge
+    it, or the inputs exceed the pool's limit.
     """
     settings = parts.settings
     recipe = conditions.read_recipe(dict(upload.recipe or {}), upload.digest)
@@ -231,7 +231,7 @@ def remake(parts: ServerParts, upload: UploadRecord) -> bool:
 
 
 def _find_inputs(session: Session, upload: UploadRecord, recipe: Recipe) -> dict[str, int]:
-    """Return the size of each input that the site may merge, by digest; never the file itself."""
+    """Return the sizes of inputs that the site may merge, by digest, without the file itself."""
     versions = session.scalars(
         whole_versions().where(
             among(ModelVersionRecord.digest, "digests"), readable(upload.site_id, curates=False)

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from pydantic import Field, ValidationError
 
@@ -22,8 +22,6 @@ from site_agent.errors import SettingsError
 from site_agent.pool.restrictions import read_use
 from site_agent.rounds.contract import ContributionRules
 from site_agent.settings import Settings, naming, read_toml_table, settings_toml, with_values
-
-AgentKind = Literal["ert", "hog-svm"]
 
 LOWER_IS_BETTER = frozenset(
     {

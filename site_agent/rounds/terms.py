@@ -1,17 +1,17 @@
 """The terms of a round: signed by its starter, checked and kept by each site that contributes.
 
-The pool could lie here: it keeps the rounds and could show each site another one. A round without
-its secure sum would give it single contributions, another base or other options would make these
-show pictures, and other sites could be anybody.
+A dishonest pool could show each site a different round. Without the secure sum it would get single
+contributions, a different base or other options could make these reveal pictures, and the other
+sites could be anybody.
 
 1. **The starter signs** (`start_round`) the terms of the new round in the pool's answer, after
-   comparing them with its request (`pool_server.wire.rounds.RoundTerms`): with its key of models
-   and its key of secure sums, if it has them. The rounds that follow have the same terms.
+   comparing them with its request (`pool_server.wire.rounds.RoundTerms`): with its keys for models
+   and for secure sums, if it has them. Later rounds of the series have the same terms.
 2. **Each site checks** (`check_terms`), whenever it contributes: the signature, by a key that it
-   knows as the starter's (from charters that it accepted, or as keys of models are trusted), and
-   all terms against the round that it is shown. A starter with a known key must have signed.
-3. **It keeps them** (`pin_terms`) as it saw them first, signed or not, and refuses others later.
-4. **A secure sum names their digest** in its descriptor, which all its messages are bound to; a lab
+   knows as the starter's (from accepted charters, or trusted like keys for models), and all terms
+   against the round that the pool shows. A starter with a known key must have signed.
+3. **It pins them** (`pin_terms`) as first seen, signed or not, and refuses others later.
+4. **A secure sum names their digest** in its descriptor, to which all its messages are bound; a lab
    takes part in no other sum of the round (`secure`).
 """
 
@@ -23,11 +23,11 @@ from typing import TYPE_CHECKING, Any
 
 from aggregators.methods.protections import Protection, protect
 from aggregators.methods.registry import METHODS
-from aggregators.whole_file import write_whole
 from pool_server.wire.names import ModelAddress
 from pool_server.wire.rounds import TERMS_TYPE, RoundResponse, RoundTerms, SecureTerms
 from pool_server.wire.signatures.keys import PublicKey, seal
 from site_agent.errors import ConflictError, PoolAnswerError, SignatureError
+from site_agent.plain_json import write_json
 from site_agent.pool import profiles, trust
 from site_agent.pool.requests import require_same
 from site_agent.pool.signing import load_key
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from site_agent.pool.client import PoolClient
 
 _CHANGE_LATER = frozenset({"level", "thin"})
-"""Options of leaf refinement that later rounds of a series do not have from the first."""
+"""Options of leaf refinement that may differ between the rounds of a series."""
 
 
 def start_round(
@@ -56,9 +56,9 @@ def start_round(
     `protection`: Of a round of networks; see `protect` for the default.
 
     The sites of a secure round count equally unless `options` says otherwise: nobody sees the
-    numbers that a single site states, so `weight_cap` holds for none of them.
+    sample count of a single site, so `weight_cap` cannot limit it.
 
-    Raises `PoolAnswerError` if the pool's round differs from the requested one; nothing was signed.
+    Raises `PoolAnswerError`, before signing, if the pool's round differs from the requested one.
     """
     version = pool.version(base)
     chosen = METHODS.get(fields.get("method", ""))
@@ -97,9 +97,9 @@ def start_round(
 
 
 def sign_terms(pool: "PoolClient", round_: RoundResponse) -> RoundResponse | None:
-    """Sign the terms that the pool shows of a new round; return None without a key.
+    """Sign the terms of a new round as the pool shows them; return None without a key.
 
-    For a round that was started on a page of the pool, its starter must compare them first.
+    If the round was started on a page of the pool, its starter must compare them first.
     """
     terms = RoundTerms.of(round_)
     keys = [pool.signatures.signing_key(terms.started_by)]
@@ -111,7 +111,7 @@ def sign_terms(pool: "PoolClient", round_: RoundResponse) -> RoundResponse | Non
 
 
 def check_terms(pool: "PoolClient", round_: RoundResponse) -> RoundTerms:
-    """Return the terms of a round, if its starter has signed them, or need not.
+    """Return the terms of a round after verifying that its starter signed them where required.
 
     Raises `ConflictError`, naming the first term that differs from the signed ones, and
     `SignatureError` if the signature is missing, or is not that of a key known as the starter's.
@@ -145,7 +145,7 @@ def check_terms(pool: "PoolClient", round_: RoundResponse) -> RoundTerms:
 
 
 def find_first(pool: "PoolClient", round_: RoundResponse) -> RoundResponse:
-    """Return the first round of a series; each has to begin with the result of the one before."""
+    """Return the first round of a series; each must begin with the result of the one before."""
     while round_.predecessor is not None:
         before = pool.rounds.get(round_.predecessor)
         require_same(before.result_digest, round_.base_digest)
@@ -154,12 +154,12 @@ def find_first(pool: "PoolClient", round_: RoundResponse) -> RoundResponse:
 
 
 def pin_terms(round_: RoundResponse, terms: RoundTerms, place: Path) -> None:
-    """Keep the terms of a round as this site saw them first, and refuse others afterwards.
+    """Pin the terms of a round as this site first saw them, and refuse others afterwards.
 
     Otherwise the pool could show a secure round to a site that tries it by --dry-run, and take
     plain contributions to the same round later, where nobody has signed the terms.
 
-    Raises `ConflictError`: names the first term that differs.
+    Raises `ConflictError`, naming the first term that differs.
     """
     content = terms.model_dump(mode="json", exclude={"deadline"})
     content["this_base"] = round_.base_digest
@@ -175,7 +175,7 @@ def pin_terms(round_: RoundResponse, terms: RoundTerms, place: Path) -> None:
                 code="round_changed",
             )
     place.parent.mkdir(parents=True, exist_ok=True)
-    write_whole(place, json.dumps(content, indent=1, sort_keys=True) + "\n")
+    write_json(place, content)
 
 
 def _require_signature(pool: "PoolClient", round_: RoundResponse, signed: RoundTerms) -> None:
@@ -205,7 +205,7 @@ def _require_signature(pool: "PoolClient", round_: RoundResponse, signed: RoundT
 
 
 def _require_unknown_starter(pool: "PoolClient", round_: RoundResponse, shown: RoundTerms) -> None:
-    """Raise `SignatureError` where the terms should have been signed, and are not."""
+    """Raise `SignatureError` if the terms should have been signed but are not."""
     if pool.signatures.policy == "ignore":
         return
     site, reason = shown.started_by, ""
@@ -225,7 +225,7 @@ def _require_unknown_starter(pool: "PoolClient", round_: RoundResponse, shown: R
 
 
 def _keys_of_charters(site: str) -> list[PublicKey]:
-    """Return the keys that accepted charters name for a site, as a lab."""
+    """Return a site's keys as a lab in accepted charters."""
     folder = profiles.secure_folder()
     files = sorted((folder / "charters").glob("*.toml"))
     charters = [require_accepted(folder, file.stem) for file in files]

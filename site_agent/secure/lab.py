@@ -20,6 +20,7 @@ from aggregators.secure_sum.layout import SumLayout
 from aggregators.whole_file import write_whole
 from pool_server.wire.signatures.keys import Envelope
 from site_agent.errors import ConflictError, InvalidInputError, NotFoundError, SecureSumError
+from site_agent.plain_json import write_json
 from site_agent.secure.messages import PartsBody, ShareBody, ValuesBody
 from site_agent.secure.party import Party, challenges_of, seal_share
 from site_agent.secure.session import Fault, Session
@@ -238,7 +239,7 @@ class Lab(Party):
         folder = self.secrets(view.session)
         write_whole(folder / "vector", sharing.to_bytes(vector), mode=0o600)
         texts = {server: seed.hex() for server, seed in seeds.items()}
-        write_whole(folder / "seeds.json", json.dumps(texts), mode=0o600)
+        write_json(folder / "seeds.json", texts, mode=0o600)
         rest = sharing.to_bytes(sharing.explicit_share(vector, seeds, view.session, self.name))
         sealed = {
             server: self._seal(view, server, content)

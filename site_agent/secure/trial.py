@@ -23,8 +23,8 @@ from aggregators.methods.networks.round_files import read_network_contribution
 from aggregators.models import Float32
 from aggregators.secure_sum.layout import BitBudget, SumEntry, SumLayout, encode
 from aggregators.secure_sum.sharing import UInt64, from_signed, to_bytes, to_signed
-from aggregators.whole_file import write_whole
 from site_agent.errors import InvalidInputError, SecureSumError
+from site_agent.plain_json import write_json
 from site_agent.pool.client import PoolClient
 from site_agent.pool.signing import create_key
 from site_agent.secure.board import Board
@@ -110,7 +110,7 @@ def run_trial(
     for number, name in enumerate(labs):
         task = [name, number, charter.digest, session, asdict(settings)]
         path = folder / name / "trial.json"
-        path.write_text(json.dumps(task))
+        write_json(path, task)
         commands[name] = [sys.executable, "-m", "site_agent.secure.trial", str(path)]
     parties = {
         name: Program(
@@ -245,7 +245,7 @@ def run(path: Path) -> None:
         "labs": written.labs,
         "seconds": time.monotonic() - started_s,
     }
-    write_whole(folder / "found.json", json.dumps(result))
+    write_json(folder / "found.json", result)
 
 
 if __name__ == "__main__":

@@ -133,7 +133,7 @@ class RoundsFolder:
                 code="other_roster",
             )
         content = {site: asdict(entry) for site, entry in roster.items()}
-        write_whole(self.round_folder / _CLOSING, json.dumps(content, sort_keys=True))
+        write_json(self.round_folder / _CLOSING, content)
 
     def close(
         self,
@@ -236,8 +236,7 @@ def assemble(server: kits.SplitKit, aggregator: kits.SplitKit, output: Path) -> 
         "rounds": [asdict(record) for record in theirs.closed],
         "privacy": privacy_statement(server),
     }
-    text = json.dumps(statement, indent=1, sort_keys=True) + "\n"
-    write_whole(output.with_name(f"{output.name}.split.json"), text)
+    write_json(output.with_name(f"{output.name}.split.json"), statement)
     return statement
 
 
@@ -292,8 +291,7 @@ class SmashedStore:
         size = sum(len(piece) for piece in self._pieces(site, pieces))
         if size != samples or samples < 1:
             raise InvalidInputError(f"found {size} samples in {pieces} pieces, expected {samples}")
-        content = {"pieces": pieces, "samples": samples}
-        write_whole(self._folder / site / _END, json.dumps(content))
+        write_json(self._folder / site / _END, {"pieces": pieces, "samples": samples})
 
     def complete(self) -> dict[str, Taken]:
         """Return the sites with complete data."""

@@ -1,12 +1,11 @@
 """Starter: a landmark model of the eyes, trained on drawn faces for a first look at a video."""
 
-import json
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from aggregators.whole_file import write_whole
 from site_agent.datasets.conversion import read_faces
+from site_agent.plain_json import write_json
 from site_agent.training.ert import FOR_BLINKS, ErtSettings, train_ert
 from site_agent.training_record import TrainingResult
 from site_agent.work import Progress, no_progress, part_of
@@ -38,8 +37,7 @@ def train_starter(
         settings, report = settings_for_blinks(image_count), part_of(progress, 0.3, 1.0)
         result = train_ert(read_faces(faces), output, settings, report, training_scores=False)
     record = replace(result.record, details={**result.record.details, "drawn": True})
-    plain = json.dumps(record.to_dict(), indent=2, ensure_ascii=False)
-    write_whole(result.metadata_path, plain + "\n")
+    write_json(result.metadata_path, record.to_dict())
     return replace(result, record=record)
 
 
