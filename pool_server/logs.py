@@ -62,7 +62,7 @@ def set_up_logging(settings: PoolSettings) -> None:
 
 
 def prepare_handler(handler: logging.Handler, settings: PoolSettings) -> logging.Handler:
-    """Give a handler the form that the settings name, with identifiers of requests."""
+    """Set a handler's format from the settings, and add request identifiers."""
     as_json = settings.log_format == "json"
     handler.setFormatter(JsonFormatter() if as_json else logging.Formatter(TEXT))
     handler.addFilter(RequestIdFilter())

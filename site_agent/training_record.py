@@ -322,7 +322,7 @@ def program_versions(**libraries: str) -> dict[str, str]:
 
 
 def utc_now() -> str:
-    """Time of day, ISO 8601, whole seconds."""
+    """Return the time as ISO 8601, in whole seconds."""
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 

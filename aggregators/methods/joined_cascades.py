@@ -167,8 +167,8 @@ def distribute_trees(trees: Sequence[int], weights: Sequence[float], kept: int) 
     left = kept
     while True:
         total = sum(shares[member] for member in open_members)
-        # A small member may be owed more trees than it has; what it cannot take goes to the others,
-        # of whom more may then be full.
+        # A small member's share may exceed its trees; the excess goes to the others, which may fill
+        # more of them.
         full = [m for m in open_members if left * shares[m] / total >= counts[m]]
         if not full:
             break

@@ -1,8 +1,8 @@
 """Connections of clients: how long one may stall, and how many there may be.
 
-uvicorn waits without end for the rest of a request. Here a client that stalls is given up, and
-where there are too many connections, the idlest of the client with the most make room: a new client
-is let in, and no connection is closed while it is served.
+uvicorn waits without end for the rest of a request. Here stalled clients are disconnected. At the
+connection limit, the idlest connection of the client with the most is closed to admit a new client;
+none is closed while it is served.
 """
 
 import asyncio
@@ -108,7 +108,7 @@ class WatchedProtocol(H11Protocol):
         return self.conn.their_state in {h11.IDLE, h11.SEND_BODY}
 
     def look(self, now_s: float, stall_s: float) -> None:
-        """Give the client up if it is its turn and it has sent or read nothing for `stall_s`."""
+        """Disconnect the client if it should act, but has neither sent nor read for `stall_s`."""
         place = self._place()
         if place is None or place != self._seen:
             self._seen, self.waiting_since_s = place, now_s
@@ -116,7 +116,7 @@ class WatchedProtocol(H11Protocol):
             self._give_up()
 
     def _place(self) -> Hashable:
-        """Return how far the client has come in sending or reading; None: it has nothing to do."""
+        """Return the client's progress in sending or reading; None if it need not act."""
         if self.transport.is_closing() or self.flow.write_paused:
             return "answer", self.transport.get_write_buffer_size()
         if self.conn.their_state is h11.SEND_BODY:

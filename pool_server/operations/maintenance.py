@@ -102,9 +102,9 @@ def collect_garbage(pool: Pool, *, remove: bool, progress: Progress = no_progres
 
 
 def _remove(pool: Pool, digests: Sequence[str]) -> list[str]:
-    """Remove files while no upload can begin, so that none comes to rely on one of them.
+    """Remove files while no upload can begin, so that none can come to rely on one of them.
 
-    The audit names those that go.
+    The audit lists the removed files.
     """
     with pool.database.writing_engine.begin() as connection:
         _hold_back_uploads(connection)
@@ -125,10 +125,10 @@ def _hold_back_uploads(connection: Connection) -> None:
 
 
 def make_admin_token(settings: PoolSettings) -> TokenCreatedResponse:
-    """Make another admin token of the whole pool; those that are there stay as they are.
+    """Create another admin token of the whole pool; existing ones stay valid.
 
     Anyone with access to the database could change it anyway, so nothing more is required. The
-    audit records it. Servers may run meanwhile, and take the token at once.
+    audit records it. Running servers accept the token at once.
     """
     require_newest_schema(settings)
     database = Database.open(settings)

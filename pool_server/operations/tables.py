@@ -4,9 +4,9 @@
 
     tables/<table>.jsonl.gz     one row a line: {"column": value, ...}
 
-Moments are ISO 8601 in UTC, JSON columns are nested as they are. Only tables of the pool's own
-records are written; the database itself derives the others, such as an index of words.
-Browser sessions and log-in links are left out: a copy of the pool must not let anybody in by them.
+Times are ISO 8601 in UTC, JSON columns are nested as they are. Drawings of models are left out, as
+they can be made again, and so are browser sessions and log-in links: nobody must be able to log in
+to a copy of the pool with them.
 """
 
 import gzip

@@ -133,7 +133,7 @@ def cookie_name(request: Request) -> str:
 
 
 def set_cookie(response: Response, request: Request, secret: str) -> None:
-    """Give the browser a cookie until it is closed; the session behind it ends by itself."""
+    """Set a cookie that lasts until the browser is closed; its session expires by itself."""
     response.set_cookie(
         cookie_name(request),
         secret,

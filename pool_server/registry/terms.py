@@ -135,7 +135,7 @@ def add_terms(
     *,
     is_proven: bool,
 ) -> None:
-    """Give a new version its declared terms and those that it inherits.
+    """Add the declared and the inherited terms of a new version.
 
     It inherits from every input that the site knows, and from the same file elsewhere in the pool.
     Versions made from it that were published before inherit from it now; so do copies of the file
@@ -238,7 +238,7 @@ def _sites_that_see(session: Session, version: ModelVersionRecord) -> ColumnElem
 def _pass_on(
     session: Session, version: ModelVersionRecord, terms: Sequence[Term], *, to_copies: bool = False
 ) -> None:
-    """Give a file's descendants published before it the terms that they inherit from it.
+    """Add a file's terms to descendants that were published before it.
 
     Only at sites that may see it; with `to_copies` everywhere, and to the same file at other sites.
     """

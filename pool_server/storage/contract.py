@@ -129,7 +129,7 @@ class Storage(Protocol):
         """Open a published file for reading from any position."""
 
     def content_file(self, digest: str) -> AbstractContextManager[Path]:
-        """Give a published file as a local path, for programs that want one; not to be written."""
+        """Provide a published file as a local, read-only path."""
 
     def place_of(self, digest: str) -> str | None:
         """Return the place of a published file, present or lost, for repairs by hand.

@@ -29,7 +29,7 @@ class ScratchFolder:
 
     @contextmanager
     def file(self, size_bytes: int) -> Iterator[tuple[Path, BinaryIO]]:
-        """Give an empty file, open for reading and writing, that will grow to `size_bytes`."""
+        """Create an empty file for reading and writing that will grow to `size_bytes`."""
         free = shutil.disk_usage(self.folder).free
         if free < size_bytes:
             raise StorageFullError(
@@ -46,7 +46,7 @@ class ScratchFolder:
 
     @contextmanager
     def room(self) -> Iterator[Path]:
-        """Give an empty folder for files of unknown size."""
+        """Create an empty folder for files of unknown size."""
         path, lock = self._create()
         folder = path.with_suffix(_FOLDER_SUFFIX)
         with lock:

@@ -27,7 +27,7 @@ from pool_server.wire.uploads import UploadRequest, VersionDescription
 
 
 def require_description(session: Session, site: SiteRecord, request: UploadRequest) -> None:
-    """Raise unless labels, card and terms are such as a version of the pool can have."""
+    """Raise unless the pool accepts the labels, card and terms."""
     require_wording(request)
     require_terms(
         session,
@@ -102,8 +102,8 @@ _WIDTH = (access.PRIVATE, access.SITES, access.CONSORTIUM)
 def require_merge_rights(caller: Caller, parents: Iterable[Sequence[ModelRecord]]) -> None:
     """Raise unless the caller may merge every parent that it may see in the pool.
 
-    Parents that it may not see are as those that the pool does not have. Of the models that have a
-    parent, one that may be merged is enough.
+    Parents that it may not see count as unknown. If several models have a parent, the right to
+    merge one of them is enough.
     """
     for homes in parents:
         if not any(access.may(caller, model, "merge") for model in homes):

@@ -112,7 +112,7 @@ def renew_claim(session: Session, upload_id: str, until: datetime) -> None:
 
 
 def release(session: Session, upload_id: str) -> None:
-    """Give a claimed upload back, so that it can be completed again."""
+    """Release a claimed upload, so that it can be completed again."""
     session.execute(
         update(UploadRecord)
         .where(UploadRecord.id == upload_id, UploadRecord.state == CHECKING)

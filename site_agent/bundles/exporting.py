@@ -109,7 +109,7 @@ class BundleWriter:
 
     @contextmanager
     def collecting(self) -> Iterator[Callable[[PortableVersion], None]]:
-        """Give a function that takes records; they wait in a file, not in memory."""
+        """Yield a function that takes records and keeps them in a file, not in memory."""
         self._members: list[bundles.Member] = []
         with tempfile.NamedTemporaryFile(dir=self.destination.parent) as file:
             self._waiting = Path(file.name)

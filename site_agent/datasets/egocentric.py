@@ -307,7 +307,7 @@ _MOSTLY = 0.5
 
 
 def _with_splits(clips: list[GazeClip]) -> Iterator[GazeClip]:
-    """Give each clip a split that names none; whole videos, never frames of one video apart."""
+    """Assign splits to clips without one; frames of one video stay together."""
     by_person: dict[str, list[GazeClip]] = {}
     for clip in clips:
         by_person.setdefault(clip.person, []).append(clip)

@@ -87,7 +87,7 @@ class FaceDataset:
     images: tuple[AnnotatedImage, ...] = field(default=(), repr=False)
 
     def boxes(self, *, ignored: bool = False) -> Iterator[tuple[AnnotatedImage, FaceBox]]:
-        """Every box with its image; boxes marked `ignore` only where `ignored` is true."""
+        """Yield every box with its image; boxes marked `ignore` only where `ignored` is true."""
         for image in self.images:
             for box in image.boxes:
                 if ignored or not box.ignore:

@@ -199,7 +199,7 @@ def match_image(
 
 
 def overlap_scores(first: Sequence[Sequence[float]], second: Sequence[Sequence[float]]) -> Float64:
-    """Common area over the area of the smallest rectangle around both, shape (first, second)."""
+    """Return common area over that of the rectangle around both, shape (first, second)."""
     a = np.asarray(first, dtype=np.float64).reshape(-1, 1, 4)
     b = np.asarray(second, dtype=np.float64).reshape(1, -1, 4)
     common = np.minimum(a[..., 2:], b[..., 2:]) - np.maximum(a[..., :2], b[..., :2]) + 1
@@ -274,7 +274,7 @@ class _Statistics:
 
 
 def _rank(matches: Sequence[ImageMatches]) -> tuple[Float64, Bool, NDArray[np.int64]]:
-    """Detections of all images, best first, right ones before wrong ones of the same score."""
+    """Return the detections of all images, best first; of equal scores, right ones first."""
     scores = np.concatenate([np.zeros(0), *(match.scores for match in matches)])
     hits = np.concatenate([np.zeros(0, dtype=bool), *(match.hits for match in matches)])
     images = np.repeat(np.arange(len(matches)), [len(match.hits) for match in matches])

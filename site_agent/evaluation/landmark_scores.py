@@ -80,7 +80,7 @@ def normaliser_for(names: Sequence[str], requested: str | None = None) -> Normal
 def _ibug_groups(
     names: Sequence[str], groups: Sequence[Sequence[int]]
 ) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
-    """Indices of the landmarks with these iBUG numbers, None where there are none."""
+    """Return the indices of landmarks with these iBUG numbers; None where there are none."""
     place = ibug_places(names)
     if any(number not in place for group in groups for number in group):
         return None
@@ -291,7 +291,7 @@ class _Statistics:
         }
 
     def _ear_range(self, weights: NDArray[np.int64]) -> float:
-        """Slope of the weighted regression of predicted on marked eye aspect ratios."""
+        """Return the slope of the weighted regression of predicted on marked eye aspect ratios."""
         known = np.isfinite(self._ear) & np.isfinite(self._marked) & (weights > 0)
         weight, ear, marked = weights[known], self._ear[known], self._marked[known]
         centred = marked - np.average(marked, weights=weight) if weight.sum() else marked

@@ -135,7 +135,7 @@ def _trained_parts(model_file: Path | str) -> tuple[str, ...]:
 def _testable_faces(
     dataset: records.FaceDataset, names: Sequence[str], normaliser: landmark_scores.Normaliser
 ) -> tuple[list[tuple[int, records.AnnotatedImage, list[tuple[records.FaceBox, float]]]], int]:
-    """Images with the boxes that can be tested and their scales, and how many cannot."""
+    """Return images with their testable boxes and scales, and the number of other boxes."""
     jobs = []
     skipped = 0
     for index, image in enumerate(dataset.images):

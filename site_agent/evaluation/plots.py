@@ -152,7 +152,7 @@ def titled_axes(title: str, width_in: float = 8.0) -> "tuple[Figure, Axes]":
 
 
 def _spread(values: Float64, number: int) -> list[int]:
-    """Points to mark: spread evenly along the axis, at other places for each model."""
+    """Return the points to mark: spread evenly along the axis, at other places for each model."""
     if len(values) < 3:
         return list(range(len(values)))
     low, high = float(values[0]), float(values[-1])

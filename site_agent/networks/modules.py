@@ -159,7 +159,7 @@ def to_module(network: StateDict, name: str = "the network") -> nn.Module:
 
 
 def fill_empty(module: nn.Module, network: StateDict) -> None:
-    """Give a module of `build_empty` a network's entries, in the module's types."""
+    """Copy a network's entries into a module of `build_empty`, in the module's types."""
     entries = module.state_dict()
     values = {
         key: torch.from_numpy(np.array(network.tensors[key])).to(entries[key].dtype)

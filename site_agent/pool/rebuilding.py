@@ -44,7 +44,7 @@ class RecipeSources:
                 self.add(recipe)
 
     def add(self, recipe: methods.Recipe) -> None:
-        """Know a recipe from now on; the first that makes a file counts."""
+        """Add a recipe; the first that makes a file counts."""
         if recipe.output is not None:
             self._recipes.setdefault(recipe.output.digest, recipe)
 

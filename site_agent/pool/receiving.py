@@ -76,7 +76,7 @@ class ContentReceiver:
             self._report("checking what is here already:")
 
     def receive(self) -> None:
-        """Get the rest, reconnecting when the line breaks or an address expires."""
+        """Receive the rest, reconnecting when the line breaks or an address expires."""
         patience = self._connection.patience()
         while self._position < self._remote.size_bytes:
             before = self._position

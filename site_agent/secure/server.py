@@ -42,7 +42,7 @@ class Server(party.Party):
             return view
 
     def declare_void(self, session: str, reason: str) -> bool:
-        """Give a session up, unless this server opened it; return whether it is given up."""
+        """Abandon a session, unless this server opened it; return whether it is abandoned."""
         with self.ledger.at_work():
             return self._void(self.review(session), reason)
 

@@ -81,7 +81,7 @@ class RemoteServer:
     ) -> training.StepAnswer:
         """See `training.Server`."""
         answer = self._ask("step", number, smashed=smashed, head=head, gaze=gaze)
-        # Of a step of DP-SGD that happened to draw no sample there is no loss.
+        # A step of DP-SGD that draws no sample has no loss.
         loss = float(answer["loss"][0]) if len(answer["loss"]) else 0.0
         return training.StepAnswer(answer["gradient"], loss)
 
@@ -166,7 +166,7 @@ class SplitClient:
                 break
             number, site = int(status["round"]), self.kit.name
             is_done = site in status["done"]
-            # Of V2, whose turn it is; otherwise nobody's.
+            # In V2, sites train in turn; otherwise all may train at once.
             if is_done or status["turn"] not in ("", site):
                 time.sleep(_POLL_S)
                 continue
@@ -192,7 +192,7 @@ class SplitClient:
         with repeatable(), torch.inference_mode():
             for piece in torch.split(torch.arange(len(data)), messages.ROWS_AT_ONCE):
                 smashed = module.run_stages(front, data.patches[piece], data.head[piece])
-                # Noise as in training: the server must not get what it was kept from.
+                # Noise as in training: the server must get no more here than there.
                 arrays = {"smashed": alter(smashed).contiguous().numpy()}
                 if not cut.tail:
                     arrays["head"] = data.head[piece].numpy()
@@ -220,7 +220,7 @@ class SplitClient:
         self._training_s += time.monotonic() - began_s
         contribution = training.contribution_of(made.differences, made.samples, digest, plan)
         body = encode_model(contribution_as_network(contribution), "safetensors")
-        # The main server counts only whom the aggregator has, too.
+        # The main server counts only sites that the aggregator has, too.
         self._aggregator.call("PUT", f"{path}/part", body)
         self._server.post_json(f"{path}/done", {"steps": made.steps})
         self._rounds += 1

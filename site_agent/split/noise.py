@@ -98,10 +98,6 @@ def dense_sensitivity(weight: torch.Tensor) -> Sensitivity:
     )
 
 
-OVERLAPPING_POOL = Sensitivity(4.0, 2.0, 2.0)
-"""Of 3 x 3 pooling with stride 2, where a number is in up to 4 windows."""
-
-
 @dataclass(frozen=True)
 class SmashedNoise:
     """Noise on smashed data."""

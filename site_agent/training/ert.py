@@ -219,7 +219,7 @@ def estimated_memory_bytes(
 def trainable_faces(
     dataset: records.FaceDataset,
 ) -> list[tuple[records.AnnotatedImage, list[records.FaceBox]]]:
-    """Images that have boxes to train on, with these."""
+    """Return the images with boxes to train on, and these boxes."""
     faces = [(image, [box for box in image.boxes if not box.ignore]) for image in dataset.images]
     return [(image, boxes) for image, boxes in faces if boxes]
 

@@ -24,7 +24,7 @@ _MOST_LEVELS = 200
 
 
 def match_score(first: Corners, second: Corners) -> float:
-    """Common area over the area of the smallest rectangle around both, as dlib measures it."""
+    """Return the common area over that of the rectangle around both, as dlib measures it."""
     common = (
         max(first[0], second[0]),
         max(first[1], second[1]),
@@ -41,7 +41,7 @@ def match_score(first: Corners, second: Corners) -> float:
 
 
 def picked_window(boxes: Iterable[Corners], area_px: int) -> tuple[int, int]:
-    """Size of the window that dlib picks: the mean shape of the boxes, scaled to an area.
+    """Return the window size that dlib picks: the boxes' mean shape, scaled to an area.
 
     `boxes`: the boxes that are trained on, at least one. `area_px`: dlib's
     ``detection_window_size``.
@@ -58,7 +58,7 @@ def picked_window(boxes: Iterable[Corners], area_px: int) -> tuple[int, int]:
 
 
 def area_for_window(boxes: Sequence[Corners], window_px: tuple[int, int]) -> int | None:
-    """Area at which dlib picks exactly this window for these boxes, None where there is none."""
+    """Return the area at which dlib picks this window for these boxes; None if there is none."""
     window_area_px = window_px[0] * window_px[1]
     # Only areas near width x height can round to this width and height.
     reach = window_px[0] + window_px[1]

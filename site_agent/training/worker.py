@@ -141,7 +141,7 @@ def _box_element(box: list[int], mark: str) -> str:
 
 
 def _grey_crop(path: Path, boxes: list[list[int]]) -> tuple[Any, tuple[int, int]]:
-    """Grey image around all boxes of an image, and where its upper left pixel was."""
+    """Return the grey image around all boxes, and the place of its upper left pixel."""
     grey = to_grey(read_image(path, apply_orientation=False))
     rows, columns = grey.shape
     margins = [

@@ -1,8 +1,7 @@
-"""Resumable work: jobs with digests, done side by side, each only once.
+"""Resumable work: jobs that depend on one another, done side by side, each only once.
 
-How it works. The caller lists the work as `Job`s, each with a key, the keys that it
-needs, and a digest of all that its result depends on. `JobRecords` (or the caller's own store) says
-which results an earlier run has left; `do_jobs` does the others in worker processes
+How it works. The caller lists the work as `Job`s, each with a key and the keys that it needs, and
+says which results an earlier run has left; `do_jobs` does the others in worker processes
 (`site_agent.work.workers`), the most urgent first, and gives each result to the caller, written
 whole before the next job counts on it. A job that fails leaves out those that need it, and no
 others. Ctrl-C ends the workers; the same call again goes on. The folder is held by one process at a
@@ -14,12 +13,11 @@ import hashlib
 import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 from site_agent.errors import BusyError, InvalidInputError, writing_to
-from site_agent.plain_json import write_json
 from site_agent.wording import duration_words
 from site_agent.work import Progress, no_progress
 from site_agent.work.locks import locked
@@ -117,11 +115,6 @@ class Schedule:
                 self.reasons[other.key] = f"needs the result of: {cause.title or cause.key}"
                 gone.add(other.key)
 
-    def is_used_up(self, key: str) -> bool:
-        """Return whether no other job still needs the result of this one."""
-        takers = [job for job in self.jobs.values() if key in job.needs]
-        return all(self.states[job.key] in _ENDED for job in takers)
-
     def keys(self, *states: State) -> list[str]:
         """Return the jobs in these states, in their order."""
         return [key for key, state in self.states.items() if state in states]
@@ -218,43 +211,6 @@ def do_jobs(
     for key in schedule.keys("left out"):
         outcomes[key] = JobOutcome(key, "left out", reason=schedule.reasons[key])
     return {key: outcomes[key] for key in schedule.jobs if key in outcomes}
-
-
-@dataclass(frozen=True)
-class JobRecords:
-    """Results of jobs as JSON files of a folder, each with the digest of its inputs."""
-
-    folder: Path
-    schema: str
-    digests: Mapping[str, str]
-    facts: Mapping[str, Any] = field(default_factory=dict)
-    """More to write with the result of a job, by key."""
-
-    def read_all(self) -> dict[str, Any]:
-        """Return the results that exist and still fit their digests, by key."""
-        results = {}
-        for key, digest in self.digests.items():
-            with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-                content = json.loads((self.folder / f"{key}.json").read_text(encoding="utf-8"))
-                if content["digest"] == digest:
-                    results[key] = content["result"]
-        return results
-
-    def keep(self, key: str, result: Any, took_s: float) -> Any:
-        """Write a result, and return it.
-
-        Raises `ValueError`: it holds NaN or infinities, which would come back as null.
-        """
-        json.dumps(result, allow_nan=False)
-        content = {
-            "schema": self.schema,
-            "digest": self.digests[key],
-            "run": self.facts.get(key),
-            "took_s": round(took_s, 2),
-            "result": result,
-        }
-        write_json(self.folder / f"{key}.json", content)
-        return result
 
 
 @contextlib.contextmanager

@@ -138,8 +138,8 @@ class MergeJobRecord(base.Record):
 
 # The audit, which is only ever appended to, and events of sites.
 
-# Whom the audit names for what is done on the pool's own machine, which needs no token: the site
-# that every pool begins with.
+# The audit's names for actions on the pool's own machine, which need no token. Every pool begins
+# with this site.
 FIRST_SITE = "admin"
 LOCAL_ACTOR = "command-line"
 

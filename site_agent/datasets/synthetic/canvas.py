@@ -40,7 +40,7 @@ def expose(scene: "Float32", camera: Camera, rng: np.random.Generator) -> "UInt8
 def _noise(
     rng: np.random.Generator, shape: tuple[int, int], channels: int, deviation: float
 ) -> "Float32":
-    """Noise close to normal, shape (H, W, channels); the sum of four bytes is several times
+    """Return noise close to normal, shape (H, W, channels); the sum of four bytes is several times
     faster to draw than a normal deviate, and a sensor's noise is no more normal than that."""
     count = shape[0] * shape[1] * channels
     four = rng.integers(0, 1 << 32, count, dtype=np.uint32).view(np.uint8).reshape(count, 4)
@@ -129,7 +129,7 @@ class Canvas:
         self.fill(outline, colour, softness=softness, opacity=opacity, multiply=multiply)
 
     def _window(self, points: Float64, sigma: float) -> tuple[int, int, int, int] | None:
-        """Pixels that painting these points can change: left, top, right, bottom, half-open."""
+        """Return the window that these points can change: left, top, right, bottom, half-open."""
         height, width = self.pixels.shape[:2]
         margin = 3 * sigma + 2
         low, high = points.min(axis=0) - margin, points.max(axis=0) + margin
@@ -143,7 +143,7 @@ _CIRCLE = np.stack([np.cos(_ANGLES), np.sin(_ANGLES)], axis=1)
 
 
 def ellipse_outline(centre: ArrayLike, radii: ArrayLike) -> Float64:
-    """Corners of an upright ellipse, shape (28, 2)."""
+    """Return the corners of an upright ellipse, shape (28, 2)."""
     outline: Float64 = np.asarray(centre) + _CIRCLE * np.asarray(radii)
     return outline
 
@@ -155,7 +155,7 @@ def moved(points: Float64, x: float, y: float) -> Float64:
 
 
 def ribbon_outline(line: Float64, widths: ArrayLike) -> Float64:
-    """Outline of a band along a line: to the end on one side and back on the other.
+    """Return the outline of a band along a line: there on one side, back on the other.
 
     `line` of shape (..., n, 2) gives outlines of shape (..., 2 n, 2).
     """
@@ -170,7 +170,7 @@ def ribbon_outline(line: Float64, widths: ArrayLike) -> Float64:
 
 
 def smooth_line(knots: ArrayLike, points: int) -> Float64:
-    """Curve through knots of shape (k, 2), k >= 3: `points` places spaced evenly along it."""
+    """Return `points` evenly spaced places on a curve through knots of shape (k, 2), k >= 3."""
     k = np.asarray(knots, dtype=np.float64)
     before, after = 2 * k[0] - k[1], 2 * k[-1] - k[-2]
     padded = np.concatenate([before[None], k, after[None]])
@@ -190,7 +190,7 @@ def smooth_line(knots: ArrayLike, points: int) -> Float64:
 
 
 def polygon_mask(shape: tuple[int, int], points: Float64) -> UInt8:
-    """Mask, 0..255 with smooth edges, of a polygon (n, 2) or of several (m, n, 2) in pixels."""
+    """Return the mask, 0..255 with smooth edges, of one (n, 2) or several (m, n, 2) polygons."""
     mask: UInt8 = np.zeros(shape, dtype=np.uint8)
     corners = np.round(np.clip(points, -9000, 9000) * (1 << _SHIFT)).astype(np.int32)
     # One by one: together they would cancel out where they overlap.
@@ -200,12 +200,12 @@ def polygon_mask(shape: tuple[int, int], points: Float64) -> UInt8:
 
 
 def depth_inside(mask: UInt8) -> Float32:
-    """Distance in pixels of every place inside a mask from its edge; 0 outside."""
+    """Return the distance in pixels of every place inside a mask from its edge; 0 outside."""
     return np.asarray(cv2.distanceTransform(mask, cv2.DIST_L2, 5), dtype=np.float32)
 
 
 def blurred(image: Image, sigma_px: float) -> Image:
-    """Gaussian blur with repeated edges."""
+    """Apply a Gaussian blur with repeated edges."""
     size = 2 * int(np.ceil(2.5 * sigma_px)) + 1
     return np.asarray(
         cv2.GaussianBlur(image, (size, size), sigma_px, borderType=cv2.BORDER_REPLICATE),
@@ -214,14 +214,14 @@ def blurred(image: Image, sigma_px: float) -> Image:
 
 
 def resized(image: Float32, shape: tuple[int, int]) -> Float32:
-    """Bilinear resize to (rows, columns)."""
+    """Resize bilinearly to (rows, columns)."""
     return np.asarray(
         cv2.resize(image, (shape[1], shape[0]), interpolation=cv2.INTER_LINEAR), dtype=np.float32
     )
 
 
 def sampled(image: Float32, x: Float32, y: Float32) -> Float32:
-    """Values of an image at pixel coordinates, bilinear, edges repeated."""
+    """Sample an image at pixel coordinates, bilinear, edges repeated."""
     return np.asarray(
         cv2.remap(image, x, y, cv2.INTER_LINEAR, borderMode=cv2.BORDER_REPLICATE), dtype=np.float32
     )
@@ -234,7 +234,7 @@ def blend(target: Float32, paint: Float32, cover: Float32) -> None:
 
 
 def shaded(paint: Float32, shade: Float32, colour: ArrayLike, gloss: Float32) -> Float32:
-    """Paint, shape (H, W, 3), under light: times `shade` and its colour, plus `gloss`."""
+    """Return paint, shape (H, W, 3), under light: times `shade` and its colour, plus `gloss`."""
     factors = np.asarray(colour, dtype=np.float32)
     light = cv2.merge([shade * factor for factor in factors])
     return np.asarray(
@@ -248,7 +248,7 @@ def with_grain(image: UInt8, brighter: UInt8, darker: UInt8) -> UInt8:
 
 
 def lookup(x: Float32, y: Float32) -> tuple[Float32, Float32]:
-    """Pixel coordinates made ready for several images to be `sampled` at them."""
+    """Prepare pixel coordinates for sampling several images with `sampled`."""
     where, fraction = cv2.convertMaps(x, y, cv2.CV_16SC2)
     return cast("Float32", where), cast("Float32", fraction)
 
@@ -268,7 +268,7 @@ def doubled(lattice: Float32, shape: tuple[int, int]) -> Float32:
 
 
 def cloud(rng: np.random.Generator, shape: tuple[int, int], cell_px: float) -> Float32:
-    """Smooth noise of about unit variance with grains about `cell_px` wide."""
+    """Return smooth noise of about unit variance with grains about `cell_px` wide."""
     rows, columns = (max(2, int(np.ceil(side / cell_px)) + 1) for side in shape)
     grains = rng.standard_normal((rows, columns)).astype(np.float32)
     return np.asarray(

@@ -283,7 +283,7 @@ def _with_blinks(trial: Trial, truth: TrialTruth, blinks: list[_Closure]) -> Tri
 def _draw_times(
     camera: np.random.Generator, design: ConditioningDesign, duration_s: float, frame_rate_hz: float
 ) -> tuple[Float64, int]:
-    """Presentation times of the frames that are there, and how many are not."""
+    """Return the times of the present frames, and the number of missing ones."""
     count = int(duration_s * frame_rate_hz) + 1
     intervals_s = np.full(count, 1.0 / frame_rate_hz)
     if design.slow_share > 0:

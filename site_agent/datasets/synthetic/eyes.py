@@ -29,7 +29,7 @@ class Blink:
 
 
 def closure_curve(blinks: Sequence[Blink], times_s: Float64) -> Float64:
-    """Closure of the lids, 0..1, at each time; touching blinks do not add up.
+    """Return the closure of the lids, 0..1, at each time; touching blinks do not add up.
 
     Closing is a smooth step; opening starts fast and slows down towards the end, as recorded
     blinks do (closing takes about 100 ms, opening twice that).
@@ -45,7 +45,7 @@ def closure_curve(blinks: Sequence[Blink], times_s: Float64) -> Float64:
 
 
 def random_blinks(seconds: float, rng: np.random.Generator) -> list[Blink]:
-    """Blinks of somebody at rest: every 2 to 6 s, some partial, some double.
+    """Draw the blinks of a person at rest: every 2 to 6 s, some partial, some double.
 
     The first begins after a second and the last ends before the end.
     """

@@ -36,7 +36,7 @@ class Pose:
     roll_deg: float = 0.0
 
     def matrix(self) -> canvas.Float64:
-        """Rotation of shape (3, 3) that takes head coordinates to picture axes."""
+        """Return the rotation of shape (3, 3) that takes head coordinates to picture axes."""
         yaw, pitch, roll = np.radians([self.yaw_deg, self.pitch_deg, self.roll_deg])
         about_y = [[np.cos(yaw), 0, np.sin(yaw)], [0, 1, 0], [-np.sin(yaw), 0, np.cos(yaw)]]
         about_x = [[1, 0, 0], [0, np.cos(pitch), -np.sin(pitch)], [0, np.sin(pitch), np.cos(pitch)]]
@@ -65,7 +65,7 @@ class Placement:
     """The point about which the head turns."""
 
     def project(self, points: canvas.Float64) -> canvas.Float64:
-        """Pixels, shape (n, 2), of head points of shape (n, 3)."""
+        """Project head points, shape (n, 3), to pixels, shape (n, 2)."""
         seen: canvas.Float64 = (points - _PIVOT) @ self.rotation[:2].T * self.scale + self.centre
         return seen
 
@@ -94,7 +94,7 @@ class HeadShape:
         return np.concatenate([self.jaw, self.skull[1:-1]])
 
     def lift(self, points: canvas.Float64) -> canvas.Float64:
-        """Points of the plane, shape (n, 2), with their height: shape (n, 3)."""
+        """Add their height to points of the plane, shape (n, 2); return shape (n, 3)."""
         at = ((points - (LEFT, TOP)) * RELIEF_PX_PER_UNIT).astype(np.float32)
         heights = canvas.sampled(self.relief, at[None, :, 0], at[None, :, 1])[0]
         return np.column_stack([points, heights.astype(np.float64)])
@@ -206,7 +206,7 @@ def _mouth(person: Person, expression: Expression) -> canvas.Float64:
 def lid_curves(
     person: Person, side: Side, closure: float, points: int = 17
 ) -> tuple[canvas.Float64, canvas.Float64]:
-    """Edges of the upper and the lower lid, from the left to the right of the picture.
+    """Return the edges of the upper and the lower lid, from left to right in the picture.
 
     `side` is -1 for the eye on the left of the picture. The gap between the lids, and with it the
     eye aspect ratio, is a linear function of `closure`.
@@ -234,13 +234,13 @@ def lid_curves(
 
 
 def eye_landmarks(person: Person, side: Side, closure: float) -> canvas.Float64:
-    """Six landmarks of one eye in the plane, shape (6, 2): clockwise from the left corner."""
+    """Return one eye's landmarks in the plane, shape (6, 2): clockwise from the left corner."""
     upper, lower = lid_curves(person, side, closure, points=7)
     return np.stack([upper[0], upper[2], upper[4], upper[6], lower[4], lower[2]])
 
 
 def relief_shape() -> tuple[int, int]:
-    """Rows and columns of a relief."""
+    """Return the rows and columns of a relief."""
     return (
         round((BOTTOM - TOP) * RELIEF_PX_PER_UNIT) + 1,
         round((RIGHT - LEFT) * RELIEF_PX_PER_UNIT) + 1,

@@ -136,7 +136,7 @@ def _four(
 
 
 def _mixed(line: tuple[Colour, ...], position: float) -> Colour:
-    """Colour at a position 0..1 on a line of colours."""
+    """Return the colour at a position 0..1 on a line of colours."""
     place = position * (len(line) - 1)
     left = min(int(place), len(line) - 2)
     part = place - left

@@ -174,7 +174,7 @@ def face_box(landmarks: Float64) -> tuple[int, int, int, int]:
 
 
 def eye_aspect_ratios(landmarks: Float64) -> tuple[float, float]:
-    """Eye aspect ratios of the subject's right and left eye; landmarks as in `eyes_of`."""
+    """Return the EAR of the subject's right and left eye; landmarks as in `eyes_of`."""
     left, right = eyes_of(landmarks)
     return float(eye_aspect_ratio(right)), float(eye_aspect_ratio(left))
 

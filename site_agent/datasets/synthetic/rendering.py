@@ -92,7 +92,7 @@ class Light:
     """Factors near 1."""
 
     def direction(self) -> drawing.Float64:
-        """Unit vector towards the lamp in picture axes, z towards the viewer."""
+        """Return the unit vector towards the lamp in picture axes, z towards the viewer."""
         azimuth, elevation = np.radians([self.azimuth_deg, self.elevation_deg])
         return np.array(
             [
@@ -245,7 +245,7 @@ def draw_head(
 def lit(
     head: PaintedHead, rotation: drawing.Float64, light: Light
 ) -> tuple[drawing.Float32, drawing.Float32]:
-    """Light on the relief of a turned head.
+    """Return the light on the relief of a turned head.
 
     Returns
     -------

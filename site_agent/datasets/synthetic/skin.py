@@ -26,7 +26,7 @@ def paint_skin(canvas: drawing.Canvas, shape: HeadShape, rng: np.random.Generato
 
 
 def ear_outlines(person: Person) -> tuple[drawing.Float64, drawing.Float64]:
-    """Outlines of both ears in the plane: left and right of the picture."""
+    """Return the outlines of both ears in the plane: left and right of the picture."""
     size, stand = person.ear_size, person.ear_stand
     half = np.array(
         [

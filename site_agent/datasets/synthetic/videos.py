@@ -262,7 +262,7 @@ class Film:
 def _drift(
     times: canvas.Float64, scene: VideoScene, rng: np.random.Generator
 ) -> tuple[canvas.Float64, canvas.Float64]:
-    """Slow sway of the head: angles in degrees, shape (n, 3); shifts in pixels, shape (n, 2)."""
+    """Draw a slow sway of the head: degrees, shape (n, 3), and shifts in pixels, shape (n, 2)."""
     waves = np.zeros((len(times), 5))
     for column in range(5):
         for share in (0.6, 0.3, 0.1):

@@ -344,7 +344,7 @@ def put_in_place(study: Path, made: Path) -> batch_record.SessionRecord:
 
 
 def _other_files(place: Path, made: Path) -> Iterator[Path]:
-    """Files in a session's folder that are of no analysis: a review, notes."""
+    """Return the files of a session's folder that no analysis wrote: a review, notes."""
     try:
         expected = {*batch_record.read_record(place).files, RECORD_NAME}
     except StudyFolderError:

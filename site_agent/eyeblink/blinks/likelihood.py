@@ -219,7 +219,7 @@ def find_dips(trace: EvenTrace) -> Dips:
 
 
 def _level_before(trace: EvenTrace, lowest: Int64) -> Float64:
-    """EAR before the lids began to fall; where the face was lost, the last that is known."""
+    """Return the EAR before the lids began to fall; after a lost face, the last known one."""
     usual = percentile_of_known(_window(trace, lowest, -2.0, 2.0), 60.0, trace.ear[lowest])
     last_known = percentile_of_known(_window(trace, lowest, -1.0, -trace.step_s), 50.0, usual)
     start_s, end_s = CLOSING_S
@@ -240,7 +240,7 @@ def _is_supported(
 
 
 def _lowest_points(trace: EvenTrace) -> Int64:
-    """Bins that no earlier bin within the separation undercuts, and no later one by much.
+    """Return the bins undercut by no earlier bin nearby, and by no later one by much.
 
     "Not by much" is a share of the fall that led there, so that a closure that goes on
     deepening a little is met where the lids arrive, not only at its very lowest point.
@@ -261,7 +261,7 @@ def _lowest_points(trace: EvenTrace) -> Int64:
 
 
 def _window(trace: EvenTrace, centres: Int64, from_s: float, to_s: float) -> Float64:
-    """Values of the bins from `from_s` to `to_s` around each centre, NaN beyond the ends."""
+    """Return the bins from `from_s` to `to_s` around each centre, NaN beyond the ends."""
     first, last = trace.bins(from_s), trace.bins(to_s)
     offsets = np.arange(first, max(first, last) + 1)
     index = centres[:, None] + offsets
@@ -277,7 +277,7 @@ def _surround(trace: EvenTrace, centres: Int64) -> Float64:
 
 
 def _noise(trace: EvenTrace) -> Float64:
-    """Standard deviation of the noise by bin, from the median of absolute differences."""
+    """Return the noise by bin (standard deviation), from the median of absolute differences."""
     difference = np.abs(np.diff(trace.ear))
     known = difference[np.isfinite(difference)]
     if len(known) == 0:

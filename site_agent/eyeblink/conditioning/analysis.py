@@ -244,7 +244,7 @@ def _rejections(
 def _session_ur(
     trials: Sequence[TrialMeasures], rejections: Sequence[tuple[Rejection, ...]]
 ) -> float:
-    """Median UR amplitude of the valid `us_only` trials, or of the paired ones without these."""
+    """Return the median UR amplitude of valid `us_only` trials, or else of paired ones."""
     for trial_type in (TrialType.US_ONLY, TrialType.PAIRED):
         amplitudes = [
             trial.ur_amplitude
@@ -259,7 +259,7 @@ def _session_ur(
 def _is_cr(
     trial: TrialMeasures, reasons: tuple[Rejection, ...], settings: ConditioningSettings, ur: float
 ) -> bool | None:
-    """True if the trial holds a CR; None where that cannot be said."""
+    """Return whether the trial holds a CR; None if that cannot be decided."""
     if reasons or trial.trial_type is TrialType.US_ONLY:
         return None
     if settings.cr_rule is CrRule.BASELINE_SD:

@@ -166,7 +166,7 @@ def _fit_rise(
 
 
 def _residuals(t: Float64, x: Float64, starts: Float64, ends: Float64) -> Float64:
-    """Sums of squares left by flat-then-rise curves, shape (forms, ends, starts).
+    """Return the sums of squares left by flat-then-rise curves, shape (forms, ends, starts).
 
     Level and height are fitted to each; falling curves explain nothing.
     """
@@ -184,7 +184,7 @@ def _residuals(t: Float64, x: Float64, starts: Float64, ends: Float64) -> Float6
 
 
 def _rise_forms(u: Float64) -> tuple[Float64, ...]:
-    """Ways from 0 to 1: straight, slowing down, and smooth at both ends to second or third order.
+    """Return rises from 0 to 1: straight, slowing, and smooth at both ends to order 2 or 3.
 
     The third is half a cosine wave, the fourth smooth at its end to third order, the last
     minimum jerk.
@@ -200,7 +200,7 @@ def _rise_forms(u: Float64) -> tuple[Float64, ...]:
 
 
 def _binned(time_ms: Float64, fec: Float64) -> tuple[Float64, Float64]:
-    """Means over `_BIN_MS`: above 250 frames a second more samples only cost time."""
+    """Average over `_BIN_MS`: above 250 frames/s more samples only cost time."""
     index = np.floor((time_ms - time_ms[0]) / _BIN_MS).astype(np.int64)
     count = np.bincount(index)
     used = count > 0
@@ -230,7 +230,7 @@ class TrialSignal:
         return TrialSignal(self.time_ms[:count], self.fec[:count], self.frame_ms)
 
     def within(self, start_ms: float, end_ms: float) -> slice:
-        """Indices of the samples in ``[start_ms, end_ms)``."""
+        """Return the indices of the samples in ``[start_ms, end_ms)``."""
         first, last = np.searchsorted(self.time_ms, [start_ms, end_ms])
         return slice(int(first), int(last))
 
@@ -394,14 +394,14 @@ def runs_of(condition: NDArray[np.bool_], least: int) -> list[tuple[int, int]]:
 
 
 def _parabola(t: Float64, x: Float64) -> tuple[float, float, float]:
-    """Coefficients of ``a t^2 + b t + c`` through three points, the middle one at t = 0."""
+    """Fit ``a t^2 + b t + c`` to three points, the middle one at t = 0."""
     left, right = (x[0] - x[1]) / t[0], (x[2] - x[1]) / t[2]
     a = float((right - left) / (t[2] - t[0]))
     return a, float(left - a * t[0]), float(x[1])
 
 
 def _neighbours(signal: TrialSignal, width_ms: float) -> tuple[Float64, NDArray[np.bool_], Float64]:
-    """Samples near each sample: values, which of them count, and their time offsets in ms."""
+    """Return the samples near each sample: values, whether they count, offsets in ms."""
     time_ms, n = signal.time_ms, len(signal.time_ms)
     first = np.searchsorted(time_ms, time_ms - width_ms / 2.0)
     last = np.searchsorted(time_ms, time_ms + width_ms / 2.0, side="right")

@@ -181,7 +181,7 @@ def _known_samples(brightness: ArrayLike, timestamps_s: ArrayLike) -> tuple[Floa
 
 
 def _two_states(values: Float64) -> tuple[float, float, float]:
-    """Separation of the two states in standard deviations, and the medians of both."""
+    """Return the separation of both states in standard deviations, and their medians."""
     threshold = _otsu(values)
     low, high = values[values <= threshold], values[values > threshold]
     if len(low) == 0 or len(high) == 0:
@@ -194,7 +194,7 @@ def _two_states(values: Float64) -> tuple[float, float, float]:
 
 
 def _otsu(values: Float64) -> float:
-    """Threshold with the largest variance between the classes above and below it."""
+    """Return the threshold with the largest variance between the classes above and below it."""
     lowest, highest = float(values.min()), float(values.max())
     if not highest > lowest:
         return highest
@@ -239,7 +239,7 @@ def _hysteresis(share: Float64, on_share: float, off_share: float) -> np.ndarray
 
 
 def _crossing(share: Float64, times_s: Float64, index: int, level: float) -> float:
-    """Moment between the samples `index` - 1 and `index` at which the level is passed."""
+    """Return when the level is crossed between the samples `index` - 1 and `index`."""
     before, after = float(share[index - 1]), float(share[index])
     part = (level - before) / (after - before) if after != before else 0.5
     return float(

@@ -234,7 +234,7 @@ def _in_order(trials: Sequence[Trial]) -> tuple[tuple[Trial, ...], tuple[str, ..
 
 
 def _distinct(onsets_s: ArrayLike) -> tuple[np.ndarray, int]:
-    """Onsets in order without those that follow another one too closely, and how many these are."""
+    """Drop onsets that follow another too closely; return the rest, and the dropped number."""
     onsets = np.sort(np.asarray(onsets_s, dtype=np.float64).ravel())
     onsets = onsets[np.isfinite(onsets)]
     kept: list[float] = []

@@ -92,7 +92,7 @@ def _event(table: Table, row: Mapping[str, str]) -> dict[str, str]:
 
 
 def _write_tsv(path: Path, header: list[str], rows: Iterable[Mapping[str, str]]) -> None:
-    """Tabs and line breaks, which TSV files of BIDS cannot hold, become blanks."""
+    """Write a TSV file; tabs and line breaks, which BIDS forbids in it, become blanks."""
     lines = ["\t".join(header)]
     for row in rows:
         cells = (row.get(name, MISSING_VALUE) for name in header)

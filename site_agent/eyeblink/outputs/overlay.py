@@ -194,7 +194,7 @@ def _draw_bar(
     bar: tuple[float, float, float, float],
     colour: tuple[int, int, int],
 ) -> None:
-    """One eye's closure: empty open, full closed."""
+    """Draw one eye's closure: empty is open, full is closed."""
     left, top, right, bottom = bar
     draw = ImageDraw.Draw(picture)
     draw.rectangle(bar, outline=WHITE, fill=BLACK, width=1)

@@ -105,7 +105,7 @@ def _draw_distribution(axis: "Axes", blinks: Sequence[Blink], name: str, label: 
 
 
 def _draw_speeds(axis: "Axes", blinks: Sequence[Blink]) -> None:
-    """Closing speed against amplitude: in healthy lids nearly a straight line."""
+    """Draw closing speed against amplitude: in healthy lids nearly a straight line."""
     known = [blink for blink in blinks if math.isfinite(blink.peak_velocity_fec_per_s)]
     axis.set(xlabel="amplitude (FEC)", ylabel="peak closing velocity (FEC/s)")
     for chosen, fill in zip(_by_completeness(known), ("black", "white"), strict=True):

@@ -229,7 +229,7 @@ def _frame_rows(session: AnalysedSession) -> Iterator[tuple[object, ...]]:
 def _face_columns(
     face: FaceColumns | None, part: slice, valid: np.typing.NDArray[np.bool_]
 ) -> list[Sequence[object]]:
-    """Columns face_found to source; a trace from a file knows only whether it has a value."""
+    """Return columns face_found to source; traces from files know only where values are."""
     if face is None:
         nothing: list[Sequence[object]] = [[None] * len(valid)] * 5
         return [valid.tolist(), *nothing, ["trace"] * len(valid)]

@@ -198,7 +198,7 @@ def _draw_trials(axis: "Axes", session: AnalysedSession, over_s: tuple[float, fl
 
 
 def _add_fec_axis(axis: "Axes", session: AnalysedSession) -> None:
-    """FEC is linear in EAR: the same curve read on another scale, 0 open and 1 closed."""
+    """Add a scale of FEC, which is linear in EAR: 0 open and 1 closed."""
     calibration = session.calibration
     if not calibration.span > 0:
         return

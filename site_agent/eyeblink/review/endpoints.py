@@ -190,7 +190,7 @@ class _Views:
         )
 
     def timestamps(self, request: Request) -> Response:  # noqa: ARG002
-        """Times of all frames: little-endian float64."""
+        """Return the times of all frames: little-endian float64."""
         data = self._review.result.frames.timestamps_s.astype("<f8").tobytes()
         return Response(data, media_type="application/octet-stream")
 
@@ -198,7 +198,7 @@ class _Views:
         return JSONResponse(self._described_state())
 
     def trace(self, request: Request) -> Response:
-        """Signals between two times, at most `points` of them."""
+        """Return the signals between two times, at most `points` of them."""
         frames = self._review.result.frames
         from_s, to_s = _number(request, "from_s"), _number(request, "to_s")
         points = int(min(max(_number(request, "points"), 16), MOST_POINTS))
@@ -241,7 +241,7 @@ class _Views:
         return JSONResponse(content)
 
     def picture(self, request: Request) -> Response:
-        """One frame as JPEG, not larger than `side`."""
+        """Return one frame as JPEG, not larger than `side`."""
         video = self._review.video
         if video is None:
             raise _BadRequestError("there is no video")

@@ -145,7 +145,7 @@ def _named_parts(landmarks: records.Float64) -> dict[str, tuple[float, float]]:
 
 
 def _scale(coordinate: Any, scale: int) -> Any:
-    """Coordinates are those of pixel centres; pixels are areas and grow about their corner."""
+    """Scale coordinates of pixel centres; pixels are areas that grow about their corner."""
     return (coordinate + 0.5) * scale - 0.5
 
 

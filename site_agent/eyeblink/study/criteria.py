@@ -271,7 +271,7 @@ def compare_criteria(
 def _judge_all(
     session: RecordedSession, criteria: Sequence[Criterion]
 ) -> Iterable[analysis.ConditioningResult]:
-    """Trials are measured once for all criteria that differ in their decision only."""
+    """Measure trials once for all criteria that differ only in their decision."""
     measured: dict[Criterion, analysis.MeasuredTrials] = {}
     for criterion in criteria:
         same_measures = replace(

@@ -201,7 +201,7 @@ def _grey(picture: object, code: int) -> UInt8:
 
 
 def _silence_opencv() -> None:
-    """OpenCV writes to the terminal about cameras that are not there; the error says enough."""
+    """Silence OpenCV's messages about missing cameras; the error says enough."""
     import cv2
 
     cv2.utils.logging.setLogLevel(cv2.utils.logging.LOG_LEVEL_SILENT)

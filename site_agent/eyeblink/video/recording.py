@@ -137,7 +137,7 @@ def _parsed(text: str | None) -> datetime | None:
 
 
 def _with_zone(moment: datetime) -> datetime:
-    """Times without a zone are those of this machine's."""
+    """Add this machine's time zone to a time without one."""
     return moment if moment.tzinfo is not None else moment.astimezone()
 
 

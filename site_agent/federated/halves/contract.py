@@ -82,7 +82,7 @@ class SiteHalf:
         """
 
     def begin_pass(self, number: int) -> None:
-        """Called before each pass, from 0."""
+        """Prepare for a pass, counted from 0."""
 
     def share(self, module: nn.Module, trained: StateDict, differences: Tensors) -> Shared:  # noqa: ARG002
         """Divide the result of the training between the round and the site."""

@@ -18,7 +18,6 @@ from site_agent.split.cuts import find_cut
 from site_agent.split.in_process import run_split_rounds, smash
 from site_agent.split.messages import decode_arrays
 from site_agent.split.noise import (
-    OVERLAPPING_POOL,
     SmashedNoise,
     convolution_sensitivity,
     sensitivity_of,
@@ -77,14 +76,6 @@ def test_the_norm_of_the_kernels_as_a_matrix_is_no_bound() -> None:
     bound = convolution_sensitivity(weight, (36, 60)).l2_to_l2
     assert gain > 1.5 * reshaped
     assert 0.9 * bound < gain <= bound * (1 + 1e-6)
-
-
-def test_overlapping_pools_count_a_number_up_to_four_times() -> None:
-    x = torch.zeros(1, 1, 9, 9)
-    x[0, 0, 4, 4] = 1
-    changed = functional.max_pool2d(x, 3, 2)
-    assert float(changed.sum()) == OVERLAPPING_POOL.l1_to_l1
-    assert float(changed.norm()) == OVERLAPPING_POOL.l1_to_l2
 
 
 def test_noise_has_its_scale_and_says_what_it_gives() -> None:
