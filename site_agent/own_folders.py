@@ -38,6 +38,13 @@ def cache_folder() -> Path:
     return _with_home(user_cache_path)
 
 
+def make_private(folder: Path) -> None:
+    """Make a folder of `config_folder`, and that folder itself, for this user alone."""
+    # A parent that `mkdir` makes along the way has no mode: others could exchange what lies in it.
+    for place in (folder.parent, folder):
+        place.mkdir(parents=True, exist_ok=True, mode=0o700)
+
+
 def _with_home(user_path: Callable[..., Path]) -> Path:
     """Return a user's folder; one that lasts as long as the process for users without a home."""
     # Containers run with numbers of users that no list of users has.

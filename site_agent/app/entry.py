@@ -31,7 +31,6 @@ from site_agent.plain_json import write_json
 
 HOST = "127.0.0.1"
 USUAL_PORT = 8720
-COOKIE = "poolctl"
 _TICKET_S = 60.0
 _IDLE_S = 12 * 3600.0
 _MOST_FORM_BYTES = 2_000_000
@@ -63,7 +62,7 @@ class AppFolder:
 
     def make(self) -> None:
         """Make the folder, for this user alone."""
-        self.place.mkdir(parents=True, exist_ok=True, mode=0o700)
+        own_folders.make_private(self.place)
         (self.place / "tickets").mkdir(exist_ok=True, mode=0o700)
 
     def prefix(self) -> str:
@@ -194,7 +193,7 @@ class Guard:
         # One name only: with others a foreign page could point a name of its own here.
         if headers.getlist("host") != [self._host]:
             return PlainTextResponse("this server is for this machine only\n", 421)
-        _, first, *rest = scope["path"].split("/")
+        first, *rest = scope["path"].removeprefix("/").split("/")
         if not secrets.compare_digest(first.encode(), self._prefix.encode()) or not rest:
             return PlainTextResponse("not found\n", 404)
         is_ours = headers.get("sec-fetch-site", "none") in {"none", "same-origin"}
@@ -209,12 +208,12 @@ class Guard:
         return None
 
     def _session(self, headers: Headers) -> Session | None:
-        return self._sessions.find(cookie_parser(headers.get("cookie", "")).get(COOKIE, ""))
+        return self._sessions.find(cookie_parser(headers.get("cookie", "")).get(self._prefix, ""))
 
     async def _checked(self, scope: Scope, body: bytes | None, session: Session | None) -> Any:
         """Return the refusal of a change, or the answer to a ticket; else note its form."""
         if body is None:
-            return PlainTextResponse("the form is too large\n", 413)
+            return PlainTextResponse("the form is too large, or did not come whole\n", 413)
         headers = Headers(scope=scope)
         is_form = headers.get("content-type", "").startswith("application/x-www-form-urlencoded")
         fields = parse_qs(body.decode("utf-8", "replace"), True) if is_form else {}
@@ -222,8 +221,9 @@ class Guard:
             if not self._folder.take_ticket(fields.get("ticket", [""])[0]):
                 return PlainTextResponse("this ticket was used already, or is too old\n", 403)
             answer = Response(status_code=204)
+            # Under this name no page of another port, which knows no prefix, can set another one.
             answer.set_cookie(
-                COOKIE, self._sessions.begin(), path=f"/{self._prefix}/", httponly=True,
+                self._prefix, self._sessions.begin(), path=f"/{self._prefix}/", httponly=True,
                 samesite="strict",
             )  # fmt: skip
             return answer
@@ -239,7 +239,8 @@ async def _body(receive: Receive) -> bytes | None:
     while True:
         message = await receive()
         content += bytes(message.get("body", b""))
-        if len(content) > _MOST_FORM_BYTES:
+        # Half a form could ask for more than the whole one: all videos instead of two.
+        if len(content) > _MOST_FORM_BYTES or message["type"] == "http.disconnect":
             return None
         if not message.get("more_body"):
             return content

@@ -1,8 +1,11 @@
 """The pages that show and change lists: home, videos, adding, analysing, jobs."""
 
+import hashlib
+import os
 import secrets
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -10,7 +13,6 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import FileResponse, Response
 
-from aggregators.formats import file_digest
 from site_agent import own_folders
 from site_agent.app.places import Place, Places, allowed_folder
 from site_agent.app.recordings import Recording, Standing, Studies, Study, read_names, videos_in
@@ -23,6 +25,7 @@ from site_agent.jobs.analysing import analysis_request
 from site_agent.jobs.folder import JobFolder, JobView
 from site_agent.pool.cache import ModelCache
 from site_agent.pool.profiles import usual_landmarks
+from site_agent.pool.signing import kind_of
 from site_agent.settings import Setting, list_settings, setting_text, with_values
 from site_agent.training.starter import kept_starter
 from site_agent.wording import count_words
@@ -107,7 +110,7 @@ class Lab:
                 "draw", "Drawing a video of a blinking person",
                 {"path": str(video), "seconds": _DRAWN_S}, group="try", asked_by="app",
             )  # fmt: skip
-            self._analyse(study, study.recordings(), self._models(study)[-1], after=[drawn.id])
+            self._analyse(study, study.recordings(), self.models(study)[-1], after=[drawn.id])
         else:
             self.studies.keep(study)
         self.jobs.start_runner()
@@ -142,7 +145,7 @@ class Lab:
             request, "videos.html", views=views, study=study, shown=shown, states=states,
             total=len(standings), filters=_STATE_WORDS, state=state, order=order,
             text=query.get("text", ""), fresh=[s for s in standings if s.state == "new"],
-            removed=int(count) if (count := query.get("removed", "")).isdigit() else 0,
+            removed=len(self.studies.forgotten) if "removed" in query else 0,
             others=[other for other in self.studies.all() if other.id != study.id],
         )  # fmt: skip
 
@@ -156,7 +159,9 @@ class Lab:
                 values = request.scope["form"].get(f"{column}-{row.recording}")
                 if values is not None and values[0].strip() != getattr(row, column):
                     cells = changed.setdefault(row.recording, {})
-                    cells[column] = values[0].strip().replace(",", ".")
+                    cells[column] = values[0].strip()
+                    if column == "session_number":
+                        cells[column] = _decimal(values[0])
         if changed:
             self.studies.change(study, changed)
             self._gather(study)
@@ -199,7 +204,8 @@ class Lab:
         return self.page(
             request, "choose.html", starts=starts, place=place, below=below, videos=videos,
             trials=trials, others=others, readings=readings, known=known, problem=problem,
-            typed=typed, above=_above(self.places, place),
+            unfit={path for path in videos if not str(path).isprintable()}, typed=typed,
+            above=_above(self.places, place),
         )  # fmt: skip
 
     def paste_folder(self, request: Request) -> Response:
@@ -207,8 +213,12 @@ class Lab:
         typed = request.scope["form"].get("folder", [""])[0].strip().strip("\"'")
         try:
             path = Path(typed).expanduser()
+            if not path.is_absolute():
+                raise InvalidInputError(
+                    f"{typed!r} is no whole path; expected one like {Path.home() / 'Videos'}"
+                )
             place = self.places.place(path.parent if path.is_file() else path)
-        except (SiteAgentError, OSError, RuntimeError) as error:
+        except (SiteAgentError, OSError, RuntimeError, ValueError) as error:
             return self._choose(request, "", str(error), typed)
         return redirect(request, f"/videos/add?place={place.id}")
 
@@ -217,7 +227,9 @@ class Lab:
         place = self.places.find(request.scope["form"].get("place", [""])[0])
         chosen = set(request.scope["form"].get("video", []))
         videos, trials, _ = videos_in(place.path)
-        videos = [path for path in videos if not chosen or path.name in chosen]
+        videos = [path for path in videos if path.name in chosen]
+        if not videos:
+            raise InvalidInputError("no video is chosen; expected at least one")
         if self.studies.current().id == "try":
             self.studies.keep(self.studies.first())
         study = self.studies.add(place.path, videos, trials)
@@ -239,7 +251,7 @@ class Lab:
         chosen = request.scope["form"].get("recording", [])
         if request.scope["form"].get("do") == ["forget"]:
             self.studies.forget(set(chosen))
-            return redirect(request, f"/videos?removed={len(chosen)}")
+            return redirect(request, "/videos?removed=1")
         query = "&".join(f"recording={number}" for number in chosen if number.isalnum())
         return redirect(request, f"/videos/analyse?{query}")
 
@@ -255,6 +267,7 @@ class Lab:
         if number not in known:
             raise NotFoundError(f"there is no study {number!r}")
         self.studies.keep(known[number])
+        self.studies.forgotten = []
         return redirect(request, "/videos")
 
     # Analyse
@@ -282,7 +295,7 @@ class Lab:
             groups.setdefault(name.partition(".")[0].replace("_", " "), {})[name] = setting
         return self.page(
             request, "analyse.html", status=status, views=views, study=study, rows=rows,
-            models=self._models(study), problem=problem, groups=groups, as_text=setting_text,
+            models=self.models(study), problem=problem, groups=groups, as_text=setting_text,
             trials=sum(bool(row.trials) for row in rows), extra=sorted(ON_REQUEST),
             kept={name: values[0] for name, values in form.items()},
             several={row.landmarks for row in study.recordings()} - {""},
@@ -293,7 +306,7 @@ class Lab:
         form = request.scope["form"]
         study = self.studies.current()
         rows = [study.find(number) for number in form.get("recording", [])]
-        models = {model.id: model for model in self._models(study)}
+        models = {model.id: model for model in self.models(study)}
         try:
             if not rows:
                 raise InvalidInputError("no recording is chosen")
@@ -349,8 +362,9 @@ class Lab:
             if view.job.request.get("study") != study.folder:
                 continue
             if view.job.kind == "study" and view.state.state == "waiting":
-                self.jobs.cancel(view.job.id)
-                self.jobs.remove(view.job.id)
+                with suppress(InvalidInputError):  # it has begun meanwhile
+                    self.jobs.cancel(view.job.id)
+                    self.jobs.remove(view.job.id)
             elif view.job.kind == "analyse":
                 before.append(view.job.id)
         self.jobs.add(
@@ -358,13 +372,13 @@ class Lab:
             after=before, gathers=True, asked_by="app",
         )  # fmt: skip
 
-    def _models(self, study: Study) -> list[ModelChoice]:
+    def models(self, study: Study) -> list[ModelChoice]:
         """Return the models to choose from, the most sensible first."""
         choices: dict[Path, ModelChoice] = {}
 
         def offer(path: Path, name: str, remark: str, *, needs_starter: bool = False) -> None:
-            number = secrets_of(path)
             if path not in choices and (needs_starter or path.is_file()):
+                number = "starter" if needs_starter else _number_of(path)
                 choices[path] = ModelChoice(number, name, remark, path, needs_starter)
 
         starter = kept_starter(own_folders.cache_folder())
@@ -382,7 +396,8 @@ class Lab:
                 offer(blob, entry.addresses[0].removeprefix("pool://"), "from the pool")
         for folder in study.added:
             for path in sorted(Path(folder).glob("*.dat")):
-                offer(path, path.name, f"lies in {Path(folder).name}")
+                if _is_landmark_model(path):
+                    offer(path, path.name, f"lies in {Path(folder).name}")
         remark = "has seen drawn faces only: for a first look, not for a paper"
         offer(starter, "Starter model", remark, needs_starter=not starter.is_file())
         return list(choices.values())
@@ -411,7 +426,10 @@ class Lab:
             view = self.jobs.view(number)
             self.jobs.retry(number)
             if view.job.kind == "analyse":
-                self._gather(self.studies.current())
+                place = view.job.request["study"]
+                for study in self.studies.all():
+                    if study.folder == place:
+                        self._gather(study)
         elif action == "next":
             self.jobs.put_first(number)
         else:
@@ -425,9 +443,16 @@ class Lab:
 _LEFT_OUT = (*LEFT_OUT, "labels", "files")
 
 
-def secrets_of(path: Path) -> str:
-    """Return a name for a file that an address may hold."""
-    return file_digest(path)[:16] if path.is_file() else "starter"
+def _number_of(path: Path) -> str:
+    """Return a name for a file in a form."""
+    return hashlib.sha256(os.fsencode(path)).hexdigest()[:16]
+
+
+def _is_landmark_model(path: Path) -> bool:
+    """Return whether a file is one by its first bytes: other programs also write ``.dat``."""
+    with suppress(OSError):
+        return kind_of(path) == "ert"
+    return False
 
 
 def _decimal(text: str) -> str:

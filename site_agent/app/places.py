@@ -18,8 +18,7 @@ from site_agent import own_folders
 from site_agent.errors import InvalidInputError
 
 MOST_ENTRIES = 1000
-_SYSTEM = tuple(Path(name) for name in ("/dev", "/proc", "/sys", "/etc", "/boot", "/run"))
-
+_SYSTEM = tuple(Path(name) for name in ("/dev", "/proc", "/sys", "/etc", "/boot"))
 _HOMES = (Path("/home"), Path("/Users"), Path("C:/Users"))
 
 
@@ -67,11 +66,12 @@ class Places:
 
     def below(self, place: Place) -> list[Place]:
         """Return the folders in a folder."""
+        with os.scandir(place.path) as entries:
+            names = sorted(entry.path for entry in entries if entry.is_dir(follow_symlinks=False))
         folders = []
-        for path in sorted(place.path.iterdir())[:MOST_ENTRIES]:
-            if path.is_dir() and not path.is_symlink():
-                with suppress(InvalidInputError, OSError):
-                    folders.append(self.place(path))
+        for name in names[:MOST_ENTRIES]:
+            with suppress(InvalidInputError, OSError):
+                folders.append(self.place(Path(name)))
         return folders
 
 

@@ -7,6 +7,7 @@ the other. Pages name recordings by the random number in the column ``recording`
 import csv
 import io
 import json
+import os
 import re
 import secrets
 import threading
@@ -22,9 +23,10 @@ from aggregators.whole_file import write_whole
 from site_agent.errors import InvalidInputError, NotFoundError, StudyFolderError
 from site_agent.eyeblink.batch.record import SessionRecord, read_record
 from site_agent.eyeblink.batch.sessions import (
+    TRACE_SUFFIXES,
+    TRIALS_NAME,
     VIDEO_SUFFIXES,
     BatchSession,
-    find_sessions,
     read_session_table,
 )
 from site_agent.eyeblink.review.actions import LOG_NAME
@@ -33,6 +35,7 @@ from site_agent.jobs.analysing import TABLE_NAME
 from site_agent.jobs.folder import JobView
 from site_agent.pictures.images import is_clutter
 from site_agent.plain_json import write_json
+from site_agent.wording import count_words
 from site_agent.work.names import portable_name
 
 _PATTERNS = (
@@ -42,6 +45,7 @@ _PATTERNS = (
     ("P, then number", r"(?P<who>[A-Za-z]+\d+)[_\-. ](?P<when>\d{1,2})(?!\d)"),
     ("participant only", r"(?P<who>(?:sub-|P|S|VP|subject)\d+)(?P<when>)"),
 )
+_EYES_SEEN_PCT = 80.0
 _COLUMNS = (
     *("session", "video", "trials", "participant", "session_number", "group"),
     *("landmarks", "recording", "added"),
@@ -78,6 +82,22 @@ class Standing:
     job: JobView | None = None
     facts: Mapping[str, Any] = field(default_factory=dict)
     """Of a look at the video: length, rate, or the problem."""
+
+    @property
+    def blinks(self) -> str:
+        """The number of blinks in words; not 0 where the eyes were never seen."""
+        summary = self.record.summary if self.record else {}
+        is_known = bool(summary.get("valid_pct"))
+        return count_words(summary["blinks"], "blink") if is_known else "blinks not known"
+
+    @property
+    def weaknesses(self) -> list[str]:
+        """The remarks that can change the result, the strongest first."""
+        if self.record is None:
+            return []
+        seen = self.record.summary.get("valid_pct") or 0.0
+        text = f"The eyes were seen in {seen:.0f} % of the frames only"
+        return [*([text] if seen < _EYES_SEEN_PCT else []), *self.record.warnings]
 
     @property
     def reason(self) -> str:
@@ -148,7 +168,7 @@ class Studies:
         self._path, self._results = place / "studies.json", results
         self.lock = threading.RLock()
         self._records: dict[Path, tuple[int, SessionRecord]] = {}
-        self._forgotten: list[Recording] = []
+        self.forgotten: list[Recording] = []
 
     def current(self) -> Study:
         """Return the study that pages show; the first one is made silently."""
@@ -174,15 +194,17 @@ class Studies:
         with self.lock:
             study = self.current()
             rows = study.recordings()
-            self._forgotten = [row for row in rows if row.recording in numbers]
+            self.forgotten = [row for row in rows if row.recording in numbers]
             study.write(row for row in rows if row.recording not in numbers)
 
     def restore(self) -> None:
         """Bring back the recordings that were taken out last."""
         with self.lock:
             study = self.current()
-            study.write([*study.recordings(), *self._forgotten])
-            self._forgotten = []
+            rows = study.recordings()
+            known = {row.video for row in rows}
+            study.write([*rows, *(row for row in self.forgotten if row.video not in known)])
+            self.forgotten = []
 
     def keep(self, study: Study) -> None:
         """Write a study, and show it from now on."""
@@ -246,7 +268,8 @@ class Studies:
         is_reviewed = False
         with suppress(OSError):
             log = study.place / recording.session / "review" / LOG_NAME
-            is_reviewed = log.stat().st_size > 0
+            # The first line is of the log itself, which also begins where one only looks.
+            is_reviewed = log.read_bytes().count(b"\n") > 1
         state = "done" if is_reviewed or not record.summary["blinks"] else "review"
         return Standing(recording, state, record, job, facts)
 
@@ -286,13 +309,14 @@ def read_names(paths: Sequence[Path]) -> dict[Path, tuple[str, str]]:
 
 def videos_in(folder: Path) -> tuple[list[Path], dict[Path, Path], Counter[str]]:
     """Return the videos of a folder, their tables of trials, and the kinds of its other files."""
-    files = [path for path in sorted(folder.iterdir()) if not is_clutter(path.name)]
-    videos = [
-        path
+    with os.scandir(folder) as entries:
+        names = sorted(entry.name for entry in entries if entry.is_file(follow_symlinks=False))
+    files = [folder / name for name in names if not is_clutter(name)]
+    videos = [path for path in files if path.suffix.lower() in VIDEO_SUFFIXES]
+    tables = {
+        folder / named[1]: path
         for path in files
-        if path.suffix.lower() in VIDEO_SUFFIXES and path.is_file() and not path.is_symlink()
-    ]
-    others = Counter(path.suffix.lower() for path in files if path.is_file())
-    listed = find_sessions(folder, videos=True).sessions if videos else ()
-    trials = {item.source: item.trials for item in listed if item.trials is not None}
-    return videos, trials, others
+        if path.suffix.lower() in TRACE_SUFFIXES and (named := TRIALS_NAME.fullmatch(path.stem))
+    }
+    trials = {path: tables[stem] for path in videos if (stem := path.with_suffix("")) in tables}
+    return videos, trials, Counter(path.suffix.lower() for path in files)

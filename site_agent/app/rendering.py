@@ -40,7 +40,8 @@ def page_response(template: str, *, at: str, status: int = 200, **values: Any) -
     """Return a page; `at`: the prefix of all addresses."""
     defaults: dict[str, Any] = {"at": at, "csrf": "", "path": "", "entries": (), "busy": None}
     html = _environment().get_template(template).render({**defaults, **values})
-    return HTMLResponse(html, status)
+    # Names of files can hold bytes that are no text.
+    return HTMLResponse(html.encode("utf-8", "replace"), status)
 
 
 def redirect(request: Request, path: str) -> Response:

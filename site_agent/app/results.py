@@ -27,7 +27,6 @@ from site_agent.wording import count_words
 
 _MOST_OPEN = 4
 _MOST_ROWS = 500
-_EYES_SEEN_PCT = 80.0
 _FILES = {
     "report.html": "the report, for reading and printing",
     "blinks.csv": "one row a blink",
@@ -82,6 +81,8 @@ def study_verdict(
 def verdict_of(record: SessionRecord) -> str:
     """Return one sentence on a session."""
     summary, trials = record.summary, record.conditioning
+    if not summary.get("valid_pct"):
+        return "How often the person blinked is not known: the eyes were seen in no frame."
     if not summary.get("calibrated", True):
         return "How often the person blinked is not known: the eyes could not be calibrated."
     blinks = count_words(summary["blinks"], "blink") if summary["blinks"] else "No blink"
@@ -97,15 +98,6 @@ def verdict_of(record: SessionRecord) -> str:
 
 def _clock(seconds: float) -> str:
     return f"{int(seconds // 60)}:{round(seconds % 60):02d} min"
-
-
-def weaknesses(record: SessionRecord) -> list[str]:
-    """Return the remarks that can change the verdict, the strongest first."""
-    seen = record.summary.get("valid_pct")
-    remarks = []
-    if seen is not None and seen < _EYES_SEEN_PCT:
-        remarks.append(f"The eyes were seen in {seen:.0f} % of the frames only")
-    return remarks + list(record.warnings)
 
 
 @dataclass
@@ -129,7 +121,7 @@ class Results:
         if record is None:
             raise NotFoundError(f"{standing.recording.session} has no result yet")
         folder = study.place / standing.recording.session
-        warnings = weaknesses(record)
+        warnings = standing.weaknesses
         files = _listed(folder, _FILES)
         order = [standing for standing in standings if standing.record is not None]
         place = order.index(standing)

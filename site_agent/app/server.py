@@ -31,7 +31,7 @@ _MOST_PORTS = 20
 def app_application(lab: Lab, results: Results) -> Starlette:
     """Return the application behind the guard."""
     post = {"methods": ["POST"]}
-    return Starlette(
+    application = Starlette(
         routes=[
             Route("/", lab.home),
             Route("/try", lab.try_drawn, **post),  # type: ignore[arg-type]
@@ -60,8 +60,18 @@ def app_application(lab: Lab, results: Results) -> Starlette:
             Route("/alive", _alive),
             Route("/static/{digest}/{name}", static_file),
         ],
-        exception_handlers={NotFoundError: _problem(404), SiteAgentError: _problem(409)},
-    )
+        exception_handlers={
+            404: _no_page, NotFoundError: _problem(404), SiteAgentError: _problem(409),
+        },
+    )  # fmt: skip
+    # It would send browsers to addresses without the prefix.
+    application.router.redirect_slashes = False
+    return application
+
+
+def _no_page(request: Request, error: Exception) -> Response:  # noqa: ARG001
+    text = "There is no page at this address"
+    return page_response("problem.html", at=request.scope["at"], status=404, problem=text, hint="")
 
 
 def _problem(status: int) -> Callable[[Request, Exception], Response]:

@@ -31,6 +31,9 @@ JobState = Literal["waiting", "running", "done", "failed", "cancelled"]
 ENDED: frozenset[JobState] = frozenset({"done", "failed", "cancelled"})
 _MOST_ATTEMPTS = 2
 _KEPT = timedelta(days=90)
+_ADDED_WITHIN_S = 3600.0
+_LONGEST_NUMBER = 40
+_CLOCK_STEP_S = 2.0
 _MOST_EVENT_BYTES = 1_000_000
 _QUEUED, _CLAIMED, _CANCEL = "queued", "claimed", "cancel"
 
@@ -100,7 +103,8 @@ def is_alive(process: tuple[int, float] | None) -> bool:
         return False
     try:
         other = psutil.Process(process[0])
-        is_same = other.create_time() == process[1]
+        # The start is told by a clock that is set right now and then.
+        is_same = abs(other.create_time() - process[1]) < _CLOCK_STEP_S
         return is_same and bool(other.status() != psutil.STATUS_ZOMBIE)
     except psutil.Error:
         return False
@@ -140,7 +144,7 @@ class JobFolder:
         job = Job(number, kind, title, request, group, tuple(after), gathers, asked_by, at)
         made = self.place / f".new-{number}"
         with writing_to(self.place):
-            self.place.mkdir(parents=True, exist_ok=True, mode=0o700)
+            own_folders.make_private(self.place)
             made.mkdir(mode=0o700)
             write_json(made / "job.json", asdict(job), mode=0o600)
             # Of the clock: jobs added by several processes stay in their order.
@@ -181,7 +185,7 @@ class JobFolder:
 
     def path(self, number: str) -> Path:
         """Return the folder of a job."""
-        if not number.isalnum():
+        if not number.isalnum() or len(number) > _LONGEST_NUMBER:
             raise NotFoundError(f"{number!r} is no number of a job; see 'poolctl jobs ls'")
         if (self.place / number).is_dir():
             return self.place / number
@@ -234,7 +238,7 @@ class JobFolder:
 
     def has_waiting(self) -> bool:
         """Return whether a job waits to be claimed."""
-        return next(self.place.glob(f"*/{_QUEUED}"), None) is not None
+        return next(self.place.glob(f"[!.]*/{_QUEUED}"), None) is not None
 
     def finish(self, number: str, state: JobState, *, reason: str = "", result: Any = None) -> None:
         """End a job; its result is there before its state says so."""
@@ -255,8 +259,9 @@ class JobFolder:
         number = view.job.id
         if view.ended:
             raise InvalidInputError(f"job {number}: has ended already ({view.state.state})")
-        # Of two, who cancels and who claims, the first to rename wins.
-        if self._take_back(number) or not is_alive(view.state.process):
+        # Of two, who cancels and who claims, the first to rename wins. The process that has claimed
+        # it may not stand in its state yet.
+        if self._take_back(number) or not self.has_runner():
             self.finish(number, "cancelled")
         else:
             (self.path(number) / _CANCEL).touch(mode=0o600)
@@ -272,6 +277,9 @@ class JobFolder:
             raise InvalidInputError(
                 f"job {number}: is {view.state.state}; expected one that failed or was cancelled"
             )
+        # Its end may have been interrupted before these were gone.
+        for name in (_CANCEL, _CLAIMED):
+            (self.path(number) / name).unlink(missing_ok=True)
         self.write_state(number, State(order=time.time_ns()))
         self.note(number, "asked for again")
         (self.path(number) / _QUEUED).touch(mode=0o600)
@@ -298,11 +306,14 @@ class JobFolder:
         Only for the one runner. Also removes jobs that were not added whole, and old ones.
         """
         for path in self.place.glob(".new-*"):
-            shutil.rmtree(path, ignore_errors=True)
+            with suppress(OSError):  # a new one is being added at this moment
+                if time.time() - path.stat().st_mtime > _ADDED_WITHIN_S:
+                    shutil.rmtree(path)
         for view in self.views():
             number, folder = view.job.id, self.place / view.job.id
             # One that lives holds another lock: the folder was moved under it, or made anew.
-            is_left = (folder / _CLAIMED).exists() and not is_alive(self._state(number).process)
+            is_queued = (folder / _QUEUED).exists()
+            is_left = not is_queued and not is_alive(self._state(number).process)
             if view.ended:
                 age = timedelta(seconds=time.time() - (view.state.ended or time.time()))
                 if view.state.state != "failed" and age > _KEPT:
@@ -317,7 +328,8 @@ class JobFolder:
                 again = State(attempt=view.state.attempt + 1, order=view.state.order)
                 self.write_state(number, again)
                 self.note(number, "its process had ended: waits again")
-                (folder / _CLAIMED).replace(folder / _QUEUED)
+                (folder / _QUEUED).touch(mode=0o600)
+                (folder / _CLAIMED).unlink(missing_ok=True)
 
     def write_state(self, number: str, state: State) -> None:
         """Write the state of a job, whole."""
@@ -337,7 +349,7 @@ class JobFolder:
     @cached_property
     def runner_lock(self) -> Path:
         """The file that the runner has locked."""
-        self.place.mkdir(parents=True, exist_ok=True, mode=0o700)
+        own_folders.make_private(self.place)
         return self.place / ".runner.lock"
 
     def has_runner(self) -> bool:

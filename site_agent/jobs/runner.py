@@ -127,7 +127,8 @@ class _Runner:
         if share and _EARLIEST_ESTIMATE < share < 1 and elapsed_s > _LEAST_FOR_ESTIMATE_S:
             left_s = round(elapsed_s / share * (1 - share), 1)
         shown = replace(state, share=share, text=str(event["text"]), seconds_left=left_s)
-        self._jobs.write_state(number, shown)
+        with suppress(OSError):  # for readers only: a full disk does not end the other jobs
+            self._jobs.write_state(number, shown)
 
     def _stop_cancelled(self, workers: Workers, ended: threading.Event) -> None:
         while not ended.wait(_LOOK_INTERVAL_S):

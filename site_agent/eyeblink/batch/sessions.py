@@ -169,7 +169,7 @@ TRACE_SUFFIXES = frozenset({".csv", ".tsv", ".txt"})
 BIDS_COLUMNS = ("bids_subject", "bids_session", "task")
 """Settings of a session that its BIDS names come from."""
 
-_TRIALS_NAME = re.compile(r"(.+)[_\-.](trials|events|ttl)", re.IGNORECASE)
+TRIALS_NAME = re.compile(r"(.+)[_\-.](trials|events|ttl)", re.IGNORECASE)
 _PARTICIPANT = re.compile(r"(?:^|[_\-/. ])sub-([0-9A-Za-z]+)")
 _SESSION = re.compile(r"(?:^|[_\-/. ])ses-([0-9A-Za-z]+)")
 _LONGEST_NAME = 120
@@ -223,7 +223,7 @@ def find_sessions(folder: Path, *, videos: bool, leave_out: Path | None = None) 
     trials: dict[Path, Path] = {}
     others: list[Path] = []
     for path in _files(folder, leave_out):
-        suffix, named = path.suffix.lower(), _TRIALS_NAME.fullmatch(path.stem)
+        suffix, named = path.suffix.lower(), TRIALS_NAME.fullmatch(path.stem)
         is_video = suffix in VIDEO_SUFFIXES or path.is_dir()
         if suffix in TRACE_SUFFIXES and named:
             trials[path.with_name(named[1])] = path

@@ -58,7 +58,8 @@ def app(videos: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runn
         chosen = app_.post("/videos/add/folder", folder=f'"{videos}"')
         assert chosen.status_code == 303
         number = chosen.headers["location"].partition("place=")[2]
-        assert app_.post("/videos/add/videos", place=number).status_code == 303
+        names = [path.name for path in videos.glob("*.mp4")]
+        assert app_.post("/videos/add/videos", place=number, video=names).status_code == 303
         study = app_.lab.studies.current()
         form = app_.get("/videos/analyse").text
         model = form.partition('name="model" value="')[2].partition('"')[0]

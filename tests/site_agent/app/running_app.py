@@ -12,7 +12,7 @@ from pathlib import Path
 import httpx
 import uvicorn
 
-from site_agent.app.entry import COOKIE, AppFolder, Guard
+from site_agent.app.entry import AppFolder, Guard
 from site_agent.app.pages import Lab
 from site_agent.app.recordings import Studies
 from site_agent.app.results import Results
@@ -51,7 +51,7 @@ class RunningApp:
 
     @property
     def cookie(self) -> str:
-        return self.client.cookies[COOKIE]
+        return self.client.cookies[self.folder.prefix()]
 
 
 @contextmanager

@@ -1,15 +1,19 @@
 """The way into the app, attacked by raw HTTP."""
 
+import asyncio
 import os
+import socket
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
 import pytest
+from starlette.datastructures import Headers
+from starlette.types import Message, Receive, Scope, Send
 
-from site_agent.app.entry import AppFolder
-from site_agent.jobs.folder import this_process
+from site_agent.app.entry import AppFolder, Guard
+from site_agent.jobs.folder import JobFolder, this_process
 from tests.site_agent.app.running_app import RunningApp, running_app
 
 
@@ -89,7 +93,8 @@ def test_nothing_is_shown_without_a_session(app: RunningApp) -> None:
         assert stranger.get(f"{app.address}/alive").status_code == 204
         assert stranger.get(f"{app.origin}/").status_code == 404
         assert stranger.get(f"{app.origin}/guessed/enter").status_code == 404
-        stranger.cookies.set("poolctl", "guessed")
+        assert "There is no page" in app.get("/videos/").text, "addresses have one form"
+        stranger.cookies.set(app.folder.prefix(), "guessed")
         assert stranger.get(f"{app.address}/").status_code == 401
 
 
@@ -115,6 +120,7 @@ def test_the_cookie_is_strict_and_of_this_prefix(app: RunningApp) -> None:
     assert "HttpOnly" in cookie
     assert "SameSite=strict" in cookie
     assert f"Path=/{app.folder.prefix()}/" in cookie
+    assert cookie.startswith(f"{app.folder.prefix()}="), "another port cannot plant this name"
 
 
 def test_a_session_ends_with_the_app(tmp_path: Path) -> None:
@@ -123,13 +129,19 @@ def test_a_session_ends_with_the_app(tmp_path: Path) -> None:
     with running_app(tmp_path / "home", tmp_path / "results") as second:
         assert second.folder.prefix() == first.folder.prefix(), "bookmarks live"
         second.client.cookies.clear()
-        second.client.cookies.set("poolctl", cookie)
+        second.client.cookies.set(second.folder.prefix(), cookie)
         assert second.get("/").status_code == 401
 
 
 def test_secrets_are_for_this_user_alone(tmp_path: Path) -> None:
-    folder = AppFolder(tmp_path / "app")
-    folder.make()
+    folder = AppFolder(tmp_path / "home" / "app")
+    umask = os.umask(0)
+    try:
+        folder.make()
+        JobFolder(tmp_path / "lab" / "jobs").add("study", "tables", {})
+    finally:
+        os.umask(umask)
+    assert {path.stat().st_mode & 0o077 for path in tmp_path.iterdir()} == {0}
     ticket = folder.new_ticket()
     entrance = folder.entrance(f"http://127.0.0.1:1/K/enter#{ticket}")
     folder.prefix()
@@ -148,3 +160,39 @@ def test_a_large_form_is_refused(app: RunningApp) -> None:
         f"{app.address}/try", content=b"x" * 2_100_000, headers={"origin": app.origin}
     )
     assert answer.status_code == 413
+
+
+def test_half_a_form_does_nothing(tmp_path: Path) -> None:
+    folder = AppFolder(tmp_path / "app")
+    folder.make()
+    guard = Guard(not_called, folder, "K", 1)
+    ticket = folder.new_ticket()
+    headers = {
+        "host": "127.0.0.1:1", "origin": "http://127.0.0.1:1",
+        "content-type": "application/x-www-form-urlencoded",
+    }  # fmt: skip
+    scope = {"type": "http", "method": "POST", "path": "/K/enter", "headers": Headers(headers).raw}
+    half = {"type": "http.request", "body": f"ticket={ticket}&".encode(), "more_body": True}
+    messages = iter([half, {"type": "http.disconnect"}])
+    sent: list[Message] = []
+
+    async def receive() -> Message:
+        return next(messages)
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+
+    asyncio.run(guard(scope, receive, send))
+    assert sent[0]["status"] == 413
+    assert folder.take_ticket(ticket), "is still good"
+
+
+async def not_called(scope: Scope, receive: Receive, send: Send) -> None:
+    raise AssertionError
+
+
+def test_addresses_that_are_none_are_not_found(app: RunningApp) -> None:
+    port = int(app.origin.rpartition(":")[2])
+    with socket.create_connection(("127.0.0.1", port)) as connection:
+        connection.sendall(f"GET * HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n\r\n".encode())
+        assert connection.recv(1000).startswith(b"HTTP/1.1 404")

@@ -90,7 +90,8 @@ def test_sixty_recordings_outlive_kills_of_app_and_runner(
     write_recordings(videos, landmark_file)
     app, jobs = App(home, results), JobFolder(home / "jobs")
     place = app.post("/videos/add/folder", folder=str(videos)).headers["location"]
-    app.post("/videos/add/videos", place=place.partition("place=")[2])
+    names = [path.name for path in videos.iterdir()]
+    app.post("/videos/add/videos", place=place.partition("place=")[2], video=names)
     study = Study("first", "", str(results / "my-recordings"))
     rows = study.recordings()
     assert len(rows) == COUNT

@@ -1,5 +1,7 @@
 """The lab's work through the app, without a browser's script."""
 
+import html
+import os
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -31,7 +33,12 @@ def test_each_recording_has_a_state_and_a_reason(app: RunningApp) -> None:
     assert cut.state == "failed" or cut.record.warnings  # type: ignore[union-attr]
     dark = standings["P06_s1.mp4"].record
     assert dark is not None
-    assert dark.warnings, "no face was seen"
+    assert standings["P06_s1.mp4"].blinks == "blinks not known"
+    number = standings["P06_s1.mp4"].recording.recording
+    page = app.get(f"/results/{number}").text
+    assert "is not known: the eyes were seen in no frame" in page
+    seen = page.index("The eyes were seen in 0 %")
+    assert seen < page.index(html.escape(dark.warnings[0])), "the strongest remark first"
     assert standings["P03_s1 <b>.mp4"].facts["rate_hz"]
     assert standings["P05_s1.mp4"].facts["problem"]
     page = app.get("/videos").text
@@ -86,8 +93,8 @@ def test_names_become_participants_and_sessions(app: RunningApp) -> None:
     rows = {row.file_name: row for row in app.lab.studies.current().recordings()}
     row = rows["P04_s2_grün.mp4"]
     assert (row.participant, row.session_number) == ("P04", "2")
-    app.post("/videos/cells", **{f"group-{row.recording}": "paired"})
-    assert app.lab.studies.current().find(row.recording).group == "paired"
+    app.post("/videos/cells", **{f"group-{row.recording}": "paired, left"})
+    assert app.lab.studies.current().find(row.recording).group == "paired, left"
     app.post("/videos/cells", **{f"group-{row.recording}": ""})
     wait_until(lambda: all(view.ended for view in app.lab.jobs.views()))
     refused = app.post("/videos/cells", **{f"session_number-{row.recording}": "two"})
@@ -113,7 +120,8 @@ def test_the_pattern_that_explains_most_names_wins(
 
 
 def test_a_result_shows_verdict_files_and_frames(app: RunningApp) -> None:
-    (row, *_) = app.lab.studies.current().recordings()
+    study = app.lab.studies.current()
+    (row,) = (row for row in study.recordings() if "P03" in row.file_name)
     page = app.get(f"/results/{row.recording}").text
     assert "blink" in page
     assert "a minute" in page
@@ -126,6 +134,9 @@ def test_a_result_shows_verdict_files_and_frames(app: RunningApp) -> None:
     assert app.get(f"/pictures/{row.recording}.jpg").content[:2] == b"\xff\xd8"
     review = app.get(f"{here}/review/").text
     assert f'name="csrf" content="{app.csrf()}"' in review
+    standings = app.lab.studies.standings(study, app.lab.jobs.views())
+    (state,) = (standing.state for standing in standings if standing.recording == row)
+    assert state == "review", "whoever looks has reviewed nothing"
 
 
 def test_results_show_the_study_and_name_those_left_out(app: RunningApp) -> None:
@@ -200,6 +211,32 @@ def test_folders_of_others_keys_and_devices_are_not_listed(
         assert "This folder cannot be used" in page.text, path
     with pytest.raises(InvalidInputError, match="was not listed"):
         places.find("guessed")
+
+
+@pytest.mark.parametrize("typed", ["", ".", "Videos", "/nul\0l", "/" + "long" * 2000])
+def test_paths_that_are_none_are_refused_in_words(app: RunningApp, typed: str) -> None:
+    page = app.post("/videos/add/folder", folder=typed)
+    assert "This folder cannot be used" in page.text
+
+
+def test_odd_files_of_a_folder_harm_nothing(app: RunningApp, tmp_path: Path) -> None:
+    (tmp_path / os.fsdecode(b"caf\xe9.mp4")).touch()
+    (tmp_path / "P1_s1.mp4").touch()
+    (tmp_path / "P1_s1_trials.csv").symlink_to("/etc/passwd")
+    os.mkfifo(tmp_path / "P2.mp4")
+    (tmp_path / "eeg.dat").write_bytes(b"samples" * 1000)
+    os.mkfifo(tmp_path / "pipe.dat")
+    place = app.lab.places.place(tmp_path)
+    page = app.get(f"/videos/add?place={place.id}").text
+    assert "signs that are no text" in page
+    assert "P2.mp4" not in page
+    assert "passwd" not in page
+    assert "_trials.csv" not in page
+    refused = app.post("/videos/add/videos", place=place.id)
+    assert "no video is chosen" in refused.text
+    study = app.lab.studies.current()
+    added = replace(study, added=(*study.added, str(tmp_path)))
+    assert {"eeg.dat", "pipe.dat"}.isdisjoint(m.name for m in app.lab.models(added))
 
 
 def test_what_was_typed_stays_after_a_refusal(app: RunningApp) -> None:

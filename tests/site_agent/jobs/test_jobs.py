@@ -8,6 +8,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from filelock import FileLock
 
 from site_agent.errors import InvalidInputError, NotFoundError
 from site_agent.eyeblink.batch import run_batch
@@ -15,7 +16,7 @@ from site_agent.eyeblink.batch.sessions import read_session_table
 from site_agent.eyeblink.session import BlinkAnalysisSettings
 from site_agent.eyeblink.study import write_study
 from site_agent.jobs.analysing import TABLE_NAME, analysis_request
-from site_agent.jobs.folder import Job, JobFolder, JobState
+from site_agent.jobs.folder import Job, JobFolder, JobState, is_alive, this_process
 from site_agent.jobs.runner import IDLE_VARIABLE, run_jobs
 from tests.children import is_running, wait_for_end
 from tests.site_agent.eyeblink.drawn_studies import write_long_trace, write_study_files
@@ -183,6 +184,43 @@ def test_two_processes_cannot_claim_one_job(jobs: JobFolder) -> None:
     assert jobs.view(job.id).state.process == (os.getpid(), psutil.Process().create_time())
 
 
+def test_whoever_cancels_while_another_claims_stops_the_job(jobs: JobFolder) -> None:
+    job = jobs.add("study", "tables", {})
+    folder = jobs.path(job.id)
+    # As `claim` leaves it for a moment, before the state names its process.
+    (folder / "queued").rename(folder / "claimed")
+    with FileLock(jobs.runner_lock):
+        jobs.cancel(job.id)
+        assert jobs.is_cancelled(job.id)
+        assert state_of(jobs, job) == "waiting", "its runner stops it"
+    jobs.cancel(job.id)
+    assert state_of(jobs, job) == "cancelled"
+    # As `finish` leaves it where it is interrupted.
+    (folder / "cancel").touch()
+    jobs.retry(job.id)
+    assert not jobs.is_cancelled(job.id)
+
+
+@pytest.mark.parametrize(("shift_s", "is_same"), [(0.0, True), (1.0, True), (60.0, False)])
+def test_a_later_process_with_the_same_number_is_another(shift_s: float, is_same: bool) -> None:
+    number, start = this_process()
+    assert is_alive((number, start + shift_s)) == is_same
+
+
+def test_recovery_mends_what_was_half_done_and_spares_what_is_being_added(jobs: JobFolder) -> None:
+    job = jobs.add("study", "tables", {})
+    (jobs.path(job.id) / "queued").unlink()
+    for name, age_s in (("new", 0), ("old", 2 * 3600)):
+        half = jobs.place / f".new-{name}"
+        half.mkdir()
+        (half / "queued").touch()
+        os.utime(half, (time.time() - age_s,) * 2)
+    assert not jobs.has_waiting(), "half a job is none"
+    jobs.recover()
+    assert [path.name for path in jobs.place.glob(".new-*")] == [".new-new"]
+    assert jobs.claim(job.id)
+
+
 def test_the_order_and_the_end_of_jobs(jobs: JobFolder) -> None:
     first, second, third = (jobs.add("study", name, {}) for name in "abc")
     jobs.put_first(third.id)
@@ -196,8 +234,9 @@ def test_the_order_and_the_end_of_jobs(jobs: JobFolder) -> None:
     jobs.remove(first.id)
     with pytest.raises(NotFoundError):
         jobs.view(first.id)
-    with pytest.raises(NotFoundError):
-        jobs.view("../x")
+    for number in ("../x", "a" * 5000):
+        with pytest.raises(NotFoundError):
+            jobs.view(number)
 
 
 def test_unknown_kinds_fail_and_the_others_go_on(jobs: JobFolder, tmp_path: Path) -> None:
