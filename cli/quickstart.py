@@ -226,7 +226,7 @@ def _hold_rounds(
         first,
     )
     key, address = started["round_id"], ""
-    # Of two sites each can compute the other's contribution, which a site has to accept by name.
+    # Of two sites each can compute the other's contribution, which a site must accept by name.
     two_only = " --least-others 1" if len(sites) == 2 else ""
     for _ in range(count):
         for site in sites:

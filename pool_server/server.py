@@ -22,8 +22,8 @@ from pool_server.app import create_app, prepare_database
 from pool_server.errors import StartError
 from pool_server.http.connections import (
     Connections,
+    log_accept_errors_once,
     most_connections,
-    quiet_accept_failures,
     raise_descriptor_limit,
 )
 from pool_server.http.session import Traffic
@@ -101,7 +101,7 @@ class ReportingServer(uvicorn.Server):
         self._on_ready = on_ready
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        asyncio.get_running_loop().set_exception_handler(quiet_accept_failures())
+        asyncio.get_running_loop().set_exception_handler(log_accept_errors_once())
         await super().startup(sockets=sockets)
         self._on_ready()
 

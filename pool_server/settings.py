@@ -46,7 +46,7 @@ def setting_name(field: str) -> str:
 
 
 def default_data_folder() -> Path:
-    """Return the folder in which a pool keeps everything when nothing else is said."""
+    """Return a pool's default data folder."""
     return user_data_path("poolctl", appauthor=False) / "pool"
 
 
@@ -137,7 +137,7 @@ class PoolSettings(BaseSettings):
     )
     max_open_uploads_per_site: int = Field(default=100, ge=1)
     upload_lifetime_s: int = Field(
-        default=24 * 3600, ge=1, description="An upload without a new part for so long is stale."
+        default=24 * 3600, ge=1, description="Uploads without a new part for this time are stale."
     )
 
     tries_per_minute: int = Field(

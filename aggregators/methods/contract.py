@@ -162,7 +162,7 @@ class AggregationMethod(ABC, Generic[OptionsT]):
 
     @property
     def not_summable(self) -> str:
-        """Say why the method cannot work from a secure sum; empty if it can."""
+        """Return why the method cannot work from a secure sum; empty if it can."""
         if self.needs_each:
             return (
                 "compares the contributions with one another, and a secure sum shows none of them"

@@ -161,7 +161,7 @@ class BlinkInput:
         return self.video.resolve().name if self.video is not None else f"camera {self.camera}"
 
     def folder(self) -> Path:
-        """Return where the results go when nothing is said."""
+        """Return the default folder of the results."""
         path = self.video
         if path is None:
             return Path(f"camera-{Path(self.camera or '').name}_blinks")

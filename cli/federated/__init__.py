@@ -211,7 +211,7 @@ def _plot(histories: "Sequence[History]", reference: PersonScores, path: Path) -
 def _noise(
     plans: Sequence[FederationPlan], data: "DividedData", network: "StateDict", *, is_new: bool
 ) -> list[str]:
-    """Say how much noise of differential privacy the results will have."""
+    """Describe the noise that differential privacy will add to the results."""
     from site_agent.networks.modules import to_module
 
     private = [plan for plan in plans if plan.training.dp_epsilon is not None]
@@ -289,7 +289,7 @@ def _reply(histories: "Sequence[History]", output: Path, data: "DividedData") ->
 
 
 def _verdict(scores: Mapping[str, PersonScores], reference: PersonScores) -> str:
-    """Say which method is best, and whether it is better than knowing no picture."""
+    """Name the best method, and whether it beats a guess without pictures."""
     measure, sign = reference.measure, 1 if reference.measure.larger_is_better else -1
     best = max(scores, key=lambda name: sign * scores[name].mean)
     better = sign * scores[best].mean > sign * reference.mean

@@ -117,7 +117,7 @@ def site(
 
     The site trains the networks that it gets on its own data, and sends the changes of the
     parameters and the number of samples. A network built for the purpose could make these show
-    your data, so rounds have to begin with one that you name, and keep to a plan that you name; of
+    your data, so rounds must begin with one that you name, and keep to a plan that you name; of
     the later networks you believe the server, as far as the updates of all sites can have moved
     them. No code travels. After an interruption, run the same command again: the site takes part
     again at once.

@@ -150,7 +150,7 @@ class Invocation:
         return self.conventions.profile
 
     def note(self, message: str) -> None:
-        """Say something on standard error, unless asked to be quiet."""
+        """Print a remark to standard error, unless quiet."""
         if not self.conventions.quiet:
             text = fitted(printable(message, sys.stderr), sys.stderr)
             print(text, file=sys.stderr, flush=True)
@@ -163,7 +163,7 @@ class Invocation:
         return first[:limit]
 
     def warn(self, message: str) -> None:
-        """Say something that should not be overlooked."""
+        """Print a warning to standard error."""
         print_labelled("Warning:", "33", message)
 
     def confirm(self, question: str, *, assume_yes: bool) -> None:

@@ -172,7 +172,7 @@ def contribute(
     """Fit the round's model to your faces or gaze data, and send the changes.
 
     Only changes of the model and sample counts are sent, never images. A base built for the purpose
-    could make even these show your data; so it has to be made of models of your own and of sites
+    could make even these show your data; so it must be made of models of your own and of sites
     that you trust ('poolctl rounds trust'). At a terminal you see a summary before sending, and are
     asked; with --dry-run everything is computed, and nothing sent. After an interruption, run the
     command again to continue. In a secure round run it again until it says that you have

@@ -196,7 +196,7 @@ def _require_no_sum(sources: RecipeSources, left_out: Sequence[str]) -> None:
 
 
 class _Names:
-    """The names of the files that have to be made before the one that was asked for."""
+    """The names of the files that must be made before the one that was asked for."""
 
     def __init__(self, target: Path, plan: RebuildPlan, sources: RecipeSources) -> None:
         self._target = target
@@ -286,7 +286,7 @@ def _with_story(reply: Reply, plan: RebuildPlan, made: Sequence[Rebuilt], names:
 
 
 def refinement_lines(plan: RebuildPlan) -> list[str]:
-    """Say that a model lost its refinement, and how to repeat it."""
+    """Report that a model lost its refinement, and how to repeat it."""
     if not plan.unrefined:
         return []
     return [

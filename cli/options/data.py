@@ -118,7 +118,7 @@ def part_words(text: str) -> tuple[str, ...]:
 
 
 def holds_gaze(paths: list[Path]) -> bool:
-    """Say whether data sets are of gaze; they are all, or none of them."""
+    """Return whether the data sets, which must be of one kind, are of gaze."""
     gaze_paths = [path for path in paths if is_gaze_data(path)]
     if gaze_paths and len(gaze_paths) < len(paths):
         raise UsageError(

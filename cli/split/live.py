@@ -113,7 +113,7 @@ def provision(
     """Make the kits of a split training: certificates, tokens, the plan and the first parts.
 
     Each site draws the first client part again from its seed, and compares. With --base there is
-    none, and each site has to accept the part (``split client --accept-part``).
+    none, and each site must accept the part (``split client --accept-part``).
 
     Give each process the folder of its name, and nobody two of them: main server and aggregator
     together have the whole network. Delete 'authority' afterwards. Certificates last 360 days.

@@ -95,7 +95,7 @@ def study(
 
 @contextmanager
 def _kept_when_interrupted(invocation: Invocation, what: str) -> Iterator[None]:
-    """Say after Ctrl-C that finished `what` are kept."""
+    """Report after Ctrl-C that finished `what` are kept."""
     try:
         yield
     except KeyboardInterrupt:

@@ -168,7 +168,7 @@ def most_connections() -> int:
     return min(MOST_CONNECTIONS, soft // DESCRIPTORS_PER_CONNECTION)
 
 
-def quiet_accept_failures() -> Callable[[asyncio.AbstractEventLoop, dict[str, Any]], None]:
+def log_accept_errors_once() -> Callable[[asyncio.AbstractEventLoop, dict[str, Any]], None]:
     """Return an exception handler for an event loop that reports failures to accept once a minute.
 
     asyncio reports each of them, thousands a second when there are no descriptors left.

@@ -6,7 +6,7 @@ owner sees the sites that have the file. `send_content` then answers with the by
 storage, or, where an object store can send them itself, leads there by an address that is good for
 some minutes. The client asks for large files in ranges, several at once, goes on with `Range` and
 `If-Range` after an interruption, and compares the SHA-256 of the whole file in the end: nobody on
-the way has to be believed.
+the way must be trusted.
 """
 
 import base64

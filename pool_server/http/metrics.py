@@ -129,7 +129,7 @@ class _Shared(Collector):
         self._database = database
 
     def describe(self) -> Iterable[GaugeMetricFamily]:
-        """Say nothing beforehand: the database may not be there yet."""
+        """Describe nothing beforehand: the database may not exist yet."""
         return []
 
     def collect(self) -> Iterable[Metric]:

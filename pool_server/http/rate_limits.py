@@ -21,7 +21,7 @@ from fastapi import Depends, Request
 from pool_server.errors import TooManyRequestsError
 
 MOST_KEYS = 10_000
-# The address comes from a trusted proxy unchecked, but it has to fit into the audit.
+# The address comes from a trusted proxy unchecked, but it must fit into the audit.
 LONGEST_ADDRESS = 64
 REFUSALS_PER_MINUTE = 60
 # A client with one IPv6 address usually has the whole network of that prefix.

@@ -82,7 +82,7 @@ class MergeRun:
             raise StoppedError
 
     def refresh_caller(self) -> Caller:
-        """Return the requester of the merge, with the rights of this moment.
+        """Return the requester of the merge, with its present rights.
 
         Hours may have passed, and a token that was revoked meanwhile must not publish anything.
         """
@@ -97,12 +97,12 @@ class MergeRun:
             caller.require_upload_to(self.job.site.name)
         except (errors.NotAuthenticatedError, errors.NotAllowedError) as error:
             raise errors.MergeRefusedError(
-                f"the merge was asked for with token {self.job.created_by}, which may not publish "
+                f"the merge was requested with token {self.job.created_by}, which may not publish "
                 f"its result now: {error.message}"
             ) from error
         return caller
 
-    def look_again_to_publish(self) -> Caller:
+    def recheck_before_publishing(self) -> Caller:
         """Report that the result is being published; return the caller as `refresh_caller`."""
         self.go_on(0.99, "publishing")
         return self.refresh_caller()
@@ -193,7 +193,7 @@ def carry_out_merge(run: MergeRun) -> UploadRecord:
         )
         return store_result(
             MergedVersions(parts),
-            run.look_again_to_publish,
+            run.recheck_before_publishing,
             with_canonical_recipe(announced),
             result,
         )

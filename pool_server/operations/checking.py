@@ -146,7 +146,7 @@ def _find_missing_files(pool: Pool, missing: set[str], names: dict[str, str]) ->
 
 
 def _remedy(pool: Pool, digest: str, name: str) -> str:
-    """Say how a file comes back to where the storage has none."""
+    """Tell how to restore a file that the storage has lost."""
     address, _, number = name.partition("@")
     if number:
         way = f"have its site upload it again: poolctl upload FILE --name {address}"

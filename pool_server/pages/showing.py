@@ -268,7 +268,7 @@ class Form:
         return field_problems(self._fields, body)
 
     def typed(self) -> list[tuple[str, str]]:
-        """Return all values of a form that has to be sent again, after another log-in."""
+        """Return all values of a form that must be sent again, after another log-in."""
         pairs = [(name, value) for name, values in self._fields.items() for value in values]
         return [pair for pair in pairs if pair[0] not in {CSRF_FIELD, PROOF_FIELD}]
 

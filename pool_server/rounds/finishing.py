@@ -139,7 +139,7 @@ def finish_round(run: MergeRun) -> UploadRecord:
             despite_withdrawal=request.despite_withdrawal,
         )
         return store_result(
-            Results(parts, round_, job.id), run.look_again_to_publish, announced, result
+            Results(parts, round_, job.id), run.recheck_before_publishing, announced, result
         )
 
 
@@ -148,7 +148,7 @@ def _keep_state(run: MergeRun, round_: RoundRecord, site: str, digest: str, file
 
     If the round does not end, the next attempt stores the state again, or replaces it.
     """
-    run.look_again_to_publish()
+    run.recheck_before_publishing()
     parts, size_bytes = run.parts, file.stat().st_size
     parts.storage.store(file, digest)
 

@@ -94,7 +94,7 @@ class Storage(Protocol):
         """Open one part for writing; `UploadClosedError` where the upload was given up."""
 
     def received_parts(self, handle: str) -> Mapping[int, int]:
-        """Return the sizes of the parts that are there, by number; `UploadClosedError` as above."""
+        """Return the sizes of the received parts, by number; `UploadClosedError` as above."""
 
     def assembled(self, handle: str, part_count: int, digest: str) -> AbstractContextManager[Path]:
         """Join the parts 1 to `part_count`, check the whole file's SHA-256, and give the file.

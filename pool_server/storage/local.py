@@ -316,7 +316,7 @@ def translate_errors(act: str) -> Iterator[None]:
 
 @contextmanager
 def treat_missing_as_given_up() -> Iterator[None]:
-    """Say so when an upload's folder is gone: it was given up in the meantime."""
+    """Raise `UploadClosedError` if the upload's folder is gone: it was abandoned meanwhile."""
     try:
         yield
     except FileNotFoundError as error:
@@ -401,7 +401,7 @@ class PartJoiner:
         self._is_over = False
 
     def join_ahead(self) -> None:
-        """Append the parts that are there by now, unless it is over; failures are for later."""
+        """Append the parts received so far, unless joining is over; failures are left for later."""
         try:
             with self._lock:
                 self._join()

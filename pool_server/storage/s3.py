@@ -41,7 +41,7 @@ _CHECKSUM = {"md5": re.compile("^[0-9a-f]{32}$"), "sha256": re.compile("^[0-9a-f
 MOST_POINTER_BYTES = 4096
 MOST_NAMED_PARTS = 20
 ADDRESS_LIFETIME = timedelta(minutes=15)
-"""A client may use an address for so long."""
+"""How long a client may use an address."""
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,7 @@ MOST_CONNECTIONS = 32
 CONNECT_TIMEOUT_S = 5.0
 # Joining a file of many parts takes long on some servers.
 READ_TIMEOUT_S = 120.0
-# The check of the storage has to answer itself.
+# The check of the storage must answer itself.
 CHECK_TIMEOUT_S = 5.0
 ATTEMPTS = 4
 
@@ -277,7 +277,7 @@ class S3Bucket:
         """Begin a multipart upload and return its identifier."""
         arguments = {**self.at(key), **self._encryption}
         if checksum == "sha256":
-            # Those that the S3 server keeps have to be named in advance.
+            # Those that the S3 server keeps must be named in advance.
             arguments["ChecksumAlgorithm"] = "SHA256"
         with translate_errors("begin an upload"):
             begun = self.client.create_multipart_upload(

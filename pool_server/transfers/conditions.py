@@ -1,7 +1,7 @@
 """Conditions for a file to become a version: its description, and the rights of other sites.
 
 Knowing a digest proves nothing: it may come from a family tree or a recipe. A site that may not
-download a file of the pool has to send it, and learns nothing about it: the announcement is
+download a file of the pool must send it, and learns nothing about it: the announcement is
 answered as if the file were new.
 """
 
@@ -141,7 +141,7 @@ def find_keeper(
     return None if access.may(caller, original.model, "redistribute") else original.model
 
 
-def begins_as(
+def initial_visibility(
     default: Visibility, site_id: int, sources: Iterable[Sequence[ModelRecord]]
 ) -> Visibility:
     """Return the default visibility of a new model.

@@ -84,11 +84,11 @@ def add_version(
     _hold_back_copy(session, upload.site_id, version)
     recipe = None if upload.recipe is None else read_recipe(upload.recipe, upload.digest)
     inputs: set[str] = set()
-    is_proven = checked.remade and _is_proven(session, upload.site_id, version, recipe)
+    is_proven = checked.remade and _recipe_proves_origin(session, upload.site_id, version, recipe)
     if not is_proven:
         require_copy_right(session, caller, upload.site_id, version.digest, version.id)
     if recipe is not None:
-        followed = is_proven or _is_believed(session, caller, upload.site_id, version, recipe)
+        followed = is_proven or _claim_is_trusted(session, caller, upload.site_id, version, recipe)
         _add_recipe(session, version, recipe, followed=followed)
         inputs = set(recipe.input_digests) - {version.digest} if followed else set()
     terms.add_terms(
@@ -182,7 +182,7 @@ def _hold_back_copy(session: Session, site_id: int, version: ModelVersionRecord)
         version.state, version.state_reason = access.DRAFT, "the same file is quarantined elsewhere"
 
 
-def _is_proven(
+def _recipe_proves_origin(
     session: Session, site_id: int, version: ModelVersionRecord, recipe: Recipe | None
 ) -> bool:
     """Return whether remaking a file by its recipe proves how another site's file was made.
@@ -198,7 +198,7 @@ def _is_proven(
     )
 
 
-def _is_believed(
+def _claim_is_trusted(
     session: Session, caller: Caller, site_id: int, version: ModelVersionRecord, recipe: Recipe
 ) -> bool:
     """Return whether families, terms and flags follow a recipe that the pool has not carried out.

@@ -73,7 +73,7 @@ def announce_upload(
         under_way = None if is_here else _find_resumable(parts, session, upload)
         if under_way is not None:
             under_way.expires_at = now_utc() + parts.settings.upload_lifetime
-            # Once it is being checked, what is said of it stays as the check found it.
+            # While it is being checked, its description must not change.
             if under_way.state == repository.RECEIVING:
                 destination.renew(under_way, announced)
             return under_way, False

@@ -171,10 +171,10 @@ def busy() -> errors.UploadBusyError:
 
 sweep_log = logging.getLogger("pool_server.sweeps")
 
-# Files without an upload are left alone for so long: their record may be about to be written.
+# Younger files without an upload are kept: their record may be about to be written.
 ORPHAN_AGE = timedelta(hours=1)
 REMEMBERED = timedelta(days=7)
-"""Finished uploads are remembered for so long."""
+"""Time after which finished uploads are forgotten."""
 
 
 def sweep_uploads(parts: ServerParts) -> int:

@@ -141,7 +141,7 @@ class Versions(Destination[UploadRequest, CheckedModel]):
         conditions.require_merge_rights(
             caller, [homes[parent] for parent in parents if parent in homes]
         )
-        upload.visibility = offer.visibility or conditions.begins_as(
+        upload.visibility = offer.visibility or conditions.initial_visibility(
             self.parts.settings.default_visibility, upload.site_id, homes.values()
         )
 

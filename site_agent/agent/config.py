@@ -109,7 +109,7 @@ class MergeSettings(Settings):
 
     @property
     def method_options(self) -> dict[str, Any]:
-        """The options; the step that is good on photographs where nothing else is said."""
+        """The options; by default with the step that suits photographs."""
         usual = {"step": 1.1} if self.method == "wba-cascade" else {}
         return usual | dict(map(_read_option, self.options))
 

@@ -40,7 +40,7 @@ _TAKEN_BACK = "its contribution was taken back"
 
 @dataclass(frozen=True)
 class Invitation:
-    """A round that waits for the site, and why it is refused (empty: it is not)."""
+    """A round that waits for the site, and the reason for refusing it; empty for none."""
 
     round: RoundResponse
     reason: str

@@ -43,7 +43,7 @@ def evaluate_landmarks(
 
     `dataset`: Boxes marked `ignore` are left out, those without landmarks are counted as skipped.
     `parts`: The landmarks to compare: names, ranges of numbers and groups, as `expand_parts` takes
-    them. A model has to place just these, or all of the data set. By default all that the model
+    them. A model must place just these, or all of the data set. By default all that the model
     places, which are known where they are all of the data set, where a metadata file lies next to
     the model, and where they are a group of iBUG's (see `find_model_parts`). `workers`: Threads at
     once; 0: as many as the machine has processors, up to 8.

@@ -281,7 +281,7 @@ class SaliencyEvaluation:
 
     @property
     def verdict(self) -> str:
-        """Say in one sentence how good the network is."""
+        """Summarise in one sentence how good the network is."""
         ours = self.scores["network"].f1
         name = max(REFERENCES, key=lambda name: self.scores[name].f1)
         bar = self.scores[name].f1

@@ -30,7 +30,7 @@ import numpy as np
 
 from site_agent.datasets.trials import TrialType
 from site_agent.errors import ConditioningError, InvalidInputError
-from site_agent.eyeblink.blinks.finding import doubts_of, judge_blinks
+from site_agent.eyeblink.blinks.finding import judge_blinks, quality_warnings
 from site_agent.eyeblink.conditioning.analysis import ConditioningResult, analyse_conditioning
 from site_agent.eyeblink.conditioning.led_onsets import LightMeter, light_regions, trials_by_lights
 from site_agent.eyeblink.conditioning.trials import TrialList, read_trials
@@ -109,7 +109,7 @@ def run_blink_analysis(
         else:
             models = _open_models(landmarks, detector, settings, addresses)
             follower = models.new_follower()
-            film = _Film.of(source, settings)
+            film = _OpenRecording.of(source, settings)
             with closing(film.meter):
                 trace = sampling.sample_face(film.meter, follower, progress)
             listed, remarks = _timed_by_lights(film.meter, listed, settings)
@@ -145,7 +145,7 @@ def run_all_faces_analysis(
     started_s = time.monotonic()
     models = _open_models(landmarks, detector, settings, addresses)
     crowd = models.new_crowd()
-    film = _Film.of(source, settings)
+    film = _OpenRecording.of(source, settings)
     with closing(film.meter):
         traces, left_out = sampling.sample_crowd(film.meter, crowd, progress)
     listed, remarks = _timed_by_lights(film.meter, listed, settings)
@@ -177,7 +177,7 @@ class _Recorded:
 
 
 @dataclass(frozen=True, eq=False)
-class _Film:
+class _OpenRecording:
     """A recording or a camera that has been opened, and when a camera's first frame came."""
 
     source: recordings.Recording | CameraReader
@@ -189,7 +189,7 @@ class _Film:
         cls,
         source: Path | str | recordings.Recording | CameraReader,
         settings: BlinkAnalysisSettings,
-    ) -> "_Film":
+    ) -> "_OpenRecording":
         regions, now = light_regions(settings.trial_timing), datetime.now(UTC)
         if isinstance(source, CameraReader):
             return cls(source, LightMeter(source, regions), now.replace(microsecond=0))
@@ -324,7 +324,7 @@ def _analyse(
         warnings=(
             *recorded.warnings,
             *remarks,
-            *doubts_of(trace, calibration.reliable, judged.left_out, judged.half_closings),
+            *quality_warnings(trace, calibration.reliable, judged.left_out, judged.half_closings),
         ),
         analysis_s=time.monotonic() - started_s,
         footage=recorded.footage,

@@ -88,7 +88,7 @@ class ContributionLedger:
         *,
         record: bool = True,
     ) -> int:
-        """Record that a base is trained, and return how many other sites have to contribute, too.
+        """Record that a base is trained, and return how many other sites must contribute, too.
 
         `first`: Reads the base of the series' first round, where the site knows it. `record`: False
         to look only.

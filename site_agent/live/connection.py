@@ -87,7 +87,7 @@ class ServiceConnection:
 
     def _call_once(self, method: str, path: str, body: bytes, most_bytes: int) -> bytes:
         request = self._client.build_request(method, f"{self._address}{path}", content=body)
-        # Whatever the address, the certificate has to be that of this service.
+        # Whatever the address, the certificate must be that of this service.
         request.extensions["sni_hostname"] = service_name(self._service)
         answer = self._client.send(request, stream=True)
         try:

@@ -99,7 +99,7 @@ def service_name(role: str) -> str:
 
 
 def read_facts(folder: Path, *roles: str) -> dict[str, Any]:
-    """Return the facts of the kit in a folder, which has to be of one of the roles if any."""
+    """Return the facts of the kit in a folder, which must have one of the roles, if any."""
     try:
         facts: dict[str, Any] = json.loads((folder / _FACTS).read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:

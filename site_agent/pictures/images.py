@@ -27,7 +27,7 @@ _log = logging.getLogger(__name__)
 _MOST_OF_12_BITS = 15
 _warned: list[Path] = []
 FIRST_LYING = 5
-"""EXIF orientations from here on exchange width and height."""
+"""The first EXIF orientation that exchanges width and height; so do all above."""
 
 
 def read_image(path: Path | str, *, apply_orientation: bool = True, bits: int = FULL_BITS) -> UInt8:

@@ -49,7 +49,7 @@ class Page(Protocol[Item]):
     items: list[Item]
 
 
-class Patience:
+class RetryBudget:
     """The attempts of one request without any progress in between, and the waits between them.
 
     The first wait is doubled each time, with a little chance in it so that several clients do not
@@ -129,8 +129,8 @@ class PoolConnection:
             del self._http_client
         self.storage.close()
 
-    def patience(self) -> Patience:
-        return Patience(self._attempts, first_wait_s=0.25)
+    def patience(self) -> RetryBudget:
+        return RetryBudget(self._attempts, first_wait_s=0.25)
 
     def get(
         self, path: str, answer: type[Answer], params: Mapping[str, Any] | None = None
@@ -212,7 +212,7 @@ class PoolConnection:
             for name, item in (params or {}).items()
             if item not in (None, "") and item is not False
         }
-        patience = self.patience() if repeatable else Patience(1, 0.0)
+        patience = self.patience() if repeatable else RetryBudget(1, 0.0)
         while True:
             request = self._client.build_request(
                 method,

@@ -104,7 +104,7 @@ def load_key(folder: Path, site: str) -> SigningKey | None:
 
 
 def facts_of_request(request: UploadRequest, path: Path) -> statements.VersionFacts:
-    """Return the signable fields of an upload of `path`; its recipe has to be canonical."""
+    """Return the signable fields of an upload of `path`; its recipe must be canonical."""
     recipe = request.recipe
     inputs = [] if recipe is None else [str(entry["digest"]) for entry in recipe["inputs"]]
     return statements.VersionFacts(
@@ -150,7 +150,7 @@ def facts_of_version(
 
 
 def sign_facts(facts: statements.VersionFacts, key: keys.PrivateKey) -> signatures.SignedStatement:
-    """Sign all that is said of a version."""
+    """Sign all facts about a version."""
     try:
         envelope = statements.sign_statement(facts.statement(datetime.now(UTC)), key)
     except ValueError as error:

@@ -110,7 +110,7 @@ class Verifier:
         """Check the signature of a version; the `code` of a `SignatureError` tells the fault.
 
         With `pin`, keys that are met for the first time are remembered. With `may_be_unsigned`, a
-        missing signature is refused only where everything has to be signed. `card` and `recipe` are
+        missing signature is refused only where everything must be signed. `card` and `recipe` are
         the pool's; they are fetched if they are needed and None.
         """
         if self.policy == "ignore":

@@ -206,7 +206,7 @@ class SitePart(ABC):
         approved: bool,  # noqa: ARG002
         record: bool,  # noqa: ARG002
     ) -> int:
-        """Return how many other sites have to contribute, by the site's ledger of all rounds.
+        """Return how many other sites must contribute, by the site's ledger of all rounds.
 
         `_first`: Fetches the base of the first round. `approved`: The user accepts this very base.
         `record`: Note in the ledger that the base is contributed to.

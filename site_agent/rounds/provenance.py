@@ -8,12 +8,12 @@ base that it can account for:
 - a merge of such models: signed by a trusted site, or made again here from its recipe, byte for
   byte (an unpublished merge of a trusted site counts as its own model), or
 - the result of an earlier round. Its contributions are not for others to read, so it cannot be made
-  again. Of leaf refinement, its trees have to be those of the round's base, which is accounted
+  again. Of leaf refinement, its trees must be those of the round's base, which is accounted
   for. Of networks nothing shows: if the series' first base is accounted for, the pool's combination
   is believed, and a result of another series counts as a merge by the site that has published it.
 
 That a model comes from a site is believed as far as signatures show it (``POOL_SIGNATURES``).
-Any other base has to be accepted by its digest, once (`BaseNotAcceptedError`).
+Any other base must be accepted by its digest, once (`BaseNotAcceptedError`).
 """
 
 import tempfile

@@ -48,7 +48,7 @@ class SumVisit:
     phase: str
     """The session's current phase; ``complete`` once the sum is there."""
     waiting: tuple[str, ...]
-    """Labs or servers that have to act next."""
+    """Labs or servers that must act next."""
     total: Path | None = None
     """The verified sum, as one contribution."""
 
@@ -68,7 +68,7 @@ class RoundSums:
 
     @property
     def labs(self) -> list[str]:
-        """The labs that each session of the round has to invite."""
+        """The labs that each session of the round must invite."""
         return sorted(participant.site for participant in self.round_.participants)
 
     @property

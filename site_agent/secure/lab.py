@@ -84,7 +84,7 @@ class Lab(Party):
         numbers : uint64, shape (size of the layout,)
             The encoded vector.
         labs : collection of str
-            Those that the session has to invite; any of the charter where empty.
+            Those that the session must invite; any of the charter where empty.
 
         Raises
         ------

@@ -125,7 +125,7 @@ class Session:
     faults : tuple of Fault
         Reasons why the phase cannot be completed.
     transcripts : dict of str to str
-        By phase, the digest that its messages have to carry.
+        By phase, the digest that its messages must carry.
     roster : dict of str to str
         The labs that all servers received, and the digests of their share messages.
     voids : frozenset of str
@@ -287,7 +287,7 @@ class Session:
         return ""
 
     def _share_problem(self, signed: messages.Signed) -> str:
-        """Say why a share message cannot be received; empty where it can."""
+        """Return why a share message cannot be received; empty if it can."""
         body, lab = signed.body, signed.message.sender
         servers = tuple(self.charter.servers)
         if not isinstance(body, messages.ShareBody):

@@ -276,7 +276,7 @@ class SplitClient:
         return self._known_part
 
     def _fetch_part(self, number: int, digest: str) -> StateDict:
-        """Return the client part of a round, which has to be the one that both services name."""
+        """Return the client part of a round, which must be the one that both services name."""
         cut = self.kit.plan.found_cut
         most = _HEADER_BYTES + 8 * sum(
             int(np.prod(shape)) for shape in parts.part_shapes(cut, "client").values()

@@ -60,7 +60,7 @@ class Turns:
         if self._path.is_file():
             self.done = {name: Taken(*item) for name, item in self._read()["done"].items()}
 
-    def whose(self, now_s: float) -> str | None:
+    def current_site(self, now_s: float) -> str | None:
         """Return the site at its turn; a turn that took too long goes to the next site."""
         for site in self._order:
             if site in self.done or site in self._skipped:
@@ -354,7 +354,7 @@ class MainServer:
     def _turn(self) -> str | None:
         if self.plan.variant != "v2" or self.rounds.is_finished:
             return None
-        return self._turns.whose(self._clock())
+        return self._turns.current_site(self._clock())
 
     def _done(self) -> dict[str, Taken]:
         if self.plan.variant == "v2":

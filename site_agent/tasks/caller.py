@@ -12,16 +12,16 @@ Report = Callable[[float | None, str], None]
 
 
 class Caller(Protocol):
-    """Hears remarks, sees progress, and has a login to the pool."""
+    """Receives remarks and progress, and has a login to the pool."""
 
     def note(self, message: str) -> None:
-        """Hear a remark."""
+        """Receive a remark."""
 
     def warn(self, message: str) -> None:
-        """Hear something that should not be overlooked."""
+        """Receive a warning."""
 
     def progress(self, title: str) -> AbstractContextManager[Report]:
-        """See how far the work of the block is."""
+        """Follow the progress of the work in the block."""
 
     def pool(self) -> PoolClient:
         """Return a client of the pool."""
@@ -47,7 +47,7 @@ class NotedCaller:
 
     @contextmanager
     def progress(self, title: str) -> Iterator[Report]:
-        """Hand the progress on, with the title first."""
+        """Pass the progress on, beginning with the title."""
         self.report(None, title)
         yield self.report
 

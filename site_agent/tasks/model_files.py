@@ -93,7 +93,7 @@ def fetch(caller: Caller, pool: PoolClient, version: ModelVersionResponse) -> Do
 
 
 def warn_of_standing(caller: Caller, version: ModelVersionResponse) -> None:
-    """Say so if a version was withdrawn, or holds something that was."""
+    """Warn if a version was withdrawn, or contains a withdrawn model."""
     if warning := warning_of(version):
         caller.warn(warning)
 

@@ -28,7 +28,7 @@ class TrainingOverlap:
 
     @property
     def words(self) -> str:
-        """Say it in a sentence without its subject."""
+        """Describe the overlap in a sentence without its subject."""
         how_many = "all" if self.images == self.of else f"{self.images} of the"
         return (
             f"{how_many} {self.of} images are those that {', '.join(self.learned_by)} was trained "
@@ -112,7 +112,7 @@ class GazeOverlap:
 
     @property
     def words(self) -> str:
-        """Say it in a sentence."""
+        """Describe the overlap in a sentence."""
         names = ", ".join(self.learned_by)
         if self.samples:
             return (

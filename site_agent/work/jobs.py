@@ -104,7 +104,7 @@ class Schedule:
         self.states[key] = "done"
 
     def fail(self, key: str, reason: str) -> None:
-        """Note that a job has failed, and leave out those that cannot be done without it."""
+        """Note that a job has failed, and leave out the jobs that depend on it."""
         self.states[key], self.reasons[key] = "failed", reason
         gone = {key}
         for other in self.jobs.values():

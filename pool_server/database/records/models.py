@@ -64,7 +64,7 @@ class ModelRecord(base.Record):
     grants: Mapped[list[GrantRecord]] = relationship(lazy="raise")
 
 
-# The file of a version never changes; its site may correct what is said of it.
+# The file of a version never changes; its site may correct the description.
 _NUMBER = re.compile(r"^[+-]?[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]+)?$")
 
 

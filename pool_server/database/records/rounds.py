@@ -56,7 +56,7 @@ class RoundRecord(base.Record):
 
     `key` is its public name; `id` grows with time and orders the pages of listings.
     `state` is ``open``, ``finished`` or ``cancelled``; whether an open round still takes
-    contributions is asked of `deadline`, so that no process has to watch the clock.
+    contributions is asked of `deadline`, so that no process needs to watch the clock.
 
     Rounds that follow one another are numbered 1 to `rounds_total`; each is given `duration_s`,
     even where somebody moved the deadline of the one before to its end. A round has at most one

@@ -279,7 +279,7 @@ def both_eyes(samples: GazeSamples) -> GazeSamples:
 
 
 def require_both_eyes(samples: GazeSamples, source: object) -> GazeSamples:
-    """Return the samples of frames with both eyes; each person of `source` has to have pairs."""
+    """Return the samples of frames with both eyes; each person of `source` must have pairs."""
     pairs = both_eyes(samples)
     sessions = zip(pairs.person.tolist(), pairs.session.tolist(), strict=True)
     counts = Counter(sessions).items()

@@ -270,7 +270,7 @@ def compare_eyes(trace: EyeTrace, peak_s: float) -> tuple[Eyes, float]:
 
 
 def eyes_of_closure(trace: EyeTrace, onset_s: float, shut_s: tuple[float, float]) -> Eyes:
-    """Say which eyes were shut, by how far they were from where they had been before."""
+    """Tell which eyes were shut, by their change from before."""
     if np.array_equal(trace.ear_left, trace.ear_right, equal_nan=True):
         return "unknown"
     depths = []

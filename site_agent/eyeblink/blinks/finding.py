@@ -324,7 +324,7 @@ LOWEST_RATE_HZ = 12.0
 LONG_GAP_S = 1.0
 
 
-def doubts_of(
+def quality_warnings(
     trace: EyeTrace,
     calibration_reliable: bool,
     left_out: Sequence[LeftOut] = (),
@@ -362,7 +362,7 @@ def doubts_of(
 
 
 def _unseen(trace: EyeTrace) -> list[str]:
-    """Say where the eyes, or frames, were lost so long that blinks may have been missed."""
+    """Describe gaps of eyes or frames so long that blinks may have been missed."""
     if not trace.valid.any() or len(trace.valid) < 2:
         return []
     starts_s, frame_s = trace.timestamps_s, trace.frame_time_s

@@ -229,7 +229,7 @@ def _level_before(trace: EvenTrace, lowest: Int64) -> Float64:
 def _is_supported(
     trace: EvenTrace, lowest: Int64, drop: Float64, noise: Float64
 ) -> NDArray[np.bool_]:
-    """Say which dips are more than a single bad sample."""
+    """Return which dips are more than a single bad sample."""
     if trace.step_s * SUPPORT_RATE_HZ > 1.0:
         return np.ones(len(lowest), dtype=np.bool_)
     padded = np.pad(trace.ear, 1, constant_values=np.nan)

@@ -320,7 +320,7 @@ def _finding(first: learning_curve.Effect, question: Question, groups: Sequence[
 
 
 def _left_out(summaries: Sequence[dict[str, Any]]) -> str:
-    """Say how much of the study its own criterion leaves out, where that is much."""
+    """Report the part of the study that its own criterion leaves out, if it is large."""
     rejected = sum(summary["n_trials"] - summary["n_valid"] for summary in summaries)
     share = rejected / max(sum(summary["n_trials"] for summary in summaries), 1)
     withheld = sum(summary["withheld"] for summary in summaries)

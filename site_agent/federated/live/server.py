@@ -1,7 +1,7 @@
 """The server of live rounds: it offers the network of a round, and combines the contributions.
 
-Possible liars: a site, about its contribution and its samples; bodies are bounded and checked
-before they are kept. Contributions are files while their round is combined, and no longer.
+Sites may lie about their contributions and their samples; bodies are bounded, and checked before
+they are kept. Contributions are kept as files only until their round is combined.
 """
 
 import json
@@ -34,8 +34,8 @@ FEWEST_CONTRIBUTIONS = 2
 """The mean of one site's contribution would be the contribution itself. Sites may ask for more."""
 
 LOST_S = 60.0
-"""A site that is silent for so long is not waited for, nor is one after its call has broken off:
-sites call all the time, also while they train, and a killed process ends its connections."""
+"""Silence after which a site counts as lost. So does a site after its connection breaks: sites call
+all the time, even while training, and a killed process ends its connections."""
 
 _MOST_OTHERS = 1000
 _REPLY_LIMIT_S = 20.0
@@ -79,7 +79,7 @@ class RoundsServer:
     ) -> None:
         self.folder, self.note, self._clock = kit.folder / "run", note, clock
         self.changed, self._starting = threading.Condition(), threading.Lock()
-        # After a start nobody is lost before there was time to call.
+        # After a start, sites get time to call before they count as lost.
         self._began_s = clock()
         self._seen: dict[str, float] = {}
         self._gone: set[str] = set()
@@ -108,7 +108,7 @@ class RoundsServer:
         self._thread.start()
 
     def status(self) -> dict[str, Any]:
-        """Return how far the rounds are."""
+        """Describe the progress of the rounds."""
         with self.changed:
             run, sites = self.run, () if self.run is None else self.run.sites
             return {
@@ -132,12 +132,12 @@ class RoundsServer:
         return 0 if self.run is None else self.run.first_round
 
     def is_lost(self, site: str) -> bool:
-        """Return whether a site is gone, or has been silent for too long."""
+        """Return whether a site has disconnected or has been silent for too long."""
         silent_s = self._clock() - self._seen.get(site, self._began_s)
         return site in self._gone or silent_s > LOST_S
 
     def hear(self, site: str, has_broken_off: bool = False) -> None:
-        """Note that a site calls, or that its call has broken off."""
+        """Note that a site has called, or that its connection has broken."""
         with self.changed:
             self._seen[site] = self._clock()
             if not has_broken_off:
@@ -284,7 +284,7 @@ class RoundsServer:
                 self.changed.notify_all()
 
     def refuse(self, site: str, number: int, word: str) -> None:
-        """Note that a site does not contribute, with the type of the error that kept it."""
+        """Note that a site does not contribute, with the type of its error."""
         # A site chooses the word, and people read it.
         word = word if _REFUSAL.fullmatch(word) else "an answer of another kind"
         self.leave_out(site, number, f"refused: {word}")

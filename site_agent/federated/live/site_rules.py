@@ -1,7 +1,7 @@
 """A site's own rules in live rounds: which networks it trains, how long, and with how many others.
 
 Possible liars: the submitter and the server. A base that somebody built for the purpose makes a
-site's update show its pictures, so a run of rounds has to begin with a network that the site
+site's update show its pictures, so a run of rounds must begin with a network that the site
 accounts for by itself: it names its digest, its file, or its address in a pool, where it is made
 of models of sites that this one trusts (`site_agent.rounds.provenance`).
 
@@ -10,7 +10,7 @@ so a server cannot ask for the updates of other networks by another seed.
 
 The networks of later rounds are means over contributions that only the server sees, so a site
 cannot make them again. It believes the server there as it believes a pool within a series: as far
-as its ledger goes (`site_agent.federated.contribution_ledger`). A network has to be as near to the
+as its ledger goes (`site_agent.federated.contribution_ledger`). A network must be as near to the
 last one as updates of bounded norm move it, a round has few networks, and every one of them is
 audited (`site_agent.federated.leak_checks`).
 """
@@ -64,7 +64,7 @@ class SiteRules:
         *,
         site: str,
     ) -> int:
-        """Record that a network is trained in a round; return how many others have to contribute.
+        """Record that a network is trained in a round; return how many others must contribute.
 
         `first_base`: SHA-256 of the network with which the run began, as the server says. `number`:
         Of the round, from 1. `digest`: SHA-256 of the network to train.

@@ -177,7 +177,7 @@ def _raise_for_end(status: Mapping[str, Any]) -> None:
 def _wait_for_sites(
     kit: FederationKit, server: ServiceConnection, wait_s: float, progress: Progress
 ) -> None:
-    """Wait until all sites are connected, or for a time; at least two have to be."""
+    """Wait until all sites are connected, or for a time; at least two must be."""
     until_s = time.monotonic() + wait_s
     while missing := set(kit.sites) - (connected := set(server.get_json("/status")["expected"])):
         if time.monotonic() >= until_s:

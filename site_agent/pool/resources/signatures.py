@@ -108,7 +108,7 @@ class Signatures:
     def statement_of(
         self, version: ModelVersionResponse, *, card: str | None = None
     ) -> signatures.SignedStatement:
-        """Return a signed statement of all that is said of an own version, with `card` if given."""
+        """Return a signed statement of all facts about an own version, with `card` if given."""
         key = self.signing_key(version.site)
         if key is None:
             raise InvalidInputError(

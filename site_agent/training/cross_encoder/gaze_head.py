@@ -173,7 +173,7 @@ def score_heads(
 
 
 def verdict_on_heads(errors: Mapping[str, float]) -> str:
-    """Say whether the head is better than all baselines."""
+    """Tell whether the head is better than all baselines."""
     others = {name: error for name, error in errors.items() if name != OWN}
     best = min(others, key=lambda name: others[name])
     return (

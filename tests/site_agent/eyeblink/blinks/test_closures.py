@@ -6,7 +6,12 @@ import numpy as np
 import pytest
 
 from site_agent.errors import InvalidInputError
-from site_agent.eyeblink.blinks.finding import BlinkSettings, doubts_of, find_blinks, judge_blinks
+from site_agent.eyeblink.blinks.finding import (
+    BlinkSettings,
+    find_blinks,
+    judge_blinks,
+    quality_warnings,
+)
 from site_agent.eyeblink.blinks.statistics import blink_statistics
 from site_agent.eyeblink.openness.signal import calibrate, fraction_eyelid_closure
 from site_agent.eyeblink.session import range_doubts
@@ -87,7 +92,7 @@ def test_eyes_that_narrow_by_two_thirds_are_left_out_and_named() -> None:
     assert [event.kind for event in result.blinks] == ["blink"] * 5
     assert [event.kind for event in result.left_out] == ["closure"]
     assert result.left_out[0].confidence < BlinkSettings().least_confidence
-    assert any("narrowed" in doubt for doubt in doubts_of(trace, True, result.left_out))
+    assert any("narrowed" in doubt for doubt in quality_warnings(trace, True, result.left_out))
     bold = judge_blinks(trace, BlinkSettings(least_confidence=0.05))
     assert [event.kind for event in bold.blinks] == ["blink"] * 5 + ["closure"]
 
@@ -140,7 +145,7 @@ def test_stretches_without_eyes_are_named() -> None:
     times_s = np.arange(900) / 30.0
     ear = shaped(times_s, [(0.0, 0.0)])
     ear[400:520] = np.nan
-    doubts = doubts_of(trace_of(times_s, ear), True)
+    doubts = quality_warnings(trace_of(times_s, ear), True)
     assert doubts == [
         "not judged: 4 s in 1 stretch without the eyes, the longest 4.0 s from 13.3 s on; blinks "
         "and closures there are not counted"
@@ -150,7 +155,7 @@ def test_stretches_without_eyes_are_named() -> None:
 def test_pauses_of_the_camera_are_no_time_without_the_eyes() -> None:
     times_s = np.arange(900) / 30.0
     paused = trace_of(times_s + 60.0 * (times_s > 20.0), shaped(times_s, [(0.0, 0.0)]))
-    assert doubts_of(paused, True) == [
+    assert quality_warnings(paused, True) == [
         "not judged: 60 s in 1 stretch without frames, the longest 60.0 s from 20.0 s on; blinks "
         "and closures there are not counted"
     ]
@@ -184,7 +189,7 @@ def found_among(drawing: LidDrawing, *, by_model: bool = False) -> tuple[int, in
         match = match_blinks([(b.onset_s, b.offset_s) for b in result.blinks], drawn.blinks)
         right, detected = right + len(match.pairs), detected + match.detected
         true += match.true
-        doubts = doubts_of(drawn.trace, True, result.left_out, result.half_closings)
+        doubts = quality_warnings(drawn.trace, True, result.left_out, result.half_closings)
         doubts += range_doubts(calibration)
         named += any("half way down" in doubt or "half-closings" in doubt for doubt in doubts)
     return right, detected, true, named
