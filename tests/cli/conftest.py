@@ -5,7 +5,6 @@ import json
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
@@ -162,10 +161,3 @@ def first_answer(process: subprocess.Popen[str]) -> Any:
         if line == "}\n":
             return json.loads(text)["data"]
     raise AssertionError(process.communicate())
-
-
-def wait_until(condition: Callable[[], bool], timeout_s: float = 120.0) -> None:
-    deadline_s = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline_s, "it did not happen in time"
-        time.sleep(0.02)

@@ -2,8 +2,7 @@
 
 import os
 import signal
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -22,6 +21,7 @@ from tests.cli.conftest import Outcome, run_here, start_process
 from tests.pool_server.pool_driver import pool_process
 from tests.pool_server.rounds.round_driver import pass_deadline
 from tests.site_agent.live_pool import UnreliableLine
+from tests.waiting import wait_until
 
 SITES = ("site-a", "site-b", "site-c")
 PART_BYTES = 256 * 1024
@@ -65,13 +65,6 @@ def open_labs(folder: Path, url: str, secret: str) -> list[Lab]:
             token = admin.tokens.create(name, "desk").secret
             labs.append(Lab(folder, name, url, token, seed))
     return labs
-
-
-def wait_until(condition: Callable[[], bool], timeout_s: float = 120.0) -> None:
-    deadline_s = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline_s, "it did not come so far"
-        time.sleep(0.05)
 
 
 def states(round_: RoundResponse) -> dict[str, str]:

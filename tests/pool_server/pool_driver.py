@@ -2,8 +2,7 @@
 
 import hashlib
 import itertools
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -236,11 +235,3 @@ def pool_process(
     """Run a server as a process of its own; gives it, its URL and the first secret."""
     with started_process(folder, log, **environment) as process:
         yield process, *process.wait_until_ready()
-
-
-def wait_until(condition: Callable[[], bool], timeout_s: float = 60.0) -> None:
-    """Wait for something that happens in the background."""
-    deadline_s = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline_s, "it did not happen"
-        time.sleep(0.05)

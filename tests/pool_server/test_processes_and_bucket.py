@@ -38,9 +38,9 @@ from tests.pool_server.test_several_processes import (
     complete_until_killed,
     model_file,
     names_in,
-    wait_until,
 )
 from tests.site_agent.live_pool import UnreliableLine
+from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.postgres, pytest.mark.s3, pytest.mark.slow]
 

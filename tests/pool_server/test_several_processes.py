@@ -7,7 +7,6 @@ go to a bucket.
 import os
 import signal
 import threading
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -39,6 +38,7 @@ from tests.pool_server.pool_driver import (
 from tests.pool_server.postgres_server import PostgresServer, postgres_server
 from tests.pool_server.server_process import ServerProcess, child_of
 from tests.site_agent.live_pool import UnreliableLine
+from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.postgres, pytest.mark.both_shapes]
 
@@ -48,13 +48,6 @@ ENTRIES = 1_000_000  # 4 MB, sixteen parts
 UP_BYTES_PER_S, DOWN_BYTES_PER_S = 150_000, 400_000
 # Three workers of a client lose at most the part that each was sending.
 MOST_LOST_BYTES = 3 * PART_BYTES
-
-
-def wait_until(condition: Callable[[], bool], timeout_s: float = 60) -> None:
-    deadline_s = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline_s, "it did not come so far"
-        time.sleep(0.02)
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from site_agent.eyeblink.review.actions import Delete
 from site_agent.eyeblink.review.review_session import open_review
 from site_agent.text_tables import read_table
 from tests.children import children_of, wait_for_end
-from tests.cli.conftest import Outcome, Run, run_process, start_process, wait_until
+from tests.cli.conftest import Outcome, Run, run_process, start_process
 from tests.site_agent.eyeblink.drawn_studies import (
     write_long_trace,
     write_session,
@@ -23,6 +23,7 @@ from tests.site_agent.eyeblink.drawn_studies import (
 )
 from tests.site_agent.eyeblink.drawn_videos import write_video
 from tests.site_agent.faces.test_detector import small_detector, small_predictor
+from tests.waiting import wait_until
 
 
 def states_of(study: Path) -> dict[str, str]:

@@ -18,8 +18,9 @@ from site_agent.federated.personal import PersonalPart
 from site_agent.federated.plan import digest_run, first_model, make_plan
 from site_agent.networks.modules import new_network
 from site_agent.pool.profiles import rounds_folder
-from tests.cli.conftest import Outcome, run_process, start_process, wait_until
+from tests.cli.conftest import Outcome, run_process, start_process
 from tests.site_agent.federated.small_sites import small_sites
+from tests.waiting import wait_until
 
 Digests = list[tuple[str, dict[str, str]]]
 """Of the network of each round, and of the updates by site."""

@@ -10,9 +10,10 @@ from site_agent.federated.personal import newest_parts, read_part
 from site_agent.networks.modules import new_network
 from site_agent.pool.client import PoolClient
 from site_agent.pool.profiles import personal_folder
-from tests.cli.conftest import Outcome, run_here, run_process, start_process, wait_until
+from tests.cli.conftest import Outcome, run_here, run_process, start_process
 from tests.cli.federated.live_federation import LiveFederation, digests_of, live_federation
 from tests.site_agent.live_pool import live_pool
+from tests.waiting import wait_until
 
 
 def test_live_rounds_have_the_digests_of_rounds_in_one_process(tmp_path: Path) -> None:

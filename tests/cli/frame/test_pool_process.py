@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import wait_until
+from tests.waiting import wait_until
 
 _PARENT = """
 import sys, time

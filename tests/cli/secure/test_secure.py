@@ -21,8 +21,9 @@ from site_agent.secure.server import Server
 from site_agent.secure.session import new_descriptor
 from site_agent.secure.trial import TrialSettings, encoded_vector, trial_layout, trial_vector
 from tests.benchmarks.secure_sum import summed_round
-from tests.cli.conftest import Run, run_process, start_process, wait_until
+from tests.cli.conftest import Run, run_process, start_process
 from tests.pool_server.pool_driver import PoolDriver, pool_in_thread
+from tests.waiting import wait_until
 
 SERVERS, LABS = ("sum-1", "sum-2"), ("lab-a", "lab-b", "lab-c")
 PARAMETERS = 50

@@ -20,10 +20,11 @@ from site_agent.split.kits import read_kit
 from site_agent.split.main_server import StepPlace
 from site_agent.split.plan import SplitPlan
 from site_agent.training.gaze.loop import repeatable
-from tests.cli.conftest import Run, run_here, wait_until
+from tests.cli.conftest import Run, run_here
 from tests.cli.split.split_processes import SplitProcesses
 from tests.site_agent.federated.small_sites import samples_at
 from tests.site_agent.split.live_split import live_split
+from tests.waiting import wait_until
 
 
 def expected_digest(processes: SplitProcesses) -> str:

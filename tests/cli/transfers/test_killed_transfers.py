@@ -12,8 +12,9 @@ from pool_server.wire.uploads import UploadRequest, UploadResponse
 from site_agent import ModelCache, ModelQuery, PoolClient
 from site_agent.pool.connection import PoolConnection
 from tests.benchmarks.paper_size import make_paper_size_predictor
-from tests.cli.conftest import run_process, start_process, wait_until
+from tests.cli.conftest import run_process, start_process
 from tests.site_agent.live_pool import LivePool, UnreliableLine, live_pool
+from tests.waiting import wait_until
 
 PART_BYTES = 2 << 20
 LINE_BYTES_PER_S = 5_000_000

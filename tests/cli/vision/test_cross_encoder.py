@@ -7,7 +7,8 @@ import pytest
 
 from site_agent.datasets.synthetic.eye_patches.dataset import RenderSettings, write_eye_dataset
 from site_agent.datasets.synthetic.eye_patches.persons import Skews
-from tests.cli.conftest import Run, start_process, wait_until
+from tests.cli.conftest import Run, start_process
+from tests.waiting import wait_until
 
 TINY = (
     "--set", "methods=cross-encoder,random,supervised,mean-gaze",

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from aggregators.formats import file_digest
-from tests.cli.conftest import Run, start_process, wait_until
+from tests.cli.conftest import Run, start_process
+from tests.waiting import wait_until
 
 SETTINGS = """
 [training]

@@ -26,8 +26,8 @@ from tests.pool_server.pool_driver import (
     pool_in_process,
     pool_process,
     upload,
-    wait_until,
 )
+from tests.waiting import wait_until
 
 
 @pytest.fixture(scope="module")

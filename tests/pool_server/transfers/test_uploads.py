@@ -1,7 +1,6 @@
 """Uploads over HTTP: they become a version, or are refused."""
 
 import threading
-import time
 from pathlib import Path
 from typing import Any
 
@@ -174,13 +173,6 @@ def test_parts_of_a_wrong_size_number_or_digest(embedded_pool: PoolDriver) -> No
     right = client.put(address, content=content, headers={"X-Part-SHA256": sha256(content)})
     assert right.status_code == 204
     assert client.put(address, content=content).status_code == 204
-
-
-def wait_for(condition: Any, limit_s: float = 10) -> None:
-    end = time.monotonic() + limit_s
-    while not condition():
-        assert time.monotonic() < end, "waited too long"
-        time.sleep(0.01)
 
 
 def test_an_upload_is_given_up(pool: PoolDriver) -> None:

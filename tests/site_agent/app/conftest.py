@@ -1,8 +1,7 @@
 """A folder of recordings, good and broken, analysed through the app once."""
 
 import shutil
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
@@ -13,17 +12,9 @@ from tests.children import is_running
 from tests.site_agent.app.running_app import RunningApp, running_app
 from tests.site_agent.eyeblink.conftest import drawn_faces, landmark_file, recording
 from tests.site_agent.eyeblink.drawn_videos import write_video
+from tests.waiting import wait_until
 
 __all__ = ["drawn_faces", "landmark_file", "recording"]
-
-TIMEOUT_S = 120.0
-
-
-def wait_until(condition: Callable[[], object]) -> None:
-    deadline_s = time.monotonic() + TIMEOUT_S
-    while not condition():
-        assert time.monotonic() < deadline_s
-        time.sleep(0.05)
 
 
 def runners() -> list[psutil.Process]:

@@ -15,8 +15,8 @@ from site_agent.errors import InvalidInputError
 from site_agent.eyeblink.batch import run_batch
 from site_agent.eyeblink.batch.sessions import read_session_table
 from site_agent.eyeblink.study import write_study
-from tests.site_agent.app.conftest import wait_until
 from tests.site_agent.app.running_app import RunningApp
+from tests.waiting import wait_until
 
 
 def test_each_recording_has_a_state_and_a_reason(app: RunningApp) -> None:

@@ -20,8 +20,7 @@ from site_agent.jobs.folder import Job, JobFolder, JobState, is_alive, this_proc
 from site_agent.jobs.runner import IDLE_VARIABLE, run_jobs
 from tests.children import is_running, wait_for_end
 from tests.site_agent.eyeblink.drawn_studies import write_long_trace, write_study_files
-
-TIMEOUT_S = 120
+from tests.waiting import wait_until
 
 
 @pytest.fixture
@@ -41,13 +40,6 @@ def runners() -> list[psutil.Process]:
         for child in psutil.Process().children()
         if is_running(child) and "site_agent.jobs.runner" in child.cmdline()
     ]
-
-
-def wait_until(condition: Callable[[], object]) -> None:
-    deadline_s = time.monotonic() + TIMEOUT_S
-    while not condition():
-        assert time.monotonic() < deadline_s
-        time.sleep(0.05)
 
 
 def keep_running_until(jobs: JobFolder, condition: Callable[[], object]) -> None:

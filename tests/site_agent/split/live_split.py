@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import socket
 import threading
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ from site_agent.split.main_server import MainServer
 from site_agent.split.main_server_process import Closing, main_server_app
 from site_agent.split.plan import SplitPlan
 from tests.site_agent.federated.small_sites import small_sites
+from tests.waiting import wait_until
 
 
 def free_address() -> str:
@@ -57,7 +57,7 @@ class LiveSplit:
         ]
         for thread in self._threads:
             thread.start()
-        wait_for(lambda: all(process.started for process in self.processes.values()))
+        wait_until(lambda: all(process.started for process in self.processes.values()))
         self.closing.start()
         return self
 
@@ -100,10 +100,3 @@ class LiveSplit:
 def live_split(folder: Path, plan: SplitPlan, **settings: Any) -> Iterator[LiveSplit]:
     with LiveSplit(make_kits(folder / "kits", plan, **settings)) as live:
         yield live
-
-
-def wait_for(condition: Callable[[], bool], timeout_s: float = 30.0) -> None:
-    deadline_s = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline_s, "it did not happen in time"
-        time.sleep(0.02)

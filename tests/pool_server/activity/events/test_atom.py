@@ -20,7 +20,8 @@ from pool_server.settings import PoolSettings
 from site_agent.pool.client import PoolClient
 from tests.pool_server.lineage.withdrawals.families import Family, three_merges
 from tests.pool_server.people.sites.permission_matrix import BODIES, MATRIX
-from tests.pool_server.pool_driver import PoolDriver, error_of, pool_in_process, wait_until
+from tests.pool_server.pool_driver import PoolDriver, error_of, pool_in_process
+from tests.waiting import wait_until
 
 FEED = "/api/v1/events/feed"
 ATOM = "{http://www.w3.org/2005/Atom}"

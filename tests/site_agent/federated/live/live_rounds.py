@@ -17,7 +17,8 @@ from site_agent.federated.live.submitting import FederationFolder, hold_live_rou
 from site_agent.federated.plan import FederationPlan, first_model
 from site_agent.live.service import ServiceProcess
 from site_agent.work import no_progress
-from tests.site_agent.split.live_split import free_address, wait_for
+from tests.site_agent.split.live_split import free_address
+from tests.waiting import wait_until
 
 
 class LiveRounds:
@@ -37,7 +38,7 @@ class LiveRounds:
 
     def __enter__(self) -> "LiveRounds":
         self._threads[0].start()
-        wait_for(lambda: bool(self._process.started))
+        wait_until(lambda: bool(self._process.started))
         return self
 
     def __exit__(self, *_error: object) -> None:

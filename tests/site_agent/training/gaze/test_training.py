@@ -20,7 +20,8 @@ from site_agent.training.gaze import train_gaze
 from site_agent.training.gaze.loop import checkpoint_path
 from site_agent.training.network_settings import GazeSettings
 from site_agent.training_record import TrainingResult, read_training_metadata
-from tests.cli.conftest import start_process, wait_until
+from tests.cli.conftest import start_process
+from tests.waiting import wait_until
 
 SHORT = GazeSettings(epochs=3, threads=1, device="cpu", batch_size=16)
 
