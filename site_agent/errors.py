@@ -160,6 +160,10 @@ class FederationError(SiteAgentError):
     """Live rounds cannot go on: no answer, a refusal, too few sites, or rounds without a result."""
 
 
+class UntrustedServiceError(FederationError):
+    """A live service's certificate, or this kit's, is of another authority."""
+
+
 class BundleRefusedError(SiteAgentError):
     """A file that is not a bundle, is damaged, or contradicts itself."""
 

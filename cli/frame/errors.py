@@ -162,6 +162,7 @@ ERROR_TABLE: dict[type[BaseException], Outcome] = {
     ),
     agent_errors.AgentError: Outcome(ExitCode.INTEGRITY, "agent"),
     agent_errors.FederationError: Outcome(ExitCode.NETWORK, "federation"),
+    agent_errors.UntrustedServiceError: Outcome(ExitCode.NETWORK, "federation"),
     agent_errors.SignatureError: Outcome(ExitCode.INTEGRITY, "signature_refused"),
     agent_errors.SettingsError: Outcome(ExitCode.USAGE, "settings"),
     server_errors.PoolError: Outcome(ExitCode.UNEXPECTED, "server"),

@@ -22,20 +22,26 @@ def write_shortcut(desktop: Path) -> Path:
         raise InvalidInputError(f"{desktop}: there is no desktop here")
     with writing_to(desktop):
         if sys.platform == "win32":
-            return _write_link(desktop / "poolctl.lnk")
-        if sys.platform == "darwin":
+            path = desktop / "poolctl.lnk"
+            _write_link(path)
+        elif sys.platform == "darwin":
             path = desktop / "poolctl.command"
-            text = f"#!/bin/sh\nexec {shlex.quote(sys.executable)} -P -c {shlex.quote(_OPEN)}\n"
+            command = f"exec {shlex.quote(sys.executable)} -P -c {shlex.quote(_OPEN)}"
+            _write_program(path, f"#!/bin/sh\n{command}\n")
         else:
             path = desktop / "poolctl.desktop"
-            text = (
+            _write_program(
+                path,
                 "[Desktop Entry]\nType=Application\nName=poolctl\nComment=Find blinks in videos\n"
                 f"Exec={_quoted(sys.executable)} -P -c {_quoted(_OPEN)}\n"
-                f"Icon={look.FOLDER / 'mark.svg'}\nTerminal=false\n"
+                f"Icon={look.FOLDER / 'mark.svg'}\nTerminal=false\n",
             )
-        path.write_text(text, encoding="utf-8")
-        path.chmod(0o755)
     return path
+
+
+def _write_program(path: Path, text: str) -> None:
+    path.write_text(text, encoding="utf-8")
+    path.chmod(0o755)
 
 
 def _quoted(text: str) -> str:
@@ -44,7 +50,7 @@ def _quoted(text: str) -> str:
     return '"' + inner.replace("\\", "\\\\").replace("%", "%%") + '"'
 
 
-def _write_link(path: Path) -> Path:
+def _write_link(path: Path) -> None:
     program = Path(sys.executable).with_name("pythonw.exe")
     link = {"LINK": str(path), "PROGRAM": str(program), "ARGUMENTS": f'-P -c "{_OPEN}"'}
     process = start(["powershell", "-NoProfile", "-Command", _MAKE_LINK], environment=link)
@@ -52,4 +58,3 @@ def _write_link(path: Path) -> Path:
     if process.returncode:
         reason = output.decode(errors="replace").strip()
         raise InvalidInputError(f"{path}: Windows made no shortcut: {reason}")
-    return path

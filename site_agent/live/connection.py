@@ -7,17 +7,13 @@ from typing import Any
 
 import httpx
 
-from site_agent.errors import ConflictError, FederationError
+from site_agent.errors import ConflictError, FederationError, UntrustedServiceError
 from site_agent.live.kits import Kit, service_name
 
 _FIRST_WAIT_S, _LONGEST_WAIT_S = 0.1, 2.0
 _TIMEOUT_S = 120.0
 _SMALL_BYTES = 1 << 20
 _OTHER_AUTHORITY = ("CERTIFICATE_VERIFY_FAILED", "UNKNOWN_CA")
-
-
-class UntrustedServiceError(FederationError):
-    """A service's certificate, or this kit's, is of another authority."""
 
 
 class ServiceConnection:

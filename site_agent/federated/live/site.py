@@ -10,7 +10,7 @@ from aggregators.errors import AggregatorError
 from aggregators.formats import decode_model
 from aggregators.methods.merging import encode_input
 from aggregators.models import StateDict
-from site_agent.errors import ConflictError, FederationError, SiteAgentError
+from site_agent.errors import ConflictError, FederationError, SiteAgentError, UntrustedServiceError
 from site_agent.federated.contribution_ledger import ContributionLedger
 from site_agent.federated.live.kits import SERVER, FederationKit
 from site_agent.federated.live.messages import MOST_NETWORK_BYTES
@@ -20,7 +20,7 @@ from site_agent.federated.personal import PersonalStore
 from site_agent.federated.plan import FederationPlan, digest_run, read_plan
 from site_agent.federated.rounds import SiteGuards, train_in_round
 from site_agent.federated.tasks import Task, task_of_network
-from site_agent.live.connection import ServiceConnection, UntrustedServiceError
+from site_agent.live.connection import ServiceConnection
 from site_agent.pool.profiles import personal_folder, privacy_folder
 
 _POLL_S, _TRY_AGAIN_S = 0.2, 1.0

@@ -1,6 +1,7 @@
 """A method in one file is held in memory, by worker processes, through a pool, and live."""
 
 import os
+from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -27,7 +28,7 @@ from tests.site_agent.live_pool import live_pool
 
 
 @pytest.fixture
-def _registered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def _registered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Register the method here, and in every process that this one starts."""
     for table in (METHODS, HALVES):
         monkeypatch.setitem(table, kept_biases.KeptBiases.name, None)  # type: ignore[arg-type]
@@ -42,6 +43,11 @@ def _registered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # The pool checks contributions in a process that gets no such variable from it.
     environment = {**limited.helper_environment(), "PYTHONPATH": os.environ["PYTHONPATH"]}
     monkeypatch.setattr(limited, "helper_environment", lambda: environment)
+    # One of an earlier test has another environment.
+    helper = limited.Helper()
+    monkeypatch.setattr(limited, "HELPER", helper)
+    yield
+    helper.close()
 
 
 @pytest.mark.usefixtures("_registered")
