@@ -293,7 +293,7 @@ def _describe_sending(sent: Contributed, endpoint: str, least_others: int) -> li
 
 def _describe_result(sent: Contributed) -> list[str]:
     round_ = sent.round
-    size = size_words(sent.size_bytes)
+    size, sent_size = size_words(sent.size_bytes), size_words(sent.sent_bytes)
     if sent.phase not in {"", "complete"}:
         return [
             f"{sent.site} takes part in the secure sum {sent.session[:16]}: {sent.phase}",
@@ -306,9 +306,12 @@ def _describe_result(sent: Contributed) -> list[str]:
     elif waiting:
         until = f"{round_.deadline.astimezone(UTC):%Y-%m-%d %H:%M} UTC"
         next_step = f"waiting for {waiting} until {until}"
+    if not sent.sent_bytes:
+        size += " (the pool had it)"
+    elif sent_size != size:
+        size += f" ({sent_size} of it sent now)"
     return [
-        f"{sent.site} has contributed {size} "
-        f"({size_words(sent.sent_bytes) + ' sent' if sent.sent_bytes else 'the pool had it'})",
+        f"{sent.site} has contributed {size}",
         *([sent.summary] if sent.summary else []),
         next_step,
     ]
