@@ -176,7 +176,7 @@ def test_the_same_training_is_repeated_to_the_bit() -> None:
 
 
 def test_differential_privacy_covers_plain_training_only() -> None:
-    with pytest.raises(OptionError, match="the noise covers training only"):
+    with pytest.raises(OptionError, match="the noise covers only training"):
         make_plan("fedcpf", {"dp_epsilon": 3}, rounds=1)
 
 

@@ -72,15 +72,16 @@ def test_a_socks_proxy_is_asked_for_the_pool(
     asked = []
     with socket.create_server(("127.0.0.1", 0)) as server:
 
-        def refuse() -> None:
+        def cut_off() -> None:
             client, _ = server.accept()
             with client:
                 client.recv(64)
                 client.sendall(b"\x05\x00")  # version 5, no login
                 asked.append(client.recv(512))
-                client.sendall(b"\x05\x05\x00\x01\x00\x00\x00\x00\x00\x00")  # refused
+                # Connected, and then cut off: httpcore leaves the socket of a refusal open.
+                client.sendall(b"\x05\x00\x00\x01\x00\x00\x00\x00\x00\x00")
 
-        proxy = threading.Thread(target=refuse)
+        proxy = threading.Thread(target=cut_off)
         proxy.start()
         monkeypatch.setenv("ALL_PROXY", f"{scheme}://127.0.0.1:{server.getsockname()[1]}")
         monkeypatch.setenv("POOL_HOME", str(tmp_path))
