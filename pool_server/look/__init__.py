@@ -5,6 +5,8 @@ import hashlib
 from pathlib import Path
 from typing import NamedTuple
 
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
 FOLDER = Path(__file__).parent
 _TYPES = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 
@@ -32,3 +34,14 @@ def _read(path: Path) -> StaticFile:
     content = path.read_bytes()
     address = f"/static/{hashlib.sha256(content).hexdigest()[:16]}/{path.name}"
     return StaticFile(address, content, gzip.compress(content, 9, mtime=0), _TYPES[path.suffix])
+
+
+def page_environment(templates: Path) -> Environment:
+    """Return an environment of templates that escapes every value and knows the look's icons."""
+    return Environment(
+        loader=FileSystemLoader([templates, FOLDER]),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )

@@ -13,7 +13,6 @@ from typing import Any
 
 from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 from starlette.responses import Response
 
@@ -130,13 +129,7 @@ def _example(schema: Mapping[str, Any], operation: Mapping[str, Any]) -> str:
     return ""
 
 
-_ENVIRONMENT = Environment(
-    loader=FileSystemLoader([_TEMPLATES, look.FOLDER]),
-    autoescape=True,
-    undefined=StrictUndefined,
-    trim_blocks=True,
-    lstrip_blocks=True,
-)
+_ENVIRONMENT = look.page_environment(_TEMPLATES)
 _ENVIRONMENT.filters |= {
     "inline_marks": inline_marks,
     "paragraphs": paragraphs,

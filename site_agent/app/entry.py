@@ -25,6 +25,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from aggregators.whole_file import write_whole
 from site_agent import own_folders
 from site_agent.app.rendering import page_response
+from site_agent.eyeblink.review.server import with_headers
 from site_agent.jobs.folder import is_alive, this_process
 from site_agent.pages import render_page
 from site_agent.plain_json import write_json
@@ -152,20 +153,7 @@ class Guard:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return
-
-        async def send_guarded(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                present = {name.lower() for name, _ in message["headers"]}
-                message["headers"] = [
-                    *message["headers"],
-                    *(
-                        (name.encode(), value.encode())
-                        for name, value in _HEADERS.items()
-                        if name.encode() not in present
-                    ),
-                ]
-            await send(message)
-
+        send_guarded = with_headers(send, _HEADERS)
         refusal = self._refusal(scope)
         if refusal is not None:
             await refusal(scope, receive, send_guarded)

@@ -39,6 +39,25 @@ SECURITY_HEADERS: Mapping[str, str] = {
 }
 
 
+def with_headers(send: Send, headers: Mapping[str, str]) -> Send:
+    """Return a `send` that adds headers to an answer, unless it has one of the name."""
+
+    async def send_with_headers(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            present = {name.lower() for name, _ in message["headers"]}
+            message["headers"] = [
+                *message["headers"],
+                *(
+                    (name.encode(), value.encode())
+                    for name, value in headers.items()
+                    if name.encode() not in present
+                ),
+            ]
+        await send(message)
+
+    return send_with_headers
+
+
 def new_token() -> str:
     return secrets.token_urlsafe(24)
 
@@ -61,18 +80,7 @@ class Guard:
             await refusal(scope, receive, send)
             return
 
-        async def send_guarded(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                present = {name.lower() for name, _ in message["headers"]}
-                message["headers"] = [
-                    *message["headers"],
-                    *(
-                        (name.encode(), value.encode())
-                        for name, value in SECURITY_HEADERS.items()
-                        if name.encode() not in present
-                    ),
-                ]
-            await send(message)
+        send_guarded = with_headers(send, SECURITY_HEADERS)
 
         prefix = f"/{self._token}"
         inner = {**scope, "path": scope["path"].removeprefix(prefix), "root_path": ""}
