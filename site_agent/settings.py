@@ -81,6 +81,8 @@ def _explained(kind: Any, error: ValidationError) -> Exception:
     problem = error.errors(include_url=False)[0]
     if isinstance(inner := problem.get("ctx", {}).get("error"), SiteAgentError):
         return inner
+    if not problem["loc"]:  # a condition on several fields
+        return SettingsError(problem["msg"].removeprefix("Value error, "))
     known = _fields_of(kind)
     place = problem["loc"][0]
     name = list(known)[place] if isinstance(place, int) else place

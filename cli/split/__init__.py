@@ -4,17 +4,19 @@ Cuts and costs are here; the processes of a training are in `live`.
 """
 
 from math import prod
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-from cli.frame.options import Option, command, group
+from pydantic import Field
+
+from cli.frame.options import command, group
 from cli.frame.output import Invocation, Reply, TableText
+from cli.frame.settings_options import CommandSettings, SettingsOptions
 from cli.split import live
-from cli.split.live import PlanOptions
 from site_agent.split.cuts import CUTS, find_cut
+from site_agent.split.plan import SplitPlan
 
 if TYPE_CHECKING:
     from site_agent.split.parts import CutSize
-    from site_agent.split.plan import SplitPlan
 
 _Described = tuple[dict[str, Any], list[str | TableText]]
 
@@ -23,57 +25,58 @@ app = group("Train a network in two parts: the first at the sites, the rest at a
 app.add_typer(live.app)
 
 
+class PlannedTraining(SplitPlan):
+    """A training before it begins: its plan, and the data of its sites."""
+
+    sites: int = Field(default=14, ge=1)
+    """Number of sites."""
+    images: int = Field(default=3000, ge=2)
+    """Images of each site."""
+    persons: int = Field(default=1, ge=1)
+    """Persons of each site."""
+
+
+PLANNED_SETTINGS = CommandSettings(PlannedTraining(), live.PLAN_SETTINGS.leave_out)
+
+
 @command(
     app,
     "plan",
-    "split plan --architecture gaze-lenet-wide --site-count 14",
-    "split plan --noise-level 0.5 --option dp_epsilon=8 --dp-covers whole --images-each 400",
-    "split plan --cuts",
+    "split plan --set architecture=gaze-lenet-wide --set sites=14",
+    "split plan --set noise_level=0.5 --set dp_epsilon=8 --set dp_covers=whole --set images=400",
 )
-def show_plan(
-    _invocation: Invocation,
-    *,
-    plan: PlanOptions,
-    site_count: Annotated[int, Option("Number of sites.", min=1)] = 14,
-    images_each: Annotated[int, Option("Images of each site.", min=2)] = 3000,
-    persons_each: Annotated[int, Option("Persons of each site.", min=1)] = 1,
-    cuts: Annotated[bool, Option("List the cuts of all networks instead.")] = False,
-) -> Reply:
-    """Show the traffic and the protection of a training before it begins.
+def show_plan(_invocation: Invocation, *, settings: SettingsOptions) -> Reply:
+    """Show the traffic and the protection of a training before it begins, and the possible cuts.
 
     Traffic is compared with FedAvg and with the images themselves, in bytes of tensors, both
-    directions together. Each epsilon stands with the data it covers. The options are those of
-    'split provision'. --cuts lists the client's share of each network; the smashed data are the
-    output of the client part for an image, and the server gets them.
+    directions together. Each epsilon stands with the data it covers. The settings are those of
+    'split provision', and the sites' data; 'poolctl settings split plan' explains them. The smashed
+    data are the output of the client part for an image, and the server gets them.
     """
-    if cuts:
-        return _list_cuts()
-    chosen = plan.plan()
-    traffic, traffic_text = _describe_cost(chosen, site_count, images_each)
-    units = persons_each if chosen.dp_covers == "person" else images_each
-    protection, protection_text = _describe_protection(chosen, site_count, units)
-    identifiers = [str(traffic["split_bytes"])]
-    return Reply(traffic | protection, [*traffic_text, *protection_text], identifiers)
+    plan = PLANNED_SETTINGS.read(settings)
+    traffic, traffic_text = _describe_cost(plan)
+    protection, protection_text = _describe_protection(plan)
+    cuts, table = _list_cuts(plan.architecture)
+    text = [*traffic_text, *protection_text, table]
+    return Reply(traffic | protection | {"cuts": cuts}, text, [str(traffic["split_bytes"])])
 
 
-def _list_cuts() -> Reply:
+def _list_cuts(architecture: str) -> tuple[list[dict[str, Any]], TableText]:
     from site_agent.split.parts import size_of
 
-    listed = [(cut, size_of(cut)) for of_one in CUTS.values() for cut in of_one]
+    sizes = [(cut, size_of(cut)) for cut in CUTS[architecture]]
     rows = [
         [
-            cut.architecture,
             cut.name,
             f"{size.client_parameters:,}",
             f"{size.client_share:.1%}",
             _floats(size),
             cut.meaning,
         ]
-        for cut, size in listed
+        for cut, size in sizes
     ]
-    columns = ["architecture", "cut", "client parameters", "client work", "floats", "client has"]
-    facts = [{"cut": cut, "size": size} for cut, size in listed]
-    return Reply({"items": facts}, TableText(columns, rows), [f"{row[0]}/{row[1]}" for row in rows])
+    columns = ["cut", "client parameters", "client work", "floats", "client has"]
+    return [{"cut": cut, "size": size} for cut, size in sizes], TableText(columns, rows)
 
 
 def _floats(size: "CutSize") -> str:
@@ -81,11 +84,11 @@ def _floats(size: "CutSize") -> str:
     return f"{first} and {prod(size.returned):,}" if size.returned else first
 
 
-def _describe_cost(plan: "SplitPlan", sites: int, images_each: int) -> _Described:
+def _describe_cost(plan: PlannedTraining) -> _Described:
     from site_agent.split.parts import IMAGE_BYTES, frozen_traffic, size_of, traffic_of
 
     chosen = find_cut(plan.architecture, plan.cut)
-    samples = {f"site-{number}": images_each for number in range(sites)}
+    samples = {f"site-{number}": plan.images for number in range(plan.sites)}
     epochs = dict.fromkeys(samples, plan.training.epochs)
     moved = traffic_of(chosen, samples, rounds=plan.rounds, epochs=epochs)
     size, frozen = size_of(chosen), frozen_traffic(chosen, samples)
@@ -121,12 +124,13 @@ def _describe_cost(plan: "SplitPlan", sites: int, images_each: int) -> _Describe
     return facts, [verdict, TableText(["what moves", "amount"], rows), mpc]
 
 
-def _describe_protection(plan: "SplitPlan", sites: int, units: int) -> _Described:
+def _describe_protection(plan: PlannedTraining) -> _Described:
     from site_agent.split.noise import PIXELS, SmashedNoise
     from site_agent.split.private_steps import describe_protection
     from site_agent.split.rounds_folder import releases_of
 
-    weights = describe_protection(plan, sites=sites, units=units)
+    units = plan.persons if plan.dp_covers == "person" else plan.images
+    weights = describe_protection(plan, sites=plan.sites, units=units)
     releases = releases_of(plan)
     noise = SmashedNoise(plan.noise, plan.noise_level)
     pixel = noise.epsilon(releases)

@@ -1,21 +1,21 @@
 """``poolctl split provision|client|...``: the sites of a split training."""
 
-import sys
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 
+from aggregators.formats import write_model
 from cli.frame.errors import InputMissingError, UsageError
 from cli.frame.existing_files import require_free
 from cli.frame.options import Argument, DespiteFindingsOption, ForceOption, Option, command, single
 from cli.frame.output import Invocation, Reply, TableText
+from cli.frame.settings_options import CommandSettings, SettingsOptions
 from cli.frame.values import site_names
 from cli.live import terminated_as_interrupted
 from cli.options.data import part_words
-from cli.options.merging import MethodOption, method_options
 from site_agent.datasets.gaze.check import open_gaze
 from site_agent.datasets.gaze.records import GazeSamples, angular_errors_deg
 from site_agent.datasets.soundness import require_sound
@@ -23,11 +23,8 @@ from site_agent.federated.scores import PersonScores
 from site_agent.networks.files import read_network
 from site_agent.split.kits import provision as make_kits
 from site_agent.split.kits import read_kit
-from site_agent.split.plan import SplitPlan, read_split_plan
+from site_agent.split.plan import SplitPlan
 from site_agent.wording import size_words
-
-if TYPE_CHECKING:
-    from site_agent.split.trial import HeldTraining
 
 app = single()
 
@@ -36,55 +33,12 @@ GazeDataOption = Annotated[
     Path, Option("The site's gaze data. They stay on this machine.", "FOLDER")
 ]
 PersonsOption = Annotated[str, Option("Only these persons. Default: all.", "A,B,...")]
-ArchitectureOption = Annotated[
-    str, Option("Of the network: gaze-lenet, gaze-lenet-wide or gaze-resnet18.", "NAME")
-]
-CutOption = Annotated[str, Option("Where the network is cut ('split plan --cuts').", "NAME")]
-NoiseOption = Annotated[
-    Literal["laplace", "gaussian"], Option("On smashed data, with --noise-level.")
-]
-NoiseLevelOption = Annotated[
-    float, Option("Noise on smashed data, in units of the sensitivity.", min=0)
-]
+PLAN_SETTINGS = CommandSettings(
+    SplitPlan(), ("training.dp_rounds", "training.dp_unit", "training.dp_layers")
+)
+"""The settings of a training; a plan decides the others itself."""
 
-
-@dataclass(frozen=True)
-class PlanOptions:
-    """The options of a training plan."""
-
-    architecture: ArchitectureOption = "gaze-lenet"
-    cut: CutOption = "pool1"
-    variant: Annotated[
-        Literal["v1", "v2", "frozen-client"],
-        Option(
-            "A server part for each site, averaged; one for all, in turns; or smashed data "
-            "sent once, with a client part that stays as it is."
-        ),
-    ] = "v1"
-    optimiser: Annotated[Literal["sgd", "adam"], Option("Of both parts.")] = "sgd"
-    rounds: Annotated[int, Option("Number of rounds.", min=1, max=100_000)] = 5
-    dp_covers: Annotated[
-        Literal["client", "whole", "person"],
-        Option("With --option dp_epsilon=E: what the noise covers ('split plan')."),
-    ] = "client"
-    noise: NoiseOption = "laplace"
-    noise_level: NoiseLevelOption = 0.0
-    base: Annotated[Path | None, Option("Begin with this network, not with a new one.")] = None
-    option: MethodOption = ()
-    seed: Annotated[int, Option("Seed of the network and of training.", min=0)] = 0
-
-    def plan(self) -> SplitPlan:
-        """Return the plan; options are those of the sites' training, and ``mean``."""
-        options = method_options(self.option)
-        split_options = {key: options.pop(key) for key in ("mean",) if key in options}
-        return read_split_plan(
-            {
-                "architecture": self.architecture, "cut": self.cut, "variant": self.variant,
-                "optimiser": self.optimiser, "rounds": self.rounds, **split_options,
-                "dp_covers": self.dp_covers, "noise": self.noise, "noise_level": self.noise_level,
-                "training": {"seed": self.seed, **options},
-            }
-        )  # fmt: skip
+BaseOption = Annotated[Path | None, Option("Begin with this network, not with a new one.")]
 
 
 @command(
@@ -102,8 +56,9 @@ def provision(
     ],
     sites: Annotated[Sequence[str], Option("The sites that take part.", "A,B,C")],
     output: Annotated[Path, Option("Where to write the kits.", "FOLDER")],
-    plan: PlanOptions,
-    client_seed: Annotated[
+    settings: SettingsOptions,
+    base: BaseOption = None,
+    seed: Annotated[
         int | None, Option("Of the first client part. Default: drawn, and told to sites only.")
     ] = None,
     round_limit_s: Annotated[
@@ -113,25 +68,26 @@ def provision(
     """Make the kits of a split training: certificates, tokens, the plan and the first parts.
 
     Each site draws the first client part again from its seed, and compares. With --base there is
-    none, and each site must accept the part (``split client --accept-part``).
+    none, and each site must accept the part (``split client --accept``). 'poolctl settings split
+    provision' explains the settings of the plan.
 
     Give each process the folder of its name, and nobody two of them: main server and aggregator
     together have the whole network. Delete 'authority' afterwards. Certificates last 360 days.
     """
-    chosen = plan.plan()
-    if plan.base and client_seed is not None:
-        raise UsageError("--client-seed and --base: choose one of the two")
+    plan = PLAN_SETTINGS.read(settings)
+    if base and seed is not None:
+        raise UsageError("--seed and --base: choose one of the two")
     made = make_kits(
         output,
-        chosen,
-        read_network(plan.base) if plan.base else None,
+        plan,
+        read_network(base) if base else None,
         addresses={"server": server, "aggregator": aggregator},
         sites=site_names(sites),
-        client_seed=client_seed,
+        client_seed=seed,
         round_limit_s=round_limit_s,
     )
     text = [str(kit) for kit in made] + ["give each process its folder, and nobody two of them"]
-    return Reply({"kits": made, "plan": chosen}, text, [str(kit) for kit in made])
+    return Reply({"kits": made, "plan": plan}, text, [str(kit) for kit in made])
 
 
 @command(app, "client", "split client kits/site-a --data eyes/")
@@ -141,8 +97,8 @@ def client(
     *,
     data: GazeDataOption,
     persons: PersonsOption = "",
-    accept_part: Annotated[
-        str, Option("Begin with this part, whose maker may read the images.", "DIGEST")
+    accept: Annotated[
+        str, Option("Begin with this part, whose maker may read the images.", "SHA256")
     ] = "",
     most_epsilon: Annotated[
         float | None, Option("Release nothing that would take your data's epsilon beyond this.")
@@ -165,7 +121,7 @@ def client(
     with (
         terminated_as_interrupted(),
         SplitClient(
-            opened, samples, accepted=accept_part, most_epsilon=most_epsilon, note=invocation.note
+            opened, samples, accepted=accept, most_epsilon=most_epsilon, note=invocation.note
         ) as running,
     ):
         report = running.run()
@@ -228,94 +184,55 @@ def evaluate(
 
 @command(
     app,
-    "train",
-    "split train gaze/ --site-count 5 --rounds 5 -o run/",
-    "split train gaze/ --site-count 5 --rounds 5 --cut u --variant v2 -o other/",
+    "simulate",
+    "split simulate gaze/ --site-count 5 --set rounds=5 -o gaze.safetensors",
+    "split simulate gaze/ --site-count 5 --set cut=u --set variant=v2 -o other.safetensors",
 )
-def train(
+def simulate(
     invocation: Invocation,
     dataset: Annotated[Path, Argument("Eye patches with gaze.", "GAZE")],
     *,
-    site_count: Annotated[int, Option("Number of sites.", min=3, max=64)] = 5,
-    plan: PlanOptions,
+    site_count: Annotated[int, Option("Deal the persons to this many sites.", min=3, max=64)] = 5,
+    settings: SettingsOptions,
+    base: BaseOption = None,
     holdout: Annotated[
         Literal["persons", "none"],
         Option("What no site trains with, to score on: a fifth of the persons."),
     ] = "persons",
-    output: Annotated[Path, Option("Folder of the training.", "FOLDER")],
+    output: Annotated[Path, Option("Where to write the network.")],
+    force: ForceOption = False,
 ) -> Reply:
-    """Hold a split training on this machine: main server, aggregator and sites as processes.
+    """Hold the rounds of a split training in one process, to choose a plan before a training.
 
-    The persons are dealt to the sites. FOLDER gets the kits, the network and its costs, compared
-    with those of FedAvg. After an interruption, run the same command again to continue.
+    The network has the bytes that services and sites with these names, data and settings make.
+    'poolctl split plan' shows how much they would move.
     """
     from site_agent.federated.engines.simulation_folder import divide, score_network
     from site_agent.federated.tasks import GazeTask
-    from site_agent.split.rounds_folder import assemble as join
-    from site_agent.split.trial import hold_training, local_kits
+    from site_agent.networks.modules import new_network
+    from site_agent.split.in_process import run_split_rounds
 
-    chosen = plan.plan()
+    require_free(output, force=force)
+    plan = PLAN_SETTINGS.read(settings)
     if not dataset.exists():
         raise InputMissingError(f"{dataset}: no such folder")
+    seed = plan.training.seed
     with invocation.progress("read patches") as report:
         data = divide(
-            dataset,
-            GazeTask(),
-            site_count=site_count,
-            holdout=holdout,
-            seed=plan.seed,
-            progress=report,
+            dataset, GazeTask(), site_count=site_count, holdout=holdout, seed=seed, progress=report
         )
-    kits = local_kits(output / "kits", chosen, list(data.sites), plan.base)
-    program = [sys.executable, "-m", "cli"]
-    commands: dict[str, list[str]] = {
-        name: [*program, "live", "serve", str(output / "kits" / name)]
-        for name in ("aggregator", "server")
-    }
-    for name, site_data in data.sites.items():
-        persons = ",".join(site_data.persons)
-        commands[name] = [*program, "split", "client", str(output / "kits" / name)]
-        commands[name] += ["--data", str(dataset), "--persons", persons]
-        # One person answers for all parties here.
-        commands[name] += ["--accept-part", kits[0].first_client]
-    samples = {name: site_data.samples for name, site_data in data.sites.items()}
+        samples = {name: site_data.read() for name, site_data in data.sites.items()}
+    network = new_network(plan.architecture, seed) if base is None else read_network(base)
     with invocation.progress("split training") as report:
-        held = hold_training(kits, samples, commands, timeout_s=24 * 3600, progress=report)
-    network = output / "network.safetensors"
-    statement = join(kits[0], kits[1], network)
-    errors: dict[str, Any] = {}
-    text: list[str | TableText] = []
-    if data.reference is not None:
-        scores = score_network(read_network(network), data.held_out, data.task)
-        mean = PersonScores(scores, data.task.measure).mean
-        errors = {"error_deg": mean, "constant_error_deg": data.reference.mean}
-        text.append(
-            f"error on held-out persons {mean:.2f} degrees, of the mean gaze "
-            f"{data.reference.mean:.2f}"
-        )
-    text += [*_costs(held), f"{network}  (digest {statement['network'][:12]}...)"]
-    facts = {
-        "output": network, "digest": statement["network"], **errors, "sites": held.reports,
-        "step_bytes": held.step_bytes, "part_bytes": held.part_bytes,
-        "formula_bytes": held.formula, "seconds": held.seconds,
-    }  # fmt: skip
-    return Reply(facts, text, [str(network)])
-
-
-def _costs(held: "HeldTraining") -> list[str | TableText]:
-    formula = held.formula
-    moved = held.step_bytes + held.part_bytes
-    rows = [
-        [
-            report.site, str(report.samples), str(report.steps), size_words(report.server_bytes),
-            size_words(report.aggregator_bytes), f"{report.training_seconds:.1f}",
-            size_words(report.peak_memory_bytes),
-        ]
-        for report in held.reports
-    ]  # fmt: skip
-    columns = ["site", "images", "steps", "to server", "to aggregator", "seconds", "memory"]
-    return [
-        f"{size_words(moved)} moved in {held.seconds:.1f} s; the formula says "
-        f"{size_words(formula.split)}, FedAvg moves {size_words(formula.fedavg)}",
-        TableText(columns, rows),
-    ]
+        for round_ in run_split_rounds(network, samples, plan):
+            report(round_.number / plan.rounds, f"round {round_.number} of {plan.rounds}")
+    digest = write_model(round_.network, output, format_name="safetensors")
+    facts: dict[str, Any] = {"output": output, "digest": digest, "plan": plan}
+    text = f"{output}  ({plan.rounds} rounds of {site_count} sites, digest {digest[:12]}...)"
+    if data.reference is None:
+        return Reply(facts, text, [str(output)])
+    scores = score_network(round_.network, data.held_out, data.task)
+    mean, constant = PersonScores(scores, data.task.measure).mean, data.reference.mean
+    facts |= {"error_deg": mean, "constant_error_deg": constant}
+    verdict = f"error on held-out persons {mean:.2f} degrees, of the mean gaze {constant:.2f}"
+    return Reply(facts, [verdict, text], [str(output)])

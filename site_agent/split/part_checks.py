@@ -117,7 +117,7 @@ def require_known_origin(kit: SplitKit, accepted: str) -> None:
     raise errors.ContributionWithheldError(
         f"1 of {kit.plan.rounds}",
         [f"{reason}: its maker could read your pictures from the smashed data"],
-        hint=f"accept it only if its maker may have the pictures: --accept-part {kit.first_client}",
+        hint=f"accept it only if its maker may have the pictures: --accept {kit.first_client}",
     )
 
 

@@ -33,12 +33,14 @@ FEWEST_SITES = 3
 class SplitPlan(BaseModel):
     """The plan of a split training: network, cut, settings and number of rounds."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True
+    )
 
     architecture: str = "gaze-lenet"
-    """A name known to `site_agent.split.cuts.find_cut`."""
+    """Of the network: gaze-lenet, gaze-lenet-wide or gaze-resnet18."""
     cut: str = "pool1"
-    """A cut of the architecture."""
+    """Where the network is cut; 'poolctl split plan' lists the cuts."""
     variant: Variant = "v1"
     """``v1``: a server part for each site, both parts averaged at the round's end. ``v2``: one
     server part, which the sites train one after the other. ``mean-smashed``: the client part is not
@@ -100,7 +102,7 @@ class SplitPlan(BaseModel):
         lower = f"lower the learning rate ({self.training.learning_rate:g})"
         if self.noise_level and self.optimiser == "sgd":
             # Gradients of the first layer after the noise grow with it.
-            return f"take --optimiser adam, whose steps do not grow with the noise, or {lower}"
+            return f"take --set optimiser=adam, whose steps do not grow with the noise, or {lower}"
         return lower
 
     @property

@@ -97,7 +97,7 @@ def describe_protection(plan: SplitPlan, *, sites: int, units: int) -> Protectio
     """
     training = plan.training
     if training.dp_epsilon is None:
-        note = "--option dp_epsilon=E bounds what the weights show"
+        note = "dp_epsilon bounds what the weights show"
         return Protection(None, None, None, "nothing", (note,))
     noise = private_training.plan_privacy(training, units).noise_multiplier
     size = size_of(plan.found_cut)

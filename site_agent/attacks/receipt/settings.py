@@ -12,7 +12,7 @@ class SmashedProbeSettings(Settings, error=InvalidInputError):
     """The release that is attacked, and the effort of the attackers."""
 
     cut: str = "pool1"
-    """Where the network is cut; 'poolctl split plan --cuts' lists the cuts."""
+    """Where the network is cut; 'poolctl split plan' lists the cuts."""
     noise: Literal["laplace", "gaussian"] = "laplace"
     """On smashed data, with a `noise_level`."""
     noise_level: float = Field(default=0.0, ge=0)

@@ -29,7 +29,7 @@ class SplitProcesses:
         sites = ["--sites", ",".join(samples)]
         addresses = ["--server", free_address(), "--aggregator", free_address()]
         outcome = run_here(
-            "split", "provision", *addresses, *sites, "-o", self.kits, *options, "--client-seed", 0
+            "split", "provision", *addresses, *sites, "-o", self.kits, *options, "--seed", 0
         )
         assert outcome.code == 0, outcome.err
 

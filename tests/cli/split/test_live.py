@@ -6,9 +6,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from aggregators import file_digest, read_model
+from aggregators import file_digest
 from aggregators.methods.round_options import LocalTraining
-from aggregators.models import StateDict
+from site_agent.datasets.gaze.check import open_gaze
 from site_agent.datasets.gaze.generic_layout import write_samples
 from site_agent.datasets.gaze.records import angular_errors_deg, join_samples
 from site_agent.federated.plan import first_model
@@ -36,7 +36,7 @@ def expected_digest(processes: SplitProcesses) -> str:
 
 @pytest.mark.slow
 def test_a_training_of_processes_from_kits_to_network(tmp_path: Path) -> None:
-    processes = SplitProcesses(tmp_path, "--rounds", 2, "--cut", "u")
+    processes = SplitProcesses(tmp_path, "--set=rounds=2", "--set=cut=u")
     processes.start("aggregator", "server")
     kit = processes.kits / "site-0"
     wait_until(lambda: run_here("live", "status", kit, "--json").code == 0)
@@ -65,17 +65,15 @@ def test_a_training_of_processes_from_kits_to_network(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "rounds", "kills"),
     [
-        (("--cut", "pool1"), 2, 2),
-        pytest.param(("--variant", "v2"), 3, 3, marks=pytest.mark.slow),
-        pytest.param(
-            ("--cut", "pool1"), 30, 10, marks=[pytest.mark.slow, pytest.mark.timeout(900)]
-        ),
+        ((), 2, 2),
+        pytest.param(("--set=variant=v2",), 3, 3, marks=pytest.mark.slow),
+        pytest.param((), 30, 10, marks=[pytest.mark.slow, pytest.mark.timeout(900)]),
     ],
 )
 def test_what_is_killed_goes_on_where_it_was(
     tmp_path: Path, options: tuple[str, ...], rounds: int, kills: int
 ) -> None:
-    arguments = ("--rounds", rounds, *options, "--option", "learning_rate=0.002")
+    arguments = (f"--set=rounds={rounds}", *options, "--set=learning_rate=0.002")
     processes = SplitProcesses(tmp_path, *arguments)
     processes.start()
     # Starting takes seconds: nobody is killed before all are at work.
@@ -129,35 +127,20 @@ def test_no_step_leaves_before_it_is_counted(tmp_path: Path, rounds: int, kills:
     assert len(seen) >= rounds * len(processes.persons)
 
 
-def test_train_holds_all_of_it_on_this_machine(tmp_path: Path) -> None:
-    data = tmp_path / "gaze"
+def test_a_simulation_makes_the_network_of_its_plan(tmp_path: Path) -> None:
+    data, output = tmp_path / "gaze", tmp_path / "gaze.safetensors"
     data.mkdir()
-    write_samples(data, [samples_at(number) for number in range(4)])
-    arguments = [
-        "split",
-        "train",
-        data,
-        "--site-count",
-        3,
-        "--rounds",
-        1,
-        "-o",
-        tmp_path / "run",
-        "--json",
-    ]
-    statement = run_here(*arguments).data
-    network = read_model(statement["output"])
-    assert isinstance(network, StateDict)
-    assert network.metadata["architecture"] == "gaze-lenet"
-    assert (
-        statement["formula_bytes"]["steps"]
-        < statement["step_bytes"]
-        < 1.02 * statement["formula_bytes"]["steps"]
-    )
-    # The same command again finds everything done.
-    assert run_here(*arguments).data["digest"] == statement["digest"]
-    other = run_here(*arguments, "--cut", "u")
-    assert "holds kits of another plan" in other.error["message"]
+    people = [samples_at(number) for number in range(3)]
+    write_samples(data, people)
+    arguments = ["split", "simulate", data, "--site-count", 3, "--holdout", "none", "-o", output]
+    made = run_here(*arguments, "--set", "rounds=1", "--json").data
+    sites = {
+        f"site-{number}": open_gaze(data).read([str(samples.person[0])])
+        for number, samples in enumerate(people, start=1)
+    }
+    *_, last = run_split_rounds(new_network("gaze-lenet"), sites, SplitPlan(rounds=1))
+    assert file_digest(output) == made["digest"] == first_model(last.network).digest
+    assert run_here(*arguments, "--json").error["code"] == "file_exists"
 
 
 def test_wrong_kits_and_words_are_refused(tmp_path: Path, poolctl: Run) -> None:
@@ -168,10 +151,10 @@ def test_wrong_kits_and_words_are_refused(tmp_path: Path, poolctl: Run) -> None:
     refused = poolctl("split", "provision", "--server", "localhost:1", *arguments, "--sites", "a,b")
     assert "found 2 sites, expected at least 3" in refused.err
     refused = poolctl(
-        "split", "provision", "--server", "localhost:1", *arguments, *sites, "--cut", "x"
+        "split", "provision", "--server", "localhost:1", *arguments, *sites, "--set", "cut=x"
     )
     assert "no cut 'x'" in refused.err
-    private = [*arguments, *sites, "--option", "dp_epsilon=8", "--dp-covers", "person"]
+    private = [*arguments, *sites, "--set", "dp_epsilon=8", "--set", "dp_covers=person"]
     refused = poolctl("split", "provision", "--server", "localhost:1", *private)
     assert "the noise belongs to the mean over persons" in refused.err
     assert "found no kit" in poolctl("live", "serve", tmp_path).err

@@ -120,7 +120,7 @@ def test_where_noise_makes_sgd_diverge_adam_is_named() -> None:
     plan = SplitPlan.model_validate(
         {"rounds": 3, "noise_level": 2.0, "training": LocalTraining(learning_rate=0.5)}
     )
-    with pytest.raises(TrainingFailedError, match="take --optimiser adam"):
+    with pytest.raises(TrainingFailedError, match="take --set optimiser=adam"):
         list(run_split_rounds(new_network("gaze-lenet", 1), small_sites(), plan))
 
 
