@@ -35,7 +35,7 @@ from pool_server.rounds.finishing import finish_round
 from pool_server.settings import PoolSettings
 from pool_server.signatures import keys, statements
 from pool_server.storage import open_storage
-from pool_server.transfers.service import recover_uploads, sweep_uploads
+from pool_server.transfers.receiving import recover_uploads, sweep_uploads
 
 ROUTERS: tuple[APIRouter, ...] = (
     registry.router,

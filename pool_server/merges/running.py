@@ -8,7 +8,7 @@ How a merge on the pool works:
 2. A `MergeWorker` of any server process claims the oldest job that waits, and keeps putting off
    the end of its claim. It fetches the inputs from the storage, and a limited child process merges
    them (`jobs.merging`); its progress goes to the job's record.
-3. The result is checked, stored and published, by `transfers.receiving.store_result`.
+3. The result is checked, stored and published, by `transfers.versions.store_merged`.
 
 When a process dies, its claim runs out and another starts the job again; the result is the same
 bytes. Rounds have workers of their own, so
@@ -36,8 +36,7 @@ from pool_server.jobs.merging import merge_by_recipe
 from pool_server.merges import repository
 from pool_server.merges.service import find_inputs, require_size_of_inputs
 from pool_server.storage.scratch import ScratchFolder
-from pool_server.transfers.receiving import store_result
-from pool_server.transfers.versions import MergedVersions, with_canonical_recipe
+from pool_server.transfers.versions import store_merged
 from pool_server.wire.labels import shared_labels
 from pool_server.wire.merges import MergeRequest
 from pool_server.wire.uploads import UploadRequest, VersionDescription
@@ -191,12 +190,7 @@ def carry_out_merge(run: MergeRun) -> UploadRecord:
             recipe=made["recipe"],
             **{**description, "labels": {**shared_labels(labels), **request.labels}},
         )
-        return store_result(
-            MergedVersions(parts),
-            run.recheck_before_publishing,
-            with_canonical_recipe(announced),
-            result,
-        )
+        return store_merged(parts, run.recheck_before_publishing, announced, result)
 
 
 @dataclass

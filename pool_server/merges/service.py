@@ -36,8 +36,8 @@ from pool_server.registry.terms import require_terms
 from pool_server.registry.withdrawal_status import address_of
 from pool_server.settings import PoolSettings
 from pool_server.signatures.keys import has_valid_key
-from pool_server.transfers.conditions import require_visibility, require_wording
 from pool_server.transfers.publishing import require_not_deleted
+from pool_server.transfers.versions import require_visibility, require_wording
 from pool_server.wire import merges, models, rounds
 from pool_server.wire.merges import MOST_COMPARED, FitResponse
 

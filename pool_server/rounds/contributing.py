@@ -3,14 +3,15 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar
 
 from sqlalchemy.orm import Session
 
 from pool_server.database import records
 from pool_server.errors import ConflictError, RefusedError, RoundClosedError
 from pool_server.http.audit import record_act
+from pool_server.http.identity import Caller
 from pool_server.http.session import ServerParts
 from pool_server.jobs.limited import run_limited
 from pool_server.people.sites import get_site
@@ -18,7 +19,8 @@ from pool_server.people.usage import require_room
 from pool_server.rounds import repository, service
 from pool_server.rounds.methods import find_round_method
 from pool_server.transfers.checking import check_limits
-from pool_server.transfers.destination import Announcement, Arrival, Destination
+from pool_server.transfers.receiving import announce_upload, complete_upload
+from pool_server.wire.models import CONTRIBUTION
 from pool_server.wire.rounds import DEFAULT_LEAST_OTHERS, ContributionRequest
 
 
@@ -30,92 +32,119 @@ class CheckedSum:
     summary: dict[str, object]
 
 
-@dataclass(frozen=True)
-class Contributions(Destination[ContributionRequest, dict[str, Any]]):
-    """The contributions to one round."""
+def announce_contribution(
+    parts: ServerParts, caller: Caller, round_: records.RoundRecord, offer: ContributionRequest
+) -> tuple[records.UploadRecord, bool]:
+    """Announce a contribution to a round; see `announce_upload`."""
+    sum_of_servers = check_sum_of_servers(parts, round_, offer)
+    admit = partial(_admit, parts=parts, round_=round_, offer=offer)
+    copy = partial(_copy_sum, parts=parts, round_id=round_.id, sum_of_servers=sum_of_servers)
+    return announce_upload(parts, caller, offer, admit, copy)
 
-    purpose: ClassVar[str] = "contribution"
-    action: ClassVar[str] = "round.contribute"
 
-    round: records.RoundRecord
-    sum_of_servers: CheckedSum | None = None
-    """The announced file, if the servers of a secure round have sent it."""
+def complete_contribution(
+    parts: ServerParts, caller: Caller, round_: records.RoundRecord, upload_id: str
+) -> records.UploadRecord:
+    """Count a contribution after all parts have arrived; see `complete_upload`."""
 
-    def fill_in(self, announced: Announcement[ContributionRequest]) -> None:
-        upload = announced.upload
-        upload.model_name, upload.file_name = self.round.key, announced.offer.file_name
-        upload.round_id, upload.least_others = self.round.id, announced.offer.least_others
+    def check(upload: records.UploadRecord, path: Path) -> dict[str, object]:
+        return check_contribution(parts, round_, upload.file_name, path)
 
-    def admit(self, session: Session, announced: Announcement[ContributionRequest]) -> bool:
-        upload, offer = announced.upload, announced.offer
-        current = repository.lock_round(session, self.round.id)
-        known = find_own(current, upload.site_id, upload.digest)
-        if known is not None:
-            # Sending the file again restores it if the storage has lost it.
-            return self.parts.storage.has_content(known.digest)
-        service.require_open(current)
-        service.require_usable_base(current, despite_withdrawal=offer.despite_withdrawal)
-        require_same_sum(current, upload.digest)
-        _require_enough_others(current, upload.site.name, offer.least_others)
+    return complete_upload(
+        parts,
+        caller,
+        upload_id,
+        check,
+        partial(_count, round_id=round_.id),
+        purpose=CONTRIBUTION,
+        place=round_.key,
+    )
+
+
+def _admit(
+    session: Session,
+    _caller: Caller,
+    upload: records.UploadRecord,
+    *,
+    parts: ServerParts,
+    round_: records.RoundRecord,
+    offer: ContributionRequest,
+) -> bool:
+    upload.purpose, upload.model_name = CONTRIBUTION, round_.key
+    upload.file_name, upload.round_id = offer.file_name, round_.id
+    upload.least_others = offer.least_others
+    current = repository.lock_round(session, round_.id)
+    known = find_own(current, upload.site_id, upload.digest)
+    if known is not None:
+        # Sending the file again restores it if the storage has lost it.
+        return parts.storage.has_content(known.digest)
+    service.require_open(current)
+    service.require_usable_base(current, despite_withdrawal=offer.despite_withdrawal)
+    require_same_sum(current, upload.digest)
+    _require_enough_others(current, upload.site.name, offer.least_others)
+    return False
+
+
+def _copy_sum(
+    session: Session,
+    caller: Caller,
+    upload: records.UploadRecord,
+    *,
+    parts: ServerParts,
+    round_id: int,
+    sum_of_servers: CheckedSum | None,
+) -> bool:
+    """Count the sum of a secure round that the servers, or another site, have sent."""
+    current = repository.lock_round(session, round_id)
+    known = sum_of_servers
+    if current.secure is not None and current.contributions:
+        first = current.contributions[0]
+        known = CheckedSum(first.size_bytes, first.summary)
+    if known is None or not parts.storage.has_content(upload.digest):
         return False
+    upload.size_bytes = known.size_bytes
+    _count(session, caller, upload, known.summary, round_id=round_id)
+    return True
 
-    def accept_copy(self, session: Session, announced: Announcement[ContributionRequest]) -> bool:
-        """Count the sum of a secure round that the servers, or another site, have sent."""
-        upload = announced.upload
-        current = repository.lock_round(session, self.round.id)
-        known = self.sum_of_servers
-        if current.secure is not None and current.contributions:
-            first = current.contributions[0]
-            known = CheckedSum(first.size_bytes, first.summary)
-        if known is None or not self.parts.storage.has_content(upload.digest):
-            return False
-        upload.size_bytes = known.size_bytes
-        self.accept(session, Arrival(announced.caller, upload, known.summary))
-        return True
 
-    def renew(
-        self, upload: records.UploadRecord, announced: Announcement[ContributionRequest]
-    ) -> None:
-        upload.least_others = announced.upload.least_others
-
-    def belongs(self, upload: records.UploadRecord) -> bool:
-        return super().belongs(upload) and upload.round_id == self.round.id
-
-    def check(self, upload: records.UploadRecord, path: Path) -> dict[str, object]:
-        return check_contribution(self.parts, self.round, upload.file_name, path)
-
-    def accept(self, session: Session, arrived: Arrival[dict[str, object]]) -> None:
-        """Count a checked contribution, if it is in time and the site's first."""
-        caller, upload = arrived.caller, arrived.upload
-        current = repository.lock_round(session, self.round.id)
-        if find_own(current, upload.site_id, upload.digest) is not None:
-            return
-        require_same_sum(current, upload.digest)
-        service.require_open(current)
-        require_room(session, upload.site_id, upload.digest, upload.size_bytes, announced=False)
-        session.add(
-            records.RoundContributionRecord(
-                round_id=current.id,
-                site_id=upload.site_id,
-                digest=upload.digest,
-                size_bytes=upload.size_bytes,
-                file_name=upload.file_name,
-                summary=arrived.checked,
-                least_others=max(upload.least_others or DEFAULT_LEAST_OTHERS, current.least_others),
-                created_by=caller.name,
-                token_id=caller.token_id,
-            )
-        )
-        record_act(
-            session,
-            caller,
-            self.action,
-            current.key,
-            site=upload.site.name,
+def _count(
+    session: Session,
+    caller: Caller,
+    upload: records.UploadRecord,
+    summary: dict[str, object],
+    *,
+    round_id: int,
+) -> None:
+    """Count a checked contribution, if it is in time and the site's first."""
+    current = repository.lock_round(session, round_id)
+    if find_own(current, upload.site_id, upload.digest) is not None:
+        return
+    require_same_sum(current, upload.digest)
+    service.require_open(current)
+    require_room(session, upload.site_id, upload.digest, upload.size_bytes, announced=False)
+    session.add(
+        records.RoundContributionRecord(
+            round_id=current.id,
+            site_id=upload.site_id,
             digest=upload.digest,
             size_bytes=upload.size_bytes,
+            file_name=upload.file_name,
+            summary=summary,
+            least_others=max(upload.least_others or DEFAULT_LEAST_OTHERS, current.least_others),
+            created_by=caller.name,
+            token_id=caller.token_id,
         )
-        session.flush()
+    )
+    record_act(
+        session,
+        caller,
+        "round.contribute",
+        current.key,
+        site=upload.site.name,
+        digest=upload.digest,
+        size_bytes=upload.size_bytes,
+    )
+    session.flush()
 
 
 def check_sum_of_servers(

@@ -19,13 +19,16 @@ from pool_server.people.sites import get_site
 from pool_server.registry.repository import get_version
 from pool_server.registry.withdrawal_status import require_not_withdrawn
 from pool_server.rounds import repository, service
-from pool_server.rounds.contributing import Contributions, check_sum_of_servers, note_lateness
+from pool_server.rounds.contributing import (
+    announce_contribution,
+    complete_contribution,
+    note_lateness,
+)
 from pool_server.rounds.finishing import request_finish
 from pool_server.rounds.methods import find_round_method
 from pool_server.rounds.repository import describe_round, has_enough, missing_sites, state_of
 from pool_server.transfers.endpoints import UploadId
-from pool_server.transfers.receiving import announce_upload, complete_upload
-from pool_server.transfers.service import describe_upload, get_upload
+from pool_server.transfers.receiving import describe_upload, get_upload
 from pool_server.wire import rounds
 from pool_server.wire.merges import MergeJobResponse
 from pool_server.wire.signatures.keys import Envelope
@@ -222,9 +225,8 @@ def contribute(
         raise errors.NotAllowedError(
             f"site {request.site!r} was not asked to take part in round {round_.key}"
         )
-    destination = Contributions(parts, round_, check_sum_of_servers(parts, round_, request))
     with note_lateness(parts, round_, request.site):
-        upload, is_new = announce_upload(destination, caller, request)
+        upload, is_new = announce_contribution(parts, caller, round_, request)
     if not is_new:
         response.status_code = 200
     return describe_upload(parts, upload)
@@ -246,7 +248,7 @@ async def complete_sent_contribution(
             round_ = service.get_round(session, caller, round_id)
             site = get_upload(session, caller, upload_id).site.name
         with note_lateness(parts, round_, site):
-            upload = complete_upload(Contributions(parts, round_), caller, upload_id)
+            upload = complete_contribution(parts, caller, round_, upload_id)
         return describe_upload(parts, upload)
 
     return await checks.run(caller.site, act)

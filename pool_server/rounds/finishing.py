@@ -4,9 +4,9 @@ Any site of the round may ask for it (`request_finish`), which checks all condit
 and writes a merge job with the recipe of the present contributions: the base, the state of the
 predecessor's optimiser, the contributions. Sites that ask while it waits or runs get the same job.
 A worker (`merges.running`) executes it with `finish_round`: the child process merges, the new state
-is stored, and the result is published (`Results`).
+is stored, and the result is published (`Ending`).
 
-If several processes finish a round concurrently, the first transaction of `Results.accept` ends it
+If several processes finish a round concurrently, the first transaction of `Ending.accept` ends it
 and its job, and opens the next round; the others return its result. So a server killed at any
 moment leaves a round that is open as before, or finished as a whole.
 """
@@ -15,8 +15,9 @@ from collections import Counter
 from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 from sqlalchemy.orm import Session
 
@@ -41,13 +42,17 @@ from pool_server.registry.withdrawal_status import address_of
 from pool_server.rounds import repository, service
 from pool_server.rounds.methods import find_round_method
 from pool_server.rounds.repository import files_to_combine, missing_sites
+from pool_server.settings import PoolSettings
 from pool_server.storage.scratch import ScratchFolder
 from pool_server.transfers.checking import CheckedModel
-from pool_server.transfers.conditions import arrives_as_draft, require_description, take_description
-from pool_server.transfers.destination import Announcement, Arrival, Destination
 from pool_server.transfers.publishing import add_version, notify_curators
 from pool_server.transfers.receiving import store_result
-from pool_server.transfers.versions import check_merged
+from pool_server.transfers.versions import (
+    arrives_as_draft,
+    check_merged,
+    require_description,
+    take_description,
+)
 from pool_server.wire.labels import shared_labels
 from pool_server.wire.merges import MergeJobResponse
 from pool_server.wire.names import ModelAddress
@@ -138,8 +143,15 @@ def finish_round(run: MergeRun) -> UploadRecord:
             recipe=made["recipe"],
             despite_withdrawal=request.despite_withdrawal,
         )
+        ending = Ending(parts.settings, round_, job.id)
         return store_result(
-            Results(parts, round_, job.id), run.recheck_before_publishing, announced, result
+            parts,
+            run.recheck_before_publishing,
+            announced,
+            result,
+            admit=partial(ending.admit, announced),
+            check=partial(check_merged, parts.settings),
+            accept=ending.accept,
         )
 
 
@@ -166,24 +178,20 @@ def _keep_state(run: MergeRun, round_: RoundRecord, site: str, digest: str, file
 
 
 @dataclass(frozen=True)
-class Results(Destination[UploadRequest, CheckedModel]):
-    """The result of a round; `job_id` is the merge that makes it."""
+class Ending:
+    """The end of a round by its result, which the merge `job_id` makes."""
 
-    purpose: ClassVar[str] = "result"
-    action: ClassVar[str] = "round.finish"
-
+    settings: PoolSettings
     round: RoundRecord
     job_id: int
 
-    def fill_in(self, announced: Announcement[UploadRequest]) -> None:
-        upload, offer = announced.upload, announced.offer
+    def admit(
+        self, offer: UploadRequest, session: Session, caller: Caller, upload: UploadRecord
+    ) -> bool:
         upload.model_name, upload.round_id = offer.name, self.round.id
         take_description(upload, offer)
         is_last = self.round.number == self.round.rounds_total
-        upload.as_draft = is_last and arrives_as_draft(self.parts.settings, announced.caller)
-
-    def admit(self, session: Session, announced: Announcement[UploadRequest]) -> bool:
-        upload, offer = announced.upload, announced.offer
+        upload.as_draft = is_last and arrives_as_draft(self.settings, caller)
         current = repository.lock_round(session, self.round.id)
         if current.state == repository.FINISHED:
             upload.version_id = self._record_result(session, current).id
@@ -198,12 +206,10 @@ class Results(Destination[UploadRequest, CheckedModel]):
             upload.visibility = base.model.visibility
         return False
 
-    def check(self, upload: UploadRecord, path: Path) -> CheckedModel:
-        return check_merged(self, upload, path)
-
-    def accept(self, session: Session, arrived: Arrival[CheckedModel]) -> ModelVersionRecord:
+    def accept(
+        self, session: Session, caller: Caller, upload: UploadRecord, checked: CheckedModel
+    ) -> ModelVersionRecord:
         """Publish the result, end its round and open the next, unless another process was first."""
-        caller, upload = arrived.caller, arrived.upload
         current = repository.lock_round(session, self.round.id)
         if current.state == repository.FINISHED:
             return self._record_result(session, current)
@@ -215,17 +221,17 @@ class Results(Destination[UploadRequest, CheckedModel]):
             if ended.state != repository.FINISHED:
                 raise RoundClosedError(f"round {current.key} was cancelled")
             return self._record_result(session, ended)
-        version = add_version(session, caller, upload, arrived.checked)
+        version = add_version(session, caller, upload, checked)
         if version.number == 1:
             base = current.base_version.model
             share_alike(version.model, registry.find_model(session, base.site.name, base.name))
-        notify_curators(session, self.parts.settings, version)
+        notify_curators(session, self.settings, version)
         ended = repository.lock_round(session, current.id)
         ended.result_version_id = version.id
         record_act(
             session,
             caller,
-            self.action,
+            "round.finish",
             ended.key,
             result=address_of(version),
             digest=version.digest,

@@ -1,9 +1,9 @@
 """Routes of the board: sessions, their messages, their files."""
 
 import pathlib
-from dataclasses import dataclass
 from datetime import timedelta
-from typing import Annotated, ClassVar
+from functools import partial
+from typing import Annotated
 
 from fastapi import APIRouter, Path, Query, Response
 from sqlalchemy.orm import Session
@@ -22,90 +22,79 @@ from pool_server.people.usage import require_room
 from pool_server.rounds.repository import is_needed
 from pool_server.secure import service
 from pool_server.transfers import receiving
-from pool_server.transfers.destination import Announcement, Arrival, Destination
 from pool_server.transfers.endpoints import UploadId
-from pool_server.transfers.service import describe_upload
 from pool_server.wire import rounds as secure
 from pool_server.wire.names import DIGEST_PATTERN
 from pool_server.wire.uploads import UploadResponse
 
+FILE = "secure"
+"""The purpose of uploads to a session."""
 MOST_FILES = 64
 """Maximum number of files of one site in one session; the protocol has one or two."""
 RETENTION = timedelta(days=30)
 """Time for which sessions are kept after their end."""
 
 
-@dataclass(frozen=True)
-class SessionFiles(Destination[secure.SecureFileRequest, None]):
-    """The files of one session."""
-
-    purpose: ClassVar[str] = "secure"
-    action: ClassVar[str] = "secure.send"
-
-    session: records.SecureSessionRecord
-
-    def fill_in(self, announced: Announcement[secure.SecureFileRequest]) -> None:
-        upload, offer = announced.upload, announced.offer
-        upload.model_name = self.session.key
-        upload.file_name = f"{offer.site}-{offer.digest[:16]}.bin"
-        upload.secure_session_id = self.session.id
-
-    def admit(self, session: Session, announced: Announcement[secure.SecureFileRequest]) -> bool:
-        upload, offer = announced.upload, announced.offer
-        service.require_participant(announced.caller, self.session, offer.site)
-        known = session.get(
-            records.SecureFileRecord, (self.session.id, upload.site_id, upload.digest)
+def admit_file(
+    session: Session,
+    caller: Caller,
+    upload: records.UploadRecord,
+    *,
+    parts: ServerParts,
+    board_session: records.SecureSessionRecord,
+    offer: secure.SecureFileRequest,
+) -> bool:
+    """Admit an announced file of a session, as `pool_server.transfers.receiving.Admit`."""
+    upload.purpose, upload.model_name = FILE, board_session.key
+    upload.file_name = f"{offer.site}-{offer.digest[:16]}.bin"
+    upload.secure_session_id = board_session.id
+    service.require_participant(caller, board_session, offer.site)
+    known = session.get(records.SecureFileRecord, (board_session.id, upload.site_id, upload.digest))
+    if known is not None:
+        return parts.storage.has_content(known.digest)
+    if service.count_files(session, board_session.id, upload.site_id) >= MOST_FILES:
+        raise ConflictError(
+            f"site {offer.site!r} has sent {MOST_FILES} files to session {board_session.key}, "
+            "which is the most allowed",
+            code="too_many_files",
         )
-        if known is not None:
-            return self.parts.storage.has_content(known.digest)
-        if service.count_files(session, self.session.id, upload.site_id) >= MOST_FILES:
-            raise ConflictError(
-                f"site {offer.site!r} has sent {MOST_FILES} files to session {self.session.key}, "
-                "which is the most allowed",
-                code="too_many_files",
-            )
-        return False
+    return False
 
-    def belongs(self, upload: records.UploadRecord) -> bool:
-        return super().belongs(upload) and upload.secure_session_id == self.session.id
 
-    def check(self, upload: records.UploadRecord, path: pathlib.Path) -> None:
-        """Accept any bytes with the announced digest: only the receivers can read them."""
+def accept_any(_upload: records.UploadRecord, _path: pathlib.Path) -> None:
+    """Accept any bytes with the announced digest: only the receivers can read them."""
 
-    def accept(self, session: Session, arrived: Arrival[None]) -> None:
-        """Add a received file to the session."""
-        caller, upload = arrived.caller, arrived.upload
-        if upload.secure_session_id is None:
-            raise ConflictError("the session of this file was deleted", code="session_not_found")
-        service.lock_session(session, upload.secure_session_id)
-        key = (upload.secure_session_id, upload.site_id, upload.digest)
-        if session.get(records.SecureFileRecord, key) is not None:
-            return
-        require_room(session, upload.site_id, upload.digest, upload.size_bytes, announced=False)
-        session.add(
-            records.SecureFileRecord(
-                session_id=upload.secure_session_id,
-                site_id=upload.site_id,
-                digest=upload.digest,
-                size_bytes=upload.size_bytes,
-                token_id=caller.token_id,
-            )
-        )
-        record_act(
-            session,
-            caller,
-            self.action,
-            upload.model_name,
-            site=upload.site.name,
+
+def add_file(
+    session: Session, caller: Caller, upload: records.UploadRecord, _checked: None
+) -> None:
+    """Add a received file to its session."""
+    if upload.secure_session_id is None:
+        raise ConflictError("the session of this file was deleted", code="session_not_found")
+    service.lock_session(session, upload.secure_session_id)
+    key = (upload.secure_session_id, upload.site_id, upload.digest)
+    if session.get(records.SecureFileRecord, key) is not None:
+        return
+    require_room(session, upload.site_id, upload.digest, upload.size_bytes, announced=False)
+    session.add(
+        records.SecureFileRecord(
+            session_id=upload.secure_session_id,
+            site_id=upload.site_id,
             digest=upload.digest,
             size_bytes=upload.size_bytes,
+            token_id=caller.token_id,
         )
-        session.flush()
-
-
-def files_of(parts: ServerParts, caller: Caller, key: str) -> SessionFiles:
-    with parts.database.read() as session:
-        return SessionFiles(parts, service.get_session(session, caller, key))
+    )
+    record_act(
+        session,
+        caller,
+        "secure.send",
+        upload.model_name,
+        site=upload.site.name,
+        digest=upload.digest,
+        size_bytes=upload.size_bytes,
+    )
+    session.flush()
 
 
 def delete_ended_sessions(parts: ServerParts) -> int:
@@ -230,11 +219,13 @@ def announce(
     response: Response,
 ) -> UploadResponse:
     """Begin to send a file; its parts go to the addresses of any upload's parts."""
-    destination = files_of(parts, caller, session_id)
-    upload, is_new = receiving.announce_upload(destination, caller, request)
+    with parts.database.read() as session:
+        board_session = service.get_session(session, caller, session_id)
+    admit = partial(admit_file, parts=parts, board_session=board_session, offer=request)
+    upload, is_new = receiving.announce_upload(parts, caller, request, admit)
     if not is_new:
         response.status_code = 200
-    return describe_upload(parts, upload)
+    return receiving.describe_upload(parts, upload)
 
 
 @router.post(
@@ -249,8 +240,12 @@ async def complete(
     """Verify the digest; the sites of the session can then fetch the file."""
 
     def act() -> UploadResponse:
-        destination = files_of(parts, caller, session_id)
-        return describe_upload(parts, receiving.complete_upload(destination, caller, upload_id))
+        with parts.database.read() as session:
+            service.get_session(session, caller, session_id)
+        upload = receiving.complete_upload(
+            parts, caller, upload_id, accept_any, add_file, purpose=FILE, place=session_id
+        )
+        return receiving.describe_upload(parts, upload)
 
     return await checks.run(caller.site, act)
 

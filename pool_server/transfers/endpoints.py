@@ -17,9 +17,8 @@ from pool_server.jobs.check_slots import Checks
 from pool_server.people.sites import get_site
 from pool_server.storage import PartWriter
 from pool_server.storage.contract import PartPlan
-from pool_server.transfers import repository, service
-from pool_server.transfers.receiving import announce_upload, complete_upload
-from pool_server.transfers.versions import Versions, with_canonical_recipe
+from pool_server.transfers import receiving, repository
+from pool_server.transfers.versions import announce_version, complete_version
 from pool_server.wire import uploads
 from pool_server.wire.names import DIGEST_PATTERN, Name
 
@@ -60,10 +59,10 @@ def announce(
     an interrupted client goes on. When the pool has the file already, nothing need be sent: the
     state is `complete` at once.
     """
-    upload, is_new = announce_upload(Versions(parts), caller, with_canonical_recipe(request))
+    upload, is_new = announce_version(parts, caller, request)
     if not is_new:
         response.status_code = 200
-    return service.describe_upload(parts, upload)
+    return receiving.describe_upload(parts, upload)
 
 
 @router.get("", summary="List uploads under way")
@@ -115,8 +114,8 @@ def list_uploads(
 def show(caller: Uploader, parts: Parts, upload_id: UploadId) -> uploads.UploadResponse:
     """Return the state of an upload, and which parts have arrived."""
     with parts.database.read() as session:
-        upload = service.get_upload(session, caller, upload_id)
-    return service.describe_upload(parts, upload)
+        upload = receiving.get_upload(session, caller, upload_id)
+    return receiving.describe_upload(parts, upload)
 
 
 @router.post("/{upload_id}/parts", summary="Request the addresses of parts")
@@ -128,7 +127,7 @@ def address(
     Those of the storage are good for some minutes, and only for the part's size and checksum.
     They work for anyone: send no token along, and keep them secret.
     """
-    upload = service.get_receiving_upload(parts, caller, upload_id)
+    upload = receiving.get_receiving_upload(parts, caller, upload_id)
     plan = PartPlan(upload.size_bytes, upload.part_bytes)
     find = _address_in_storage if parts.storage.takes_parts else _address_at_server
     return uploads.PartAddressList(
@@ -171,7 +170,7 @@ async def send_part(  # noqa: PLR0917 - FastAPI gives them by name
     Where the pool's storage takes the parts, too, they come there faster by the addresses that
     `POST .../parts` returns.
     """
-    writer = await anyio.to_thread.run_sync(service.open_part, parts, caller, upload_id, number)
+    writer = await anyio.to_thread.run_sync(receiving.open_part, parts, caller, upload_id, number)
     await receive_part(request.stream(), writer, x_part_sha256)
 
 
@@ -191,8 +190,8 @@ async def complete(
     """
 
     def act() -> uploads.UploadResponse:
-        upload = complete_upload(Versions(parts), caller, upload_id)
-        return service.describe_upload(parts, upload)
+        upload = complete_version(parts, caller, upload_id)
+        return receiving.describe_upload(parts, upload)
 
     return await checks.run(caller.site, act)
 
@@ -201,14 +200,14 @@ async def complete(
 def abort(caller: Uploader, parts: Parts, upload_id: UploadId) -> None:
     """Forget an upload and the parts that arrived. A version that it became stays."""
     with parts.database.write() as session:
-        upload = service.get_upload(session, caller, upload_id, lock=True)
+        upload = receiving.get_upload(session, caller, upload_id, lock=True)
         if upload.state == repository.CHECKING:
-            raise service.busy()
+            raise receiving.busy()
         if upload.state != repository.COMPLETE:
-            subject = service.subject_of(upload)
+            subject = receiving.subject_of(upload)
             audit.record_act(session, caller, "upload.abort", subject, digest=upload.digest)
         session.delete(upload)
-    service.discard_quietly(parts, upload)
+    receiving.discard_quietly(parts, upload)
 
 
 def _address_in_storage(

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from sqlalchemy import func, or_, select
 from sqlalchemy.orm import Session
 
-from aggregators.methods import Recipe
+from aggregators.errors import RecipeError
+from aggregators.methods import Recipe, parse_recipe
 from pool_server.activity.events import NewEvent, write_events
 from pool_server.database.records import (
     LabelRecord,
@@ -20,7 +21,7 @@ from pool_server.database.records import (
     UploadRecord,
     now_utc,
 )
-from pool_server.errors import ConflictError
+from pool_server.errors import ConflictError, NotAllowedError, RecipeRefusedError, RefusedError
 from pool_server.http.audit import record_act
 from pool_server.http.identity import Caller
 from pool_server.lineage.flags import flag_published, link_published
@@ -32,7 +33,6 @@ from pool_server.settings import PoolSettings
 from pool_server.signatures.keys import lock_keys
 from pool_server.signatures.statements import attach_upload
 from pool_server.transfers.checking import CheckedModel
-from pool_server.transfers.conditions import read_recipe, require_copy_right, require_not_wider
 from pool_server.wire.data_use import Term
 
 
@@ -320,3 +320,74 @@ def _first_versions(
         .order_by(ModelVersionRecord.id),
         {"digests": list(digests)},
     ).all()
+
+
+def read_recipe(document: dict[str, object], digest: str) -> Recipe:
+    """Read a recipe and make sure that it makes the file of that digest."""
+
+    try:
+        recipe = parse_recipe(json.dumps(document))
+    except RecipeError as error:
+        raise RecipeRefusedError(
+            str(error), hint="Send the recipe that `poolctl merge` wrote, as it is."
+        ) from error
+    promised = recipe.output.digest if recipe.output is not None else None
+    if promised != digest:
+        raise RecipeRefusedError(
+            f"the recipe makes a file with SHA-256 {promised or '(left open)'}, expected {digest}",
+            hint="Send the recipe that was written with this very file, or none.",
+            details={"found": promised, "expected": digest},
+        )
+    return recipe
+
+
+_WIDTH = (access.PRIVATE, access.SITES, access.CONSORTIUM)
+
+
+def require_copy_right(
+    session: Session, caller: Caller, site_id: int, digest: str, version_id: int | None = None
+) -> None:
+    """Raise unless a file may become a model of a site, as far as the site knows its owner.
+
+    The site that published it first says so, also of copies. `version_id` is the new version.
+    """
+    keeper = find_keeper(session, caller, site_id, digest, version_id)
+    if keeper is None:
+        return
+    if "see" in access.rights_of_site(caller.site_id, keeper):
+        access.require_right(caller, keeper, "redistribute")
+    raise NotAllowedError(
+        f"site {caller.site!r} fetched this file from another site, which does not let it be "
+        "handed on",
+        code="right_missing",
+        hint="Ask the site that you have it from for the right `redistribute`.",
+        details={"right": "redistribute"},
+    )
+
+
+def find_keeper(
+    session: Session, caller: Caller, site_id: int, digest: str, version_id: int | None = None
+) -> ModelRecord | None:
+    """Return the model of a file that its owner does not let others hand on; None if they may."""
+    original = repository.find_original(session, site_id, digest, other_than=version_id)
+    if original is None or original.model.site_id == site_id:
+        return None
+    return None if access.may(caller, original.model, "redistribute") else original.model
+
+
+def require_not_wider(model: ModelRecord, upload: UploadRecord) -> None:
+    """Raise if a model was made since an upload was announced, and more see it than that said.
+
+    The upload was meant as its first version, and would have set its visibility.
+    """
+    if upload.visibility is None or model.created_at <= upload.created_at:
+        return
+    if _WIDTH.index(model.visibility) > _WIDTH.index(upload.visibility):
+        address = f"{model.site.name}/{model.name}"
+        raise RefusedError(
+            f"{address} was made meanwhile, with visibility {model.visibility!r}; the file was "
+            f"announced for {upload.visibility!r}",
+            code="sharing_refused",
+            hint="Upload it under another name, or announce it again for this model.",
+            details={"found": upload.visibility, "expected": model.visibility},
+        )

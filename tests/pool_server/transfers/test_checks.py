@@ -14,12 +14,11 @@ from aggregators.formats import decode_model, write_model
 from aggregators.models import StateDict
 from aggregators.pruning import prune
 from pool_server.app import open_parts
-from pool_server.database.records import UploadRecord
 from pool_server.errors import FormatRefusedError
 from pool_server.settings import PoolSettings
+from pool_server.transfers import versions
 from pool_server.transfers.checking import CheckedModel, run_check
-from pool_server.transfers.receiving import complete_upload
-from pool_server.transfers.versions import Versions
+from pool_server.transfers.versions import complete_version
 from tests.pool_server.interleaving import ADMIN
 from tests.pool_server.model_files import network_bytes
 from tests.pool_server.pool_driver import PoolDriver, announce, complete, send_parts, upload
@@ -86,21 +85,20 @@ def test_listings_are_short_and_a_version_tells_all(pool: PoolDriver) -> None:
     assert [item["version"] for item in similar.json()["items"]] == [2]
 
 
-class Careless(Versions):
-    """Versions with a check that returns text that UTF-8 cannot encode."""
-
-    def check(self, upload: UploadRecord, path: Path) -> CheckedModel:
-        return CheckedModel("network", "safetensors", {"architecture": "\ud800"}, {})
-
-
-def test_models_that_cannot_be_described_are_not_published(pool: PoolDriver) -> None:
+def test_models_that_cannot_be_described_are_not_published(
+    pool: PoolDriver, monkeypatch: pytest.MonkeyPatch
+) -> None:
     client, content = pool.member("checks-text"), network_bytes()
     opened = announce(client, "checks-text/gaze", content).json()
     send_parts(client, opened, content)
     token = pool.admin.get("/api/v1/tokens").json()["items"][0]["token_id"]
     parts = open_parts(pool.settings)
-    with pytest.raises(ValueError, match="surrogate"):
-        complete_upload(Careless(parts), replace(ADMIN, token_id=token), opened["upload_id"])
+    # Text that UTF-8 cannot encode.
+    careless = CheckedModel("network", "safetensors", {"architecture": "\ud800"}, {})
+    with monkeypatch.context() as patched:
+        patched.setattr(versions, "run_check", lambda *_: careless)
+        with pytest.raises(ValueError, match="surrogate"):
+            complete_version(parts, replace(ADMIN, token_id=token), opened["upload_id"])
     parts.database.close()
     assert client.get("/api/v1/models/checks-text/gaze").status_code == 404
     assert complete(client, opened).status_code == 201, "the next attempt reads the file"

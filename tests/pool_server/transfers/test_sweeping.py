@@ -12,7 +12,7 @@ from sqlalchemy import func, select, update
 from pool_server.app import open_parts
 from pool_server.database.records import UploadRecord, now_utc
 from pool_server.errors import UploadBusyError
-from pool_server.transfers.service import lease_upload, recover_uploads, sweep_uploads
+from pool_server.transfers.receiving import lease_upload, recover_uploads, sweep_uploads
 from tests.pool_server.model_files import network_bytes
 from tests.pool_server.pool_driver import (
     PoolDriver,
