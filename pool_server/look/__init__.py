@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from starlette.requests import Request
+from starlette.responses import Response
 
 FOLDER = Path(__file__).parent
 _TYPES = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
@@ -18,6 +20,17 @@ class StaticFile(NamedTuple):
     content: bytes
     compressed: bytes
     media_type: str
+
+    def respond(self, request: Request) -> Response:
+        """Return the file, compressed where the browser takes that; it may be kept for ever."""
+        headers = {
+            "cache-control": "public, max-age=31536000, immutable",
+            "vary": "accept-encoding",
+        }
+        content = self.content
+        if "gzip" in request.headers.get("accept-encoding", ""):
+            content, headers["content-encoding"] = self.compressed, "gzip"
+        return Response(content, headers=headers, media_type=self.media_type)
 
 
 def read_static(folder: Path) -> dict[str, StaticFile]:

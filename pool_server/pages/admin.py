@@ -27,7 +27,6 @@ from pool_server.wire.people import (
     UserList,
 )
 from pool_server.wire.rounds import RoundPage
-from pool_server.wire.uploads import OpenUploadPage
 
 router = showing.page_router()
 SOON = timedelta(days=7)
@@ -75,29 +74,6 @@ async def _problem(readiness: Readiness) -> str:
     except PoolError as error:
         return error.message
     return ""
-
-
-@router.get("/admin/jobs")
-async def jobs(visitor: Anyone, cursor: str = "") -> Response:
-    """List merges and uploads that are under way or over."""
-    api = visitor.api
-    merges = await api.get(MergeJobPage, "/merges", cursor=cursor)
-    uploads = await showing.asking(api.get(OpenUploadPage, "/uploads"))
-    return await showing.show(
-        visitor,
-        "admin/jobs.html",
-        jobs=merges.items,
-        uploads=uploads.items if uploads else [],
-        next_address=visitor.next_page(merges.next_cursor),
-    )
-
-
-@router.get("/admin/health")
-async def health(visitor: Anyone, readiness: ProcessReadiness) -> Response:
-    """Show whether database and storage answer."""
-    usage = await visitor.api.get(UsageResponse, "/usage")
-    problem = await _problem(readiness)
-    return await showing.show(visitor, "admin/health.html", problem=problem, usage=usage.items)
 
 
 @router.get("/admin/audit")
@@ -174,14 +150,6 @@ async def _show_sites(visitor: Visitor, form: showing.FormState) -> Response:
     return await showing.show(
         visitor, "admin/sites.html", usage=usage.items, names=names, form=form, path="sites"
     )
-
-
-@router.get("/admin/storage")
-async def storage(visitor: Anyone) -> Response:
-    """Show the bytes of each site, largest first."""
-    usage = await visitor.api.get(UsageResponse, "/usage")
-    largest_first = sorted(usage.items, key=lambda site: -site.size_bytes)
-    return await showing.show(visitor, "admin/storage.html", usage=largest_first)
 
 
 @router.post("/admin/sites")

@@ -42,11 +42,7 @@ async def static_file(request: Request, digest: str, name: str) -> Response:
             f"the pool has no file {name!r} with the digest {digest}",
             hint="Load the page again: it names the files that belong to it.",
         )
-    headers = {"cache-control": "public, max-age=31536000, immutable", "vary": "accept-encoding"}
-    if "gzip" in request.headers.get("accept-encoding", ""):
-        headers["content-encoding"] = "gzip"
-        return Response(file.compressed, headers=headers, media_type=file.media_type)
-    return Response(file.content, headers=headers, media_type=file.media_type)
+    return file.respond(request)
 
 
 _TEMPLATES = Path(__file__).parent / "templates"

@@ -6,7 +6,9 @@ from typing import Any
 
 from markupsafe import Markup
 
+from pool_server.activity.events import describe_event
 from pool_server.database.records import now_utc
+from pool_server.wire.activity import EventResponse
 from pool_server.wire.data_use import DATA_USE_TERMS
 from pool_server.wire.models import ModelVersionResponse
 
@@ -27,25 +29,6 @@ LABELS = {
 }
 DATA = {"ert": "faces", "hog-svm": "faces"}
 _TEST_DATA = {"ert": "test.xml", "hog-svm": "test.xml"}
-EVENTS = {
-    "evaluation.posted": "another site measured",
-    "key.imported": "a signing key was imported",
-    "key.registered": "a signing key was registered",
-    "key.revoked": "a signing key was revoked",
-    "model.deleted": "a model was deleted:",
-    "model.shared": "a model was shared with you:",
-    "round.asked": "you were asked to join the round",
-    "version.changed": "a description was corrected:",
-    "version.deleted": "a version was deleted:",
-    "version.downloaded": "another site fetched",
-    "version.flagged": "something was withdrawn that is part of others:",
-    "version.merged": "another site merged",
-    "version.quarantined": "a version was put in quarantine:",
-    "version.replaced": "a replacement was named for",
-    "version.waiting": "a draft waits for a curator:",
-    "version.withdrawn": "a version was withdrawn:",
-    "versions.exported": "versions were handed on:",
-}
 _SHORTHANDS = {term.code: term.shorthand for term in DATA_USE_TERMS}
 _STEPS = ((60, "s"), (60, "min"), (24, "h"), (30, "days"), (12, "months"), (10_000, "years"))
 _ONE = {"days": "day", "months": "month", "years": "year"}
@@ -149,9 +132,9 @@ def standing(version: ModelVersionResponse) -> tuple[str, str]:
     return ("open", "draft") if version.state == "draft" else ("", "")
 
 
-def happened(kind: str) -> str:
-    """Return the phrase that announces an event, before its subject."""
-    return EVENTS.get(kind, kind.replace(".", " ").replace("-", " "))
+def happened(event: EventResponse) -> str:
+    """Return an event as a sentence."""
+    return describe_event(event.kind, event.subject, event.details)
 
 
 def count(items: int, noun: str) -> str:

@@ -29,13 +29,7 @@ router = APIRouter(prefix="/invitations", tags=["users"])
 def list_invitations(caller: SiteAdmin, session: ReadingSession) -> people.InvitationList:
     """Return the invitations to your own site, newest first; admins of the pool get all."""
     invitations = session.scalars(_invitations_for(caller))
-    creators = tokens.find_creators(session).invitations
-    return people.InvitationList(
-        items=[
-            describe_invitation(invitation, creators.get(invitation.id))
-            for invitation in invitations
-        ]
-    )
+    return people.InvitationList(items=[describe_invitation(entry) for entry in invitations])
 
 
 @router.post(
@@ -67,6 +61,7 @@ def invite(
         pool_wide=request.pool_wide,
         created_at=now,
         created_by=caller.name,
+        made_by=tokens.user_behind(session, caller),
         expires_at=now + timedelta(days=request.expires_in_days),
         user=None,
     )
@@ -75,13 +70,13 @@ def invite(
     record_act(
         session,
         caller,
-        tokens.INVITATION_MADE,
+        "invitation.create",
         site.name,
         invitation_id=invitation.id,
         role=invitation.role,
         pool_wide=invitation.pool_wide,
     )
-    described = describe_invitation(invitation, tokens.user_behind(session, caller)).model_dump()
+    described = describe_invitation(invitation).model_dump()
     return people.InvitationCreatedResponse(**described, secret=secret)
 
 
@@ -181,16 +176,12 @@ def revoke_invitation(
         record_act(session, caller, "invitation.revoke", site, invitation_id=invitation.id)
 
 
-def describe_invitation(
-    invitation: InvitationRecord, made_by: str | None = None
-) -> people.InvitationResponse:
-    """Describe an invitation; `find_creators` returns `made_by`."""
+def describe_invitation(invitation: InvitationRecord) -> people.InvitationResponse:
     return describe(
         people.InvitationResponse,
         invitation,
         invitation_id=invitation.id,
         site=invitation.site.name,
-        made_by=made_by,
         used_by=None if invitation.user is None else invitation.user.name,
     )
 
@@ -223,7 +214,7 @@ def _check_inviter(session: Session, invitation: InvitationRecord) -> str:
     """Return the reason why the inviting site or user cannot admit anyone; empty if they can."""
     if invitation.site.suspended_at is not None:
         return f"site {invitation.site.name!r} is suspended"
-    maker = tokens.find_creators(session).invitations.get(invitation.id)
+    maker = invitation.made_by
     if maker is not None and is_disabled(session, *maker.split("/")):
         return f"user {maker}, who made this invitation, is disabled"
     return ""

@@ -1,12 +1,6 @@
-"""Tokens, which authenticate programs.
-
-The creator of a token or invitation is read from the audit (`find_creators`), because it cannot be
-changed.
-"""
+"""Tokens, which authenticate programs."""
 
 import secrets
-from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Annotated, Any
 
@@ -35,7 +29,6 @@ router = APIRouter(prefix="/tokens", tags=["tokens"], dependencies=[identity.nee
 TOO_MANY = "tokens and invitations made or revoked with this token"
 
 FIRST_TOKEN = "first-admin"
-TOKEN_MADE, INVITATION_MADE = "token.create", "invitation.create"
 
 
 @router.get("", summary="List the tokens")
@@ -44,10 +37,8 @@ def list_tokens(caller: identity.SiteAdmin, session: ReadingSession) -> people.T
 
     For admins of a site; admins of the pool get the tokens of all sites.
     """
-    tokens, creators = session.scalars(whole_tokens(caller)), find_creators(session).tokens
-    return people.TokenList(
-        items=[describe_token(token, creators.get(token.id)) for token in tokens]
-    )
+    tokens = session.scalars(whole_tokens(caller))
+    return people.TokenList(items=[describe_token(token) for token in tokens])
 
 
 @router.post(
@@ -86,10 +77,12 @@ def create_token(
         pool_wide=request.pool_wide,
         scopes=request.scopes,
         user=user,
+        made_by=user_behind(session, caller),
         expires_in_days=request.expires_in_days,
     )
-    audit.record_act(session, caller, TOKEN_MADE, f"{site.name}/{token.name}", **details_of(token))
-    return with_secret(token, secret, user_behind(session, caller))
+    subject = f"{site.name}/{token.name}"
+    audit.record_act(session, caller, "token.create", subject, **details_of(token))
+    return with_secret(token, secret)
 
 
 @router.delete(
@@ -125,8 +118,7 @@ def revoke_token(
     )
 
 
-def describe_token(token: records.TokenRecord, made_by: str | None = None) -> people.TokenResponse:
-    """Describe a token; `find_creators` returns `made_by`."""
+def describe_token(token: records.TokenRecord) -> people.TokenResponse:
     scopes = None if token.scopes is None else [scope for scope in SCOPES if scope in token.scopes]
     return parameters.describe(
         people.TokenResponse,
@@ -135,7 +127,6 @@ def describe_token(token: records.TokenRecord, made_by: str | None = None) -> pe
         site=token.site.name,
         scopes=scopes,
         user=None if token.user is None else token.user.name,
-        made_by=made_by,
     )
 
 
@@ -149,6 +140,7 @@ def make_token(
     pool_wide: bool = False,
     scopes: list[Any] | None = None,
     user: records.UserRecord | None = None,
+    made_by: str | None = None,
     expires_in_days: int | None = None,
 ) -> tuple[records.TokenRecord, str]:
     """Create a token and return it with its secret."""
@@ -169,6 +161,7 @@ def make_token(
         pool_wide=pool_wide,
         scopes=None if scopes is None else sorted(set(scopes)),
         user=user,
+        made_by=made_by,
         secret_hash=identity.hash_secret(secret),
         created_at=now,
         expires_at=None if expires_in_days is None else now + timedelta(days=expires_in_days),
@@ -178,10 +171,8 @@ def make_token(
     return token, secret
 
 
-def with_secret(
-    token: records.TokenRecord, secret: str, made_by: str | None = None
-) -> people.TokenCreatedResponse:
-    return people.TokenCreatedResponse(**describe_token(token, made_by).model_dump(), secret=secret)
+def with_secret(token: records.TokenRecord, secret: str) -> people.TokenCreatedResponse:
+    return people.TokenCreatedResponse(**describe_token(token).model_dump(), secret=secret)
 
 
 def details_of(token: records.TokenRecord) -> dict[str, Any]:
@@ -308,48 +299,8 @@ def has_valid_token(session: Session, site_id: int, name: str) -> bool:
     return count_rows(session, *is_it) > 0
 
 
-@dataclass(frozen=True)
-class Creators:
-    """The users behind tokens and invitations, as ``SITE/USER`` by identifier.
-
-    Things made with a token for machines count as made by the token's creator. Tokens and
-    invitations without a user behind them (such as those made with the pool's first token) are
-    missing.
-    """
-
-    tokens: Mapping[str, str]
-    invitations: Mapping[str, str]
-
-
-def find_creators(session: Session) -> Creators:
-    """Return the creators of all tokens and invitations ever made."""
-    entries = session.execute(
-        select(
-            records.AuditRecord.action,
-            records.AuditRecord.details,
-            records.AuditRecord.actor_site,
-            records.AuditRecord.actor_user,
-            records.AuditRecord.token_id,
-        )
-        .where(records.AuditRecord.action.in_((TOKEN_MADE, INVITATION_MADE)))
-        .order_by(records.AuditRecord.id)
-    )
-    tokens: dict[str, str] = {}
-    invitations: dict[str, str] = {}
-    for action, details, site, user, made_with in entries:
-        # Entries come in order, so the maker of the token used here is already known.
-        maker = f"{site}/{user}" if user else tokens.get(made_with)
-        if maker is None:
-            continue
-        if action == TOKEN_MADE:
-            tokens[details["token_id"]] = maker
-        else:
-            invitations[details["invitation_id"]] = maker
-    return Creators(tokens, invitations)
-
-
 def user_behind(session: Session, caller: identity.Caller) -> str | None:
     """Return the user behind a caller as ``SITE/USER``, also behind a token for machines."""
     if caller.user:
         return f"{caller.site}/{caller.user}"
-    return find_creators(session).tokens.get(caller.token_id)
+    return session.get_one(records.TokenRecord, caller.token_id).made_by

@@ -29,11 +29,7 @@ def static_file(request: Request) -> Response:
     file = static_files().get(request.path_params["name"])
     if file is None or file.address != request.url.path:
         return Response(status_code=404)
-    headers = {"cache-control": "private, max-age=31536000, immutable", "vary": "accept-encoding"}
-    if "gzip" in request.headers.get("accept-encoding", ""):
-        headers["content-encoding"] = "gzip"
-        return Response(file.compressed, headers=headers, media_type=file.media_type)
-    return Response(file.content, headers=headers, media_type=file.media_type)
+    return file.respond(request)
 
 
 def page_response(template: str, *, at: str, status: int = 200, **values: Any) -> HTMLResponse:

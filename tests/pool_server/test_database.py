@@ -322,25 +322,3 @@ def test_a_wrong_address_is_refused_without_repeating_it(address: str) -> None:
     with pytest.raises(ValueError, match="expected postgresql://") as refused:
         PoolSettings(database_url=address)
     assert "geheim" not in str(refused.value)
-
-
-def test_an_upgrade_drops_the_search_index_of_earlier_pools(settings: PoolSettings) -> None:
-    upgrade_database(settings)
-    with connected(settings) as connection:
-        for statement in (
-            "CREATE TABLE search_entries (version_id integer PRIMARY KEY, words text)",
-            "CREATE VIEW search_sources AS SELECT version_id, words FROM search_entries",
-        ):
-            connection.execute(text(statement))
-        if not settings.uses_postgresql:
-            connection.execute(
-                text(
-                    "CREATE TRIGGER search_sites_update AFTER UPDATE ON sites BEGIN "
-                    "UPDATE search_entries SET words = new.name; END"
-                )
-            )
-        connection.execute(text("UPDATE alembic_version SET version_num = '0001'"))
-    assert upgrade_database(settings).before == "0001"
-    assert table_names(settings) == {*Record.metadata.tables, "alembic_version"}
-    with connected(settings) as connection:
-        connection.execute(text("UPDATE sites SET name = 'x'"))

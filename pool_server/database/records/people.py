@@ -60,6 +60,7 @@ class InvitationRecord(base.Record):
     pool_wide: Mapped[bool] = mapped_column(default=False, server_default=sa.false())
     created_at: Mapped[datetime] = mapped_column(default=base.now_utc)
     created_by: Mapped[str] = mapped_column(sa.String(129))
+    made_by: Mapped[str | None] = mapped_column(sa.String(129))
     expires_at: Mapped[datetime]
     used_at: Mapped[datetime | None]
     user_id: Mapped[int | None] = mapped_column(sa.ForeignKey("users.id"))
@@ -99,6 +100,8 @@ class TokenRecord(base.Record):
     pool_wide: Mapped[bool] = mapped_column(default=False, server_default=sa.false())
     scopes: Mapped[list[str] | None] = mapped_column(sa.JSON(none_as_null=True))
     secret_hash: Mapped[str] = mapped_column(sa.String(64), unique=True)
+    # The user who created it, as SITE/USER, also with a token for machines.
+    made_by: Mapped[str | None] = mapped_column(sa.String(129))
     created_at: Mapped[datetime] = mapped_column(default=base.now_utc)
     expires_at: Mapped[datetime | None]
     last_used_at: Mapped[datetime | None]

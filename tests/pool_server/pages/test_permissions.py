@@ -41,14 +41,11 @@ PAGES: dict[str, tuple[str, int, int]] = {
     "/pictures/{digest}/thumb": ("viewer", 404, 200),
     "/admin": ("curator", 403, 200),
     "/admin/queue": ("curator", 403, 200),
-    "/admin/jobs": ("viewer", 200, 200),
     "/admin/sites": ("admin", 403, 200),
     "/admin/sites/pages-a": ("admin", 403, 200),
     "/admin/people": ("admin", 403, 200),
     "/admin/tokens": ("admin", 403, 200),
     "/admin/audit": ("admin", 403, 200),
-    "/admin/storage": ("admin", 403, 200),
-    "/admin/health": ("admin", 403, 200),
 }
 # Without a log-in: not behind a session, or a page of its own for strangers.
 OPEN = {"/", "/docs", "/login", "/static/{digest}/{name}"}

@@ -44,9 +44,7 @@ MOST_STATEMENTS = {
     "/admin/sites": 9,
     "/admin/people": 8,
     "/admin/tokens": 8,
-    "/admin/jobs": 8,
     "/admin/audit": 8,
-    "/admin/storage": 8,
 }
 """Eight are wanted; pages that ask the API many questions say which."""
 

@@ -9,7 +9,8 @@ from alembic import op
 
 from pool_server.database.records import Record
 
-revision = "0001"
+# Databases of 0001 and 0002, before, had other columns: they are refused by name.
+revision = "0003"
 down_revision = None
 branch_labels = None
 depends_on = None
