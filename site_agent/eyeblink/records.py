@@ -126,6 +126,21 @@ class EyeTrace:
     def valid(self) -> NDArray[np.bool_]:
         return np.isfinite(self.ear)
 
+    def nearest(self, time_s: float) -> int:
+        """Return the frame nearest in time."""
+        after = int(np.searchsorted(self.timestamps_s, time_s))
+        if after == 0:
+            return 0
+        if after == len(self.timestamps_s):
+            return after - 1
+        before_s, after_s = self.timestamps_s[after - 1], self.timestamps_s[after]
+        return after - 1 if time_s - before_s <= after_s - time_s else after
+
+    def box(self, frame: int) -> FaceBox | None:
+        """Return the box of the face in a frame, None where there is none."""
+        corners = [np.nan] if self.face is None else self.face.boxes[frame].tolist()
+        return FaceBox(*corners) if np.isfinite(corners).all() else None
+
     @property
     def duration_s(self) -> float:
         """From the first frame to the end of the last one (one median frame interval longer)."""

@@ -5,10 +5,9 @@ to the last bit, and the analysis worked on just these numbers (`records.as_writ
 from them again therefore equals that of the analysis, to the last bit.
 """
 
-import csv
 import json
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import fields, replace
 from datetime import datetime
 from pathlib import Path
@@ -18,7 +17,7 @@ import numpy as np
 
 from site_agent.errors import StudyFolderError
 from site_agent.eyeblink.batch.sessions import settings_from_plain
-from site_agent.eyeblink.blinks.finding import Blink
+from site_agent.eyeblink.blinks.finding import Blink, LeftOut
 from site_agent.eyeblink.conditioning.analysis import analyse_conditioning
 from site_agent.eyeblink.conditioning.trials import read_trials_csv
 from site_agent.eyeblink.openness.signal import Calibration
@@ -32,6 +31,7 @@ from site_agent.eyeblink.records import (
 )
 from site_agent.eyeblink.session import AnalysedSession, BlinkAnalysisSettings, measured_trace
 from site_agent.eyeblink.session_folder import RecordingStart, SourceFile, find_output
+from site_agent.text_tables import read_table
 
 _BOX = ("face_left_px", "face_top_px", "face_right_px", "face_bottom_px")
 
@@ -47,19 +47,19 @@ def read_session(place: Path) -> AnalysedSession:
         provenance = json.loads(path.read_text(encoding="utf-8"))
         settings = _settings(provenance["settings"])
         trace = read_eye_trace(find_output(blinks, "frames.csv"))
-        with blinks.open(encoding="utf-8", newline="") as file:
-            events = blinks_of_rows(csv.DictReader(file))
+        results = json.loads(find_output(blinks, "session.json").read_text(encoding="utf-8"))
         session = AnalysedSession(
             trace=trace,
             filtered=measured_trace(trace, settings),
             calibration=_calibration(provenance["calibration"]),
-            blinks=events,
+            blinks=tuple(_blink(row.cells) for row in read_table(blinks, ".").rows),
             settings=settings,
             sources=tuple(SourceFile(**source) for source in provenance["sources"]),
             recording=provenance["recording"],
             warnings=tuple(provenance["warnings"]),
             analysis_s=0.0,
-            start=_start(find_output(blinks, "session.json")),
+            start=_start(results["start"]),
+            left_out=tuple(LeftOut(**event) for event in results["left_out"]),
         )
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise StudyFolderError(f"{path.parent}: the session cannot be read: {error}") from error
@@ -104,20 +104,11 @@ def read_eye_trace(path: Path) -> EyeTrace:
     )
 
 
-def blinks_of_rows(rows: Iterable[Mapping[str, str]]) -> tuple[Blink, ...]:
-    """Return the blinks of rows of ``blinks.csv``; NaN, 0 or the default for empty cells."""
+def _blink(row: Mapping[str, str]) -> Blink:
+    """Return the blink of a row of ``blinks.csv``; NaN or 0 for empty cells."""
     hints = get_type_hints(Blink)
-    return tuple(
-        Blink(
-            **{
-                item.name: _value(hints[item.name], text)
-                for item in fields(Blink)
-                if (text := row.get("blink_id" if item.name == "number" else item.name, ""))
-                or hints[item.name] in (int, float)
-            }
-        )
-        for row in rows
-    )
+    names = {field.name: field.name for field in fields(Blink)} | {"number": "blink_id"}
+    return Blink(**{name: _value(hints[name], row[column]) for name, column in names.items()})
 
 
 def _value(hint: Any, text: str) -> Any:
@@ -140,8 +131,7 @@ def _calibration(values: Mapping[str, Any]) -> Calibration:
     return Calibration(open_ear, closed_ear, bool(values["reliable"]), values.get("model_share"))
 
 
-def _start(path: Path) -> RecordingStart | None:
-    start = json.loads(path.read_text(encoding="utf-8"))["start"]
+def _start(start: Mapping[str, str] | None) -> RecordingStart | None:
     if start is None:
         return None
     return RecordingStart(datetime.fromisoformat(start["time"]), start["known_from"])

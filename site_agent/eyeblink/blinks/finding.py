@@ -12,6 +12,7 @@ from functools import cache
 from typing import Literal
 
 import numpy as np
+from numpy.typing import NDArray
 from pydantic import Field
 
 from site_agent.errors import InvalidInputError
@@ -21,7 +22,7 @@ from site_agent.eyeblink.blinks.half_closings import half_closings
 from site_agent.eyeblink.blinks.likelihood import Dips, blink_probabilities, clear_blinks, find_dips
 from site_agent.eyeblink.openness.sampling import EvenTrace, evenly_spaced
 from site_agent.eyeblink.openness.signal import Calibration, CalibrationSettings, calibrate
-from site_agent.eyeblink.records import EyeTrace, Float64, Gap
+from site_agent.eyeblink.records import DIGITS, EyeTrace, Float64, Gap
 from site_agent.settings import Settings
 from site_agent.wording import count_words
 
@@ -37,7 +38,7 @@ REARM_SHARE, RIPPLE_SHARE = 0.4, 0.3
 one's: a ripple while the eye is closed is shallow."""
 FURTHER_DOWN = 0.2
 """A blink within a closure would take the lids further down by less than this FEC."""
-DOUBTFUL_BLINK, DOUBTFUL_CLOSURE = 0.2, 0.1
+DOUBTFUL = 0.1
 """Events too improbable to be counted are listed as left out from this probability on."""
 
 
@@ -172,10 +173,11 @@ def judge_blinks(
     clear = clear_blinks(dips, calibration, half)
     longest_s = settings.longest_blink_ms / 1000.0
     least = settings.least_confidence
+    listed_from = min(DOUBTFUL, least / 2.0)
     probabilities = blink_probabilities(dips, clear)
     # Half-closings are listed as left out, however improbable a blink is.
-    listed = np.where(probabilities >= least, min(DOUBTFUL_BLINK, least / 2.0), 0.0)
-    probabilities = np.maximum(probabilities * (1.0 - half), listed)
+    listed = (probabilities >= least) | (probabilities * (1.0 - half) >= listed_from)
+    probabilities = probabilities * (1.0 - half)
     lows_s = trace.timestamps_s[np.searchsorted(even.bin_of_sample, dips.bins)]
     closures = []
     for closure in find_closures(even, trace.timestamps_s, clear, longest_s):
@@ -186,16 +188,16 @@ def judge_blinks(
             continue
         closures.append(_Event(closure.extent, closure.probability, closure.cut))
         if closure.probability >= least:
-            probabilities = np.where(inside, 0.0, probabilities)
+            listed &= ~inside
     shut = [event for event in closures if event.probability >= least]
     dipped = []
-    chosen = _choose(even, dips, probabilities, min(DOUBTFUL_BLINK, least / 2.0))
+    chosen = _choose(even, dips, probabilities, listed)
     for dip in chosen:
         dipped.append(_Event(extent_of(dip), float(probabilities[dip])))
     counted = [*shut, *(event for event in dipped if event.probability >= least)]
     counted.sort(key=lambda event: event.extent.peak_s)
-    doubtful = [event for event in closures if DOUBTFUL_CLOSURE <= event.probability < least]
-    blinks = _as_blinks(smooth, _parted(smooth, counted), calibration, settings)
+    doubtful = [event for event in closures if listed_from <= event.probability < least]
+    blinks = _as_blinks(smooth, _without_overlaps(smooth, counted), calibration, settings)
     left_out = [_left_out("closure", event) for event in doubtful]
     left_out += [_left_out("blink", event) for event in dipped if event.probability < least]
     return FoundBlinks(
@@ -205,10 +207,12 @@ def judge_blinks(
     )
 
 
-def _choose(even: EvenTrace, dips: Dips, probabilities: Float64, least: float) -> list[int]:
-    """Take dips from the most probable on, those without reopening between them only once."""
+def _choose(
+    even: EvenTrace, dips: Dips, probabilities: Float64, listed: NDArray[np.bool_]
+) -> list[int]:
+    """Take listed dips from the most probable on, those without reopening between them once."""
     chosen: list[int] = []
-    for dip in sorted(np.flatnonzero(probabilities >= least), key=lambda at: -probabilities[at]):
+    for dip in sorted(np.flatnonzero(listed), key=lambda at: -probabilities[at]):
         at = int(np.searchsorted(chosen, dip))
         neighbours = chosen[max(0, at - 1) : at + 1]
         if all(_are_separate(even, dips, (int(dip), other)) for other in neighbours):
@@ -234,20 +238,20 @@ def _lowest_sample(even: EvenTrace, ear: Float64, bin_number: int) -> int:
     return first + int(np.nanargmin(ear[first:last]))
 
 
-def _parted(trace: EyeTrace, events: list[_Event]) -> list[_Event]:
+def _without_overlaps(trace: EyeTrace, events: list[_Event]) -> list[_Event]:
     """Let events that overlap meet where the eye is most open between their lowest points."""
-    parted = list(events)
-    for index in range(len(parted) - 1):
-        first, second = parted[index].extent, parted[index + 1].extent
+    apart = list(events)
+    for index in range(len(apart) - 1):
+        first, second = apart[index].extent, apart[index + 1].extent
         if first.offset_s <= second.onset_s:
             continue
         open_at = first.peak + int(np.nanargmax(trace.ear[first.peak : second.peak + 1]))
         meeting_s = float(trace.timestamps_s[open_at])
         earlier = replace(first, offset_s=min(first.offset_s, meeting_s))
         later = replace(second, onset_s=max(second.onset_s, meeting_s))
-        parted[index] = replace(parted[index], extent=earlier)
-        parted[index + 1] = replace(parted[index + 1], extent=later)
-    return parted
+        apart[index] = replace(apart[index], extent=earlier)
+        apart[index + 1] = replace(apart[index + 1], extent=later)
+    return apart
 
 
 def _as_blinks(
@@ -260,7 +264,7 @@ def _as_blinks(
         extent = event.extent
         if (extent.offset_s - extent.onset_s + frame_s) * 1000.0 < settings.shortest_blink_ms:
             continue
-        onset, offset = _nearest(trace, extent.onset_s), _nearest(trace, extent.offset_s)
+        onset, offset = trace.nearest(extent.onset_s), trace.nearest(extent.offset_s)
         peak_fec = (calibration.open_ear - float(trace.ear[extent.peak])) / calibration.span
         seen = float(np.mean(trace.confidence[onset : offset + 1]))
         half_closed_ms = extent.half_s * 1000.0
@@ -268,9 +272,9 @@ def _as_blinks(
             Blink(
                 number=len(blinks) + 1,
                 kind="blink" if half_closed_ms <= settings.longest_blink_ms else "closure",
-                onset_s=extent.onset_s,
-                peak_s=extent.peak_s,
-                offset_s=extent.offset_s,
+                onset_s=round(extent.onset_s, DIGITS),
+                peak_s=round(extent.peak_s, DIGITS),
+                offset_s=round(extent.offset_s, DIGITS),
                 onset_frame=int(trace.frames[onset]),
                 peak_frame=int(trace.frames[extent.peak]),
                 offset_frame=int(trace.frames[offset]),
@@ -279,8 +283,8 @@ def _as_blinks(
                 completeness="complete" if peak_fec >= settings.complete_fec else "partial",
                 peak_velocity_fec_per_s=extent.closing_ear_per_s / calibration.span,
                 confidence=seen * event.probability,
-                shut_from_s=extent.shut_from_s,
-                shut_until_s=extent.shut_until_s,
+                shut_from_s=round(extent.shut_from_s, DIGITS),
+                shut_until_s=round(extent.shut_until_s, DIGITS),
                 half_closed_ms=half_closed_ms,
                 cut=event.cut,
             )
@@ -300,17 +304,7 @@ def _left_out(kind: BlinkKind, event: _Event) -> LeftOut:
     return LeftOut(kind, event.extent.onset_s, event.extent.offset_s, event.probability)
 
 
-def _nearest(trace: EyeTrace, time_s: float) -> int:
-    after = int(np.searchsorted(trace.timestamps_s, time_s))
-    if after == 0:
-        return 0
-    if after == len(trace.timestamps_s):
-        return after - 1
-    before_is_nearer = time_s - trace.timestamps_s[after - 1] <= trace.timestamps_s[after] - time_s
-    return after - 1 if before_is_nearer else after
-
-
-def blink_of_frame(trace: EyeTrace, blinks: list[Blink]) -> np.typing.NDArray[np.int64]:
+def blink_of_frame(trace: EyeTrace, blinks: list[Blink]) -> NDArray[np.int64]:
     """Return the number of the blink that each frame belongs to, 0 where none."""
     numbers = np.zeros(len(trace.timestamps_s), dtype=np.int64)
     for blink in blinks:

@@ -3,13 +3,14 @@
 The CSV files are written from them, and their descriptions (data package, BIDS sidecars) as well.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
 from site_agent.datasets.trials import TrialType
+from site_agent.eyeblink.blinks.finding import Blink
 from site_agent.eyeblink.conditioning import Censored
 from site_agent.eyeblink.conditioning.summary import TRIAL_COLUMNS, trial_rows
 from site_agent.eyeblink.records import FaceColumns, FaceSource, Gap
@@ -186,8 +187,13 @@ def write_frames(session: AnalysedSession, path: Path) -> None:
 
 def write_blinks(session: AnalysedSession, path: Path) -> None:
     """Write one row a blink."""
+    BLINKS.write_csv(path, blink_rows(session.blinks))
+
+
+def blink_rows(blinks: Iterable[Blink]) -> Iterator[list[object]]:
+    """Yield the values of the columns of `BLINKS`."""
     names = ("number", *BLINKS.header[1:])
-    BLINKS.write_csv(path, ([getattr(blink, name) for name in names] for blink in session.blinks))
+    return ([getattr(blink, name) for name in names] for blink in blinks)
 
 
 def write_trials(session: AnalysedSession, path: Path) -> None:

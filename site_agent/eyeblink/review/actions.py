@@ -125,6 +125,8 @@ class ReviewStatus(StrEnum):
     """Status of a blink in a review."""
 
     UNREVIEWED = "unreviewed"
+    LEFT_OUT = "left-out"
+    """The analysis did not count it; it is no blink unless the reviewer accepts or corrects it."""
     ACCEPTED = "accepted"
     CORRECTED = "corrected"
     ADDED = "added"
@@ -133,7 +135,7 @@ class ReviewStatus(StrEnum):
 
 @dataclass(frozen=True)
 class ReviewEvent:
-    """A blink as it stands; added ones get the next free numbers."""
+    """A blink as it stands; candidates and added ones get the next free numbers."""
 
     blink_id: int
     kind: BlinkKind
@@ -144,8 +146,13 @@ class ReviewEvent:
     status: ReviewStatus = ReviewStatus.UNREVIEWED
 
     @property
-    def duration_ms(self) -> float:
-        return (self.offset_s - self.onset_s) * 1000.0
+    def awaits_review(self) -> bool:
+        return self.status in {ReviewStatus.UNREVIEWED, ReviewStatus.LEFT_OUT}
+
+    @property
+    def is_blink(self) -> bool:
+        """Return whether the reviewed result has it."""
+        return self.status not in {ReviewStatus.DELETED, ReviewStatus.LEFT_OUT}
 
 
 @dataclass(frozen=True)
@@ -238,8 +245,7 @@ def _change(
     if isinstance(change, Delete):
         return replace(event, status=ReviewStatus.DELETED)
     if isinstance(change, Accept):
-        confirmed = event.status is not ReviewStatus.UNREVIEWED
-        return event if confirmed else replace(event, status=ReviewStatus.ACCEPTED)
+        return replace(event, status=ReviewStatus.ACCEPTED) if event.awaits_review else event
     return _correct(event, change)
 
 
@@ -272,7 +278,7 @@ class LogHeader(BaseModel):
     model_config = ConfigDict(frozen=True, populate_by_name=True)
 
     schema_name: Literal["poolctl-blink-review/1"] = Field(alias="schema")
-    blinks_sha256: str
+    result_sha256: str
     created_utc: str
 
 
@@ -334,7 +340,7 @@ def _parse_entry(path: Path, number: int, line: bytes) -> LogEntry:
 class CorrectionLog:
     """The log of one result, open for writing by one process at a time."""
 
-    def __init__(self, folder: Path, blinks_sha256: str) -> None:
+    def __init__(self, folder: Path, result_sha256: str) -> None:
         self.path = folder / LOG_NAME
         try:
             folder.mkdir(parents=True, exist_ok=True)
@@ -343,7 +349,7 @@ class CorrectionLog:
                 lock = self.path.with_name(f".{self.path.name}.lock")
                 opened.enter_context(locked(lock, busy=BusyError(in_use)))
                 self._file = opened.enter_context(self.path.open("ab", buffering=0))
-                self.entries = self._begin(blinks_sha256)
+                self.entries = self._begin(result_sha256)
                 self._opened = opened.pop_all()
         except OSError as error:
             raise ReviewFolderError(f"{self.path}: {error.strerror or error}") from error
@@ -364,20 +370,20 @@ class CorrectionLog:
         self.entries = (*self.entries, entry)
         return entry
 
-    def _begin(self, blinks_sha256: str) -> tuple[LogEntry, ...]:
+    def _begin(self, result_sha256: str) -> tuple[LogEntry, ...]:
         content = read_log(self.path)
         if content.header is None:
             # New, or left by a process that was killed in the middle of the first line.
             self._file.truncate(0)
-            header = LogHeader(schema=SCHEMA, blinks_sha256=blinks_sha256, created_utc=_now())
+            header = LogHeader(schema=SCHEMA, result_sha256=result_sha256, created_utc=_now())
             self._write(header.model_dump_json(by_alias=True))
             return ()
-        if content.header.blinks_sha256 != blinks_sha256:
+        if content.header.result_sha256 != result_sha256:
             raise ReviewOutdatedError(
                 f"{self.path}: these {len(content.entries)} corrections were made to another "
-                f"result (blinks.csv was {content.header.blinks_sha256[:12]}..., "
-                f"is {blinks_sha256[:12]}... now): the analysis was run again since. Repeat it "
-                f"with the old settings, or move {self.path.parent} away to begin a new review"
+                f"result ({content.header.result_sha256[:12]}..., now "
+                f"{result_sha256[:12]}...): the analysis was run again since. Repeat it with the "
+                f"old settings, or move {self.path.parent} away to begin a new review"
             )
         self._file.truncate(content.whole_bytes)
         return content.entries

@@ -1,9 +1,10 @@
 """The files of an analysis, read back for a review, which never changes them."""
 
-import csv
+import hashlib
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -17,58 +18,13 @@ from site_agent.errors import (
 )
 from site_agent.eyeblink import session_folder
 from site_agent.eyeblink.blinks.finding import Blink
-from site_agent.eyeblink.records import FaceBox, Float64
-from site_agent.eyeblink.review.actions import Add, ReviewEvent
+from site_agent.eyeblink.records import EyeTrace, Float64
+from site_agent.eyeblink.review.actions import Add, ReviewEvent, ReviewStatus
 from site_agent.eyeblink.session import AnalysedSession
 from site_agent.eyeblink.session_folder import SourceFile
 from site_agent.eyeblink.session_reading import read_session
+from site_agent.plain_json import json_bytes
 from site_agent.training_record import recall_place
-
-
-@dataclass(frozen=True, eq=False)
-class FrameColumns:
-    """frames.csv: one entry a frame."""
-
-    timestamps_s: Float64
-    signals: Mapping[str, Float64]
-    """Of shape (n,). EAR, FEC and confidence by column; NaN where not known."""
-    boxes: Float64
-    """Of shape (n, 4). Face boxes in pixels, NaN where there is none."""
-    gap_codes: np.typing.NDArray[np.uint8]
-    """Of shape (n,). `Gap`."""
-
-    @classmethod
-    def of(cls, session: AnalysedSession) -> "FrameColumns":
-        trace = session.trace
-        signals = {
-            "ear": trace.ear,
-            "ear_left": trace.ear_left,
-            "ear_right": trace.ear_right,
-            "fec": session.fec(),
-            "fec_left": session.fec_left(),
-            "fec_right": session.fec_right(),
-            "confidence": trace.confidence,
-        }
-        no_boxes = np.full((len(trace.ear), 4), np.nan)
-        boxes = no_boxes if trace.face is None else trace.face.boxes
-        return cls(trace.timestamps_s, signals, boxes, trace.gaps)
-
-    def __len__(self) -> int:
-        return len(self.timestamps_s)
-
-    def nearest(self, time_s: float) -> int:
-        """Return the frame nearest in time."""
-        after = int(np.searchsorted(self.timestamps_s, time_s))
-        if after == 0:
-            return 0
-        if after == len(self):
-            return after - 1
-        before_s, after_s = self.timestamps_s[after - 1], self.timestamps_s[after]
-        return after - 1 if time_s - before_s <= after_s - time_s else after
-
-    def box(self, frame: int) -> FaceBox | None:
-        corners = self.boxes[frame]
-        return FaceBox(*map(float, corners)) if np.isfinite(corners).all() else None
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,12 +34,35 @@ class AutomaticResult:
     folder: Path
     prefix: str
     session: AnalysedSession
-    frames: FrameColumns
     events: tuple[ReviewEvent, ...]
-    rows: Mapping[int, Mapping[str, str]]
-    """Of blinks.csv by number, as they are written."""
-    columns: tuple[str, ...]
-    blinks_sha256: str
+    """The blinks, then the candidates that were left out."""
+    sha256: str
+    """Digest of the events, to which corrections refer by number."""
+
+    @property
+    def frames(self) -> EyeTrace:
+        return self.session.trace
+
+    @cached_property
+    def signals(self) -> Mapping[str, Float64]:
+        """EAR, FEC and confidence of each frame by column of frames.csv; NaN where not known."""
+        trace, session = self.session.trace, self.session
+        return {
+            "ear": trace.ear,
+            "ear_left": trace.ear_left,
+            "ear_right": trace.ear_right,
+            "fec": session.fec(),
+            "fec_left": session.fec_left(),
+            "fec_right": session.fec_right(),
+            "confidence": trace.confidence,
+        }
+
+    @cached_property
+    def confidences(self) -> Mapping[int, float]:
+        """The probability of each event to be a blink or closure, by number."""
+        values = [blink.confidence for blink in self.session.blinks]
+        values += [candidate.confidence for candidate in self.session.left_out]
+        return dict(zip([event.blink_id for event in self.events], values, strict=True))
 
     @property
     def review_folder(self) -> Path:
@@ -98,20 +77,18 @@ class AutomaticResult:
 def read_automatic_result(place: Path | str) -> AutomaticResult:
     """Read the results of ``poolctl blink`` from a folder."""
     blinks_file = find_output(place, "blinks.csv")
-    columns, rows = _read_blinks(blinks_file)
     try:
         session = read_session(blinks_file)
     except (StudyFolderError, TableFileError) as error:
         raise ReviewFolderError(str(error)) from error
+    left_out = [asdict(event) for event in session.left_out]
+    content = blinks_file.read_bytes() + (json_bytes(left_out) if left_out else b"")
     return AutomaticResult(
         folder=blinks_file.parent,
         prefix=session_folder.name_prefix(blinks_file),
         session=session,
-        frames=FrameColumns.of(session),
-        events=tuple(map(_event, session.blinks)),
-        rows=rows,
-        columns=columns,
-        blinks_sha256=file_digest(blinks_file),
+        events=(*map(_event, session.blinks), *_candidates(session)),
+        sha256=hashlib.sha256(content).hexdigest(),
     )
 
 
@@ -126,22 +103,29 @@ def find_output(place: Path | str, name: str) -> Path:
         raise ReviewFolderError(str(error)) from error
 
 
-def _read_blinks(path: Path) -> tuple[tuple[str, ...], dict[int, dict[str, str]]]:
-    try:
-        with path.open(encoding="utf-8", newline="") as file:
-            reader = csv.DictReader(file)
-            columns = tuple(reader.fieldnames or ())
-            for name in ("blink_id", "kind", "onset_s", "peak_s", "offset_s", "completeness"):
-                if name not in columns:
-                    raise ReviewFolderError(f"{path}: has no column {name}")
-            return columns, {int(row["blink_id"]): row for row in reader}
-    except (OSError, ValueError, TypeError) as error:
-        raise ReviewFolderError(f"{path}: cannot be read: {error}") from error
-
-
 def _event(blink: Blink) -> ReviewEvent:
     times_s = (blink.onset_s, blink.peak_s, blink.offset_s)
     return ReviewEvent(blink.number, blink.kind, *times_s, blink.completeness)
+
+
+def _candidates(session: AnalysedSession) -> Iterator[ReviewEvent]:
+    """Number the events that the analysis left out: it may have missed some."""
+    trace, fec = session.trace, np.nan_to_num(session.fec(), nan=-np.inf)
+    first = max((blink.number for blink in session.blinks), default=0) + 1
+    for number, event in enumerate(session.left_out, first):
+        onset, offset = trace.nearest(event.onset_s), trace.nearest(event.offset_s)
+        peak = onset + int(np.argmax(fec[onset : offset + 1]))
+        peak_s = float(np.clip(trace.timestamps_s[peak], event.onset_s, event.offset_s))
+        deep = fec[peak] >= session.settings.blinks.complete_fec
+        yield ReviewEvent(
+            number,
+            event.kind,
+            event.onset_s,
+            peak_s,
+            event.offset_s,
+            "complete" if deep else "partial",
+            ReviewStatus.LEFT_OUT,
+        )
 
 
 def find_model(place: Path | str, role: str) -> Path | str | None:
@@ -179,7 +163,7 @@ EDGE_SHARE = 0.15
 def suggest_blink(result: AutomaticResult, frame: int) -> Add:
     """Suggest a blink around a frame: from the trace where it shows one, else 200 ms long."""
     frames, settings = result.frames, result.session.settings.blinks
-    times_s, fec = frames.timestamps_s, frames.signals["fec"]
+    times_s, fec = frames.timestamps_s, result.signals["fec"]
     near = slice(
         frames.nearest(times_s[frame] - SEARCH_S), frames.nearest(times_s[frame] + SEARCH_S) + 1
     )
@@ -192,12 +176,12 @@ def suggest_blink(result: AutomaticResult, frame: int) -> Add:
     peak = near.start + int(np.nanargmax(fec[near]))
     level = float(np.nanmedian(fec[wide]))
     edge = level + EDGE_SHARE * (float(fec[peak]) - level)
-    onset, offset = _edge(frames, peak, edge, -1), _edge(frames, peak, edge, +1)
+    onset, offset = _edge(result, peak, edge, -1), _edge(result, peak, edge, +1)
     if not onset < peak < offset:
         return _suggest_fixed(frames, peak)
     deep = float(fec[peak]) >= settings.complete_fec
     half = (level + float(fec[peak])) / 2.0
-    half_s = times_s[_edge(frames, peak, half, +1)] - times_s[_edge(frames, peak, half, -1)]
+    half_s = times_s[_edge(result, peak, half, +1)] - times_s[_edge(result, peak, half, -1)]
     long = half_s * 1000 > settings.longest_blink_ms
     return Add(
         onset_s=float(times_s[onset]),
@@ -208,11 +192,11 @@ def suggest_blink(result: AutomaticResult, frame: int) -> Add:
     )
 
 
-def _edge(frames: FrameColumns, peak: int, edge_fec: float, step: int) -> int:
+def _edge(result: AutomaticResult, peak: int, edge_fec: float, step: int) -> int:
     """Go from the peak to the first frame at or below an FEC."""
-    times_s, fec = frames.timestamps_s, frames.signals["fec"]
+    times_s, fec = result.frames.timestamps_s, result.signals["fec"]
     place = peak
-    while 0 <= place + step < len(frames):
+    while 0 <= place + step < len(fec):
         place += step
         value = float(fec[place])
         far = abs(times_s[place] - times_s[peak]) >= LONGEST_HALF_S
@@ -221,11 +205,11 @@ def _edge(frames: FrameColumns, peak: int, edge_fec: float, step: int) -> int:
     return place
 
 
-def _suggest_fixed(frames: FrameColumns, frame: int) -> Add:
+def _suggest_fixed(frames: EyeTrace, frame: int) -> Add:
     time_s = float(frames.timestamps_s[frame])
     onset, offset = frames.nearest(time_s - 0.08), frames.nearest(time_s + 0.12)
     if onset == offset:
-        offset = min(onset + 1, len(frames) - 1)
+        offset = min(onset + 1, len(frames.timestamps_s) - 1)
         onset = max(offset - 1, 0)
     times_s = frames.timestamps_s
     return Add(
@@ -236,7 +220,7 @@ def _suggest_fixed(frames: FrameColumns, frame: int) -> Add:
     )
 
 
-# The order in which to review: by how uncertain an automatic blink is.
+# The order in which to review: by the probability that the analysis is wrong.
 
 GAP_MARGIN_S = 0.1
 """Eyes that are lost so shortly before or after a blink may have cut it."""
@@ -244,7 +228,7 @@ GAP_MARGIN_S = 0.1
 
 @dataclass(frozen=True)
 class Doubt:
-    """The doubts about an automatic blink."""
+    """The doubts about an automatic decision for or against a blink."""
 
     score: float
     """0 (clear) to about 2."""
@@ -253,16 +237,18 @@ class Doubt:
 
 
 def doubt_of(event: ReviewEvent, result: AutomaticResult) -> Doubt:
-    """Weigh the doubts about an automatic blink: low confidence, partial, eyes not seen."""
-    row = result.rows.get(event.blink_id, {})
-    confidence = float(row.get("confidence") or "nan")
+    """Weigh the doubts: the probability of an error, and eyes that were not seen.
+
+    A blink that was counted with a confidence of 0.7, and a candidate that was left out with 0.3,
+    are errors with the same probability, and so they come together.
+    ``tests/benchmarks/blink_review.py`` measures the order.
+    """
+    confidence = result.confidences[event.blink_id]
+    left_out = event.status is ReviewStatus.LEFT_OUT
+    wrong = confidence if left_out else 1.0 - confidence
     doubts: list[tuple[float, str]] = []
     if math.isfinite(confidence):
-        doubts.append((1.0 - confidence, f"confidence {confidence:.2f}"))
-    if event.completeness == "partial":
-        doubts.append((0.25, "partial"))
-    if event.kind == "closure":
-        doubts.append((0.1, "long closure"))
+        doubts.append((wrong, f"{'left out, ' * left_out}confidence {confidence:.2f}"))
     lost = _lost_share(event, result)
     if lost > 0:
         doubts.append((0.2 + 0.5 * lost, f"eyes not seen in {100 * lost:.0f} % of it"))
@@ -272,7 +258,7 @@ def doubt_of(event: ReviewEvent, result: AutomaticResult) -> Doubt:
 
 
 def _lost_share(event: ReviewEvent, result: AutomaticResult) -> float:
-    times_s, ear = result.frames.timestamps_s, result.frames.signals["ear"]
+    times_s, ear = result.frames.timestamps_s, result.frames.ear
     first = int(np.searchsorted(times_s, event.onset_s - GAP_MARGIN_S))
     last = int(np.searchsorted(times_s, event.offset_s + GAP_MARGIN_S, side="right"))
     return float(np.mean(~np.isfinite(ear[first:last]))) if last > first else 0.0

@@ -176,14 +176,14 @@ class _Views:
                 "name": source.name if source else review.result.folder.name,
                 "folder": review.result.folder.resolve().name,
                 "reviewer": review.reviewer,
-                "frames": len(frames),
+                "frames": len(frames.timestamps_s),
                 "first_s": float(frames.timestamps_s[0]),
                 "last_s": float(frames.timestamps_s[-1]),
                 "video": {"width_px": width_px, "height_px": height_px} if review.video else None,
                 "landmarks": review.finder is not None,
-                "has_fec": bool(np.isfinite(frames.signals["fec"]).any()),
+                "has_fec": bool(np.isfinite(review.result.signals["fec"]).any()),
                 "complete_fec": review.result.session.settings.blinks.complete_fec,
-                "gaps": gap_runs(frames.timestamps_s, frames.gap_codes),
+                "gaps": gap_runs(frames.timestamps_s, frames.gaps),
                 "gap_reasons": [gap.text for gap in Gap],
                 "warnings": [*review.warnings, *review.result.session.warnings],
             }
@@ -204,7 +204,7 @@ class _Views:
         points = int(min(max(_number(request, "points"), 16), MOST_POINTS))
         if not from_s < to_s:
             raise _BadRequestError("expected from_s below to_s")
-        signals = {name: frames.signals[name] for name in DRAWN_SIGNALS}
+        signals = {name: self._review.result.signals[name] for name in DRAWN_SIGNALS}
         window = trace_window(frames.timestamps_s, signals, from_s, to_s, points)
         content: dict[str, Any] = {
             "exact": window.is_exact,
@@ -223,10 +223,13 @@ class _Views:
         content: dict[str, Any] = {
             "frame": number,
             "time_s": float(frames.timestamps_s[number]),
-            "reason": Gap(int(frames.gap_codes[number])).text,
+            "reason": Gap(int(frames.gaps[number])).text,
             "box": [box.left, box.top, box.right, box.bottom] if box else None,
             "landmarks": None,
-            **{name: _finite(float(frames.signals[name][number])) for name in frames.signals},
+            **{
+                name: _finite(float(signal[number]))
+                for name, signal in self._review.result.signals.items()
+            },
         }
         chosen = self._review.state.frames.get(number)
         if chosen is not None and chosen.landmarks is not None:
@@ -286,8 +289,7 @@ class _Views:
 
     def _described_event(self, event: ReviewEvent) -> dict[str, Any]:
         doubt = self._doubts.get(event.blink_id)
-        row = self._review.result.rows.get(event.blink_id, {})
-        confidence = row.get("confidence", "")
+        confidence = self._review.result.confidences.get(event.blink_id, math.nan)
         return {
             "id": event.blink_id,
             "kind": event.kind,
@@ -296,14 +298,14 @@ class _Views:
             "peak_s": event.peak_s,
             "offset_s": event.offset_s,
             "status": event.status.value,
-            "confidence": float(confidence) if confidence else None,
+            "confidence": _finite(confidence),
             "doubt": doubt.score if doubt else 0.0,
             "reasons": list(doubt.reasons) if doubt else [],
         }
 
     def _frame_number(self, request: Request) -> int:
         number = int(request.path_params["frame"])
-        count = len(self._review.result.frames)
+        count = len(self._review.result.frames.timestamps_s)
         if not 0 <= number < count:
             raise _BadRequestError(f"there is no frame {number}, only {count}")
         return number

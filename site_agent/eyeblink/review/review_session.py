@@ -137,7 +137,7 @@ class ReviewSession:
         if isinstance(action, UseFrame | DropFrame):
             if self.video is None:
                 raise ReviewActionError("there is no video to take training frames from")
-            if action.frame >= len(self.result.frames):
+            if action.frame >= len(self.result.frames.timestamps_s):
                 raise ReviewActionError(f"there is no frame {action.frame}")
         return action
 
@@ -160,7 +160,7 @@ def open_review(
     path = None if trace_only else _find_video(result, Path(video) if video else None)
     seekable = _seekable(result, path) if path is not None else None
     review_folder = result.review_folder
-    log = CorrectionLog(review_folder, result.blinks_sha256)
+    log = CorrectionLog(review_folder, result.sha256)
     try:
         return ReviewSession(
             result, log, seekable, finder, reviewer or user_name(), tuple(warnings)

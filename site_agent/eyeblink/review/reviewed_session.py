@@ -1,5 +1,6 @@
 """Results after a review: blinks_reviewed.csv, and sessions with the reviewed blinks."""
 
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -10,96 +11,99 @@ import numpy as np
 from site_agent.errors import ReviewFolderError, ReviewOutdatedError, writing_to
 from site_agent.eyeblink.batch.record import read_record
 from site_agent.eyeblink.blinks.extents import SHUT_SHARE
+from site_agent.eyeblink.blinks.finding import Blink
 from site_agent.eyeblink.outputs.registry import write_outputs
+from site_agent.eyeblink.outputs.tables import BLINKS, blink_rows
 from site_agent.eyeblink.records import Float64
 from site_agent.eyeblink.review import actions, automatic_result
 from site_agent.eyeblink.session import BlinkSession, summarise
 from site_agent.eyeblink.session_folder import REVIEWED_FOLDER, find_output, study_folders
-from site_agent.eyeblink.session_reading import blinks_of_rows
 from site_agent.eyeblink.study import write_sessions_table
-from site_agent.tables import Table, columns_of
+from site_agent.tables import Column, Table
 from site_agent.work import Progress, no_progress
 
-FILE_NAME = "blinks_reviewed.csv"
-STATUS_COLUMN = "review_status"
+REVIEWED = Table(
+    "blinks_reviewed", (*BLINKS.columns, Column("review_status")), BLINKS.title, BLINKS.key
+)
 
 
-def _row(event: actions.ReviewEvent, result: automatic_result.AutomaticResult) -> dict[str, str]:
-    automatic = result.rows.get(event.blink_id)
-    row = dict(automatic) if automatic is not None else dict.fromkeys(result.columns, "")
-    row["blink_id"] = str(event.blink_id)
-    row["kind"], row["completeness"] = event.kind, event.completeness
-    names = ("onset_s", "peak_s", "offset_s")
-    if automatic is None or any(getattr(event, name) != float(row[name]) for name in names):
-        measured = _measures(event, result.frames)
-        row.update((name, value) for name, value in measured.items() if name in row)
-    row[STATUS_COLUMN] = event.status.value
-    return row
+def reviewed_blinks(
+    result: automatic_result.AutomaticResult, state: actions.ReviewState
+) -> tuple[Blink, ...]:
+    """Return the reviewed blinks by onset.
+
+    Blinks with new times are measured in the unfiltered trace.
+    """
+    automatic = {blink.number: blink for blink in result.session.blinks}
+    return tuple(
+        _reviewed(event, automatic.get(event.blink_id), result)
+        for event in state.events
+        if event.is_blink
+    )
 
 
-def _measures(event: actions.ReviewEvent, frames: automatic_result.FrameColumns) -> dict[str, str]:
+def _reviewed(
+    event: actions.ReviewEvent, blink: Blink | None, result: automatic_result.AutomaticResult
+) -> Blink:
+    times_s = (event.onset_s, event.peak_s, event.offset_s)
+    if blink is None:
+        blink = _measured(event, result)
+    elif times_s != (blink.onset_s, blink.peak_s, blink.offset_s):
+        measured = _measured(event, result)
+        blink = replace(
+            measured,
+            confidence=blink.confidence,
+            cut=blink.cut,
+            eyes=blink.eyes,
+            lag_ms=blink.lag_ms,
+        )
+    return replace(blink, kind=event.kind, completeness=event.completeness)
+
+
+def _measured(event: actions.ReviewEvent, result: automatic_result.AutomaticResult) -> Blink:
+    frames, fec = result.frames, result.signals["fec"]
     onset, peak, offset = (
         frames.nearest(time_s) for time_s in (event.onset_s, event.peak_s, event.offset_s)
     )
-    fec = frames.signals["fec"]
     closing = slice(onset, peak + 1)
     steps = np.diff(fec[closing]) / np.diff(frames.timestamps_s[closing])
     known = steps[np.isfinite(steps)]
     inside, depth = fec[onset : offset + 1], fec[peak] - fec[onset]
 
     def times_down(share: float) -> Float64:
-        return frames.timestamps_s[onset + np.flatnonzero(inside >= fec[onset] + share * depth)]
+        times_s = frames.timestamps_s[onset + np.flatnonzero(inside >= fec[onset] + share * depth)]
+        return times_s if len(times_s) else np.array([np.nan])
 
     shut_s, half_s = times_down(SHUT_SHARE), times_down(0.5)
-    return {
-        "onset_s": f"{event.onset_s:.6f}",
-        "peak_s": f"{event.peak_s:.6f}",
-        "offset_s": f"{event.offset_s:.6f}",
-        "onset_frame": str(onset),
-        "peak_frame": str(peak),
-        "offset_frame": str(offset),
-        "shut_from_s": f"{shut_s[0]:.6f}" if len(shut_s) else "",
-        "shut_until_s": f"{shut_s[-1]:.6f}" if len(shut_s) else "",
-        "half_closed_ms": f"{np.ptp(half_s) * 1000.0:.1f}" if len(half_s) else "",
-        "duration_ms": f"{event.duration_ms:.1f}",
-        "closing_ms": f"{(event.peak_s - event.onset_s) * 1000.0:.1f}",
-        "opening_ms": f"{(event.offset_s - event.peak_s) * 1000.0:.1f}",
-        "amplitude_fec": _text(float(fec[peak] - fec[onset]), 4),
-        "peak_fec": _text(float(fec[peak]), 4),
-        "peak_velocity_fec_per_s": f"{known.max():.3f}" if len(known) else "",
-    }
-
-
-def _text(value: float, digits: int) -> str:
-    return "" if np.isnan(value) else f"{value:.{digits}f}"
-
-
-def reviewed_rows(
-    result: automatic_result.AutomaticResult, state: actions.ReviewState
-) -> list[dict[str, str]]:
-    """Return the rows of the blinks that are not deleted, by onset.
-
-    Rows with unchanged times are those of blinks.csv. For the others, frames, times and sizes are
-    measured in the unfiltered trace.
-    """
-    return [
-        _row(event, result)
-        for event in state.events
-        if event.status is not actions.ReviewStatus.DELETED
-    ]
+    return Blink(
+        number=event.blink_id,
+        kind=event.kind,
+        onset_s=event.onset_s,
+        peak_s=event.peak_s,
+        offset_s=event.offset_s,
+        onset_frame=onset,
+        peak_frame=peak,
+        offset_frame=offset,
+        amplitude_fec=float(depth),
+        peak_fec=float(fec[peak]),
+        completeness=event.completeness,
+        peak_velocity_fec_per_s=float(known.max()) if len(known) else math.nan,
+        confidence=result.confidences.get(event.blink_id, math.nan),
+        shut_from_s=float(shut_s[0]),
+        shut_until_s=float(shut_s[-1]),
+        half_closed_ms=float(np.ptp(half_s) * 1000.0),
+    )
 
 
 def write_reviewed_blinks(
     result: automatic_result.AutomaticResult, state: actions.ReviewState, folder: Path
-) -> Path:
-    """Write the table of `reviewed_rows`, with their status."""
-    path = folder / FILE_NAME
-    # The columns of blinks.csv as it was written, which may be older than this program.
-    table = Table("blinks_reviewed", columns_of((*result.columns, STATUS_COLUMN)))
-    rows = reviewed_rows(result, state)
+) -> None:
+    """Write the table of `reviewed_blinks`, with their status."""
+    path = folder / REVIEWED.file_name
+    statuses = [event.status.value for event in state.events if event.is_blink]
+    rows = zip(blink_rows(reviewed_blinks(result, state)), statuses, strict=True)
     with writing_to(path, ReviewFolderError):
-        table.write_csv(path, ([row[name] for name in table.header] for row in rows))
-    return path
+        REVIEWED.write_csv(path, ([*row, status] for row, status in rows))
 
 
 _COUNTS = ("blinks", "closures", "perclos_pct", "blinks_per_minute")
@@ -136,7 +140,10 @@ def report_session(
     review = {status.value: counts[status] for status in actions.ReviewStatus if counts[status]}
     if not reviewed:
         return SessionReport(place, review, summarise(session, {}))
-    after = replace(session, blinks=blinks_of_rows(reviewed_rows(result, state)))
+    open_numbers = {event.blink_id for event in state.events if event.awaits_review}
+    candidates = zip(result.events[len(session.blinks) :], session.left_out, strict=True)
+    left_out = tuple(candidate for event, candidate in candidates if event.blink_id in open_numbers)
+    after = replace(session, blinks=reviewed_blinks(result, state), left_out=left_out)
     remarks = SessionReport(place, review, summarise(after, {})).review_words
     after = replace(after, warnings=(*after.warnings, f"these are the reviewed blinks: {remarks}"))
     root = place.parent
@@ -167,7 +174,7 @@ def _review_of(result: automatic_result.AutomaticResult) -> actions.ReviewState 
     content = actions.read_log(log)
     if content.header is None:
         return None
-    if content.header.blinks_sha256 != result.blinks_sha256:
+    if content.header.result_sha256 != result.sha256:
         raise ReviewOutdatedError(
             f"{log}: the review belongs to another result: the analysis was repeated since. Repeat "
             f"it with the old settings, or move {log.parent} away and review again"

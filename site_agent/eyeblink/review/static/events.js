@@ -1,14 +1,14 @@
 // The list of blinks: order, filter, and which one comes next.
-import { listen, select, store } from "./store.js";
+import { isWaiting, listen, select, store } from "./store.js";
 
-const MARKS = { unreviewed: "○", accepted: "✓", corrected: "✎", added: "+", deleted: "✕" };
+const MARKS = { unreviewed: "○", "left-out": "?", accepted: "✓", corrected: "✎", added: "+", deleted: "✕" };
 const list = document.getElementById("events");
 const order = document.getElementById("order");
 const filter = document.getElementById("filter");
 
 function shown(event) {
   if (event.id === store.selected) return true;
-  if (filter.value === "unreviewed") return event.status === "unreviewed";
+  if (filter.value === "unreviewed") return isWaiting(event);
   if (filter.value === "touched") return ["corrected", "added"].includes(event.status);
   if (filter.value === "deleted") return event.status === "deleted";
   return true;
@@ -37,7 +37,7 @@ function item(event) {
     ["mark", MARKS[event.status]], ["number", `#${event.id}`],
     ["times", `${clock(event.onset_s)} · ${duration} ms`],
     ["kind", event.kind === "closure" ? "closure" : event.completeness],
-    ["why", event.status === "unreviewed" ? event.reasons.join(", ") : event.status],
+    ["why", isWaiting(event) ? event.reasons.join(", ") : event.status],
   ];
   for (const [name, text] of cells) {
     const cell = document.createElement("span");
@@ -81,7 +81,7 @@ export function step(by) {
 export function nextUnreviewed(after) {
   const events = orderedEvents();
   const place = events.findIndex((event) => event.id === after);
-  const waiting = (event) => event.status === "unreviewed" && event.id !== after;
+  const waiting = (event) => isWaiting(event) && event.id !== after;
   const next = events.slice(place + 1).find(waiting) ?? events.find(waiting);
   if (next) select(next.id);
   return Boolean(next);

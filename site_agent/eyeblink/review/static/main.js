@@ -3,7 +3,7 @@ import { accept, addHere, moveHere, redo, remove, restore, say, toggleCompletene
 import { getJson, getNumbers } from "./api.js";
 import * as events from "./events.js";
 import * as pictures from "./pictures.js";
-import { goTo, listen, select, selectedEvent, show, store, timeOf, trainingOf, update } from "./store.js";
+import { goTo, isWaiting, listen, select, selectedEvent, show, store, timeOf, trainingOf, update } from "./store.js";
 import * as trace from "./trace.js";
 
 const by = (id) => document.getElementById(id);
@@ -73,14 +73,14 @@ function drawButtons() {
   const { state } = store;
   const event = selectedEvent(), deleted = event?.status === "deleted";
   const blinks = state.events.filter((each) => each.status !== "added");
-  const reviewed = blinks.filter((each) => each.status !== "unreviewed").length;
+  const reviewed = blinks.filter((each) => !isWaiting(each)).length;
   by("progress").max = Math.max(blinks.length, 1);
   by("progress").value = reviewed;
   by("progress-text").textContent = `${reviewed} of ${blinks.length} reviewed`;
   by("undo").disabled = !state.undoable;
   by("redo").disabled = !state.redoable;
   for (const id of ["accept", "delete", "kind", "completeness"]) by(id).disabled = !event || deleted;
-  by("restore").disabled = !event || ["unreviewed"].includes(event.status);
+  by("restore").disabled = !event || isWaiting(event);
   by("kind").firstChild.textContent = event?.kind === "closure" ? "Make it a blink " : "Make it a closure ";
   by("completeness").firstChild.textContent = event?.completeness === "partial" ? "Make it complete " : "Make it partial ";
   by("play").firstChild.textContent = store.playing ? "Stop " : "Play ";

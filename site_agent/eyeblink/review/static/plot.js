@@ -104,14 +104,14 @@ export function drawEvents(pen, scale) {
     if (deleted && !selected) continue;
     const left = Math.max(scale.x(event.onset_s), scale.frame.LEFT);
     const right = Math.min(scale.x(event.offset_s), scale.width - scale.frame.RIGHT);
-    pen.fillStyle = colour(deleted ? "bad" : "event");
+    pen.fillStyle = colour(deleted ? "bad" : event.status === "left-out" ? "quiet" : "event");
     pen.globalAlpha = selected ? 0.2 : 0.09;
     pen.fillRect(left, scale.frame.TOP, Math.max(right - left, 1), scale.rise);
     pen.globalAlpha = 1;
     pen.font = `${selected ? "700 " : ""}11px system-ui, sans-serif`;
     pen.textAlign = "center";
     pen.textBaseline = "bottom";
-    const sign = { accepted: " ✓", corrected: " ✎", added: " +", deleted: " ✕" }[event.status] ?? "";
+    const sign = { accepted: " ✓", corrected: " ✎", added: " +", deleted: " ✕", "left-out": " ?" }[event.status] ?? "";
     const partial = event.kind === "closure" ? " closure" : event.completeness === "partial" ? " partial" : "";
     if (right - left > 14 || selected) pen.fillText(`#${event.id}${sign}${selected ? partial : ""}`, (left + right) / 2, scale.frame.TOP - 2);
   }

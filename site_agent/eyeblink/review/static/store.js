@@ -37,6 +37,7 @@ export function frameAt(time_s) {
 }
 
 export const timeOf = (frame) => store.times[frame] ?? 0;
+export const isWaiting = (event) => ["unreviewed", "left-out"].includes(event.status);
 export const eventOf = (id) => store.state?.events.find((event) => event.id === id) ?? null;
 export const selectedEvent = () => eventOf(store.selected);
 export const trainingOf = (frame) => store.state?.training.find((each) => each.frame === frame) ?? null;

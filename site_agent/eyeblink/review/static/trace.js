@@ -5,7 +5,7 @@ import { act } from "./actions.js";
 import {
   drawAxes, drawCursor, drawEvents, drawGaps, drawHandles, drawSignal, HANDLES, Scale,
 } from "./plot.js";
-import { frameAt, goTo, listen, select, selectedEvent, show, store, timeOf, update } from "./store.js";
+import { frameAt, goTo, isWaiting, listen, select, selectedEvent, show, store, timeOf, update } from "./store.js";
 
 const trace = document.getElementById("trace"), overview = document.getElementById("overview");
 const caption = document.getElementById("trace-caption");
@@ -78,11 +78,11 @@ function drawOverview() {
   for (const event of store.state.events) {
     if (event.status === "deleted") continue;
     const x = wholeScale.x(event.peak_s), selected = event.id === store.selected;
-    pen.fillStyle = pen.strokeStyle = colour(event.status === "unreviewed" ? "event" : "good");
+    pen.fillStyle = pen.strokeStyle = colour(isWaiting(event) ? "event" : "good");
     pen.lineWidth = 1.3;
     pen.beginPath();
     pen.moveTo(x - 4, 1); pen.lineTo(x + 4, 1); pen.lineTo(x, 8); pen.closePath();
-    if (event.status === "unreviewed" && !selected) pen.stroke(); else pen.fill();
+    if (isWaiting(event) && !selected) pen.stroke(); else pen.fill();
   }
   const left = wholeScale.x(store.from_s), right = wholeScale.x(store.to_s);
   pen.strokeStyle = pen.fillStyle = colour("accent");

@@ -26,7 +26,8 @@ from site_agent.eyeblink.review.actions import (
 )
 
 AUTOMATIC = tuple(
-    ReviewEvent(n, "blink", float(n), n + 0.1, n + 0.25, "complete") for n in range(1, 5)
+    ReviewEvent(n, "blink", float(n), n + 0.1, n + 0.25, "complete", status)
+    for n, status in enumerate([ReviewStatus.UNREVIEWED] * 3 + [ReviewStatus.LEFT_OUT], 1)
 )
 IDS = st.integers(1, 7)
 TIMES = st.none() | st.floats(0.0, 6.0)

@@ -1,12 +1,12 @@
 """A review without its page: changes are kept, and the automatic result is never touched."""
 
 import csv
+import json
 import shutil
 from pathlib import Path
 
 import pytest
 
-from aggregators.formats import file_digest
 from site_agent.errors import (
     ReviewActionError,
     ReviewFolderError,
@@ -15,8 +15,13 @@ from site_agent.errors import (
 )
 from site_agent.eyeblink.pipeline import TraceFile, run_blink_analysis
 from site_agent.eyeblink.review.actions import Accept, Add, Correct, Delete, Undo, UseFrame
-from site_agent.eyeblink.review.automatic_result import read_automatic_result, suggest_blink
+from site_agent.eyeblink.review.automatic_result import (
+    doubt_of,
+    read_automatic_result,
+    suggest_blink,
+)
 from site_agent.eyeblink.review.review_session import open_review
+from site_agent.eyeblink.review.reviewed_session import report_session
 from site_agent.eyeblink.session import BlinkAnalysisSettings
 from site_agent.eyeblink.session_folder import SessionLabels
 from tests.site_agent.eyeblink.review.conftest import write_drawn_trace, write_trace_session
@@ -71,6 +76,43 @@ def test_the_reviewed_blinks_have_the_columns_of_the_automatic_ones(trace_sessio
     assert added["peak_fec"] != ""
     onsets = [float(row["onset_s"]) for row in rows]
     assert onsets == sorted(onsets)
+
+
+def test_what_was_left_out_is_a_blink_only_once_the_reviewer_says_so(trace_session: Path) -> None:
+    path = trace_session / "session.json"
+    content = json.loads(path.read_text())
+    last = rows_of(trace_session / "blinks.csv")[-1]
+    number, onset_s = int(last["blink_id"]), float(last["onset_s"])
+    content["left_out"] = [
+        {"kind": "blink", "onset_s": onset_s - at, "offset_s": onset_s - at + 0.2, "confidence": p}
+        for at, p in ((0.5, 0.35), (0.3, 0.15))
+    ]
+    path.write_text(json.dumps(content))
+    reviewed_file = trace_session / "review" / "blinks_reviewed.csv"
+    with open_review(trace_session) as review:
+        by_doubt = sorted(
+            review.state.events, key=lambda event: -doubt_of(event, review.result).score
+        )
+        confidences = [review.result.confidences[event.blink_id] for event in by_doubt]
+        likely = by_doubt.index(review.result.events[-2])
+        assert all(1.0 - value <= 0.66 for value in confidences[likely + 1 :] if value > 0.4)
+        ids = [int(row["blink_id"]) for row in rows_of(reviewed_file)]
+        assert max(ids) == number, "candidates are no blinks"
+        review.act(Accept(blink_id=number + 1))
+        review.act(Delete(blink_id=number + 2))
+        added = Add(onset_s=onset_s - 1.0, peak_s=onset_s - 0.9, offset_s=onset_s - 0.8)
+        review.act(added)
+    statuses = {int(row["blink_id"]): row["review_status"] for row in rows_of(reviewed_file)}
+    assert statuses[number + 1] == "accepted"
+    assert number + 2 not in statuses
+    assert statuses[number + 3] == "added"
+    report_session(trace_session, reviewed=True)
+    written = json.loads((trace_session / "reviewed" / "session.json").read_text())
+    assert written["left_out"] == []
+    content["left_out"].pop(0)
+    path.write_text(json.dumps(content))
+    with pytest.raises(ReviewOutdatedError, match="another result"):
+        open_review(trace_session)
 
 
 def test_a_review_goes_on_where_it_was(trace_session: Path) -> None:
@@ -150,7 +192,6 @@ def test_sessions_with_bids_names_are_reviewed_where_their_files_lie(tmp_path: P
     for place, blinks in ((first, first), (dataset / "sub-02", second)):
         with open_review(place, reviewer="Ada") as review:
             review.act(Delete(blink_id=1))
-            assert review.result.blinks_sha256 == file_digest(blinks)
             folder = review.log.path.parent
         assert folder == blinks.with_name(blinks.name.replace("blinks.csv", "review"))
 

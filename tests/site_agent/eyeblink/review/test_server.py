@@ -159,7 +159,7 @@ def test_the_trace_comes_as_wide_as_it_is_drawn(trace_page: Served) -> None:
     assert len(whole["times_s"]) <= 200
     near = client.get("api/trace", params={"from_s": 2, "to_s": 3, "points": 200}).json()
     assert near["exact"]
-    fec = review.result.frames.signals["fec"]
+    fec = review.result.signals["fec"]
     for frame, value in zip(near["frames"], near["high"]["fec"], strict=True):
         assert value is None if np.isnan(fec[frame]) else abs(value - fec[frame]) < 1e-4
     assert client.get("api/trace?from_s=a&to_s=2&points=9").status_code == 400
