@@ -12,11 +12,11 @@ from cli.frame.output import Invocation, Reply, TableText
 app = single()
 
 
-@command(app, "app", "app", "app --results /data/blinks", "app --no-browser --json")
+@command(app, "app", "app", "app -o /data/blinks", "app --no-browser --json")
 def open_app(
     invocation: Invocation,
     *,
-    results: Annotated[
+    output: Annotated[
         Path | None, Option("Folder of results. Default: poolctl-results in the home.", "FOLDER")
     ] = None,
     port: Annotated[
@@ -42,7 +42,7 @@ def open_app(
 
     folder = AppFolder()
     folder.make()
-    place = (results or Path.home() / "poolctl-results").absolute()
+    place = (output or Path.home() / "poolctl-results").absolute()
 
     def show(address: str) -> None:
         entrance = f"{address}/enter#{folder.new_ticket()}"

@@ -25,10 +25,6 @@ def login(
     invocation: Invocation,
     url: Annotated[str, Argument("The pool's address.", "URL")] = "",
     *,
-    token: Annotated[
-        str,
-        Option("The token; other users of this machine can see it in the process list.", "TOKEN"),
-    ] = "",
     token_stdin: Annotated[
         bool, Option("Read the token or invitation from standard input.")
     ] = False,
@@ -37,13 +33,10 @@ def login(
     email: Annotated[
         str | None, Option("Your e-mail address. Default: the one in the invitation.")
     ] = None,
-    token_name: Annotated[
-        str, Option("A name for your first token. Default: your user name.", "NAME")
-    ] = "",
 ) -> Reply:
     """Log in to a pool and make it the active one, with a token or an invitation.
 
-    The token comes from --token-stdin, --token, POOL_TOKEN or a prompt, in this order. An admin
+    The token comes from --token-stdin, POOL_TOKEN or a prompt, in this order. An admin
     creates it with 'poolctl admin people token'. An invitation begins with invite_ and works once:
     it makes you a user of the site, with the user name of --name. The token is verified and stored
     in a file that only you can read. Without --profile the login is stored under the pool's host
@@ -56,9 +49,9 @@ def login(
         raise UsageError("no pool given; give its address, for example http://127.0.0.1:8710")
     endpoint = profiles.normalise_endpoint(address)
     # A newcomer has no token yet: that of the environment is another one.
-    known = token or ("" if name else os.environ.get("POOL_TOKEN", ""))
+    known = "" if name else os.environ.get("POOL_TOKEN", "")
     secret = _read_secret(known, from_stdin=token_stdin, endpoint=endpoint)
-    newcomer = Newcomer(name, display_name, email, token_name) if name else None
+    newcomer = Newcomer(name, display_name, email) if name else None
     login = join(endpoint, secret, newcomer, profile=invocation.profile)
     data = {"profile": login.profile, "pool": endpoint, **login.facts}
     text = (

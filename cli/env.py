@@ -90,6 +90,7 @@ SETTINGS_OF_COMMANDS = {
     "dataset convert": "cli.dataset.change:READING_SETTINGS",
     "evaluate": "cli.vision.evaluate:EVALUATION_SETTINGS",
     "rounds contribute": "cli.merge.contributions:RULES",
+    "agent run": "cli.merge.agent:example_settings",
     "split plan": "cli.split:PLANNED_SETTINGS",
     "split provision": "cli.split.live:PLAN_SETTINGS",
     "split simulate": "cli.split.live:PLAN_SETTINGS",
@@ -128,6 +129,9 @@ def settings(
     # Settings that need an extra are read only when asked for.
     module, variable = SETTINGS_OF_COMMANDS[name].split(":")
     declared = getattr(import_module(module), variable)
+    if callable(declared):
+        example: Reply = declared()
+        return example
     if isinstance(declared, Mapping):
         declared = declared[command_words[-1]]
     if not isinstance(declared, CommandSettings):

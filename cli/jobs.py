@@ -21,26 +21,30 @@ JobsArgument = Annotated[
 _POLL_INTERVAL_S = 0.3
 
 
-@command(app, "ls", "jobs ls", "jobs ls --all --json")
+@command(app, "ls", "jobs ls", "jobs ls 3f9c")
 def ls(
     invocation: Invocation,  # noqa: ARG001
-    *,
-    all_: Annotated[bool, Option("One line a job, also in groups.", name="--all")] = False,
+    job: Annotated[str, Argument("Show this job, or list the jobs of this group.", "[JOB]")] = "",
 ) -> Reply:
-    """List jobs in the order of the queue; those asked for together are one line."""
-    views = JobFolder().views()
-    rows = []
-    for name, members in groupby(views, key=lambda view: view.job.group or view.job.id):
-        together = list(members)
-        if all_ or len(together) == 1:
-            rows += [_row(view) for view in together]
+    """List jobs in the order of the queue, or show one; those asked for together are one line."""
+    jobs = JobFolder()
+    views = jobs.views()
+    members = [view for view in views if view.job.group == job] if job else []
+    if job and not members:
+        return _show(jobs, jobs.view(job))
+    rows = [_row(view) for view in members]
+    groups = groupby([] if job else views, key=lambda view: view.job.group or view.job.id)
+    for name, job_views in groups:
+        together = list(job_views)
+        if len(together) == 1:
+            rows.append(_row(together[0]))
         else:
             counts = Counter(view.state.state for view in together)
             states = ", ".join(f"{count} {state}" for state, count in counts.items())
             rows.append([name, "group", states, "", f"{len(together)} jobs"])
     columns = ["job", "kind", "state", "time left", "title"]
     return Reply(
-        {"items": views},
+        {"items": members or views},
         TableText(columns, rows, empty="no jobs", keep=("state", "title")),
         [row[0] for row in rows],
     )
@@ -53,14 +57,8 @@ def _row(view: JobView) -> list[str]:
     return [view.job.id, view.job.kind, f"{state.state}{share}", left, view.job.title]
 
 
-@command(app, "show", "jobs show 3f9c", "jobs show 3f9c --json")
-def show(
-    invocation: Invocation,  # noqa: ARG001
-    job: Annotated[str, Argument("Number of the job, or its first letters.", "JOB")],
-) -> Reply:
-    """Show the state of a job with its reason, its events and its log."""
-    jobs = JobFolder()
-    view = jobs.view(job)
+def _show(jobs: JobFolder, view: JobView) -> Reply:
+    """Describe the state of a job with its reason, its events and its log."""
     events, log = jobs.events(view.job.id), jobs.log(view.job.id)
     state = view.state
     rows = [
@@ -137,11 +135,11 @@ def rm(invocation: Invocation, jobs: JobsArgument) -> Reply:  # noqa: ARG001
     return Reply({"jobs": numbers}, f"{count_words(len(numbers), 'job')} forgotten.", numbers)
 
 
-@command(app, "run", "jobs run", "jobs run --slots 4")
+@command(app, "run", "jobs run", "jobs run --workers 4")
 def run(
     invocation: Invocation,
     *,
-    slots: Annotated[
+    workers: Annotated[
         int | None, Option("Jobs in parallel. Default: half of the cores, at least two.", min=1)
     ] = None,
 ) -> Reply:
@@ -149,7 +147,7 @@ def run(
     folder = JobFolder()
     with invocation.progress("jobs") as report:
         report(None, "at work; 'poolctl jobs ls' lists them")
-        is_alone = run_jobs(folder, slots=slots, idle_s=0.0)
+        is_alone = run_jobs(folder, slots=workers, idle_s=0.0)
     text = "No job waits." if is_alone else "Another process does the jobs already."
     return Reply({"ran": is_alone}, text)
 

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated
 
 from cli.frame.errors import UsageError
-from cli.frame.options import LongOption, Option, command, single
+from cli.frame.options import Argument, LongOption, Option, command, single
 from cli.frame.output import Invocation, Reply, listing
 from cli.frame.terminal import json_text, printable
 from cli.frame.values import read_moment
@@ -28,22 +28,23 @@ app = single()
     "log",
     "log --limit 10",
     "log --kind version.flagged -q",
-    "log --follow --after 42 --json",
-    "log --audit --about site-a/face-68@2",
+    "log --follow --json",
+    "log site-a/face-68@2 --audit",
     "log --audit --kind version.withdraw --since 30d",
 )
 def show_log(
     invocation: Invocation,
+    about: Annotated[
+        str,
+        Argument(
+            "Only of a version ([SITE/]NAME@2), a model ([SITE/]NAME), or a site (SITE/).",
+            "[SUBJECT]",
+        ),
+    ] = "",
     *,
     audit: Annotated[
         bool, Option("Show what was done in the pool, newest first (admins only).")
     ] = False,
-    about: Annotated[
-        str,
-        Option(
-            "A version ([SITE/]NAME@2), a model ([SITE/]NAME), or a whole site (SITE/).", "SUBJECT"
-        ),
-    ] = "",
     kind: Annotated[
         str,
         Option("An event such as version.flagged; of the audit, also a group: version.", "KIND"),
@@ -52,7 +53,6 @@ def show_log(
         str, Option("Another site (pool admins only); of the audit, also its objects.", "SITE")
     ] = "",
     since: Annotated[str, Option("Not before: 12h or 30d ago, or a date (UTC).", "SPAN|DATE")] = "",
-    after: Annotated[int, Option("Only events after this one.", "ID", min=0)] = 0,
     follow: Annotated[bool, Option("Keep printing new events until Ctrl-C.")] = False,
     limit: Annotated[int, Option("Show at most the newest N.", "N", min=1, max=100_000)] = 50,
     long: LongOption = False,
@@ -67,8 +67,8 @@ def show_log(
     subject = invocation.address(about).removeprefix("pool://") if about else ""
     earliest = read_moment(since, "--since", datetime.now(UTC)) if since else None
     if audit:
-        if after or follow:
-            raise UsageError("--after and --follow are for events, not for --audit")
+        if follow:
+            raise UsageError("--follow is for events, not for --audit")
         with invocation.pool() as pool:
             entries = pool.events.audit(subject=subject, action=kind, site=site, since=earliest)
             shown = invocation.first_of(entries, limit)
@@ -86,10 +86,10 @@ def show_log(
         )
 
     with invocation.pool() as pool:
-        newest = deque(find(pool, after, follow=False), maxlen=limit)
+        newest = deque(find(pool, 0, follow=False), maxlen=limit)
         if follow:
             _print_lines(invocation, newest)
-            last = newest[-1].event_id if newest else after
+            last = newest[-1].event_id if newest else 0
             _print_lines(invocation, find(pool, last, follow=True))
             return None
     columns = ["kind", "subject", "details"]

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
-from cli.frame.errors import UsageError
+from cli.frame.errors import InputMissingError, UsageError
 from cli.frame.existing_files import require_free
 from cli.frame.options import Argument, ForceOption, Option, command, group
 from cli.frame.output import Invocation, Reply, TableText
@@ -34,13 +34,22 @@ class NetworkProbeOptions:
         Path | None,
         Option("Gaze data of public persons; of 8 or more, pictures are made, too.", "DATA"),
     ] = None
-    contribution: Annotated[
-        Sequence[Path],
-        Option("Secure sum: a contribution to it, known in trials; repeatable.", "FILE"),
-    ] = ()
+    contributions: Annotated[
+        Path | None,
+        Option("Secure sum: folder of the contributions to it, known in trials.", "FOLDER"),
+    ] = None
     shadows_trained: Annotated[
         bool, Option("Networks: also train 32 shadow networks (LiRA).", name="--long")
     ] = False
+
+    def files(self) -> list[Path]:
+        """Return the contributions in the folder."""
+        if self.contributions is None:
+            return []
+        files = sorted(self.contributions.glob("*.contribution"))
+        if not files:
+            raise InputMissingError(f"--contributions {self.contributions}: holds no contribution")
+        return files
 
 
 @command(
@@ -108,7 +117,7 @@ def probe(
         sides = networks.GazeSides(*samples)
     with invocation.progress(f"probe {artifact.name}") as report:
         probed = probing.probe(
-            artifact, mode, sides, base=base_file, contributions=updates.contribution,
+            artifact, mode, sides, base=base_file, contributions=updates.files(),
             shadows=_SHADOWS * updates.shadows_trained, release=release, seed=seed,
             progress=report,
         )  # fmt: skip
@@ -130,12 +139,12 @@ def _require_fitting(
     on_faces = mode in _FACE_MODES
     if updates != NetworkProbeOptions() and mode not in {"update", "secure-sum"}:
         raise UsageError(
-            "--reference, --contribution and --long go with --mode update or secure-sum"
+            "--reference, --contributions and --long go with --mode update or secure-sum"
         )
     if not on_faces and of_faces:
         raise UsageError("--person-pattern, --persons and --images go with faces")
-    if updates.contribution and mode != "secure-sum":
-        raise UsageError("--contribution goes with --mode secure-sum")
+    if updates.contributions and mode != "secure-sum":
+        raise UsageError("--contributions goes with --mode secure-sum")
     if mode not in {"sub-model", "smashed-data"} and not base:
         raise UsageError(f"--mode {mode}: give the --base that the contribution was made to")
     if other := [path for path in sets if is_gaze_data(path) == on_faces]:

@@ -143,7 +143,7 @@ def _face_journey(shell: Shell, sites: Sequence[str], seed: int) -> _Result:
         for file, name in names.items()
     )
     shell.run(f"merge mwma {detectors} -o our-lab/merged.svm", "our-lab")
-    shell.run(f"merge wba-cascade {landmarks} --step 1.1 -o our-lab/merged.dat", "our-lab")
+    shell.run(f"merge wba-cascade {landmarks} --option step=1.1 -o our-lab/merged.dat", "our-lab")
     shell.run("upload our-lab/merged.svm --name our-lab/face", "our-lab")
     shell.run("upload our-lab/merged.dat --name our-lab/eyes", "our-lab")
     shell.show("models lineage our-lab/eyes", "our-lab")

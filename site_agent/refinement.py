@@ -91,7 +91,7 @@ def read_base(path: Path | str) -> ShapePredictor:
         type(model).__name__,
         first_name="what can be refined",
         other_name=Path(path).name,
-        hint="merge sub-models with: poolctl merge wba-cascade ... --step 1.1",
+        hint="merge sub-models with: poolctl merge wba-cascade ... --option step=1.1",
     )
 
 

@@ -81,8 +81,8 @@ def provision(
 @command(
     app,
     "site",
-    "federated site kits/site-a --data eyes/ --base site-b/gaze@1 --plan 4f1d2c...",
-    "federated site kits/site-a --data eyes/ --base base.safetensors --plan 4f1d2c... "
+    "federated site kits/site-a --data eyes/ --base site-b/gaze@1 --accept 4f1d2c...",
+    "federated site kits/site-a --data eyes/ --base base.safetensors --accept 4f1d2c... "
     "--persons p00,p03,p07",
 )
 def site(
@@ -99,7 +99,7 @@ def site(
             "FILE|ADDRESS",
         ),
     ],
-    plan: Annotated[
+    accept: Annotated[
         Sequence[str],
         Option(
             "SHA-256 of a plan by which rounds may be held, as 'federated submit --dry-run' shows "
@@ -135,7 +135,7 @@ def site(
         data.resolve(),
         names,
         dict(_find_base(invocation, word) for word in base),
-        tuple(digest.removeprefix("sha256:") for digest in plan),
+        tuple(digest.removeprefix("sha256:") for digest in accept),
         rounds_folder().resolve(),
         folder.address,
         least_others,
@@ -214,7 +214,7 @@ def submit(
         method, options, protection, secure=False, base=fingerprint(read_model(network))
     )
     plan = make_plan(method, options, rounds=rounds, cohort=cohort)
-    naming = f"each site names it: poolctl federated site KIT --plan {plan.digest}"
+    naming = f"each site names it: poolctl federated site KIT --accept {plan.digest}"
     if dry_run:
         facts = {"plan": plan.model_dump(mode="json"), "plan_digest": plan.digest}
         told = describe_protection(plan.training, secure=False)

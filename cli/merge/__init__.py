@@ -40,10 +40,10 @@ class MergeHere:
     app,
     "merge",
     "merge mwma siteA.svm siteB.svm --weight images -o merged.svm",
-    "merge wba-cascade siteA.dat pool://site-b/face-68@2 --weight 1.5,1 --step 1.1",
+    "merge wba-cascade siteA.dat site-b/face-68@2 --weight 1.5,1 --option step=1.1",
     "merge wba-final siteA.dat siteB.dat -o merged.forest",
     "merge --replay merged.dat.recipe.json --without site-b/face-68@2 -o successor.dat",
-    "merge wba-cascade site-a/face-68@2 site-b/face-68 --step 1.1 --on-pool --name merged-68",
+    "merge wba-cascade site-a/face-68@2 site-b/face-68 --on-pool --name merged-68",
     "merge --replay site-a/merged-68@1 --without site-b/face-68@2 --on-pool --name merged-68",
 )
 def merge(

@@ -8,10 +8,8 @@ from pathlib import Path
 from types import FrameType
 from typing import Annotated
 
-from aggregators.whole_file import write_whole
 from cli.frame.errors import InputMissingError
-from cli.frame.existing_files import require_free
-from cli.frame.options import Argument, DryRunOption, ForceOption, Option, command, group
+from cli.frame.options import DryRunOption, Option, command, group
 from cli.frame.output import Invocation, Reply, TableText
 from site_agent.agent.agent import AgentPlan, PlannedStep, Stopped, plan_cycle, run_agent
 from site_agent.agent.config import AgentConfig, example_toml, read_config
@@ -22,23 +20,14 @@ app = group("Merge and refine automatically with the pool.")
 _DEFAULT_FILE = Path("agent.toml")
 
 _ConfigOption = Annotated[
-    Path, Option("The configuration; 'poolctl agent init' writes an example.")
+    Path, Option("The configuration; 'poolctl settings agent run' prints an example.")
 ]
 
 
-@command(app, "init", "agent init", "agent init lab/agent.toml")
-def init(
-    _invocation: Invocation,
-    file: Annotated[Path, Argument("The file to write.")] = _DEFAULT_FILE,
-    *,
-    force: ForceOption = False,
-) -> Reply:
-    """Write an example configuration with every setting explained."""
-    require_free(file, force=force)
-    file.parent.mkdir(parents=True, exist_ok=True)
-    write_whole(file, example_toml())
-    text = f"{file}\nfill it in, then try it: poolctl agent run --dry-run --config {file}"
-    return Reply({"config": file}, text, [str(file)])
+def example_settings() -> Reply:
+    """Return an example of a configuration with every setting explained."""
+    text = example_toml()
+    return Reply({"toml": text}, text.rstrip(), [])
 
 
 @command(app, "run", "agent run --config agent.toml", "agent run --dry-run", "agent run --once")
@@ -92,7 +81,7 @@ def _stop(_number: int, _frame: FrameType | None) -> None:
 def _read(path: Path) -> AgentConfig:
     if not path.is_file():
         raise InputMissingError(
-            f"{path}: no such file; expected a configuration, which 'poolctl agent init' writes"
+            f"{path}: no such file; expected settings, as 'poolctl settings agent run' prints"
         )
     return read_config(path)
 

@@ -119,7 +119,7 @@ class RoundDataOptions:
 class RuleOptions:
     """The rules of the site that are options."""
 
-    approve_base: Annotated[
+    accept: Annotated[
         str,
         Option(
             "Accept this base, once and for all, although it cannot be accounted for.",
@@ -137,7 +137,7 @@ class RuleOptions:
         """Return the rules, with those of a settings file."""
         rules = ContributionRules(
             trusted=trusted_sites(host_of(pool.endpoint)),
-            approved=self.approve_base,
+            approved=self.accept,
             least_others=self.least_others,
             max_hours=self.max_hours,
             full=self.full,
@@ -183,9 +183,9 @@ def contribute(
     with invocation.pool() as pool:
         round_id = whole_round(pool, round_id)
         round_ = pool.rounds.get(round_id)
-        if rules.approve_base:
+        if rules.accept:
             invocation.warn(find_site_part(round_.method).danger)
-            invocation.confirm(f"Approve {rules.approve_base}?", assume_yes=yes)
+            invocation.confirm(f"Approve {rules.accept}?", assume_yes=yes)
         visit = partial(
             contribute_to_round,
             pool,
@@ -302,7 +302,7 @@ def _describe_result(sent: Contributed) -> list[str]:
     waiting = ", ".join(round_.sites("waiting"))
     next_step = f"all sites have contributed; combine with: poolctl rounds finish {round_.round_id}"
     if round_.state not in {"open", "closed"}:
-        next_step = f"the round is {round_.state}; see: poolctl rounds info {round_.round_id}"
+        next_step = f"the round is {round_.state}; see: poolctl rounds ls {round_.round_id}"
     elif waiting:
         until = f"{round_.deadline.astimezone(UTC):%Y-%m-%d %H:%M} UTC"
         next_step = f"waiting for {waiting} until {until}"

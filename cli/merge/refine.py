@@ -47,7 +47,7 @@ ThreadsOption = Annotated[int, options.Option("Number of threads; 0: one for eac
     "refine",
     "refine siteA.xml siteB.xml --base merged.dat -o refined.dat --rounds 3",
     "refine siteA.xml siteB.xml --base merged.dat -o r.dat --set thin=500 --test test.xml",
-    "refine mine.xml --base merged.dat --write-contributions sent/",
+    "refine mine.xml --base merged.dat --contributions sent/",
     "merge leaf-refit merged.dat sent/*.contribution -o refined.dat",
 )
 def refine(
@@ -69,18 +69,8 @@ def refine(
     ] = None,
     contributions: Annotated[
         Path | None,
-        options.Option(
-            "For what each site would send. Default: OUTPUT.contributions.",
-            "FOLDER",
-            name="--write-contributions",
-        ),
+        options.Option("For what each site would send. Default: OUTPUT.contributions.", "FOLDER"),
     ] = None,
-    drop: Annotated[
-        bool,
-        options.Option(
-            "Delete them afterwards: nobody can then replay the merge.", name="--drop-contributions"
-        ),
-    ] = False,
     despite_findings: options.DespiteFindingsOption = False,
     despite_withdrawal: options.DespiteWithdrawalOption = False,
     force: options.ForceOption = False,
@@ -91,25 +81,22 @@ def refine(
 
     Sites that keep their faces at home refine a model by 'poolctl rounds'.
 
-    The base is usually the result of 'merge wba-cascade --step 1.1'. Every site computes changes of
-    the leaves from its own faces, and contributes only these and the sample counts. The result is
-    an ordinary model of the same size. The contributions stay next to it, where 'merge --replay'
-    finds them. With --write-contributions instead of --output, only they are written; 'merge
+    The base is usually the result of 'merge wba-cascade --option step=1.1'. Every site computes
+    changes of the leaves from its own faces, and contributes only these and the sample counts. The
+    result is an ordinary model of the same size. The contributions stay next to it, where 'merge --replay'
+    finds them. With --contributions instead of --output, only they are written; 'merge
     leaf-refit' combines them.
     """
     settings = REFINEMENT_SETTINGS.read(changes, RefitSettings(seed=seed))
     if output is None and contributions is None:
-        raise UsageError("give --output FILE, or --write-contributions FOLDER")
+        raise UsageError("give --output FILE, or --contributions FOLDER")
     if output is None and (rounds > 1 or test is not None):
         raise UsageError("--rounds and --test need --output FILE")
     if output is None and settings.mode != "one-shot":
-        raise UsageError("--write-contributions needs the mode one-shot")
-    if drop and contributions is not None:
-        raise UsageError("--drop-contributions and --write-contributions cannot both be given")
+        raise UsageError("--contributions needs the mode one-shot")
     if output is not None:
         require_free(output, force=force)
-        if not drop:
-            contributions = contributions or output.with_name(f"{output.name}.contributions")
+        contributions = contributions or output.with_name(f"{output.name}.contributions")
     plan = RefinementPlan(settings, rounds=rounds, threads=threads, keep_in=contributions)
     read_as = reading_from(images)
     missing = [str(path) for path in [*files, *([test] if test else [])] if not path.exists()]
@@ -260,8 +247,6 @@ def _refine(
 
 
 def _contribution_words(paths: Sequence[Path]) -> str:
-    if not paths:
-        return "contributions deleted: nobody can make this file again from its recipe alone"
     size = size_words(sum(path.stat().st_size for path in paths))
     return f"contributions {paths[0].parent}  ({size}; 'merge --replay' needs them)"
 

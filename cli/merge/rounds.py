@@ -10,6 +10,7 @@ from aggregators.methods.protections import protection_of
 from aggregators.methods.sub_models import cap_samples
 from cli.frame.errors import UsageError
 from cli.frame.options import (
+    Argument,
     DespiteWithdrawalOption,
     DryRunOption,
     LimitOption,
@@ -83,8 +84,8 @@ def start(
 ) -> Reply:
     """Ask sites to train a model: each fits it to its own data and sends the changes.
 
-    With leaf-refit, ADDRESS is usually the result of 'poolctl merge wba-cascade --step 1.1'. The
-    other methods, such as fedavg, fedadam or median, train gaze networks. --option sets the method
+    With leaf-refit, ADDRESS is usually the result of 'poolctl merge wba-cascade'. The other
+    methods, such as fedavg, fedadam or median, train gaze networks. --option sets the method
     (starts, thin) and the training (epochs, batch_size, learning_rate ...). Private rounds train
     the base's last layer, by an epsilon of all rounds together: dp_epsilon=8 by default (more:
     dp_unit=person, dp_delta, dp_clip, dp_layers=all). When all sites have contributed, or the
@@ -139,9 +140,10 @@ def _warn_of_terms(invocation: Invocation, started: RoundResponse) -> None:
         )
 
 
-@command(app, "ls", "rounds ls", "rounds ls --state open -q")
+@command(app, "ls", "rounds ls", "rounds ls --state open -q", "rounds ls 4f1d2c3b4a596877")
 def ls(
     invocation: Invocation,
+    round_id: Annotated[str, Argument("Show this round only.", "[ROUND]")] = "",
     *,
     state: Annotated[
         Literal["open", "closed", "finished", "expired", "cancelled"] | None,
@@ -149,8 +151,10 @@ def ls(
     ] = None,
     limit: LimitOption = 50,
 ) -> Reply:
-    """List the rounds that your site takes part in, newest first."""
+    """List the rounds that your site takes part in, newest first, or show one with its sites."""
     with invocation.pool() as pool:
+        if round_id:
+            return _show(invocation, pool.rounds.get(whole_round(pool, round_id)))
         listed = invocation.first_of(pool.rounds.list(state or ""), limit)
     columns = ["round", "state", "base", "sites", "until", "age"]
     return listing(
@@ -158,11 +162,7 @@ def ls(
     )
 
 
-@command(app, "info", "rounds info 4f1d2c3b4a596877")
-def info(invocation: Invocation, round_id: RoundArgument) -> Reply:
-    """Show a round: its sites, contributions and result."""
-    with invocation.pool() as pool:
-        round_ = pool.rounds.get(whole_round(pool, round_id))
+def _show(invocation: Invocation, round_: RoundResponse) -> Reply:
     if round_.base_warning:
         invocation.warn(
             f"{round_.base} is {round_.base_warning}: 'contribute' and 'finish' need "

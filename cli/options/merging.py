@@ -9,7 +9,9 @@ from cli.frame.errors import UsageError
 from cli.frame.options import Option
 from cli.frame.values import key_value_pairs, numbers
 
-MethodOption = Annotated[Sequence[str], Option("Any other option of the method.", "KEY=VALUE")]
+MethodOption = Annotated[
+    Sequence[str], Option("An option of the method, such as step=1.1; repeatable.", "KEY=VALUE")
+]
 
 
 @dataclass(frozen=True)
@@ -23,12 +25,6 @@ class MergeOptions:
             "NUMBERS",
         ),
     ] = ""
-    step: Annotated[
-        float | None, Option("wba-cascade: factor on every update; 1.1 is a good value.")
-    ] = None
-    thin: Annotated[int | None, Option("wba-cascade: number of trees to keep in each level.")] = (
-        None
-    )
     option: MethodOption = ()
     replay: Annotated[
         str,
@@ -57,13 +53,7 @@ class MergeOptions:
 
     def options(self) -> dict[str, Any]:
         """Return the options of the method."""
-        options = method_options(self.option)
-        for key, value in (("step", self.step), ("thin", self.thin)):
-            if value is not None:
-                if key in options:
-                    raise UsageError(f"--option {key}=... and --{key} cannot both be given")
-                options[key] = value
-        return options
+        return method_options(self.option)
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,5 @@
 """``poolctl secure``: sums of updates that no server sees or falsifies."""
 
-import shutil
 import signal
 import sys
 import tempfile
@@ -95,31 +94,6 @@ def _describe_result(result: trial.TrialResult, parameters: int) -> list[str]:
 # ``poolctl secure``.
 app = options.group("Sum up updates so that no server sees or falsifies them.")
 
-_UNIT = """\
-# /etc/systemd/system/poolctl-secure.service
-[Unit]
-Description=Aggregation server {name} of secure sums
-After=network-online.target
-Wants=network-online.target
-
-[Service]
-User=poolctl-secure
-StateDirectory=poolctl-secure
-StateDirectoryMode=0700
-Environment=POOL_HOME=%S/poolctl-secure
-EnvironmentFile=/etc/poolctl-secure.env
-ExecStart={program} secure serve --charter {charter} --site {name}
-Restart=always
-RestartSec=10
-NoNewPrivileges=yes
-ProtectSystem=strict
-ProtectHome=yes
-PrivateTmp=yes
-
-[Install]
-WantedBy=multi-user.target
-"""
-
 
 @options.command(app, "keygen", "secure keygen", "secure keygen --site server-1")
 def keygen(invocation: Invocation, *, site: SiteOption = "", folder: FolderOption = None) -> Reply:
@@ -134,22 +108,16 @@ def keygen(invocation: Invocation, *, site: SiteOption = "", folder: FolderOptio
     return Reply(data, f"{name}={made.key.public.text}", [made.key.public.text])
 
 
-@options.command(
-    app, "serve", "secure serve", "secure serve --site server-1 --unit > poolctl-secure.service"
-)
+@options.command(app, "serve", "secure serve", "secure serve --site server-1")
 def serve(
     invocation: Invocation,
-    *,
     charter: Annotated[
-        str, options.Option("The accepted charter. Default: the only one.", "SHA256")
+        str, options.Argument("The accepted charter. Default: the only one.", "[SHA256]")
     ] = "",
+    *,
     site: SiteOption = "",
     folder: FolderOption = None,
-    poll_seconds: Annotated[
-        float, options.Option("Time between two looks at the pool.", min=0.05, max=3600)
-    ] = 5.0,
-    unit: Annotated[bool, options.Option("Print a systemd unit, and do nothing else.")] = False,
-) -> Reply | None:
+) -> None:
     """Run an aggregation server until stopped: at an institution of its own, never at the pool's.
 
     The server only calls the pool; nobody needs to reach it. It can be killed at any moment and
@@ -159,17 +127,10 @@ def serve(
     place = party_folder(folder)
     chosen = chosen_charter(place, charter)
     name = party_name(invocation, site)
-    if unit:
-        program = shutil.which("poolctl") or str(Path(sys.argv[0]).resolve())
-        text = _UNIT.format(name=name, charter=chosen.digest, program=program).rstrip()
-        return Reply({"unit": text}, text, [text])
     with _stopped_by_signals() as stopping, invocation.pool() as pool:
         server = Server(place, name, chosen.digest, Board(pool.secure))
         invocation.note(f"{name} serves the charter {chosen.terms.name} at {pool.endpoint}")
-        serve_board(
-            server, poll_seconds=poll_seconds, stop=lambda: bool(stopping), report=invocation.note
-        )
-    return None
+        serve_board(server, stop=lambda: bool(stopping), report=invocation.note)
 
 
 @contextmanager

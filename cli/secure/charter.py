@@ -67,7 +67,7 @@ def chosen_charter(folder: Path, word: str) -> Charter:
         begun = f" that begins with {word}" if word else ""
         raise InvalidInputError(
             f"{folder}: {len(matching)} charters{begun} were accepted here, expected one",
-            hint="accept it with 'poolctl secure charter accept', or name its digest by --charter",
+            hint="accept it with 'poolctl secure charter accept', or name its digest",
         )
     return require_accepted(folder, matching[0])
 
@@ -125,20 +125,20 @@ def create(
     app,
     "accept",
     "secure charter accept eyes.toml",
-    'secure charter accept eyes.toml --digest "lusab babad gutih ..."',
+    'secure charter accept eyes.toml "lusab babad gutih ..."',
 )
 def accept(
     _invocation: Invocation,
     file: _FileArgument,
-    *,
     digest: Annotated[
-        str, Option("As the others read it out: all 64 digits, or the 16 words.", "DIGEST")
+        str, Argument("As the others read it out: all 64 digits, or the 16 words.", "[DIGEST]")
     ] = "",
+    *,
     folder: FolderOption = None,
 ) -> Reply:
     """Take part under a charter, after comparing its digest with the other labs and servers.
 
-    Without --digest, show its members, rules and digest.
+    Without DIGEST, show its members, rules and digest.
     """
     charter = read_charter(file)
     if not digest:

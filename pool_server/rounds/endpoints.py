@@ -277,7 +277,7 @@ def take_back(
             raise errors.MissingError(
                 f"site {site!r} has not contributed to round {round_id}",
                 code="contribution_not_found",
-                hint=f"`poolctl rounds info {round_id}` lists the contributions.",
+                hint=f"`poolctl rounds ls {round_id}` lists the contributions.",
             )
         digest = contribution.digest
         session.delete(contribution)
@@ -326,7 +326,7 @@ def reply(caller: Uploader, parts: Parts, round_id: RoundId) -> Response:
             raise errors.MissingError(
                 f"round {round_id} has no reply to site {caller.site!r}",
                 code="reply_not_found",
-                hint=f"`poolctl rounds info {round_id}` shows its contributions and how it ended.",
+                hint=f"`poolctl rounds ls {round_id}` shows its contributions and how it ended.",
             )
         require_not_withdrawn(get_version(session, result))
     with parts.storage.content_file(state) as path:

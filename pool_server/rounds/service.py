@@ -118,7 +118,7 @@ def require_open(round_: records.RoundRecord) -> None:
         "finished": "it is finished",
         "cancelled": "it was cancelled",
     }
-    following = f"`poolctl rounds info {round_.successor.key}`" if round_.successor else ""
+    following = f"`poolctl rounds ls {round_.successor.key}`" if round_.successor else ""
     raise errors.RoundClosedError(
         f"round {round_.key} no longer accepts contributions: {reasons[state]}",
         hint=f"The next round is {following}." if following else "",

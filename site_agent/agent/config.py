@@ -1,7 +1,8 @@
 """The settings of an agent: ``agent.toml``, read and checked before anything is done.
 
 The file has the grammar of all settings (`site_agent.settings`): `AgentSettings` at its top, and a
-table ``[merge.NAME]`` of `MergeSettings` for each merged model. ``poolctl agent init`` writes one.
+table ``[merge.NAME]`` of `MergeSettings` for each merged model. ``poolctl settings agent run``
+prints one.
 """
 
 import json

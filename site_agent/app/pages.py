@@ -414,7 +414,7 @@ class Lab:
         number = view.job.id
         return self.page(
             request, "job.html", view=view, events=self.jobs.events(number),
-            log=self.jobs.log(number), command=f"poolctl jobs show {number}",
+            log=self.jobs.log(number), command=f"poolctl jobs ls {number}",
         )  # fmt: skip
 
     def change_job(self, request: Request) -> Response:

@@ -21,7 +21,6 @@ class Newcomer:
     display_name: str = ""
     email: str | None = None
     """By default the address of the invitation."""
-    token_name: str = ""
     """By default the user name."""
 
 
@@ -65,7 +64,7 @@ def join(endpoint: str, secret: str, newcomer: Newcomer | None, *, profile: str 
             newcomer.name,
             display_name=newcomer.display_name,
             email=newcomer.email,
-            token_name=newcomer.token_name or None,
+            token_name=None,
         )
         profiles.store_profile(profiles.Profile(name, endpoint, created.secret))
         facts = created.model_dump(mode="json", exclude={"secret"})

@@ -74,7 +74,7 @@ def require_allowed(
     elif not accepted.has(version.digest):
         problems, hint = find_base_problems(pool, version, rules, progress)
         problems = [f"the base cannot be accounted for: {problem}" for problem in problems]
-        hint += f"if you know how the base was made, approve it: --approve-base {version.digest}"
+        hint += f"if you know how the base was made, approve it: --accept {version.digest}"
     if problems and not reasons:
         raise errors.BaseNotAcceptedError(
             round_.round_id, [*problems, part.danger], digest=version.digest, hint=hint

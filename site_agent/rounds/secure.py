@@ -203,7 +203,7 @@ def require_own_result(pool: "PoolClient", round_: RoundResponse, site: str) -> 
     if reasons:
         hint = (
             "do not use this result, and ask the pool's admin how it was made; if you know how, "
-            f"--approve-base {round_.result_digest} accepts it"
+            f"--accept {round_.result_digest} accepts it"
         )
         raise ContributionWithheldError(round_.round_id, reasons, hint=hint)
 

@@ -213,7 +213,7 @@ def require_accepted(folder: Path, digest: str, file: Path | None = None) -> Cha
         raise InvalidInputError(
             f"the charter {digest[:16]} was not accepted here",
             hint="compare its digest with the other parties, then accept it: poolctl secure "
-            f"charter accept {file or 'CHARTER.toml'} --digest DIGEST",
+            f"charter accept {file or 'CHARTER.toml'} DIGEST",
         )
     charter = read_charter(path)
     if charter.digest != digest:

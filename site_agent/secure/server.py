@@ -220,7 +220,11 @@ class Server(party.Party):
 
 
 def serve(
-    server: Server, *, poll_seconds: float, stop: Callable[[], bool], report: Callable[[str], None]
+    server: Server,
+    *,
+    poll_seconds: float = 1.0,
+    stop: Callable[[], bool],
+    report: Callable[[str], None],
 ) -> None:
     """Look at a board again and again and act in all sessions of the server's charter.
 

@@ -102,9 +102,8 @@ def run_trial(
         layout = trial_layout(settings.parameters)
         descriptor = new_descriptor(charter, layout, time.time(), purpose="a trial")
         session = Board(pool.secure, charter=charter).open_session(descriptor.to_bytes())
-    arguments = ["--poll-seconds", str(settings.poll_seconds), "--charter", charter.digest]
     commands = {
-        name: [*server_command, *arguments, "--site", name, "--folder", str(folder / name)]
+        name: [*server_command, charter.digest, "--site", name, "--folder", str(folder / name)]
         for name in servers
     }
     for number, name in enumerate(labs):

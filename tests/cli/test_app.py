@@ -16,7 +16,7 @@ from tests.cli.conftest import Run, first_answer, start_process
 def test_a_second_start_opens_the_running_app_with_a_ticket_of_its_own(
     poolctl: Run, tmp_path: Path
 ) -> None:
-    arguments = ("app", "--no-browser", "--json", "--port", 0, "--results", tmp_path)
+    arguments = ("app", "--no-browser", "--json", "--port", 0, "-o", tmp_path)
     process = start_process(*arguments)
     try:
         first = first_answer(process)["url"]

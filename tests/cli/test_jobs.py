@@ -13,11 +13,11 @@ def test_the_queue_is_listed_done_repeated_and_forgotten(poolctl: Run) -> None:
     assert "2 waiting" in poolctl("jobs", "ls").out
     poolctl("jobs", "cancel", second.id)
     assert poolctl("jobs", "run").code == 0
-    listed = poolctl("jobs", "ls", "--all", "--json").data["items"]
+    listed = poolctl("jobs", "ls", "both", "--json").data["items"]
     assert [item["state"]["state"] for item in listed] == ["failed", "cancelled"]
     outcome = poolctl("jobs", "wait", "both")
     assert outcome.code == 5
     assert "1 of 2 jobs failed" in outcome.err
-    assert "asked for by command line" in poolctl("jobs", "show", first.id[:6]).out
+    assert "asked for by command line" in poolctl("jobs", "ls", first.id[:6]).out
     assert poolctl("jobs", "rm", second.id, "--json").data["jobs"] == [second.id]
-    assert poolctl("jobs", "show", second.id).code == 4
+    assert poolctl("jobs", "ls", second.id).code == 4

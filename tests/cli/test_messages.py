@@ -15,7 +15,7 @@ from tests.cli.conftest import Run
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ("rounds info newest", "expected hexadecimal digits"),
+        ("rounds ls newest", "expected hexadecimal digits"),
         ("rounds contribute latest --data f.xml", "'latest' is not a round"),
         ("upload m.svm --name face --term research", "`poolctl models vocabulary terms`"),
         ("rounds start --base a/b --sites a,b --deadline 7d --secure t.csv", "is not a charter"),

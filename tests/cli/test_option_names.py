@@ -9,6 +9,7 @@ TEXT, FLAG = "text", "flag"
 
 SHARED = {
     "--architecture": ("NAME or text", "of a network"),
+    "--accept": ("SHA256 or SHA256|SITE/NAME@N", "accept what was made elsewhere, by its digest"),
     "--base": ("ADDRESS or FILE|ADDRESS or FILE", "the model to go on from"),
     "--config": ("FILE", "a configuration file"),
     "--contact": (TEXT, "of a site"),
@@ -68,10 +69,8 @@ SHARED = {
     "--site-count": (TEXT, "of sites"),
     "--sites": ("A,B,C", "several sites by name"),
     "--state": (TEXT, "of what is listed"),
-    "--step": (TEXT, "factor on every update of a cascade"),
     "--term": ("CODE[=DETAIL]", "a term of use"),
     "--test": ("FACES or GAZE", "a test set"),
-    "--thin": (TEXT, "trees to keep in each level"),
     "--threads": (TEXT, "within one process"),
     "--threshold": (TEXT, "added to the score that a detection needs"),
     "--together": (TEXT, "what is not divided between parts"),

@@ -32,6 +32,11 @@ class Lab:
         assert outcome["success"], outcome["error"]
         return outcome["data"]
 
+    def log_in(self, url: str, token: str) -> None:
+        self.variables["POOL_TOKEN"] = token
+        self.poolctl("auth", "login", url)
+        del self.variables["POOL_TOKEN"]
+
     def attempt(self, *arguments: object) -> dict[str, Any]:
         """Run a command and return its JSON envelope."""
         process = subprocess.Popen(
@@ -69,7 +74,7 @@ class PoolProcess:
         self.admin.poolctl("admin", "sites", "create", site)
         secret = self.admin.poolctl("admin", "people", "token", site, "workstation")["secret"]
         lab = Lab(folder)
-        lab.poolctl("auth", "login", self.url, "--token", secret)
+        lab.log_in(self.url, secret)
         return lab
 
 
@@ -96,7 +101,7 @@ def serving_pool(folder: Path) -> Iterator[PoolProcess]:
             if line == "}\n":
                 break
         said = json.loads(answer)["data"]
-        admin.poolctl("auth", "login", said["url"], "--token", said["admin_token"])
+        admin.log_in(said["url"], said["admin_token"])
         yield PoolProcess(said["url"], admin)
     finally:
         process.terminate()

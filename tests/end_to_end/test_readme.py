@@ -103,9 +103,8 @@ def test_my_lab_joins_a_pool(
     for command in commands("My lab joins a pool"):
         arguments = [pool.url if word == ADDRESS else word for word in command]
         arguments = [round_id if word == "ROUND" else word for word in arguments]
-        if command[:2] == ["auth", "login"]:
-            arguments += ["--token", token]
-        outcome = run(arguments)
+        login = {"POOL_TOKEN": token} if command[:2] == ["auth", "login"] else {}
+        outcome = run(arguments, **login)
         if command[:2] == ["rounds", "finish"]:
             assert "waits for" in outcome.err or outcome.code == 7, outcome.err
             continue

@@ -68,7 +68,7 @@ def test_a_merged_detector_runs_in_plain_dlib(study: Study) -> None:
 
 def test_merged_landmarks_run_in_plain_dlib(study: Study) -> None:
     lab = study.labs[1]
-    inputs = ("lab-a/face-68", "face-68.dat", "--step", "1.1", "--weight", "1.5,1")
+    inputs = ("lab-a/face-68", "face-68.dat", "--option", "step=1.1", "--weight", "1.5,1")
     made = lab.poolctl("merge", "wba-cascade", *inputs, "-o", "merged.dat")
     predicted = lab.poolctl("predict", study.testing, "--landmarks", "merged.dat")["items"]
     predictor = dlib.shape_predictor(str(lab.folder / "merged.dat"))

@@ -85,7 +85,7 @@ class SiteRules:
                 name,
                 [f"the run has the plan sha256:{plan.digest}, which this site did not name"],
                 hint="'poolctl federated submit --dry-run' shows a plan with its digest; start "
-                "'poolctl federated site' with --plan DIGEST",
+                "'poolctl federated site' with --accept DIGEST",
             )
         if number == 1 and digest != first_base:
             reason = f"the network is sha256:{digest}, not the one with which the run begins"

@@ -44,9 +44,9 @@ def test_inviting_somebody_who_comes(
     accept = ("auth", "login", pool.url, "--name", "ada", "--display-name", "Ada")
     assert admin(*accept).code == 2, "nobody can be asked here"
     monkeypatch.setattr("sys.stdin", io.StringIO(made["secret"] + "\n"))
-    shown = admin(*accept, "--token-name", "desk", "--token-stdin", "--json")
+    shown = admin(*accept, "--token-stdin", "--json")
     assert (shown.data["user"], shown.data["role"], shown.data["name"]) == (
-        "ada", "curator", "desk",
+        "ada", "curator", "ada",
     )  # fmt: skip
     assert "secret" not in shown.data
     assert "curator, user ada" in admin("auth", "whoami").out, "the new login is kept"

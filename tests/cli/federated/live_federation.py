@@ -70,7 +70,7 @@ class LiveFederation:
                 arguments = ["federated", "site", self.kits / name, "--data", self.data]
                 arguments += ["--persons", self.persons[name], "--base", self.base]
                 arguments += ["--least-others", self.least_others]
-                arguments += [word for plan in self.plans for word in ("--plan", plan.digest)]
+                arguments += [word for plan in self.plans for word in ("--accept", plan.digest)]
             self.processes[name] = start_process(*arguments, **environment)
         if "server" in names:
             # Submitting gives up after ten seconds without a server.

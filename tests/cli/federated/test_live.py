@@ -183,7 +183,7 @@ def test_a_site_of_another_federation_is_refused(tmp_path: Path) -> None:
             "--data",
             federation.data,
         ]
-        refused = run_process(*arguments, "--base", federation.base, "--plan", "0" * 64)
+        refused = run_process(*arguments, "--base", federation.base, "--accept", "0" * 64)
         assert "CERTIFICATE_VERIFY_FAILED" in refused.err
         assert "is of another training" in refused.err
 

@@ -184,10 +184,9 @@ def test_a_configuration_is_made_and_checked(
     lab: Lab, materials: Materials, poolctl: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert poolctl("agent", "init", "-q").out.strip() == "agent.toml"
-    assert "[merge.eyes-merged]" in Path("agent.toml").read_text()
-    assert poolctl("agent", "init").code == 7
-    assert poolctl("agent", "init", "--force", "--json").data == {"config": "agent.toml"}
+    example = poolctl("settings", "agent", "run").out
+    assert "[merge.eyes-merged]" in example
+    Path("agent.toml").write_text(example)
     missing = poolctl("agent", "run", "--dry-run")
     assert missing.code == 2
     assert "rounds.data is 'training.xml', expected a file" in missing.err

@@ -27,7 +27,15 @@ def site_a(pool: PoolDriver, poolctl: Run, monkeypatch: pytest.MonkeyPatch) -> R
     return poolctl
 
 
-WORDS = ("merge", "--on-pool", "wba-cascade", "site-a/face", "site-b/face@1", "--step", 1.1)
+WORDS = (
+    "merge",
+    "--on-pool",
+    "wba-cascade",
+    "site-a/face",
+    "site-b/face@1",
+    "--option",
+    "step=1.1",
+)
 
 
 def test_the_pool_merges_and_the_site_merges_the_same(site_a: Run, tmp_path: Path) -> None:
@@ -35,7 +43,7 @@ def test_the_pool_merges_and_the_site_merges_the_same(site_a: Run, tmp_path: Pat
     assert (asked["state"], asked["version"]) == ("finished", "pool://site-a/merged@1")
     at_home = site_a(
         "merge", "wba-cascade", "site-a/face", "site-b/face@1", "--weight", "2,1",
-        "--step", 1.1, "-o", tmp_path / "home.dat", "--json",
+        "--option", "step=1.1", "-o", tmp_path / "home.dat", "--json",
     )  # fmt: skip
     assert at_home.data["digest"] == asked["digest"]
     again = site_a(

@@ -93,7 +93,7 @@ def test_three_rounds_of_fedadam_equal_merge_by_hand(
             contribution = site.be(name)(*contributing, "--json").data
             assert contribution["samples"] == len(samples[name])
             assert contribution["digest"] == held.update_digests[name], "as in one process"
-        weights = poolctl("rounds", "info", key).out
+        weights = poolctl("rounds", "ls", key).out
         assert all(f" {share}% " in weights for share in (30, 33, 37)), "before it is finished"
         # The site that publishes a result has not to be trusted by those that go on with it.
         ended = poolctl("rounds", "finish", key, "--name", "site-c/stepped", "--json").data["round"]
@@ -104,7 +104,7 @@ def test_three_rounds_of_fedadam_equal_merge_by_hand(
         recipe = read_recipe(recipe_path(output)).output
         assert recipe is not None
         assert ended["state_digest"] == recipe.state == file_digest(state_path(output))
-        assert f"sha256 {ended['state_digest']}" in poolctl("rounds", "info", key).out
+        assert f"sha256 {ended['state_digest']}" in poolctl("rounds", "ls", key).out
         inputs, key = [output, state_path(output)], ended["successor"]
     lineage = poolctl("models", "lineage", "site-c/stepped").out
     assert "the optimiser's state after a round, which the pool keeps" in lineage

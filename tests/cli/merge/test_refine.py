@@ -1,5 +1,6 @@
 """``poolctl refine`` from files to files."""
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -56,7 +57,7 @@ def test_sites_contribute_apart_and_merge_combines(
     sent = []
     for number, xml in enumerate(site_faces):
         arguments = ("refine", xml, "--base", base, "--set", "starts=4")
-        outcome = poolctl(*arguments, "--write-contributions", tmp_path / f"site-{number}", "-q")
+        outcome = poolctl(*arguments, "--contributions", tmp_path / f"site-{number}", "-q")
         assert outcome.code == 0, outcome.err
         sent.append(Path(outcome.out.strip()))
     merged = tmp_path / "refined.dat"
@@ -67,8 +68,7 @@ def test_sites_contribute_apart_and_merge_combines(
     assert together.read_bytes() == merged.read_bytes()
     replay = ("merge", "--replay", f"{together}.recipe.json", base, "-o", tmp_path / "same.dat")
     assert poolctl(*replay, "-q").code == 0, "its contributions lie beside it"
-    dropped = poolctl(*arguments, "--force", "--drop-contributions")
-    assert dropped.code == 0, dropped.err
+    shutil.rmtree(tmp_path / "together.dat.contributions")
     recipe = tmp_path / "study" / "models" / "refined.dat.recipe.json"
     for folder in (recipe.parent, tmp_path / "study" / ".study"):
         folder.mkdir(parents=True)
@@ -88,7 +88,7 @@ def test_refine_says_what_is_wrong_with_its_words(
     output = ("-o", tmp_path / "refined.dat")
     wrong = [
         ((faces, "--base", base), 2, "--output"),
-        ((faces, "--base", base, "--write-contributions", tmp_path, "--rounds", 2), 2, "--rounds"),
+        ((faces, "--base", base, "--contributions", tmp_path, "--rounds", 2), 2, "--rounds"),
         ((faces, "--base", base, "-o", base), 7, "already exists"),
         ((faces, "--base", base, *output, "--set", "mode=all-at-once"), 2, "mode"),
         ((tmp_path / "none.xml", "--base", base, *output), 4, "none.xml"),

@@ -113,7 +113,7 @@ def test_two_rounds_give_what_refine_gives_on_one_machine(
             assert "would send" in tried.out
             assert "each a sum over at least 5 faces" in tried.out
             assert f"to the pool {site.url}" in tried.out
-            assert "waiting" in poolctl("rounds", "info", key).out, "nothing was sent"
+            assert "waiting" in poolctl("rounds", "ls", key).out, "nothing was sent"
         contribution = site.be(name)(*arguments, "--json").data
         assert (contribution["site"], contribution["computed"]) == (name, name == "site-a"), (
             "a trial counts"
@@ -147,7 +147,7 @@ def test_two_rounds_give_what_refine_gives_on_one_machine(
     assert lost.count("it did: poolctl download pool://site-b/refined@1") == 2
 
     following = first["round"]["successor"]
-    shown = poolctl("rounds", "info", following)
+    shown = poolctl("rounds", "ls", following)
     assert shown.out.startswith("Open until ")
     assert "0 of 2 sites have contributed, and it waits for site-a, site-b." in shown.out
     assert "2 of 2" in shown.out
@@ -158,7 +158,7 @@ def test_two_rounds_give_what_refine_gives_on_one_machine(
     assert "rounds finish" in contribution.out
     second = poolctl("rounds", "finish", following, "--json").data
     assert second["round"]["successor"] is None
-    assert poolctl("rounds", "info", following).out.startswith("Finished: the result is pool://")
+    assert poolctl("rounds", "ls", following).out.startswith("Finished: the result is pool://")
     others = poolctl(*CONTRIBUTE, key, "--data", faces["site-a"], "--json")
     assert "the round is finished" in others.error["message"]
     assert "take-back" not in others.error["hint"]
@@ -220,7 +220,7 @@ def test_a_person_at_a_terminal_sees_what_is_sent_and_is_asked(
         assert "would send" in refused.err
         assert "changes of" in refused.err
         assert "only with those of at least 1 other site" in refused.err
-        assert "site-a" in poolctl("rounds", "info", key, "--json").data["result_address"]
+        assert "site-a" in poolctl("rounds", "ls", key, "--json").data["result_address"]
         assert site.be("site-a")("rounds", "take-back", key, "-y").code == 4, "nothing was sent"
         print("y", file=typed, flush=True)
         sent = poolctl(*arguments, "--json")
@@ -240,7 +240,7 @@ def test_missing_sites_are_left_out(site: Site, faces: dict[str, Path], pool: Li
     poolctl = site.be("site-a")
     outcome = poolctl("rounds", "finish", key, "--early", "--name", "of-two", "--json")
     assert outcome.data["left_out"] == ["site-silent"]
-    assert "site-silent  missing" in poolctl("rounds", "info", key).out
+    assert "site-silent  missing" in poolctl("rounds", "ls", key).out
 
 
 def test_a_refined_model_is_made_again_without_a_withdrawn_one(
@@ -276,7 +276,7 @@ def test_a_refined_model_is_made_again_without_a_withdrawn_one(
     ).out.strip()
     site.be("site-a")("models", "withdraw", "site-a/face", "--reason", "quality", "-y")
     poolctl = site.be("site-b")
-    told = poolctl("rounds", "info", other)
+    told = poolctl("rounds", "ls", other)
     assert "is flagged (quality): 'contribute' and 'finish' need --despite-withdrawal" in told.err
     held_up = poolctl(*CONTRIBUTE, other, "--data", faces["site-b"], "--json")
     assert (held_up.code, "--despite-withdrawal" in held_up.error["hint"]) == (7, True)
@@ -346,8 +346,8 @@ def test_who_may_do_what(site: Site, faces: dict[str, Path]) -> None:
     assert poolctl("rounds", "cancel", key, "--dry-run", "--json").data["cancelled"] is False
     assert poolctl("rounds", "cancel", key, "-y", "--json").data["round"]["state"] == "cancelled"
     assert poolctl(*arguments).code == 7
-    assert poolctl("rounds", "info", "../models", "--json").code == 2
-    wrong = poolctl("rounds", "info", "4f1d", "--json")
+    assert poolctl("rounds", "ls", "../models", "--json").code == 2
+    wrong = poolctl("rounds", "ls", "4f1d", "--json")
     assert "no round begins with" in wrong.error["message"]
     assert "rounds ls" in wrong.error["hint"]
 
@@ -370,12 +370,12 @@ def test_a_site_lets_no_round_go_below_its_floors_or_against_its_trust(
     assert (refused.code, refused.error["code"]) == (3, "contribution_withheld")
     for reason in ("1 starting shapes", "sums over 1 faces", "no recipe", "not one that you trust"):
         assert reason in refused.error["message"]
-    assert f"--approve-base {file_digest(camera)}" in refused.error["hint"]
+    assert f"--accept {file_digest(camera)}" in refused.error["hint"]
 
     floors = ("--set", "min_starts=1", "--set", "min_faces=1")
-    approval = ("--approve-base", "site-a/camera@1")
+    approval = ("--accept", "site-a/camera@1")
     assert "no terminal" in poolctl(*arguments, *floors, *approval).error["message"]
-    other = poolctl(*arguments, *floors, "--approve-base", "site-a/merged@1", "--yes")
+    other = poolctl(*arguments, *floors, "--accept", "site-a/merged@1", "--yes")
     assert "the base of the round is site-a/camera@1" in other.error["message"]
     asked = poolctl(*arguments, *floors)
     assert (asked.code, asked.error["code"]) == (2, "base_not_accepted")
@@ -384,7 +384,7 @@ def test_a_site_lets_no_round_go_below_its_floors_or_against_its_trust(
     assert forced.code == 3, "what a camera looks like is refused whoever approves of it"
     assert "not as training makes models" in forced.error["message"]
     assert "bright single pixels" in forced.err
-    assert poolctl("rounds", "info", key, "--json").data["participants"][1]["state"] == "waiting"
+    assert poolctl("rounds", "ls", key, "--json").data["participants"][1]["state"] == "waiting"
 
 
 def test_a_forced_contribution_is_for_the_pool_alone(
@@ -400,7 +400,7 @@ def test_a_forced_contribution_is_for_the_pool_alone(
     poolctl("rounds", "trust", "site-a", "--remove", "-q")
     arguments = (*CONTRIBUTE, key, "--data", faces["site-b"], "--json")
     assert "not one that you trust" in poolctl(*arguments).error["message"]
-    sent = poolctl(*arguments, "--approve-base", "site-a/disguised@1", "--yes").data
+    sent = poolctl(*arguments, "--accept", "site-a/disguised@1", "--yes").data
     assert sent["sent_bytes"] > 0
     assert poolctl(*arguments).data["computed"] is False, "a base is accepted once"
     with httpx.Client(base_url=pool.url, timeout=60) as other:

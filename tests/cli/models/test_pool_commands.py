@@ -24,8 +24,9 @@ def test_logging_in_and_out(
     assert (data["site"], data["role"], data["profile"]) == ("site-a", "contributor", host)
     assert pool.tokens["site-a"] not in json.dumps(data)
     assert (tmp_path / "home" / "tokens.toml").stat().st_mode & 0o077 == 0
-    login = ("auth", "login", pool.url, "--token", pool.tokens["reader"], "--profile", "reader")
-    assert poolctl(*login, "-q").out == "reader\n"
+    monkeypatch.setenv("POOL_TOKEN", pool.tokens["reader"])
+    assert poolctl("auth", "login", pool.url, "--profile", "reader", "-q").out == "reader\n"
+    monkeypatch.delenv("POOL_TOKEN")
     assert poolctl("auth", "whoami", "--json").data["role"] == "viewer"
     assert poolctl("auth", "whoami", "--profile", host, "--json").data["role"] == "contributor"
     assert poolctl("auth", "switch", host).code == 0
@@ -35,8 +36,12 @@ def test_logging_in_and_out(
     assert poolctl("auth", "whoami").code == 3
 
 
-def test_a_wrong_token_is_not_kept(pool: LivePool, poolctl: Run) -> None:
-    shown = poolctl("auth", "login", pool.url, "--token", "pool_wrong", "--json")
+def test_a_wrong_token_is_not_kept(
+    pool: LivePool, poolctl: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("POOL_TOKEN", "pool_wrong")
+    shown = poolctl("auth", "login", pool.url, "--json")
+    monkeypatch.delenv("POOL_TOKEN")
     assert shown.code == 3
     assert shown.error["code"] == "not_logged_in"
     assert poolctl("auth", "switch", "--json").data["profiles"] == []
@@ -315,11 +320,14 @@ def test_models_that_do_not_fit_are_code_6(member: Run, here: Path) -> None:
 def test_merge_options_and_names(member: Run, here: Path) -> None:
     for seed in (1, 2):
         write_model(make_predictor(seed), here / f"{seed}.dat")
-    data = member("merge", "wba-cascade", "1.dat", "2.dat", "--step", "1.1", "--json").data
+    data = member("merge", "wba-cascade", "1.dat", "2.dat", "--option", "step=1.1", "--json").data
     assert data["output"] == "merged.dat"
     assert data["recipe"]["options"]["step"] == 1.1
     assert member("merge", "wba-cascade", "1.dat", "2.dat").code == 7
-    assert member("merge", "wba-cascade", "1.dat", "2.dat", "--step", "1.1", "--force").code == 0
+    assert (
+        member("merge", "wba-cascade", "1.dat", "2.dat", "--option", "step=1.1", "--force").code
+        == 0
+    )
     arguments = ("merge", "wba-cascade", "1.dat", "2.dat", "-o", "o.dat")
     assert member(*arguments, "--option", "step=1.1", "-q").out == "o.dat\n"
     assert (here / "o.dat").read_bytes() == (here / "merged.dat").read_bytes()

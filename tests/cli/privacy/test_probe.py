@@ -25,10 +25,10 @@ def test_usage_is_checked_before_work(poolctl: Run) -> None:
     arguments = ("privacy", "probe", "a.contribution", "--data", "m", "--holdout", "o", "-o", "out")
     for more, problem in (
         (("--mode", "update"), "--mode update: give the --base"),
-        (("--mode", "sub-model", "--reference", "p"), "--reference, --contribution and --long"),
+        (("--mode", "sub-model", "--reference", "p"), "--reference, --contributions and --long"),
         (("--mode", "update", "--persons", "p.csv"), "go with faces"),
-        (("--mode", "update", "--contribution", "c"), "--contribution goes with"),
-        (("--mode", "sub-model", "--long"), "--reference, --contribution and --long"),
+        (("--mode", "update", "--contributions", "c"), "--contributions goes with"),
+        (("--mode", "sub-model", "--long"), "--reference, --contributions and --long"),
     ):
         refused = poolctl(*arguments, *more, "--json")
         assert (refused.code, refused.error["code"]) == (2, "usage")
@@ -94,7 +94,7 @@ def contribute_networks() -> None:
     write_network_contribution(train("all", list(data.persons)), Path("update.contribution"))
     single = [train(name, [name]) for name in data.persons]
     for number, contribution in enumerate(single):
-        write_network_contribution(contribution, Path(f"site{number}.contribution"))
+        write_network_contribution(contribution, Path(f"sites/{number}.contribution"))
     means = {
         name: np.mean(
             [contribution.network.tensors[name] for contribution in single],
@@ -125,7 +125,7 @@ def test_all_modes_end_to_end(poolctl: Run) -> None:
     write_contribution(leaves, Path("leaf.contribution"))
     contribute_networks()
     gaze = ("--data", "eyes", "--holdout", "eyes-others", "--base", "base.safetensors")
-    sites = [word for i in range(4) for word in ("--contribution", f"site{i}.contribution")]
+    sites = ("--contributions", "sites")
     seconds = 0.0
     for artifact, mode, more in (
         ("mine.svm", "sub-model", FACES),

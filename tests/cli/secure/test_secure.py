@@ -99,9 +99,9 @@ def parties(
     charter = str(created.data["digest"])
     for name in keys:
         place = ["--folder", tmp_path / name, "--json"]
-        refused = poolctl("secure", "charter", "accept", file, "--digest", "0" * 64, *place)
+        refused = poolctl("secure", "charter", "accept", file, "0" * 64, *place)
         assert refused.code == 2
-        accepted = poolctl("secure", "charter", "accept", file, "--digest", charter, *place)
+        accepted = poolctl("secure", "charter", "accept", file, charter, *place)
         assert accepted.data["accepted"]
     return Parties(pool, tmp_path, charter)
 
@@ -195,9 +195,7 @@ def test_a_server_serves_until_it_is_stopped(
 ) -> None:
     session, place = parties.open(), ["--folder", parties.folder / SERVERS[0]]
     as_party(SERVERS[0])
-    unit = poolctl("secure", "serve", "--unit", *place)
-    assert f"--charter {parties.charter} --site {SERVERS[0]}" in unit.out
-    process = start_process("secure", "serve", "--poll-seconds", 0.1, *place)
+    process = start_process("secure", "serve", parties.charter, *place)
     with parties.client(LABS[0]) as client:
         board = Board(client.secure)
         wait_until(lambda: bool(board.posts(session)))

@@ -135,7 +135,7 @@ def test_a_secure_round_of_a_network_gives_what_a_plain_one_gives(
 ) -> None:
     be, base = institutions.be, tmp_path / "gaze.safetensors"
     key = start_rounds(institutions, base, "--method", "fedavg")
-    assert "secure sum" in be(LABS[1], "rounds", "info", key).out
+    assert "secure sum" in be(LABS[1], "rounds", "ls", key).out
     contributing = ("rounds", "contribute", key, "--data", eyes_of(institutions, LABS[0]), "--json")
     assert be(LABS[0], *contributing).data["phase"] == "keys"
     shared = visit(institutions, key)
@@ -293,7 +293,7 @@ def test_a_pool_that_publishes_another_result_is_caught(
     finished = be(LABS[1], "rounds", "finish", key, "--json")
     assert finished.code == 3, finished
     assert "the sum that lab-b verified make" in finished.error["message"]
-    following = be(LABS[0], "rounds", "info", key, "--json").data["successor"]
+    following = be(LABS[0], "rounds", "ls", key, "--json").data["successor"]
     arguments = ("rounds", "contribute", following, "--data")
     for lab in LABS:
         refused = be(lab, *arguments, eyes_of(institutions, lab), "--json")

@@ -45,7 +45,7 @@ class App:
 
     def __init__(self, home: Path, results: Path) -> None:
         self._process = start_process(
-            "app", "--no-browser", "--json", "--port", 0, "--results", results,
+            "app", "--no-browser", "--json", "--port", 0, "-o", results,
             POOL_HOME=str(home), HOME=str(results.parent),
         )  # fmt: skip
         entrance = first_answer(self._process)["url"]

@@ -264,7 +264,7 @@ def test_a_job_is_cancelled_undone_and_explained(app: RunningApp) -> None:
     wait_until(lambda: app.lab.jobs.view(held.id).ended)
     page = app.get(f"/jobs/{job.id}").text
     assert "asked for again" in page
-    assert f"poolctl jobs show {job.id}" in page
+    assert f"poolctl jobs ls {job.id}" in page
     for number in (job.id, held.id):
         app.lab.jobs.remove(number)
     assert app.post("/jobs/ffff/cancel").status_code == 404
