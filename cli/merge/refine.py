@@ -83,8 +83,8 @@ def refine(
 
     The base is usually the result of 'merge wba-cascade --option step=1.1'. Every site computes
     changes of the leaves from its own faces, and contributes only these and the sample counts. The
-    result is an ordinary model of the same size. The contributions stay next to it, where 'merge --replay'
-    finds them. With --contributions instead of --output, only they are written; 'merge
+    result is an ordinary model of the same size. The contributions stay next to it, where 'merge
+    --replay' finds them. With --contributions instead of --output, only they are written; 'merge
     leaf-refit' combines them.
     """
     settings = REFINEMENT_SETTINGS.read(changes, RefitSettings(seed=seed))
