@@ -3,9 +3,9 @@
 A vector has groups of values, and each group has an integer weight w. A value x is encoded as
 round(2^f w x) and a weight as itself, so a sum over labs gives the weighted mean of each group.
 
-There are three sorts of sums: the updates of a network, weighted by samples; which leaves of a
-forest a lab reaches at all (0 or 1); and the changes of leaves, weighted by the samples that reach
-them.
+There are four sorts of sums: the updates of a network, weighted by samples; which leaves of a
+forest a lab reaches at all (0 or 1); the changes of leaves, weighted by the samples that reach
+them; and named numbers, such as the statistics of a joint study, in which all labs count equally.
 """
 
 import base64
@@ -13,7 +13,7 @@ import hashlib
 import json
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -155,6 +155,15 @@ class SumEntry(BaseModel):
     content: str = Field(default="", description="In base64.")
 
 
+class SumNumber(BaseModel):
+    """A named number, at most 2^`bits` in magnitude at each lab."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: str = Field(max_length=200)
+    bits: int = Field(ge=-64, le=64)
+
+
 class SumLayout(BaseModel):
     """The meaning of the numbers in a secure sum.
 
@@ -173,11 +182,13 @@ class SumLayout(BaseModel):
         The leaves that enough labs reach: one bit a leaf, in base64.
     settings : dict
         Of the contributions.
+    numbers : tuple of SumNumber
+        Those of a sum of named numbers.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    kind: Literal["network", "leaf-presence", "leaf-sums"]
+    kind: Literal["network", "leaf-presence", "leaf-sums", "numbers"]
     base_digest: str
     weights: str = ""
     entries: tuple[SumEntry, ...] = ()
@@ -185,6 +196,7 @@ class SumLayout(BaseModel):
     parts: _Count = 0
     kept: str = ""
     settings: dict[str, Any] = {}
+    numbers: tuple[SumNumber, ...] = ()
 
     @model_validator(mode="after")
     def _check_sizes(self) -> "SumLayout":
@@ -230,6 +242,8 @@ class SumLayout(BaseModel):
             return 1, sum(math.prod(entry.shape) for entry in self.trained)
         if self.kind == "leaf-presence":
             return self.leaves, 0
+        if self.kind == "numbers":
+            return 1, len(self.numbers)
         return int(self.kept_leaves.sum()), 2 * self.parts
 
     @property
@@ -237,6 +251,12 @@ class SumLayout(BaseModel):
         """Numbers of an encoded vector."""
         groups, values = self.shape
         return groups * values + groups
+
+    def use(self, budget: BitBudget) -> BitBudget:
+        """Return how this layout uses a charter's bits: numbers need none for weights."""
+        if self.kind != "numbers":
+            return budget
+        return replace(budget, fraction=budget.fraction + budget.weight, weight=0)
 
 
 def network_layout(
@@ -343,6 +363,34 @@ def encode_leaves(layout: SumLayout, contribution: LeafContribution, budget: Bit
     return encode(
         changes, counts[kept], budget, lambda index: f"leaf {kept[index // changes.shape[1]]}"
     )
+
+
+def encode_numbers(layout: SumLayout, numbers: Mapping[str, float], budget: BitBudget) -> UInt64:
+    """Return the encoded numbers of one lab.
+
+    Raises `ConversionError` if one is out of its range; names it.
+    """
+    used = layout.use(budget)
+    for number in layout.numbers:
+        if not abs(numbers[number.name]) <= 2.0**number.bits:
+            raise ConversionError(
+                f"{number.name}: found {numbers[number.name]}, "
+                f"expected a number of magnitude at most 2^{number.bits}"
+            )
+    scaled = [numbers[item.name] * 2.0 ** (used.magnitude - item.bits) for item in layout.numbers]
+    return encode(np.array([scaled]), np.ones(1, dtype=np.int64), used)
+
+
+def name_sums(layout: SumLayout, mean: Float64, labs: int, budget: BitBudget) -> dict[str, float]:
+    """Return the sum of each named number over the labs: the same bits on every machine.
+
+    `mean`, shape (1, numbers): As `decode_sum` returns it.
+    """
+    magnitude = layout.use(budget).magnitude
+    return {
+        number.name: float(value) * labs * 2.0 ** (number.bits - magnitude)
+        for number, value in zip(layout.numbers, mean[0], strict=True)
+    }
 
 
 def combine_network(

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
-from cli.blink import batch, inputs, review
+from cli.blink import batch, inputs, joint, review
 from cli.blink import inputs as blink_inputs
 from cli.frame.app import group_with_default
 from cli.frame.errors import InputMissingError, UsageError
@@ -195,4 +195,5 @@ def _reply_of_all(
 
 app.add_typer(batch.app)
 app.add_typer(inputs.app)
+app.add_typer(joint.app)
 app.add_typer(review.app)

@@ -20,6 +20,7 @@ from site_agent.secure.charter import (
     read_charter,
     require_accepted,
 )
+from site_agent.settings import read_toml_table
 from site_agent.tasks.addresses import whole_id
 
 if TYPE_CHECKING:
@@ -100,6 +101,9 @@ def create(
     rule: Annotated[
         Sequence[str], Option("A rule, for example lab_hours=12.", "NAME=VALUE", name="--set")
     ] = (),
+    study: Annotated[
+        Path | None, Option("Design of a study ('poolctl blink fit-together').", "STUDY.TOML")
+    ] = None,
     output: Annotated[Path, Option("The file to write.")] = Path("charter.toml"),
     force: ForceOption = False,
 ) -> Reply:
@@ -112,6 +116,11 @@ def create(
         key: float(value) if "." in value else int(value)
         for key, value in key_value_pairs(rule, "--set").items()
     }
+    if study is not None:
+        from site_agent.joint_study import check_design
+
+        design = read_toml_table(study)
+        rules["study"] = check_design(design, str(study)).model_dump(mode="json")
     made = create_charter(
         name, key_value_pairs(server, "--server"), key_value_pairs(lab, "--lab"), **rules
     )
@@ -155,12 +164,14 @@ def _describe(charter: Charter, file: Path) -> Reply:
         for kind, group in (("server", terms.servers), ("lab", terms.labs))
         for member in group
     ]
-    rules = terms.model_dump(mode="json", exclude={"name", "servers", "labs"})
+    rules = terms.model_dump(mode="json", exclude={"name", "servers", "labs", "study"})
+    studied = [f"study {key}: {value}" for key, value in terms.study.items()]
     rule_text = ", ".join(f"{key} {value:g}" for key, value in rules.items())
     text: list[str | TableText] = [
         f"charter {terms.name} in {file}",
         TableText(["site", "role", "fingerprint of the key"], members),
         f"rules: {rule_text}",
+        *studied,
         f"sha256 {charter.groups[:39]}",
         f"       {charter.groups[40:]}",
         f"words  {charter.words[:47]}",

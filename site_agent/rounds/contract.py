@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from site_agent.datasets.network_data import NetworkData
     from site_agent.datasets.records import FaceDataset
     from site_agent.pool.client import PoolClient
-    from site_agent.rounds.secure import RoundSums, SumVisit
+    from site_agent.rounds.secure import RoundSums
+    from site_agent.secure.sums import SumVisit
 
     SiteData = FaceDataset | NetworkData | Path
     """A data set, or where it is."""

@@ -54,7 +54,8 @@ if TYPE_CHECKING:
     from site_agent.datasets.records import FaceDataset
     from site_agent.pool.client import PoolClient
     from site_agent.rounds.contract import ContributionRules, SiteData
-    from site_agent.rounds.secure import RoundSums, SumVisit
+    from site_agent.rounds.secure import RoundSums
+    from site_agent.secure.sums import SumVisit
 
 
 _READING = 0.1

@@ -8,8 +8,7 @@ photograph its training data. So a lab makes the result itself, from verified in
 (`require_own_result`), before it signs it or trains on it.
 """
 
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,119 +18,26 @@ from aggregators.methods import merge
 from aggregators.methods.networks import state_path
 from aggregators.methods.registry import METHODS
 from pool_server.wire.rounds import RoundResponse, RoundTerms, SecureTerms
-from site_agent.errors import ContributionWithheldError, InvalidInputError, SecureSumError
+from site_agent.errors import ContributionWithheldError, InvalidInputError
 from site_agent.pool import profiles
 from site_agent.pool.requests import require_field
 from site_agent.secure.board import Board
 from site_agent.secure.charter import require_accepted
 from site_agent.secure.lab import Lab, RosterPolicy
-from site_agent.secure.session import new_descriptor
-from site_agent.work import Progress, no_progress
+from site_agent.secure.sums import SecureSums, SumVisit, visit_until_summed
+from site_agent.work import Progress
 
 if TYPE_CHECKING:
-    from aggregators.secure_sum.layout import BitBudget
     from site_agent.pool.client import PoolClient
     from site_agent.secure.charter import Charter
-    from site_agent.secure.contributions import EncodedContribution
-    from site_agent.secure.session import Session
     from site_agent.secure.verification import Mode
 
-_POLL_S = 2.0
 
-
-@dataclass(frozen=True)
-class SumVisit:
-    """The state of a round's sum after a visit."""
-
-    session: str
-    """The last session that this site took part in."""
-    phase: str
-    """The session's current phase; ``complete`` once the sum is there."""
-    waiting: tuple[str, ...]
-    """Labs or servers that must act next."""
-    total: Path | None = None
-    """The verified sum, as one contribution."""
-
-
-@dataclass(frozen=True)
-class RoundSums:
+@dataclass(frozen=True, kw_only=True)
+class RoundSums(SecureSums):
     """The secure sums of one round, as one lab takes part in them."""
 
     round_: RoundResponse
-    lab: "Lab"
-    purpose: str
-    """The session descriptor's text on the round, with the digest of its terms. This lab takes no
-    part in a session of other terms."""
-    policy: "RosterPolicy"
-    mode: "Mode" = "servers"
-    progress: Progress = no_progress
-
-    @property
-    def labs(self) -> list[str]:
-        """The labs that each session of the round must invite."""
-        return sorted(participant.site for participant in self.round_.participants)
-
-    @property
-    def budget(self) -> "BitBudget":
-        """How numbers are encoded, by the charter."""
-        return self.lab.charter.budget
-
-    @property
-    def least_labs(self) -> int:
-        """Fewest labs that must reach a leaf before its changes are summed."""
-        return self.lab.charter.terms.least_labs
-
-    def take_part(self, encoded: "EncodedContribution", target: Path) -> SumVisit:
-        """Take the next step in the session of one sum: share, tag or verify."""
-        lab = self.lab
-        lab.approve_base(encoded.layout.base_digest)
-        session = self._find_session(encoded) or self._open_session(encoded)
-        if not lab.share(session, encoded.layout, encoded.numbers, self.labs):
-            return SumVisit(session, "keys", lab.review(session).waiting)
-        view = lab.visit(session, self.policy, self._show_roster)
-        if view.is_void:
-            return SumVisit(session, "void", ())
-        if view.phase != "complete":
-            return SumVisit(session, view.phase, _waiting_for(view))
-        if not target.is_file():
-            lab.finish(session, target, self.mode)
-        return SumVisit(session, view.phase, (), target)
-
-    def _show_roster(self, labs: Sequence[str]) -> None:
-        self.progress(None, f"the sum is over {', '.join(labs)}")
-
-    def _find_session(self, encoded: "EncodedContribution") -> str:
-        """Return the first session of this sum that is not void; empty where there is none."""
-        return next((name for name, view in self._sessions(encoded) if not view.is_void), "")
-
-    def _open_session(self, encoded: "EncodedContribution") -> str:
-        attempts = [view.descriptor.attempt for _, view in self._sessions(encoded)]
-        descriptor = new_descriptor(
-            self.lab.charter,
-            encoded.layout,
-            self.lab.clock(),
-            labs=self.labs,
-            attempt=max(attempts, default=0) + 1,
-            purpose=self.purpose,
-        )
-        self.lab.board.open_session(descriptor.to_bytes())
-        # Another lab may have opened one at the same moment: all take the first.
-        if not (session := self._find_session(encoded)):
-            raise SecureSumError((), hint="the pool does not show the session that was opened")
-        return session
-
-    def _sessions(self, encoded: "EncodedContribution") -> "Iterator[tuple[str, Session]]":
-        for name in self.lab.board.sessions():
-            try:
-                view = self.lab.review(name)
-            except InvalidInputError:
-                continue  # of another charter, or not a session at all
-            # Anybody may open a session with fewer labs or other terms: not for this round.
-            bound = view.descriptor.purpose == self.purpose and set(view.descriptor.labs) == set(
-                self.labs
-            )
-            if bound and view.descriptor.layout.digest == encoded.layout.digest:
-                yield name, view
 
 
 def round_folder(pool: "PoolClient", round_id: str) -> Path:
@@ -174,13 +80,9 @@ def visit_sums(
     board = Board(pool.secure, charter=charter, round_id=round_.round_id)
     lab = Lab(folder, site, charter.digest, board)
     purpose = f"round {round_.round_id} with the terms {terms.digest}"
-    sums = RoundSums(round_, lab, purpose, policy or RosterPolicy(), mode, progress)
-    while True:
-        visit = step(sums)
-        if visit.total is not None or not wait:
-            return visit
-        progress(None, f"{visit.phase}: waiting for {', '.join(visit.waiting) or 'the servers'}")
-        time.sleep(_POLL_S)
+    labs = tuple(sorted(participant.site for participant in round_.participants))
+    sums = RoundSums(lab, labs, purpose, policy or RosterPolicy(), mode, progress, round_=round_)
+    return visit_until_summed(lambda: step(sums), wait=wait, progress=progress)
 
 
 def require_own_result(pool: "PoolClient", round_: RoundResponse, site: str) -> None:
@@ -253,10 +155,3 @@ def _require_members(round_: RoundResponse, terms: SecureTerms, charter: "Charte
             f"round {round_.round_id} has other sites or servers than the charter "
             f"{charter.terms.name} names"
         )
-
-
-def _waiting_for(view: "Session") -> tuple[str, ...]:
-    """Return the parties that must act next; before the receipts, the labs that have not shared."""
-    if view.phase == "receipt" and len(view.shares) < len(view.descriptor.labs):
-        return tuple(lab for lab in view.descriptor.labs if lab not in view.shares)
-    return view.waiting

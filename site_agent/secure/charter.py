@@ -69,6 +69,8 @@ class CharterTerms(BaseModel):
     server_hours: _Hours = 24
     servers: tuple[Member, ...] = Field(min_length=2, max_length=16)
     labs: tuple[Member, ...] = Field(min_length=3, max_length=1024)
+    study: dict[str, Any] = {}
+    """The design of a joint study, where the charter is of one; see `site_agent.joint_study`."""
 
     @model_validator(mode="after")
     def _check_members(self) -> "CharterTerms":
@@ -116,8 +118,8 @@ class Charter:
             reason = first_problem(error) if isinstance(error, ValidationError) else str(error)
             hint = "'poolctl secure charter create' writes one"
             raise InvalidInputError(f"{source} is not a charter: {reason}; {hint}") from error
-        canonical = json.dumps(terms.model_dump(mode="json"), sort_keys=True, ensure_ascii=True)
-        return cls(terms, hashlib.sha256(canonical.encode()).hexdigest(), content)
+        left_out = None if terms.study else {"study"}
+        return cls(terms, json_digest(terms.model_dump(mode="json", exclude=left_out)), content)
 
     @property
     def words(self) -> str:
@@ -166,7 +168,7 @@ def create_charter(
         **{
             field: info.default
             for field, info in CharterTerms.model_fields.items()
-            if not info.is_required()
+            if not info.is_required() and field != "study"
         },
         # Fewer could leave one lab alone with others that work together.
         "least_labs": max(3, -(-2 * len(labs) // 3)),
@@ -219,6 +221,12 @@ def require_accepted(folder: Path, digest: str, file: Path | None = None) -> Cha
     if charter.digest != digest:
         raise InvalidInputError(f"{path}: the file was changed")
     return charter
+
+
+def json_digest(content: Any) -> str:
+    """Return the SHA-256, in hexadecimal, of plain data as canonical JSON."""
+    canonical = json.dumps(content, sort_keys=True, ensure_ascii=True)
+    return hashlib.sha256(canonical.encode()).hexdigest()
 
 
 def _proquint(value: int) -> str:

@@ -199,7 +199,7 @@ class Lab(Party):
         subject = view.descriptor.subject
         for entry in self.ledger.find("post", phase="tag", subject=subject):
             earlier = entry["session"]
-            if earlier == view.session or self._is_void(earlier):
+            if earlier == view.session or self.is_void(earlier):
                 continue
             facts = entry["facts"]
             if facts["input"] != digest or (roster is not None and facts["roster"] != roster):
@@ -211,7 +211,8 @@ class Lab(Party):
                     code="sum_repeated",
                 )
 
-    def _is_void(self, session: str) -> bool:
+    def is_void(self, session: str) -> bool:
+        """Return whether all servers declared a session void, as the ledger or the board says."""
         if self.ledger.find("voided", session=session):
             return True
         try:
@@ -286,7 +287,7 @@ class Lab(Party):
             for entry in self.ledger.find(
                 "post", phase="tag", subject=f"leaf-presence:{layout.base_digest}"
             )
-            if not self._is_void(entry["session"])
+            if not self.is_void(entry["session"])
         ]
         if roster not in counted:
             were = "; ".join(", ".join(item) for item in counted) or "none"

@@ -23,9 +23,10 @@ from aggregators.formats import file_digest
 from aggregators.methods.networks.round_files import write_network_contribution
 from aggregators.methods.refitting import write_contribution
 from aggregators.secure_sum import sharing
-from aggregators.secure_sum.layout import combine_leaves, combine_network, decode_sum
+from aggregators.secure_sum.layout import combine_leaves, combine_network, decode_sum, name_sums
 from aggregators.whole_file import write_whole
 from site_agent.errors import DigestMismatchError, NotFoundError, SecureSumError
+from site_agent.plain_json import write_json
 from site_agent.secure.board import Board
 from site_agent.secure.party import challenges_of
 from site_agent.secure.session import Fault, Session
@@ -53,7 +54,7 @@ class WrittenResult:
 def verify_result(
     view: Session, board: Board, target: Path, *, mode: Mode = "servers"
 ) -> WrittenResult:
-    """Verify a session and write its result: one combined contribution, or the sum of a presence.
+    """Verify a session and write its result: one combined contribution, or the sums of numbers.
 
     Raises `SecureSumError` if the session has no result, or one that does not verify; names the
     parties at fault.
@@ -134,8 +135,9 @@ def write_result(view: Session, total: sharing.UInt64, target: Path) -> WrittenR
     layout, labs = view.descriptor.layout, tuple(sorted(view.roster))
     try:
         # Each lab that trains a network has samples; a leaf need not be reached by each lab.
-        least = 1 if layout.kind == "network" else 0
-        mean, weights = decode_sum(total, layout.shape[0], len(labs), view.charter.budget, least)
+        least = 1 if layout.kind in ("network", "numbers") else 0
+        used = layout.use(view.charter.budget)
+        mean, weights = decode_sum(total, layout.shape[0], len(labs), used, least)
     except ValueError as error:
         text = f"{error}; some lab gave an input out of range"
         raise SecureSumError((Fault("result", "refusal", (), text),)) from error
@@ -146,6 +148,9 @@ def write_result(view: Session, total: sharing.UInt64, target: Path) -> WrittenR
             write_network_contribution(combine_network(layout, mean, weight, settings), target)
         elif layout.kind == "leaf-sums":
             write_contribution(combine_leaves(layout, mean, weights), target)
+        elif layout.kind == "numbers":
+            sums = name_sums(layout, mean, len(labs), view.charter.budget)
+            write_json(target, {"session": view.session, "labs": labs, "sums": sums})
         else:
             write_whole(target, sharing.to_bytes(sharing.from_signed(weights)))
     except (AggregatorError, ValueError) as error:

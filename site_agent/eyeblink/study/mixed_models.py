@@ -94,61 +94,93 @@ def fit_linear(
     )
 
 
-def fit_binomial(
-    hits: Float64, of: Float64, design: Float64, animal: Int64, varying: Float64
-) -> Fit:
-    """Fit a logistic mixed model of counts by Laplace's approximation of the likelihood."""
-    names, member = np.unique(animal, return_inverse=True)
-    count, p, q = len(names), design.shape[1], varying.shape[1]
-    lower = np.tril_indices(q)
-    constant = float((gammaln(of + 1) - gammaln(hits + 1) - gammaln(of - hits + 1)).sum())
-    modes = np.zeros((count, q))
+class LaplaceDeviance:
+    """Minus twice the log-likelihood of a logistic mixed model, by Laplace's approximation.
 
-    membership = (np.arange(count)[:, None] == member).astype(np.float64)
+    Called with the coefficients of `design` and the lower triangle of the Cholesky factor of the
+    animals' covariance, row by row. `design`, `animal` and `varying` are those of `fit_linear`.
+    """
 
-    def by_animal(values: Float64) -> Float64:
-        flat: Float64 = membership @ values.reshape(len(values), -1)
-        return flat.reshape(count, *values.shape[1:])
+    def __init__(
+        self, hits: Float64, of: Float64, design: Float64, animal: Int64, varying: Float64
+    ) -> None:
+        self.hits, self.of, self.design, self.varying = hits, of, design, varying
+        names, self.member = np.unique(animal, return_inverse=True)
+        self.membership = (np.arange(len(names))[:, None] == self.member).astype(np.float64)
+        self.constant = float((gammaln(of + 1) - gammaln(hits + 1) - gammaln(of - hits + 1)).sum())
+        self.modes = np.zeros((len(names), varying.shape[1]))
+        self.lower = np.tril_indices(varying.shape[1])
 
-    def deviance(parameters: Float64) -> float:
-        nonlocal modes
-        factor = np.zeros((q, q))
-        factor[lower] = parameters[p:]
-        fixed, scaled = design @ parameters[:p], varying @ factor
-        modes, previous = np.nan_to_num(modes), math.inf
+    def __call__(self, parameters: Float64) -> float:
+        p, member, modes = self.design.shape[1], self.member, np.nan_to_num(self.modes)
+        fixed, scaled = self.design @ parameters[:p], self.varying @ self.factor(parameters)
 
         def height(at: Float64) -> float:
             eta = fixed + (scaled * at[member]).sum(axis=1)
-            kernel = (hits * eta - of * np.logaddexp(0.0, eta)).sum()
+            kernel = (self.hits * eta - self.of * np.logaddexp(0.0, eta)).sum()
             return float(0.5 * (at**2).sum() - kernel)
 
         for _ in range(100):
             chance = expit(fixed + (scaled * modes[member]).sum(axis=1))
-            slope = by_animal((hits - of * chance)[:, None] * scaled) - modes
-            weight = of * chance * (1.0 - chance)
-            bend = by_animal(weight[:, None, None] * scaled[:, :, None] * scaled[:, None, :])
-            bend += np.eye(q)
+            slope = self._by_animal((self.hits - self.of * chance)[:, None] * scaled) - modes
+            weight = self.of * chance * (1.0 - chance)
+            bend = self._by_animal(weight[:, None, None] * scaled[:, :, None] * scaled[:, None, :])
+            bend += np.eye(len(scaled.T))
             step, size = np.linalg.solve(bend, slope[..., None])[..., 0], 1.0
-            now = height(modes)
-            while height(modes + size * step) > now + 1e-12 and size > 1e-4:
+            # So close that `bend` is that of the mode, or derivatives would be of noise.
+            if np.abs(step).max() < 1e-11:
+                break
+            most = height(modes)
+            most += 1e-12 * (1.0 + abs(most))
+            while height(modes + size * step) > most and size > 1e-4:
                 size /= 2.0
             modes = modes + size * step
-            if abs(previous - now) < 1e-12:
-                break
-            previous = now
-        return 2.0 * height(modes) + float(np.linalg.slogdet(bend)[1].sum()) - 2.0 * constant
+        self.modes = modes
+        log_bends = float(np.linalg.slogdet(bend)[1].sum())
+        return 2.0 * height(modes) + log_bends - 2.0 * self.constant
 
+    def factor(self, parameters: Float64) -> Float64:
+        """Return the Cholesky factor of the animals' covariance, shape (q, q)."""
+        factor = np.zeros((len(self.varying.T),) * 2)
+        factor[self.lower] = parameters[self.design.shape[1] :]
+        return factor
+
+    def slopes(self, at: Float64, step: float = 2e-3) -> Float64:
+        """Return the derivatives, by central differences of the fourth order."""
+        shifts = np.eye(len(at)) * step
+        return np.array(
+            [
+                (8.0 * (self(at + one) - self(at - one)) - self(at + 2 * one) + self(at - 2 * one))
+                / (12.0 * step)
+                for one in shifts
+            ]
+        )
+
+    def bends(self, at: Float64) -> Float64:
+        """Return the second derivatives, shape (parameters, parameters)."""
+        bends: Float64 = np.asarray(approx_hess(at, self, epsilon=5e-4))
+        return bends
+
+    def _by_animal(self, values: Float64) -> Float64:
+        flat: Float64 = self.membership @ values.reshape(len(values), -1)
+        return flat.reshape(-1, *values.shape[1:])
+
+
+def fit_binomial(
+    hits: Float64, of: Float64, design: Float64, animal: Int64, varying: Float64
+) -> Fit:
+    """Fit a logistic mixed model of counts by Laplace's approximation of the likelihood."""
+    deviance, p = LaplaceDeviance(hits, of, design, animal, varying), design.shape[1]
     rate = np.clip(hits.sum() / of.sum(), 0.01, 0.99)
-    start = np.zeros(p + len(lower[0]))
+    start = np.zeros(p + len(deviance.lower[0]))
     start[0] = math.log(rate / (1.0 - rate))
-    start[p:][lower[0] == lower[1]] = 0.5
-    optimum = minimize(deviance, start, method="BFGS", options={"gtol": 1e-5})
-    bend = approx_hess(optimum.x, deviance) / 2.0
-    factor = np.zeros((q, q))
-    factor[lower] = optimum.x[p:]
+    start[p:][deviance.lower[0] == deviance.lower[1]] = 0.5
+    optimum = minimize(deviance, start, jac=deviance.slopes, method="BFGS", options={"gtol": 1e-5})
+    bend = deviance.bends(optimum.x) / 2.0
+    factor = deviance.factor(optimum.x)
     return Fit(
         optimum.x[:p],
-        np.linalg.pinv(bend)[:p, :p],
+        np.linalg.pinv(bend)[:p, :p].astype(np.float64),
         factor @ factor.T,
         log_likelihood=-float(optimum.fun) / 2.0,
     )

@@ -1,13 +1,15 @@
 """The trials of a study in columns, read from its table."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import pandas
 
+from site_agent.eyeblink.conditioning.analysis import analyse_conditioning
 from site_agent.eyeblink.records import Float64, Int64
+from site_agent.eyeblink.study.criteria import Criterion, RecordedSession
 from site_agent.eyeblink.study.learning_curve import FEWEST_PARTICIPANTS, trials_to_criterion
 
 
@@ -37,6 +39,27 @@ class StudyTrials:
             table["cr"].astype(bool).to_numpy(np.float64),
             table["cr_amplitude"].to_numpy(np.float64),
             names.tolist(),
+        )
+
+    @classmethod
+    def judge(cls, sessions: Iterable[RecordedSession], criterion: Criterion) -> "StudyTrials":
+        """Measure and judge the trials of sessions by one criterion."""
+        rows = [
+            (session.participant, session.session, session.group, trial.cr, trial.measures)
+            for session in sessions
+            for trial in analyse_conditioning(
+                session.timestamps_s, criterion.fec(session), session.trials, criterion.settings
+            ).trials
+            if trial.cr is not None and session.participant
+        ]
+        numbers, names = pandas.factorize(np.array([row[0] for row in rows], dtype=object))
+        return cls(
+            numbers,
+            np.array([row[1] for row in rows], dtype=np.float64),
+            [row[2] for row in rows],
+            np.array([row[3] for row in rows], dtype=np.float64),
+            np.array([row[4].cr_amplitude for row in rows], dtype=np.float64),
+            list(names),
         )
 
     @property

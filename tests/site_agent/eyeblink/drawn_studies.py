@@ -1,14 +1,20 @@
 """Small studies of eyeblink conditioning as a laboratory would hand them over: a table, files."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+
+import numpy as np
 
 from site_agent.datasets.synthetic.conditioning import (
     ConditioningDesign,
     SyntheticConditioning,
     draw_conditioning_session,
 )
+from site_agent.eyeblink.records import Float64, Int64
+from site_agent.eyeblink.study.joint_model import LabTrials
+from site_agent.eyeblink.study.study_trials import StudyTrials
 
 
 def write_session(
@@ -50,3 +56,48 @@ def write_long_trace(path: Path, frames: int) -> None:
     """Write a trace that takes a worker some seconds."""
     values = [0.3 - 0.2 * math.exp(-(((frame % 300) - 150) ** 2) / 20.0) for frame in range(300)]
     path.write_text("\n".join(f"{values[frame % 300]:.5f}" for frame in range(frames)) + "\n")
+
+
+def draw_study_trials(seed: int, animals: int = 6, groups: Sequence[str] = ("",)) -> StudyTrials:
+    """Draw the trials of learning animals: 8 sessions of 12 trials, with levels of their own."""
+    rng = np.random.default_rng(seed)
+    animal, session, _ = (
+        axis.ravel() for axis in np.meshgrid(range(animals), range(8), range(12), indexing="ij")
+    )
+    level, slope = rng.normal(0.0, 0.6, animals), rng.normal(0.35, 0.15, animals)
+    group = np.array(groups, dtype=object)[animal % len(groups)]
+    late = 0.15 * (group != groups[0]).astype(np.float64)
+    chance = 1.0 / (1.0 + np.exp(2.0 - level[animal] - (slope[animal] - late) * session))
+    return StudyTrials(
+        animal,
+        session + 1.0,
+        group.tolist(),
+        (rng.random(len(chance)) < chance).astype(np.float64),
+        np.zeros(len(chance)),
+        [f"animal-{seed}-{number}" for number in range(animals)],
+    )
+
+
+def write_study_trials(path: Path, trials: StudyTrials) -> Path:
+    """Write a table such as ``all_trials.csv``."""
+    names = [trials.names[number] for number in trials.participant]
+    rows = zip(names, trials.session, trials.group, trials.cr, strict=True)
+    lines = ["participant,session_number,group,valid,cr,cr_amplitude"]
+    lines += [f"{name},{at:g},{group},True,{cr > 0},0" for name, at, group, cr in rows]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+def pool_trials(labs: Sequence[LabTrials]) -> tuple[Float64, Float64, Float64, Int64, Float64]:
+    """Return hits, trials, design, animals and the animals' columns of all labs, in one place.
+
+    The design ends with an intercept for each lab.
+    """
+    member = np.repeat(np.arange(len(labs)), [len(lab.of) for lab in labs])
+    shared = np.concatenate([lab.design for lab in labs])
+    intercepts = (member[:, None] == np.arange(len(labs))) * 1.0
+    animal = np.concatenate([1000 * place + lab.animal for place, lab in enumerate(labs)])
+    hits, of = (np.concatenate([getattr(lab, name) for lab in labs]) for name in ("hits", "of"))
+    varying = np.column_stack([np.ones(len(of)), shared[:, 0]])
+    return hits, of, np.column_stack([shared, intercepts]), animal, varying

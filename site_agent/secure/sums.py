@@ -1,0 +1,127 @@
+"""A lab's visits to the secure sums of an undertaking: it shares, tags and verifies."""
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from aggregators.secure_sum.layout import BitBudget
+from site_agent.errors import InvalidInputError, SecureSumError
+from site_agent.secure.contributions import EncodedContribution
+from site_agent.secure.lab import Lab, RosterPolicy
+from site_agent.secure.session import Session, new_descriptor, parse_descriptor
+from site_agent.secure.verification import Mode
+from site_agent.work import Progress, no_progress
+
+_POLL_S = (0.1, 2.0)
+"""Shortest and longest wait between two looks: short after something happened."""
+
+
+@dataclass(frozen=True)
+class SumVisit:
+    """The state of a sum after a visit."""
+
+    session: str
+    """The last session that this site took part in."""
+    phase: str
+    """The session's current phase; ``complete`` once the sum is there."""
+    waiting: tuple[str, ...]
+    """Labs or servers that must act next."""
+    total: Path | None = None
+    """The verified sum, as one contribution."""
+
+
+@dataclass(frozen=True)
+class SecureSums:
+    """The secure sums of one undertaking of several labs, as one of them takes part in them."""
+
+    lab: Lab
+    labs: tuple[str, ...]
+    """The labs that each session must invite."""
+    purpose: str
+    """The session descriptor's text on the undertaking, with the digest of its terms. This lab
+    takes no part in a session of other terms."""
+    policy: RosterPolicy
+    mode: Mode = "servers"
+    progress: Progress = no_progress
+
+    @property
+    def budget(self) -> BitBudget:
+        """How numbers are encoded, by the charter."""
+        return self.lab.charter.budget
+
+    @property
+    def least_labs(self) -> int:
+        """Fewest labs that must reach a leaf before its changes are summed."""
+        return self.lab.charter.terms.least_labs
+
+    def take_part(self, encoded: EncodedContribution, target: Path) -> SumVisit:
+        """Take the next step in the session of one sum: share, tag or verify."""
+        lab = self.lab
+        lab.approve_base(encoded.layout.base_digest)
+        session = self._find_session(encoded) or self._open_session(encoded)
+        if not lab.share(session, encoded.layout, encoded.numbers, self.labs):
+            return SumVisit(session, "keys", lab.review(session).waiting)
+        view = lab.visit(session, self.policy, self._show_roster)
+        if view.is_void:
+            return SumVisit(session, "void", ())
+        if view.phase != "complete":
+            return SumVisit(session, view.phase, _waiting_for(view))
+        if not target.is_file():
+            lab.finish(session, target, self.mode)
+        return SumVisit(session, view.phase, (), target)
+
+    def _show_roster(self, labs: Sequence[str]) -> None:
+        self.progress(None, f"the sum is over {', '.join(labs)}")
+
+    def _find_session(self, encoded: EncodedContribution) -> str:
+        """Return the first session of this sum that is not void; empty where there is none."""
+        return next((name for name, view in self._sessions(encoded) if not view.is_void), "")
+
+    def _open_session(self, encoded: EncodedContribution) -> str:
+        attempts = [view.descriptor.attempt for _, view in self._sessions(encoded)]
+        descriptor = new_descriptor(
+            self.lab.charter,
+            encoded.layout,
+            self.lab.clock(),
+            labs=self.labs,
+            attempt=max(attempts, default=0) + 1,
+            purpose=self.purpose,
+        )
+        self.lab.board.open_session(descriptor.to_bytes())
+        # Another lab may have opened one at the same moment: all take the first.
+        if not (session := self._find_session(encoded)):
+            raise SecureSumError((), hint="the pool does not show the session that was opened")
+        return session
+
+    def _sessions(self, encoded: EncodedContribution) -> Iterator[tuple[str, Session]]:
+        for name in self.lab.board.sessions():
+            try:
+                content = self.lab.board.descriptor(name)
+                descriptor = parse_descriptor(content, self.lab.charter)
+            except InvalidInputError:
+                continue  # of another charter, or not a session at all
+            # Anybody may open a session with fewer labs or other terms: not for this one.
+            bound = descriptor.purpose == self.purpose and set(descriptor.labs) == set(self.labs)
+            if bound and descriptor.layout.digest == encoded.layout.digest:
+                yield name, self.lab.review(name)
+
+
+def visit_until_summed(step: Callable[[], SumVisit], *, wait: bool, progress: Progress) -> SumVisit:
+    """Take a lab's possible steps; where it waits, repeat them until the last sum is there."""
+    before, wait_s = None, _POLL_S[0]
+    while True:
+        visit = step()
+        if visit.total is not None or not wait:
+            return visit
+        wait_s = _POLL_S[0] if visit != before else min(1.5 * wait_s, _POLL_S[1])
+        before = visit
+        progress(None, f"{visit.phase}: waiting for {', '.join(visit.waiting) or 'the servers'}")
+        time.sleep(wait_s)
+
+
+def _waiting_for(view: Session) -> tuple[str, ...]:
+    """Return the parties that must act next; before the receipts, the labs that have not shared."""
+    if view.phase == "receipt" and len(view.shares) < len(view.descriptor.labs):
+        return tuple(lab for lab in view.descriptor.labs if lab not in view.shares)
+    return view.waiting

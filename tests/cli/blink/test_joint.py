@@ -1,0 +1,182 @@
+"""``poolctl blink fit-together``: three labs and two servers, each a process, on a real pool."""
+
+import json
+import signal
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import statsmodels.api as models
+from scipy.optimize import minimize
+
+from pool_server.wire.signatures.keys import PrivateKey
+from site_agent import PoolClient
+from site_agent.eyeblink.study.joint_model import JointDesign, LabTrials
+from site_agent.eyeblink.study.mixed_models import LaplaceDeviance
+from site_agent.secure.board import Board
+from site_agent.secure.server import Server
+from tests.cli.conftest import Run, start_process
+from tests.pool_server.pool_driver import PoolDriver, pool_in_thread
+from tests.site_agent.eyeblink.drawn_studies import (
+    draw_study_trials,
+    pool_trials,
+    write_study_trials,
+)
+from tests.waiting import wait_until
+
+SERVERS, LABS = ("sum-1", "sum-2"), ("lab-a", "lab-b", "lab-c")
+STUDY = 'criterion = "as-listed"\nsessions = [1, 8]\ngroups = ["control", "lesion"]\n'
+TRIALS = {lab: draw_study_trials(seed, 6, ("control", "lesion")) for seed, lab in enumerate(LABS)}
+
+
+@pytest.fixture(scope="module")
+def pool(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PoolDriver]:
+    with pool_in_thread(tmp_path_factory.mktemp("pool")) as running:
+        for name in (*SERVERS, *LABS):
+            running.secret(name, "contributor")
+        yield running
+
+
+@dataclass
+class Study:
+    """A study of three labs; every lab has accepted its charter, and has a table of trials."""
+
+    pool: PoolDriver
+    folder: Path
+    charter: str
+    commands: Mapping[str, Sequence[object]]
+    """The command of each lab."""
+
+    def start(self, name: str, *command: object) -> subprocess.Popen[str]:
+        secret = self.pool.secret(name, "contributor")
+        place = ("--site", name, "--folder", self.folder / name)
+        return start_process(*command, *place, POOL_ENDPOINT=self.pool.url, POOL_TOKEN=secret)
+
+    def serve(self) -> None:
+        """Let both servers take all their steps."""
+        for name in SERVERS * 3:
+            with PoolClient(self.pool.url, self.pool.secret(name, "contributor")) as client:
+                server = Server(self.folder / name, name, self.charter, Board(client.secure))
+                for session in server.board.sessions():
+                    if json.loads(server.board.descriptor(session))["charter"] == self.charter:
+                        server.act(session)
+
+
+def agree(pool: PoolDriver, folder: Path, poolctl: Run, fitted: Sequence[str]) -> Study:
+    """Make the keys of all parties, and have each accept the charter of the study."""
+    keys = {}
+    for name in (*SERVERS, *LABS):
+        made = poolctl("secure", "keygen", "--site", name, "--folder", folder / name, "-q")
+        keys[name] = made.out.strip()
+    (folder / "study.toml").write_text(f"models = {list(fitted)}\n{STUDY}")
+    file = folder / "charter.toml"
+    options = [word for name in SERVERS for word in ("--server", f"{name}={keys[name]}")]
+    options += [word for name in LABS for word in ("--lab", f"{name}={keys[name]}")]
+    options += ["--study", folder / "study.toml", "-o", file]
+    digest = str(poolctl("secure", "charter", "create", "learning", *options, "-q").out.strip())
+    assert "study least_animals: 5" in poolctl("secure", "charter", "accept", file).out
+    for name in keys:
+        place = ("--folder", folder / name, "--digest", digest)
+        assert poolctl("secure", "charter", "accept", file, *place).code == 0
+    tables = {
+        name: write_study_trials(folder / name / "all_trials.csv", TRIALS[name]) for name in LABS
+    }
+    commands = {
+        name: ("blink", "fit-together", table, "-o", folder / name / "together")
+        for name, table in tables.items()
+    }
+    return Study(pool, folder, digest, commands)
+
+
+def test_a_study_is_previewed_and_held_by_repeating_one_command(
+    pool: PoolDriver, tmp_path: Path, poolctl: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    study = agree(pool, tmp_path, poolctl, ("logistic",))
+    monkeypatch.setenv("POOL_ENDPOINT", pool.url)
+    monkeypatch.setenv("POOL_TOKEN", pool.secret("lab-a", "contributor"))
+    place = ("--folder", tmp_path / "lab-a")
+    shown = poolctl(*study.commands["lab-a"], *place, "--dry-run").out
+    assert "6 animals, 576 trials; the first sum, over at least 3 labs" in shown
+    assert "nobody sees them but in the sum" in shown
+    first = poolctl(*study.commands["lab-a"], *place).out
+    assert "0 sums verified; the next is at keys and waits for sum-1, sum-2" in first
+    results: dict[str, Any] = {}
+    while len(results) < len(LABS):
+        study.serve()
+        for name in LABS:
+            monkeypatch.setenv("POOL_TOKEN", pool.secret(name, "contributor"))
+            command = (*study.commands[name], "--site", name, "--folder", tmp_path / name)
+            if (fit := poolctl(*command, "--json").data["results"]) is not None:
+                results[name] = fit
+    assert results["lab-a"] == results["lab-b"] == results["lab-c"]
+    compare_with_the_pooled_fit(results["lab-a"]["estimates"], ("logistic",))
+    report = (tmp_path / "lab-c" / "together" / "table.md").read_text()
+    assert report.startswith("CRs become more frequent over sessions: log odds +0.")
+    assert "(logistic; 3 labs, 18 animals, 1,728 trials)" in " ".join(report.split())
+    assert "| alone | session | lab-c |" in report
+    assert "| alone | session | lab-a |" not in report
+    assert (tmp_path / "lab-c" / "together" / "forest.png").stat().st_size > 5000
+
+
+@pytest.mark.slow  # seven processes
+def test_a_study_of_processes_is_the_pooled_fit_although_one_lab_is_killed(
+    pool: PoolDriver, tmp_path: Path, poolctl: Run
+) -> None:
+    study = agree(pool, tmp_path, poolctl, ("logistic", "mixed"))
+    servers = [study.start(name, "secure", "serve", "--poll-seconds", 0.1) for name in SERVERS]
+    labs = {name: study.start(name, *study.commands[name], "--wait", "--json") for name in LABS}
+    wait_until((tmp_path / "lab-b" / "studies" / study.charter / "02-logistic.own.json").is_file)
+    labs["lab-b"].send_signal(signal.SIGKILL)
+    labs["lab-b"].wait()
+    labs["lab-b"] = study.start("lab-b", *study.commands["lab-b"], "--wait", "--json")
+    results: dict[str, Any] = {}
+    for name, process in labs.items():
+        out, err = process.communicate(timeout=500)
+        assert process.returncode == 0, err
+        results[name] = json.loads(out)["data"]["results"]
+    for server in servers:
+        server.terminate()
+    assert results["lab-a"] == results["lab-b"] == results["lab-c"]
+    compare_with_the_pooled_fit(results["lab-a"]["estimates"], ("logistic", "mixed"))
+
+
+def compare_with_the_pooled_fit(estimates: list[dict[str, Any]], fitted: Sequence[str]) -> None:
+    """Compare with the models of all trials in one place, which no lab has."""
+    design = JointDesign(sessions=(1, 8), groups=("control", "lesion"))
+    hits, of, columns, animal, varying = pool_trials(
+        [LabTrials.count(TRIALS[lab], design) for lab in LABS]
+    )
+    row = np.repeat(np.arange(len(of)), of.astype(np.int64))
+    place = np.concatenate([np.arange(count) for count in of])
+    logistic = models.GEE(
+        (place < hits[row]) * 1.0,
+        columns[row],
+        groups=animal[row],
+        family=models.families.Binomial(),
+        cov_struct=models.cov_struct.Independence(),
+    ).fit(ctol=1e-12, maxiter=100)
+    deviance = LaplaceDeviance(hits, of, columns, animal, varying)
+    start_at = np.concatenate([logistic.params, [0.5, 0.0, 0.5]])
+    mixed = minimize(deviance, start_at, jac=deviance.slopes, method="BFGS").x
+    errors = np.sqrt(np.diag(np.linalg.inv(deviance.bends(mixed) / 2.0)))
+    expected = {"logistic": (logistic.params, logistic.bse), "mixed": (mixed, errors)}
+    for model, pooled in ((name, expected[name]) for name in fitted):
+        chosen = [item for item in estimates if item["model"] == model][:3]
+        for name, values in zip(("estimate", "standard_error"), pooled, strict=True):
+            joint = [item[name] for item in chosen] * np.array([7.0, 1.0, 7.0])
+            assert joint == pytest.approx(values[:3], abs=1e-6)
+
+
+def test_a_charter_without_a_study_is_named(tmp_path: Path, poolctl: Run) -> None:
+    keys = {name: PrivateKey.generate().public.text for name in (*SERVERS, *LABS)}
+    options = [word for name in SERVERS for word in ("--server", f"{name}={keys[name]}")]
+    options += [word for name in LABS for word in ("--lab", f"{name}={keys[name]}")]
+    (tmp_path / "study.toml").write_text("models = ['linear']\n")
+    refused = poolctl(
+        "secure", "charter", "create", "x", *options, "--study", tmp_path / "study.toml", "--json"
+    )
+    assert "study.toml: models.0" in refused.error["message"]
