@@ -40,6 +40,10 @@ class BusyError(SiteAgentError):
     """Another process is at work in the same folder."""
 
 
+class StalePreviewError(SiteAgentError):
+    """The content to send differs from its preview; nothing was sent."""
+
+
 class AgentError(SiteAgentError):
     """An agent cannot use its workspace or its files."""
 

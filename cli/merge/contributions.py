@@ -32,7 +32,7 @@ from site_agent.datasets.network_data import NetworkData, open_network_data
 from site_agent.errors import BaseNotAcceptedError
 from site_agent.pool.profiles import host_of
 from site_agent.pool.trust import set_trusted_sites, trusted_sites
-from site_agent.rounds.contract import ContributionRules, DataChoice
+from site_agent.rounds.contract import ContributionRules, DataChoice, site_rules
 from site_agent.rounds.contributing import Contributed, contribute_to_round
 from site_agent.rounds.kinds import find_site_part
 from site_agent.tasks.addresses import whole_id
@@ -135,10 +135,11 @@ class RuleOptions:
 
     def read(self, pool: "PoolClient", changes: SettingsOptions) -> ContributionRules:
         """Return the rules, with those of a settings file."""
-        rules = ContributionRules(
-            trusted=trusted_sites(host_of(pool.endpoint)),
+        kept = site_rules(pool.endpoint)
+        rules = replace(
+            kept,
             approved=self.accept,
-            least_others=self.least_others,
+            least_others=max(kept.least_others, self.least_others),
             max_hours=self.max_hours,
             full=self.full,
             most_epsilon=self.most_epsilon,

@@ -75,18 +75,19 @@ def upload(
             fields=fields,
             receipt=receipt,
             sidecars=sidecars,
+            sign=sign,
         )
         versions.question_label_keys(invocation, prepared.doubtful_labels)
         if dry_run:
             return _describe(prepared)
-        uploaded = prepared.send(invocation, pool, sign=sign)
+        uploaded = prepared.send(invocation, pool)
     _warn_of_differences(invocation, description, version.description, uploaded.version)
     return _reply(file, uploaded, prepared.receipt)
 
 
 def _describe(prepared: "PreparedUpload") -> Reply:
     size = size_words(prepared.file.stat().st_size)
-    description, fields = prepared.description, prepared.fields
+    description, request = prepared.description, prepared.request
     data = {
         "address": prepared.address,
         "uploaded": False,
@@ -96,8 +97,8 @@ def _describe(prepared: "PreparedUpload") -> Reply:
         "recipe": description.recipe,
         "terms": description.terms,
         "card": description.card,
-        "draft": fields["draft"],
-        "visibility": fields["visibility"],
+        "draft": request.draft,
+        "visibility": request.visibility,
     }
     what = f"{prepared.file} ({prepared.format}, {size})"
     return Reply(data, f"would upload {what} as {prepared.address}")

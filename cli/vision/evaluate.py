@@ -1,12 +1,11 @@
 """``poolctl evaluate``: score models on annotated images, eye crops or gaze data."""
 
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from aggregators.formats import NETWORK_FORMATS, file_digest, recognise
+from aggregators.formats import NETWORK_FORMATS, recognise
 from cli.frame.errors import UsageError
 from cli.frame.options import (
     Argument,
@@ -23,19 +22,15 @@ from cli.vision import clips, gaze
 from site_agent.datasets.egocentric import is_egocentric
 from site_agent.datasets.gaze.check import is_gaze_data, open_gaze
 from site_agent.datasets.gaze.records import join_digests, person_digests
-from site_agent.datasets.records import FaceDataset, dataset_digest, image_marks
 from site_agent.datasets.soundness import require_sound
-from site_agent.errors import NotFoundError, NotLoggedInError, PoolClientError
+from site_agent.errors import NotFoundError
 from site_agent.evaluation.detection import DetectionScores
 from site_agent.evaluation.gaze import GazeScores, evaluate_networks
 from site_agent.evaluation.landmark_scores import LandmarkScores
-from site_agent.evaluation.model_runs import EvaluationSettings, evaluate_models, use_of
+from site_agent.evaluation.model_runs import EvaluationSettings
 from site_agent.evaluation.report import ScoredModel, write_report
-from site_agent.pool.profiles import is_offline
-from site_agent.pool.rebuilding import RecipeSources
 from site_agent.pool.resources.models import DatasetWords
-from site_agent.pool.sidecars import save_evaluation
-from site_agent.training.overlap import training_overlap
+from site_agent.tasks.testing import Scored, lineages_of, score_on_faces, scored_models, verdicts
 
 if TYPE_CHECKING:
     from pool_server.wire.evaluations import EvaluationResponse
@@ -55,14 +50,6 @@ _SHORT_NAMES = {
 }
 
 
-_LENGTHS = {
-    "inter-ocular": "distance between the eyes",
-    "outer-corners": "distance of the outer eye corners",
-    "box": "size of the box",
-    "parts": "distance of the named landmarks",
-}
-
-
 EVALUATION_SETTINGS = CommandSettings(EvaluationSettings(), ("seed", "parts"))
 
 
@@ -78,25 +65,7 @@ class ReportOptions:
         bool, Option("Save the scores beside the model; 'poolctl upload' sends them.")
     ] = False
 
-    def keep(self, invocation: Invocation, scored: "_Scored") -> None:
-        """Save the scores next to the models."""
-        if not self.save:
-            return
-        for file, model, count in zip(scored.files, scored.models, scored.trained_on, strict=True):
-            if file.version is not None:
-                invocation.warn(f"{file.word} is in the pool, not a local file: nothing was saved")
-                continue
-            path = save_evaluation(
-                file.path,
-                model.digest,
-                model.scores.metrics,
-                scored.measured,
-                count,
-                despite_findings=scored.despite,
-            )
-            invocation.note(f"kept in {path}")
-
-    def write(self, scored: "_Scored", datasets: Sequence[Path]) -> list[Path]:
+    def write(self, scored: Scored, datasets: Sequence[Path]) -> list[Path]:
         """Write the report."""
         if self.output is None:
             return []
@@ -132,7 +101,7 @@ class PostOptions:
         with invocation.pool() as pool:
             pool.whoami()
 
-    def send(self, invocation: Invocation, scored: "_Scored") -> "list[EvaluationResponse]":
+    def send(self, invocation: Invocation, scored: Scored) -> "list[EvaluationResponse]":
         """Send the scores of those models that the pool has; name the others."""
         if not self.post:
             return []
@@ -141,20 +110,6 @@ class PostOptions:
         )
         split = f"{split}-despite-findings".removeprefix("-") if scored.despite else split
         return _post(invocation, scored.models, scored.measured, self.dataset_name, split)
-
-
-@dataclass(frozen=True)
-class _Scored:
-    """The scores of all models on one data set."""
-
-    files: "Sequence[ModelFile]"
-    models: Sequence[ScoredModel]
-    measured: str
-    """Digest of the data set."""
-    trained_on: Sequence[int]
-    """How many of its images each model has learned."""
-    despite: Sequence[str]
-    """Findings in the data that the test goes on despite."""
 
 
 @command(
@@ -240,11 +195,12 @@ def evaluate(
             raise UsageError("--persons and --sessions go with gaze data")
         dataset = read_joined_faces(datasets, reading_from(images), same_parts=True)
         files = _files(invocation, names, posting)
-        scored = _score_on_faces(
+        scored = score_on_faces(
             invocation, files, dataset, settings, workers, despite_findings=despite_findings
         )
         text = [*verdicts(scored.models), *score_tables(scored.models)]
-    report.keep(invocation, scored)
+    if report.save:
+        scored.keep(invocation)
     written = report.write(scored, datasets)
     return _reply(
         scored, datasets, text, written, posting.send(invocation, scored), per_image=report.long
@@ -252,7 +208,7 @@ def evaluate(
 
 
 def _reply(
-    scored: _Scored,
+    scored: Scored,
     datasets: Sequence[Path],
     text: Sequence[str | TableText],
     written: Sequence[Path],
@@ -313,13 +269,6 @@ def _can_be_data(word: str) -> bool:
     return Path(word).is_dir() or Path(word).suffix.lower() in {".xml", ".json", ".pts", ".csv"}
 
 
-def _scored_models(files: "Sequence[ModelFile]", scores: "Sequence[Scores]") -> list[ScoredModel]:
-    return [
-        ScoredModel(file.word, file_digest(file.path), scored)
-        for file, scored in zip(files, scores, strict=True)
-    ]
-
-
 def _score_on_gaze(
     invocation: Invocation,
     names: Sequence[str],
@@ -329,7 +278,7 @@ def _score_on_gaze(
     settings: EvaluationSettings,
     posting: PostOptions,
     despite_findings: bool,
-) -> _Scored:
+) -> Scored:
     samples, digests = gaze.read_gaze_samples(invocation, datasets, *choice)
     sound = require_sound(
         open_gaze(datasets[0]), persons=digests, despite_findings=despite_findings
@@ -340,79 +289,10 @@ def _score_on_gaze(
         scores = evaluate_networks(
             paths, samples, resamples=settings.resamples, seed=settings.seed, progress=report
         )
-    lineages = _lineages(invocation, paths)
+    lineages = lineages_of(invocation, paths)
     trained_on = gaze.warn_of_training_samples(invocation, files, samples, digests, lineages)
     measured = join_digests(person_digests(samples))
-    return _Scored(files, _scored_models(files, scores), measured, trained_on, sound.despite)
-
-
-def _score_on_faces(
-    invocation: Invocation,
-    files: "Sequence[ModelFile]",
-    dataset: FaceDataset,
-    settings: EvaluationSettings,
-    workers: int,
-    *,
-    despite_findings: bool,
-) -> _Scored:
-    paths = [file.path for file in files]
-    with invocation.progress("evaluate") as report:
-        scores = evaluate_models(
-            paths,
-            dataset,
-            settings,
-            workers=workers,
-            despite_findings=despite_findings,
-            progress=report,
-        )
-    sounds = [
-        require_sound(dataset, use=use_of(path), despite_findings=despite_findings)
-        for path in paths
-    ]
-    despite = max((sound.despite for sound in sounds), key=len)
-    digest = dataset_digest(dataset)
-    learned = warn_of_training_images(invocation, files, dataset, digest)
-    return _Scored(files, _scored_models(files, scores), digest, learned, despite)
-
-
-def warn_of_training_images(
-    invocation: Invocation, models: "Sequence[ModelFile]", dataset: FaceDataset, digest: str
-) -> list[int]:
-    """Return how many images of a test each model has learned, and warn where there are any."""
-    marks = image_marks(dataset)
-    counts = []
-    lineages = _lineages(invocation, [model.path for model in models])
-    for model, lineage in zip(models, lineages, strict=True):
-        overlap = training_overlap(model.path, dataset, digest, marks, lineage)
-        if overlap is not None:
-            invocation.warn(f"{model.word}: {overlap.words}")
-        counts.append(0 if overlap is None else overlap.images)
-    return counts
-
-
-def _lineages(invocation: Invocation, models: Sequence[Path]) -> list[set[str]]:
-    """Return the digests of all that each model was made from, by recipes here and by the pool.
-
-    This site's own records are looked up by them.
-    """
-    own_digests = [file_digest(model) for model in models]
-    known = [
-        set(RecipeSources([model.parent]).holdings(digest))
-        for model, digest in zip(models, own_digests, strict=True)
-    ]
-    if is_offline():
-        return known
-    try:
-        with invocation.pool() as pool:
-            for digest, digests in zip(own_digests, known, strict=True):
-                with suppress(NotFoundError):
-                    answer = pool.models.lineage_of_digest(digest)
-                    digests |= {node.digest for node in answer.nodes if node.depth <= 0}
-    except NotLoggedInError:
-        pass
-    except PoolClientError as error:
-        invocation.warn(f"what the models were made from is not known: {error}")
-    return known
+    return Scored(files, scored_models(files, scores), measured, trained_on, sound.despite)
 
 
 def _split_of_post(split: str, *, learned: bool, despite: bool) -> str:
@@ -461,36 +341,6 @@ def _refuse_face_options(settings: EvaluationSettings, *, per_image: bool) -> No
     faces = (settings.upsample, settings.threshold, settings.normaliser, settings.parts)
     if any(value not in (None, 0.0, ()) for value in faces) or per_image:
         raise UsageError("upsample, threshold, normaliser, --parts, --long: for faces")
-
-
-def verdicts(models: Sequence[ScoredModel]) -> list[str]:
-    """Return a sentence on the best detector, and one on the best landmark model."""
-    lines = []
-    detectors = [model for model in models if isinstance(model.scores, DetectionScores)]
-    if detectors:
-        winner, name = _best(detectors, lambda scores: -scores.f1)
-        best = "" if len(detectors) == 1 else "Best by F1: "
-        lines.append(
-            f"{best}{name} finds {100 * winner.recall:.0f} % of the faces, and "
-            f"{100 * winner.precision:.0f} % of what it finds are faces."
-        )
-    landmarks = [model for model in models if isinstance(model.scores, LandmarkScores)]
-    if landmarks:
-        placed, name = _best(landmarks, lambda scores: scores.mean_error)
-        best = "" if len(landmarks) == 1 else "Smallest error: "
-        in_px = placed.normaliser == "none"
-        unit = "px" if in_px else f"% of the {_LENGTHS[placed.normaliser]}"
-        lids = ""
-        if placed.ear_range is not None:
-            lids = f" and follows the lids {100 * placed.ear_range:.0f} % of their way"
-        size = placed.mean_error * (1 if in_px else 100)
-        lines.append(f"{best}{name} is off by {size:.1f} {unit}{lids}.")
-    return lines
-
-
-def _best(models: Sequence[ScoredModel], badness: Callable[[Any], float]) -> tuple[Any, str]:
-    model = min(models, key=lambda candidate: badness(candidate.scores))
-    return model.scores, Path(model.name).name
 
 
 def score_tables(models: Sequence[ScoredModel]) -> list[TableText]:

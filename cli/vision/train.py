@@ -11,14 +11,12 @@ from cli.frame.output import Invocation, Reply, TableText
 from cli.frame.settings_options import CommandSettings, SettingsOptions
 from cli.options.data import FacesArgument, ImagesOption, read_joined_faces, reading_from
 from cli.vision import train_networks
-from cli.vision.evaluate import score_tables, warn_of_training_images
+from cli.vision.evaluate import score_tables
 from cli.vision.train_networks import Afterwards, TrainingOptions, plain_record, upload_trained
 from site_agent.datasets.records import FaceDataset, dataset_digest
-from site_agent.evaluation.model_runs import evaluate_model
-from site_agent.evaluation.report import ScoredModel
 from site_agent.plain_json import plain
-from site_agent.pool.sidecars import save_evaluation
 from site_agent.tasks.model_files import ModelFile
+from site_agent.tasks.testing import score_on_faces
 from site_agent.training.detector_plan import HOG_SVM_DEFAULTS, HogSvmSettings
 from site_agent.training.ert import ErtSettings, train_ert, with_named_parts
 from site_agent.training.hog_svm import needed_memory_bytes, plan_views, train_hog_svm
@@ -255,27 +253,18 @@ def _evaluate(
     invocation: Invocation, result: TrainingResult, after: Afterwards
 ) -> tuple[dict[str, Any], list[TableText | str]]:
     assert after.test_faces is not None
-    with invocation.progress("evaluate") as report:
-        scores = evaluate_model(
-            result.model_path,
-            after.test_faces,
-            workers=0,
-            despite_findings=after.despite_findings,
-            progress=report,
-        )
-    digest = result.record.model_digest
     file = ModelFile(str(result.model_path), result.model_path)
-    measured = dataset_digest(after.test_faces)
-    overlaps = warn_of_training_images(invocation, [file], after.test_faces, measured)
-    kept = save_evaluation(result.model_path, digest, scores.metrics, measured, overlaps[0])
+    scored = score_on_faces(
+        invocation, [file], after.test_faces, despite_findings=after.despite_findings
+    )
+    scored.keep(invocation)
     plain = {
         "dataset": after.test_path,
-        "dataset_digest": measured,
-        "training_images": overlaps[0],
-        **scores.to_dict(),
+        "dataset_digest": scored.measured,
+        "training_images": scored.trained_on[0],
+        **scored.models[0].scores.to_dict(),
     }
-    model = ScoredModel(result.model_path.name, digest, scores)
-    return plain, [f"on {after.test_path} (kept in {kept}):", *score_tables([model])]
+    return plain, [f"on {after.test_path}:", *score_tables(scored.models)]
 
 
 def _left_out_lines(problems: Any) -> list[str]:

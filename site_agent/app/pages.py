@@ -1,11 +1,12 @@
 """The pages that show and change lists: home, videos, adding, analysing, jobs."""
 
 import hashlib
+import json
 import os
 import secrets
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -23,8 +24,11 @@ from site_agent.eyeblink.outputs.registry import ON_REQUEST
 from site_agent.eyeblink.session import BlinkAnalysisSettings
 from site_agent.jobs.analysing import analysis_request
 from site_agent.jobs.folder import JobFolder, JobView
+from site_agent.plain_json import write_json
 from site_agent.pool.cache import ModelCache
+from site_agent.pool.client import PoolClient
 from site_agent.pool.profiles import usual_landmarks
+from site_agent.pool.sent import sent_by
 from site_agent.pool.signing import kind_of
 from site_agent.settings import Setting, list_settings, setting_text, with_values
 from site_agent.training.starter import kept_starter
@@ -68,6 +72,34 @@ class Lab:
             template, at=request.scope["at"], status=status, csrf=request.scope["session"].csrf,
             path=request.scope["path"], entries=ENTRIES, busy=busy_state(running, views), **values,
         )  # fmt: skip
+
+    @contextmanager
+    def pool(self) -> Iterator[PoolClient]:
+        """Return a client of the lab's pool for a page: it does not wait long."""
+        with sent_by("app"), PoolClient(timeout_s=10.0, attempts=2) as pool:
+            yield pool
+
+    def faces(self) -> Path | None:
+        """Return the annotated faces that were chosen last, if they are still there."""
+        with suppress(OSError, ValueError, KeyError, TypeError):
+            path = Path(json.loads(self._kept.read_text(encoding="utf-8"))["faces"])
+            return path if path.exists() else None
+        return None
+
+    def keep_faces(self, typed: str) -> Path | None:
+        """Keep annotated faces that a person named; None if the text is empty."""
+        if not (typed := typed.strip().strip("\"'")):
+            return None
+        path = Path(typed).expanduser()
+        allowed_folder(path if path.is_dir() else path.parent)
+        if not path.exists():
+            raise InvalidInputError(f"{path}: no such file or folder; expected annotated faces")
+        write_json(self._kept, {"faces": str(path)}, mode=0o600)
+        return path
+
+    @property
+    def _kept(self) -> Path:
+        return self.studies.folder / "faces.json"
 
     def quit(self, request: Request) -> Response:
         """End the app; jobs go on."""

@@ -165,7 +165,7 @@ class Studies:
     """The studies of this lab; ``POOL_HOME/app/studies.json`` names their folders."""
 
     def __init__(self, place: Path, results: Path) -> None:
-        self._path, self._results = place / "studies.json", results
+        self.folder, self._path, self._results = place, place / "studies.json", results
         self.lock = threading.RLock()
         self._records: dict[Path, tuple[int, SessionRecord]] = {}
         self.forgotten: list[Recording] = []

@@ -15,7 +15,7 @@ from site_agent.pages import number_text
 from site_agent.wording import count_words, duration_words, size_words
 
 _FOLDER = Path(__file__).parent
-ENTRIES = (("Home", "/"), ("Videos", "/videos"), ("Results", "/results"))
+ENTRIES = (*(("Home", "/"), ("Videos", "/videos"), ("Results", "/results")), ("Models", "/models"))
 
 
 @cache

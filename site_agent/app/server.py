@@ -15,10 +15,12 @@ from starlette.responses import Response, StreamingResponse
 from starlette.routing import Mount, Route
 
 from site_agent.app.entry import HOST, USUAL_PORT, AppFolder, Guard
+from site_agent.app.models import Models
 from site_agent.app.pages import Lab
 from site_agent.app.recordings import Studies
 from site_agent.app.rendering import page_response, static_file
 from site_agent.app.results import Results
+from site_agent.app.settings import LabSettings
 from site_agent.errors import BusyError, NotFoundError, SiteAgentError
 from site_agent.eyeblink.review.server import local_listener, local_server
 from site_agent.jobs.folder import JobFolder, JobView
@@ -31,6 +33,7 @@ _MOST_PORTS = 20
 def app_application(lab: Lab, results: Results) -> Starlette:
     """Return the application behind the guard."""
     post = {"methods": ["POST"]}
+    models, settings = Models(lab), LabSettings(lab)
     application = Starlette(
         routes=[
             Route("/", lab.home),
@@ -51,6 +54,16 @@ def app_application(lab: Lab, results: Results) -> Starlette:
             Route("/results/{recording}", results.show),
             Route("/results/{recording}/files/{name}", results.file),
             Mount("/results/{recording}/review", results.review),
+            Route("/models", models.show),
+            Route("/models/merge", models.merge_form),
+            Route("/models/merge/start", models.merge, **post),  # type: ignore[arg-type]
+            Route("/models/ask/{action}", models.change, **post),  # type: ignore[arg-type]
+            Route("/models/{model}", models.one),
+            Route("/models/{model}/share", models.share),
+            Route("/models/{model}/send", models.send, **post),  # type: ignore[arg-type]
+            Route("/settings", settings.show),
+            Route("/settings/{action}", settings.change, **post),  # type: ignore[arg-type]
+            Route("/sent", settings.sent),
             Route("/quit", lab.quit, **post),  # type: ignore[arg-type]
             Route("/jobs", lab.all_jobs),
             Route("/jobs/{job}", lab.job),

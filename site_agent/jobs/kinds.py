@@ -22,6 +22,12 @@ KINDS: Mapping[str, str] = {
     "look": "site_agent.jobs.analysing:look_at_videos",
     "draw": "site_agent.jobs.analysing:draw_video",
     "starter": "site_agent.jobs.analysing:train_starter",
+    "download": "site_agent.jobs.modelling:download",
+    "evaluate": "site_agent.jobs.modelling:evaluate",
+    "merge": "site_agent.jobs.modelling:merge_models",
+    "upload": "site_agent.jobs.modelling:upload",
+    "train": "site_agent.jobs.modelling:train",
+    "contribute": "site_agent.jobs.modelling:contribute",
 }
 """``module:name`` of each kind; gets the request with ``id`` and ``jobs`` (their folder), and
 progress."""

@@ -18,6 +18,7 @@ from filelock import FileLock, Timeout
 
 from site_agent.jobs.folder import ENDED, JobFolder, JobView
 from site_agent.jobs.kinds import KINDS, do_job
+from site_agent.pool import profiles
 from site_agent.work.measurements import processor_count, workers_that_fit
 from site_agent.work.workers import Event, Task, Workers
 
@@ -32,14 +33,22 @@ _WORKER_BYTES = 900_000_000
 _NICE = 10
 
 
+def chosen_slots() -> int | None:
+    """Return the number of jobs side by side that ``config.toml`` names: ``[jobs] slots``."""
+    count = profiles.table(profiles.read_toml(profiles.config_file()), "jobs").get("slots")
+    return count if isinstance(count, int) and count > 0 else None
+
+
 def run_jobs(jobs: JobFolder, *, slots: int | None = None, idle_s: float = IDLE_S) -> bool:
     """Do the jobs of a folder until none has come for a while; False: another runner does them.
 
     `slots`: Jobs side by side; by default half of the cores, at least two, fewer where memory is
     short.
     """
-    count = slots or workers_that_fit(
-        max(2, processor_count() // 2), [_WORKER_BYTES] * processor_count()
+    count = (
+        slots
+        or chosen_slots()
+        or workers_that_fit(max(2, processor_count() // 2), [_WORKER_BYTES] * processor_count())
     )
     while True:
         try:

@@ -1,6 +1,7 @@
 """Connections to services over mutual TLS: kept, with bounded answers, and tried again."""
 
 import json
+import secrets
 import time
 from collections.abc import Mapping
 from typing import Any
@@ -9,6 +10,7 @@ import httpx
 
 from site_agent.errors import ConflictError, FederationError, UntrustedServiceError
 from site_agent.live.kits import Kit, service_name
+from site_agent.pool import sent
 
 _FIRST_WAIT_S, _LONGEST_WAIT_S = 0.1, 2.0
 _TIMEOUT_S = 120.0
@@ -34,6 +36,7 @@ class ServiceConnection:
             verify=kit.client_context(), timeout=_TIMEOUT_S, headers=headers, trust_env=False
         )
         self.sent_bytes = self.received_bytes = 0
+        self._training = ""
 
     def __enter__(self) -> "ServiceConnection":
         return self
@@ -43,6 +46,8 @@ class ServiceConnection:
 
     def close(self) -> None:
         self._client.close()
+        if self._training:
+            sent.note_file(self._address, self._training, self.sent_bytes)
 
     def get_json(self, path: str) -> dict[str, Any]:
         """Return the object at a path; raises as `call`."""
@@ -63,6 +68,12 @@ class ServiceConnection:
         `FederationError`: the service refuses the request, does not answer in time, or answers with
         too much.
         """
+        if body and self._kit.role == "site" and not self._training:
+            # Messages are many: the ledger has one entry for all of this connection.
+            self._training = secrets.token_hex(8)
+            sent.note_request(
+                self._address, sent.LIVE, f'{{"digest": "{self._training}"}}'.encode()
+            )
         deadline_s, wait_s = time.monotonic() + self._patience_s, _FIRST_WAIT_S
         while True:
             try:

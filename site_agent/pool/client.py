@@ -147,7 +147,7 @@ class PoolClient:
         self.cache.remember(host, version.model_dump(mode="json"), where.reference)
         return version
 
-    def upload(
+    def announcement(
         self,
         path: Path | str,
         address: str | names.ModelAddress,
@@ -157,21 +157,10 @@ class PoolClient:
         digest: str = "",
         progress: Progress | None = None,
         **fields: Any,
-    ) -> Uploaded:
-        """Upload a model file as the next version of ``SITE/NAME``.
-
-        `fields` are others of an `UploadRequest`: labels, metrics, terms, card, draft ... A merged
-        model also inherits the terms of its inputs, and is refused where they forbid the merge.
-        `digest` is the SHA-256 of the file, where the caller knows it already.
-
-        It is signed if there is a key for the site (`poolctl keys create`), unless `sign` is false.
-
-        The same file uploaded again returns the existing version. Called again, an interrupted
-        upload (`PoolUnreachableError`) goes on where it stopped.
-        """
+    ) -> uploads.UploadRequest:
+        """Return all that `upload` would send besides the file; nothing leaves."""
         file = Path(path)
         where = self.address(address)
-        report = progress or no_progress
         size_bytes = file.stat().st_size
         # Most often the output of a command that failed.
         if size_bytes == 0:
@@ -182,14 +171,40 @@ class PoolClient:
             site=where.site,
             name=where.name,
             size_bytes=size_bytes,
-            digest=digest or hash_file(file, report, share=0.1),
+            digest=digest or hash_file(file, progress or no_progress, share=0.1),
             file_name=file.name[-255:],
             recipe=None if recipe is None else signing.canonical_recipe(recipe),
             **fields,
         )
-        if sign:
-            request = self.signatures.signed(request, file)
-        return send_version(self._connection, file, request, report)
+        return self.signatures.signed(request, file) if sign else request
+
+    def send_announced(
+        self, path: Path | str, request: uploads.UploadRequest, progress: Progress | None = None
+    ) -> Uploaded:
+        """Send an announcement and its file."""
+        return send_version(self._connection, Path(path), request, progress or no_progress)
+
+    def upload(
+        self,
+        path: Path | str,
+        address: str | names.ModelAddress,
+        *,
+        progress: Progress | None = None,
+        **fields: Any,
+    ) -> Uploaded:
+        """Upload a model file as the next version of ``SITE/NAME``.
+
+        `fields` are those of `announcement`, and others of an `UploadRequest`: labels, metrics,
+        terms, card, draft ... A merged model also inherits the terms of its inputs, and is refused
+        where they forbid the merge. `digest` is the SHA-256 of the file, where the caller knows it
+        already. It is signed if there is a key for the site (`poolctl keys create`), unless `sign`
+        is false.
+
+        The same file uploaded again returns the existing version. Called again, an interrupted
+        upload (`PoolUnreachableError`) goes on where it stopped.
+        """
+        request = self.announcement(path, address, progress=progress, **fields)
+        return self.send_announced(path, request, progress)
 
     def download(
         self, address: str | names.ModelAddress, *, progress: Progress | None = None

@@ -18,7 +18,7 @@ from pydantic import BaseModel, ValidationError
 from aggregators.errors import first_problem
 from pool_server.wire.errors import ErrorBody, ErrorResponse
 from site_agent import errors
-from site_agent.pool import profiles
+from site_agent.pool import profiles, sent
 from site_agent.pool.requests import require_subject
 from site_agent.pool.storage_connection import StorageConnection, open_http_client, read_whole
 
@@ -213,6 +213,9 @@ class PoolConnection:
             if item not in (None, "") and item is not False
         }
         patience = self.patience() if repeatable else RetryBudget(1, 0.0)
+        if method != "GET" and isinstance(content, bytes):
+            self._require_login()
+            sent.note_request(self.endpoint, url, content)
         while True:
             request = self._client.build_request(
                 method,

@@ -34,6 +34,7 @@ from pool_server.wire.uploads import (
     UploadResponse,
 )
 from site_agent import errors
+from site_agent.pool import sent
 from site_agent.pool.connection import PoolConnection
 from site_agent.pool.requests import build_request, require_field
 from site_agent.pool.storage_connection import BlockThreads
@@ -261,6 +262,8 @@ def send_upload(
             if error.code not in _ANOTHER_ROUND or time.monotonic() > deadline_s:
                 raise
             time.sleep(_ROUND_WAIT_S)
+        finally:
+            sent.note_file(connection.endpoint, upload.digest, sender.sent_bytes)
         sent_bytes += sender.sent_bytes
         if upload.state == "complete":
             return upload, sent_bytes

@@ -14,7 +14,9 @@ from pydantic import Field
 from pool_server.wire.models import ModelVersionResponse
 from pool_server.wire.rounds import DEFAULT_LEAST_OTHERS, RoundResponse, RoundTerms
 from site_agent.errors import ConflictError, InvalidInputError
-from site_agent.settings import Settings
+from site_agent.pool import profiles
+from site_agent.pool.trust import trusted_sites
+from site_agent.settings import Settings, naming, with_values
 from site_agent.work import Progress
 
 if TYPE_CHECKING:
@@ -83,7 +85,7 @@ class ContributionRules(Settings, error=InvalidInputError):
     more sums than there are faces, and the sums could be solved for single faces."""
     secure_only: bool = False
     """Contribute to secure rounds alone, in which nobody reads a single contribution."""
-    least_others: int = DEFAULT_LEAST_OTHERS
+    least_others: int = Field(default=DEFAULT_LEAST_OTHERS, ge=1, le=199)
     """Fewest other sites that this site's contribution may be combined with. All others together
     can subtract theirs: with one other site, that site alone can."""
     max_hours: float = 4.0
@@ -144,6 +146,28 @@ class ContributionRules(Settings, error=InvalidInputError):
             f"site asks for at least {self.faces_per_leaf:g} (faces_per_leaf): use more faces, "
             "or a base with trees of less depth"
         ]
+
+
+_RULES_OF_SITE = ("min_faces", "min_starts", "least_others", "secure_only")
+"""Rules that a site keeps in ``config.toml``, for commands and the app alike."""
+
+
+def site_rules(endpoint: str) -> ContributionRules:
+    """Return the rules of this site for a pool: ``[rounds]`` of ``config.toml``, and trust."""
+    kept = profiles.table(profiles.read_toml(profiles.config_file()), "rounds")
+    rules = ContributionRules(trusted=trusted_sites(profiles.host_of(endpoint)))
+    with naming(str(profiles.config_file())):
+        return with_values(rules, {name: kept[name] for name in _RULES_OF_SITE if name in kept})
+
+
+def keep_rules(**rules: str) -> ContributionRules:
+    """Keep rules as ``[rounds]`` of ``config.toml``, where the values are permitted."""
+    checked = with_values(ContributionRules(), rules)
+    config = profiles.read_toml(profiles.config_file())
+    changed = {name: getattr(checked, name) for name in rules if name in _RULES_OF_SITE}
+    config["rounds"] = profiles.table(config, "rounds") | changed
+    profiles.write_private_toml(config, profiles.config_file())
+    return checked
 
 
 def require_sound_base(round_: RoundResponse, *, despite_withdrawal: bool) -> None:

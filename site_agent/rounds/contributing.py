@@ -32,9 +32,10 @@ from typing import TYPE_CHECKING, Any
 from aggregators.formats import file_digest
 from aggregators.whole_file import write_whole
 from pool_server.wire.rounds import RoundResponse, RoundTerms
-from site_agent.errors import ConflictError
+from site_agent.errors import ConflictError, StalePreviewError
 from site_agent.pool.profiles import secure_folder
 from site_agent.pool.requests import require_field, require_same
+from site_agent.pool.resources.rounds import contribution_request
 from site_agent.rounds import contract, kinds, provenance
 from site_agent.rounds.secure import require_own_result, round_folder, visit_sums
 from site_agent.rounds.terms import check_terms, find_first, pin_terms
@@ -77,6 +78,14 @@ class Contributed:
     phase: str = ""
     """Until it is ``complete`` the site has not contributed: repeat the call."""
     waiting: tuple[str, ...] = ()
+    announcement: str = ""
+    """The JSON that is sent before the file, and names its digest; empty in secure rounds."""
+
+    @property
+    def preview(self) -> str:
+        """The digest of all that is sent: of the announcement, or of the changes to be summed."""
+        content = self.announcement.encode()
+        return hashlib.sha256(content).hexdigest() if content else self.digest
 
 
 @dataclass(frozen=True)
@@ -98,6 +107,7 @@ def contribute_to_round(
     despite_withdrawal: bool = False,
     rules: contract.ContributionRules | None = None,
     send: bool = True,
+    expected: str = "",
     wait: bool = False,
     progress: Progress | None = None,
 ) -> Contributed:
@@ -123,11 +133,15 @@ def contribute_to_round(
         The site's rules; by default it trusts its own models alone.
     send : bool
         Compute the contribution, and send it.
+    expected : str
+        Send it only if its `Contributed.preview` is this one.
     wait : bool
         In a secure round, go on until the sum is there.
 
     Raises
     ------
+    StalePreviewError
+        The contribution is another one than `expected`; nothing was sent.
     ContributionWithheldError
         The rules of the site speak against it; nothing was sent.
     ConflictError
@@ -179,8 +193,16 @@ def contribute_to_round(
     facts = part.describe(files.contribution, accounted=accounted)
     contributed = _describe(round_, site, files.contribution, facts)
     contributed = replace(contributed, computed=is_new, left_out=left_out)
+    if round_.secure is None:
+        request = contribution_request(
+            files.sent, site, contributed.digest, least_others=rules.least_others,
+            despite_withdrawal=despite_withdrawal,
+        )  # fmt: skip
+        contributed = replace(contributed, announcement=request.model_dump_json())
     if not send:
         return contributed
+    if expected and contributed.preview != expected:
+        raise StalePreviewError("the contribution is another one than its preview showed")
     if round_.secure is not None:
         contributed = _sum(
             pool, contributed, part, files, rules, terms=terms, wait=wait, progress=report

@@ -1,5 +1,6 @@
 """Uploads of models, with a preview before anything leaves this machine."""
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,8 +11,11 @@ from pydantic import ValidationError
 from aggregators.errors import first_problem
 from aggregators.formats import file_digest, recognise
 from pool_server.wire.cards import PrivacyReceipt, read_card
-from site_agent.errors import InvalidInputError
+from pool_server.wire.data_use import Term
+from pool_server.wire.uploads import UploadRequest
+from site_agent.errors import InvalidInputError, StalePreviewError
 from site_agent.pool.client import PoolClient, Uploaded, refuse_site_only
+from site_agent.pool.restrictions import today_utc
 from site_agent.pool.sidecars import ModelDescription
 from site_agent.tasks.caller import Caller
 from site_agent.tasks.model_files import warn_of_standing
@@ -22,33 +26,38 @@ class PreparedUpload:
     """An upload with everything that is sent; nothing has left this machine."""
 
     file: Path
-    digest: str
     format: str
-    address: str
+    request: UploadRequest
+    """All that is sent besides the file, signed; with the content of the sidecar files."""
     description: ModelDescription
-    """With the content of sidecar files, and the labels that the inputs of a merge share."""
-    fields: Mapping[str, Any]
-    """Further fields of the version: description, intended use, visibility, draft."""
     receipt: PrivacyReceipt | None
     doubtful_labels: Mapping[str, str]
     """Labels that look like misspellings, each with the key that others use."""
 
-    def send(self, caller: Caller, pool: PoolClient, *, sign: bool = True) -> Uploaded:
+    @property
+    def address(self) -> str:
+        return f"pool://{self.request.site}/{self.request.name}"
+
+    @property
+    def content(self) -> bytes:
+        """The bytes of the announcement; it names the digest of the file."""
+        return self.request.model_dump_json().encode()
+
+    @property
+    def digest(self) -> str:
+        """The digest of all that is sent: of the announcement, the receipt, and thus the file."""
+        receipt = "" if self.receipt is None else self.receipt.model_dump_json()
+        return hashlib.sha256(self.content + receipt.encode()).hexdigest()
+
+    def require(self, digest: str) -> None:
+        """Raise `StalePreviewError` unless a preview with this digest shows the present content."""
+        if digest != self.digest or file_digest(self.file) != self.request.digest:
+            raise StalePreviewError(f"{self.file.name} or the words about it have changed")
+
+    def send(self, caller: Caller, pool: PoolClient) -> Uploaded:
         """Send the file and its description; a repeated call goes on where the last one ended."""
         with caller.progress(f"upload {self.file.name}") as report:
-            uploaded = pool.upload(
-                self.file,
-                self.address,
-                **self.fields,
-                labels=self.description.labels,
-                terms=self.description.terms,
-                metrics=self.description.metrics,
-                recipe=self.description.recipe,
-                card=self.description.card,
-                sign=sign,
-                digest=self.digest,
-                progress=report,
-            )
+            uploaded = pool.send_announced(self.file, self.request, report)
             if self.receipt is not None:
                 pool.models.write_receipt(uploaded.version.address, self.receipt)
         warn_of_standing(caller, uploaded.version)
@@ -65,11 +74,13 @@ def prepare_upload(
     fields: Mapping[str, Any],
     receipt: Path | None = None,
     sidecars: bool = True,
+    sign: bool = True,
 ) -> PreparedUpload:
     """Complete the description of an upload, and refuse it where the pool would.
 
-    `name`: ``[SITE/]NAME``. `sidecars`: Read the files next to the model: its recipe, labels,
-    scores and terms of use.
+    `name`: ``[SITE/]NAME``. `fields`: Further ones of the version: description, intended use,
+    visibility, draft. `sidecars`: Read the files next to the model: its recipe, labels, scores and
+    terms of use.
     """
     if not file.is_file():
         kind = "a folder" if file.is_dir() else "no such file"
@@ -87,9 +98,46 @@ def prepare_upload(
     vocabulary = pool.models.vocabulary()
     description.require_vocabulary(vocabulary)
     doubtful = vocabulary.near_keys(description.labels)
-    return PreparedUpload(
-        file, digest, model_format, address, description, fields, privacy, doubtful
+    request = pool.announcement(
+        file,
+        address,
+        **fields,
+        labels=description.labels,
+        terms=description.terms,
+        metrics=description.metrics,
+        recipe=description.recipe,
+        card=description.card,
+        sign=sign,
+        digest=digest,
     )
+    return PreparedUpload(file, model_format, request, description, privacy, doubtful)
+
+
+def describe_upload(
+    caller: Caller, pool: PoolClient, file: Path, form: Mapping[str, str]
+) -> PreparedUpload:
+    """Prepare the upload that a form describes.
+
+    `form`: ``name``, ``description``, ``visibility`` (empty: as the pool has it), ``terms`` (codes
+    in a text) and ``label:KEY`` for each label.
+    """
+    labels = {
+        key.removeprefix("label:"): value.strip()
+        for key, value in form.items()
+        if key.startswith("label:") and value.strip()
+    }
+    terms = []
+    for word in form.get("terms", "").replace(",", " ").split():
+        try:
+            terms.append(Term.parse(word, today_utc()))
+        except ValueError as error:
+            raise InvalidInputError(f"terms: {error}") from error
+    fields = {
+        "description": form.get("description", "").strip(),
+        "visibility": form.get("visibility") or None,
+    }
+    description = ModelDescription(labels, {}, terms)
+    return prepare_upload(caller, pool, file, form.get("name", ""), description, fields=fields)
 
 
 def read_card_file(path: Path) -> str:

@@ -186,16 +186,14 @@ class Rounds(connection.Resource):
         `ConflictError` when it is too late or the site has contributed something else, and
         `PoolRefusedFileError` when it does not fit the round.
         """
-        _, sent_bytes = sending.send_file(
-            self._pool,
-            path,
-            f"{_round_path(round_id)}/contributions",
-            rounds.ContributionRequest,
-            progress or no_progress,
-            site=site,
-            file_name=path.name,
-            least_others=least_others,
-            despite_withdrawal=despite_withdrawal,
+        report = progress or no_progress
+        digest = sending.hash_file(path, report, share=sending.HASHING_SHARE)
+        request = contribution_request(
+            path, site, digest, least_others=least_others, despite_withdrawal=despite_withdrawal
+        )
+        folder = f"{_round_path(round_id)}/contributions"
+        _, sent_bytes = sending.send_upload(
+            self._pool, path, request, report, announce=folder, uploads=f"{folder}/uploads"
         )
         return sent_bytes
 
@@ -226,6 +224,21 @@ class Rounds(connection.Resource):
         )
         path = f"{_round_path(round_id)}/finish"
         return self._pool.post(path, MergeJobResponse, request, repeatable=True)
+
+
+def contribution_request(
+    path: Path, site: str, digest: str, *, least_others: int, despite_withdrawal: bool
+) -> rounds.ContributionRequest:
+    """Return the announcement of a contribution file with this digest."""
+    return requests.build_request(
+        rounds.ContributionRequest,
+        site=site,
+        size_bytes=path.stat().st_size,
+        digest=digest,
+        file_name=path.name,
+        least_others=least_others,
+        despite_withdrawal=despite_withdrawal,
+    )
 
 
 def _round_path(round_id: str) -> str:

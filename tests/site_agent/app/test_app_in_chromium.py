@@ -22,6 +22,11 @@ PLACES = (
     "/results",
     "/results/{id}",
     "/jobs",
+    "/models",
+    "/models?where=pool",
+    "/models/merge",
+    "/settings",
+    "/sent",
 )
 
 

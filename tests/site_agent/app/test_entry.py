@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import re
 import socket
 import time
 from collections.abc import Iterator
@@ -10,9 +11,12 @@ from pathlib import Path
 import httpx
 import pytest
 from starlette.datastructures import Headers
+from starlette.routing import Route
 from starlette.types import Message, Receive, Scope, Send
 
 from site_agent.app.entry import AppFolder, Guard
+from site_agent.app.results import Results
+from site_agent.app.server import app_application
 from site_agent.jobs.folder import JobFolder, this_process
 from tests.site_agent.app.running_app import RunningApp, running_app
 
@@ -73,9 +77,36 @@ def test_other_methods_are_refused(app: RunningApp, method: str) -> None:
     assert status(app, "/try", method) == 405
 
 
-@pytest.mark.parametrize("path", ["/try", "/videos/cells", "/jobs/x/cancel", "/videos/add/videos"])
-def test_reading_changes_nothing(app: RunningApp, path: str) -> None:
-    assert status(app, path) in {404, 405}
+def routes(app: RunningApp, method: str) -> list[str]:
+    """The addresses of all routes with this method, each with some value for its parts."""
+    application = app_application(app.lab, Results(app.lab))
+    every = [route for route in application.routes if isinstance(route, Route)]
+    return [re.sub(r"\{\w+\}", "x", item.path) for item in every if method in (item.methods or ())]
+
+
+def test_every_change_is_guarded(app: RunningApp) -> None:
+    changes = routes(app, "POST")
+    assert len(changes) > 12
+    foreign = {"origin": "http://evil.example"}
+    for path in changes:
+        assert status(app, path) in {404, 405}, f"{path}: reading changes nothing"
+        assert status(app, path, "POST") == 403, f"{path}: no origin"
+        assert status(app, path, "POST", **foreign) == 403, path
+        assert status(app, path, "POST", origin=app.origin) == 403, f"{path}: no token"
+        assert status(app, path, "POST", host="localhost", origin=app.origin) == 421, path
+        site = {"origin": app.origin, "sec_fetch_site": "same-site"}
+        assert status(app, path, "POST", **site) == 403, path
+
+
+def test_every_page_is_for_this_browser_alone(app: RunningApp) -> None:
+    pages = {path for path in routes(app, "GET") if path not in {"/enter", "/alive", "/events"}}
+    with httpx.Client(trust_env=False) as stranger:
+        for path in pages - {"/static/x/x"}:
+            assert stranger.get(f"{app.address}{path}").status_code == 401, path
+            answer = app.get(path)
+            assert answer.headers["content-security-policy"].startswith("default-src 'none'"), path
+            assert answer.status_code < 500, path
+            assert status(app, path, sec_fetch_site="cross-site") == 403, path
 
 
 @pytest.mark.parametrize("site", ["cross-site", "same-site"])

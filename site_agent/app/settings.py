@@ -1,0 +1,140 @@
+"""The pages of settings and of everything that was sent."""
+
+import platform
+from collections import Counter
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from site_agent.app.pages import Lab
+from site_agent.app.rendering import redirect
+from site_agent.errors import InvalidInputError, NotFoundError, SiteAgentError
+from site_agent.jobs.runner import chosen_slots
+from site_agent.pool import profiles, trust
+from site_agent.pool.joining import Newcomer, join
+from site_agent.pool.sent import SentItem, read_sent, sent_file
+from site_agent.rounds.contract import keep_rules, site_rules
+from site_agent.training_record import installed_version
+from site_agent.wording import count_words, size_words
+from site_agent.work.measurements import processor_count
+
+_MOST_SLOTS = 64
+_RULES = ("min_faces", "least_others", "secure_only")
+
+
+class LabSettings:
+    """The pages of settings, and of the ledger of sent items."""
+
+    def __init__(self, lab: Lab) -> None:
+        self.lab = lab
+        self._undo: tuple[str, dict[str, str]] | None = None
+
+    def show(self, request: Request) -> Response:
+        """Show the pool, the trusted labs, the rules, the folders, and this machine."""
+        return self._show(request)
+
+    def _show(self, request: Request, problem: str = "") -> Response:
+        login = profiles.load_profile()
+        identity, pool_problem = None, ""
+        if login.endpoint:
+            try:
+                with self.lab.pool() as pool:
+                    identity = pool.whoami()
+            except SiteAgentError as error:
+                pool_problem = str(error)
+        versions = f"poolctl {installed_version('poolctl')}\nPython {platform.python_version()}\n"
+        host = profiles.host_of(login.endpoint)
+        return self.lab.page(
+            request, "settings.html", status=422 if problem else 200, problem=problem,
+            login=login if login.endpoint and login.token else None, identity=identity,
+            pool_problem=pool_problem, trusted=sorted(trust.trusted_sites(host)),
+            rules=site_rules(login.endpoint), study=self.lab.studies.current(),
+            slots=chosen_slots(), cores=processor_count(), saved="saved" in request.query_params,
+            undo=self._undo, versions=f"{versions}{platform.system()} {platform.machine()}",
+            form={name: values[0] for name, values in request.scope.get("form", {}).items()},
+        )  # fmt: skip
+
+    def change(self, request: Request) -> Response:
+        """Keep one setting; a value that is refused is shown with the reason."""
+        form = {name: values[0].strip() for name, values in request.scope["form"].items()}
+        action = request.path_params["action"]
+        change: Any = getattr(self, f"_set_{action}", None)
+        if not action.isalpha() or change is None:
+            raise NotFoundError(f"there is no setting {action!r}")
+        self._undo = None
+        try:
+            change(form)
+        except SiteAgentError as error:
+            return self._show(request, f"{error} {error.hint}".strip())
+        return redirect(request, "/settings?saved=1")
+
+    def _set_join(self, form: dict[str, str]) -> None:
+        secret = form.get("secret", "")
+        if not secret or not secret.isascii() or " " in secret:
+            raise InvalidInputError("the token or invitation is empty, or was not copied whole")
+        name = form.get("user", "")
+        newcomer = Newcomer(name) if name else None
+        join(profiles.normalise_endpoint(form.get("endpoint", "")), secret, newcomer)
+
+    def _set_leave(self, _form: dict[str, str]) -> None:
+        profiles.forget_token(profiles.load_profile().name)
+
+    def _set_trust(self, form: dict[str, str]) -> None:
+        self._trust(form, trusted=True)
+
+    def _set_distrust(self, form: dict[str, str]) -> None:
+        self._trust(form, trusted=False)
+        self._undo = "trust", form
+
+    def _trust(self, form: dict[str, str], *, trusted: bool) -> None:
+        site = form.get("site", "")
+        with self.lab.pool() as pool:
+            host = profiles.host_of(pool.endpoint)
+            if trusted:
+                pool.signatures.keys(site)  # a lab that the pool does not know is an error
+        known = trust.trusted_sites(host)
+        trust.set_trusted_sites(host, known | {site} if trusted else known - {site})
+
+    def _set_rules(self, form: dict[str, str]) -> None:
+        before = site_rules("")
+        keep_rules(**{name: form[name] for name in _RULES if name in form})
+        kept = {name: str(getattr(before, name)).lower() for name in _RULES}
+        self._undo = "rules", kept
+
+    def _set_folder(self, form: dict[str, str]) -> None:
+        study = self.lab.studies.current()
+        folders = tuple(folder for folder in study.added if folder != form.get("folder"))
+        self.lab.studies.keep(replace(study, added=folders))
+
+    def _set_machine(self, form: dict[str, str]) -> None:
+        text = form.get("slots", "")
+        if text and not (text.isdecimal() and 1 <= int(text) <= _MOST_SLOTS):
+            raise InvalidInputError(f"recordings at once: {text!r}, expected a whole number from 1")
+        config = profiles.read_toml(profiles.config_file())
+        config["jobs"] = {"slots": int(text)} if text else {}
+        profiles.write_private_toml(config, profiles.config_file())
+
+    def sent(self, request: Request) -> Response:
+        """Show everything that was sent to pools, with every byte of its words."""
+        views, items = self.lab.jobs.views(), read_sent()
+        told = [item for item in items if item.is_item]
+        return self.lab.page(
+            request, "sent.html", views=views, items=told, questions=len(items) - len(told),
+            verdict=sent_verdict(told), place=sent_file(),
+            jobs=[v for v in views if v.job.kind in {"upload", "contribute"} and v.state.state != "done"],  # noqa: E501
+        )  # fmt: skip
+
+
+def sent_verdict(items: list[SentItem]) -> str:
+    """Return one sentence on the items that left this machine this month."""
+    month = datetime.now(UTC).strftime("%Y-%m")
+    recent = [item for item in items if item.at.startswith(month)]
+    if not recent:
+        return "Nothing has left this machine this month."
+    size = size_words(sum(item.file_bytes + item.size_bytes for item in recent))
+    pools = Counter(item.pool for item in recent)
+    things = count_words(len(recent), "thing")
+    return f"{things} left this machine this month: {size}, to {' and '.join(pools)}."

@@ -1,0 +1,108 @@
+"""Jobs on models: download, test, merge, share and train one, contribute to a round."""
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from aggregators.formats import file_digest
+from site_agent.datasets.conversion import read_faces
+from site_agent.jobs.folder import JobFolder
+from site_agent.pool.sent import sent_by
+from site_agent.rounds.contract import site_rules
+from site_agent.rounds.contributing import contribute_to_round
+from site_agent.tasks.caller import NotedCaller
+from site_agent.tasks.merging import plan_merge
+from site_agent.tasks.model_files import ModelFile, model_files
+from site_agent.tasks.testing import score_on_faces, verdicts
+from site_agent.tasks.uploading import describe_upload
+from site_agent.training.ert import train_ert
+from site_agent.training.starter import settings_for_blinks
+from site_agent.training.trials import quick_trials
+from site_agent.work import Progress, part_of
+
+_TRIALS = 0.3
+"""Share of a training's time for its quick trials."""
+
+
+def download(request: Mapping[str, Any], progress: Progress) -> dict[str, Any]:
+    """Fetch a model from the pool into the cache."""
+    caller = NotedCaller(report=progress)
+    [file] = model_files(caller, [request["address"]])
+    return {"digest": file_digest(file.path), "remarks": caller.warnings + caller.notes}
+
+
+def evaluate(request: Mapping[str, Any], progress: Progress) -> dict[str, Any]:
+    """Score models on annotated faces of the lab; scores of own files are kept next to them."""
+    caller = NotedCaller(report=progress)
+    faces = read_faces(Path(request["faces"]))
+    files = [ModelFile(name, Path(path)) for name, path in request["models"].items()]
+    scored = score_on_faces(caller, files, faces, despite_findings=True)
+    if request.get("keep"):
+        scored.keep(caller)
+    return {
+        "verdict": " ".join(verdicts(scored.models)),
+        "faces": sum(1 for _ in faces.boxes()),
+        "scores": {
+            model.digest: {**model.scores.metrics, "training_images": count}
+            for model, count in zip(scored.models, scored.trained_on, strict=True)
+        },
+        "remarks": caller.warnings,
+    }
+
+
+def merge_models(request: Mapping[str, Any], progress: Progress) -> dict[str, Any]:
+    """Merge models of this machine into one, with its recipe next to it."""
+    caller = NotedCaller(report=progress)
+    output = Path(request["output"])
+    plan = plan_merge(
+        caller, request["method"], request["inputs"], output, weights=request["weights"]
+    )
+    output.parent.mkdir(parents=True, exist_ok=True)
+    merged = plan.carry_out(caller, output)
+    return {"digest": merged.digest, "remarks": [*caller.warnings, *merged.warnings]}
+
+
+def upload(request: Mapping[str, Any], progress: Progress) -> dict[str, Any]:
+    """Send a model to the pool: the bytes that the preview showed, and no others."""
+    caller = NotedCaller(report=progress)
+    with sent_by("app"), caller.pool() as pool:
+        prepared = describe_upload(caller, pool, Path(request["file"]), request["form"])
+        prepared.require(request["preview"])
+        uploaded = prepared.send(caller, pool)
+    return {"address": uploaded.version.address, "remarks": caller.warnings}
+
+
+def train(request: Mapping[str, Any], progress: Progress) -> dict[str, Any]:
+    """Train landmarks of the eyes; first a few quick trials, each noted once it is measured."""
+    faces, output = read_faces(Path(request["faces"])), Path(request["output"])
+    settings = settings_for_blinks(sum(1 for _ in faces.boxes()))
+    output.parent.mkdir(parents=True, exist_ok=True)
+    jobs = JobFolder(Path(request["jobs"]))
+    known = [event for event in jobs.events(request["id"]) if event["what"].startswith("trial")]
+    if not known:
+        for trial in quick_trials(faces, settings, part_of(progress, 0.0, _TRIALS)):
+            jobs.note(request["id"], f"trial: {trial.faces} faces, error {trial.error:.5f}")
+    result = train_ert(
+        faces, output, settings, part_of(progress, _TRIALS, 1.0), training_scores=False,
+        despite_findings=bool(request.get("despite_findings")),
+    )  # fmt: skip
+    return {
+        "digest": result.record.model_digest,
+        "faces": result.record.data.boxes,
+        "left_out": len(result.left_out),
+        "remarks": list(result.record.warnings),
+    }
+
+
+def contribute(request: Mapping[str, Any], progress: Progress) -> dict[str, Any]:
+    """Compute a contribution to a round; send it where its preview has been seen."""
+    preview = request.get("preview", "")
+    with sent_by("app"), NotedCaller().pool() as pool:
+        contributed = contribute_to_round(
+            pool, request["round"], Path(request["data"]), rules=site_rules(pool.endpoint),
+            send=bool(preview), expected=preview, progress=progress,
+        )  # fmt: skip
+    facts = asdict(contributed)
+    facts.pop("round")
+    return {**facts, "preview": contributed.preview, "is_sent": bool(preview)}

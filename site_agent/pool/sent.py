@@ -1,0 +1,147 @@
+"""The ledger of everything that was sent to pools: ``POOL_HOME/sent.jsonl``, for this user alone.
+
+Each request with content is noted before it leaves, by the app, the command line and the agent
+alike; each file is announced by such a request, and the number of its bytes that left is noted
+after it. A request that cannot be noted is not sent.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from aggregators.whole_file import private_opener
+from site_agent import own_folders
+from site_agent.errors import writing_to
+
+_MOST_SHOWN_BYTES = 64_000
+_SENDER: ContextVar[str] = ContextVar("sender", default="command line")
+LIVE = "/live"
+_TITLES = (
+    # The end of the path, and a title; the first that fits.
+    ("/api/v1/uploads", "Model"),
+    ("/contributions", "Contribution to a round"),
+    ("/receipts", "Privacy receipt"),
+    ("/card", "Model card"),
+    ("/evaluations", "Scores of a test"),
+    ("/withdrawal", "Withdrawal"),
+    ("/files", "File of a secure sum"),
+    ("/posts", "Message of a secure sum"),
+    (LIVE, "Messages of a live training"),
+)
+_HOLDS_SECRET = ("/invitations/accept",)
+_NOT_NOTED = ("/parts",)
+"""Numbers and checksums of the parts of a file that was announced."""
+
+
+@dataclass
+class SentItem:
+    """One request that left with content, and the file that it announced."""
+
+    at: str
+    by: str
+    pool: str
+    path: str
+    size_bytes: int
+    digest: str
+    content: str
+    """The content itself; empty where it is long, or held a secret."""
+    file_bytes: int = 0
+    """Bytes of the announced file that have left so far."""
+
+    @property
+    def title(self) -> str:
+        for ending, title in _TITLES:
+            if self.path.endswith(ending):
+                return title
+        return "Question or setting"
+
+    @property
+    def is_item(self) -> bool:
+        """True if it holds something of the lab, and not a question alone."""
+        return self.title != "Question or setting"
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """The content as an object."""
+        try:
+            facts = json.loads(self.content)
+        except ValueError:
+            return {}
+        return facts if isinstance(facts, dict) else {}
+
+
+@contextmanager
+def sent_by(name: str) -> Iterator[None]:
+    """Note a name as the sender of all that the block sends."""
+    token = _SENDER.set(name)
+    try:
+        yield
+    finally:
+        _SENDER.reset(token)
+
+
+def sent_file() -> Path:
+    """Return the path of the ledger."""
+    return own_folders.config_folder() / "sent.jsonl"
+
+
+def note_request(pool: str, path: str, content: bytes) -> None:
+    """Note a request before it leaves."""
+    if not content or path.endswith(_NOT_NOTED):
+        return
+    is_shown = len(content) <= _MOST_SHOWN_BYTES and not path.endswith(_HOLDS_SECRET)
+    _append(
+        {
+            "by": _SENDER.get(),
+            "pool": pool,
+            "path": path,
+            "size_bytes": len(content),
+            "digest": hashlib.sha256(content).hexdigest(),
+            "content": content.decode("utf-8", "replace") if is_shown else "",
+        }
+    )
+
+
+def note_file(pool: str, digest: str, sent_bytes: int) -> None:
+    """Note how many bytes of an announced file have left, also if the transfer broke off."""
+    if sent_bytes:
+        _append({"pool": pool, "file": digest, "file_bytes": sent_bytes})
+
+
+def read_sent() -> list[SentItem]:
+    """Return everything that was sent, newest first; a repeated request counts once."""
+    try:
+        lines = sent_file().read_text(encoding="utf-8").splitlines()
+    except FileNotFoundError:
+        return []
+    items: dict[tuple[str, str, str], SentItem] = {}
+    of_file: dict[tuple[str, str], SentItem] = {}
+    for line in lines:
+        try:
+            entry = json.loads(line)
+        except ValueError:
+            continue  # a last line without its end
+        if "file" in entry:
+            if (announced := of_file.get((entry["pool"], entry["file"]))) is not None:
+                announced.file_bytes += entry["file_bytes"]
+            continue
+        item = SentItem(**entry)
+        item = items.setdefault((item.pool, item.path, item.digest), item)
+        if announces := item.facts.get("digest"):
+            of_file[item.pool, str(announces)] = item
+    return list(reversed(items.values()))
+
+
+def _append(entry: dict[str, Any]) -> None:
+    path = sent_file()
+    at = {} if "file" in entry else {"at": datetime.now(UTC).isoformat(timespec="seconds")}
+    with writing_to(path.parent):
+        own_folders.make_private(path.parent)
+        with open(path, "a", encoding="utf-8", opener=private_opener) as file:
+            file.write(json.dumps({**at, **entry}) + "\n")
