@@ -28,7 +28,7 @@ from cli.options.data import ProtectionOption
 from cli.options.merging import MethodOption, method_options
 from pool_server.wire.rounds import RoundResponse, RoundTerms, SecureTerms
 from site_agent.pool.profiles import secure_folder
-from site_agent.rounds.finishing import finish_round
+from site_agent.rounds.finishing import finish_round, moment_words, round_verdict
 from site_agent.rounds.kinds import find_site_part
 from site_agent.rounds.terms import sign_terms, start_round
 from site_agent.secure.charter import read_charter, require_accepted
@@ -97,7 +97,7 @@ def start(
     moment = read_moment(deadline, "--deadline", datetime.now(UTC), ahead=True)
     plan: dict[str, Any] = {"base": base, "sites": names, "deadline": moment, "options": options}
     if dry_run:
-        text = f"would ask {', '.join(names)} to train {base} until {_moment(moment)}"
+        text = f"would ask {', '.join(names)} to train {base} until {moment_words(moment)}"
         return Reply(plan | {"started": False, "rounds": how.rounds}, text)
     with invocation.pool() as pool:
         # A deadline by the clock of this machine could have passed at the pool.
@@ -118,7 +118,7 @@ def start(
         )
     _warn_of_terms(invocation, started)
     text = (
-        f"round {started.round_id} is open until {_moment(started.deadline)}\n"
+        f"round {started.round_id} is open until {moment_words(started.deadline)}\n"
         f"each site: poolctl rounds contribute {started.round_id} --data "
         f"{find_site_part(started.method).data.upper()}\n"
         f"{protection_of(started.method, started.options, secure=secure is not None)}"
@@ -305,10 +305,6 @@ def _secure_terms(file: Path, sites: list[str]) -> SecureTerms:
     return SecureTerms(charter=charter.digest, servers=[*charter.servers])
 
 
-def _moment(moment: datetime) -> str:
-    return f"{moment.astimezone(UTC):%Y-%m-%d %H:%M} UTC"
-
-
 def _row(round_: RoundResponse) -> list[str]:
     return [
         round_.round_id,
@@ -318,31 +314,6 @@ def _row(round_: RoundResponse) -> list[str]:
         f"{round_.deadline:%Y-%m-%d %H:%M}",
         age_words(round_.created_at),
     ]
-
-
-def _verdict(round_: RoundResponse) -> str:
-    """Return the state of a round and the next step, in one sentence or two."""
-    there, asked = len(round_.contributions()), len(round_.participants)
-    waiting = ", ".join(round_.sites("waiting"))
-    if round_.state == "finished":
-        following = f"; the next round is {round_.successor}" if round_.successor else ""
-        return f"Finished: the result is {round_.result}{following}."
-    if round_.state == "cancelled":
-        return "Cancelled: it has no result."
-    if round_.state == "expired":
-        return (
-            f"Expired: {there} of {asked} sites contributed, and it needed {round_.fewest_sites}."
-        )
-    if round_.ready:
-        without = ", ".join(round_.sites("late", "missing"))
-        return (
-            f"Ready, with {there} of {asked} sites{f' (without {without})' if without else ''}: "
-            f"poolctl rounds finish {round_.round_id}"
-        )
-    return (
-        f"Open until {_moment(round_.deadline)}: {there} of {asked} sites have contributed, and it "
-        f"waits for {waiting}."
-    )
 
 
 def _shares(round_: RoundResponse) -> dict[str, str]:
@@ -373,8 +344,8 @@ def _description(round_: RoundResponse) -> list[str | TableText]:
         ["base", round_.base],
         ["method", f"{round_.method}, {round_.mode}"],
         ["options", options],
-        ["started", f"{_moment(round_.created_at)} by {round_.created_by}"],
-        ["until", _moment(round_.deadline)],
+        ["started", f"{moment_words(round_.created_at)} by {round_.created_by}"],
+        ["until", moment_words(round_.deadline)],
     ]
     optional = [
         ("description", round_.description),
@@ -382,7 +353,10 @@ def _description(round_: RoundResponse) -> list[str | TableText]:
         ("combined with", f"at least {count_words(round_.least_others, 'other site')}"),
         ("protection", protection_of(round_.method, round_.options, secure=secure)),
         ("secure sum", round_.secure and ", ".join(round_.secure.servers)),
-        ("ended", f"{_moment(round_.ended_at)} by {round_.ended_by}" if round_.ended_at else ""),
+        (
+            "ended",
+            f"{moment_words(round_.ended_at)} by {round_.ended_by}" if round_.ended_at else "",
+        ),
         ("result", round_.result),
         ("optimiser's state", f"sha256 {round_.state_digest}" if round_.state_digest else ""),
         ("after round", round_.predecessor),
@@ -400,7 +374,7 @@ def _description(round_: RoundResponse) -> list[str | TableText]:
         for participant in round_.participants
     ]
     return [
-        _verdict(round_),
+        round_verdict(round_, finish=f"poolctl rounds finish {round_.round_id}"),
         TableText(["what", "value"], rows),
         TableText(["site", "state", "weight", "size", "since", "digest"], sites),
     ]

@@ -106,6 +106,11 @@ def _shape_words(facts: Mapping[str, Any]) -> str:
     return f"{facts.get('architecture') or 'network'}"
 
 
+def _state(path: Path) -> tuple[str, int, int]:
+    status = path.stat()
+    return str(path), status.st_mtime_ns, status.st_size
+
+
 class Models:
     """The pages of models."""
 
@@ -113,7 +118,8 @@ class Models:
 
     def __init__(self, lab: Lab) -> None:
         self.lab = lab
-        self._read: dict[tuple[str, int, int], tuple[str, str, Mapping[str, str]]] = {}
+        self._digests: dict[tuple[str, int, int], str] = {}
+        self._read: dict[str, tuple[str, str, Mapping[str, str]]] = {}
         self._deleted: list[tuple[Path, Path]] = []
 
     @cached_property
@@ -162,8 +168,9 @@ class Models:
     ) -> Iterator[tuple[Path, str, ModelVersionResponse | None]]:
         cache = ModelCache()
         for entry in cache.entries():
-            path = cache.find(entry.digest) if entry.complete else None
-            if path is not None and entry.addresses:
+            path = cache.path_of(entry.digest)
+            if entry.complete and entry.addresses:
+                self._digests[_state(path)] = entry.digest
                 versions = cache.versions_of_size(entry.size_bytes)
                 known = [version for version in versions if version["digest"] == entry.digest]
                 if known:
@@ -182,16 +189,13 @@ class Models:
                 yield path, "file", None
 
     def _facts(self, path: Path) -> tuple[str, str, str, Mapping[str, str]]:
-        status = path.stat()
-        state = (str(path), status.st_mtime_ns, status.st_size)
-        if state not in self._read:
+        state = _state(path)
+        digest = self._digests.setdefault(state, self._digests.get(state) or file_digest(path))
+        if digest not in self._read:
             facts = fingerprint(read_model(path))
             keys = {name: key for name, key in merge_keys(facts).items() if name in _METHODS}
-            shape = json.dumps([facts["kind"], _shape_words(facts)])
-            self._read[state] = (file_digest(path), shape, keys)
-        digest, shape, keys = self._read[state]
-        kind, described = json.loads(shape)
-        return digest, kind, described, keys
+            self._read[digest] = facts["kind"], _shape_words(facts), keys
+        return digest, *self._read[digest]
 
     def find(self, number: str) -> OwnModel:
         """Return a model of this machine by the beginning of its digest."""
@@ -273,8 +277,16 @@ class Models:
         return redirect(request, "/models")
 
     def _ask(self, kind: str, title: str, **asked: Any) -> None:
-        self.lab.jobs.add(kind, title, asked, group="models", asked_by="app")
-        self.lab.jobs.start_runner()
+        self.lab.ask(kind, title, "models", **asked)
+
+    def new_file(self, name: str, suffix: str) -> Path:
+        """Return the path of a new model of the lab; refuse a name that cannot be one."""
+        if not re.fullmatch(r"[\w][\w .-]{0,80}", name):
+            raise InvalidInputError(f"{name!r} cannot be the name of a file")
+        path = self.folder / f"{name.removesuffix(suffix)}{suffix}"
+        if path.exists():
+            raise InvalidInputError(f"{path.name} is there already; choose another name")
+        return path
 
     def _delete(self, model: OwnModel) -> None:
         """Move a file of the lab into the bin; a copy from the pool can be fetched again."""
@@ -395,12 +407,8 @@ class Models:
             ]
             if not method or len(inputs) < 2:
                 raise InvalidInputError("choose at least two models that fit together")
-            if not re.fullmatch(r"[\w][\w .-]{0,80}", name):
-                raise InvalidInputError(f"{name!r} cannot be the name of a file")
             suffix = SUFFIX_OF_FORMAT[find_method(method).output_formats[0]]
-            output = self.folder / f"{name}{suffix}"
-            if output.exists():
-                raise InvalidInputError(f"{output.name} is there already; choose another name")
+            output = self.new_file(name, suffix)
             paths = [str(model.path) for model in inputs]
             plan_merge(NotedCaller(), method, paths, output, weights=weights)
         except (SiteAgentError, AggregatorError, ValueError) as error:

@@ -23,7 +23,7 @@ from site_agent.eyeblink.batch.sessions import LEFT_OUT
 from site_agent.eyeblink.outputs.registry import ON_REQUEST
 from site_agent.eyeblink.session import BlinkAnalysisSettings
 from site_agent.jobs.analysing import analysis_request
-from site_agent.jobs.folder import JobFolder, JobView
+from site_agent.jobs.folder import Job, JobFolder, JobView
 from site_agent.plain_json import write_json
 from site_agent.pool.cache import ModelCache
 from site_agent.pool.client import PoolClient
@@ -96,6 +96,12 @@ class Lab:
             raise InvalidInputError(f"{path}: no such file or folder; expected annotated faces")
         write_json(self._kept, {"faces": str(path)}, mode=0o600)
         return path
+
+    def ask(self, kind: str, title: str, group: str, **asked: Any) -> Job:
+        """Ask for a job, and have it done."""
+        job = self.jobs.add(kind, title, asked, group=group, asked_by="app")
+        self.jobs.start_runner()
+        return job
 
     @property
     def _kept(self) -> Path:

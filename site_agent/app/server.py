@@ -20,7 +20,9 @@ from site_agent.app.pages import Lab
 from site_agent.app.recordings import Studies
 from site_agent.app.rendering import page_response, static_file
 from site_agent.app.results import Results
+from site_agent.app.rounds import Rounds
 from site_agent.app.settings import LabSettings
+from site_agent.app.training import Training
 from site_agent.errors import BusyError, NotFoundError, SiteAgentError
 from site_agent.eyeblink.review.server import local_listener, local_server
 from site_agent.jobs.folder import JobFolder, JobView
@@ -33,7 +35,8 @@ _MOST_PORTS = 20
 def app_application(lab: Lab, results: Results) -> Starlette:
     """Return the application behind the guard."""
     post = {"methods": ["POST"]}
-    models, settings = Models(lab), LabSettings(lab)
+    models, settings, rounds = Models(lab), LabSettings(lab), Rounds(lab)
+    training = Training(lab, models)
     application = Starlette(
         routes=[
             Route("/", lab.home),
@@ -61,6 +64,13 @@ def app_application(lab: Lab, results: Results) -> Starlette:
             Route("/models/{model}", models.one),
             Route("/models/{model}/share", models.share),
             Route("/models/{model}/send", models.send, **post),  # type: ignore[arg-type]
+            Route("/train", training.show),
+            Route("/train/check", training.check, **post),  # type: ignore[arg-type]
+            Route("/train/start", training.start, **post),  # type: ignore[arg-type]
+            Route("/train/{job}", training.one),
+            Route("/rounds", rounds.show),
+            Route("/rounds/{round}", rounds.one),
+            Route("/rounds/{round}/{action}", rounds.change, **post),  # type: ignore[arg-type]
             Route("/settings", settings.show),
             Route("/settings/{action}", settings.change, **post),  # type: ignore[arg-type]
             Route("/sent", settings.sent),

@@ -69,7 +69,9 @@ class LabSettings:
             change(form)
         except SiteAgentError as error:
             return self._show(request, f"{error} {error.hint}".strip())
-        return redirect(request, "/settings?saved=1")
+        back = form.get("back", "")
+        is_round = back.removeprefix("/rounds/").isalnum() and back.startswith("/rounds/")
+        return redirect(request, back if is_round else "/settings?saved=1")
 
     def _set_join(self, form: dict[str, str]) -> None:
         secret = form.get("secret", "")

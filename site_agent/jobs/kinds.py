@@ -26,6 +26,7 @@ KINDS: Mapping[str, str] = {
     "evaluate": "site_agent.jobs.modelling:evaluate",
     "merge": "site_agent.jobs.modelling:merge_models",
     "upload": "site_agent.jobs.modelling:upload",
+    "check": "site_agent.jobs.modelling:check",
     "train": "site_agent.jobs.modelling:train",
     "contribute": "site_agent.jobs.modelling:contribute",
 }

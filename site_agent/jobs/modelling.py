@@ -5,8 +5,14 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from aggregators.formats import file_digest
+from site_agent.datasets.check import check_datasets, count_more, kinds_of
 from site_agent.datasets.conversion import read_faces
+from site_agent.datasets.records import FaceDataset, part_names, parts_array
+from site_agent.datasets.statistics import mean_eye_aspect_ratio
+from site_agent.evaluation.landmark_scores import CLOSED_EAR
 from site_agent.jobs.folder import JobFolder
 from site_agent.pool.sent import sent_by
 from site_agent.rounds.contract import site_rules
@@ -71,6 +77,30 @@ def upload(request: Mapping[str, Any], progress: Progress) -> dict[str, Any]:
         prepared.require(request["preview"])
         uploaded = prepared.send(caller, pool)
     return {"address": uploaded.version.address, "remarks": caller.warnings}
+
+
+def check(request: Mapping[str, Any], progress: Progress) -> dict[str, Any]:
+    """Look for mistakes in annotated faces, as every training does."""
+    faces = read_faces(Path(request["faces"]))
+    findings = check_datasets([faces], progress)
+    texts: dict[str, list[str]] = {"error": [], "warning": []}
+    for kind in kinds_of(findings):
+        texts.setdefault(kind[0].severity, []).append(f"{kind[0]}{count_more(kind)}")
+    return {
+        "faces": sum(1 for _ in faces.boxes()),
+        "images": len(faces.images),
+        "closed": _closed_eyes(faces),
+        "errors": texts["error"],
+        "warnings": texts["warning"],
+    }
+
+
+def _closed_eyes(faces: FaceDataset) -> int | None:
+    """Count the faces with closed eyes; None if the eyes are not among the landmarks."""
+    names = part_names(faces)
+    shapes = [parts_array(box, names) for _, box in faces.boxes() if len(box.parts) == len(names)]
+    ratios = mean_eye_aspect_ratio(np.stack(shapes), names) if names and shapes else None
+    return None if ratios is None else int((ratios < CLOSED_EAR).sum())
 
 
 def train(request: Mapping[str, Any], progress: Progress) -> dict[str, Any]:

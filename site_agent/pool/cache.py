@@ -65,6 +65,10 @@ class ModelCache:
             return None
         return path
 
+    def path_of(self, digest: str) -> Path:
+        """Return the path of a blob, whether or not it is here; it does not count as used."""
+        return self._blob(digest)
+
     def part_file(self, digest: str) -> Path:
         """Return where a download of `digest` is written until it is whole."""
         self._make(self._blobs)

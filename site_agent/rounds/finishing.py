@@ -5,6 +5,7 @@ asks the pool for a merge job, waits for it as for any other merge, and signs th
 """
 
 from dataclasses import dataclass
+from datetime import UTC, datetime
 
 from aggregators.methods.registry import METHODS
 from pool_server.wire.models import ModelVersionResponse
@@ -154,3 +155,36 @@ def _require_ready(round_: RoundResponse) -> None:
         hint=hint,
         code="round_open",
     )
+
+
+def round_verdict(round_: RoundResponse, finish: str = "") -> str:
+    """Return the state of a round and the next step, in one sentence or two.
+
+    `finish`: The command that combines the contributions, for people at a terminal.
+    """
+    there, asked = len(round_.contributions()), len(round_.participants)
+    waiting = ", ".join(round_.sites("waiting"))
+    if round_.state == "finished":
+        following = f"; the next round is {round_.successor}" if round_.successor else ""
+        return f"Finished: the result is {round_.result}{following}."
+    if round_.state == "cancelled":
+        return "Cancelled: it has no result."
+    if round_.state == "expired":
+        return (
+            f"Expired: {there} of {asked} sites contributed, and it needed {round_.fewest_sites}."
+        )
+    if round_.ready:
+        without = ", ".join(round_.sites("late", "missing"))
+        return (
+            f"Ready, with {there} of {asked} sites{f' (without {without})' if without else ''}"
+            f"{f': {finish}' if finish else '.'}"
+        )
+    return (
+        f"Open until {moment_words(round_.deadline)}: {there} of {asked} sites have contributed, "
+        f"and it waits for {waiting}."
+    )
+
+
+def moment_words(moment: datetime) -> str:
+    """Return a moment as people read it, in UTC."""
+    return f"{moment.astimezone(UTC):%Y-%m-%d %H:%M} UTC"

@@ -25,6 +25,8 @@ PLACES = (
     "/models",
     "/models?where=pool",
     "/models/merge",
+    "/train",
+    "/rounds",
     "/settings",
     "/sent",
 )

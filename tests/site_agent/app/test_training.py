@@ -1,0 +1,118 @@
+"""Training and rounds in the app: checked faces, small models, a contribution after its preview."""
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from site_agent.datasets.conversion import read_faces
+from site_agent.datasets.synthetic.sites import write_face_dataset
+from site_agent.errors import StalePreviewError
+from site_agent.jobs import modelling
+from site_agent.jobs.folder import JobFolder
+from site_agent.pool.client import PoolClient
+from site_agent.pool.sent import read_sent
+from site_agent.rounds.contract import keep_rules
+from site_agent.rounds.terms import start_round
+from site_agent.training import trials
+from site_agent.training.ert import ErtSettings, train_ert
+from tests.site_agent.app.running_app import RunningApp, running_app
+from tests.site_agent.app.test_models import do, log
+from tests.site_agent.live_pool import LivePool, live_pool
+
+__all__ = ["log"]
+TINY = ErtSettings(num_trees_per_cascade_level=12, cascade_depth=3, tree_depth=3)
+
+
+@pytest.fixture(scope="module")
+def faces(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_face_dataset(tmp_path_factory.mktemp("faces"), 24, 12, 1, image_size=(160, 160))
+
+
+@pytest.fixture(scope="module")
+def pool(faces: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LivePool]:
+    """A pool whose site-a has started a round on a small model."""
+    with live_pool(tmp_path_factory.mktemp("pool")) as running:
+        model = train_ert(
+            read_faces(faces), tmp_path_factory.mktemp("base") / "base.dat", TINY,
+            training_scores=False,
+        ).model_path  # fmt: skip
+        with PoolClient(running.url, running.tokens["site-b"]) as client:
+            client.upload(model, "site-b/eyes")
+        yield running
+
+
+@pytest.fixture
+def app(tmp_path: Path, pool: LivePool, monkeypatch: pytest.MonkeyPatch) -> Iterator[RunningApp]:
+    monkeypatch.setenv("POOL_HOME", str(tmp_path / "h"))
+    monkeypatch.setattr(JobFolder, "start_runner", lambda _: None)
+    with running_app(tmp_path / "h", tmp_path / "r") as app_:
+        app_.post("/settings/join", endpoint=pool.url, secret=pool.tokens["site-a"])
+        yield app_
+
+
+def test_faces_are_checked_tried_and_trained_on(
+    app: RunningApp, faces: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(modelling, "settings_for_blinks", lambda _: TINY)
+    monkeypatch.setattr(trials, "_SHARES", (0.5, 1.0))
+    assert app.post("/train/check", faces=str(tmp_path / "none.xml")).status_code == 422
+    assert app.post("/train/check", faces=f'"{faces}"').status_code == 303
+    checked = do(app, "check")
+    assert (checked["faces"], checked["images"]) == (24, 24)
+    assert "24 faces in 24 pictures" in app.get("/train").text
+    assert app.post("/train/start", name="../eyes").status_code == 422
+    begun = app.post("/train/start", name="eyes")
+    assert begun.status_code == 303
+    place = begun.headers["location"].removeprefix(f"/{app.folder.prefix()}")
+    assert "waits for its turn" in app.get(place).text
+    trained = do(app, "train")
+    page = app.get(place).text
+    assert "Trained on 24 faces" in page
+    assert page.count("<progress max=") == 2, "one for each small model"
+    assert f"/models/{trained['digest'][:16]}" in page
+    assert "trained here" in app.get("/models").text
+    assert "is there already" in app.post("/train/start", name="eyes").text
+
+
+def test_a_contribution_leaves_after_its_preview(
+    app: RunningApp, faces: Path, pool: LivePool, log: list[bytes]
+) -> None:
+    with PoolClient(pool.url, pool.tokens["site-b"]) as client:
+        deadline = datetime.now(UTC) + timedelta(days=1)
+        number = start_round(
+            client, "site-b/eyes", ["site-a", "site-b"], deadline,
+            options={"starts": 5, "min_faces": 5}, method="leaf-refit",
+        ).round_id  # fmt: skip
+    keep_rules(least_others="1")
+    page = app.get("/rounds").text
+    assert "1 round waiting for your lab" in page
+    log.clear()
+    here = f"/rounds/{number}"
+    assert "site-b started this round, and you do not trust it yet" in app.get(here).text
+    trusted = app.post("/settings/trust", site="site-b", back=here)
+    assert trusted.headers["location"].endswith(here)
+    assert app.post(f"{here}/send", preview="").status_code == 409, "nothing was computed"
+    assert app.post(f"{here}/compute", faces=str(faces)).status_code == 303
+    computed = do(app, "contribute")
+    assert log == [], "computed, and nothing sent"
+    page = app.get(here).text
+    assert "Nothing has been sent yet" in page
+    assert computed["digest"] in page
+    assert app.post(f"{here}/send", preview="another").status_code == 409
+    view = [view for view in app.lab.jobs.views() if view.job.kind == "contribute"][-1]
+    with pytest.raises(StalePreviewError):
+        modelling.contribute({**view.job.request, "preview": "another"}, lambda *_: None)
+    assert log == []
+    assert app.post(f"{here}/send", preview=computed["preview"]).status_code == 303
+    sent = do(app, "contribute")
+    assert sent["is_sent"]
+    announced, content = [body for body in log if not body.startswith(b'{"parts":')]
+    assert announced.decode() == computed["announcement"]
+    assert len(content) == computed["size_bytes"]
+    [item] = [item for item in read_sent() if item.is_item]
+    assert (item.title, item.by) == ("Contribution to a round", "app")
+    assert "Your lab has contributed" in app.get(here).text
+    assert app.post(f"{here}/back").status_code == 303
+    assert "Your lab has contributed" not in app.get(here).text
