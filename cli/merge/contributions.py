@@ -135,11 +135,9 @@ class RuleOptions:
 
     def read(self, pool: "PoolClient", changes: SettingsOptions) -> ContributionRules:
         """Return the rules, with those of a settings file."""
-        kept = site_rules(pool.endpoint)
         rules = replace(
-            kept,
+            site_rules(pool.endpoint, self.least_others),
             approved=self.accept,
-            least_others=max(kept.least_others, self.least_others),
             max_hours=self.max_hours,
             full=self.full,
             most_epsilon=self.most_epsilon,

@@ -42,7 +42,7 @@ class Rounds:
         )  # fmt: skip
 
     def one(self, request: Request) -> Response:
-        """Show a round: what was agreed, what would be sent, and who sees it."""
+        """Show a round: its terms, the preview of a contribution, and its readers."""
         return self._one(request)
 
     def _one(self, request: Request, problem: str = "", status: int = 422) -> Response:
@@ -59,8 +59,7 @@ class Rounds:
                 accepted = False
         view = self._newest(round_.round_id)
         starter = round_.created_by.partition("/")[0]
-        done = view is not None and view.state.state == "done"
-        facts = view.result if view is not None and done else {}
+        facts = view.result if view is not None and view.state.state == "done" else {}
         content = json.dumps(json.loads(facts["announcement"]), indent=2) if facts.get("announcement") else ""  # noqa: E501 # fmt: skip
         return self.lab.page(
             request, "round.html", status=status if problem else 200, round=round_, site=site,

@@ -152,12 +152,19 @@ _RULES_OF_SITE = ("min_faces", "min_starts", "least_others", "secure_only")
 """Rules that a site keeps in ``config.toml``, for commands and the app alike."""
 
 
-def site_rules(endpoint: str) -> ContributionRules:
-    """Return the rules of this site for a pool: ``[rounds]`` of ``config.toml``, and trust."""
+def site_rules(endpoint: str, least_others: int | None = None) -> ContributionRules:
+    """Return the rules of this site for a pool: ``[rounds]`` of ``config.toml``, and trust.
+
+    `least_others`: Of one contribution; the stricter of it and the kept rule holds.
+    """
     kept = profiles.table(profiles.read_toml(profiles.config_file()), "rounds")
     rules = ContributionRules(trusted=trusted_sites(profiles.host_of(endpoint)))
     with naming(str(profiles.config_file())):
-        return with_values(rules, {name: kept[name] for name in _RULES_OF_SITE if name in kept})
+        rules = with_values(rules, {name: kept[name] for name in _RULES_OF_SITE if name in kept})
+    if least_others is None:
+        return rules
+    least = max(least_others, rules.least_others) if "least_others" in kept else least_others
+    return replace(rules, least_others=least)
 
 
 def keep_rules(**rules: str) -> ContributionRules:

@@ -32,7 +32,7 @@ def faces(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def pool(faces: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LivePool]:
-    """A pool whose site-a has started a round on a small model."""
+    """A pool with a small model of site-b."""
     with live_pool(tmp_path_factory.mktemp("pool")) as running:
         model = train_ert(
             read_faces(faces), tmp_path_factory.mktemp("base") / "base.dat", TINY,
