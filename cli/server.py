@@ -35,7 +35,14 @@ ConfigOption = Annotated[
 class DatabaseOptions:
     """The database of a pool, for commands that work on it without asking the pool."""
 
-    data: Annotated[Path | None, Option("Data folder of a pool on SQLite.", "FOLDER")] = None
+    data: Annotated[
+        Path | None,
+        Option(
+            "The pool's data folder; its database is the one there, unless environment or file "
+            "name one on PostgreSQL.",
+            "FOLDER",
+        ),
+    ] = None
     database_url: Annotated[
         str,
         Option(
@@ -47,16 +54,13 @@ class DatabaseOptions:
     config: ConfigOption = None
 
     def settings(self) -> "PoolSettings":
-        """Return the settings of the database that options, or else environment or file, name."""
+        """Return the settings that options, or else environment or file, give, as for `serve`."""
         use_config_file(self.config)
         if self.data is not None and self.database_url:
             raise UsageError(
                 "--data names a pool on SQLite, --database-url one on PostgreSQL; give only one"
             )
-        if self.data is not None:
-            # An address in the environment is that of another pool.
-            return read_settings(data_folder=self.data, database_url="")
-        return read_settings(database_url=self.database_url or None)
+        return read_settings(data_folder=self.data, database_url=self.database_url or None)
 
     def settings_of_pool(self) -> "PoolSettings":
         """Return the settings of a pool that should be there."""
@@ -82,7 +86,7 @@ def upgrade(
     On PostgreSQL, stop the pool's servers and make a backup first; servers of another version
     refuse to start afterwards. A SQLite file is copied to the backups in its folder. The upgrade is
     applied completely or not at all. An empty database gets its first admin; the token is shown
-    only once.
+    only once, on a terminal or with --json.
     """
     from pool_server.app import set_up_database
     from pool_server.server import hold_data_folder
@@ -107,10 +111,20 @@ def upgrade(
     ]
     if change.backup is not None:
         rows.append(["backup", str(change.backup)])
-    if secret is not None:
+    if secret is not None and _is_for_eyes(invocation):
         rows.append(["admin token", f"{secret}  (shown this once)"])
         invocation.note("start the server, then log in with: poolctl auth login URL")
+    elif secret is not None:
+        invocation.note("its token is shown on a terminal only; make one: poolctl admin recover")
     return Reply(facts, TableText(["what", "value"], rows), [change.now])
+
+
+def _is_for_eyes(invocation: Invocation) -> bool:
+    """Return whether a secret may be printed: not into the log that a service's output ends in.
+
+    --json is a program's request for it.
+    """
+    return invocation.conventions.as_json or sys.stdout.isatty()
 
 
 def _compare_schema(settings: "PoolSettings") -> Reply:
@@ -206,11 +220,11 @@ def serve(
 ) -> Reply | None:
     """Run a pool on this machine: SQLite and a folder, no other set-up.
 
-    Prints the address and, at the first start, the admin's token and a link for a browser; Enter
-    prints them again. Later only a link can be made (--show-login, each works once), or another
-    token ('poolctl admin recover'). Ctrl-C finishes the requests under way and stops. With
-    POOL_SERVER_DATABASE_URL this is one of several servers of a pool on PostgreSQL; run 'poolctl
-    db upgrade' first.
+    Prints the address and, at the first start on a terminal, the admin's token and a link for a
+    browser; Enter prints them again. Otherwise a link can be made (--show-login, each works once),
+    or another token ('poolctl admin recover'). Ctrl-C finishes the requests under way and stops.
+    With POOL_SERVER_DATABASE_URL this is one of several servers of a pool on PostgreSQL; run
+    'poolctl db upgrade' first.
 
     With --check, all problems of the settings (environment, file and options) are listed; exit
     code 2 if the pool cannot run. Warnings do not count.
@@ -235,6 +249,8 @@ def serve(
     set_up_logging(settings)
 
     def show_address(url: str, secret: str | None) -> None:
+        if not _is_for_eyes(invocation):
+            secret = None
         link = None if secret is None else login_link(settings, url, secret)
         facts = {
             "url": url,

@@ -71,6 +71,8 @@ FIRST_PAUSE_S = 0.01
 # https://www.postgresql.org/docs/current/errcodes-appendix.html: foreign key and unique violation,
 # serialization failure, deadlock.
 _LOST_RACES = frozenset({"23503", "23505", "40001", "40P01"})
+# A copy that only answers questions, such as the old one after a switch to another.
+_READ_ONLY = "25006"
 _SQLITE_LOST_RACES = frozenset(
     {
         sqlite3.SQLITE_CONSTRAINT_UNIQUE,
@@ -242,14 +244,10 @@ class Database:
                 if is_first:
                     connection.execute(select(func.pg_advisory_unlock(key)))
 
-    def answers(self) -> bool:
-        """Return whether the database answers."""
-        try:
-            with self.read() as session:
-                return bool(session.scalar(text("SELECT 1")) == 1)
-        except DatabaseUnavailableError as error:
-            log.warning("%s", error)
-            return False
+    def require_write(self) -> None:
+        """Raise `DatabaseUnavailableError` unless the database takes a write now."""
+        with self.write() as session:
+            session.execute(text("UPDATE alembic_version SET version_num = version_num"))
 
     def close(self) -> None:
         self.engine.dispose()
@@ -348,7 +346,11 @@ def is_unavailable(error: DBAPIError) -> bool:
     if isinstance(error.orig, sqlite3.Error):
         # The low byte is the kind, the rest is detail.
         return _sqlite_code(error.orig) & 0xFF in _SQLITE_UNAVAILABLE
-    return error.connection_invalidated or isinstance(error, OperationalError | InterfaceError)
+    return (
+        error.connection_invalidated
+        or isinstance(error, OperationalError | InterfaceError)
+        or getattr(error.orig, "sqlstate", None) == _READ_ONLY
+    )
 
 
 def first_line(error: DBAPIError) -> str:

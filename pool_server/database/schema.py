@@ -180,10 +180,11 @@ def _back_up(settings: PoolSettings, revision: str | None) -> Path:
     settings.backup_folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     stamp = now_utc().strftime("%Y%m%dT%H%M%S%fZ")
     backup = settings.backup_folder / f"pool-{revision or 'empty'}-{stamp}.sqlite3"
+    # Nobody else may read it from the first moment on, whatever the folder allows.
+    backup.touch(mode=0o600, exist_ok=False)
     with (
         closing(sqlite3.connect(settings.database_file)) as source,
         closing(sqlite3.connect(backup)) as target,
     ):
         source.backup(target)
-    backup.chmod(0o600)
     return backup

@@ -5,7 +5,9 @@ asks a thread, which takes longer than most of them do.
 """
 
 import asyncio
+import logging
 import threading
+import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -18,10 +20,12 @@ from fastapi import Depends, Request
 from sqlalchemy.orm import Session
 
 from pool_server.database.engine import Database
-from pool_server.errors import DatabaseUnavailableError, TooManyRequestsError
+from pool_server.errors import PoolError, StorageFailedError, StorageFullError, TooManyRequestsError
 from pool_server.http.metrics import PoolMetrics
 from pool_server.settings import PoolSettings
 from pool_server.storage import Storage
+
+log = logging.getLogger("pool_server.http.session")
 
 
 @dataclass(frozen=True)
@@ -65,6 +69,8 @@ WritingSession = Annotated[Session, Depends(writing_session, scope="function")]
 
 
 LOOK_INTERVAL_S = 0.05
+TRUSTED_S = 1.0
+"""How long a look at database and storage counts."""
 MOST_FROM_ADDRESS = 100
 """Requests of one address under way at once: those of others wait for a thread behind them."""
 
@@ -129,15 +135,21 @@ ProcessTraffic = Annotated[Traffic, Depends(traffic_of)]
 
 
 class Readiness:
-    """A check that database and storage answer; simultaneous requests share one look."""
+    """A check that database and storage take writes; simultaneous requests share one look.
+
+    At most once a second: anyone may ask, and a write waits for the disk.
+    """
 
     def __init__(self, parts: ServerParts) -> None:
         self._parts = parts
         self._thread = anyio.CapacityLimiter(1)
         self._looking: asyncio.Future[None] | None = None
+        self._trusted_until_s = 0.0
 
     async def require(self) -> None:
-        """Raise `DatabaseUnavailableError` or `StorageFailedError` unless both answer now."""
+        """Raise `DatabaseUnavailableError` or `StorageFailedError` unless both take writes now."""
+        if time.monotonic() < self._trusted_until_s:
+            return
         if self._looking is None or self._looking.done():
             self._looking = asyncio.ensure_future(
                 anyio.to_thread.run_sync(self._look, limiter=self._thread)
@@ -145,9 +157,16 @@ class Readiness:
         await asyncio.shield(self._looking)
 
     def _look(self) -> None:
-        if not self._parts.database.answers():
-            raise DatabaseUnavailableError("the database does not answer")
-        self._parts.storage.check()
+        try:
+            self._parts.database.require_write()
+            self._parts.storage.check()
+        except StorageFullError as error:
+            # 507 would be the requester's to solve.
+            raise StorageFailedError(error.message) from error
+        except PoolError as error:
+            log.warning("not ready: %s", error)
+            raise
+        self._trusted_until_s = time.monotonic() + TRUSTED_S
 
 
 async def readiness(request: Request) -> Readiness:

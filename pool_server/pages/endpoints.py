@@ -49,9 +49,9 @@ async def healthz() -> HealthResponse:
     return HealthResponse()
 
 
-@router.get("/readyz", tags=["operations"], summary="Check that database and storage answer")
+@router.get("/readyz", tags=["operations"], summary="Check that database and storage take writes")
 async def readyz(readiness: ProcessReadiness, traffic: ProcessTraffic) -> HealthResponse:
-    """Answer 200 when database and storage answer, 503 otherwise. Needs no token.
+    """Answer 200 when database and storage take writes, 503 otherwise. Needs no token.
 
     Also 503 while the server stops: it finishes open requests, and should get no new ones.
     """

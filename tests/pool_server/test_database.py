@@ -299,17 +299,29 @@ def write_while_it_dies(database: Database, server: PostgresServer) -> None:
 
 
 @pytest.mark.postgres
+def test_a_copy_that_only_answers_questions_takes_no_writes(postgres: PostgresServer) -> None:
+    address = postgres.make_pool_database()
+    option = "options=-c%20default_transaction_read_only%3Don"
+    joint = "&" if "?" in address else "?"
+    database = Database.open(PoolSettings(database_url=f"{address}{joint}{option}"))
+    with pytest.raises(DatabaseUnavailableError, match="read-only"):
+        database.require_write()
+    database.close()
+
+
+@pytest.mark.postgres
 def test_a_database_that_goes_and_comes_back() -> None:
     with postgres_server() as server:
         database = Database.open(PoolSettings(database_url=server.make_pool_database()))
-        assert database.answers()
+        database.require_write()
         with pytest.raises(DatabaseUnavailableError):
             write_while_it_dies(database, server)
-        assert not database.answers()
+        with pytest.raises(DatabaseUnavailableError):
+            database.require_write()
         with pytest.raises(DatabaseUnavailableError), database.read() as session:
             session.scalar(select(SiteRecord.name))
         server.start()
-        assert database.answers()
+        database.require_write()
         with database.write() as session:
             assert session.scalars(select(SiteRecord.name)).all() == []
         database.close()

@@ -1,5 +1,6 @@
 """`poolctl db`, on both databases, and the server that wants it."""
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -24,6 +25,27 @@ def test_a_data_folder_is_set_up_and_upgraded(poolctl: Run, tmp_path: Path) -> N
     assert poolctl(*look, "-q").out.strip() == newest_revision()
 
 
+def test_no_secret_is_printed_where_no_terminal_is(poolctl: Run, tmp_path: Path) -> None:
+    made = poolctl("db", "upgrade", "--data", tmp_path / "pool")
+    assert "pool_" not in made.out + made.err
+    assert "poolctl admin recover" in made.err
+
+
+@pytest.mark.postgres
+@pytest.mark.parametrize("command", [("db", "upgrade", "--dry-run"), ("admin", "recover")])
+def test_data_means_the_database_that_serve_takes(
+    poolctl: Run,
+    postgres: PostgresServer,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    command: tuple[str, ...],
+) -> None:
+    monkeypatch.setenv("POOL_SERVER_DATABASE_URL", postgres.make_pool_database())
+    served = poolctl("serve", "--check", "--data", tmp_path / "pool", "--json").data["database"]
+    assert served.startswith("postgresql://")
+    assert poolctl(*command, "--data", tmp_path / "pool", "--json").data["database"] == served
+
+
 @pytest.mark.postgres
 def test_postgresql_is_set_up_by_hand_and_never_by_the_server(
     poolctl: Run, postgres: PostgresServer, monkeypatch: pytest.MonkeyPatch
@@ -34,7 +56,9 @@ def test_postgresql_is_set_up_by_hand_and_never_by_the_server(
     assert "poolctl db upgrade" in refused["hint"]
     current = poolctl("db", "upgrade", "--dry-run", "--json").data
     assert (current["revision"], current["is_newest"]) == (None, False)
-    made = poolctl("db", "upgrade")
+    with monkeypatch.context() as on_a_terminal:
+        on_a_terminal.setattr(sys.stdout, "isatty", lambda: True)
+        made = poolctl("db", "upgrade")
     assert "shown this once" in made.out
     assert postgres.password not in made.out + made.err
     assert poolctl("db", "upgrade", "--dry-run", "--json").data["is_newest"]

@@ -1,17 +1,22 @@
 """`poolctl serve` as a process, and its way out."""
 
+import os
+import pty
 import re
 import signal
 import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import httpx
+import pytest
 
 from cli.server import repeat_on_enter
 from tests.cli.conftest import first_answer, run_here, start_process
+from tests.conftest import PROJECT_ROOT
 
 
 @contextmanager
@@ -68,20 +73,39 @@ def test_a_folder_with_other_things_is_refused(tmp_path: Path) -> None:
     )
 
 
-def test_requests_are_logged_on_demand_and_the_login_comes_last(tmp_path: Path) -> None:
-    for options, expected in (((), False), (("--log-requests",), True)):
-        process = start_process("serve", "--data", tmp_path / f"{expected}", "--port", 0, *options)
-        assert process.stdout is not None
-        lines = []
-        while not lines or not lines[-1].startswith("in a browser"):
-            lines.append(process.stdout.readline())
-            assert lines[-1], process.communicate()
-        assert lines[-2].startswith("admin token")
-        url = next(line.split()[1] for line in lines if line.startswith("pool"))
-        assert httpx.get(f"{url}/healthz", trust_env=False, timeout=60).status_code == 200
-        process.send_signal(signal.SIGINT)
-        _, error = process.communicate(timeout=60)
-        assert ("GET /healthz 200" in error) is expected
+@pytest.mark.parametrize("options", [(), ("--log-requests",)])
+def test_requests_are_logged_on_demand_and_no_secret_is(
+    tmp_path: Path, options: tuple[str, ...]
+) -> None:
+    process = start_process("serve", "--data", tmp_path / "pool", "--port", 0, *options)
+    assert process.stdout is not None
+    line = process.stdout.readline()
+    while not line.startswith("pool "):
+        assert line, process.communicate()
+        line = process.stdout.readline()
+    assert httpx.get(f"{line.split()[1]}/healthz", trust_env=False, timeout=60).status_code == 200
+    process.send_signal(signal.SIGINT)
+    rest, error = process.communicate(timeout=60)
+    assert ("GET /healthz 200" in error) is bool(options)
+    said = rest + error
+    assert "link=" not in said
+    assert not re.search(r"pool_[\w-]{43}", said), "a secret where no terminal is"
+    assert "--show-login" in error
+
+
+def test_the_login_comes_last_on_a_terminal(tmp_path: Path) -> None:
+    ours, theirs = pty.openpty()
+    command = [sys.executable, "-m", "cli", "serve", "--data", str(tmp_path), "--port", "0"]
+    with subprocess.Popen(command, cwd=PROJECT_ROOT, stdout=theirs, stderr=theirs) as process:
+        os.close(theirs)
+        with os.fdopen(ours, "rb", buffering=0) as terminal:
+            text = b""
+            while b"in a browser" not in text:
+                text += terminal.read(4096)
+            process.send_signal(signal.SIGINT)
+            process.wait(60)
+    lines = text.decode().splitlines()
+    assert any(line.startswith("admin token") for line in lines[-6:]), lines
 
 
 def test_the_login_is_shown_again_on_enter() -> None:
