@@ -9,7 +9,7 @@ for each `ContributionKind`. ``tests/conformance/aggregation_methods.py`` tests 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Generic, Literal, TypeVar
+from typing import Any, ClassVar, Generic, Literal, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -33,6 +33,10 @@ class MethodOptions(BaseModel):
 
     # NaN and infinities have no JSON, so no recipe could hold them.
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    def over(self, rounds: int) -> Self:  # noqa: ARG002
+        """Return the options for a series of rounds: some defaults depend on their number."""
+        return self
 
 
 class CappedOptions(MethodOptions):

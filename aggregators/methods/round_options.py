@@ -112,6 +112,13 @@ class RoundOptions:
     training: LocalTraining
     """Options of every site."""
 
+    def over(self, rounds: int) -> "RoundOptions":
+        """Return the options of a series of rounds: growth and epsilon cover all of them."""
+        training = self.training
+        if training.dp_epsilon is not None:
+            training = training.model_copy(update={"dp_rounds": rounds})
+        return RoundOptions(self.merging.over(rounds), training)
+
     def together(self) -> dict[str, Any]:
         """Return all options in full; the inverse of `split_options`."""
         return {**self.merging.model_dump(mode="json"), **self.training.model_dump(mode="json")}

@@ -80,11 +80,9 @@ class RoundMethod:
         """Raise `RoundRefusedError` if the method cannot hold rounds with this base."""
         raise NotImplementedError
 
-    def cover_rounds(self, options: Mapping[str, Any], rounds: int) -> dict[str, Any]:
-        """Return the options of a series of `rounds` rounds, over which epsilon is counted."""
-        if options.get("dp_epsilon") is None:
-            return dict(options)
-        return {**options, "dp_rounds": rounds}
+    def cover_rounds(self, options: Mapping[str, Any], rounds: int) -> dict[str, Any]:  # noqa: ARG002
+        """Return the options of a series of `rounds` rounds."""
+        return dict(options)
 
     def rounds_to_hold(
         self,
@@ -230,6 +228,9 @@ class NetworkRounds(RoundMethod):
             return self._split(options).together()
         except OptionError as error:
             raise RoundRefusedError(str(error)) from error
+
+    def cover_rounds(self, options: Mapping[str, Any], rounds: int) -> dict[str, Any]:
+        return self._split(options).over(rounds).together()
 
     def require_base(self, base: "ModelVersionRecord") -> None:
         if base.kind != "network" or base.format != _FORMAT:

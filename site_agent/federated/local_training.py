@@ -139,8 +139,8 @@ def train_at_site(
     task, start = task_of(architecture), assemble(base, before)
     half = find_half(method)(
         LocalRound(
-            method, options or find_method(method).options_type(), settings, site, round_number,
-            base, base_digest, start, before, task,
+            method, (options or find_method(method).options_type()).over(1), settings, site,
+            round_number, base, base_digest, start, before, task,
         )
     )  # fmt: skip
     module = to_module(start, "the base")

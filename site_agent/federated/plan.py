@@ -53,8 +53,8 @@ class FederationPlan(BaseModel):
 
     @model_validator(mode="after")
     def _cover_all_rounds(self) -> "FederationPlan":
-        if self.options.get("dp_epsilon") is not None and self.options["dp_rounds"] != self.rounds:
-            object.__setattr__(self, "options", {**self.options, "dp_rounds": self.rounds})
+        options = split_options(self.method, self.options).over(self.rounds).together()
+        object.__setattr__(self, "options", options)
         return self
 
     @field_validator("options")

@@ -2,7 +2,8 @@
 
 Each person is a site. In a *world* of drawn persons the heterogeneity says how much their choices
 of things to look at differ: 0 for equal persons, 1 for unrelated ones; ``eyes`` has gaze networks
-of drawn persons in place of clips. Every method is given the learning rate that is best
+of drawn persons in place of clips, and in ``turned`` the labels of person k of n are turned
+by k / n of a circle times the heterogeneity. Every method is given the learning rate that is best
 for it on validation clips of other persons and another start, of equally many candidates, and is
 tested on clips (or sessions) that nobody trained with. Each seed draws other persons, so that an
 interval over persons and seeds covers both. The sweeps change one option of FedCPF at a time.
@@ -24,6 +25,7 @@ import numpy as np
 import torch
 
 from aggregators.formats import read_model, write_model
+from aggregators.methods.registry import find_method
 from aggregators.models import StateDict
 from aggregators.whole_file import whole_file
 from site_agent.datasets.egocentric import ClipSamples, EgocentricDataset, open_egocentric
@@ -44,7 +46,9 @@ from site_agent.training.gaze.loop import repeatable
 from site_agent.training.saliency import clip_shape
 from site_agent.work import Progress
 
-EYES, DATA = "eyes", "data"
+DATA = "data"
+_CAMERA, _EYES, _TURNED = "egocentric", "eyes", "turned"
+_EYE_WORLDS = (_EYES, _TURNED)
 _MASKED = ("fedselect", "cpf-random", "fedcpf")
 """Methods that choose the personal numbers one by one."""
 _TUNING_SEED = 1000
@@ -62,8 +66,13 @@ def open_data(paths: Sequence[Path], *, despite_findings: bool = False) -> Egoce
 def list_names(dataset: EgocentricDataset | None, settings: Any) -> dict[str, list[Any]]:
     """Return the worlds, the most heterogeneous clips last, and those that are drawn."""
     clips = [DATA] if dataset is not None else []
-    drawn = [] if dataset is not None else [f"h={h:g}" for h in sorted(settings.heterogeneities)]
-    eyes = [EYES] * (dataset is None and settings.eye_people > 0)
+    amounts = [] if dataset is not None else sorted(settings.heterogeneities)
+    drawn, eyes = [], []
+    for kind in settings.worlds:
+        if kind not in _EYE_WORLDS:
+            drawn += [f"h={h:g}" if kind == _CAMERA else f"{kind} h={h:g}" for h in amounts]
+        elif dataset is None and settings.eye_people:
+            eyes += [f"{kind} h={h:g}" for h in amounts] if kind == _TURNED else [kind]
     last = (clips + drawn)[-1:]
     return {
         "clip_worlds": clips + drawn,
@@ -72,7 +81,7 @@ def list_names(dataset: EgocentricDataset | None, settings: Any) -> dict[str, li
         "drawn_worlds": drawn + eyes,
         "first_seeds": [_FIRST_SEED] * bool(drawn and settings.first_people),
         "tuning_worlds": [world for world in [*drawn[-1:], *eyes]
-                          if len(settings.eye_rates if world == EYES else settings.rates) > 1],
+                          if len(settings.eye_rates if world in eyes else settings.rates) > 1],
         "tuning_seeds": [_TUNING_SEED],
     }  # fmt: skip
 
@@ -82,7 +91,9 @@ def check(settings: Any, names: Mapping[str, Any]) -> None:
     for name in ("methods", "rates", "eye_rates"):
         if not getattr(settings, name):
             raise InvalidInputError(f"{name}: expected one value at least")
-    if not names["clip_worlds"]:
+    for method in settings.methods:
+        find_method(method.split()[0])
+    if not names["clip_worlds"] and not names["eye_worlds"]:
         raise InvalidInputError("heterogeneities: expected one value at least")
 
 
@@ -125,15 +136,19 @@ def score_method(job: StepJob, progress: Progress) -> list[dict[str, Any]]:
     each point of the curve: ``pass`` and ``curve`` (mean test score).
     """
     world, settings = job.factors.world, job.settings
-    rates = settings.eye_rates if world == EYES else settings.rates
+    rates = settings.eye_rates if _shows_eyes(world) else settings.rates
     rate = rates[0]
     if tuned := [row for row in job.inputs.values() if row.get("mean") is not None]:
         # Errors are the better the smaller, F1 the larger.
-        sign = -1 if world == EYES else 1
+        sign = -1 if _shows_eyes(world) else 1
         _, rate = max((sign * row["mean"], row["rate"]) for row in tuned)
     elif len(rates) > 1:
         raise TrainingFailedError(f"{job.factors.method}: all trainings in {world} failed")
     return _hold_rounds(job, rate, progress)
+
+
+def _shows_eyes(world: str) -> bool:
+    return world.split(maxsplit=1)[0] in _EYE_WORLDS
 
 
 def _world_of(job: StepJob) -> str:
@@ -149,22 +164,21 @@ def _seed_of(job: StepJob) -> int:
 
 def _hold_rounds(job: StepJob, rate: float, progress: Progress) -> list[dict[str, Any]]:
     settings, chosen, world, seed = job.settings, job.step.factors, _world_of(job), _seed_of(job)
-    of_eyes, method = world == EYES, chosen["method"]
+    of_eyes = _shows_eyes(world)
+    method, *choices = chosen["method"].split()
     name = world if world == DATA else f"{world}-seed{seed}"
     samples = load_samples(job.study / _WORLDS / f"{name}.npz")
     first = _first_network(job, world)
     task = task_of(first.metadata["architecture"])
     options: dict[str, Any] = {
         "learning_rate": rate, "seed": seed,
+        **dict(option.split("=", 1) for option in choices),
         **{option: chosen[option] for option in ("rho", "acc") if option in chosen},
     }  # fmt: skip
     if not of_eyes:
         options |= {"optimiser": "adamw", "batch_size": 8, "epochs": settings.epochs}
         options["learning_rate_decay"] = _RATE_DECAY
     rounds = settings.eye_rounds if of_eyes else settings.rounds
-    if method == "fedselect":
-        # By default every third round, which in a short study would be after the last.
-        options["every"] = min(3, max(1, rounds // 3))
     plan = make_plan(method, options, rounds=rounds)
     sites = {person: parts["train"] for person, parts in samples.items()}
 
@@ -231,9 +245,9 @@ _POINTS = 2
 def _first_network(job: StepJob, world: str) -> StateDict:
     """Return the common first network: a new one, or one that knows how people look."""
     seed = _seed_of(job)
-    if world == EYES:
+    if _shows_eyes(world):
         return new_network("gaze-lenet", seed)
-    if world == DATA or not job.settings.first_people:
+    if not world.startswith("h=") or not job.settings.first_people:
         return new_network(job.settings.architecture, seed)
     return cast("StateDict", read_model(job.study / _WORLDS / _FIRST))
 
@@ -291,19 +305,31 @@ def draw_world(
     world: str, seed: int, settings: Any, progress: Progress
 ) -> ClipSamples | GazeSamples:
     """Draw the persons of a world and their clips; a seed draws the same persons."""
-    if world == EYES:
+    kind, _, amount = world.partition("h=")
+    if _shows_eyes(world):
         drawn = RenderSettings(
             persons=settings.eye_people, frames_per_person=settings.eye_frames, seed=seed
         )
-        return join_samples([render_person(drawn, number) for number in drawn.numbers])
-    clips = _clips(settings, float(world.removeprefix("h=")), seed)
+        people = [render_person(drawn, number) for number in drawn.numbers]
+        if amount:
+            circle = 2 * math.pi * float(amount) / len(people)
+            people = [_turn_gaze(eyes, number * circle) for number, eyes in enumerate(people)]
+        return join_samples(people)
+    clips = _clips(settings, float(amount), seed, scene=kind.strip() or "camera")
     return draw_samples(clips, clip_shape(settings.architecture), progress)
 
 
-def _clips(settings: Any, heterogeneity: float, seed: int) -> ClipSettings:
+def _turn_gaze(samples: GazeSamples, angle: float) -> GazeSamples:
+    """Turn the labels of a person about the middle of her gaze, so that only she agrees."""
+    turn = np.array([[math.cos(angle), -math.sin(angle)], [math.sin(angle), math.cos(angle)]])
+    middle = samples.gaze.mean(axis=0)
+    return replace(samples, gaze=(samples.gaze - middle) @ turn.T + middle)
+
+
+def _clips(settings: Any, heterogeneity: float, seed: int, scene: Any = "camera") -> ClipSettings:
     return ClipSettings(
         persons=settings.people, videos=settings.videos, seconds=settings.seconds,
-        heterogeneity=heterogeneity, held_out=settings.held_out, seed=seed,
+        heterogeneity=heterogeneity, held_out=settings.held_out, seed=seed, scene=scene,
     )  # fmt: skip
 
 

@@ -5,9 +5,10 @@ it, and the base's number where no site does. The methods differ in the numbers 
 its half decides this (`site_agent.federated.halves`). The options of both are declared here.
 """
 
+import math
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -100,14 +101,30 @@ class SitesOptions(fedavg.MeanOptions):
     )
 
 
+_GROWING_SHARE = 2 / 3
+"""Of a series' rounds, after which personal parts have their full size; the rest trains them."""
+
+
 class CpfOptions(SitesOptions):
     """Options of FedCPF."""
 
     rho: float = Field(
         default=0.5, ge=0, le=1, description="Largest personal share of a site's numbers."
     )
-    grow: float = Field(
-        default=0.05, gt=0, le=1, description="Share that becomes personal in a round."
+    grow: float | None = Field(
+        default=None, gt=0, le=1,
+        description="Share that becomes personal in a round (0.05 in the paper); by default, so "
+        "much that rho is reached at two thirds of the rounds.",
+    )  # fmt: skip
+    relative: Literal["layer", "network"] = Field(
+        default="layer",
+        description="Compare changes by the root mean square of their layer's, or as they are, as "
+        "in the paper: a layer with most of the numbers then shares next to nothing.",
+    )
+    early_stop: bool = Field(
+        default=True,
+        description="Stop growing at a site as soon as its part does not help on samples kept out "
+        "of training, and give up a part that harms there.",
     )
     acc: float = Field(
         default=0.05, gt=0, le=1,
@@ -116,6 +133,12 @@ class CpfOptions(SitesOptions):
     freeze: bool = Field(
         default=False, description="Stop training numbers once they have become personal."
     )
+
+    def over(self, rounds: int) -> Self:
+        if self.grow is not None:
+            return self
+        grow = (self.rho or 1.0) / max(1, math.floor(_GROWING_SHARE * rounds))
+        return self.model_copy(update={"grow": grow})
 
 
 class FedCpf(MaskedMean[CpfOptions]):
@@ -139,13 +162,24 @@ class CpfRandom(MaskedMean[CpfOptions]):
 
 
 class SelectOptions(SitesOptions):
-    """Options of FedSelect."""
+    """Options of FedSelect.
 
-    every: int = Field(default=3, ge=1, le=1000, description="Rounds between two choices.")
+    It needs no option ``relative``, as it compares the changes of one entry only with each other.
+    """
+
+    every: int | None = Field(
+        default=None, ge=1, le=1000,
+        description="Rounds between two choices; by default 3, and less in series of less than 9.",
+    )  # fmt: skip
     grow: float = Field(
         default=0.25, gt=0, le=1, description="Share of each entry's rest that becomes personal."
     )
     rho: float = Field(default=0.8, ge=0, le=1, description="Largest personal share of each entry.")
+
+    def over(self, rounds: int) -> Self:
+        if self.every is not None:
+            return self
+        return self.model_copy(update={"every": min(3, max(1, rounds // 3))})
 
 
 class FedSelect(MaskedMean[SelectOptions]):

@@ -9,7 +9,7 @@ all look alike. Pictures do not reveal the person: scenes are drawn without know
 """
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -41,6 +41,9 @@ objects that she looks at next, and one that knows only those of five persons to
 they are one and the same. The features that separate persons most, colours and stripes, can be seen
 in pictures of 48 pixels.
 """
+
+_BLOB_WISH = 8.0
+"""Of the disc that a person prefers: she hardly ever looks at the other."""
 
 _HABIT, _MOST_HABIT = 0.16, 0.25
 """Spread and largest part of a picture between its middle and where a person's gaze comes to rest.
@@ -75,6 +78,8 @@ class DrawnClip:
 
 def preferences(settings: ClipSettings, person: int) -> egocentric.Float64:
     """Return a person's preferences: weights of `FEATURES`."""
+    if settings.scene == "blobs":
+        return np.array([_BLOB_WISH * (1 - 2 * settings.heterogeneity * (person % 2))])
     random = np.random.default_rng([0xE60, settings.seed, person])
     return _COMMON + settings.heterogeneity * _SPREAD * random.standard_normal(len(_COMMON))
 
@@ -82,7 +87,7 @@ def preferences(settings: ClipSettings, person: int) -> egocentric.Float64:
 def habit(settings: ClipSettings, person: int) -> egocentric.Float64:
     """Return where a person's head leaves the gaze: from the middle, in widths and heights."""
     random = np.random.default_rng([0xE62, settings.seed, person])
-    spread = settings.heterogeneity * _HABIT
+    spread = settings.heterogeneity * _HABIT * (settings.scene == "camera")
     return np.clip(spread * random.standard_normal(2), -_MOST_HABIT, _MOST_HABIT)
 
 
@@ -93,7 +98,7 @@ def draw_clip(settings: ClipSettings, person: int, number: int, every: int = 1) 
     """
     random = np.random.default_rng([0xE61, settings.seed, person, number])
     count = max(2, round(settings.seconds * RATE_HZ))
-    scene = _Scene(random)
+    scene = _Scene(random, settings.scene)
     looked, moving, camera = _look(
         scene, preferences(settings, person), habit(settings, person), count, random
     )
@@ -188,10 +193,33 @@ class _Object:
         return self._place + self._swing * np.sin(turn)
 
 
+class _Blob(_Object):
+    """A white or a black disc, which moves a little."""
+
+    def __init__(
+        self, random: np.random.Generator, place: egocentric.Float64, bright: bool
+    ) -> None:
+        self.features = np.array([1.0 if bright else -1.0])
+        self.radius = 11
+        self._place, self._phase = place, random.uniform(0, 2 * math.pi, 2)
+        self._swing, self._rate = random.uniform(2, 8, 2), random.uniform(0.15, 0.35)
+        side = 2 * self.radius + 1
+        self.picture = np.full((side, side, 3), 235.0 if bright else 20.0, np.float32)
+        mask = np.zeros((side, side), np.uint8)
+        cv2.circle(mask, (self.radius, self.radius), self.radius, 255, -1, cv2.LINE_AA)
+        self.cover = (mask / 255).astype(np.float32)[..., None]
+
+
 class _Scene:
     """A panorama with objects and two hands."""
 
-    def __init__(self, random: np.random.Generator) -> None:
+    objects: Sequence[_Object]
+
+    def __init__(self, random: np.random.Generator, kind: str) -> None:
+        self.moves = kind == "camera"
+        if kind == "blobs":
+            self._scatter_blobs(random)
+            return
         width, height = PANORAMA_PX
         ground = random.uniform(70, 150, 3)
         picture = ground + 14 * cloud(random, (height, width), 40)[..., None]
@@ -213,13 +241,22 @@ class _Scene:
         self._skin = random.uniform((170, 110, 80), (235, 190, 165))
         self._hands = random.uniform(0, 2 * math.pi, 4)
 
+    def _scatter_blobs(self, random: np.random.Generator) -> None:
+        """Put two discs where a still camera sees them, wherever it stands."""
+        ground = random.uniform(90, 160, 3) + 6 * random.standard_normal((*PANORAMA_PX[::-1], 3))
+        self._ground = ground.astype(np.float32)
+        places = np.zeros((2, 2))
+        while np.hypot(*(places[0] - places[1])) < 34:
+            places = random.uniform((79, 55), (161, 115), (2, 2))
+        self.objects = [_Blob(random, place, bright == 0) for bright, place in enumerate(places)]
+
     def draw(self, time_s: float, camera: egocentric.Float64) -> UInt8:
         """Return the picture, RGB, of a camera with its upper left corner at `camera`."""
         x, y = round(float(camera[0])), round(float(camera[1]))
         view = self._ground[y : y + HEIGHT_PX, x : x + WIDTH_PX].copy()
         for item in self.objects:
             _paste(view, item, item.at(time_s) - (x, y))
-        for side in range(2):
+        for side in range(2 * self.moves):
             sway = 6 * np.sin(2 * math.pi * 0.4 * time_s + self._hands[2 * side : 2 * side + 2])
             centre = (int(45 + 70 * side + sway[0]), int(HEIGHT_PX + 4 + sway[1]))
             tone = tuple(float(part) for part in self._skin)
@@ -277,6 +314,9 @@ def _look(
         # A jump lasts less than a frame or two: in its first frame the gaze is half-way.
         gaze[frame] = (begun + there) / 2 if moving[frame] else there
         costs *= math.exp(-1 / RATE_HZ / _RETURN_FADES_S)
+        if not scene.moves:
+            camera[frame] = np.round(corner)
+            continue
         off = (gaze[frame] - corner - size / 2) / size - rest
         corner = corner + 0.09 * size * off * (np.abs(off) > 0.12)
         corner = corner + 0.35 * np.sin(2 * math.pi * 0.13 * time_s + drift)

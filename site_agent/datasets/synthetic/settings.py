@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from pydantic import Field
 
 from site_agent.errors import InvalidInputError
@@ -61,6 +63,9 @@ class ClipSettings(Settings, error=InvalidInputError):
     """Length of a video."""
     heterogeneity: float = Field(default=1.0, ge=0, le=2)
     """Differences between persons in their preferences; 0: none."""
+    scene: Literal["camera", "still", "blobs"] = "camera"
+    """still: the camera does not move, and sees no hands. blobs: nor are there things but a white
+    and a black disc; at a heterogeneity of 1 every second person looks at the black one."""
     held_out: float = Field(default=0.2, ge=0, le=0.5)
     """Share of the videos for tests, and the same for validation, from three videos on."""
     seed: int = Field(default=0, ge=0)

@@ -19,9 +19,9 @@ from torch import nn
 
 from aggregators.models import StateDict
 from site_agent.federated.halves.contract import Shared, SiteHalf, Tensors
-from site_agent.federated.personal import Bits, Masks, PersonalPart, trained_shapes
+from site_agent.federated.personal import Bits, Masks, PersonalPart, share_of, trained_shapes
 from site_agent.federated.plan import seed_of
-from site_agent.networks.modules import personal_head
+from site_agent.networks.modules import personal_head, to_module
 
 
 class PersonalHalf(SiteHalf):
@@ -170,7 +170,48 @@ class FedSelectHalf(_ChangesHalf):
         return chosen
 
 
-class FedCpfHalf(_ChangesHalf):
+class _CpfHalf(PersonalHalf):
+    """Adds numbers of the whole network while they help on samples kept out of training.
+
+    A part that harms there is given up for good: the site then shares all numbers, as in FedAvg.
+    """
+
+    _gain: float | None = None
+    """By which the site's score is better with its part than with the round's network alone; None
+    where there is nothing to compare."""
+
+    def hold_back(self, samples: Any) -> Any:
+        if self.round.options.rho > 0:
+            samples, self.home = self.round.task.split_home(samples)
+        return samples
+
+    def prepare(self, module: nn.Module, samples: Any, data: Any) -> None:
+        super().prepare(module, samples, data)
+        round_, before = self.round, self.round.before
+        if before is None or not round_.options.early_stop:
+            return
+        if not share_of(before.chosen):
+            self._gain = -1.0
+        elif share_of(before.personal) and self.home is not None and len(self.home):
+            personal, common = (
+                round_.task.score_home(to_module(network), self.home, samples)
+                for network in (round_.start, round_.base)
+            )
+            self._gain = personal - common
+
+    def choose(self, changes: Mapping[str, NDArray[Any]]) -> Masks:
+        if self._gain is None or self._gain > 0:
+            return self.add(changes)
+        if self._gain == 0:
+            return self.masks
+        return {name: np.zeros_like(mask) for name, mask in self.masks.items()}
+
+    def add(self, changes: Mapping[str, NDArray[Any]]) -> Masks:
+        """Return the masks of the next round where the part still grows."""
+        raise NotImplementedError
+
+
+class FedCpfHalf(_CpfHalf, _ChangesHalf):
     """Adds those of all remaining numbers that have changed most, up to ``rho``.
 
     The site's score is measured on samples kept out of training. Counting of changes restarts
@@ -178,30 +219,37 @@ class FedCpfHalf(_ChangesHalf):
     changes does not alter their order.
     """
 
-    def hold_back(self, samples: Any) -> Any:
-        if self.round.options.rho > 0:
-            samples, self.home = self.round.task.split_home(samples)
-        return samples
-
     def restart_counting(self, step: int, score: float) -> tuple[int, bool]:
         before = step
         while score >= step * self.round.options.acc:
             step += 1
         return step, step > before
 
-    def choose(self, changes: Mapping[str, NDArray[Any]]) -> Masks:
+    def add(self, changes: Mapping[str, NDArray[Any]]) -> Masks:
+        if self.round.options.relative == "layer":
+            changes = relative_to_layer(changes, self.masks)
         return _add_largest(self.masks, changes, self.round.options)
 
 
-class CpfRandomHalf(PersonalHalf):
+class CpfRandomHalf(_CpfHalf):
     """Adds the same count of numbers as FedCPF, drawn at random."""
 
-    def choose(self, changes: Mapping[str, NDArray[Any]]) -> Masks:  # noqa: ARG002
+    def add(self, changes: Mapping[str, NDArray[Any]]) -> Masks:  # noqa: ARG002
         round_ = self.round
         seed = seed_of(round_.settings.seed, f"personal part of {round_.site}", round_.number)
         generator = np.random.default_rng(seed)
         drawn = {name: generator.random(mask.shape) for name, mask in self.masks.items()}
         return _add_largest(self.masks, drawn, round_.options)
+
+
+def relative_to_layer(changes: Mapping[str, NDArray[Any]], masks: Masks) -> dict[str, NDArray[Any]]:
+    """Return changes divided by the root mean square over the entry's numbers outside the mask."""
+    relative = {}
+    for name, values in changes.items():
+        rest = values[~masks[name]].astype(np.float64)
+        scale = math.sqrt(np.square(rest).mean()) if rest.size else 0.0
+        relative[name] = values / (scale or 1.0)
+    return relative
 
 
 def _add_largest(masks: Masks, by: Mapping[str, NDArray[Any]], options: Any) -> dict[str, Bits]:

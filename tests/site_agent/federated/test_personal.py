@@ -15,6 +15,7 @@ from site_agent.federated.in_process import HeldRound, run_rounds
 from site_agent.federated.local_training import train_at_site, train_contribution
 from site_agent.federated.personal import assemble, overlap_of, read_part, share_of, write_part
 from site_agent.federated.plan import make_plan
+from site_agent.federated.tasks import GazeTask
 from site_agent.networks.modules import new_network, personal_head, to_module
 from tests.site_agent.federated.small_sites import small_sites
 
@@ -22,7 +23,7 @@ OPTIONS = {"batch_size": 8, "learning_rate": 0.01, "mean": "sites"}
 TWO_SITES = dict(list(small_sites().items())[:2])
 
 
-def hold(method: str, rounds: int = 2, **options: float) -> list[HeldRound]:
+def hold(method: str, rounds: int = 2, **options: float | str) -> list[HeldRound]:
     plan = make_plan(method, {**OPTIONS, **options}, rounds=rounds)
     return list(run_rounds(new_network("gaze-lenet"), TWO_SITES, plan))
 
@@ -57,7 +58,7 @@ def test_fedprox_stays_nearer_to_the_base() -> None:
 
 
 def test_masks_grow_up_to_their_limit_and_the_most_changed_numbers_are_kept() -> None:
-    held = hold("fedcpf", rounds=3, rho=0.08, grow=0.05)
+    held = hold("fedcpf", rounds=3, rho=0.08, grow=0.05, relative="network", early_stop=False)
     shares = [round_.parts["site-0"].share for round_ in held]
     assert shares == pytest.approx([0.05, 0.08, 0.08], abs=1e-6)
     first, second = held[0].parts["site-0"], held[1].parts["site-0"]
@@ -71,16 +72,70 @@ def test_masks_grow_up_to_their_limit_and_the_most_changed_numbers_are_kept() ->
     assert overlap_of(first.chosen, second.chosen) == pytest.approx(0.05 / 0.08, rel=1e-3)
 
 
+def test_no_layer_becomes_personal_as_a_whole_where_changes_count_by_their_layer() -> None:
+    def shares(relative: str) -> dict[str, float]:
+        (held,) = hold("fedcpf", rounds=1, relative=relative, rho=0.5)
+        return {name: float(mask.mean()) for name, mask in held.parts["site-0"].chosen.items()}
+
+    by_layer, as_they_are = shares("layer"), shares("network")
+    # gaze-lenet has 98.5 % of its numbers in one layer.
+    assert as_they_are["conv1.weight"] > 0.9
+    assert by_layer["conv1.weight"] < 0.7
+    assert by_layer["fc1.weight"] == pytest.approx(0.5, abs=0.02)
+
+
+def test_parts_have_their_full_size_at_two_thirds_of_a_series() -> None:
+    for rounds in (3, 6, 20):
+        options = make_plan("fedcpf", {"rho": 0.5}, rounds=rounds).own_options
+        assert options.grow * (2 * rounds // 3) == pytest.approx(0.5)  # type: ignore[attr-defined]
+    assert make_plan("fedcpf", {"grow": 0.05}, rounds=9).options["grow"] == 0.05
+    assert [make_plan("fedselect", {}, rounds=n).options["every"] for n in (2, 6, 9)] == [1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    ("personal", "common", "grows", "keeps"),
+    [(0.5, 0.4, True, True), (0.4, 0.4, False, True), (0.4, 0.5, False, False)],
+)
+def test_a_part_grows_where_it_helps_at_home_and_is_given_up_where_it_harms(
+    personal: float, common: float, grows: bool, keeps: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = hold("cpf-random", rounds=2, grow=0.05)
+    scores = iter([personal, common, 0.5, 0.5])
+    monkeypatch.setattr(GazeTask, "score_home", lambda *_: next(scores))
+    plan = make_plan("cpf-random", {**OPTIONS, "grow": 0.05}, rounds=3)
+    before = second.parts["site-0"]
+    made = train_at_site(
+        second.model.network, second.model.digest, TWO_SITES["site-0"], plan.training,
+        site="site-0", round_number=3, method="cpf-random", options=plan.own_options,
+        before=before,
+    ).part  # fmt: skip
+    assert made is not None
+    assert first.parts["site-0"].share < before.share
+    assert (made.share > before.share) == grows
+    assert (made.share > 0) == keeps
+    if keeps:
+        return
+    # For good: nothing is measured again.
+    after = train_at_site(
+        second.model.network, second.model.digest, TWO_SITES["site-0"], plan.training,
+        site="site-0", round_number=4, method="cpf-random", options=plan.own_options, before=made,
+    ).part  # fmt: skip
+    assert after is not None
+    assert after.share == 0
+
+
 def test_random_masks_have_the_size_of_fedcpfs_and_hardly_overlap() -> None:
-    by_change = hold("fedcpf", rounds=1)[0].parts["site-0"]
-    drawn = hold("cpf-random", rounds=1)[0].parts["site-0"]
+    by_change = hold("fedcpf", rounds=1, grow=0.05)[0].parts["site-0"]
+    drawn = hold("cpf-random", rounds=1, grow=0.05)[0].parts["site-0"]
     assert drawn.share == by_change.share == pytest.approx(0.05, abs=1e-6)
     assert overlap_of(by_change.chosen, drawn.chosen) < 0.1
 
 
 @pytest.mark.slow
 def test_random_masks_follow_the_seed_of_the_rounds() -> None:
-    first, other = (hold("cpf-random", rounds=1, seed=seed)[0].parts["site-0"] for seed in (0, 1))
+    first, other = (
+        hold("cpf-random", rounds=1, seed=seed, grow=0.05)[0].parts["site-0"] for seed in (0, 1)
+    )
     assert overlap_of(first.chosen, other.chosen) < 0.1
 
 

@@ -6,6 +6,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from aggregators.errors import AggregatorError
+from site_agent.datasets.egocentric import ClipSamples
+from site_agent.datasets.gaze.records import GazeSamples
 from site_agent.settings import with_values
 from site_agent.studies.egocentric import draw_world, load_samples, write_samples
 from site_agent.studies.engine import Conduct, hold_study
@@ -43,7 +46,7 @@ def test_each_method_has_equally_many_candidates_and_the_sweeps_change_one_optio
     assert needed["tuned"]["method"] == clips.factors["method"]
 
 
-@pytest.mark.parametrize("world", ["h=1", "eyes"])
+@pytest.mark.parametrize("world", ["h=1", "blobs h=1", "eyes", "turned h=1"])
 def test_training_validation_and_test_have_no_video_or_session_in_common(
     world: str, tmp_path: Path
 ) -> None:
@@ -51,13 +54,51 @@ def test_training_validation_and_test_have_no_video_or_session_in_common(
     write_samples(draw_world(world, 0, settings, no_progress), tmp_path / "world.npz")
     for parts in load_samples(tmp_path / "world.npz").values():
         groups = [
-            set((samples.session if world == "eyes" else samples.video).tolist())
+            set((samples.video if isinstance(samples, ClipSamples) else samples.session).tolist())
             for samples in parts.values()
         ]
         assert all(groups)
         assert not groups[0] & groups[1]
         assert not groups[0] & groups[2]
         assert not groups[1] & groups[2]
+
+
+def test_persons_of_the_worlds_of_preferences_differ_in_what_a_network_can_learn() -> None:
+    settings = with_values(PROTOCOL.settings, {**SMALL, "people": 2})
+    brightness = {}
+    for amount in (0, 1):
+        clips = draw_world(f"blobs h={amount}", 0, settings, no_progress)
+        assert isinstance(clips, ClipSamples)
+        index = np.clip((clips.truth * clips.frames.shape[2]).astype(int), 0, 47)
+        rows = np.indices(clips.kind.shape)
+        looked = clips.frames[rows[0], rows[1], index[..., 1], index[..., 0]].mean(-1)
+        brightness[amount] = [np.median(looked[clips.person == name]) for name in ("P01", "P02")]
+    assert min(brightness[0]) > 200
+    assert brightness[1][0] > 200
+    assert brightness[1][1] < 50
+    straight, turned = (
+        draw_world(f"turned h={amount}", 0, settings, no_progress) for amount in (0, 1)
+    )
+    assert isinstance(straight, GazeSamples)
+    assert isinstance(turned, GazeSamples)
+    for name, sign in zip(np.unique(straight.person), (1, -1), strict=True):
+        before = straight.gaze[straight.person == name]
+        after = turned.gaze[turned.person == name]
+        middle = before.mean(axis=0)
+        assert after - middle == pytest.approx(sign * (before - middle))
+
+
+def test_methods_may_have_options_of_their_own(tmp_path: Path) -> None:
+    protocol = read_protocol("preferences")
+    assert any("relative=network" in method for method in protocol.settings.methods)  # type: ignore[attr-defined]
+    settings = with_values(
+        protocol.quick, {**SMALL, "methods": ["local", "fedcpf rho=0.1"], "worlds": ["turned"]}
+    )
+    outcome = hold_study(protocol, tmp_path, None, settings, Conduct(workers=1))
+    assert not outcome.failed
+    assert "turned h=1,fedcpf rho=0.1" in (tmp_path / "methods.csv").read_text(encoding="utf-8")
+    with pytest.raises(AggregatorError, match="fedcfp"):
+        protocol.steps(None, with_values(settings, {"methods": ["fedcfp"]}))
 
 
 def test_a_study_is_conducted(tmp_path: Path) -> None:
