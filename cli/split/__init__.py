@@ -132,7 +132,7 @@ def _describe_protection(plan: PlannedTraining) -> _Described:
     units = plan.persons if plan.dp_covers == "person" else plan.images
     weights = describe_protection(plan, sites=plan.sites, units=units)
     releases = releases_of(plan)
-    noise = SmashedNoise(plan.noise, plan.noise_level)
+    noise = SmashedNoise.of(plan)
     pixel = noise.epsilon(releases)
     count = f"Each image's smashed data reach the main server {releases} times"
     bound = f"{noise.level:g} sensitivities" if noise.level else "no noise"

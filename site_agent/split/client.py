@@ -34,7 +34,7 @@ from site_agent.live.connection import ServiceConnection
 from site_agent.plain_json import write_json
 from site_agent.pool.profiles import privacy_folder
 from site_agent.split import in_process, kits, messages, part_checks, parts, training
-from site_agent.split.noise import SmashedNoise, sensitivity_of
+from site_agent.split.noise import Alter, SmashedNoise, sensitivity_of
 from site_agent.training.gaze.loop import repeatable, to_tensors
 from site_agent.work.ledger import Ledger
 from site_agent.work.measurements import peak_memory_bytes
@@ -233,14 +233,13 @@ class SplitClient:
             site=self.kit.name, round_number=number, alter=self._alter(part),
         )  # fmt: skip
 
-    def _alter(self, part: StateDict) -> training.Alter:
+    def _alter(self, part: StateDict) -> Alter:
         """Return the noise on smashed data, which nobody can draw again."""
         plan = self.kit.plan
         if plan.noise_level == 0:
             return lambda smashed: smashed
         generator = torch.Generator().manual_seed(secrets.randbits(63))
-        noise = SmashedNoise(plan.noise, plan.noise_level)
-        return noise.alter(sensitivity_of(part, plan.found_cut), generator)
+        return SmashedNoise.of(plan).alter(sensitivity_of(part, plan.found_cut), generator)
 
     def _spend(self, number: int, attempt: int) -> None:
         """Charge an attempt to the privacy ledger before any of its data leave."""

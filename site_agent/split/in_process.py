@@ -14,11 +14,10 @@ from site_agent.errors import InvalidInputError, TrainingFailedError
 from site_agent.federated.local_training import clip_update, subtract_network
 from site_agent.federated.plan import RoundModel, combine, first_model, seed_of
 from site_agent.federated.private_training import plan_privacy
-from site_agent.split.noise import SmashedNoise, sensitivity_of
+from site_agent.split.noise import Alter, Normaliser, SmashedNoise, sensitivity_of
 from site_agent.split.parts import join_parts, split_network, to_part_module
 from site_agent.split.plan import FEWEST_SITES, SplitPlan
 from site_agent.split.training import (
-    Alter,
     ServerHalf,
     contribution_of,
     count_batches,
@@ -189,8 +188,7 @@ def _noise(plan: SplitPlan, site: str, number: int, part: StateDict) -> Alter:
         return lambda smashed: smashed
     seed = seed_of(plan.training.seed, f"smashed data of {site}", number)
     generator = torch.Generator().manual_seed(seed)
-    noise = SmashedNoise(plan.noise, plan.noise_level)
-    return noise.alter(sensitivity_of(part, plan.found_cut), generator)
+    return SmashedNoise.of(plan).alter(sensitivity_of(part, plan.found_cut), generator)
 
 
 @dataclass(frozen=True, eq=False)
@@ -209,6 +207,7 @@ def smash(part: StateDict, samples: GazeSamples, plan: SplitPlan, alter: Alter) 
     """Return a client part's smashed data of all images of a site, without training it."""
     module = to_part_module(part, plan.found_cut, "client")
     front = plan.found_cut.front_stages(module.stages)
+    Normaliser(module, plan)
     with repeatable(), torch.no_grad():
         data = to_tensors(samples)
         # In pieces, as the first stages of all images at once take much memory.

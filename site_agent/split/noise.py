@@ -5,22 +5,32 @@ of two images differ by ``d`` in sum, their smashed data are epsilon ``d / l`` a
 release, and two images of one eye differ by hundreds. So `SmashedNoise.words` states the epsilon
 for one pixel and for a whole image, and `signal_to_noise_db` measures the remaining signal.
 
+The noise has one of two scales. ``guaranteed`` is in units of a bound. ``thesis`` (4.4.1) is in
+units of the norm of the kernels as a matrix. `Normaliser` holds that at 1, and the server clips the
+gradients of its part, so that networks train at levels up to 2. This norm is *not* a bound: windows
+overlap, so that a pixel counts in many of them (see tests).
+
 Source: Lecuyer et al. 2019, "Certified Robustness to Adversarial Examples with Differential
-Privacy". The spectral norm of the kernels as a matrix is *not* a bound: windows overlap, so that a
-pixel counts in many of them (see tests).
+Privacy"; the thesis for its scale.
 """
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import astuple, dataclass
+from typing import Any
 
 import torch
 from torch import nn
+from torch.nn import functional
 
 from aggregators.models import StateDict
 from site_agent.errors import InvalidInputError
+from site_agent.networks.gaze_modules import StagedNetwork
 from site_agent.split.cuts import Cut
 from site_agent.split.parts import to_part_module
-from site_agent.split.plan import NoiseKind
-from site_agent.split.training import Alter
+from site_agent.split.plan import NoiseKind, NoiseScale, SplitPlan
+
+Alter = Callable[[torch.Tensor], torch.Tensor]
+"""Alters smashed data before they leave, such as by noise."""
 
 _PATCH = (36, 60)
 PIXELS = 36 * 60
@@ -48,7 +58,8 @@ class Sensitivity:
 def sensitivity_of(part: StateDict, cut: Cut) -> Sensitivity:
     """Return the bounds of a client part's layers before the cut.
 
-    ReLU and pooling over windows that do not overlap change no norm.
+    ReLU changes no norm, nor does pooling over windows that do not overlap; of neighbouring changes
+    it lets through the largest.
     """
     module = to_part_module(part, cut, "client")
     sensitivity = Sensitivity(1.0, 1.0, 1.0)
@@ -56,34 +67,53 @@ def sensitivity_of(part: StateDict, cut: Cut) -> Sensitivity:
     for stage in cut.front_stages(module.stages):
         for name in stage.layers:
             layer = module.get_submodule(name)
-            if isinstance(layer, nn.Conv2d):
-                sensitivity = sensitivity.then(
-                    convolution_sensitivity(layer.weight.detach(), shape)
-                )
-                shape = tuple((side - 4) // 2 for side in shape)
-            elif isinstance(layer, nn.Linear):
-                sensitivity = sensitivity.then(dense_sensitivity(layer.weight.detach()))
-            else:
+            if not isinstance(layer, nn.Conv2d | nn.Linear):
                 raise InvalidInputError(
                     f"{cut.architecture} has {type(layer).__name__} in {name}, "
                     "without a bound on its sensitivity; expected a LeNet"
                 )
+            sensitivity = sensitivity.then(_sensitivity_of_layer(layer.weight.detach(), shape))
+            shape = tuple((side - 4) // 2 for side in shape)
     return sensitivity
 
 
-def convolution_sensitivity(weight: torch.Tensor, shape: tuple[int, ...]) -> Sensitivity:
+def _sensitivity_of_layer(weight: torch.Tensor, shape: tuple[int, ...]) -> Sensitivity:
+    if weight.dim() == 4:
+        return convolution_sensitivity(weight, shape, pooled=True)
+    return dense_sensitivity(weight)
+
+
+def _effects(weight: torch.Tensor, *, pooled: bool) -> torch.Tensor:
+    """Return by how much one pixel can change each output, by its place and its channel.
+
+    Of the effects within one pool, the largest is let through; a pixel has four places in a pool.
+    """
+    magnitudes = weight.double().abs().transpose(0, 1)
+    if not pooled:
+        return magnitudes.flatten(1)[None]
+    places = [
+        functional.max_pool2d(functional.pad(magnitudes, (x, 1, y, 1)), 2)
+        for y in (0, 1)
+        for x in (0, 1)
+    ]
+    return torch.stack([place.flatten(1) for place in places])
+
+
+def convolution_sensitivity(
+    weight: torch.Tensor, shape: tuple[int, ...], *, pooled: bool = False
+) -> Sensitivity:
     """Return the bounds of a convolution with stride 1.
 
     `weight` (tensor, shape (outputs, inputs, rows, columns)). `shape`: Height and width of the
-    inputs; windows beyond them count for the bound.
+    inputs; windows beyond them count for the bound. `pooled`: The largest of 2 x 2 follows.
     """
-    by_input = weight.double().transpose(0, 1).flatten(1)
+    effects = _effects(weight, pooled=pooled)
     padded = [side + kernel - 1 for side, kernel in zip(shape, weight.shape[2:], strict=True)]
     # On the padded picture the convolution is circular, and a product for each frequency.
     spectrum = torch.fft.fft2(weight.double(), s=padded).permute(2, 3, 0, 1)
     return Sensitivity(
-        float(by_input.abs().sum(1).max()),
-        float(by_input.square().sum(1).sqrt().max()),
+        float(effects.sum(2).max()),
+        float(effects.square().sum(2).sqrt().max()),
         float(torch.linalg.matrix_norm(spectrum, 2).max()),
     )
 
@@ -98,6 +128,46 @@ def dense_sensitivity(weight: torch.Tensor) -> Sensitivity:
     )
 
 
+class Normaliser:
+    """Holds the layers before the noise where its scale is right.
+
+    ``thesis``: divides their weights by their norm as matrices. ``guaranteed``: the noise is scaled
+    for the bounds at the start of a round, and weights shrink back to these when they grow.
+    """
+
+    def __init__(self, module: StagedNetwork, plan: SplitPlan) -> None:
+        stages = plan.found_cut.front_stages(module.stages) if plan.noise_level else ()
+        self._layers: list[Any] = [
+            module.get_submodule(name) for stage in stages for name in stage.layers
+        ]
+        self._kind, self._unit = plan.noise, plan.noise_scale
+        self._bounds = [self._norms(layer.weight.detach()) for layer in self._layers]
+        self.scale()
+
+    def _norms(self, weight: torch.Tensor) -> tuple[float, ...]:
+        if self._unit == "thesis":
+            order = 1 if self._kind == "laplace" else 2
+            return (float(torch.linalg.matrix_norm(weight.double().flatten(1), order)),)
+        if self._kind == "gaussian":
+            return astuple(_sensitivity_of_layer(weight, _PATCH))
+        if weight.dim() == 4:
+            return (float(_effects(weight, pooled=True).sum(2).max()),)
+        return (dense_sensitivity(weight).l1_to_l1,)
+
+    def scale(self, *_step: Any) -> None:
+        """Scale the layers after a step."""
+        for layer, bounds in zip(self._layers, self._bounds, strict=True):
+            norms = self._norms(layer.weight.detach())
+            grown = norms[0]
+            if self._unit == "guaranteed":
+                pairs = zip(norms, bounds, strict=True)
+                grown = max(norm / max(bound, 1e-30) for norm, bound in pairs)
+                if grown <= 1:
+                    continue
+            with torch.no_grad():
+                layer.weight.div_(max(grown, 1e-12))
+
+
 @dataclass(frozen=True)
 class SmashedNoise:
     """Noise on smashed data."""
@@ -106,9 +176,18 @@ class SmashedNoise:
     """``laplace``, scaled by the L1 sensitivity, or ``gaussian``, by the one from L1 to L2."""
     level: float = 0.0
     """``l`` of the thesis: scale of the noise in units of the sensitivity; 0: none."""
+    unit: NoiseScale = "guaranteed"
+    """See the module."""
+
+    @classmethod
+    def of(cls, plan: SplitPlan) -> "SmashedNoise":
+        """Return the noise of a plan."""
+        return cls(plan.noise, plan.noise_level, plan.noise_scale)
 
     def scale(self, sensitivity: Sensitivity) -> float:
         """Return the scale (Laplace) or the standard deviation (Gaussian)."""
+        if self.unit == "thesis":
+            return self.level
         return self.level * (
             sensitivity.l1_to_l1 if self.kind == "laplace" else sensitivity.l1_to_l2
         )
@@ -133,9 +212,11 @@ class SmashedNoise:
     def epsilon(self, releases: int) -> float | None:
         """Return the epsilon for a pixel that changes by one standard deviation of its image.
 
-        None without noise, and with Gaussian noise, because it has no chosen delta.
+        None without noise, with Gaussian noise, because it has no chosen delta, and at the thesis'
+        scale, which bounds no change.
         """
-        return releases / self.level if self.level and self.kind == "laplace" else None
+        bounded = self.level and self.kind == "laplace" and self.unit == "guaranteed"
+        return releases / self.level if bounded else None
 
     def words(self, releases: int) -> str:
         """Describe the protection by the noise.
@@ -144,6 +225,12 @@ class SmashedNoise:
         """
         if self.level == 0:
             return "no noise on smashed data"
+        if self.unit == "thesis":
+            return (
+                f"{self.kind.capitalize()} noise of {self.level:g} on smashed data, at the scale "
+                "of the thesis: a pixel counts in up to 25 windows, so that this bounds no change "
+                "of an image; obfuscation, no privacy of images"
+            )
         if self.kind == "gaussian":
             return (
                 f"Gaussian noise of {self.level:g} times the sensitivity on smashed data: "

@@ -25,6 +25,7 @@ PERSONS_IN_ONE_PROCESS = (
 )
 
 NoiseKind = Literal["laplace", "gaussian"]
+NoiseScale = Literal["guaranteed", "thesis"]
 
 FEWEST_SITES = 3
 """In an average: of two, each site could compute the other's part."""
@@ -59,6 +60,9 @@ class SplitPlan(BaseModel):
     """Noise on smashed data; see `site_agent.split.noise`."""
     noise_level: float = Field(default=0.0, ge=0, le=1000)
     """Scale of the noise in units of the sensitivity; 0: none."""
+    noise_scale: NoiseScale = "guaranteed"
+    """``guaranteed``: the sensitivity bounds any change of an image. ``thesis``: the norm of the
+    kernels as a matrix, which sites hold at 1; one pixel can change smashed data more."""
 
     @model_validator(mode="after")
     def _fits(self) -> "SplitPlan":
@@ -100,7 +104,7 @@ class SplitPlan(BaseModel):
     def way_out(self) -> str:
         """Advice for a loss that is not finite."""
         lower = f"lower the learning rate ({self.training.learning_rate:g})"
-        if self.noise_level and self.optimiser == "sgd":
+        if self.noise_level and self.optimiser == "sgd" and self.noise_scale == "guaranteed":
             # Gradients of the first layer after the noise grow with it.
             return f"take --set optimiser=adam, whose steps do not grow with the noise, or {lower}"
         return lower

@@ -248,7 +248,7 @@ def releases_of(plan: SplitPlan) -> int:
 def privacy_statement(kit: kits.SplitKit) -> str:
     """Describe the data that left the sites, and their protection."""
     plan = kit.plan
-    smashed = noise.SmashedNoise(plan.noise, plan.noise_level)
+    smashed = noise.SmashedNoise.of(plan)
     return (
         "Images stay at the sites. The main server gets the smashed data of every image, and "
         f"{plan.found_cut.labels_seen}. Images can be guessed from smashed data ('poolctl privacy "

@@ -22,13 +22,11 @@ from site_agent.federated.plan import seed_of
 from site_agent.federated.private_training import plan_privacy
 from site_agent.networks.gaze_modules import Stage, StagedNetwork
 from site_agent.split import part_checks
+from site_agent.split.noise import Alter, Normaliser
 from site_agent.split.parts import from_part_module, to_part_module
 from site_agent.split.plan import SplitPlan
 from site_agent.split.private_steps import PrivateSteps
 from site_agent.training.gaze.loop import batches, make_optimiser, repeatable, to_tensors
-
-Alter = Callable[[torch.Tensor], torch.Tensor]
-"""Alters smashed data before they leave, such as by noise."""
 
 
 @dataclass(frozen=True)
@@ -58,6 +56,10 @@ class Server(Protocol):
         """Take the step that `forward` began; return the gradient by the smashed data."""
 
 
+_MOST_GRADIENT = 1.0
+"""Norm of a step of the server's part under noise at the thesis' scale (4.4.1)."""
+
+
 class ServerHalf:
     """A server part while it is trained in a round.
 
@@ -75,6 +77,7 @@ class ServerHalf:
         noise_seed: int | None = None,
     ) -> None:
         self._part, self._cut = part, plan.found_cut
+        self._clips = plan.noise_level > 0 and plan.noise_scale == "thesis"
         self.module = to_part_module(part, self._cut, "server").train()
         self._optimiser = new_optimiser(plan, self.module, round_number)
         self._stages = self._cut.server_stages(self.module.stages)
@@ -109,6 +112,8 @@ class ServerHalf:
             self._private.finish(rows)
         elif not rows:
             return
+        elif self._clips:
+            torch.nn.utils.clip_grad_norm_(self.module.parameters(), _MOST_GRADIENT)
         self._optimiser.step()
 
     def forward(self, number: int, smashed: Float32) -> Float32:  # noqa: ARG002
@@ -204,6 +209,7 @@ def train_client(
         watch = part_checks.GradientWatch(module, samples.gaze, plan, guarded=guarded)
         private = private_steps(module, plan, len(data), noise_seed) if plan.is_private else None
         module.train()
+        optimiser.register_step_post_hook(Normaliser(module, plan).scale)
         drawn = list(_draw_batches(plan, len(data), size, epochs, generator))
         for number, batch in enumerate(drawn):
             optimiser.zero_grad(set_to_none=True)
@@ -242,9 +248,11 @@ def train_client(
     # The noise protects all rows.
     if guarded and private is None:
         rows.keep_back(differences)
-    seen = max(1, sum(len(batch) for batch in drawn))
     return ClientUpdate(
-        StateDict(differences, dict(part.infos)), len(samples), len(drawn), total / seen
+        StateDict(differences, dict(part.infos)),
+        len(samples),
+        len(drawn),
+        total / max(1, sum(len(batch) for batch in drawn)),
     )
 
 

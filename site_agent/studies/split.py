@@ -49,6 +49,7 @@ def split_plan(
             "variant": "v1" if private else method,
             "optimiser": "adam" if by_adam else "sgd",
             "rounds": settings.rounds, "noise_level": level,
+            "noise_scale": settings.noise_scale,
             "dp_covers": covers if private else "client",
             "training": {
                 "epochs": settings.epochs, "batch_size": settings.batch_size,
@@ -65,6 +66,29 @@ def score_method(job: StepJob, _progress: Progress) -> dict[str, float]:
     test = people.pop(job.factors.left_out)
     errors = [_error(predicted, test) for predicted in _predictions(job, people, test)]
     return {"error_deg": float(np.mean(errors))}
+
+
+def score_rounds(job: StepJob, progress: Progress) -> list[dict[str, Any]]:
+    """Train with a noise on smashed data, and test on the person left out after each round.
+
+    Returns rows of ``round`` and ``error_deg``: the error of predictions from smashed data with the
+    noise of the training, and None once the training diverges.
+    """
+    people, factors, settings = dict(read_samples(job)), job.factors, job.settings
+    test = people.pop(factors.left_out)
+    plan = split_plan(settings, factors.method, factors.seed, factors.level)
+    rows: list[dict[str, Any]] = []
+    try:
+        for held in run_split_rounds(
+            new_network(settings.architecture, factors.seed), people, plan
+        ):
+            error = _error(_noisy_predictions(held.network, plan, test, factors.seed), test)
+            rows.append({"round": held.number, "error_deg": error})
+            progress(held.number / plan.rounds, f"round {held.number} of {plan.rounds}")
+    except TrainingFailedError:
+        missing = range(len(rows) + 1, plan.rounds + 1)
+        rows += [{"round": number, "error_deg": None} for number in missing]
+    return rows
 
 
 def _error(predicted: NDArray[np.float64], test: GazeSamples) -> float:
@@ -143,7 +167,7 @@ def attack_smashed(job: StepJob, progress: Progress) -> list[dict[str, Any]]:
             network = next(
                 filter(None, (_trained_or_none(base, shadows, plan) for plan in plans)), None
             )
-        noise, cut = SmashedNoise(plan.noise, level), plan.found_cut
+        noise, cut = SmashedNoise.of(plan), plan.found_cut
         attacked = attack_smashed_data(
             split_network(network or base, cut).client, cut, join_samples([*shadows.values()]),
             test[:: max(1, len(test) // _MOST_VICTIM_EYES)], noise, settings=tries,
@@ -175,7 +199,7 @@ def _noisy_predictions(
     module, cut, data = to_module(network), plan.found_cut, to_tensors(test)
     assert isinstance(module, StagedNetwork)
     part = split_network(network, cut).client
-    alter = SmashedNoise(plan.noise, plan.noise_level).alter(
+    alter = SmashedNoise.of(plan).alter(
         sensitivity_of(part, cut), torch.Generator().manual_seed(seed)
     )
     with repeatable(), torch.inference_mode():

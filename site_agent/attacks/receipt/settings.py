@@ -6,6 +6,7 @@ from pydantic import Field
 
 from site_agent.errors import InvalidInputError
 from site_agent.settings import Settings
+from site_agent.split.plan import NoiseScale
 
 
 class SmashedProbeSettings(Settings, error=InvalidInputError):
@@ -16,6 +17,7 @@ class SmashedProbeSettings(Settings, error=InvalidInputError):
     noise: Literal["laplace", "gaussian"] = "laplace"
     """On smashed data, with a `noise_level`."""
     noise_level: float = Field(default=0.0, ge=0)
+    noise_scale: NoiseScale = "guaranteed"
     """In units of the sensitivity."""
     releases: int = Field(default=10, ge=1)
     """How often an image's smashed data are sent."""
