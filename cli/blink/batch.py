@@ -11,6 +11,7 @@ from cli.frame.errors import UsageError, incomplete
 from cli.frame.options import Argument, DryRunOption, Option, command, single
 from cli.frame.output import Invocation, Reply, TableText
 from cli.frame.settings_options import SettingsOptions
+from cli.options.engine import EngineOptions, reply_of_share
 from site_agent.eyeblink.batch import plan_session, run_batch
 from site_agent.eyeblink.batch.record import BatchResult, SessionOutcome
 from site_agent.eyeblink.batch.sessions import BatchSession
@@ -43,14 +44,11 @@ def batch(
         float | None,
         Option("Frame rate of traces and images; for videos it replaces their timestamps."),
     ] = None,
-    workers: Annotated[
-        int | None,
-        Option("Sessions in parallel. Default: one for each core, if memory allows.", min=1),
-    ] = None,
     bids: Annotated[
         bool, Option("Give files BIDS names, and write a BIDS dataset to STUDY/bids.")
     ] = False,
     redo: Annotated[bool, Option("Repeat finished sessions.")] = False,
+    engine: EngineOptions,
     dry_run: DryRunOption = False,
     files: ExtraFiles,
     reviewed: ReviewedOption = False,
@@ -89,22 +87,28 @@ def batch(
         raise UsageError("--task goes with --bids only")
     if dry_run:
         return _plan(chosen, output, settings_of_all, redo=redo)
+    engine.refuse_redo(redo=redo)
+    studies: list[StudySummary] = []
     try:
         with invocation.progress(f"batch {output.name}") as report:
             result = run_batch(
                 chosen,
                 output,
                 settings=settings_of_all,
-                workers=workers,
+                workers=engine.workers,
+                share=engine.chosen_share,
                 redo=redo,
                 addresses=prepared.addresses,
                 on_outcome=lambda outcome: _note_outcome(invocation, outcome),
+                gather=lambda records: studies.append(write_study(output, records)),
                 progress=report,
             )
     except KeyboardInterrupt:
         invocation.note("Finished sessions are complete; run the same command again to continue.")
         raise
-    study = write_study(output, result.records)
+    if result.elsewhere:
+        return reply_of_share(output, result.elsewhere, len(result.records), "session")
+    (study,) = studies
     if reviewed:
         report_place(invocation, output, reviewed=True)
     for remark in study.remarks:

@@ -16,6 +16,7 @@ from cli.frame.options import Argument, DryRunOption, ForceOption, Option, comma
 from cli.frame.output import Invocation, Reply, Report, TableText
 from cli.frame.values import key_value_pairs
 from cli.options.data import CohortOption, RoundCountOption
+from cli.options.engine import EngineOptions
 from site_agent.evaluation.plots import plot_scores_over_passes
 from site_agent.federated.plan import FederationPlan, make_plan
 from site_agent.federated.scores import PersonScores
@@ -114,6 +115,7 @@ def simulate(
         Option("What no site trains with: sessions (test clips), or a fifth of the persons."),
     ] = "sessions",
     seed: Annotated[int, Option("Seed of the network, of training and of cohorts.", min=0)] = 0,
+    engine: EngineOptions,
     dry_run: DryRunOption = False,
 ) -> Reply:
     """Hold the rounds of several sites on this machine, to choose a method before a federation.
@@ -144,9 +146,7 @@ def simulate(
     for line in noise:
         invocation.note(line)
     with invocation.progress("simulate") as report:
-        histories = _simulate(plans, output, data, network, report)
-    if data.reference is not None:
-        _plot(histories, data.reference, output / PLOT_NAME)
+        histories = _simulate(plans, output, data, network, engine=engine, report=report)
     for history in histories:
         for warning in history.rounds[-1].warnings:
             invocation.warn(f"{history.plan.method}, round {len(history.rounds)}: {warning}")
@@ -181,16 +181,24 @@ def _simulate(
     output: Path,
     data: "DividedData",
     network: "StateDict",
+    *,
+    engine: EngineOptions,
     report: Report,
 ) -> "list[History]":
     from site_agent.federated.engines.simulation_folder import open_run
     from site_agent.federated.engines.simulator import simulate, simulator_workers
 
     histories = []
-    with open_run(output, data, network) as run, simulator_workers(len(data.sites)) as workers:
+    with (
+        open_run(output, data, network, engine.chosen_share) as run,
+        simulator_workers(len(data.sites), engine.workers, output) as workers,
+    ):
         for number, plan in enumerate(plans):
             part = part_of(report, number / len(plans), (number + 1) / len(plans))
             histories.append(simulate(plan, run, data, workers, part))
+        if data.reference is not None:
+            with run.claims.turn("plot"):
+                _plot(histories, data.reference, output / PLOT_NAME)
     return histories
 
 

@@ -219,6 +219,7 @@ EXTRA_OF_LIBRARY = {
     "opacus": "gaze",
     "torch": "gaze",
     "pynwb": "nwb",
+    "distributed": "cluster",
 }
 """Which extra of the distribution brings a library that may be missing."""
 

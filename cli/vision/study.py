@@ -10,6 +10,7 @@ from cli.frame.errors import InputMissingError, UsageError, incomplete
 from cli.frame.options import Argument, DespiteFindingsOption, DryRunOption, Option, command, single
 from cli.frame.output import Invocation, Reply, TableText, markdown_parts
 from cli.frame.settings_options import CommandSettings, SettingsOptions
+from cli.options.engine import EngineOptions, reply_of_share
 from site_agent.studies.engine import Conduct, StudyResults, hold_study
 from site_agent.studies.protocol_file import Protocol, Step, read_protocol, shipped
 from site_agent.wording import first_lines
@@ -25,9 +26,6 @@ class StudyOptions:
 
     output: Annotated[Path, Option("Folder of the study.", "FOLDER")]
     dry_run: DryRunOption = False
-    workers: Annotated[
-        int, Option("Number of parallel runs; 0: as many as suit the machine.", min=0)
-    ] = 0
     redo: Annotated[bool, Option("Repeat finished runs.")] = False
     despite_findings: DespiteFindingsOption = False
 
@@ -56,6 +54,7 @@ def study(
     ] = None,
     *,
     place: StudyOptions,
+    engine: EngineOptions,
     drawn: Annotated[bool, Option("Draw eyes or clips, instead of DATA.")] = False,
     quick: Annotated[bool, Option("A smaller study of networks, for two cores.")] = False,
     settings: SettingsOptions,
@@ -90,7 +89,8 @@ def study(
         raise UsageError(f"study {name} takes one data set")
     if quick and not protocol.content.quick:
         raise UsageError(f"study {name} has no smaller variant: --quick is not for it")
-    return _hold(invocation, protocol, paths, place, settings, quick=quick)
+    engine.refuse_redo(redo=place.redo)
+    return _hold(invocation, protocol, paths, place, settings, engine=engine, quick=quick)
 
 
 @contextmanager
@@ -110,6 +110,7 @@ def _hold(
     place: StudyOptions,
     options: SettingsOptions,
     *,
+    engine: EngineOptions,
     quick: bool,
 ) -> Reply:
     base = protocol.quick if quick else protocol.settings
@@ -133,7 +134,9 @@ def _hold(
         _kept_when_interrupted(invocation, "runs"),
         invocation.progress(f"study {place.output.name}") as progress,
     ):
-        conduct = Conduct(progress, place.workers, place.redo, repeat, _note_run(invocation))
+        conduct = Conduct(
+            progress, engine.workers, engine.chosen_share, place.redo, repeat, _note_run(invocation)
+        )
         results = hold_study(protocol, place.output, dataset, chosen, conduct)
     return _reply_of_protocol(results, place.output)
 
@@ -153,6 +156,8 @@ def _note_run(invocation: Invocation) -> Callable[[str, float], None]:
 
 def _reply_of_protocol(results: StudyResults, folder: Path) -> Reply:
     """Return the tables of a study, which are in its first file, and the files written."""
+    if results.elsewhere:
+        return reply_of_share(folder, results.elsewhere, len(results.results), "run")
     if results.failed:
         lines = first_lines([f"{key}: {reason}" for key, reason in results.failed.items()])
         total = len(results.failed) + len(results.results)

@@ -26,9 +26,9 @@ from aggregators.whole_file import write_whole
 from site_agent import own_folders
 from site_agent.app.rendering import page_response
 from site_agent.eyeblink.review.server import with_headers
-from site_agent.jobs.folder import is_alive, this_process
 from site_agent.pages import render_page
 from site_agent.plain_json import write_json
+from site_agent.work.processes import is_alive, this_process
 
 HOST = "127.0.0.1"
 USUAL_PORT = 8720

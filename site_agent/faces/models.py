@@ -19,7 +19,7 @@ from aggregators.predictors import LandmarkPredictor
 from site_agent.errors import FaceModelError, ImageFileError
 from site_agent.pictures.images import read_image
 from site_agent.work import Progress
-from site_agent.work.workers import Workers
+from site_agent.work.workers import LocalWorkers
 
 UInt8 = NDArray[np.uint8]
 
@@ -227,7 +227,7 @@ def detect_in_images(
             yield detect_in_image(detector, task)
         return
     payloads = ((detector.path, task._replace(skip_unreadable=True)) for task in rest)
-    with Workers(workers, advice="use fewer processes", tasks_each=None) as pool:
+    with LocalWorkers(workers, advice="use fewer processes", tasks_each=None) as pool:
         for task, event in zip(rest, pool.map(_detect_in_worker, payloads), strict=True):
             if "failed" in event:
                 raise FaceModelError(f"{task.path}: {event['failed']}")

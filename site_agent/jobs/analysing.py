@@ -13,6 +13,7 @@ from pydantic import TypeAdapter
 from site_agent import own_folders
 from site_agent.errors import InvalidInputError, SiteAgentError, StudyFolderError
 from site_agent.eyeblink.batch import (
+    HIDDEN,
     SessionJob,
     finish_moves,
     label_record,
@@ -34,7 +35,7 @@ from site_agent.jobs.folder import JobFolder
 from site_agent.plain_json import plain, write_json
 from site_agent.training.starter import find_starter
 from site_agent.work import Progress
-from site_agent.work.locks import locked
+from site_agent.work.claims import hold_folder
 
 TABLE_NAME = "recordings.csv"
 """In the folder of a study: its recordings, a table that ``blink batch`` reads."""
@@ -67,14 +68,14 @@ def analyse(request: Mapping[str, Any], progress: Progress) -> dict[str, Any]:
     record = plan.finished
     if record is None:
         assert plan.request is not None
-        work = study / ".batch" / "jobs" / str(request["id"])
+        work = study / HIDDEN / "jobs" / str(request["id"])
         shutil.rmtree(work, ignore_errors=True)
         try:
             made = work / session.name
             addresses = request["addresses"]
             run_job(SessionJob(session, plan.settings, plan.request, made, addresses), progress)
             progress(None, "waits for 'blink batch', which is at work in this study")
-            with _at_work_in(study):
+            with hold_folder(study, HIDDEN, what="batch", wait=True):
                 finish_moves(study)
                 record = put_in_place(study, made)
         finally:
@@ -98,7 +99,7 @@ def gather_study(request: Mapping[str, Any], progress: Progress) -> dict[str, An
         and view.job.request["study"] == str(study)
         and view.state.state == "failed"
     }
-    with _at_work_in(study):
+    with hold_folder(study, HIDDEN, what="batch", wait=True):
         finish_moves(study)
         outcomes = [
             _outcome(session, study / session.name, reasons.get(session.name, ""))
@@ -138,11 +139,6 @@ def draw_video(request: Mapping[str, Any], progress: Progress) -> dict[str, Any]
 def train_starter(request: Mapping[str, Any], progress: Progress) -> dict[str, Any]:  # noqa: ARG001
     """Train the starter model, unless it is there."""
     return {"path": str(find_starter(own_folders.cache_folder(), progress))}
-
-
-def _at_work_in(study: Path) -> Any:
-    (study / ".batch").mkdir(parents=True, exist_ok=True)
-    return locked(study / ".batch" / "lock")
 
 
 def _settings(values: Mapping[str, Any]) -> BlinkAnalysisSettings:

@@ -17,7 +17,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
-import psutil
 from filelock import FileLock, Timeout
 from pydantic import TypeAdapter
 
@@ -25,7 +24,7 @@ from site_agent import own_folders
 from site_agent.errors import InvalidInputError, NotFoundError, writing_to
 from site_agent.plain_json import write_json
 from site_agent.work.locks import locked
-from site_agent.work.processes import start_lasting
+from site_agent.work.processes import is_alive, start_lasting, this_process
 
 JobState = Literal["waiting", "running", "done", "failed", "cancelled"]
 ENDED: frozenset[JobState] = frozenset({"done", "failed", "cancelled"})
@@ -33,7 +32,6 @@ _MOST_ATTEMPTS = 2
 _KEPT = timedelta(days=90)
 _ADDED_WITHIN_S = 3600.0
 _LONGEST_NUMBER = 40
-_CLOCK_STEP_S = 2.0
 _MOST_EVENT_BYTES = 1_000_000
 _QUEUED, _CLAIMED, _CANCEL = "queued", "claimed", "cancel"
 
@@ -89,25 +87,6 @@ class JobView:
 
 
 _JOB, _STATE = TypeAdapter(Job), TypeAdapter(State)
-
-
-def this_process() -> tuple[int, float]:
-    """Return number and start time of this process."""
-    process = psutil.Process()
-    return process.pid, process.create_time()
-
-
-def is_alive(process: tuple[int, float] | None) -> bool:
-    """Return whether a process still runs; a later one with its number is another process."""
-    if process is None:
-        return False
-    try:
-        other = psutil.Process(process[0])
-        # The start is told by a clock that is set right now and then.
-        is_same = abs(other.create_time() - process[1]) < _CLOCK_STEP_S
-        return is_same and bool(other.status() != psutil.STATUS_ZOMBIE)
-    except psutil.Error:
-        return False
 
 
 def _read_view(folder: Path) -> JobView:

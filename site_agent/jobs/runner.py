@@ -20,7 +20,7 @@ from site_agent.jobs.folder import ENDED, JobFolder, JobView
 from site_agent.jobs.kinds import KINDS, do_job
 from site_agent.pool import profiles
 from site_agent.work.measurements import processor_count, workers_that_fit
-from site_agent.work.workers import Event, Task, Workers
+from site_agent.work.workers import Event, LocalWorkers, Task
 
 IDLE_S = 600.0
 IDLE_VARIABLE = "POOLCTL_RUNNER_IDLE_S"
@@ -70,7 +70,7 @@ class _Runner:
     def run(self, idle_s: float) -> None:
         self._jobs.recover()
         busy_s = time.monotonic()
-        with Workers(self._slots, advice="do fewer jobs at a time") as workers:
+        with LocalWorkers(self._slots, advice="do fewer jobs at a time") as workers:
             ended = threading.Event()
             watch = threading.Thread(target=self._stop_cancelled, args=(workers, ended))
             watch.start()
@@ -139,7 +139,7 @@ class _Runner:
         with suppress(OSError):  # for readers only: a full disk does not end the other jobs
             self._jobs.write_state(number, shown)
 
-    def _stop_cancelled(self, workers: Workers, ended: threading.Event) -> None:
+    def _stop_cancelled(self, workers: LocalWorkers, ended: threading.Event) -> None:
         while not ended.wait(_LOOK_INTERVAL_S):
             for number in list(self._running):
                 if self._jobs.is_cancelled(number):

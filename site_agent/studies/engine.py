@@ -8,7 +8,7 @@ processes (`site_agent.work.jobs`). `results` makes the tables and verdicts, `fi
     STUDY/study.json, protocol.toml    settings, data, versions, how to repeat it
     STUDY/runs/KEY.json                the result of each run, with its digest
     STUDY/table.md, *.csv, *.png
-    STUDY/.study/                      data for the workers, runs under way, and the lock
+    STUDY/.study/                      data for the workers, claims, and runs under way
 """
 
 import json
@@ -16,7 +16,7 @@ import platform
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -29,9 +29,9 @@ from site_agent.studies.figures import draw_figures
 from site_agent.studies.protocol_file import Protocol, Step, StepJob, load, namespace
 from site_agent.studies.results import Results
 from site_agent.work import Progress, jobs, no_progress, part_of
+from site_agent.work.claims import Claims, Share, hold_folder
 from site_agent.work.files import FileState, file_state
-from site_agent.work.measurements import processor_count
-from site_agent.work.workers import Task, Workers
+from site_agent.work.workers import Task, open_workers
 
 SCHEMA = "poolctl-study/1"
 _READING = 0.03
@@ -43,8 +43,10 @@ class Conduct:
     """The options of conducting a study, which change no result."""
 
     progress: Progress = no_progress
-    workers: int = 0
-    """Runs at once; 0: as many as processors."""
+    workers: str = ""
+    """As `open_workers` takes them; by default one process a processor, if they fit."""
+    share: Share | None = None
+    """Of the processes that hold the study at the same time."""
     redo: bool = False
     """Repeat finished runs, too."""
     repeat: Sequence[str] = ()
@@ -62,7 +64,10 @@ class StudyResults:
     failed: Mapping[str, str]
     """Why runs failed or were left out, by key."""
     kept: int
-    """Number of results that an earlier call had left."""
+    """Number of results that an earlier call or another share has left."""
+    elsewhere: Mapping[str, str] = field(default_factory=dict)
+    """The shares that are at work on runs or on those before them, by key; then there are no files
+    yet."""
     files: tuple[Path, ...] = ()
     """Tables and pictures; the one with the verdict first."""
     findings: tuple[str, ...] = ()
@@ -83,12 +88,15 @@ def hold_study(
     steps = protocol.steps(dataset, settings)
     Results(protocol.content, steps, {}, settings).check()
     hidden = folder / ".study"
-    with jobs.hold_folder(folder, hidden / "lock", what="study"):
+    with hold_folder(folder, ".study", what="study", share=conduct.share) as claims:
         _refuse_other_study(folder, protocol)
         reading = part_of(conduct.progress, 0, _READING)
-        facts = {}
-        if protocol.data:
-            facts = protocol.data.prepare(dataset, settings, hidden, reading)
+
+        def prepare() -> Any:
+            return protocol.data.prepare(dataset, settings, hidden, reading)
+
+        request = [protocol.text, asdict(settings), conduct.repeat]
+        facts = claims.agree(request, prepare if protocol.data else dict)
         versions = _versions()
         description = {
             "schema": SCHEMA, "study": protocol.name, "settings": asdict(settings), **facts,
@@ -99,14 +107,18 @@ def hold_study(
         write_whole(folder / "protocol.toml", protocol.text)
         digests = _digests(steps, facts, versions, settings)
         doing = replace(conduct, progress=part_of(conduct.progress, _READING, 1))
+        fitting = 0
         if protocol.content.workers and not conduct.workers:
-            doing = replace(doing, workers=load(protocol.content.workers)(dataset, settings))
-        outcome = _do(steps, folder, settings, digests, doing)
+            fitting = load(protocol.content.workers)(dataset, settings)
+        outcome = _do(steps, folder, settings, digests, doing, claims=claims, fitting=fitting)
+        if outcome.elsewhere:
+            return outcome
         results = Results(
             protocol.content, steps, outcome.results, settings, facts=facts, failed=outcome.failed
         )
         findings = results.findings()
-        files = draw_and_write(results, folder, findings, conduct.repeat)
+        with claims.turn("tables"):
+            files = draw_and_write(results, folder, findings, conduct.repeat)
     return replace(outcome, files=tuple(files), findings=tuple(findings))
 
 
@@ -121,14 +133,12 @@ def draw_and_write(
 
 def _do(
     steps: Sequence[Step], folder: Path, settings: Any, digests: Mapping[str, str],
-    conduct: Conduct,
+    conduct: Conduct, *, claims: Claims, fitting: int,
 ) -> StudyResults:  # fmt: skip
     by_key = {step.key: step for step in steps}
-    work, plain = folder / ".study" / "work", namespace(settings)
+    work, plain = claims.work, namespace(settings)
     with writing_to(folder):
-        shutil.rmtree(work, ignore_errors=True)
         (folder / "runs").mkdir(exist_ok=True)
-    workers = conduct.workers or processor_count()
     kept = {} if conduct.redo else _read_kept(folder, digests)
     results = dict(kept)
 
@@ -138,7 +148,7 @@ def _do(
         inputs = {key: results[key] for key in step.needs}
         payload = StepJob(
             step, plain, folder / ".study", work / job.key, folder, inputs,
-            max(1, processor_count() // workers),
+            workers.threads,
         )  # fmt: skip
         return Task(job.key, do_step, payload)
 
@@ -158,17 +168,27 @@ def _do(
         if outcome.state == "done":
             conduct.on_run(outcome.key, outcome.took_s)
 
+    def find(key: str) -> Any:
+        results[key] = _read_result(folder, key, digests[key])
+        return results[key]
+
     schedule = jobs.Schedule(
-        [jobs.Job(step.key, step.needs, step.cost) for step in steps], frozenset(kept)
+        [jobs.Job(step.key, step.needs, step.cost) for step in steps], frozenset(kept), claims.share
     )
     advice = "run the study again with fewer workers"
-    with Workers(workers, advice=advice) as pool:
+    with open_workers(conduct.workers, folder, advice=advice, fitting=fitting) as workers:
         outcomes = jobs.do_jobs(
-            schedule, pool, make_task, kept=kept, keep=keep, on_outcome=end, noun="runs",
-            progress=conduct.progress,
+            schedule, workers, make_task, folder=claims, find=find, kept=kept, keep=keep,
+            on_outcome=end, noun="runs", progress=conduct.progress,
         )  # fmt: skip
-    failed = {key: one.reason for key, one in outcomes.items() if one.state not in ("done", "kept")}
-    return StudyResults({key: results[key] for key in by_key if key in results}, failed, len(kept))
+    reasons = {key: (one.state, one.reason) for key, one in outcomes.items()}
+    failed = {key: why for key, (state, why) in reasons.items() if state in ("failed", "left out")}
+    elsewhere = {
+        key: why for key, (state, why) in reasons.items() if state in ("elsewhere", "waiting")
+    }
+    finished = sum(state == "done" for state, _ in reasons.values())
+    there = {key: results[key] for key in by_key if key in results}
+    return StudyResults(there, failed, len(there) - finished, elsewhere)
 
 
 def do_step(job: StepJob, progress: Progress) -> Any:
@@ -220,12 +240,19 @@ def _read_kept(folder: Path, digests: Mapping[str, str]) -> dict[str, Any]:
     """Return the results that exist and still fit their digests, by key."""
     results = {}
     for key, digest in digests.items():
-        with suppress(OSError, ValueError, KeyError, TypeError):
-            record = json.loads((folder / "runs" / f"{key}.json").read_text(encoding="utf-8"))
-            files = [FileState(**state) for state in record["files"]]
-            if record["digest"] == digest and all(_is_there(folder, file) for file in files):
-                results[key] = record["result"]
+        with suppress(LookupError):
+            results[key] = _read_result(folder, key, digest)
     return results
+
+
+def _read_result(folder: Path, key: str, digest: str) -> Any:
+    """Return the result of a run; raise `LookupError` unless one has its digest."""
+    with suppress(OSError, ValueError, KeyError, TypeError):
+        record = json.loads((folder / "runs" / f"{key}.json").read_text(encoding="utf-8"))
+        files = [FileState(**state) for state in record["files"]]
+        if record["digest"] == digest and all(_is_there(folder, file) for file in files):
+            return record["result"]
+    raise LookupError(key)
 
 
 def _is_there(folder: Path, file: FileState) -> bool:

@@ -25,6 +25,7 @@ _WATCH_INTERVAL_S = 0.5
 _LASTING: list[Process] = []
 # `signal` has no SIGKILL on Windows, where no exit code is negative either.
 _KILLED = -9
+_CLOCK_STEP_S = 2.0
 
 
 def start_python(
@@ -155,3 +156,22 @@ def end_with(process_id: int) -> None:
         os._exit(1)
 
     threading.Thread(target=watch, name="end-with-parent", daemon=True).start()
+
+
+def this_process() -> tuple[int, float]:
+    """Return number and start time of this process."""
+    process = psutil.Process()
+    return process.pid, process.create_time()
+
+
+def is_alive(process: tuple[int, float] | None) -> bool:
+    """Return whether a process still runs; a later one with its number is another process."""
+    if process is None:
+        return False
+    try:
+        other = psutil.Process(process[0])
+        # The start is told by a clock that is set right now and then.
+        is_same = abs(other.create_time() - process[1]) < _CLOCK_STEP_S
+        return is_same and bool(other.status() != psutil.STATUS_ZOMBIE)
+    except psutil.Error:
+        return False

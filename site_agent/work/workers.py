@@ -1,4 +1,7 @@
-"""Worker processes side by side, as their parent sees them; `site_agent.work.worker` is inside."""
+"""Workers do tasks side by side: processes of this machine, or of a cluster of Dask.
+
+`site_agent.work.worker` is a process from inside, `site_agent.work.dask_workers` the cluster.
+"""
 
 import json
 import os
@@ -7,11 +10,13 @@ import tempfile
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from queue import Empty, SimpleQueue
 from subprocess import PIPE
 from types import TracebackType
-from typing import IO, Any
+from typing import IO, Any, Protocol
 
+from site_agent.errors import InvalidInputError
 from site_agent.work import Progress
 from site_agent.work.measurements import processor_count
 from site_agent.work.processes import describe_end, start_python, stop, was_killed
@@ -36,19 +41,16 @@ class Task:
     """Is pickled."""
 
 
-class Workers:
-    """At most `count` worker processes, which start when they are needed and end with the block.
+class Workers(Protocol):
+    """Processes for tasks, from `__enter__` on until the block ends."""
 
-    `count`: They share the threads of the machine. `advice`: A remedy if memory runs out, such
-    as "run the study again with fewer workers". `tasks_each`: A worker is replaced after this many
-    tasks, so that leaks of libraries do not add up; None: never, where starting costs more.
-    """
+    @property
+    def count(self) -> int:
+        """Number of tasks that can run at once."""
 
-    def __init__(self, count: int, *, advice: str, tasks_each: int | None = 25) -> None:
-        self.count = max(1, count)
-        self._advice, self._tasks_each = advice, tasks_each
-        self._running: list[_Worker] = []
-        self._events = SimpleQueue[tuple[_Worker, Event | None]]()
+    @property
+    def threads(self) -> int:
+        """Number of threads that a task may use."""
 
     def run(
         self, next_task: Callable[[], Task | None], on_event: Callable[[str, Event], None]
@@ -60,6 +62,61 @@ class Workers:
         with an event; ``done`` or ``failed`` comes once. A worker that dies fails its own task
         only. May raise to stop everything.
         """
+
+    def __enter__(self) -> "Workers": ...
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None: ...
+
+
+def open_workers(
+    place: str, folder: Path, *, advice: str, fitting: int = 0, tasks_each: int | None = 25
+) -> Workers:
+    """Return the workers that a user chose.
+
+    `place`: Their number, or the address of a scheduler of Dask (``tcp://head:8786``); empty: as
+    many processes as are `fitting`, or as there are processors. `folder`: Where they read and
+    write. `advice`: A remedy if memory runs out.
+    """
+    if "://" in place:
+        from site_agent.work.dask_workers import DaskWorkers
+
+        return DaskWorkers(place, folder, advice=advice)
+    if place and not place.isdecimal():
+        raise InvalidInputError(
+            f"--workers {place}: expected a number, or a scheduler of Dask: tcp://HOST:8786"
+        )
+    return LocalWorkers(
+        int(place or 0) or fitting or processor_count(), advice=advice, tasks_each=tasks_each
+    )
+
+
+class LocalWorkers:
+    """At most `count` worker processes, which start when they are needed and end with the block.
+
+    `advice`: A remedy if memory runs out, such
+    as "run the study again with fewer workers". `tasks_each`: A worker is replaced after this many
+    tasks, so that leaks of libraries do not add up; None: never, where starting costs more.
+    `threads`: That each may use; by default all of them share those of the machine.
+    """
+
+    def __init__(
+        self, count: int, *, advice: str, tasks_each: int | None = 25, threads: int = 0
+    ) -> None:
+        self.count = max(1, count)
+        self.threads = threads or max(1, processor_count() // self.count)
+        self._advice, self._tasks_each = advice, tasks_each
+        self._running: list[_Worker] = []
+        self._events = SimpleQueue[tuple[_Worker, Event | None]]()
+
+    def run(
+        self, next_task: Callable[[], Task | None], on_event: Callable[[str, Event], None]
+    ) -> None:
+        """Do tasks until there are no more; see `Workers.run`."""
         for key, event in self._events_of(next_task):
             on_event(key, event)
 
@@ -121,11 +178,11 @@ class Workers:
     def _free_worker(self) -> "_Worker":
         worker = next((worker for worker in self._running if not worker.busy), None)
         if worker is None:
-            worker = _Worker(max(1, processor_count() // self.count), self._advice, self._events)
+            worker = _Worker(self.threads, self._advice, self._events)
             self._running.append(worker)
         return worker
 
-    def __enter__(self) -> "Workers":
+    def __enter__(self) -> "LocalWorkers":
         return self
 
     def __exit__(

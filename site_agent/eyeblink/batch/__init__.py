@@ -4,6 +4,7 @@ A study is a folder with one folder a session. Next to them are ``batch.csv`` (t
 session), ``sessions.csv`` and the learning curve (see `study`). A worker process analyses a session
 into ``.batch/work``; only the parent moves it to its place when it is complete, by a rename. A
 session that is there already, made from the same files with the same settings, stays as it is.
+Several processes may fill one study, each as a share (`site_agent.work.claims`).
 """
 
 import json
@@ -11,6 +12,7 @@ import shutil
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from glob import escape
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +25,11 @@ from site_agent.eyeblink.session import BlinkAnalysisSettings, BlinkSession
 from site_agent.eyeblink.session_folder import RECORD_NAME, REVIEWED_FOLDER, find_output
 from site_agent.eyeblink.video.recording import Recording
 from site_agent.work import Progress, no_progress
-from site_agent.work.jobs import Job, JobOutcome, Schedule, do_jobs, hold_folder
+from site_agent.work.claims import Claims, Share, hold_folder
+from site_agent.work.files import file_state
+from site_agent.work.jobs import Job, JobOutcome, Schedule, do_jobs
 from site_agent.work.measurements import processor_count, workers_that_fit
-from site_agent.work.workers import Task, Workers
+from site_agent.work.workers import Task, open_workers
 
 
 @dataclass(frozen=True)
@@ -115,6 +119,8 @@ def _digest(path: Path) -> str:
     return file_digest(path) if path.is_file() else ""
 
 
+HIDDEN = ".batch"
+"""The folder of a study with claims and unfinished sessions."""
 # Memory of a worker besides its landmark model: libraries, frames read ahead, a long trace.
 _WORKER_BYTES = 700_000_000
 # dlib's .dat in memory, as arrays and as read, relative to the file.
@@ -126,15 +132,19 @@ def run_batch(
     study: Path | str,
     *,
     settings: BlinkAnalysisSettings = BlinkAnalysisSettings(),
-    workers: int | None = None,
+    workers: str = "",
+    share: Share | None = None,
     redo: bool = False,
     addresses: Mapping[str, str] | None = None,
     on_outcome: Callable[[batch_record.SessionOutcome], None] | None = None,
+    gather: Callable[[Sequence[batch_record.SessionRecord]], None] = lambda _records: None,
     progress: Progress = no_progress,
 ) -> batch_record.BatchResult:
     """Analyse the sessions of a study that are not finished yet.
 
-    `workers`: processes side by side; as many as there are cores and memory for.
+    `workers`: As `open_workers` takes them; by default processes side by side, as many as there
+    are cores and memory for. `share`: Of the processes that work in the study at the same time.
+    `gather`: Called with all sessions when they have ended, by the last share.
     """
     batch = _Batch(
         study=Path(study).absolute(),
@@ -143,12 +153,14 @@ def run_batch(
         addresses=addresses or {},
         on_outcome=on_outcome or (lambda _outcome: None),
         progress=progress,
+        gather=gather,
+        is_shared=share is not None,
     )
     names = Counter(session.name.casefold() for session in sessions)
     if repeated := [session.name for session in sessions if names[session.name.casefold()] > 1]:
         raise StudyFolderError(f"two sessions have the name {repeated[0]!r}; rename one")
-    with hold_folder(batch.study, batch.state / "lock", what="batch"):
-        return batch.run(workers, redo)
+    with hold_folder(batch.study, HIDDEN, what="batch", share=share) as claims:
+        return batch.run(claims, workers, redo=redo)
 
 
 @dataclass(frozen=True)
@@ -194,10 +206,8 @@ def _taken(folder: Path) -> str:
     return f"{folder} exists and was not made by a batch; move it away"
 
 
-def worker_count(requested: int | None, jobs: int, model_bytes: int) -> int:
+def worker_count(jobs: int, model_bytes: int) -> int:
     """Return how many workers to run: one a core, as many as memory allows, at least one."""
-    if requested is not None:
-        return max(1, min(requested, jobs))
     each_bytes = _WORKER_BYTES + _MODEL_COPIES * model_bytes
     return max(1, workers_that_fit(min(processor_count(), jobs), [each_bytes] * jobs))
 
@@ -210,52 +220,75 @@ class _Batch:
     addresses: Mapping[str, str]
     on_outcome: Callable[[batch_record.SessionOutcome], None]
     progress: Callable[[float, str], None]
+    gather: Callable[[Sequence[batch_record.SessionRecord]], None]
+    is_shared: bool
     outcomes: dict[str, batch_record.SessionOutcome] = field(default_factory=dict)
 
-    @property
-    def state(self) -> Path:
-        return self.study / ".batch"
-
-    @property
-    def work(self) -> Path:
-        return self.state / "work"
-
-    def run(self, workers: int | None, redo: bool) -> batch_record.BatchResult:
-        self._tidy()
+    def run(self, claims: Claims, workers: str, *, redo: bool) -> batch_record.BatchResult:
+        claims.agree((self.sessions, self.settings), lambda: None)
+        if claims.share is None:
+            finish_moves(self.study)
         jobs = {
             session.name: job
             for session in self.sessions
-            if (job := self._job(session, redo)) is not None
+            if (job := self._job(session, claims.work, redo)) is not None
         }
-        models = [Path(job.session.landmarks) for job in jobs.values() if job.session.is_video]
-        count = worker_count(
-            workers, len(jobs), max((path.stat().st_size for path in models), default=0)
+        kept = {name: self.outcomes[name].record for name in jobs.keys() & self.outcomes.keys()}
+        models = [
+            Path(job.session.landmarks)
+            for name, job in jobs.items()
+            if job.session.is_video and name not in kept
+        ]
+        fitting = worker_count(
+            len(jobs) - len(kept), max((path.stat().st_size for path in models), default=0)
         )
+        advice = "run the batch again with fewer workers"
         self.progress(0.0, f"{len(self.outcomes)} of {len(self.sessions)} sessions")
+
+        def find(name: str) -> batch_record.SessionRecord:
+            if claims.has(name):
+                finish_moves(self.study, name)
+            plan = plan_session(jobs[name].session, self.study, self.settings)
+            if plan.finished is None:
+                raise LookupError(name)
+            return plan.finished
+
+        schedule = Schedule(
+            [Job(name, cost=float(_size(job.session.source))) for name, job in jobs.items()],
+            frozenset(kept),
+            claims.share,
+        )
         try:
-            with Workers(count, advice="run the batch again with fewer workers") as pool:
-                do_jobs(
-                    Schedule([Job(name) for name in jobs]),
+            with open_workers(workers, self.study, advice=advice, fitting=fitting) as pool:
+                outcomes = do_jobs(
+                    schedule,
                     pool,
                     lambda job: Task(job.key, run_job, jobs[job.key]),
+                    folder=claims,
+                    find=find,
+                    kept=kept,
                     keep=lambda name, _result, _s: put_in_place(self.study, jobs[name].folder),
                     on_outcome=self._end,
                     noun="sessions",
                     progress=lambda share, text: self.progress(share or 0.0, text),
                 )
+                count = pool.count
         finally:
-            batch_record.write_batch_table(self.study / "batch.csv", self._rows())
-            shutil.rmtree(self.work, ignore_errors=True)
-        return batch_record.BatchResult(self.study, tuple(self._rows()), count)
+            if claims.share is None:
+                self._write_table()
+        others = {key: one.reason for key, one in outcomes.items() if one.state == "elsewhere"}
+        result = batch_record.BatchResult(self.study, tuple(self._rows()), count, others)
+        if not others:
+            with claims.turn("tables"):
+                self._write_table()
+                self.gather(result.records)
+        return result
 
-    def _tidy(self) -> None:
-        """Finish interrupted moves of a killed batch, and remove its incomplete sessions."""
-        finish_moves(self.study)
-        shutil.rmtree(self.work, ignore_errors=True)
-        self.work.mkdir(parents=True)
+    def _write_table(self) -> None:
+        batch_record.write_batch_table(self.study / "batch.csv", self._rows())
 
-    def _job(self, session: BatchSession, redo: bool) -> SessionJob | None:
-        """Return the job of a session; None where it is finished or cannot be analysed."""
+    def _job(self, session: BatchSession, work: Path, redo: bool) -> SessionJob | None:
+        """Return the job of a session, finished or not; None where it cannot be analysed."""
         folder = self.study / session.name
         self.progress(0.0, f"looking at {session.name}")
         plan = plan_session(session, self.study, self.settings)
@@ -265,7 +298,6 @@ class _Batch:
         if plan.finished is not None and not redo:
             labelled = label_record(plan.finished, session, folder)
             self._set_outcome(session.name, "skipped", record=labelled)
-            return None
         assert plan.request is not None
         roles = {"landmarks": session.landmarks, "detector": session.detector}
         known = {
@@ -273,8 +305,7 @@ class _Batch:
             for role, word in roles.items()
             if (path := str(Path(word).absolute())) in self.addresses
         }
-        work = self.work / session.name
-        return SessionJob(session, plan.settings, plan.request, work, known)
+        return SessionJob(session, plan.settings, plan.request, work / session.name, known)
 
     def _end(self, outcome: JobOutcome) -> None:
         if outcome.state == "failed":
@@ -293,7 +324,8 @@ class _Batch:
     ) -> None:
         outcome = batch_record.SessionOutcome(name, state, reason, took_s, record)
         self.outcomes[name] = outcome
-        batch_record.write_batch_table(self.study / "batch.csv", self._rows())
+        if not self.is_shared:
+            self._write_table()
         self.on_outcome(outcome)
 
     def _rows(self) -> list[batch_record.SessionOutcome]:
@@ -301,6 +333,13 @@ class _Batch:
             self.outcomes.get(session.name, batch_record.SessionOutcome(session.name, "pending"))
             for session in self.sessions
         ]
+
+
+def _size(path: Path) -> int:
+    try:
+        return file_state(path).size + 1
+    except OSError:
+        return 1
 
 
 def label_record(
@@ -319,20 +358,22 @@ def label_record(
     return labelled
 
 
-def finish_moves(study: Path) -> None:
-    """Bring back sessions that were taken away for new ones which did not come (a crash)."""
-    replaced = study / ".batch" / "replaced"
-    if replaced.is_dir():
-        for old in replaced.iterdir():
-            if not (study / old.name).exists():
-                old.rename(study / old.name)
-    shutil.rmtree(replaced, ignore_errors=True)
-    replaced.mkdir(parents=True)
+def finish_moves(study: Path, name: str = "*") -> None:
+    """Bring back sessions that were taken away for new ones which did not come (a crash).
+
+    `name`: Of the one session that the caller has claimed; by default all.
+    """
+    replaced = study / HIDDEN / "replaced"
+    for old in replaced.glob(name if name == "*" else escape(name)):
+        if not (study / old.name).exists():
+            old.rename(study / old.name)
+        shutil.rmtree(old, ignore_errors=True)
+    replaced.mkdir(parents=True, exist_ok=True)
 
 
 def put_in_place(study: Path, made: Path) -> batch_record.SessionRecord:
     """Move a whole session to its place in the study, which is locked and has no open moves."""
-    place, old = study / made.name, study / ".batch" / "replaced" / made.name
+    place, old = study / made.name, study / HIDDEN / "replaced" / made.name
     if place.exists():
         for file in _other_files(place, made):
             (made / file).parent.mkdir(parents=True, exist_ok=True)

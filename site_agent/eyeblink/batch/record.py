@@ -154,6 +154,8 @@ class BatchResult:
     study: Path
     outcomes: tuple[SessionOutcome, ...]
     workers: int
+    elsewhere: Mapping[str, str] = field(default_factory=dict)
+    """The shares that still work on sessions, by session."""
 
     def count(self, state: State) -> int:
         return sum(outcome.state == state for outcome in self.outcomes)

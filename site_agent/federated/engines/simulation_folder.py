@@ -32,7 +32,7 @@ from aggregators import write_model
 from aggregators.methods.networks import state_path
 from aggregators.models import StateDict
 from aggregators.whole_file import write_whole
-from site_agent.errors import BusyError, InvalidInputError
+from site_agent.errors import InvalidInputError
 from site_agent.federated.personal import PersonalStore
 from site_agent.federated.plan import FederationPlan, first_model, read_plan
 from site_agent.federated.scores import PersonScores
@@ -41,7 +41,7 @@ from site_agent.networks.modules import to_module
 from site_agent.plain_json import write_json
 from site_agent.training.gaze.loop import repeatable
 from site_agent.work import Progress, no_progress
-from site_agent.work.locks import locked
+from site_agent.work.claims import Claims, Share, hold_folder
 from site_agent.work.measurements import processor_count
 
 
@@ -129,6 +129,10 @@ _WORDS = {
 }
 
 
+HIDDEN = ".simulation"
+"""The folder with the claims on a simulation."""
+
+
 @dataclass(frozen=True)
 class MethodFolder:
     """The part of a run's folder that belongs to one method."""
@@ -175,6 +179,7 @@ class RunFolder:
     """The folder of a simulation, held by this process."""
 
     path: Path
+    claims: Claims
 
     @property
     def base(self) -> Path:
@@ -188,20 +193,23 @@ class RunFolder:
 
 
 @contextmanager
-def open_run(path: Path, data: DividedData, base: StateDict) -> Iterator[RunFolder]:
-    """Hold the folder of a simulation: a new one, or one that was begun with the same data."""
+def open_run(
+    path: Path, data: DividedData, base: StateDict, share: Share | None = None
+) -> Iterator[RunFolder]:
+    """Hold the folder of a simulation: a new one, or one that was begun with the same data.
+
+    `share`: Of the processes that hold it at the same time.
+    """
     record = path / "run.json"
-    if path.is_dir() and any(path.iterdir()) and not (path / ".lock").exists():
+    if path.is_dir() and any(path.iterdir()) and not (path / HIDDEN).exists():
         raise InvalidInputError(f"{path}: holds other files; choose a new or empty folder")
-    path.mkdir(parents=True, exist_ok=True)
-    busy = BusyError(f"{path}: another simulation is at work in this folder")
-    with locked(path / ".lock", busy=busy):
-        run = RunFolder(path)
-        if not record.exists():
-            write_model(base, run.base)
+    with hold_folder(path, HIDDEN, what="simulation", share=share) as claims:
+        run = RunFolder(path, claims)
         facts = _facts(data, base)
-        if not record.exists():
-            write_json(record, facts)
+        with claims.turn("begin"):
+            if not record.exists():
+                write_model(base, run.base)
+                write_json(record, facts)
         recorded = json.loads(record.read_text(encoding="utf-8"))
         for name, expected in facts.items():
             if recorded.get(name) != expected:

@@ -1,14 +1,16 @@
-"""Rounds of a plan on one machine: the worker processes train one site after the other.
+"""Rounds of a plan simulated: the workers train one site after the other.
 
 A round is a list of jobs, one a site. Each writes its contribution whole, so that those of an
-interrupted run can be used. There is one worker for each processor; it imports torch once,
-trains in one thread, and keeps the samples that it has read.
+interrupted run can be used. A worker imports torch once, trains in one thread, and keeps the
+samples that it has read. Several processes may hold one simulation, each as a share: they share out
+the sites of a round, and one of them combines it.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
+from urllib.parse import quote
 
 import numpy as np
 
@@ -23,9 +25,10 @@ from site_agent.federated.plan import CombinedFiles, FederationPlan, combine_fil
 from site_agent.federated.rounds import Courier, hold_rounds, train_in_round
 from site_agent.networks.files import read_network
 from site_agent.work import Progress, no_progress
+from site_agent.work.claims import Claims
 from site_agent.work.jobs import Job, JobOutcome, Schedule, do_jobs
 from site_agent.work.measurements import processor_count, workers_that_fit
-from site_agent.work.workers import Task, Workers
+from site_agent.work.workers import Task, Workers, open_workers
 
 _WORKER_BYTES = 400 * 1024**2
 """Memory of torch without its code, and of training a small network."""
@@ -44,12 +47,22 @@ def simulate(
     """
     folder = run.method(plan.method)
     history = run_folder.read_history(folder.history, plan)
-    courier = _FolderCourier(plan, folder, data, workers, progress)
-    folder.tidy(len(history.rounds))
-    for held in hold_rounds(plan, courier, first=len(history.rounds) + 1):
-        history = replace(history, rounds=(*history.rounds, held))
-        history.write(folder.history)
-        folder.tidy(held.number)
+    courier = _FolderCourier(plan, folder, data, workers, claims=run.claims, progress=progress)
+    if not run.claims.others():
+        folder.tidy(len(history.rounds))
+
+    def is_over(number: int) -> bool:
+        return len(run_folder.read_history(folder.history, plan).rounds) >= number
+
+    while (number := len(history.rounds) + 1) <= plan.rounds:
+        courier.collect(number, plan.sites_in(number, data.sites))
+        key = f"{plan.method}-{number}"
+        with run.claims.turn(key, partial(is_over, number)) as is_mine:
+            if is_mine:
+                held = next(hold_rounds(plan, courier, first=number))
+                replace(history, rounds=(*history.rounds, held)).write(folder.history)
+                folder.tidy(number)
+        history = run_folder.read_history(folder.history, plan)
     return history
 
 
@@ -62,40 +75,57 @@ class _FolderCourier(Courier[Path, CombinedFiles, run_folder.Round]):
         folder: run_folder.MethodFolder,
         data: run_folder.DividedData,
         workers: Workers,
+        *,
+        claims: Claims,
         progress: Progress,
     ) -> None:
         self.sites, self._plan, self._folder, self._data = data.sites, plan, folder, data
-        self._workers, self._progress = workers, progress
+        self._workers, self._claims, self._progress = workers, claims, progress
         self._is_personal = find_method(plan.method).personal
 
     def collect(self, number: int, sites: Sequence[str]) -> dict[str, Path]:
         folder, plan = self._folder, self._plan
         folder.contributions(number).mkdir(exist_ok=True)
         sent = {site: folder.contribution(number, site) for site in sites}
-        there = frozenset(site for site, target in sent.items() if target.exists())
+        if all(target.exists() for target in sent.values()):
+            return sent
         base = folder.result(number - 1)
         digest = file_digest(base)
 
         def train(job: Job) -> Task:
+            site = job.title
             payload = SiteRound(
-                job.key, self._data.sites[job.key], base, digest, number, plan, sent[job.key],
+                site, self._data.sites[site], base, digest, number, plan, sent[site],
                 folder.personal,
             )  # fmt: skip
             return Task(job.key, train_site, payload)
 
+        def find(key: str) -> str:
+            # Once a round has been combined, its contributions are removed.
+            if not (sent[sites_by_key[key]].exists() or folder.result(number).exists()):
+                raise LookupError(key)
+            return key
+
         def end(outcome: JobOutcome) -> None:
             if outcome.state == "failed":
-                raise TrainingFailedError(f"site {outcome.key}: {outcome.reason}")
+                raise TrainingFailedError(f"site {sites_by_key[outcome.key]}: {outcome.reason}")
 
         def show(share: float | None, text: str) -> None:
             completed = number - 1 + (share or 0.0) * len(sites) / (len(sites) + 1)
             self._progress(completed / plan.rounds, f"{plan.method}, round {number}: {text}")
 
         # Sites with many samples first, so that no worker waits long for the last one.
-        jobs = [Job(site, cost=float(self._data.sites[site].samples)) for site in sites]
+        sites_by_key = {f"{plan.method}-{number}-{quote(site, safe='')}": site for site in sites}
+        jobs = [
+            Job(key, cost=float(self._data.sites[site].samples), title=site)
+            for key, site in sites_by_key.items()
+        ]
+        kept = {key: key for key, site in sites_by_key.items() if sent[site].exists()}
         do_jobs(
-            Schedule(jobs, there), self._workers, train, on_outcome=end, noun="sites", progress=show
-        )
+            Schedule(jobs, frozenset(kept), self._claims.share), self._workers, train,
+            folder=self._claims, find=find, kept=kept, on_outcome=end, wait=True, noun="sites",
+            progress=show,
+        )  # fmt: skip
         return sent
 
     def combine(self, number: int, contributions: Mapping[str, Path]) -> CombinedFiles:
@@ -182,11 +212,16 @@ def read_network_once(path: Path, _digest: str) -> StateDict:
     return read_network(path)
 
 
-def simulator_workers(sites: int) -> Workers:
-    """Return workers for the rounds of a simulation: one a processor, if memory allows."""
+def simulator_workers(sites: int, place: str = "", folder: Path = Path()) -> Workers:
+    """Return workers for the rounds of a simulation; by default one a processor, if they fit.
+
+    `place`, `folder`: As `open_workers` takes them.
+    """
     count = min(processor_count(), sites)
-    return Workers(
-        workers_that_fit(count, [_WORKER_BYTES] * count),
+    return open_workers(
+        place,
+        folder,
         advice="run the same command again to go on, or take fewer sites",
+        fitting=workers_that_fit(count, [_WORKER_BYTES] * count),
         tasks_each=None,
     )

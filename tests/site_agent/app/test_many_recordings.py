@@ -136,7 +136,7 @@ def test_sixty_recordings_outlive_kills_of_app_and_runner(
     while jobs.has_runner():
         time.sleep(0.2)
     sessions = read_session_table(study.table).sessions
-    result = run_batch(sessions, tmp_path / "expected", workers=2)
+    result = run_batch(sessions, tmp_path / "expected", workers="2")
     write_study(tmp_path / "expected", result.records)
     for path in (tmp_path / "expected").rglob("*.csv"):
         name = path.relative_to(tmp_path / "expected")

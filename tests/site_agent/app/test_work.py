@@ -58,7 +58,7 @@ def test_each_recording_has_a_state_and_a_reason(app: RunningApp) -> None:
 def test_tables_equal_those_of_a_batch(app: RunningApp, tmp_path: Path) -> None:
     study = app.lab.studies.current()
     sessions = read_session_table(study.table).sessions
-    result = run_batch(sessions, tmp_path / "expected", workers=2)
+    result = run_batch(sessions, tmp_path / "expected", workers="2")
     write_study(tmp_path / "expected", result.records)
     names = sorted(
         path.relative_to(tmp_path / "expected") for path in (tmp_path / "expected").rglob("*.csv")
@@ -68,7 +68,7 @@ def test_tables_equal_those_of_a_batch(app: RunningApp, tmp_path: Path) -> None:
         made = (study.place / name).read_bytes()
         assert made == (tmp_path / "expected" / name).read_bytes(), name
     copied = shutil.copytree(study.place, tmp_path / "copied")
-    again = run_batch(sessions, copied, workers=2)
+    again = run_batch(sessions, copied, workers="2")
     assert again.count("done") == 0, "each goes on with the work of the other"
 
 

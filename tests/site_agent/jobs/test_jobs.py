@@ -16,8 +16,9 @@ from site_agent.eyeblink.batch.sessions import read_session_table
 from site_agent.eyeblink.session import BlinkAnalysisSettings
 from site_agent.eyeblink.study import write_study
 from site_agent.jobs.analysing import TABLE_NAME, analysis_request
-from site_agent.jobs.folder import Job, JobFolder, JobState, is_alive, this_process
+from site_agent.jobs.folder import Job, JobFolder, JobState
 from site_agent.jobs.runner import IDLE_VARIABLE, run_jobs
+from site_agent.work.processes import is_alive, this_process
 from tests.children import is_running, wait_for_end
 from tests.site_agent.eyeblink.drawn_studies import write_long_trace, write_study_files
 from tests.waiting import wait_until

@@ -103,7 +103,7 @@ def test_methods_may_have_options_of_their_own(tmp_path: Path) -> None:
 
 def test_a_study_is_conducted(tmp_path: Path) -> None:
     settings = with_values(PROTOCOL.settings, {**SMALL, "rates": [0.001, 0.002]})
-    outcome = hold_study(PROTOCOL, tmp_path, None, settings, Conduct(workers=1))
+    outcome = hold_study(PROTOCOL, tmp_path, None, settings, Conduct(workers="1"))
     assert not outcome.failed
     assert outcome.kept == 0
     text = (tmp_path / "table.md").read_text(encoding="utf-8")

@@ -95,7 +95,7 @@ def hold(
     file.write_text(text)
     protocol = read_protocol(str(file))
     settings = with_values(protocol.settings, changes or {})
-    conduct = Conduct(workers=1, redo=redo, repeat=["poolctl", "study"])
+    conduct = Conduct(workers="1", redo=redo, repeat=["poolctl", "study"])
     return hold_study(protocol, folder / "study", None, settings, conduct)
 
 

@@ -22,7 +22,7 @@ SMALL: dict[str, Any] = {
 
 def conduct(folder: Path) -> StudyResults:
     settings = with_values(PROTOCOL.settings, SMALL)
-    return hold_study(PROTOCOL, folder, None, settings, Conduct(workers=1, repeat=["poolctl"]))
+    return hold_study(PROTOCOL, folder, None, settings, Conduct(workers="1", repeat=["poolctl"]))
 
 
 @pytest.fixture(scope="module")

@@ -25,7 +25,7 @@ def test_a_study_is_done_once_and_shows_every_method(tmp_path: Path) -> None:
         "learning_rate": 0.002,
     }  # fmt: skip
     settings = with_values(PROTOCOL.quick, sizes)
-    arguments = (PROTOCOL, tmp_path / "study", open_data([data]), settings, Conduct(workers=1))
+    arguments = (PROTOCOL, tmp_path / "study", open_data([data]), settings, Conduct(workers="1"))
     outcome = hold_study(*arguments)
     assert (len(outcome.results), outcome.kept, outcome.failed) == (len(methods) + 1, 0, {})
     text = outcome.files[0].read_text()

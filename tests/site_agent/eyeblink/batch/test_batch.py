@@ -1,7 +1,6 @@
 """Batches: side by side, resumable, no session stops another; killed ones go on."""
 
 import csv
-import fcntl
 import os
 import shutil
 import sys
@@ -12,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from site_agent.errors import BusyError, StudyFolderError
-from site_agent.eyeblink.batch import run_batch
+from site_agent.eyeblink.batch import HIDDEN, run_batch
 from site_agent.eyeblink.batch.record import SessionOutcome, read_record
 from site_agent.eyeblink.batch.sessions import BatchSession, read_session_table
 from site_agent.eyeblink.conditioning import ConditioningSettings
@@ -22,6 +21,7 @@ from site_agent.eyeblink.session_folder import RECORD_NAME
 from site_agent.eyeblink.study import write_study
 from site_agent.eyeblink.study.criteria import compare_criteria, default_criteria
 from site_agent.eyeblink.study.sessions import read_study
+from site_agent.work.claims import hold_folder
 from tests.children import children_of
 from tests.site_agent.eyeblink.drawn_studies import write_long_trace, write_study_files
 
@@ -220,11 +220,11 @@ def test_a_bad_session_fails_alone(table: Path, tmp_path: Path) -> None:
 
 def test_one_batch_at_a_time(table: Path, tmp_path: Path) -> None:
     sessions = read_session_table(table).sessions
-    (tmp_path / "study" / ".batch").mkdir(parents=True)
-    with (tmp_path / "study" / ".batch" / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        with pytest.raises(BusyError, match="another batch"):
-            run_batch(sessions, tmp_path / "study")
+    with (
+        hold_folder(tmp_path / "study", HIDDEN, what="batch"),
+        pytest.raises(BusyError, match="another batch"),
+    ):
+        run_batch(sessions, tmp_path / "study")
     with pytest.raises(StudyFolderError, match="two sessions have the name 'p0s1'"):
         run_batch([*sessions, sessions[0]], tmp_path / "other")
 
@@ -245,7 +245,7 @@ def test_a_worker_that_is_killed_fails_its_session_only(table: Path, tmp_path: P
             begun.append(time.monotonic())
             children_of(os.getpid(), "site_agent.work.worker")[0].kill()
 
-    result = run_batch(sessions, tmp_path / "study", workers=1, progress=kill)
+    result = run_batch(sessions, tmp_path / "study", workers="1", progress=kill)
     assert [outcome.state for outcome in result.outcomes] == ["failed", "done", "done"]
     assert "its process was killed" in result.outcomes[0].reason
     assert run_batch(sessions, tmp_path / "study").count("done") == 1

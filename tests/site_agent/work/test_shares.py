@@ -1,0 +1,279 @@
+"""Shares of a folder, and a cluster of Dask: the same bytes, nothing twice, clear refusals."""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+from distributed import LocalCluster
+
+from site_agent.errors import BusyError, InvalidInputError
+from site_agent.work import claims, dask_workers
+from site_agent.work.claims import Claims, Share, hold_folder, read_share, read_status
+from site_agent.work.jobs import Job, Schedule
+from site_agent.work.workers import open_workers
+from tests.site_agent.work.shared_work import contents, count_log, die, start, work
+from tests.waiting import wait_until
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(claims, "POLL_S", 0.1)
+
+
+@pytest.fixture(scope="module")
+def scheduler() -> Iterator[str]:
+    with LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster:
+        yield cluster.scheduler_address
+
+
+def test_shares_and_dask_and_one_process_give_the_same_bytes(
+    tmp_path: Path, scheduler: str
+) -> None:
+    shared = tmp_path / "shared"
+    with ThreadPoolExecutor(3) as threads:
+        shares = [threads.submit(work, shared, share=Share(number, 3)) for number in (1, 2, 3)]
+        work(tmp_path / "local", workers="2")
+        work(tmp_path / "dask", workers=scheduler)
+    assert any(all(one.state in ("done", "kept") for one in share.result().values())
+               for share in shares)  # fmt: skip
+    expected = contents(tmp_path / "local")
+    assert len(expected) == 15
+    assert contents(shared) == expected
+    assert contents(tmp_path / "dask") == expected
+    for name in ("shared", "local", "dask"):
+        assert set(count_log(tmp_path / name).values()) == {1}, "each job was done once"
+
+
+def test_a_share_whose_process_is_killed_is_taken_over(tmp_path: Path) -> None:
+    doomed = start(tmp_path, "--share", "1/2", "--seconds", "600")
+    wait_until((tmp_path / "log").exists)
+    what, status = read_status(tmp_path)
+    assert what == "test"
+    assert [(job.state, "share 1/2 on" in job.where) for job in status if job.where] == [
+        ("running", True)
+    ]
+    with pytest.raises(BusyError, match=r"another test is at work here \(share 1/2 on "):
+        work(tmp_path)
+    doomed.kill()
+    doomed.communicate()
+    assert [job.state for job in read_status(tmp_path)[1] if job.where] == ["lost"]
+    work(tmp_path, share=Share(2, 2))
+    counts = count_log(tmp_path)
+    assert sorted(counts.values()) == [1] * 27 + [2], "only the lost job was begun again"
+    assert (tmp_path / "table.csv").exists()
+
+
+def test_a_share_helps_the_others_from_the_end_of_their_work() -> None:
+    jobs = [Job(f"{number}", cost=cost) for number, cost in enumerate([1.0, 5.0, 1.0, 5.0, 1.0])]
+    orders = []
+    for number in (1, 2):
+        schedule, order = Schedule(jobs, share=Share(number, 2)), []
+        while (job := schedule.next_job()) is not None:
+            order.append(job.key)
+        orders.append(order)
+    assert sorted(orders[0]) == sorted(orders[1])
+    assert orders[0][:3] == orders[1][::-1][:3]
+    assert orders[0][0] == "1"
+    assert orders[1][0] == "3"
+
+
+def test_a_holder_elsewhere_lives_while_its_heart_beats_by_any_clock(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(claims, "WATCH_S", 0.5)
+    monkeypatch.setattr(claims, "HEARTBEAT_S", 600.0)
+    with (
+        Claims(tmp_path, Share(1, 2), what="test").held() as theirs,
+        Claims(tmp_path, Share(2, 2), what="test").held() as mine,
+    ):
+        theirs.take("job")
+        holder = tmp_path / "holders" / theirs.name
+        holder.write_text(json.dumps({**json.loads(holder.read_text()), "host": "elsewhere"}))
+        ended = threading.Event()
+
+        def beat() -> None:
+            behind_s = 7200.0
+            while not ended.wait(0.05):
+                behind_s -= 0.05
+                os.utime(holder, (time.time() - behind_s,) * 2)
+
+        thread = threading.Thread(target=beat)
+        thread.start()
+        end_s = time.monotonic() + 2 * claims.WATCH_S
+        while time.monotonic() < end_s:
+            assert not mine.take("job"), "two hours behind, but alive"
+        ended.set()
+        thread.join()
+        wait_until(lambda: mine.take("job"))
+        assert mine.look().claims["job"].number == 1
+
+
+def test_two_processes_never_have_one_claim(tmp_path: Path) -> None:
+    with Claims(tmp_path, Share(1, 9), what="test").held() as first:
+        for key in map(str, range(50)):
+            first.take(key)
+        others = [Claims(tmp_path, Share(number, 9), what="test") for number in range(2, 6)]
+        for path in (tmp_path / "holders").iterdir():
+            dead = {**json.loads(path.read_text()), "process": [1 << 22, 0.0]}
+            path.write_text(json.dumps(dead))
+        claimed: list[str] = []
+
+        def race(holder: Claims) -> None:
+            with holder.held():
+                claimed.extend(key for key in map(str, range(50)) if holder.take(key))
+
+        with ThreadPoolExecutor(4) as threads:
+            list(threads.map(race, others))
+    assert set(claimed) == set(map(str, range(50)))
+
+
+def test_a_job_that_failed_at_one_share_is_left_by_the_others(tmp_path: Path) -> None:
+    outcomes = work(tmp_path, share=Share(1, 2), jobs=2, do=die)
+    assert {key: one.state for key, one in outcomes.items()} == {
+        "n0": "failed", "n1": "failed", "sum0": "left out", "sum1": "left out",
+    }  # fmt: skip
+    assert "its process was killed; most likely memory ran out: use less" in outcomes["n0"].reason
+    assert [job.state for job in read_status(tmp_path)[1]].count("failed") == 2
+    # The same command again tries again.
+    assert work(tmp_path, share=Share(1, 2), jobs=2)["sum1"].state == "done"
+
+
+def test_a_dask_worker_survives_a_task_that_dies(tmp_path: Path, scheduler: str) -> None:
+    outcomes = work(tmp_path, workers=scheduler, jobs=2, do=die)
+    assert "its process was killed; most likely memory ran out" in outcomes["n0"].reason
+    assert work(tmp_path, workers=scheduler, jobs=2)["sum1"].state == "done"
+
+
+@pytest.mark.parametrize(
+    ("answer", "complaint", "hint"),
+    [
+        ({"missing": ["/data/study"]}, "does not see /data/study", "share that folder"),
+        ({"libraries": ["cv2"]}, "has no cv2, which this process has", "poolctl[vision,cluster"),
+        ({"versions": {**claims.versions(), "numpy": "1.0"}}, "numpy 1.0, but this process poolctl",
+         "the same versions"),
+    ],
+)  # fmt: skip
+def test_a_dask_worker_that_lacks_something_is_refused(
+    answer: dict[str, Any], complaint: str, hint: str, tmp_path: Path, scheduler: str
+) -> None:
+    usual = {"host": "node3", "versions": claims.versions(), "missing": [], "libraries": []}
+    with (
+        open_workers(scheduler, tmp_path, advice="") as workers,
+        pytest.MonkeyPatch.context() as patch,
+    ):
+        assert isinstance(workers, dask_workers.DaskWorkers)
+        reply = {"tcp://node3:4000": {**usual, **answer}}
+        patch.setattr(workers._client, "run", lambda *_, **__: reply)
+        with pytest.raises(InvalidInputError, match=complaint) as refused:
+            workers._check(reply)
+        assert "the Dask worker tcp://node3:4000 on node3" in str(refused.value)
+        assert hint in refused.value.hint
+
+
+def test_a_scheduler_that_is_not_there_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dask_workers, "_CONNECT_S", 1)
+    with pytest.raises(InvalidInputError, match="no scheduler of Dask answers"):
+        work(tmp_path, workers="tcp://127.0.0.1:1")
+    with pytest.raises(InvalidInputError, match="--workers some: expected a number"):
+        work(tmp_path, workers="some")
+
+
+def test_shares_with_other_versions_or_settings_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with hold_folder(tmp_path, ".work", what="test", share=Share(1, 2)) as first:
+        assert first.agree({"seed": 1}, lambda: "data") == "data"
+        with hold_folder(tmp_path, ".work", what="test", share=Share(2, 2)) as second:
+            assert second.agree({"seed": 1}, lambda: "again") == "data", "prepared once"
+            with pytest.raises(InvalidInputError, match="with other data or settings"):
+                second.agree({"seed": 2}, lambda: "other")
+        monkeypatch.setattr(
+            claims, "versions", lambda: {"poolctl": "9", "Python": "3", "numpy": "2"}
+        )
+        refused = r"share 1/2 on .* has poolctl 0.*, but this process poolctl 9, Python 3, numpy 2"
+        with (
+            pytest.raises(InvalidInputError, match=refused),
+            hold_folder(tmp_path, ".work", what="test", share=Share(2, 2)),
+        ):
+            pass
+
+
+@pytest.mark.parametrize(
+    ("text", "variables", "share"),
+    [
+        ("3/20", {}, Share(3, 20)),
+        ("auto", {"SLURM_ARRAY_TASK_ID": "7", "SLURM_ARRAY_TASK_MIN": "5",
+                  "SLURM_ARRAY_TASK_COUNT": "4"}, Share(3, 4)),
+        ("auto", {"SGE_TASK_ID": "2", "SGE_TASK_FIRST": "1", "SGE_TASK_LAST": "3"}, Share(2, 3)),
+        ("auto", {"CONDOR_PROCESS": "0", "CONDOR_COUNT": "2"}, Share(1, 2)),
+        ("auto", {"PBS_ARRAY_INDEX": "2", "PBS_ARRAY_COUNT": "2"}, Share(2, 2)),
+        ("auto", {}, "no array job here"),
+        ("0/3", {}, "expected 1/3 to 3/3"),
+        ("half", {}, "expected I/N"),
+    ],
+)  # fmt: skip
+def test_shares_are_read(text: str, variables: dict[str, str], share: Share | str) -> None:
+    if isinstance(share, str):
+        with pytest.raises(InvalidInputError, match=share):
+            read_share(text, variables)
+    else:
+        assert read_share(text, variables) == share
+
+
+@pytest.mark.skipif(
+    not hasattr(os, "geteuid") or os.geteuid() != 0, reason="starts as another user"
+)
+def test_a_folder_of_another_user_is_refused_whole() -> None:
+    with tempfile.TemporaryDirectory() as place:
+        folder = Path(place) / "study"
+        folder.mkdir(mode=0o755)
+        Path(place).chmod(0o755)
+        other = start(folder, "--user", "65534")
+        _, complaints = other.communicate()
+        assert b"cannot be written: Permission denied" in complaints
+        assert list(folder.iterdir()) == []
+
+
+def test_a_folder_that_vanishes_is_named(tmp_path: Path) -> None:
+    doomed = start(tmp_path / "study", "--seconds", "0.3")
+    wait_until((tmp_path / "study" / "log").exists)
+    (tmp_path / "study").rename(tmp_path / "moved")
+    _, complaints = doomed.communicate()
+    assert doomed.returncode == 1
+    assert b"study/" in complaints
+    assert not (tmp_path / "study" / "table.csv").exists()
+
+
+def test_a_full_disk_fails_its_job_and_leaves_no_part(tmp_path: Path) -> None:
+    shell = f"ulimit -f 0; exec {sys.executable} -m tests.site_agent.work.shared_work {tmp_path}"
+    full = subprocess.run(["bash", "-c", shell], capture_output=True, check=False)
+    assert b"File too large" in full.stderr
+    assert not list(tmp_path.rglob("*.partial"))
+    assert not list((tmp_path / "results").glob("*"))
+
+
+def test_the_folder_is_listed_by_time_not_by_job(tmp_path: Path) -> None:
+    counts: list[int] = []
+    began_s = time.monotonic()
+    with ThreadPoolExecutor(2) as threads:
+        for number in (1, 2):
+            threads.submit(
+                work, tmp_path, share=Share(number, 2), jobs=120,
+                on_claims=lambda held: counts.append(held.listings),
+            )  # fmt: skip
+    seconds = time.monotonic() - began_s
+    assert len(counts) == 2
+    # Every two seconds at work, more often only while waiting for the last of the others.
+    assert max(counts) <= 20 + seconds / claims.POLL_S / 0.5
+    assert set(count_log(tmp_path).values()) == {1}
