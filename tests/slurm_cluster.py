@@ -1,4 +1,4 @@
-"""A real SLURM on this machine: munged, slurmctld and slurmd of Debian's ``slurm-wlm``, for tests."""
+"""A real SLURM on this machine, for tests: the daemons of Debian's ``slurm-wlm``."""
 
 import os
 import secrets
@@ -53,7 +53,7 @@ class SlurmCluster:
         self.environment = {**os.environ, "SLURM_CONF": str(place / "slurm.conf")}
 
     def submit(self, script: Path, folder: Path, **variables: str) -> str:
-        """Submit a script from a folder and wait for all its jobs; return what they printed."""
+        """Submit a script from a folder and wait for all its jobs; return their output."""
         subprocess.run(
             ["sbatch", "--wait", "--output", "slurm-%A_%a.out", str(script)],
             cwd=folder, env={**self.environment, **variables}, check=True, timeout=TIMEOUT_S,
@@ -125,7 +125,7 @@ def _wait_for_node(cluster: SlurmCluster) -> None:
 
 def _free_ports(count: int) -> list[int]:
     sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [each.getsockname()[1] for each in sockets]
-    for each in sockets:
-        each.close()
+    ports = [listener.getsockname()[1] for listener in sockets]
+    for listener in sockets:
+        listener.close()
     return ports
