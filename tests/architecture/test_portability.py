@@ -29,7 +29,7 @@ class Absent(importlib.abc.MetaPathFinder):
 
 packages = [importlib.import_module(name) for name in json.loads(sys.argv[1])]
 # Libraries load first: their use of this system's modules is their own matter.
-import cv2, dlib, filelock, hdmf.backends.hdf5.h5_utils, matplotlib.pyplot
+import cv2, distributed, dlib, filelock, hdmf.backends.hdf5.h5_utils, matplotlib.pyplot
 import multiprocessing.util, numba, opacus, pandas, platformdirs.unix, psutil, pynwb
 import rich.console, rich.prompt, scipy.signal, scipy.stats, tempfile, torch._dynamo, typer, uvicorn
 for name in Absent.names:
