@@ -13,6 +13,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Literal
 
@@ -101,7 +102,29 @@ class TextTable:
                 self.path,
                 [(1, f"the columns are {self.named()}; expected {', '.join(TIME_COLUMNS)}")],
             )
-        return self.numbers(column) * TIME_COLUMNS[column]
+        return self.seconds(column, TIME_COLUMNS[column])
+
+    def seconds(self, column: str, unit_s: float = 1.0) -> Float64:
+        """Return a column of times in seconds, NaN where a cell is empty; shape (rows,).
+
+        `unit_s`: of numbers. Date-times and times of day count from midnight of the first day, so
+        two files of one day have one clock.
+        """
+        cells = self.texts[column]
+        if not any(":" in cell for cell in cells):
+            return self.numbers(column) * unit_s
+        try:
+            moments = [None if cell.lower() in _MISSING else _moment(cell) for cell in cells]
+            first = next(moment for moment in moments if moment is not None)
+            midnight = first.replace(hour=0, minute=0, second=0, microsecond=0)
+            return np.array(
+                [np.nan if at is None else (at - midnight).total_seconds() for at in moments]
+            )
+        except (ValueError, TypeError) as error:
+            raise TableFileError(
+                self.path,
+                f"{column}: {error}; expected numbers, or times such as 2026-05-06 14:30:00.250",
+            ) from error
 
     def named(self) -> str:
         """Return the columns and the kind of the text, for messages."""
@@ -204,6 +227,10 @@ def read_numbers(path: Path, column: str, lines: Sequence[int], cells: Sequence[
             path, [(line, f"{column} is {cell[:40]!r}, {expected}") for line, cell in bad]
         )
     return numbers
+
+
+def _moment(cell: str) -> datetime:
+    return datetime.fromisoformat(cell if "-" in cell else f"1970-01-01 {cell}")
 
 
 def _number(cell: str) -> float:

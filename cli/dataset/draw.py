@@ -1,4 +1,4 @@
-"""``poolctl dataset draw``: synthetic faces, eyes, clips and videos."""
+"""``poolctl dataset draw``: synthetic faces, eyes, clips, videos and trials."""
 
 from pathlib import Path
 from typing import Annotated, Literal
@@ -9,7 +9,7 @@ from cli.frame.output import Invocation, Reply
 from cli.frame.settings_options import CommandSettings, SettingsOptions
 
 app = single()
-Kind = Literal["faces", "eyes", "clips", "video"]
+Kind = Literal["faces", "eyes", "clips", "video", "trials"]
 
 
 @command(
@@ -20,6 +20,7 @@ Kind = Literal["faces", "eyes", "clips", "video"]
     "dataset draw clips clips/ --set persons=5 --set heterogeneity=0",
     "dataset draw video session.mp4 --set seconds=30",
     "dataset draw video conditioned.mp4 --set trials=20 --set frame_rate_hz=60",
+    "dataset draw trials all_trials.csv --set animals=6 --set groups=control,lesion --set seed=1",
 )
 def draw(
     invocation: Invocation,
@@ -35,7 +36,8 @@ def draw(
     persons with different looks, light, cameras, gaze, head pose and eyeballs. clips: videos of
     head-mounted cameras with the wearers' gaze, for a new folder. video: a blinking person with the
     eyelid closure of every frame and the blinks; with trials, a person learning to blink before
-    an air puff, and the list of trials for 'poolctl blink --trials'. 'poolctl settings dataset draw
+    an air puff, and the list of trials for 'poolctl blink --trials'. trials: a table of a study of
+    learning animals for 'poolctl blink fit-together'. 'poolctl settings dataset draw
     KIND' lists all settings, 'poolctl dataset preview' shows faces and eyes.
     """
     from site_agent.datasets.synthetic.drawing import KINDS

@@ -3,13 +3,16 @@
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from site_agent.datasets.synthetic.settings import TrialsDrawing
 from site_agent.datasets.trials import Trial, TrialType
 from site_agent.errors import ConditioningError
+from site_agent.tables import Table, columns_of
 
 Float64 = NDArray[np.float64]
 RiseForm = Literal["min-jerk", "half-cosine", "gamma", "linear"]
@@ -111,6 +114,27 @@ class _Closure:
     fall_s: float
     amplitude: float
     form: RiseForm = "min-jerk"
+
+
+def write_drawn_trials(path: Path, settings: TrialsDrawing) -> Path:
+    """Write a table as ``all_trials.csv`` of a study: animals with levels and slopes of their own.
+
+    Rows are in the order of animal and session.
+    """
+    rng = np.random.default_rng(settings.seed)
+    shape = (settings.animals, settings.sessions, settings.trials)
+    animal, session, _ = (axis.ravel() for axis in np.indices(shape))
+    level, slope = rng.normal(-2.0, 0.6, shape[0]), rng.normal(0.35, 0.15, shape[0])
+    group = animal % len(settings.groups)
+    log_odds = level[animal] + (slope[animal] - 0.15 * (group > 0)) * session
+    hits = rng.random(len(log_odds)) < 1.0 / (1.0 + np.exp(-log_odds))
+    rows = (
+        [f"animal-{settings.seed}-{number}", at + 1, settings.groups[place], True, hit, ""]
+        for number, at, place, hit in zip(animal, session, group, hits.tolist(), strict=True)
+    )
+    path.parent.mkdir(parents=True, exist_ok=True)
+    columns = columns_of("participant session_number group valid cr cr_amplitude")
+    return Table("trials", columns).write_csv(path, rows)
 
 
 def draw_conditioning_session(

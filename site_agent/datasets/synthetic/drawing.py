@@ -1,4 +1,4 @@
-"""Draw a synthetic data set of any kind: faces, eyes, clips, or a video."""
+"""Draw a synthetic data set of any kind: faces, eyes, clips, a video, or trials."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -7,9 +7,15 @@ from typing import Any
 
 from site_agent.datasets.gaze.generic_layout import TABLE_NAME
 from site_agent.datasets.synthetic import videos
+from site_agent.datasets.synthetic.conditioning import write_drawn_trials
 from site_agent.datasets.synthetic.egocentric_clips import write_clips
 from site_agent.datasets.synthetic.eye_patches.dataset import RenderSettings, write_eye_dataset
-from site_agent.datasets.synthetic.settings import ClipSettings, FaceDrawing, VideoDrawing
+from site_agent.datasets.synthetic.settings import (
+    ClipSettings,
+    FaceDrawing,
+    TrialsDrawing,
+    VideoDrawing,
+)
 from site_agent.datasets.synthetic.sites import face_dataset_files, write_face_dataset
 from site_agent.work import Progress
 
@@ -97,11 +103,19 @@ def _draw_video(path: Path, settings: VideoDrawing, progress: Progress) -> Drawi
     return Drawing(path, {"seconds": seconds}, {"truth": truth})
 
 
+def _draw_trials(path: Path, settings: TrialsDrawing, _progress: Progress) -> Drawing:
+    count = settings.animals * settings.sessions * settings.trials
+    return Drawing(
+        write_drawn_trials(path, settings), {"animals": settings.animals, "trials": count}
+    )
+
+
 KINDS: Mapping[str, DrawnKind] = {
     "faces": DrawnKind(FaceDrawing(), _list_face_files, _draw_faces),
     "eyes": DrawnKind(RenderSettings(), lambda path, _: [path / TABLE_NAME], _draw_eyes),
     # Clips need a new or empty folder.
     "clips": DrawnKind(ClipSettings(), lambda _path, _: [], _draw_clips),
     "video": DrawnKind(VideoDrawing(), _list_video_files, _draw_video),
+    "trials": DrawnKind(TrialsDrawing(), lambda path, _: [path], _draw_trials),
 }
 """By name; a new kind is a line."""

@@ -52,6 +52,21 @@ class VideoDrawing(Settings, error=InvalidInputError):
             raise self.refused("seconds", self.seconds, "none, as trials take their own time")
 
 
+class TrialsDrawing(Settings, error=InvalidInputError):
+    """The settings of a drawn table of the trials of learning animals."""
+
+    animals: int = Field(default=6, ge=1)
+    """Number of animals, which take turns in the groups."""
+    sessions: int = Field(default=8, ge=1)
+    """Sessions of each animal."""
+    trials: int = Field(default=12, ge=1)
+    """Trials of a session."""
+    groups: tuple[str, ...] = ("",)
+    """Groups of animals; all but the first learn more slowly."""
+    seed: int = Field(default=0, ge=0)
+    """Seed of the animals and their responses; it is in their names."""
+
+
 class ClipSettings(Settings, error=InvalidInputError):
     """The settings of drawn clips of head-mounted cameras."""
 

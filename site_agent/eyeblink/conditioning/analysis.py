@@ -41,6 +41,10 @@ from site_agent.plain_json import plain
 # A trial is rejected where the SD of its baseline exceeds the session's median by so many
 # interquartile ranges, but never for an SD of at most the floor, in FEC.
 _BASELINE_IQR_FACTOR, _BASELINE_SD_FLOOR = 3.0, 0.02
+_TWO_CLOCKS = (
+    ". If the trials are on a clock of their own, --set clock_offset_s=SECONDS puts them on that "
+    "of the recording"
+)
 MANY_REJECTED = 0.25
 """A larger share of rejected trials is worth a warning."""
 # A session with fewer trials has no such limit.
@@ -131,6 +135,7 @@ def measure_trials(
             listed = ", ".join(outside[:10]) + (" ..." if len(outside) > 10 else "")
             remarks.append(
                 f"{len(outside)} of {len(measures)} trials lie {where} and are missing: {listed}"
+                + _TWO_CLOCKS * (len(outside) == len(measures))
             )
     earlier_s = (cs_us_ms + EARLIEST_RESPONSE_MS) / 1000.0
     shams = [

@@ -2,6 +2,7 @@
 
 import math
 import re
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -36,13 +37,13 @@ def read_trials_csv(path: Path | str) -> TrialList:
     return trials_of(text_tables.read_table(Path(path)))
 
 
-def trials_of(table: text_tables.TextTable) -> TrialList:
+def trials_of(table: text_tables.TextTable, *, rename_repeated: bool = False) -> TrialList:
     """Return the trials that a table lists.
 
     Columns ``trial``, ``trial_type`` (`cs_only`, `us_only` or `paired`), ``cs_onset_s`` and
     ``us_onset_s`` in seconds, or ``cs_onset_ms`` and ``us_onset_ms``. Without ``trial`` the trials
     are numbered from 1; without ``trial_type`` the onsets decide. Other columns are kept as they
-    are (`Trial.others`).
+    are (`Trial.others`). `rename_repeated`: The second trial 3, as after a restart, is ``3-2``.
     """
     if not is_trial_list(table):
         raise TableFileError(
@@ -59,10 +60,14 @@ def trials_of(table: text_tables.TextTable) -> TrialList:
         raise TableFileError(table.path, "has a header but no trial")
     problems: list[tuple[int, str]] = []
     trials: list[Trial] = []
+    named: Counter[str] = Counter()
     other_columns = [name for name in table.columns if name not in _TRIAL_COLUMNS]
     onsets_s = zip(_onsets_s(table, "cs"), _onsets_s(table, "us"), strict=True)
     for number, (row, (cs_s, us_s)) in enumerate(zip(table.rows, onsets_s, strict=True), start=1):
         name = row.cells.get("trial", "") or str(number)
+        named[name] += 1
+        if rename_repeated and named[name] > 1:
+            name = f"{name}-{named[name]}"
         try:
             trial_type = _trial_type(row.cells.get("trial_type"), cs_s, us_s)
             others = tuple((key, row.cells.get(key, "")) for key in other_columns)
@@ -173,7 +178,7 @@ _TRIAL_COLUMNS = frozenset(
 def _onsets_s(table: text_tables.TextTable, stimulus: str) -> NDArray[np.float64]:
     for unit, factor in _UNITS.items():
         if (column := f"{stimulus}_onset_{unit}") in table.columns:
-            return table.numbers(column) * factor
+            return table.seconds(column, factor)
     return np.full(len(table), np.nan)
 
 
@@ -210,7 +215,8 @@ def _repeated_names(trials: Sequence[Trial]) -> list[tuple[int, str]]:
     for trial in trials:
         if trial.trial in first:
             text = (
-                f"trial {trial.trial!r} is on line {first[trial.trial]} too; expected one of each"
+                f"trial {trial.trial!r} is on line {first[trial.trial]} too; expected one of "
+                "each, or rename_repeated=yes where the numbers began again"
             )
             problems.append((trial.line, text))
         first.setdefault(trial.trial, trial.line)
@@ -300,7 +306,7 @@ def trials_of_pulses(
 
 def _times_s(table: text_tables.TextTable) -> Float64:
     if table.first_of(text_tables.TIME_COLUMNS) is None and "onset" in table.columns:
-        times_s = table.numbers("onset")
+        times_s = table.seconds("onset")
     elif table.first_of(text_tables.TIME_COLUMNS) is None:
         raise TableFileError(
             table.path,
@@ -388,6 +394,8 @@ class TrialTiming(Settings, error=ConditioningError):
     give the times of the trials, or correct the clock of a list of trials."""
     detect_us_led: tuple[int, ...] = ()
     """The same for the US."""
+    rename_repeated: bool = False
+    """The second trial of a number, as after a restart, gets another name (3-2) and is kept."""
     ttl: TtlSettings = Field(default_factory=TtlSettings)
 
 
@@ -397,7 +405,10 @@ def read_trials(
     """Read a list of trials, or a log of pulses where no column holds onsets of CS or US."""
     timing = timing or TrialTiming()
     table = text_tables.read_table(Path(path), decimal)
-    listed = trials_of(table) if is_trial_list(table) else trials_of_pulses(table, timing.ttl)
+    if is_trial_list(table):
+        listed = trials_of(table, rename_repeated=timing.rename_repeated)
+    else:
+        listed = trials_of_pulses(table, timing.ttl)
     moved = correct_latency(
         listed.trials,
         latency_ms=timing.latency_ms,

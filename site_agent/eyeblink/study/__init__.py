@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from site_agent.errors import ConditioningError, MissingExtraError, StudyFolderError, writing_to
 from site_agent.eyeblink.batch.record import SessionRecord
@@ -113,10 +113,7 @@ def _fit(
     curves: dict[str, tuple[LearningCurve, ...]] = {}
     for group in sorted({record.group for record in usable}):
         members = [record for record in usable if record.group == group]
-        sessions = [
-            (session.participant, session.number, session.group, session.conditioning or {})
-            for session in members
-        ]
+        sessions = _join_runs(members)
         fitted = []
         for measure in MEASURE_UNITS:
             try:
@@ -127,6 +124,33 @@ def _fit(
         if fitted:
             curves[group] = tuple(fitted)
     return curves, remarks
+
+
+def _join_runs(records: Iterable[SessionRecord]) -> list[tuple[str, float, str, Mapping[str, Any]]]:
+    """Return the sessions of learning curves; those of a day with labels `run` are one.
+
+    Shares and means of the runs are weighted by their trials.
+    """
+    runs: dict[tuple[Any, ...], list[Mapping[str, Any]]] = {}
+    for record in records:
+        single = () if record.labels.get("run") else (record.name,)
+        key = (record.participant, record.number, record.group, *single)
+        runs.setdefault(key, []).append(record.conditioning or {})
+    return [(*key[:3], _join(summaries)) for key, summaries in runs.items()]
+
+
+def _join(summaries: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
+    if len(summaries) == 1:
+        return summaries[0]
+    counts = ("n_cr", "n_cs_valid")
+    joined: dict[str, Any] = {name: sum(item[name] for item in summaries) for name in counts}
+    joined["withheld"] = all(item.get("withheld") for item in summaries)
+    for measure in MEASURE_UNITS:
+        counted = counts[measure != "amplitude_cr"]
+        known = [(item[measure], item[counted]) for item in summaries if item[measure] is not None]
+        trials = sum(count for _, count in known)
+        joined[measure] = sum(value * count for value, count in known) / trials if trials else None
+    return joined
 
 
 _SESSION_COLUMNS = columns_of("session participant session_number group", ".7g")
@@ -164,10 +188,7 @@ def write_participants_table(
     rows = []
     for participant in sorted({record.participant for record in records if record.participant}):
         sessions = [record for record in records if record.participant == participant]
-        points = learning_points(
-            (participant, record.number, record.group, record.conditioning or {})
-            for record in sessions
-        )
+        points = learning_points(_join_runs(sessions))
         rows.append(
             [
                 participant,

@@ -21,11 +21,7 @@ from site_agent.secure.board import Board
 from site_agent.secure.server import Server
 from tests.cli.conftest import Run, start_process
 from tests.pool_server.pool_driver import PoolDriver, pool_in_thread
-from tests.site_agent.eyeblink.drawn_studies import (
-    draw_study_trials,
-    pool_trials,
-    write_study_trials,
-)
+from tests.site_agent.eyeblink.drawn_studies import draw_study_trials, pool_trials
 from tests.waiting import wait_until
 
 SERVERS, LABS = ("sum-1", "sum-2"), ("lab-a", "lab-b", "lab-c")
@@ -80,11 +76,13 @@ def agree(pool: PoolDriver, folder: Path, poolctl: Run, fitted: Sequence[str]) -
     digest = str(poolctl("secure", "charter", "create", "learning", *options, "-q").out.strip())
     assert "study least_animals: 5" in poolctl("secure", "charter", "accept", file).out
     for name in keys:
-        place = ("--folder", folder / name, "--digest", digest)
+        place = (digest, "--folder", folder / name)
         assert poolctl("secure", "charter", "accept", file, *place).code == 0
-    tables = {
-        name: write_study_trials(folder / name / "all_trials.csv", TRIALS[name]) for name in LABS
-    }
+    tables = {name: folder / name / "all_trials.csv" for name in LABS}
+    for seed, table in enumerate(tables.values()):
+        choices = ("--set", f"seed={seed}", "--set", "groups=control,lesion")
+        drawn = poolctl("dataset", "draw", "trials", table, *choices)
+        assert "6 animals, 576 trials" in drawn.out
     commands = {
         name: ("blink", "fit-together", table, "-o", folder / name / "together")
         for name, table in tables.items()
@@ -127,7 +125,7 @@ def test_a_study_of_processes_is_the_pooled_fit_although_one_lab_is_killed(
     pool: PoolDriver, tmp_path: Path, poolctl: Run
 ) -> None:
     study = agree(pool, tmp_path, poolctl, ("logistic", "mixed"))
-    servers = [study.start(name, "secure", "serve", "--poll-seconds", 0.1) for name in SERVERS]
+    servers = [study.start(name, "secure", "serve") for name in SERVERS]
     labs = {name: study.start(name, *study.commands[name], "--wait", "--json") for name in LABS}
     wait_until((tmp_path / "lab-b" / "studies" / study.charter / "02-logistic.own.json").is_file)
     labs["lab-b"].send_signal(signal.SIGKILL)

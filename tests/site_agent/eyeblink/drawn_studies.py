@@ -4,6 +4,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 
@@ -11,7 +12,9 @@ from site_agent.datasets.synthetic.conditioning import (
     ConditioningDesign,
     SyntheticConditioning,
     draw_conditioning_session,
+    write_drawn_trials,
 )
+from site_agent.datasets.synthetic.settings import TrialsDrawing
 from site_agent.eyeblink.records import Float64, Int64
 from site_agent.eyeblink.study.joint_model import LabTrials
 from site_agent.eyeblink.study.study_trials import StudyTrials
@@ -59,34 +62,10 @@ def write_long_trace(path: Path, frames: int) -> None:
 
 
 def draw_study_trials(seed: int, animals: int = 6, groups: Sequence[str] = ("",)) -> StudyTrials:
-    """Draw the trials of learning animals: 8 sessions of 12 trials, with levels of their own."""
-    rng = np.random.default_rng(seed)
-    animal, session, _ = (
-        axis.ravel() for axis in np.meshgrid(range(animals), range(8), range(12), indexing="ij")
-    )
-    level, slope = rng.normal(0.0, 0.6, animals), rng.normal(0.35, 0.15, animals)
-    group = np.array(groups, dtype=object)[animal % len(groups)]
-    late = 0.15 * (group != groups[0]).astype(np.float64)
-    chance = 1.0 / (1.0 + np.exp(2.0 - level[animal] - (slope[animal] - late) * session))
-    return StudyTrials(
-        animal,
-        session + 1.0,
-        group.tolist(),
-        (rng.random(len(chance)) < chance).astype(np.float64),
-        np.zeros(len(chance)),
-        [f"animal-{seed}-{number}" for number in range(animals)],
-    )
-
-
-def write_study_trials(path: Path, trials: StudyTrials) -> Path:
-    """Write a table such as ``all_trials.csv``."""
-    names = [trials.names[number] for number in trials.participant]
-    rows = zip(names, trials.session, trials.group, trials.cr, strict=True)
-    lines = ["participant,session_number,group,valid,cr,cr_amplitude"]
-    lines += [f"{name},{at:g},{group},True,{cr > 0},0" for name, at, group, cr in rows]
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("\n".join(lines) + "\n")
-    return path
+    """Return the trials of learning animals, which `write_drawn_trials` draws."""
+    drawing = TrialsDrawing(seed=seed, animals=animals, groups=tuple(groups))
+    with TemporaryDirectory() as folder:
+        return StudyTrials.read(write_drawn_trials(Path(folder) / "trials.csv", drawing))
 
 
 def pool_trials(labs: Sequence[LabTrials]) -> tuple[Float64, Float64, Float64, Int64, Float64]:

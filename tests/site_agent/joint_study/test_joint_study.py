@@ -8,12 +8,14 @@ from pathlib import Path
 
 import pytest
 
+from site_agent.datasets.synthetic.conditioning import write_drawn_trials
+from site_agent.datasets.synthetic.settings import TrialsDrawing
 from site_agent.errors import ConflictError, InvalidInputError
 from site_agent.eyeblink.study.joint_model import JointDesign, LabTrials
 from site_agent.eyeblink.study.study_trials import StudyTrials
 from site_agent.joint_study import JointStudy, StudyVisit, check_design, read_design, read_trials
 from site_agent.secure.charter import accept_charter, create_charter
-from tests.site_agent.eyeblink.drawn_studies import draw_study_trials, write_study_trials
+from tests.site_agent.eyeblink.drawn_studies import draw_study_trials
 from tests.site_agent.secure.parties import Parties, create_parties
 
 DESIGN = JointDesign(models=("logistic",), sessions=(1, 8))
@@ -152,7 +154,7 @@ def test_a_charter_without_a_study_or_with_a_wrong_one_is_refused(folder: Path) 
 
 
 def test_a_table_of_trials_is_taken_where_the_criterion_is_as_listed(tmp_path: Path) -> None:
-    path = write_study_trials(tmp_path / "trials.csv", draw_study_trials(1))
+    path = write_drawn_trials(tmp_path / "trials.csv", TrialsDrawing(seed=1))
     listed = DESIGN.model_copy(update={"criterion": "as-listed"})
     assert read_trials([path], listed).of.sum() == 6 * 8 * 12
     with pytest.raises(InvalidInputError, match="expected one table of trials"):

@@ -104,6 +104,29 @@ def test_a_long_table_has_every_trial_with_the_labs_columns(finished: Path) -> N
         assert int(session["n_cr_cs_only"]) == sum(row["cr"] == "true" for row in probes)
 
 
+def test_runs_of_one_session_are_one_point_of_the_learning_curve(
+    finished: Path, tmp_path: Path
+) -> None:
+    records = [read_record(finished / name) for name in ("p0s1", "p0s2", "p1s1", "p1s2")]
+    runs = [
+        replace(record, number=1.0 + (name == "p1s2"), labels={"run": name[-1]})
+        for record, name in zip(records, ("p0s1", "p0s2", "p1s1", "p1s2"), strict=True)
+    ]
+    for record in records:
+        shutil.copytree(finished / record.name, tmp_path / record.name)
+    written = write_study(tmp_path, runs)
+    points = {
+        (point.participant, point.position): point
+        for curve in written.curves[""]
+        for point in curve.points
+        if curve.measure == "cr_percent"
+    }
+    both = [record.conditioning or {} for record in records[:2]]
+    crs, trials = (sum(item[name] for item in both) for name in ("n_cr", "n_cs_valid"))
+    assert points["p0", 1.0].value == pytest.approx(100.0 * crs / trials)
+    assert (points["p0", 1.0].n_trials, len(points)) == (trials, 3)
+
+
 def test_a_session_is_what_a_single_analysis_makes(
     table: Path, finished: Path, tmp_path: Path
 ) -> None:

@@ -273,6 +273,11 @@ def test_trials_outside_the_recording_are_missing_with_a_remark() -> None:
     text = " ".join(result.remarks)
     assert "2 of 11 trials lie after the end of the recording (84.990 s)" in text
     assert "late" in text
+    assert "clock_offset_s" not in text
+    other_clock = analyse_conditioning(times_s + 1e6, fec, trials[:8])
+    assert "--set clock_offset_s=SECONDS puts them on that of the recording" in " ".join(
+        other_clock.remarks
+    )
 
 
 def test_only_cs_trials_take_the_usual_interval_and_say_so() -> None:

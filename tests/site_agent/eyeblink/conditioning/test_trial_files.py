@@ -4,6 +4,7 @@ import csv
 import json
 import math
 from collections.abc import Iterable
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -99,6 +100,32 @@ def test_latency(drawn: SyntheticConditioning, trace_file: Path, tmp_path: Path)
     )
     expected = [trial.cs_onset_s for trial in drawn.trials]
     assert onsets_of(summary.files["trials"]) == pytest.approx(expected, abs=1e-6, nan_ok=True)
+
+
+def test_date_times_put_trace_and_trials_on_one_clock(
+    drawn: SyntheticConditioning, tmp_path: Path
+) -> None:
+    begin = datetime(2026, 5, 6, 14, 30)
+
+    def moment(at_s: float) -> str:
+        return "" if math.isnan(at_s) else str(begin + timedelta(seconds=at_s))
+
+    rows = zip(drawn.timestamps_s, drawn.ear, strict=True)
+    lines = ["timestamp_s,ear", *(f"{moment(at)},{ear:.6f}" for at, ear in rows)]
+    (tmp_path / "ear.csv").write_text("\n".join(lines))
+    onsets = [
+        f"{trial.trial},{moment(trial.cs_onset_s)[11:]},{moment(trial.us_onset_s)[11:]}"
+        for trial in drawn.trials
+    ]
+    listed = tmp_path / "trials.csv"
+    listed.write_text("\n".join(["trial,cs_onset_s,us_onset_s", *onsets]))
+    session = run_blink_analysis(
+        TraceFile(tmp_path / "ear.csv"), out_dir=tmp_path / "out", trials=listed
+    )
+    expected = [14.5 * 3600 + trial.cs_onset_s for trial in drawn.trials]
+    assert onsets_of(session.files["trials"]) == pytest.approx(expected, abs=1e-5, nan_ok=True)
+    assert session.conditioning is not None
+    assert session.conditioning.n_valid > 8
 
 
 @pytest.mark.slow

@@ -13,7 +13,9 @@ from site_agent.errors import ConditioningError, TableFileError
 from site_agent.eyeblink.conditioning.led_onsets import detect_led_onsets, place_on_video_clock
 from site_agent.eyeblink.conditioning.trials import (
     TrialList,
+    TrialTiming,
     TtlSettings,
+    read_trials,
     read_trials_csv,
     session_cs_us_interval_ms,
     trials_from_onsets,
@@ -71,6 +73,20 @@ def test_lists_as_other_programs_write_them(tmp_path: Path, text: str, decimal: 
         np.testing.assert_allclose(
             [ours.cs_onset_s, ours.us_onset_s], [theirs.cs_onset_s, theirs.us_onset_s]
         )
+
+
+def test_trials_with_numbers_that_began_again_are_kept_under_other_names(tmp_path: Path) -> None:
+    path = written(tmp_path, GOOD + "1,cs_only,30,\n1,cs_only,40,\n")
+    with pytest.raises(TableFileError, match="rename_repeated=yes where the numbers began again"):
+        read_trials(path)
+    renamed = read_trials(path, TrialTiming(rename_repeated=True))
+    assert [trial.trial for trial in renamed.trials] == ["1", "2", "3", "1-2", "1-3"]
+
+
+def test_a_moment_that_is_none_is_named(tmp_path: Path) -> None:
+    path = written(tmp_path, "trial,cs_onset_s\n1,14:30:00.5\n2,14:61:00\n")
+    with pytest.raises(TableFileError, match="cs_onset_s: minute must be in"):
+        read_trials(path)
 
 
 def test_types_follow_from_the_onsets_and_trials_are_sorted(tmp_path: Path) -> None:
