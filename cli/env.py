@@ -94,7 +94,6 @@ SETTINGS_OF_COMMANDS = {
     "split plan": "cli.split:PLANNED_SETTINGS",
     "split provision": "cli.split.live:PLAN_SETTINGS",
     "split simulate": "cli.split.live:PLAN_SETTINGS",
-    "secure try": "site_agent.secure.trial:DEFAULTS",
     "privacy probe": "cli.privacy:SMASHED_SETTINGS",
     "blink": "cli.blink.inputs:ANALYSIS_SETTINGS",
     "dataset draw faces": "site_agent.datasets.synthetic.drawing:KINDS",

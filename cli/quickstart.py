@@ -12,12 +12,14 @@ and the lab finds blinks. `cli.frame.shell` shows and runs the lines, and reads 
 import csv
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
+from cli.frame.errors import UsageError
 from cli.frame.options import Argument, Option, command, single
 from cli.frame.output import Invocation, Reply, TableText
 from cli.frame.shell import CommandLine, Shell, program_name
@@ -30,6 +32,7 @@ _DEFAULT_FOLDER = Path("poolctl-quickstart")
 _FACE_ROUNDS, _GAZE_ROUNDS = 3, 5
 _PERSONS, _TEST_PERSONS = 60, 60
 _GAZE_PERSONS, _GAZE_TEST_PERSONS = 3, 8
+_SUM_SERVERS, _CHARTER = ("sum-1", "sum-2"), "charter.toml"
 # Small trees and few of them, one thread a command: each training takes seconds.
 _ERT = (
     "--for blinks --set num_trees_per_cascade_level=100 --set tree_depth=4 "
@@ -42,11 +45,12 @@ _ERT = (
     "quickstart",
     "quickstart",
     "quickstart gaze",
+    "quickstart secure",
     "quickstart --site-count 5 -o ~/poolctl-trial",
 )
 def quickstart(
     invocation: Invocation,
-    subject: Annotated[Literal["faces", "gaze"], Argument("What is shown.")] = "faces",
+    subject: Annotated[Literal["faces", "gaze", "secure"], Argument("What is shown.")] = "faces",
     *,
     output: Annotated[
         Path | None,
@@ -62,16 +66,23 @@ def quickstart(
     the lab finds the blinks in a synthetic video. Takes a few minutes.
 
     With gaze, each site trains a gaze network on synthetic eyes, and then all train one
-    together in rounds through the pool.
+    together in rounds through the pool. With secure, two aggregation servers sum up the changes,
+    so that nobody sees those of one site.
     """
-    gaze = subject == "gaze"
+    gaze, secure = subject != "faces", subject == "secure"
+    if secure and site_count < 3:
+        raise UsageError("--site-count: a secure sum needs at least 3 sites")
     if gaze:
         import torch  # noqa: F401 (a missing package is an error before anything is drawn)
     folder = _prepare_folder(output)
     sites = [f"site-{chr(ord('a') + index)}" for index in range(site_count)]
     started_s = time.monotonic()
     with Shell(invocation, folder) as shell:
-        result = _gaze_journey(shell, sites, seed) if gaze else _face_journey(shell, sites, seed)
+        result = (
+            _gaze_journey(shell, sites, seed, secure=secure)
+            if gaze
+            else _face_journey(shell, sites, seed)
+        )
     seconds = round(time.monotonic() - started_s, 1)
     write_json(folder / "summary.json", result.data)
     lines = [
@@ -166,7 +177,7 @@ def _face_journey(shell: Shell, sites: Sequence[str], seed: int) -> _Result:
     return _face_result(shell.folder, scored["items"], made_by)
 
 
-def _gaze_journey(shell: Shell, sites: Sequence[str], seed: int) -> _Result:
+def _gaze_journey(shell: Shell, sites: Sequence[str], seed: int, *, secure: bool) -> _Result:
     shell.title(f"Draw the eyes of {_GAZE_PERSONS} persons a site, and of others for the test")
     shell.run_side_by_side(
         *(
@@ -183,18 +194,23 @@ def _gaze_journey(shell: Shell, sites: Sequence[str], seed: int) -> _Result:
             )
         )
     )
-    _register(shell, sites)
+    _register(shell, [*sites, *(_SUM_SERVERS if secure else ())])
     shell.title("Train a network of its own at each site")
     training = f"--set seed={seed} --set device=cpu --set threads=1"
     for site in sites:
         shell.run(f"train network gaze {site}/eyes -o {site}/{site}.safetensors {training}", site)
-    shell.title(f"Train one network together in {_GAZE_ROUNDS} rounds: only changes leave a site")
+    count = 1 if secure else _GAZE_ROUNDS
+    shell.title(f"Train one network together, rounds: {count}; only changes leave a site")
     first = sites[0]
     shell.run(f"federated init -o {first}/new.safetensors --seed {seed}", first)
     shell.run(f"upload {first}/new.safetensors --name {first}/gaze", first)
     # Drawn eyes are nobody's, and a new network learns little with differential privacy.
-    method = "--method fedavg --option epochs=3 --protection open"
-    joint = _hold_rounds(shell, sites, f"{first}/gaze", "eyes", count=_GAZE_ROUNDS, method=method)
+    method = "--method fedavg --option epochs=3 "
+    with ExitStack() as stack:
+        if secure:
+            stack.enter_context(_serving_sums(shell, sites))
+        method += f"--secure {_CHARTER}" if secure else "--protection open"
+        joint = _hold_rounds(shell, sites, f"{first}/gaze", "eyes", count=count, method=method)
     shell.run(f"download {joint} -o together.safetensors", first)
     shell.title("Evaluate all networks on persons nobody trained on")
     files = " ".join(f"{site}/{site}.safetensors" for site in sites)
@@ -213,6 +229,22 @@ def _register(shell: Shell, sites: Sequence[str]) -> None:
         shell.run(login, site, stdin=made["secret"])
 
 
+@contextmanager
+def _serving_sums(shell: Shell, sites: Sequence[str]) -> Iterator[None]:
+    """Agree on a charter, and run the aggregation servers while the block runs."""
+    shell.title("Agree on the keys of all sites and servers, and start the servers")
+    parties = [*sites, *_SUM_SERVERS]
+    keys = {name: shell.run("secure keygen", name)["key"] for name in parties}
+    members = [
+        f"--{'server' if name in _SUM_SERVERS else 'lab'} {name}={keys[name]}" for name in parties
+    ]
+    made = shell.run(f"secure charter create trial -o {_CHARTER} {' '.join(members)}")
+    for name in parties:
+        shell.run(f"secure charter accept {_CHARTER} {made['digest']}", name)
+    with shell.serving(*(CommandLine("secure serve", name) for name in _SUM_SERVERS)):
+        yield
+
+
 def _hold_rounds(
     shell: Shell, sites: Sequence[str], base: str, data: str, *, count: int, method: str = ""
 ) -> str:
@@ -229,8 +261,15 @@ def _hold_rounds(
     # Of two sites each can compute the other's contribution, which a site must accept by name.
     two_only = " --least-others 1" if len(sites) == 2 else ""
     for _ in range(count):
-        for site in sites:
-            shell.run(f"rounds contribute {key} --data {site}/{data}{two_only}", site)
+        waiting = list(sites)
+        while waiting:
+            sent = {
+                site: shell.run(f"rounds contribute {key} --data {site}/{data}{two_only}", site)
+                for site in waiting
+            }
+            # In a secure round each site visits several times; the servers act in between.
+            waiting = [site for site in waiting if sent[site]["phase"] not in ("", "complete")]
+            time.sleep(1.0 if waiting else 0.0)
         finished = shell.run(f"rounds finish {key}", first)
         key = finished["round"]["successor"]
         address = finished["version"]["address"].removeprefix("pool://")
@@ -331,7 +370,6 @@ def _gaze_result(folder: Path, items: Sequence[Any]) -> _Result:
         "folder": str(folder),
         "networks": networks,
         "constant_error_deg": constant,
-        "rounds": _GAZE_ROUNDS,
         "network": str(folder / "together.safetensors"),
         "test_dataset": str(folder / "test"),
     }

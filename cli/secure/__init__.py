@@ -1,7 +1,6 @@
 """``poolctl secure``: sums of updates that no server sees or falsifies."""
 
 import signal
-import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -11,10 +10,8 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Any
 
-from cli.frame import errors, existing_files, options
+from cli.frame import existing_files, options
 from cli.frame.output import Invocation, Reply, TableText
-from cli.frame.settings_options import CommandSettings, SettingsOptions
-from cli.frame.shell import pool_process
 from cli.secure import charter as charters
 from cli.secure.charter import (
     FolderOption,
@@ -28,7 +25,6 @@ from cli.secure.charter import (
 )
 from site_agent.errors import ConflictError, InvalidInputError
 from site_agent.pool.signing import create_key, load_key
-from site_agent.secure import trial
 from site_agent.secure.board import Board
 from site_agent.secure.server import Server
 from site_agent.secure.server import serve as serve_board
@@ -38,60 +34,6 @@ if TYPE_CHECKING:
     from site_agent.secure.session import Fault, Session
 
 
-# ``poolctl secure try``: a secure sum on this machine, with processes that share nothing.
-trial_app = options.single()
-
-_LARGEST_DIFFERENCE = 1e-7
-
-
-@options.command(
-    trial_app, "try", "secure try", "secure try --set servers=3 --set parameters=50000 --json"
-)
-def try_out(invocation: Invocation, *, changes: SettingsOptions) -> Reply:
-    """Sum up vectors of several labs on this machine, and check the result.
-
-    Starts a pool, the servers and the labs, each as a process of its own. The integer sum must be
-    exact, the mean within 1e-7 of the one in float64, and the file the same at every lab. 'poolctl
-    settings secure try' explains the settings.
-    """
-    settings = CommandSettings(trial.DEFAULTS).read(changes)
-    with (
-        tempfile.TemporaryDirectory(prefix="poolctl-secure-") as scratch,
-        invocation.progress("secure sum") as report,
-        pool_process(Path(scratch) / "pool") as (endpoint, admin_token),
-    ):
-        result = trial.run_trial(
-            Path(scratch) / "parties",
-            endpoint,
-            admin_token,
-            settings,
-            server_command=[sys.executable, "-m", "cli", "secure", "serve"],
-            progress=report,
-        )
-    if not (
-        result.integer_sum_is_exact
-        and result.same_bytes
-        and result.largest_difference <= _LARGEST_DIFFERENCE
-    ):
-        raise errors.VerificationError(
-            f"the sum is wrong: exact {result.integer_sum_is_exact}, the same file at all labs "
-            f"{result.same_bytes}, mean off by {result.largest_difference:.3g}"
-        )
-    return Reply(result.to_dict(), _describe_result(result, settings.parameters))
-
-
-def _describe_result(result: trial.TrialResult, parameters: int) -> list[str]:
-    return [
-        f"{result.processes} processes, {result.seconds:.1f} s for a sum of "
-        f"{len(result.lab_seconds)} vectors of {parameters:,} numbers",
-        f"each lab was at work for {max(result.lab_seconds.values()):.1f} s or less",
-        "the integer sum is exact",
-        f"the mean differs from that in float64 by at most {result.largest_difference:.2g}",
-        "every lab has the same file",
-    ]
-
-
-# ``poolctl secure``.
 app = options.group("Sum up updates so that no server sees or falsifies them.")
 
 
@@ -263,7 +205,6 @@ def void(
 
 
 app.add_typer(charters.app, name="charter")
-app.add_typer(trial_app)
 
 
 def _state(view: "Session") -> str:

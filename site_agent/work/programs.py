@@ -2,16 +2,14 @@
 
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import ExitStack, closing
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-from site_agent.errors import InvalidInputError
-from site_agent.work.processes import Process, describe_end, start, stop
+from site_agent.work.processes import Process, start, stop
 
 _LOOK_INTERVAL_S = 0.1
 _STOP_TIMEOUT_S = 15.0
-_TAIL = 1500
 
 
 @dataclass(frozen=True)
@@ -62,39 +60,3 @@ def _start(program: Program, stack: ExitStack) -> Process:
         process = start(program.command, stdout=output, stderr=log, environment=program.environment)
     stack.callback(stop, process, grace_s=_STOP_TIMEOUT_S)
     return process
-
-
-def hold_parties(
-    parties: Mapping[str, Program],
-    until: Sequence[str],
-    *,
-    timeout_s: float,
-    on_look: Callable[[int], None] = lambda _ended: None,
-) -> None:
-    """Run the parties of a protocol until some have ended well, and stop the others.
-
-    `until`: Names of the parties that end by themselves; all others are services. `on_look`: Gets
-    the number of those that have ended.
-
-    Raises `InvalidInputError`: a party failed, a service ended, or it took too long.
-    """
-    deadline_s = time.monotonic() + timeout_s
-    ended = set[str]()
-
-    def look() -> None:
-        on_look(len(ended))
-        if time.monotonic() > deadline_s:
-            missing = ", ".join(name for name in until if name not in ended)
-            logs = next(iter(parties.values())).log.parent.parent
-            raise InvalidInputError(
-                f"{missing}: still at work after {timeout_s:g} s; see the logs in {logs}"
-            )
-
-    with closing(run_programs(parties, on_look=look)) as ends:
-        for name, code in ends:
-            if code != 0 or name not in until:
-                tail = parties[name].log.read_text(encoding="utf-8", errors="replace")[-_TAIL:]
-                raise InvalidInputError(f"{name} {describe_end(code)}:\n{tail}")
-            ended.add(name)
-            if ended.issuperset(until):
-                return

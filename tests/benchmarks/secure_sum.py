@@ -29,8 +29,8 @@ from site_agent import PoolClient
 from site_agent.pool.cache import ModelCache
 from site_agent.pool.resources.rounds import Rounds
 from site_agent.rounds.finishing import finish_round
-from site_agent.secure.trial import TrialSettings, run_trial, trial_vector
 from tests.benchmarks.counting_relay import CountingRelay
+from tests.benchmarks.secure_trial import TrialSettings, run_trial, trial_vector
 
 SERVE = (sys.executable, "-m", "cli", "secure", "serve")
 

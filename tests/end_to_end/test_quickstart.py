@@ -52,3 +52,14 @@ def test_sites_train_a_better_gaze_network_together_than_alone(tmp_path: Path) -
     assert len(errors["trained"]) == 3
     assert max(errors["fedavg"]) < min(errors["trained"])
     assert max(errors["trained"]) < result["constant_error_deg"]
+
+
+@pytest.mark.slow
+def test_sites_sum_up_their_changes_so_that_no_server_sees_them(tmp_path: Path) -> None:
+    lab = Lab(tmp_path)
+    result = lab.poolctl("quickstart", "secure", "--output", "trial")
+    assert [network["made_by"] for network in result["networks"]] == [*["trained"] * 3, "fedavg"]
+    statuses = lab.attempt("inspect", result["network"])
+    assert statuses["success"]
+    log = (tmp_path / "trial" / "servers.log").read_text(encoding="utf-8")
+    assert log.count(": complete") == 2

@@ -19,9 +19,9 @@ from site_agent.secure.charter import require_accepted
 from site_agent.secure.lab import Lab
 from site_agent.secure.server import Server
 from site_agent.secure.session import new_descriptor
-from site_agent.secure.trial import TrialSettings, encoded_vector, trial_layout, trial_vector
 from tests.benchmarks.secure_sum import summed_round
-from tests.cli.conftest import Run, run_process, start_process
+from tests.benchmarks.secure_trial import TrialSettings, encoded_vector, trial_layout, trial_vector
+from tests.cli.conftest import Run, start_process
 from tests.pool_server.pool_driver import PoolDriver, pool_in_thread
 from tests.waiting import wait_until
 
@@ -201,15 +201,6 @@ def test_a_server_serves_until_it_is_stopped(
         wait_until(lambda: bool(board.posts(session)))
     process.send_signal(signal.SIGTERM)
     assert process.wait(60) == 0
-
-
-def test_a_sum_of_processes_that_share_nothing_is_exact() -> None:
-    sizes = ("servers=2", "sites=3", "parameters=5000", "full=true")
-    tried = run_process("secure", "try", *(f"--set={size}" for size in sizes), "--json").data
-    assert tried["processes"] == 6
-    assert tried["integer_sum_is_exact"]
-    assert tried["same_bytes"]
-    assert tried["largest_difference"] < 1e-7
 
 
 def test_a_lab_sends_one_explicit_share_and_little_else(tmp_path: Path) -> None:

@@ -7,10 +7,8 @@ from contextlib import closing
 from pathlib import Path
 
 import psutil
-import pytest
 
-from site_agent.errors import InvalidInputError
-from site_agent.work.programs import Program, hold_parties, run_programs
+from site_agent.work.programs import Program, run_programs
 from tests.children import is_running, wait_for_end
 
 SERVICE = "import time; print('serving', flush=True); time.sleep(600)"
@@ -29,38 +27,15 @@ def test_programs_yield_their_codes_and_no_more_run_than_allowed(tmp_path: Path)
     assert [(tmp_path / name / "log").read_text().strip() for name in "012"] == ["0", "1", "2"]
 
 
-def test_services_are_stopped_when_the_parties_have_ended(tmp_path: Path) -> None:
-    parties = {
+def test_programs_are_stopped_when_nobody_waits_for_their_ends(tmp_path: Path) -> None:
+    programs = {
         "server": program(tmp_path, "server", SERVICE), "lab": program(tmp_path, "lab", ""),
     }  # fmt: skip
-    hold_parties(parties, ["lab"], timeout_s=60)
+    with closing(run_programs(programs)) as ends:
+        assert next(ends) == ("lab", 0)
     # Children of other tests may have ended and not been waited for: they have no command line.
     alive = [child for child in psutil.Process().children() if is_running(child)]
     assert not [child for child in alive if "serving" in " ".join(child.cmdline())]
-
-
-@pytest.mark.parametrize(
-    ("server", "lab", "timeout_s", "problem"),
-    [
-        (
-            "print('no port'); raise SystemExit(3)",
-            SERVICE,
-            60,
-            "server ended with code 3:\nno port",
-        ),
-        ("print('bye')", SERVICE, 60, "server ended with code 0:\nbye"),
-        (SERVICE, "raise SystemExit(2)", 60, "lab ended with code 2"),
-        (SERVICE, SERVICE, 0, "lab: still at work after 0 s; see the logs in"),
-    ],
-)
-def test_parties_that_fail_name_the_end_of_their_log(
-    server: str, lab: str, timeout_s: float, problem: str, tmp_path: Path
-) -> None:
-    parties = {
-        "server": program(tmp_path, "server", server), "lab": program(tmp_path, "lab", lab),
-    }  # fmt: skip
-    with pytest.raises(InvalidInputError, match=problem):
-        hold_parties(parties, ["lab"], timeout_s=timeout_s)
 
 
 CHILD = """

@@ -2,9 +2,8 @@
 
 Nothing is shared between them but the pool.
 
-A lab is ``python -m site_agent.secure.trial FILE``, with its task in the file. It draws a vector,
-takes part in the session, verifies the result and writes its findings next to the file. It can be
-killed and started again.
+A lab is ``python -m tests.benchmarks.secure_trial FILE``, with its task in the file. It draws a
+vector, takes part in the session, verifies the result and writes its findings next to the file.
 """
 
 import hashlib
@@ -12,18 +11,18 @@ import json
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from pydantic import Field
 
 from aggregators.methods.networks.round_files import read_network_contribution
 from aggregators.models import Float32
 from aggregators.secure_sum.layout import BitBudget, SumEntry, SumLayout, encode
 from aggregators.secure_sum.sharing import UInt64, from_signed, to_bytes, to_signed
-from site_agent.errors import InvalidInputError, SecureSumError
+from site_agent.errors import SecureSumError
 from site_agent.plain_json import write_json
 from site_agent.pool.client import PoolClient
 from site_agent.pool.signing import create_key
@@ -32,28 +31,21 @@ from site_agent.secure.charter import Charter, accept_charter, create_charter
 from site_agent.secure.lab import Lab
 from site_agent.secure.session import new_descriptor
 from site_agent.secure.verification import Mode
-from site_agent.settings import Settings
-from site_agent.work import Progress, no_progress
 from site_agent.work.processes import end_with_parent
-from site_agent.work.programs import Program, hold_parties
+from site_agent.work.programs import Program, run_programs
 
 
-class TrialSettings(Settings, error=InvalidInputError):
-    """The size of a trial."""
+@dataclass(frozen=True)
+class TrialSettings:
+    """The size of a trial: vectors of `parameters` numbers, one of each site's lab."""
 
-    servers: int = Field(default=3, ge=2, le=16)
-    """Number of servers."""
-    sites: int = Field(default=5, ge=3, le=32)
-    """Number of labs."""
-    parameters: int = Field(default=1_000_000, ge=1, le=50_000_000)
-    """Length of each lab's vector."""
+    servers: int = 3
+    sites: int = 5
+    parameters: int = 1_000_000
     full: bool = False
-    """Have the labs add up all openings themselves, instead of trusting the servers' signatures."""
+    """The labs add up all openings themselves, instead of trusting the servers' signatures."""
     poll_seconds: float = 0.25
     timeout_seconds: float = 600.0
-
-
-DEFAULTS = TrialSettings()
 
 
 @dataclass(frozen=True)
@@ -72,9 +64,6 @@ class TrialResult:
     same_bytes: bool
     """All labs have the same file."""
 
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
-
 
 def run_trial(
     folder: Path,
@@ -84,15 +73,12 @@ def run_trial(
     *,
     server_command: Sequence[str],
     endpoint_of: Callable[[str], str] | None = None,
-    progress: Progress = no_progress,
 ) -> TrialResult:
     """Hold one session with servers and labs as processes, and check its result.
 
     `folder`: Empty; each party gets a folder in it. `endpoint`, `admin_token`: Of a running pool
     that is used for nothing else. `server_command`: Starts ``poolctl secure serve``. `endpoint_of`:
     Takes the name of a party; returns the address at which it reaches the pool.
-
-    Raises `InvalidInputError`: a process ended before its time, or the session took too long.
     """
     servers = [f"server-{number}" for number in range(1, settings.servers + 1)]
     labs = [f"lab-{number}" for number in range(1, settings.sites + 1)]
@@ -110,7 +96,7 @@ def run_trial(
         task = [name, number, charter.digest, session, asdict(settings)]
         path = folder / name / "trial.json"
         write_json(path, task)
-        commands[name] = [sys.executable, "-m", "site_agent.secure.trial", str(path)]
+        commands[name] = [sys.executable, "-m", "tests.benchmarks.secure_trial", str(path)]
     parties = {
         name: Program(
             command,
@@ -124,14 +110,7 @@ def run_trial(
         for name, command in commands.items()
     }
     started_s = time.monotonic()
-    hold_parties(
-        parties,
-        labs,
-        timeout_s=settings.timeout_seconds,
-        on_look=lambda ended: progress(
-            0.1 + 0.8 * ended / len(labs), f"{ended} of {len(labs)} labs have a result"
-        ),
-    )
+    _hold_parties(parties, labs, settings.timeout_seconds)
     seconds = time.monotonic() - started_s
     results = {name: json.loads((folder / name / "found.json").read_text()) for name in labs}
     return TrialResult(
@@ -140,6 +119,22 @@ def run_trial(
         seconds=seconds,
         **_compare_sums(folder, labs, results, settings.parameters, charter),
     )
+
+
+def _hold_parties(parties: Mapping[str, Program], labs: Sequence[str], timeout_s: float) -> None:
+    """Run all parties until the labs have ended, and stop the servers."""
+    deadline_s, ended = time.monotonic() + timeout_s, set[str]()
+
+    def look() -> None:
+        assert time.monotonic() < deadline_s, f"{set(labs) - ended} are still at work"
+
+    with closing(run_programs(parties, on_look=look)) as ends:
+        for name, code in ends:
+            log = parties[name].log.read_text(encoding="utf-8")
+            assert (name in labs, code) == (True, 0), f"{name} ended: {log}"
+            ended.add(name)
+            if ended.issuperset(labs):
+                return
 
 
 def _make_charter(folder: Path, servers: Sequence[str], labs: Sequence[str]) -> Charter:
