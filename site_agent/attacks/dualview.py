@@ -6,8 +6,9 @@ View 2 infers the distribution of gaze. The prior is a principal component analy
 eyes, which takes seconds on a CPU, and not the generative adversarial network of the paper.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -17,7 +18,9 @@ from scipy.ndimage import gaussian_filter
 from scipy.stats import gaussian_kde
 from torch import nn
 
+from aggregators.models import StateDict
 from site_agent.attacks.leaks import ALL_SITES, Leak
+from site_agent.attacks.membership import predict_from_updates
 from site_agent.attacks.separation import Float64
 from site_agent.datasets.gaze.records import PATCH_SHAPE, GazeSamples
 from site_agent.errors import InvalidInputError
@@ -199,9 +202,7 @@ def reconstruct(
     only a combined one did, the search is the same for all sites, and no appearance term applies.
     `public`: At least as many as restarts: gaze and head of the pictures are spread over theirs.
     """
-    spread = np.argsort(public.gaze[:, 0], kind="stable")
-    ranks = (np.arange(settings.restarts) + 0.5) / settings.restarts * len(spread)
-    asked = public[spread[ranks.astype(int)]]
+    asked = public[spread_over_gaze(public, settings.restarts)]
     after = leak.rounds[-1].after if leak.rounds else {}
     with repeatable():
         modules = {site: to_module(network) for site, network in after.items()}
@@ -216,6 +217,39 @@ def reconstruct(
             for site, start in zip(victims.sites, victims.starts, strict=True)
         ]
     return np.array(pictures)
+
+
+def spread_over_gaze(public: GazeSamples, count: int) -> NDArray[np.int64]:
+    """Return the places of some samples, spread over the order of their yaw."""
+    order = np.argsort(public.gaze[:, 0], kind="stable")
+    ranks = (np.arange(count) + 0.5) / count * len(order)
+    return order[ranks.astype(int)]
+
+
+@dataclass(frozen=True, eq=False)
+class DualView:
+    """The attacker's preparation of view 1: public pictures, and sites of his own."""
+
+    public: GazeSamples
+    """For the prior, and for gaze and head of the pictures."""
+    persons: Sequence[GazeSamples]
+    """Those of each shadow site."""
+    networks: Mapping[str, StateDict]
+    """Of the shadow sites, trained from the first base of the leak."""
+
+    @cached_property
+    def prior(self) -> EyePrior:
+        return fit_prior(self.public.patches)
+
+    def reconstruct(
+        self, leak: Leak, sites: Sequence[str], settings: "InversionSettings"
+    ) -> NDArray[np.uint8]:
+        """Return pictures of each site, as `reconstruct`; the updates say where to begin."""
+        starts = np.zeros((len(sites), self.prior.components))
+        if leak.rounds:
+            codes = [self.prior.encode(mine.patches).mean(axis=0) for mine in self.persons]
+            starts = predict_from_updates(leak, sites, self.networks, np.array(codes))
+        return reconstruct(leak, Victims([*sites], starts), self.prior, self.public, settings)
 
 
 def _search(  # noqa: PLR0917

@@ -202,7 +202,14 @@ class Protocol:
         return _import(self.content.data) if self.content.data else None
 
     def steps(self, dataset: Any, settings: Any) -> list[Step]:
-        """Return all runs of a study, each after those that it needs; nothing is written."""
+        """Return all runs of a study, each after those that it needs; nothing is written.
+
+        Raises `InvalidInputError`: a function of the protocol does not exist, or settings are
+        refused.
+        """
+        for part in self.content.steps:
+            if not part.command:
+                load(part.do)
         names = self.data.list_names(dataset, settings) if self.data else {}
         if self.content.check:
             load(self.content.check)(settings, names)

@@ -6,17 +6,81 @@ delta)-differential privacy the number of right guesses is bounded by a binomial
 them refute a smaller epsilon. The upper bound is that of the accountant.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from itertools import cycle
 
 import numpy as np
 from scipy.stats import binom
 
+from aggregators.methods.round_options import LocalTraining
+from aggregators.models import StateDict
+from pool_server.wire.cards import EpsilonBounds
+from site_agent.attacks import leaks, membership
+from site_agent.attacks.receipt.networks import MOST_SAMPLES, GazeSides, split_persons, thin, train
 from site_agent.attacks.separation import MemberScores
+from site_agent.attacks.table import attempt
 
 CONFIDENCE = 0.95
 _SHARES = (1.0, 0.5, 0.25)
 """Of the samples: an attack guesses about these."""
 _CANDIDATES = np.arange(0.01, 20.0, 0.01)
+_MOST_LABS = 50
+"""In a sum that is played again."""
+
+
+def audit_epsilon(
+    base: StateDict, sides: GazeSides, training: LocalTraining, seed: int, *, labs: int = 1
+) -> EpsilonBounds:
+    """Bound the epsilon of a training from both sides: by its accountant, and by an audit.
+
+    The audit trains once more, with noise as the site did, on samples (or persons) that coins
+    choose. It is no release.
+
+    `labs`: Number of labs in a sum; held-out persons play the others, in turn.
+    """
+    members = thin(sides.members, MOST_SAMPLES)
+    unit = training.dp_unit if training.dp_epsilon is not None else "sample"
+    names, group = (
+        np.unique(members.person, return_inverse=True)
+        if unit == "person"
+        else (np.arange(len(members)), np.arange(len(members)))
+    )
+    inside = (np.random.default_rng(seed).random(len(names)) < 0.5)[group]
+    bounds = EpsilonBounds(
+        unit=unit, delta=training.dp_delta, at_most=training.dp_epsilon, at_least=0.0
+    )
+    few = min(np.count_nonzero(inside), np.count_nonzero(~inside)) < training.least_samples
+    if few or labs > _MOST_LABS:
+        return bounds
+
+    def attack() -> dict[str, MemberScores]:
+        network = train(base, members[inside], training, "audit of epsilon")
+        if labs > 1:
+            known = split_persons(sides.others, np.unique(sides.others.person))
+            parts = [
+                train(base, samples, training, f"lab {number}")
+                for number, samples in zip(range(1, labs), cycle(known), strict=False)
+            ]
+            network = _mean_of([network, *parts])
+        candidates = membership.Candidates.of(members[inside], members[~inside])
+        return membership.probe_membership(leaks.leak_of_network(base, network), candidates)
+
+    attacks, _ = attempt(attack)
+    if unit == "person" and attacks:
+        attacks = {name: scores.by_person() for name, scores in attacks.items()}
+    at_least, strongest = epsilon_at_least(attacks or {}, training.dp_delta)
+    return bounds.model_copy(update={"at_least": at_least, "attack": strongest})
+
+
+def _mean_of(networks: Sequence[StateDict]) -> StateDict:
+    first = networks[0]
+    tensors = {
+        name: np.array([network.tensors[name] for network in networks]).mean(
+            axis=0, dtype=entry.dtype
+        )
+        for name, entry in first.tensors.items()
+    }
+    return StateDict(tensors, first.infos, first.metadata)
 
 
 def epsilon_at_least(attacks: Mapping[str, MemberScores], delta: float) -> tuple[float, str]:

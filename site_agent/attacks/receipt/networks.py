@@ -1,9 +1,8 @@
-"""Attacks on a network's contribution, and on a secure sum of contributions."""
+"""Attacks on a network's contribution: one site's, or a sum that stands for it."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +14,11 @@ from aggregators.formats import file_digest
 from aggregators.methods.networks import read_network_contribution
 from aggregators.methods.round_options import LocalTraining
 from aggregators.models import NetworkContribution, StateDict
-from pool_server.wire.cards import AttackFinding, EpsilonBounds
+from pool_server.wire.cards import AttackFinding
 from site_agent.attacks import dualview, gradients, leaks, membership, reidentification
-from site_agent.attacks.receipt.bounds import epsilon_at_least
 from site_agent.attacks.separation import Float64, MemberScores, separation
 from site_agent.attacks.span import PREFIX, rows_of_layers
-from site_agent.attacks.table import GUESSING, Attack, Scores, Share, Trial, attempt, read_sent
+from site_agent.attacks.table import GUESSING, Attack, Scores, Share, Trial, read_sent
 from site_agent.datasets.gaze.records import GazeSamples, join_samples
 from site_agent.errors import InvalidInputError
 from site_agent.federated.leak_checks import audit_base
@@ -29,8 +27,6 @@ from site_agent.federated.local_training import train_contribution
 MOST_SAMPLES = 1500
 """Of each side; more make intervals little narrower."""
 _CONTROL_SAMPLES, _REFERENCES, _MOST_CANDIDATES, _CANDIDATE_SAMPLES = 24, 4, 24, 60
-_MOST_LABS = 50
-"""In a sum that is played again."""
 _FEWEST_SHADOWS = 8
 """Public persons that teach the attacker; with 4, even the control is not found."""
 _OVERFITTING = LocalTraining(epochs=60, batch_size=8, learning_rate=0.02, learning_rate_decay=0)
@@ -125,35 +121,29 @@ class Attacker:
         half = _MOST_CANDIDATES // 2
         groups = [np.unique(samples.person)[:half] for samples in (members, others)]
         names = np.concatenate(groups)
-        pictures = _by_person(join_samples([members, others]), names)
+        pictures = split_persons(join_samples([members, others]), names)
         made = [self.train(mine, f"as {name}") for name, mine in zip(names, pictures, strict=True)]
         return names, pictures, made
 
     def likenesses(self, network: StateDict) -> Float64:
         """Return the similarity of a network's pictures to the suspects: (persons,)."""
-        assert self.sides.public is not None
-        prior, embedding, codes, shadow = self._dualview
+        dual, embedding = self._dualview
         leak = leaks.Leak("artifact", (leaks.LeakedRound(self.base, {"site": network}),))
-        starts = membership.predict_from_updates(leak, ["site"], shadow, codes)
-        settings = dualview.InversionSettings(seed=self.seed)
-        victims = dualview.Victims(["site"], starts)
-        pictures = dualview.reconstruct(leak, victims, prior, self.sides.public, settings)
+        pictures = dual.reconstruct(leak, ["site"], dualview.InversionSettings(seed=self.seed))
         likeness: Float64 = embedding.similarities(pictures, self.suspects[1])[0]
         return likeness
 
     @cached_property
-    def _dualview(self) -> Any:
+    def _dualview(self) -> tuple[dualview.DualView, dualview.Embedding]:
         public = self.sides.public
         assert public is not None
         names = np.unique(public.person)[:_MOST_CANDIDATES]
-        known = _by_person(public, names)
+        known = split_persons(public, names)
         shadow = {
             name: self.train(mine, f"shadow {name}")
             for name, mine in zip(names, known, strict=True)
         }
-        prior = dualview.fit_prior(public.patches)
-        codes = np.array([prior.encode(mine.patches).mean(axis=0) for mine in known])
-        return prior, dualview.fit_embedding(public), codes, shadow
+        return dualview.DualView(public, known, shadow), dualview.fit_embedding(public)
 
     @cached_property
     def _references(self) -> tuple[list[StateDict], membership.ShadowLosses | None]:
@@ -225,7 +215,7 @@ def _camera(case: Case) -> Case:
 
 def _memorised(case: Case) -> Case:
     members, others = (
-        _label_at_random(_thin(samples, _CONTROL_SAMPLES), case.attacker.seed)
+        _label_at_random(thin(samples, _CONTROL_SAMPLES), case.attacker.seed)
         for samples in (case.members, case.others)
     )
     network = case.attacker.overfit(members, "control")
@@ -233,7 +223,7 @@ def _memorised(case: Case) -> Case:
 
 
 def _one_step(case: Case, base: StateDict | None = None, count: int = _FEW_SAMPLES) -> Case:
-    base, few = base or case.base, _thin(case.members, count)
+    base, few = base or case.base, thin(case.members, count)
     network = train(base, few, _ONE_STEP, "control of one step", guarded=False)
     return case.attacker.case(network, base=base, members=few)
 
@@ -247,8 +237,8 @@ def _one_step_on_camera(case: Case) -> Case:
 
 
 def _overfitted(case: Case) -> Case:
-    overfit, members = case.attacker.overfit, _thin(case.members, _SHADOWED_SAMPLES)
-    others = _thin(case.others, len(members))
+    overfit, members = case.attacker.overfit, thin(case.members, _SHADOWED_SAMPLES)
+    others = thin(case.others, len(members))
     network = overfit(members, "control")
     return case.attacker.case(network, members=members, others=others, train=overfit)
 
@@ -441,12 +431,12 @@ def attack_update(  # noqa: PLR0917
         raise InvalidInputError(
             f"{artifact}: made to the base {sent.base_digest[:12]}..., --base has another digest"
         )
-    public = None if sides.public is None else _thin(sides.public, MOST_SAMPLES)
-    sides = GazeSides(_thin(sides.members, MOST_SAMPLES), _thin(sides.others, MOST_SAMPLES), public)
+    public = None if sides.public is None else thin(sides.public, MOST_SAMPLES)
+    sides = GazeSides(thin(sides.members, MOST_SAMPLES), thin(sides.others, MOST_SAMPLES), public)
     # The attacker trains without noise, and what he makes is no release of the site.
     training = training_of(sent).model_copy(update={"dp_epsilon": None})
     attacker = Attacker(base, sides, training, seed, sent.samples, shadows)
-    changes = {name: _change(sent, base, name) for name in base.infos}
+    changes = {name: change_of(sent, base, name) for name in base.infos}
     case = attacker.case(_apply_sent(base, sent), sent=changes)
     yield from Trial(case, seed).judge(ATTACKS)
 
@@ -455,105 +445,6 @@ def _label_at_random(samples: GazeSamples, seed: int) -> GazeSamples:
     """Return samples with far gaze in random directions, which can only be learnt by heart."""
     angles = np.random.default_rng(seed).uniform(0, 2 * np.pi, len(samples))
     return replace(samples, gaze=_FAR_RAD * np.stack([np.cos(angles), np.sin(angles)], axis=1))
-
-
-def audit_epsilon(
-    base: StateDict, sides: GazeSides, training: LocalTraining, seed: int, *, labs: int = 1
-) -> EpsilonBounds:
-    """Bound the epsilon of a training from both sides: by its accountant, and by an audit.
-
-    The audit trains once more, with noise as the site did, on samples (or persons) that coins
-    choose; see `bounds`. It is no release.
-
-    `labs`: Number of labs in a sum; held-out persons play the others, in turn.
-    """
-    members = _thin(sides.members, MOST_SAMPLES)
-    unit = training.dp_unit if training.dp_epsilon is not None else "sample"
-    names, group = (
-        np.unique(members.person, return_inverse=True)
-        if unit == "person"
-        else (np.arange(len(members)), np.arange(len(members)))
-    )
-    inside = (np.random.default_rng(seed).random(len(names)) < 0.5)[group]
-    bounds = EpsilonBounds(
-        unit=unit, delta=training.dp_delta, at_most=training.dp_epsilon, at_least=0.0
-    )
-    few = min(np.count_nonzero(inside), np.count_nonzero(~inside)) < training.least_samples
-    if few or labs > _MOST_LABS:
-        return bounds
-
-    def attack() -> dict[str, MemberScores]:
-        network = train(base, members[inside], training, "audit of epsilon")
-        if labs > 1:
-            known = _by_person(sides.others, np.unique(sides.others.person))
-            parts = [
-                train(base, samples, training, f"lab {number}")
-                for number, samples in zip(range(1, labs), cycle(known), strict=False)
-            ]
-            network = _mean_of([network, *parts])
-        candidates = membership.Candidates.of(members[inside], members[~inside])
-        return membership.probe_membership(leaks.leak_of_network(base, network), candidates)
-
-    attacks, _ = attempt(attack)
-    if unit == "person" and attacks:
-        attacks = {name: scores.by_person() for name, scores in attacks.items()}
-    at_least, strongest = epsilon_at_least(attacks or {}, training.dp_delta)
-    return bounds.model_copy(update={"at_least": at_least, "attack": strongest})
-
-
-def _mean_of(networks: Sequence[StateDict]) -> StateDict:
-    first = networks[0]
-    tensors = {
-        name: np.array([network.tensors[name] for network in networks]).mean(
-            axis=0, dtype=entry.dtype
-        )
-        for name, entry in first.tensors.items()
-    }
-    return StateDict(tensors, first.infos, first.metadata)
-
-
-@dataclass(frozen=True, eq=False)
-class Roster:
-    """The contributions of all sites of a sum, known in a trial only."""
-
-    sent: Sequence[NetworkContribution]
-    base: StateDict
-    samples: int
-    """Stated by the sum."""
-
-    def fill(self) -> Scores:
-        """Return the share of coordinates that one site alone fills."""
-        alone = filled = 0
-        for name, info in self.base.infos.items():
-            if info.dtype.startswith("F"):
-                sites = np.count_nonzero([_change(x, self.base, name) != 0 for x in self.sent], 0)
-                alone += int(np.count_nonzero(sites == 1))
-                filled += int(np.count_nonzero(sites))
-        return {"coordinates that one site alone fills": Share(alone, filled)}
-
-
-ROSTER_ATTACKS: tuple[Attack[Roster], ...] = (
-    Attack(
-        name="coordinates that one site alone fills", needs="all contributions", score=Roster.fill,
-        measure="share of all that are filled", chance=0.0, reveals="",
-        control=lambda roster: replace(roster, sent=roster.sent[:1]),
-        note="the control is a sum of one site",
-    ),
-    Attack(
-        name="size of the roster", needs="", measure="sites", chance=None, reveals="",
-        score=lambda roster: {"size of the roster": float(len(roster.sent))},
-        note=lambda roster, _: f"{sum(x.samples for x in roster.sent)} samples in the "
-        f"contributions, {roster.samples} in the sum",
-    ),
-)  # fmt: skip
-
-
-def attack_roster(
-    contributions: Sequence[Path], base: StateDict, artifact_samples: int
-) -> Iterator[AttackFinding]:
-    """Measure how far a sum mixes the contributions that it is made of."""
-    sent = [read_network_contribution(path) for path in contributions]
-    yield from Trial(Roster(sent, base, artifact_samples), 0).judge(ROSTER_ATTACKS)
 
 
 def training_of(sent: NetworkContribution) -> LocalTraining:
@@ -585,17 +476,17 @@ def _apply_sent(base: StateDict, sent: NetworkContribution) -> StateDict:
     return StateDict(dict(sent.network.tensors), dict(base.infos), base.metadata)
 
 
-def _change(sent: NetworkContribution, base: StateDict, name: str) -> Float64:
+def change_of(sent: NetworkContribution, base: StateDict, name: str) -> Float64:
     values = np.asarray(sent.network.tensors[name], dtype=np.float64)
     before = np.asarray(base.tensors[name], dtype=np.float64)
     return values if sent.holds == "differences" else values - before
 
 
-def _by_person(samples: GazeSamples, names: NDArray[np.str_]) -> list[GazeSamples]:
-    return [_thin(samples[samples.person == name], _CANDIDATE_SAMPLES) for name in names]
+def split_persons(samples: GazeSamples, names: NDArray[np.str_]) -> list[GazeSamples]:
+    return [thin(samples[samples.person == name], _CANDIDATE_SAMPLES) for name in names]
 
 
-def _thin(samples: GazeSamples, most: int) -> GazeSamples:
+def thin(samples: GazeSamples, most: int) -> GazeSamples:
     """Return at most this many samples, spread evenly."""
     if len(samples) <= most:
         return samples

@@ -24,14 +24,10 @@ from aggregators.formats import file_digest
 from aggregators.methods.networks import read_network_contribution
 from aggregators.methods.protections import describe_protection
 from pool_server.wire.cards import AttackFinding, PrivacyReceipt, ReceiptMode
+from site_agent.attacks.receipt.bounds import audit_epsilon
 from site_agent.attacks.receipt.leaf_sums import attack_leaf_sums
-from site_agent.attacks.receipt.networks import (
-    GazeSides,
-    attack_roster,
-    attack_update,
-    audit_epsilon,
-    training_of,
-)
+from site_agent.attacks.receipt.networks import GazeSides, attack_update, training_of
+from site_agent.attacks.receipt.rosters import attack_roster
 from site_agent.attacks.receipt.settings import SmashedProbeSettings
 from site_agent.attacks.receipt.smashed_data import attack_release
 from site_agent.attacks.receipt.sub_models import FaceSides, attack_sub_model

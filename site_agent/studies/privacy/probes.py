@@ -81,8 +81,9 @@ class Federation:
         return samples[picks.round().astype(int)]
 
     @cached_property
-    def prior(self) -> dualview.EyePrior:
-        return dualview.fit_prior(self.public.patches)
+    def dual(self) -> dualview.DualView:
+        persons = [person.trains for person in self.everyone.public.values()]
+        return dualview.DualView(self.public, persons, self.shadow_networks)
 
     @cached_property
     def embedding(self) -> dualview.Embedding:
@@ -296,7 +297,10 @@ def _row(how: str, match: reidentification.Reidentification) -> dict[str, Any]:
 def _attack_by_dualview(held: Federation, way: str) -> tuple[dict[str, Any], NDArray[np.uint8]]:
     """Return the scores of both views, and the pictures of the first."""
     leak = held.leak(way)
-    pictures = _pictures(held, leak)
+    settings = dualview.InversionSettings(
+        restarts=held.settings.restarts, steps=held.settings.steps, seed=held.seed
+    )
+    pictures = held.dual.reconstruct(leak, held.sites, settings)
     others = [person.others for person in held.everyone.victims.values()]
     similar = held.embedding.similarities(pictures, others)
     match = reidentification.reidentify(similar, held.sites, held.seed)
@@ -304,7 +308,8 @@ def _attack_by_dualview(held: Federation, way: str) -> tuple[dict[str, Any], NDA
     nearest = np.array(
         [dualview.nearest_public(picture, held.public) for picture in pictures]
     ).reshape(shape)
-    mean = np.broadcast_to(held.prior.decode(np.zeros((1, held.prior.components))), shape)
+    prior = held.dual.prior
+    mean = np.broadcast_to(prior.decode(np.zeros((1, prior.components))), shape)
     scores = {
         **_row("by pictures", match),
         **_likeness(held, pictures, ""),
@@ -315,27 +320,9 @@ def _attack_by_dualview(held: Federation, way: str) -> tuple[dict[str, Any], NDA
     return scores, pictures
 
 
-def _pictures(held: Federation, leak: leaks.Leak) -> NDArray[np.uint8]:
-    settings = dualview.InversionSettings(
-        restarts=held.settings.restarts, steps=held.settings.steps, seed=held.seed
-    )
-    starts = np.zeros((len(held.sites), held.prior.components))
-    if leak.rounds:
-        codes = [
-            held.prior.encode(person.trains.patches).mean(axis=0)
-            for person in held.everyone.public.values()
-        ]
-        starts = membership.predict_from_updates(
-            leak, held.sites, held.shadow_networks, np.array(codes)
-        )
-    return dualview.reconstruct(
-        leak, dualview.Victims(held.sites, starts), held.prior, held.public, settings
-    )
-
-
 def _likeness(held: Federation, pictures: NDArray[np.uint8], prefix: str) -> dict[str, float]:
     """Return mean PSNR and SSIM against the true picture with the nearest gaze."""
-    asked = _asked_gaze(held.public, pictures.shape[1])
+    asked = held.public.gaze[dualview.spread_over_gaze(held.public, pictures.shape[1])]
     noise, structure = [], []
     for row, person in zip(pictures, held.everyone.victims.values(), strict=True):
         for picture, gaze in zip(row, asked, strict=True):
@@ -344,14 +331,6 @@ def _likeness(held: Federation, pictures: NDArray[np.uint8], prefix: str) -> dic
             noise.append(dualview.psnr(picture, truth))
             structure.append(dualview.ssim(picture, truth))
     return {f"{prefix}psnr": float(np.mean(noise)), f"{prefix}ssim": float(np.mean(structure))}
-
-
-def _asked_gaze(public: GazeSamples, count: int) -> NDArray[np.float64]:
-    """Return the gaze of the pictures that `reconstruct` makes."""
-    spread = np.argsort(public.gaze[:, 0], kind="stable")
-    ranks = (np.arange(count) + 0.5) / count * len(spread)
-    asked: NDArray[np.float64] = public.gaze[spread[ranks.astype(int)]]
-    return asked
 
 
 def _second_view(held: Federation, leak: leaks.Leak) -> dict[str, float]:

@@ -17,8 +17,8 @@ from pool_server.wire.cards import LEAST_CONTROL, EpsilonBounds, PrivacyReceipt,
 from site_agent.attacks.gradients import build_imprint
 from site_agent.attacks.leaks import apply_update, leak_of_network
 from site_agent.attacks.membership import probe_by_shadows, relative_scores
-from site_agent.attacks.receipt.bounds import refuted_epsilon
-from site_agent.attacks.receipt.networks import GazeSides, audit_epsilon
+from site_agent.attacks.receipt.bounds import audit_epsilon, refuted_epsilon
+from site_agent.attacks.receipt.networks import GazeSides
 from site_agent.attacks.receipt.pages import write_receipt
 from site_agent.attacks.receipt.probing import probe
 from site_agent.attacks.separation import separation

@@ -14,9 +14,9 @@ from aggregators.methods.refitting import RefitSettings, contribute, write_contr
 from aggregators.models import NetworkContribution, StateDict, TensorInfo
 from pool_server.wire.cards import AttackFinding, PrivacyReceipt
 from site_agent.attacks.receipt import leaf_sums, networks, smashed_data, sub_models
-from site_agent.attacks.receipt.networks import attack_roster
 from site_agent.attacks.receipt.pages import receipt_page
 from site_agent.attacks.receipt.probing import probe
+from site_agent.attacks.receipt.rosters import attack_roster
 from site_agent.attacks.receipt.sub_models import FaceSides, know_faces
 from site_agent.attacks.table import Attack, Share, Trial, score_of
 from site_agent.datasets.records import FaceDataset
