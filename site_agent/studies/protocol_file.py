@@ -13,6 +13,7 @@ from functools import cached_property
 from importlib import import_module
 from itertools import product
 from pathlib import Path
+from string import Template
 from types import SimpleNamespace
 from typing import Annotated, Any, Literal, cast
 
@@ -221,7 +222,7 @@ class Protocol:
 
 def shipped() -> list[str]:
     """Return the names of the shipped protocols."""
-    return sorted(path.stem for path in SHIPPED.glob("*.toml"))
+    return sorted(path.stem for path in SHIPPED.glob("[!_]*.toml"))
 
 
 def read_protocol(name: str) -> Protocol:
@@ -247,9 +248,13 @@ def read_protocol(name: str) -> Protocol:
 
 
 def _read_whole(content: dict[str, Any]) -> dict[str, Any]:
-    """Complete a protocol by the one that it extends; its own entries take precedence."""
+    """Complete a protocol by the one that it extends; its own entries take precedence.
+
+    Its `words` replace ``${name}`` in the text of the other.
+    """
     if base := content.pop("extends", ""):
-        return tomllib.loads((SHIPPED / f"{base}.toml").read_text(encoding="utf-8")) | content
+        text = Template((SHIPPED / f"{base}.toml").read_text(encoding="utf-8"))
+        return tomllib.loads(text.safe_substitute(content.pop("words", {}))) | content
     return content
 
 
