@@ -250,8 +250,8 @@ class PoolSettings(BaseSettings):
 
     @field_validator("database_url")
     @classmethod
-    def _with_driver(cls, address: SecretStr) -> SecretStr:
-        """Name the driver; nothing of a wrong address is repeated in the error."""
+    def _normalise_address(cls, address: SecretStr) -> SecretStr:
+        """Return the address with its driver; errors never repeat it, as it holds a password."""
         if not address.get_secret_value():
             return address
         expected = "expected postgresql://USER:PASSWORD@HOST/DATABASE"

@@ -1,4 +1,4 @@
-"""The one rule of file names in lists: as written, or as another system would have written them."""
+"""Find files by names in lists that another system may have written."""
 
 import os
 import unicodedata
@@ -10,9 +10,9 @@ from pathlib import Path
 def find_named(folder: Path, name: str) -> Path:
     """Return the file with a name from a list, relative to `folder`.
 
-    Backslashes (Windows), accents composed or apart (Linux, macOS), and bytes of the file system
-    that were written as Latin letters (dlib) are known. A file that is named as written comes
-    first; if there is none in any spelling, the path is that of the plain spelling.
+    The list may use backslashes (Windows), accents as characters of their own or combined with
+    their letter (Unicode NFD of macOS, NFC), or UTF-8 bytes read as Latin-1 (dlib). The exact
+    spelling is tried first. If no spelling exists, return the path with forward slashes.
     """
     for spelling in _spellings(name):
         if os.path.lexists(folder / spelling):

@@ -1,4 +1,4 @@
-"""``poolctl bundle``: models between pools that no line connects."""
+"""``poolctl bundle``: move models between pools without a network connection."""
 
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,7 +1,7 @@
-"""The parts that a request works with, and the requests under way in a server process.
+"""Dependencies of requests, and the requests under way in a server process.
 
-Dependencies that wait for nothing are ``async``, here and elsewhere: for every other one FastAPI
-asks a thread, which takes longer than most of them do.
+Dependencies that do not block are ``async``, here and elsewhere: FastAPI runs every other one in a
+thread, which takes longer than most of them do.
 """
 
 import asyncio
@@ -30,14 +30,14 @@ log = logging.getLogger("pool_server.http.session")
 
 @dataclass(frozen=True)
 class ServerParts:
-    """The parts that `pool_server.app.create_app` wires together."""
+    """Shared objects of the server, made by `pool_server.app.create_app`."""
 
     settings: PoolSettings
     database: Database
     storage: Storage
     metrics: PoolMetrics
     merge_wanted: threading.Event = field(default_factory=threading.Event)
-    """Set when this process has written down a merge: it need not wait to look for one."""
+    """Set when this process has queued a merge, so that the worker starts it at once."""
     round_wanted: threading.Event = field(default_factory=threading.Event)
 
 

@@ -70,7 +70,7 @@ class CheckSlots:
             self._give_out()
 
     def _give_out(self) -> None:
-        """Give free slots to waiting requests."""
+        """Assign free slots to waiting requests, those of the least busy site first."""
         while self._waiting and self._taken.total() < self._count:
             first = min(self._waiting, key=lambda waiter: self._taken[waiter[0]])
             site, turn = first

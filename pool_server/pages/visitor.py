@@ -1,4 +1,4 @@
-"""The person in front of a page: the cookie, the session behind it, and the token of its forms."""
+"""The user of a page: the cookie, its session, and the token in the page's forms."""
 
 import base64
 import hashlib
@@ -36,22 +36,22 @@ class LoginNeededError(Exception):
 
 
 class ProofNeededError(Exception):
-    """A change needs the token once more, because the log-in was a while ago."""
+    """A change needs the token again, because the log-in is too old."""
 
 
 @dataclass(frozen=True)
 class Visitor:
-    """The person in front of a page."""
+    """The user of a page."""
 
     request: Request
     secret: str
-    """Value of the cookie; unknown to the pool before the log-in."""
+    """The cookie's value; the pool stores it at log-in."""
     is_new: bool
     """The browser sent no cookie, and must get this one."""
     session: browser_sessions.BrowserSession | None
     """None before the log-in."""
     refusal: PoolError | None = None
-    """The reason why the session behind the cookie is no longer valid."""
+    """The reason why the cookie's session is no longer valid."""
 
     @property
     def caller(self) -> Caller | None:

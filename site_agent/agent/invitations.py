@@ -1,4 +1,4 @@
-"""Rounds that a site is invited to: contributed to once, with data that stay at home."""
+"""Contribute once to each round that the site is invited to."""
 
 import json
 from dataclasses import dataclass, field, replace
@@ -68,7 +68,7 @@ class RoundsRun:
         """Contribute to the rounds that wait for the site, and finish those that are ready."""
         for invitation in self.invitations():
             if invitation.reason:
-                # An obstacle may go away by itself; a contribution that was taken back stays back.
+                # An obstacle may disappear; a contribution that was taken back is never sent again.
                 condition = "" if invitation.reason == _TAKEN_BACK else "obstacle"
                 self._refuse(invitation.round.round_id, invitation.reason, condition)
             else:

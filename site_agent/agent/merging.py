@@ -47,10 +47,10 @@ class Scored:
 class GoalRun:
     """The work on one merged model in one cycle.
 
-    It is finished when the best model is in ``best/`` and, if it is new, in the pool; then nothing
-    is done until inputs, faces or settings change. A killed cycle starts from the beginning: the
-    downloads are in the cache, the scores in the state, and the same merge gives the same bytes,
-    which the pool takes once.
+    A cycle ends with the best model in ``best/`` and, if it is a new merge, in the pool. The next
+    cycles do nothing until inputs, faces or settings change. A killed cycle starts again: downloads
+    are in the cache, scores in the state, and the same merge gives the same bytes, which the pool
+    accepts only once.
     """
 
     def __init__(self, name: str, goal: MergeSettings, context: CycleContext) -> None:
@@ -74,13 +74,13 @@ class GoalRun:
         uploads = self._keep_best(choice, merged, self._score_rivals(choice, paths))
         for path in self.context.workspace.work.glob(f"{self.name}.*"):
             path.unlink()
-        # The pool may have put right by tomorrow what could not be downloaded.
+        # Failed downloads are tried again tomorrow.
         self.state.finished[self.name] = work if is_complete else tried_today
         self.context.save()
         return uploads
 
     def require_faces(self) -> None:
-        """Refuse validation faces on which no model can be scored."""
+        """Require validation faces on which models can be scored."""
         self._faces  # noqa: B018
 
     @cached_property
@@ -200,7 +200,7 @@ class GoalRun:
         return rivals
 
     def _score(self, what: str, name: str, digest: str, path: Path) -> Scored:
-        """Measure a model on the validation faces, unless it was measured before."""
+        """Score a model on the validation faces; a known score is not measured again."""
         metric, key = self.goal.metric_name, f"{digest}:{self._faces_digest}"
         metrics = self.state.scores.get(key)
         if metrics is None:
@@ -245,7 +245,7 @@ class GoalRun:
         return next((path for path in names if path.is_file()), None)
 
     def _keep(self, best: Scored) -> None:
-        """Copy the best model to where the site finds it."""
+        """Copy the best model to ``best/`` in the workspace."""
         place = self.context.workspace.best / f"{self.name}{recognise(best.path).suffixes[0]}"
         previous = self._best_file()
         if previous is not None and file_digest(previous) == best.digest:

@@ -1,9 +1,10 @@
 """DualView: pictures of a site's persons and the directions of their gaze, from leaked networks.
 
-Source: Elfares et al. 2024, "PrivatEyes", section 4.2. View 1 searches pictures that a public prior
-finds likely and on which the leaked networks do well, and of single sites the victim's best.
-View 2 infers the distribution of gaze. The prior is a principal component analysis of public
-eyes, which takes seconds on a CPU, and not the generative adversarial network of the paper.
+Source: Elfares et al. 2024, "PrivatEyes", section 4.2. View 1 searches for pictures that are likely
+under a public prior and have a small loss in the leaked networks, smallest in the victim's where
+each site's network leaked. View 2 infers the distribution of gaze. The prior is a principal
+component analysis of public eyes, which takes seconds on a CPU, and not the generative adversarial
+network of the paper.
 """
 
 from collections.abc import Mapping, Sequence
@@ -111,7 +112,7 @@ class GazeGrid:
         counts = np.bincount(cell, minlength=CELLS**2)
         sums = np.array([np.bincount(cell, gain, CELLS**2) for gain in gains])
         overall = gains.mean(axis=1, keepdims=True)
-        # A cell without public samples says as much as the mean.
+        # A cell without public samples counts as the mean.
         means = (sums + overall) / (counts + 1)
         scaled: Float64 = (means - overall) / (means.std(axis=1, keepdims=True) + 1e-12)
         return scaled
@@ -120,7 +121,7 @@ class GazeGrid:
 def infer_densities(
     changes: Float64, shadow_changes: Float64, shadow_densities: Float64, seed: int = 0
 ) -> Float64:
-    """Infer the distribution of gaze of each site by an autoencoder that shadow sites have taught.
+    """Infer each site's distribution of gaze by an autoencoder trained on shadow sites.
 
     `changes` (float64, shape (sites, 81)): See `GazeGrid.changes`. `shadow_changes`,
     `shadow_densities` (float64, shape (shadow sites, 81)).

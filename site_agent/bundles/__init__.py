@@ -1,4 +1,4 @@
-"""The file that models travel in: an uncompressed tar that can be written in one way only.
+"""The bundle format: an uncompressed tar with exactly one encoding of the same models.
 
 ==========================  =====================================================================
 member                      content

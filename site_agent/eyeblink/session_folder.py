@@ -21,7 +21,7 @@ _MOST_SHOWN = 12
 
 
 def find_output(place: Path, name: str) -> Path:
-    """Return the file that an output is: ``NAME``, or ``..._NAME`` in a folder of BIDS names."""
+    """Return the path of a session's output: ``NAME``, or ``..._NAME`` under BIDS names."""
     if place.is_file():
         path = place.with_name(f"{name_prefix(place)}{name}")
         if path.is_file():
@@ -42,7 +42,7 @@ def find_output(place: Path, name: str) -> Path:
 
 
 def find_outputs(folder: Path, name: str) -> list[Path]:
-    """Return the file that an output is of every session in a folder, in the order of names.
+    """Return the path of an output of every session in a folder, sorted by name.
 
     A study has one for each of its sessions, although those with BIDS names are also in its folder
     ``bids``. Otherwise, below the folder itself only BIDS names count: files with plain names

@@ -201,20 +201,23 @@ def noise_ratio(
 def noise_words(
     settings: LocalTraining, units: int, numbers: int, sites: int, honest_labs: int = 1
 ) -> str:
-    """Explain `noise_ratio`, so that nobody trains for nothing; parameters as there."""
+    """Describe the noise in the result, with advice if it drowns the training.
+
+    Parameters are those of `noise_ratio`.
+    """
     ratio = noise_ratio(settings, units, numbers, sites, honest_labs)
     state = (
         f"with {units} {settings.dp_unit}{'s' if units > 1 else ''} at each of {sites} sites and "
         f"epsilon {settings.dp_epsilon:g}, the noise in the result is {ratio:.2g} times the "
-        "largest change that all of them together can make"
+        "largest change that all of them can make together"
     )
     if ratio <= MOST_NOISE:
         return state
     layers = "dp_layers=last, " if settings.dp_layers == "all" else ""
     unit = "dp_unit=sample, " if settings.dp_unit == "person" else ""
     return (
-        f"expect nothing to be learned: {state} (up to {MOST_NOISE:g} some was); take {layers}"
-        f"{unit}a larger epsilon or more {settings.dp_unit}s"
+        f"expect nothing to be learned: {state} (networks have learned up to {MOST_NOISE:g}); take "
+        f"{layers}{unit}a larger epsilon or more {settings.dp_unit}s"
     )
 
 

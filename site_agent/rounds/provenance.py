@@ -1,18 +1,19 @@
-"""Check where the base of a round comes from: is it made of models that this site trusts?
+"""Check the origin of a round's base: was it made from models that this site trusts?
 
-The base determines which sums over the faces of others are sent. So a site contributes only to a
+The base determines which sums over a site's faces are sent. A site therefore contributes only to a
 base that it can account for:
 
 - a model that was trained by the site itself or by one that it trusts, or
 - a new network that this site makes again from its seed, byte for byte (`federated init`), or
 - a merge of such models: signed by a trusted site, or made again here from its recipe, byte for
   byte (an unpublished merge of a trusted site counts as its own model), or
-- the result of an earlier round. Its contributions are not for others to read, so it cannot be made
-  again. Of leaf refinement, its trees must be those of the round's base, which is accounted
-  for. Of networks nothing shows: if the series' first base is accounted for, the pool's combination
-  is believed, and a result of another series counts as a merge by the site that has published it.
+- the result of an earlier round. Other sites may not read its contributions, so it cannot be made
+  again. After leaf refinement, its trees must be those of that round's base, which must be
+  accounted for. A network offers no such check: if the first base of the series is accounted for,
+  the pool's combination is believed. A result of another series counts as a merge by the site that
+  published it.
 
-That a model comes from a site is believed as far as signatures show it (``POOL_SIGNATURES``).
+Signatures prove that a model comes from a site, as far as ``POOL_SIGNATURES`` requires them.
 Any other base must be accepted by its digest, once (`BaseNotAcceptedError`).
 """
 

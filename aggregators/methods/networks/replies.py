@@ -149,12 +149,12 @@ class Reply:
 
 
 def reply_prefix(contribution: str) -> str:
-    """Return how the state calls the entries for the site with this contribution (SHA-256)."""
+    """Return the prefix, within the optimiser's state, of the reply to a contribution (SHA-256)."""
     return f"reply/{contribution}/"
 
 
 def encode_reply(state: OptimiserState, contribution: str) -> bytes | None:
-    """Return the file for the site with this contribution (SHA-256), or None if it had no part."""
+    """Return the file of the reply to a contribution (SHA-256); None if the state holds none."""
     moments, prefix = state.moments, reply_prefix(contribution)
     names = {
         name: _HEAD + name.removeprefix(prefix) for name in moments.infos if name.startswith(prefix)

@@ -93,7 +93,7 @@ def read_automatic_result(place: Path | str) -> AutomaticResult:
 
 
 def find_output(place: Path | str, name: str) -> Path:
-    """Return the file that an output of the session is (see `session_folder.find_output`)."""
+    """Return the path of a session's output, as `session_folder.find_output`."""
     path = Path(place)
     if not path.exists():
         raise ReviewFolderError(f"{path}: no such folder; expected the results of poolctl blink")

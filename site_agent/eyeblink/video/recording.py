@@ -227,7 +227,7 @@ PLAUSIBLE_RATES_HZ = (10.0, 2000.0)
 
 
 def rate_remark(frame_rate_hz: float) -> str | None:
-    """Say, for people, that blinks cannot have been filmed at such a rate; None where they can."""
+    """Return a remark if no camera films blinks at such a rate, else None."""
     lowest, highest = PLAUSIBLE_RATES_HZ
     if not (frame_rate_hz < lowest or frame_rate_hz > highest):
         return None

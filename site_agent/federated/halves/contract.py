@@ -45,12 +45,12 @@ class LocalRound:
 
 @dataclass(frozen=True, eq=False)
 class Shared:
-    """The results of a training: those that leave the site, and the part that stays there."""
+    """The results of a site's training: the shared ones, and its personal part."""
 
     differences: Tensors
-    """From the base; 0 where a number stays at home."""
+    """Changes from the base; 0 where a number is personal."""
     kept: Masks = field(default_factory=dict)
-    """Masks of the numbers that stay at home."""
+    """Masks of the personal numbers."""
     statistics: ClassStatistics | None = None
     part: PersonalPart | None = None
 
@@ -72,11 +72,11 @@ class SiteHalf:
         self.round = round_
 
     def hold_back(self, samples: Any) -> Any:
-        """Return the samples that train; the half may keep others, to measure the site's score."""
+        """Return the training samples; the half may hold some out to measure the site's score."""
         return samples
 
     def prepare(self, module: nn.Module, samples: Any, data: Any) -> None:
-        """Look at the network with which training begins, and at the samples that train it.
+        """Set up the half for the network at the start of training, and for its samples.
 
         `data`: The samples as tensors.
         """

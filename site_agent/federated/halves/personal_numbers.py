@@ -25,7 +25,7 @@ from site_agent.networks.modules import personal_head, to_module
 
 
 class PersonalHalf(SiteHalf):
-    """Keeps the numbers under a mask at home; by default none of them, in all rounds."""
+    """Training with personal numbers: those under a mask, by default none in any round."""
 
     keeps_part: ClassVar[bool] = True
 
@@ -101,7 +101,7 @@ class PersonalHalf(SiteHalf):
 
 
 def _without_personal(differences: Tensors, masks: Masks) -> Tensors:
-    """Return the differences, with zeros where a number stays at home."""
+    """Return the differences, with zeros in place of personal numbers."""
     zero = {name: differences[name].dtype.type(0) for name in masks}
     return {
         name: np.where(masks[name], zero[name], value) if name in masks else value

@@ -1,4 +1,4 @@
-"""A site's part in live rounds: it trains the networks that it gets on its own data."""
+"""The site's side of live rounds: train the server's networks on the site's own data."""
 
 import threading
 from collections.abc import Callable, Mapping
@@ -36,21 +36,23 @@ class LiveSite:
         self._server = ServiceConnection(kit, SERVER, patience_s=5.0)
         self._samples: dict[str, Any] = {}
         self.ending = threading.Event()
-        self._speaker = threading.Thread(target=self._speak, name="presence", daemon=True)
+        self._presence = threading.Thread(
+            target=self._report_presence, name="presence", daemon=True
+        )
 
     def __enter__(self) -> "LiveSite":
-        self._speaker.start()
+        self._presence.start()
         return self
 
     def __exit__(
         self, _type: type[BaseException] | None, _error: object, _at: TracebackType | None
     ) -> None:
         self.ending.set()
-        self._speaker.join()
+        self._presence.join()
         self._server.close()
 
-    def _speak(self) -> None:
-        """Say that this site is there, also while it trains: the server holds each call open."""
+    def _report_presence(self) -> None:
+        """Report presence, also during training; the server holds each call open."""
         with ServiceConnection(self.kit, SERVER, patience_s=0.0) as server:
             while not self.ending.is_set():
                 try:
@@ -63,27 +65,27 @@ class LiveSite:
 
         Raises `UntrustedServiceError` if the server is not of this kit's federation.
         """
-        told = ""
+        last_note = ""
         while not self.ending.is_set():
             try:
                 task = self._server.get_json("/task")
-                if told != "connected":
-                    told = "connected"
+                if last_note != "connected":
+                    last_note = "connected"
                     self._note(f"connected to the server at {self.kit.address}")
-                if not self._do(task):
+                if not self._carry_out(task):
                     self.ending.wait(_POLL_S)
             except UntrustedServiceError:
                 raise
             except ConflictError:
                 self.ending.wait(_POLL_S)  # the round has ended
             except FederationError as error:
-                if told != str(error):
-                    told = str(error)
-                    self._note(told)
+                if last_note != str(error):
+                    last_note = str(error)
+                    self._note(last_note)
                 self.ending.wait(_TRY_AGAIN_S)
 
-    def _do(self, task: Mapping[str, Any]) -> bool:
-        """Do a task of the server, and return False if it was empty."""
+    def _carry_out(self, task: Mapping[str, Any]) -> bool:
+        """Carry out a task of the server; return False if there was nothing to do."""
         if "reply" in task:
             self._take_reply(task, int(task["reply"]))
         if "round" not in task:
@@ -136,7 +138,7 @@ class LiveSite:
         return self._samples[key]
 
     def _take_reply(self, task: Mapping[str, Any], number: int) -> None:
-        """Keep a round's reply to this site, which has a part of it if it trained."""
+        """Put a round's reply in this site's personal part, and confirm it."""
         path = f"/rounds/{number}/reply"
         content = self._server.call("GET", path, most_bytes=MOST_NETWORK_BYTES)
         try:
@@ -148,5 +150,5 @@ class LiveSite:
 
 
 def _store_of(plan: FederationPlan, first_base: str) -> PersonalStore:
-    """Return where this site keeps its parts of a run."""
+    """Return the store of this site's personal parts in a run."""
     return PersonalStore(personal_folder() / f"live-{digest_run(plan, first_base)[:16]}")

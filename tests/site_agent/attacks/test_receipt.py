@@ -13,7 +13,7 @@ from aggregators.methods.networks.round_files import write_network_contribution
 from aggregators.methods.refitting import RefitSettings, contribute, write_contribution
 from aggregators.models import NetworkContribution, StateDict, TensorInfo
 from pool_server.wire.cards import AttackFinding, PrivacyReceipt
-from site_agent.attacks.receipt import leaf_sums, networks, smashed_data, sub_models
+from site_agent.attacks.receipt import leaf_sums, networks, rosters, smashed_data, sub_models
 from site_agent.attacks.receipt.pages import receipt_page
 from site_agent.attacks.receipt.probing import probe
 from site_agent.attacks.receipt.rosters import attack_roster
@@ -127,7 +127,7 @@ def test_intervals_of_shares() -> None:
 
 
 ROWS = (
-    *networks.ATTACKS, *networks.ROSTER_ATTACKS, *sub_models.DETECTOR_ATTACKS,
+    *networks.ATTACKS, *rosters.ROSTER_ATTACKS, *sub_models.DETECTOR_ATTACKS,
     *sub_models.LANDMARK_ATTACKS, *leaf_sums.ATTACKS, *smashed_data.ATTACKS,
 )  # fmt: skip
 
