@@ -65,7 +65,7 @@ def provision(
         float, Option("After it a round ends without sites that are not done.", min=1)
     ] = 600.0,
 ) -> Reply:
-    """Make the kits of a split training: certificates, tokens, the plan and the first parts.
+    """Make the kits of a split training: certificates, the plan and the first parts.
 
     Each site draws the first client part again from its seed, and compares. With --base there is
     none, and each site must accept the part (``split client --accept``). 'poolctl settings split

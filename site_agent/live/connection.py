@@ -30,10 +30,8 @@ class ServiceConnection:
     def __init__(self, kit: Kit, service: str, *, patience_s: float = 120.0) -> None:
         self._kit, self._service, self._patience_s = kit, service, patience_s
         self._address = f"https://{kit.addresses[service]}"
-        token = kit.token(service) if kit.role == "site" else ""
-        headers = {"Authorization": f"Bearer {token}"} if token else {}
         self._client = httpx.Client(
-            verify=kit.client_context(), timeout=_TIMEOUT_S, headers=headers, trust_env=False
+            verify=kit.client_context(), timeout=_TIMEOUT_S, trust_env=False
         )
         self.sent_bytes = self.received_bytes = 0
         self._training = ""

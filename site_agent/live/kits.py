@@ -6,7 +6,6 @@ calls only others that have one. The certificates of services are for names of t
 """
 
 import datetime
-import hashlib
 import json
 import re
 import ssl
@@ -24,7 +23,7 @@ from aggregators.whole_file import write_whole
 from site_agent.errors import InvalidInputError
 from site_agent.plain_json import write_json
 
-AUTHORITY, TOKENS = "authority", "tokens.json"
+AUTHORITY = "authority"
 _FACTS, _CERTIFICATE, _KEY = "kit.json", "certificate.pem", "key.pem"
 _AUTHORITY_CERTIFICATE = "authority.pem"
 _SITE_NAME = r"[a-z0-9][a-z0-9_-]{0,63}"
@@ -50,19 +49,6 @@ class Kit:
         host, _, port = self.addresses[self.role].rpartition(":")
         return host, int(port)
 
-    def token(self, service: str) -> str:
-        """Return a site's token for a service; empty where services ask for none."""
-        path = self.folder / TOKENS
-        return str(json.loads(path.read_text(encoding="utf-8"))[service]) if path.is_file() else ""
-
-    def known_tokens(self) -> "dict[str, TokenFacts] | None":
-        """Return a service's facts about tokens, by their SHA-256; None where it asks for none."""
-        path = self.folder / TOKENS
-        if not path.is_file():
-            return None
-        content = json.loads(path.read_text(encoding="utf-8"))
-        return {key: TokenFacts(**facts) for key, facts in content.items()}
-
     def server_context(self) -> ssl.SSLContext:
         """Return how a service talks TLS: with those only that have a certificate."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -78,19 +64,6 @@ class Kit:
         context.load_cert_chain(self.folder / _CERTIFICATE, self.folder / _KEY)
         context.load_verify_locations(self.folder / _AUTHORITY_CERTIFICATE)
         return context
-
-
-@dataclass(frozen=True)
-class TokenFacts:
-    """The site of a token, and its expiry in seconds since 1970."""
-
-    site: str
-    not_after: float
-
-
-def token_digest(token: str) -> str:
-    """Return how services know a token."""
-    return hashlib.sha256(token.encode()).hexdigest()
 
 
 def service_name(role: str) -> str:

@@ -1,14 +1,12 @@
-"""Services: HTTP over mutual TLS, with known callers and bodies of bounded size."""
+"""Services: HTTP over mutual TLS, with bodies of bounded size."""
 
 import asyncio
 import json
 import ssl
-import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import uvicorn
@@ -22,7 +20,8 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from aggregators.errors import AggregatorError
 from site_agent.errors import BusyError, ConflictError, InvalidInputError, SiteAgentError
-from site_agent.live.kits import Kit, token_digest
+from site_agent.live.kits import Kit
+from site_agent.work.serving import ReportingServer
 
 BODY = "application/octet-stream"
 _PEER = "poolctl.peer"
@@ -44,44 +43,21 @@ class RefusalError(Exception):
 
     def response(self) -> JSONResponse:
         # Of what was refused the rest may still be on its way: the connection ends.
-        headers = {"Connection": "close"} if self.status in {401, 403, 411, 413} else None
+        headers = {"Connection": "close"} if self.status in {403, 411, 413} else None
         content = {"code": self.code, "message": str(self), **self.facts}
         return JSONResponse(content, self.status, headers)
 
 
-class Callers:
-    """The callers of a service: sites, with a token where the kit asks for it, and others."""
+def caller_of(request: Request, roles: Sequence[str]) -> str:
+    """Return the name of the caller by its certificate: a site, or the role of another process.
 
-    def __init__(self, kit: Kit, *, clock: Callable[[], float] = time.time) -> None:
-        self._tokens, self._clock = kit.known_tokens(), clock
-
-    def site(self, request: Request) -> str:
-        """Return the name of the site that calls."""
-        _, name = request.scope[_PEER]
-        if self._tokens is None:
-            return str(name)
-        scheme, _, token = request.headers.get("authorization", "").partition(" ")
-        facts = self._tokens.get(token_digest(token)) if scheme == "Bearer" else None
-        if facts is None:
-            raise RefusalError(401, "token_unknown", "the token is missing or unknown")
-        if facts.site != name:
-            raise RefusalError(
-                403, "token_of_another", f"the certificate is of {name}, the token of another site"
-            )
-        if facts.not_after < self._clock():
-            raise RefusalError(401, "token_expired", "the token has run out: provision new kits")
-        return str(name)
-
-    def name(self, request: Request, roles: Sequence[str]) -> str:
-        """Return the name of a caller of one of some roles; of a site, after a look at its token.
-
-        Raises `RefusalError` where the caller's certificate is of another role.
-        """
-        role, name = request.scope[_PEER]
-        if roles and role not in roles:
-            expected = " or ".join(roles)
-            raise RefusalError(403, "role", f"the caller is a {role}, expected a {expected}")
-        return self.site(request) if role == "site" else str(name)
+    Raises `RefusalError`: the certificate is of none of these roles.
+    """
+    role, name = request.scope[_PEER]
+    if roles and role not in roles:
+        expected = " or ".join(roles)
+        raise RefusalError(403, "role", f"the caller is a {role}, expected a {expected}")
+    return str(name)
 
 
 async def read_body(request: Request, most_bytes: int) -> bytes:
@@ -119,8 +95,8 @@ Handler = Callable[[Call], "Mapping[str, Any] | bytes | Path | None"]
 class Routes:
     """The routes of a service, which turn the errors of handlers into answers."""
 
-    def __init__(self, kit: Kit) -> None:
-        self._callers, self._routes = Callers(kit), list[Route]()
+    def __init__(self) -> None:
+        self._routes = list[Route]()
 
     def app(self) -> Starlette:
         """Return the HTTP interface."""
@@ -145,7 +121,7 @@ class Routes:
         """
 
         async def run(request: Request) -> Response:
-            call = Call(self._callers.name(request, roles), request.path_params)
+            call = Call(caller_of(request, roles), request.path_params)
             if most_bytes or fields:
                 most = await run_in_threadpool(most_bytes) if callable(most_bytes) else most_bytes
                 try:
@@ -172,7 +148,7 @@ class Routes:
         """
 
         async def run(request: Request) -> Response:
-            site = self._callers.name(request, ("site",))
+            site = caller_of(request, ("site",))
             hear(site, False)
             with suppress(TimeoutError):
                 await asyncio.wait_for(_end_of(request), _PRESENCE_S)
@@ -239,7 +215,7 @@ def _with_peer(app: Any, peer: tuple[str, str]) -> ASGIApp:
     return run
 
 
-class ServiceProcess(uvicorn.Server):
+class ServiceProcess(ReportingServer):
     """A service of a kit; it stops at SIGTERM, Ctrl-C, or where `should_exit` is set."""
 
     def __init__(self, kit: Kit, app: Starlette, on_ready: Callable[[], None]) -> None:
@@ -253,17 +229,11 @@ class ServiceProcess(uvicorn.Server):
         )  # fmt: skip
         configuration.load()
         configuration.ssl = kit.server_context()
-        super().__init__(configuration)
-        self._kit, self._on_ready = kit, on_ready
+        super().__init__(configuration, on_ready)
+        self._kit = kit
 
     async def startup(self, sockets: Any = None) -> None:
         try:
             await super().startup(sockets=sockets)
         except SystemExit:  # so uvicorn says that the address is taken
             raise BusyError(f"cannot listen on {self._kit.addresses[self._kit.role]}") from None
-        self._on_ready()
-
-    def handle_exit(self, sig: int, frame: FrameType | None) -> None:  # noqa: ARG002
-        """Stop gracefully; uvicorn's own handler raises the signal again at the end."""
-        self.force_exit = self.should_exit
-        self.should_exit = True

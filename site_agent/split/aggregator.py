@@ -86,9 +86,9 @@ class PartAggregator:
             raise ConflictError(f"round {self.rounds.number} is under way", code="round")
 
 
-def aggregator_app(kit: SplitKit, aggregator: PartAggregator) -> Starlette:
+def aggregator_app(aggregator: PartAggregator) -> Starlette:
     """Return the aggregator's HTTP interface."""
-    routes, round_ = service.Routes(kit), "/rounds/{number:int}"
+    routes, round_ = service.Routes(), "/rounds/{number:int}"
 
     def receive(call: service.Call) -> None:
         aggregator.receive(call.caller, **call.path, body=call.body)
@@ -112,4 +112,4 @@ def aggregator_app(kit: SplitKit, aggregator: PartAggregator) -> Starlette:
 
 def run_aggregator(kit: SplitKit, *, on_ready: Callable[[], None] = lambda: None) -> None:
     """Serve until SIGTERM or Ctrl-C."""
-    service.ServiceProcess(kit, aggregator_app(kit, PartAggregator(kit)), on_ready).run()
+    service.ServiceProcess(kit, aggregator_app(PartAggregator(kit)), on_ready).run()

@@ -1,32 +1,18 @@
-"""Kits of a split training: certificates, tokens, addresses and the plan of each process.
+"""Kits of a split training: certificates, addresses and the plan of each process."""
 
-In addition to a certificate (`site_agent.live.kits`) a site has a token for each of the two
-services, which runs out sooner than certificates do; the services know its SHA-256 only.
-"""
-
-import datetime
 import secrets
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from aggregators.formats import write_model
 from aggregators.models import StateDict
 from site_agent.errors import InvalidInputError
 from site_agent.federated.plan import first_model
-from site_agent.live.kits import (
-    AUTHORITY,
-    TOKENS,
-    Authority,
-    Kit,
-    read_facts,
-    require_names,
-    token_digest,
-)
-from site_agent.plain_json import write_json
+from site_agent.live.kits import AUTHORITY, Authority, Kit, read_facts, require_names
 from site_agent.split.plan import FEWEST_SITES, PERSONS_IN_ONE_PROCESS, SplitPlan, read_split_plan
 
 if TYPE_CHECKING:
@@ -35,7 +21,6 @@ if TYPE_CHECKING:
 SERVER, AGGREGATOR = "server", "aggregator"
 START = "start.safetensors"
 
-_TOKEN_DAYS = 90
 _DRAWING = threading.Lock()
 
 
@@ -140,17 +125,9 @@ def provision(
     for service, part in ((SERVER, parts.server), (AGGREGATOR, parts.client)):
         authority.make_kit(output / service, service, service, addresses, facts)
         write_model(part, output / service / START)
-    not_after = datetime.datetime.now(datetime.UTC).timestamp() + _TOKEN_DAYS * 86_400
-    known: dict[str, dict[str, Any]] = {SERVER: {}, AGGREGATOR: {}}
     for name in names:
         site_facts = {**facts, "client_seed": client_seed}
         authority.make_kit(output / name, "site", name, addresses, site_facts)
-        tokens = {service: secrets.token_urlsafe(32) for service in known}
-        write_json(output / name / TOKENS, tokens, mode=0o600)
-        for service, token in tokens.items():
-            known[service][token_digest(token)] = {"site": name, "not_after": not_after}
-    for service, entries in known.items():
-        write_json(output / service / TOKENS, entries, mode=0o600)
     return [output / name for name in (SERVER, AGGREGATOR, *names)]
 
 

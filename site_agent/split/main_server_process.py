@@ -20,9 +20,9 @@ _TRY_AGAIN_S = 1.0
 Note = Callable[[str], None]
 
 
-def main_server_app(kit: SplitKit, server: MainServer) -> Starlette:
+def main_server_app(server: MainServer) -> Starlette:
     """Return the main server's HTTP interface."""
-    routes, shapes = service.Routes(kit), server.shapes
+    routes, shapes = service.Routes(), server.shapes
     attempt = "/rounds/{number:int}/{attempt:int}"
 
     def begin(call: service.Call) -> None:
@@ -63,7 +63,7 @@ def run_main_server(
 ) -> None:
     """Serve until SIGTERM, Ctrl-C, or `stop`."""
     server = MainServer(kit)
-    process = service.ServiceProcess(kit, main_server_app(kit, server), on_ready)
+    process = service.ServiceProcess(kit, main_server_app(server), on_ready)
     closing = Closing(kit, server, note)
     # One thread and one way of computing for all sessions, as clients have them.
     with repeatable():

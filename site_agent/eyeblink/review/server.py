@@ -12,7 +12,6 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from types import FrameType
 
 import uvicorn
 from starlette.datastructures import Headers
@@ -24,6 +23,7 @@ from site_agent.errors import BusyError
 from site_agent.eyeblink.review.endpoints import review_application
 from site_agent.eyeblink.review.review_session import ReviewSession
 from site_agent.pages import render_page
+from site_agent.work.serving import ReportingServer
 
 TOKEN_HEADER = "x-review-token"
 SECURITY_HEADERS: Mapping[str, str] = {
@@ -137,23 +137,6 @@ def opening_page(url: str) -> Iterator[Path]:
         yield path
 
 
-class _Server(uvicorn.Server):
-    """Tells when it answers, and ends as asked without looking killed."""
-
-    def __init__(self, configuration: uvicorn.Config, on_ready: Callable[[], None]) -> None:
-        super().__init__(configuration)
-        self._on_ready = on_ready
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets=sockets)
-        self._on_ready()
-
-    def handle_exit(self, sig: int, frame: FrameType | None) -> None:  # noqa: ARG002
-        # uvicorn's own handler raises the signal again at the end.
-        self.force_exit = self.should_exit
-        self.should_exit = True
-
-
 def local_server(app: ASGIApp, on_ready: Callable[[], None]) -> uvicorn.Server:
     """Return a server for an application that guards itself; it logs no address."""
     configuration = uvicorn.Config(
@@ -167,7 +150,7 @@ def local_server(app: ASGIApp, on_ready: Callable[[], None]) -> uvicorn.Server:
         lifespan="off",
         timeout_graceful_shutdown=2,
     )
-    return _Server(configuration, on_ready)
+    return ReportingServer(configuration, on_ready)
 
 
 @contextmanager

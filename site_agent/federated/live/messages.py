@@ -1,17 +1,18 @@
 """Messages of live rounds: the start of a run, and the reports of its rounds."""
 
-import json
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
 from site_agent.federated.plan import FederationPlan, digest_run, read_plan
+from site_agent.plain_json import write_json
 
 MOST_NETWORK_BYTES = 512 * 1024**2
 """Several times the size of today's networks."""
 
-BASE, REPORT = "base.safetensors", "rounds.json"
+BASE, _REPORT = "base.safetensors", "rounds.json"
 
 _Digest = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 _LONGEST_ROUND_S = 7 * 24 * 3600.0
@@ -66,16 +67,26 @@ class RoundReport:
 _REPORTS = TypeAdapter(tuple[RoundReport, ...])
 
 
-def write_reports(reports: list[RoundReport]) -> str:
-    """Return the text of `REPORT`."""
-    return json.dumps([asdict(report) for report in reports], indent=2) + "\n"
-
-
 def read_reports(content: str | bytes) -> tuple[RoundReport, ...]:
-    """Read the text of `REPORT`; raises `ValueError`."""
+    """Read reports in JSON; raises `ValueError`."""
     return _REPORTS.validate_json(content)
 
 
-def model_name(number: int) -> str:
-    """Return the file name of the network that a round makes; 0 is the first base."""
-    return f"round-{number:04d}.safetensors" if number else BASE
+class RoundFiles:
+    """The networks of a run's rounds in a folder, and the reports of the rounds that have ended."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def network(self, number: int) -> Path:
+        """Return the file of the network that a round made; 0 is the first base."""
+        return self.folder / (f"round-{number:04d}.safetensors" if number else BASE)
+
+    def read_reports(self) -> tuple[RoundReport, ...]:
+        """Return the reports of the rounds that have ended, in their order."""
+        path = self.folder / _REPORT
+        return read_reports(path.read_bytes()) if path.is_file() else ()
+
+    def add_report(self, report: RoundReport) -> None:
+        """Add the report of a round; its files must be there."""
+        write_json(self.folder / _REPORT, [*self.read_reports(), report])

@@ -78,6 +78,7 @@ class RoundsServer:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.folder, self.note, self._clock = kit.folder / "run", note, clock
+        self.files = messages.RoundFiles(self.folder)
         self.changed, self._starting = threading.Condition(), threading.Lock()
         # After a start, sites get time to call before they count as lost.
         self._began_s = clock()
@@ -97,9 +98,7 @@ class RoundsServer:
         content = json.loads((self.folder / _RUN).read_text(encoding="utf-8"))
         self.run = messages.Run.model_validate(content["run"])
         self.state, self.problem = content["state"], content["problem"]
-        report = self.folder / messages.REPORT
-        if report.is_file():
-            self.reports = list(messages.read_reports(report.read_bytes()))
+        self.reports = list(self.files.read_reports())
         if self.state == "running":
             self._begin()
 
@@ -208,7 +207,7 @@ class RoundsServer:
             raise InvalidInputError("the run's network has not been uploaded")
         shutil.rmtree(self.folder, ignore_errors=True)
         self.folder.mkdir(mode=0o700)
-        target = self.network(run.first_round - 1)
+        target = self.files.network(run.first_round - 1)
         base.replace(target)
         if (state := round_files.state_path(base)).is_file():
             state.replace(round_files.state_path(target))
@@ -226,10 +225,6 @@ class RoundsServer:
         content = {"run": self.run.model_dump(mode="json"), "state": state, "problem": problem}
         write_json(self.folder / _RUN, content, mode=0o600)
         self.changed.notify_all()
-
-    def network(self, number: int) -> Path:
-        """Return the file of the network that a round made; 0 is the first base."""
-        return self.folder / messages.model_name(number)
 
     # The sites' requests.
     def task(self, site: str) -> dict[str, Any]:
@@ -347,7 +342,7 @@ class _LiveCourier(Courier[Path, CombinedFiles, messages.RoundReport]):
         self._asked: _Asked | None = None
 
     def collect(self, number: int, sites: Sequence[str]) -> dict[str, Path]:
-        server, base = self._server, self._server.network(number - 1)
+        server, base = self._server, self._server.files.network(number - 1)
         # Those that a killed process left go now.
         shutil.rmtree(self._folder, ignore_errors=True)
         self._folder.mkdir(mode=0o700)
@@ -387,19 +382,19 @@ class _LiveCourier(Courier[Path, CombinedFiles, messages.RoundReport]):
         return any(not self._server.is_lost(site) for site in missing)
 
     def combine(self, number: int, contributions: Mapping[str, Path]) -> CombinedFiles:
-        base = self._server.network(number - 1)
+        base = self._server.files.network(number - 1)
         state = round_files.state_path(base)
         combined = combine_files(
             self._plan,
             base,
             state if state.is_file() else None,
             contributions,
-            self._server.network(number),
+            self._server.files.network(number),
         )
         self.clear()
         if find_method(self._plan.method).replies:
             # Nobody else gets the replies, and the submitter would download the state.
-            round_files.state_path(self._server.network(number)).unlink(missing_ok=True)
+            round_files.state_path(self._server.files.network(number)).unlink(missing_ok=True)
         return combined
 
     def deliver(self, site: str, number: int, reply: bytes) -> None:
@@ -426,9 +421,8 @@ class _LiveCourier(Courier[Path, CombinedFiles, messages.RoundReport]):
             asked.left_out,
         )
         with server.changed:
-            reports = [*server.reports, report]
-            write_whole(server.folder / messages.REPORT, messages.write_reports(reports))
-            server.reports = reports
+            server.files.add_report(report)
+            server.reports.append(report)
         return report
 
     def clear(self) -> None:

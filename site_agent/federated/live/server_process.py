@@ -13,16 +13,16 @@ from site_agent.live import service
 from site_agent.live.kits import Kit
 
 
-def rounds_app(kit: Kit, server: RoundsServer) -> Starlette:
+def rounds_app(server: RoundsServer) -> Starlette:
     """Return the server's HTTP interface."""
-    routes, round_ = service.Routes(kit), "/rounds/{number:int}"
+    routes, round_ = service.Routes(), "/rounds/{number:int}"
     submitter = ("submitter",)
 
     def start(call: service.Call) -> None:
         server.start(call.content)
 
     def result(call: service.Call) -> Path:
-        network = server.network(call.path["number"])
+        network = server.files.network(call.path["number"])
         paths = {"network": network, "recipe": recipe_path(network), "state": state_path(network)}
         path = paths.get(call.path["kind"])
         if path is None or not path.is_file():
@@ -73,4 +73,4 @@ def run_rounds_server(
 ) -> None:
     """Serve until SIGTERM or Ctrl-C."""
     server = RoundsServer(kit, note=note)
-    service.ServiceProcess(kit, rounds_app(kit, server), on_ready).run()
+    service.ServiceProcess(kit, rounds_app(server), on_ready).run()

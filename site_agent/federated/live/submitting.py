@@ -29,11 +29,12 @@ _WAIT_S = 60.0
 _PATIENCE_S = 10.0
 
 
-class FederationFolder:
+class FederationFolder(messages.RoundFiles):
     """The networks of a federation's rounds, and a report of each round."""
 
     def __init__(self, folder: Path, plan: FederationPlan, base: Path) -> None:
-        self.folder, self.plan = folder, plan
+        super().__init__(folder)
+        self.plan = plan
         folder.mkdir(parents=True, exist_ok=True)
         self.first_base = file_digest(base)
         content = json.dumps(
@@ -53,12 +54,7 @@ class FederationFolder:
     @property
     def reports(self) -> tuple[messages.RoundReport, ...]:
         """The rounds that are done, in their order."""
-        place = self.folder / messages.REPORT
-        return messages.read_reports(place.read_bytes()) if place.is_file() else ()
-
-    def network(self, number: int) -> Path:
-        """Return the file of the network that a round made; 0 is the base."""
-        return self.folder / messages.model_name(number)
+        return self.read_reports()
 
     @property
     def run(self) -> str:
@@ -73,8 +69,7 @@ class FederationFolder:
         paths = {"network": network, "recipe": recipe_path(network), "state": state_path(network)}
         for kind, content in files.items():
             write_whole(paths[kind], content)
-        text = messages.write_reports([*self.reports, report])
-        write_whole(self.folder / messages.REPORT, text)
+        self.add_report(report)
 
 
 def hold_live_rounds(

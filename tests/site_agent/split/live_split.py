@@ -44,8 +44,8 @@ class LiveSplit:
         self.notes: list[str] = []
         self.closing = Closing(kits["server"], self.server, self.notes.append)
         apps = {
-            "server": main_server_app(kits["server"], self.server),
-            "aggregator": aggregator_app(kits["aggregator"], self.aggregator),
+            "server": main_server_app(self.server),
+            "aggregator": aggregator_app(self.aggregator),
         }
         self.processes = {
             name: ServiceProcess(kits[name], app, lambda: None) for name, app in apps.items()

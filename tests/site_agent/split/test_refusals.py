@@ -1,4 +1,4 @@
-"""Services refuse wrong bodies, certificates, tokens and parts, and clients react."""
+"""Services refuse wrong bodies, certificates and parts, and clients react."""
 
 import json
 import resource
@@ -19,7 +19,6 @@ from aggregators.models import StateDict
 from site_agent.errors import ConflictError, ContributionWithheldError, FederationError
 from site_agent.live.connection import ServiceConnection
 from site_agent.live.kits import service_name
-from site_agent.live.service import Callers
 from site_agent.networks.modules import new_network
 from site_agent.split.cuts import CUTS, find_cut
 from site_agent.split.kits import SplitKit
@@ -46,22 +45,17 @@ def ask(
     path: str,
     body: bytes = b"",
     *,
-    token: str | None = None,
     context: ssl.SSLContext | None = None,
     service: str = "server",
     method: str = "POST",
     **headers: str,
 ) -> httpx.Response:
     """Send one request, without trying again."""
-    own_headers = {
-        "Authorization": f"Bearer {kit.token(service) if token is None else token}",
-        **headers,
-    }
     with httpx.Client(
         verify=context or kit.client_context(), trust_env=False, timeout=60
     ) as client:
         return client.request(
-            method, f"https://{kit.addresses[service]}{path}", content=body, headers=own_headers,
+            method, f"https://{kit.addresses[service]}{path}", content=body, headers=headers,
             extensions={"sni_hostname": service_name(service)},
         )  # fmt: skip
 
@@ -101,19 +95,8 @@ def test_nobody_without_a_certificate_of_the_authority_is_heard(
         connection.get_json("/status")
 
 
-def test_tokens_count_for_their_site_only_and_run_out(live: LiveSplit) -> None:
-    kit, other = live.kits["site-0"], live.kits["site-1"]
-    answers = [
-        ask(kit, "/status", method="GET", token=token).json()["code"]
-        for token in ("x", "x" * 43, kit.token("aggregator"), other.token("server"))
-    ]
-    assert answers == ["token_unknown", "token_unknown", "token_unknown", "token_of_another"]
-    late = Callers(live.kits["server"], clock=lambda: 2e10)
-    request: Any = type("Request", (), {})()
-    request.scope = {"poolctl.peer": ("site", "site-0")}
-    request.headers = {"authorization": f"Bearer {kit.token('server')}"}
-    with pytest.raises(Exception, match="the token has run out"):
-        late.site(request)
+def test_each_role_may_do_its_own_work_only(live: LiveSplit) -> None:
+    kit = live.kits["site-0"]
     # A site may not close rounds, and the main server may not train.
     body = json.dumps({"roster": {}}).encode()
     assert ask(kit, "/rounds/1/close", body, service="aggregator").json()["code"] == "role"
@@ -176,10 +159,7 @@ def test_a_body_that_announces_too_much_is_not_read(live: LiveSplit) -> None:
             socket.create_connection((host, int(port))) as plain,
             context.wrap_socket(plain, server_hostname=service_name("server")) as sock,
         ):
-            token = kit.token("server")
-            head = (
-                f"POST /rounds/1/1/step/0 HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {token}\r\n"
-            )
+            head = "POST /rounds/1/1/step/0 HTTP/1.1\r\nHost: x\r\n"
             sock.sendall(f"{head}Content-Length: {length}\r\n\r\n".encode())
             # It answers before any of the body was sent, and ends the connection.
             answer = b""

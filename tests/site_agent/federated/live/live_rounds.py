@@ -29,7 +29,7 @@ class LiveRounds:
         provision(folder / "kits", address=free_address(), sites=sites)
         kit = self.kit("server")
         self.server = RoundsServer(kit, note=self.notes.append)
-        self._process = ServiceProcess(kit, rounds_app(kit, self.server), lambda: None)
+        self._process = ServiceProcess(kit, rounds_app(self.server), lambda: None)
         self._threads = [threading.Thread(target=self._process.run)]
         self._sites: list[LiveSite] = []
 
