@@ -224,7 +224,8 @@ def spread_over_gaze(public: GazeSamples, count: int) -> NDArray[np.int64]:
     """Return the places of some samples, spread over the order of their yaw."""
     order = np.argsort(public.gaze[:, 0], kind="stable")
     ranks = (np.arange(count) + 0.5) / count * len(order)
-    return order[ranks.astype(int)]
+    places: NDArray[np.int64] = order[ranks.astype(int)]
+    return places
 
 
 @dataclass(frozen=True, eq=False)
