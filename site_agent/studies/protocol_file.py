@@ -209,7 +209,7 @@ class Protocol:
         refused.
         """
         for part in self.content.steps:
-            if not part.command:
+            if not (part.command or self.content.plan):
                 load(part.do)
         names = self.data.list_names(dataset, settings) if self.data else {}
         if self.content.check:

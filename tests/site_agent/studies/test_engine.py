@@ -150,11 +150,14 @@ def test_a_folder_keeps_its_study(tmp_path: Path) -> None:
         ("title =", "title", "no protocol"),
         ("title =", 'data = "no.module"\ntitle =', "no.module: no such module"),
         ("title =", 'check = "json:check"\ntitle =', "json:check: no such function"),
+        (":add_up", ":add_down", "add_down: no such function"),
     ],
 )
 def test_invalid_protocols_are_refused(old: str, new: str, complaint: str, tmp_path: Path) -> None:
     with pytest.raises(InvalidInputError, match=complaint):
         hold(tmp_path, CHAIN.replace(old, new))
+    if "function" in complaint:
+        assert not (tmp_path / "study" / "study.json").exists()
 
 
 def test_an_unknown_study_is_refused() -> None:
