@@ -1,4 +1,4 @@
-"""``poolctl quickstart``: journeys with a pool on this machine, as lists of poolctl commands.
+"""``poolctl quickstart``: journeys with a local pool, as lists of poolctl commands.
 
 Each command is shown before it runs, as a user would type it in the folder of the quickstart:
 ``POOL_HOME`` stands for the machine of one site.
@@ -204,7 +204,7 @@ def _gaze_journey(shell: Shell, sites: Sequence[str], seed: int, *, secure: bool
     first = sites[0]
     shell.run(f"federated init -o {first}/new.safetensors --seed {seed}", first)
     shell.run(f"upload {first}/new.safetensors --name {first}/gaze", first)
-    # Drawn eyes are nobody's, and a new network learns little with differential privacy.
+    # Drawn eyes need no protection; with differential privacy a new network learns little.
     method = "--method fedavg --option epochs=3 "
     with ExitStack() as stack:
         if secure:
@@ -258,7 +258,7 @@ def _hold_rounds(
         first,
     )
     key, address = started["round_id"], ""
-    # Of two sites each can compute the other's contribution, which a site must accept by name.
+    # With two sites, each can compute the other's contribution; both must accept that.
     two_only = " --least-others 1" if len(sites) == 2 else ""
     for _ in range(count):
         waiting = list(sites)

@@ -1,4 +1,4 @@
-"""Everything that `site_agent` raises on purpose; every leaf derives from `SiteAgentError`.
+"""The errors that `site_agent` raises on purpose; all derive from `SiteAgentError`.
 
 None of them knows of exit codes; `cli/frame/errors.py` maps the types.
 """
@@ -28,7 +28,7 @@ class InvalidInputError(SiteAgentError):
 def writing_to(
     place: Path | str, refusal: type[SiteAgentError] = InvalidInputError
 ) -> Iterator[None]:
-    """Raise `refusal` with the name of a file that cannot be written, or of the place."""
+    """Raise `refusal` with the name of the file or folder that cannot be written."""
     try:
         yield
     except OSError as error:
@@ -251,7 +251,7 @@ class TableFileError(LinesError):
 
 
 class ConditioningError(SiteAgentError):
-    """Conditioning measures that cannot be had: settings, trials or a trace that do not fit."""
+    """Conditioning measures cannot be computed: settings, trials or trace do not fit."""
 
 
 class ReviewFolderError(SiteAgentError):
@@ -263,7 +263,7 @@ class ReviewOutdatedError(SiteAgentError):
 
 
 class ReviewActionError(SiteAgentError):
-    """An action of a reviewer that does not apply to the blinks as they stand."""
+    """A reviewer's action that does not apply to the present blinks."""
 
 
 class StudyFolderError(SiteAgentError):

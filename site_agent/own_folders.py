@@ -1,4 +1,4 @@
-"""The folders of this program on this machine, also for users without a home."""
+"""Folders of this program, also for users without a home folder."""
 
 import atexit
 import logging
@@ -46,7 +46,7 @@ def make_private(folder: Path) -> None:
 
 
 def _with_home(user_path: Callable[..., Path]) -> Path:
-    """Return a user's folder; one that lasts as long as the process for users without a home."""
+    """Return a user's folder; without a home, one that is deleted with this process."""
     # Containers run with numbers of users that no list of users has.
     try:
         folder = user_path(_APPLICATION, appauthor=False)

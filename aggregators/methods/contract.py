@@ -81,7 +81,7 @@ def require_made_for(
 ) -> None:
     """Raise `ContributionError` unless a contribution was made from its round's base, as asked.
 
-    Of base (digests) and settings, each as they are wanted and as they were found.
+    `base` and `settings` are pairs: the expected and the actual ones.
     """
     if base[0] != base[1]:
         raise ContributionError(

@@ -1,4 +1,4 @@
-"""The `poolctl` program: its help pages, its table of commands, and the one way in and out.
+"""The `poolctl` program: its entry point, its table of commands, and its help pages.
 
 The commands of a noun are in one module that defines ``app``, a `typer.Typer`; a new noun is a
 new file and one line in `_PANELS`. Modules load when their command is called, so that
@@ -81,7 +81,7 @@ class PlainGroup(TyperGroup):
 
 # Groups in which one command may be called without its name (``poolctl blink VIDEO``).
 class _GroupWithDefault(PlainGroup):
-    """Hands words that begin with no command of its own to the default command."""
+    """Passes arguments to the default command unless they begin with another command."""
 
     default_name: ClassVar[str]
 
@@ -137,7 +137,7 @@ def new_app(group_type: type[TyperGroup] | None = None, **settings: Any) -> type
 
 @dataclass(frozen=True)
 class CommandEntry:
-    """A command: its place, and its line in the overview."""
+    """A command: its module, and its line in the overview."""
 
     name: str
     module: str
@@ -211,7 +211,7 @@ COMMANDS = tuple(
 
 
 class LazyGroup(PlainGroup):
-    """A group that knows its commands by a table and loads each one when it is called."""
+    """A group with a table of commands that loads a command only when it is called."""
 
     def __init__(self, **attributes: Any) -> None:
         super().__init__(**attributes)
@@ -272,7 +272,7 @@ def _root(
 
 
 class _WarningLines(logging.Handler):
-    """Prints the warnings and remarks that the packages below log."""
+    """Prints warnings and remarks that other packages log."""
 
     def emit(self, record: logging.LogRecord) -> None:
         from cli.frame.terminal import print_labelled, printable

@@ -1,7 +1,7 @@
-"""One table from the type of an error to its exit code and stable code.
+"""Map errors to exit codes and to the stable codes of ``--json``.
 
-The packages below know nothing of exit codes; `ERROR_TABLE` names every error that they raise on
-purpose, and a test proves that none is missing.
+Other packages know no exit codes. `ERROR_TABLE` has every error that they raise on purpose; a test
+proves that none is missing.
 """
 
 import os
@@ -57,7 +57,7 @@ def incomplete(what: str, text: str, failures: Sequence[str]) -> CliError:
 
 
 class UsageError(CliError):
-    """Words on the command line that do not make sense together."""
+    """Arguments that contradict each other, or lack another."""
 
 
 class CancelledError(CliError):
@@ -221,7 +221,7 @@ EXTRA_OF_LIBRARY = {
     "pynwb": "nwb",
     "distributed": "cluster",
 }
-"""Which extra of the distribution brings a library that may be missing."""
+"""The extra of the distribution that installs each optional library."""
 
 _UNEXPECTED = Outcome(
     ExitCode.UNEXPECTED, "unexpected", "run the command again with --debug for the traceback"
@@ -243,7 +243,7 @@ def outcome_of(error: BaseException) -> Outcome:
 
 
 def report_failure(error: BaseException, command_line: Sequence[str]) -> int:
-    """Print an error for the user and return the exit code; `words` is the whole command line."""
+    """Print an error for the user and return the exit code."""
     options = (
         list(command_line[: command_line.index("--")])
         if "--" in command_line
@@ -264,7 +264,7 @@ def report_failure(error: BaseException, command_line: Sequence[str]) -> int:
 
 
 def _translate(error: BaseException) -> BaseException:
-    """Name the extra that brings a library which is not installed."""
+    """Replace the error of a missing library by one that names its extra."""
     if isinstance(error, ModuleNotFoundError) and error.name:
         library = error.name.split(".")[0]
         if library in EXTRA_OF_LIBRARY:

@@ -135,7 +135,7 @@ def note_unsigned(invocation: Invocation, pool: PoolClient, made: "ModelVersionR
 
 
 def _recipe_of_words(pool: PoolClient, arguments: Sequence[str], how: MergeOptions) -> Recipe:
-    """Return the recipe that the words mean, its inputs by digest as the pool has them now."""
+    """Return the recipe of a command's arguments; inputs have their present digests."""
     if len(arguments) < 2:
         raise UsageError(
             "expected METHOD ADDRESS..., for example: wba-cascade site-a/face-68 site-b/face-68"
@@ -200,7 +200,7 @@ def _description(job: "MergeJobResponse") -> list[TableText]:
     return [TableText(["what", "value"], rows), TableText(["input", "weight", "digest"], inputs)]
 
 
-# ``poolctl merge --on-pool``: what the pool is asked to make, in which order, under which names.
+# ``poolctl merge --on-pool``: the merges to request, their order and their names.
 _LONGEST_NAME = 64
 _OF_EVERY_STEP = ("intended_use", "draft", "despite_withdrawal")
 """Fields that also describe intermediate models."""
@@ -208,7 +208,7 @@ _OF_EVERY_STEP = ("intended_use", "draft", "despite_withdrawal")
 
 @dataclass
 class Order:
-    """Merges that are asked for one after another."""
+    """A sequence of merge requests to the pool."""
 
     target: ModelAddress
     description: Mapping[str, Any]
@@ -218,7 +218,7 @@ class Order:
     jobs: "list[MergeJobResponse]" = field(default_factory=list)
 
     def send(self, invocation: Invocation, pool: PoolClient) -> None:
-        """Ask for the merges; nothing that needs one is asked for when that one fails."""
+        """Request the merges in order; stop at the first that fails."""
         carry_out_elsewhere(self.plan, partial(self._ask, invocation, pool))
 
     def planned(self) -> Reply:
@@ -319,7 +319,7 @@ class Order:
 def plan_again(
     invocation: Invocation, pool: PoolClient, order: Order, word: str, without: Sequence[str]
 ) -> None:
-    """Return the order with the plan of ``--replay``: a recipe, unchanged or without a part."""
+    """Give an order the plan of ``--replay``: a recipe, unchanged or without some inputs."""
     recipe, folder = replaying.find_recipe(pool, word)
     if not without:
         order.plan = plan_replay(recipe)

@@ -211,7 +211,7 @@ def _problem(session: Session, invitation: InvitationRecord | None) -> str:
 
 
 def _check_inviter(session: Session, invitation: InvitationRecord) -> str:
-    """Return the reason why the inviting site or user cannot admit anyone; empty if they can."""
+    """Return why the inviting site or user cannot admit anyone; empty if they can."""
     if invitation.site.suspended_at is not None:
         return f"site {invitation.site.name!r} is suspended"
     maker = invitation.made_by

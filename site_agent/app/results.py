@@ -1,4 +1,4 @@
-"""The page of one result, and the review under the same bar."""
+"""The page of one result, and its review under the same navigation bar."""
 
 import csv
 import json
@@ -102,7 +102,7 @@ def _clock(seconds: float) -> str:
 
 @dataclass
 class Results:
-    """Results of recordings; a few stay open, so that frames come fast."""
+    """Results of recordings; a few stay open, so that their frames load fast."""
 
     lab: Lab
     _open: OrderedDict[Path, tuple[ReviewSession, Starlette]] = field(default_factory=OrderedDict)
@@ -185,7 +185,7 @@ class Results:
         return FileResponse(path, filename=f"{standing.recording.session}_{name}")
 
     async def review(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Hand a request on to the review of its recording."""
+        """Pass a request to the review of its recording."""
         request = Request(scope, receive)
         try:
             study, standing, standings = self._find(request)
@@ -235,7 +235,7 @@ class Results:
 
 
 def _model(folder: Path, role: str, known: Path) -> Path | None:
-    """Return the model of the analysis, for landmarks in pictures, where it is still there."""
+    """Return the landmark model of the analysis, if it still exists."""
     if known.is_file():
         return known
     try:

@@ -1,4 +1,4 @@
-"""Connections to services over mutual TLS: kept, with bounded answers, and tried again."""
+"""Persistent connections to services over mutual TLS, with retries and bounded answers."""
 
 import json
 import secrets
@@ -21,8 +21,7 @@ _OTHER_AUTHORITY = ("CERTIFICATE_VERIFY_FAILED", "UNKNOWN_CA")
 class ServiceConnection:
     """A process's connection to one of the services.
 
-    `service`: Its role. `patience_s`: For so long a service that does not
-    answer is called again.
+    `service`: Its role. `patience_s`: How long to retry a service that does not answer.
 
     `sent_bytes`, `received_bytes`: Bodies of requests and answers.
     """
@@ -60,11 +59,11 @@ class ServiceConnection:
     ) -> bytes:
         """Send a request until it is answered, and return the answer's body.
 
-        All requests may be sent twice: services know them again.
+        Requests may be sent twice: services recognise repeated ones.
 
-        Raises `ConflictError` if the service is at another place: `code` says which, and
-        `FederationError`: the service refuses the request, does not answer in time, or answers with
-        too much.
+        Raises `ConflictError` if the service is in another state, which `code` names, and
+        `FederationError` if it refuses the request, does not answer in time, or answers with too
+        many bytes.
         """
         if body and self._kit.role == "site" and not self._training:
             # Messages are many: the ledger has one entry for all of this connection.
@@ -92,7 +91,7 @@ class ServiceConnection:
 
     def _call_once(self, method: str, path: str, body: bytes, most_bytes: int) -> bytes:
         request = self._client.build_request(method, f"{self._address}{path}", content=body)
-        # Whatever the address, the certificate must be that of this service.
+        # The certificate names the service, whatever its address.
         request.extensions["sni_hostname"] = service_name(self._service)
         answer = self._client.send(request, stream=True)
         try:

@@ -22,7 +22,7 @@ from site_agent.work import Progress
 SEVERAL = True
 """The data can be several data sets, one for each part."""
 TEST_PART = "test"
-"""How the test data are called among the parts."""
+"""Name of the test data among the parts."""
 _FILE = "parts"
 
 
@@ -99,7 +99,7 @@ def list_names(dataset: FaceStudyData | None, _settings: Any) -> dict[str, list[
 
 @lru_cache(maxsize=1)
 def look(dataset: FaceStudyData, settings: Any) -> Look:
-    """Read the data of a study, and divide them; nothing is written."""
+    """Read and divide the data of a study, without writing anything."""
     images = Path(settings.images) if settings.images else None
     reading = conversion.ReadingOptions(images=images)
     if not settings.test or not Path(settings.test).exists():
@@ -159,7 +159,7 @@ def prepare(
 
 
 def _refuse_other_parts(study: Path, digests: Mapping[str, str]) -> None:
-    """Keep the models of other parts that are in the folder of a study."""
+    """Refuse a folder with a study of other parts, so that its models stay."""
     with suppress(OSError, ValueError, KeyError, TypeError):
         known = json.loads((study / "study.json").read_text(encoding="utf-8"))["digests"]
         if {**known, TEST_PART: ""} != {**digests, TEST_PART: ""}:
@@ -187,7 +187,7 @@ def split_into_parts(
 
 
 def named_parts(datasets: Sequence[records.FaceDataset]) -> dict[str, records.FaceDataset]:
-    """Call several data sets P1, P2, ... in their order."""
+    """Name several data sets P1, P2, ... in their order."""
     return dict(zip(_part_names(len(datasets)), datasets, strict=True))
 
 
@@ -256,7 +256,7 @@ def read_union(parts: Iterable[StudyPart]) -> records.FaceDataset:
 
 
 def join_parts(datasets: Sequence[records.FaceDataset]) -> records.FaceDataset:
-    """Return data sets as one, as if they lay in one place."""
+    """Join data sets into one."""
     if len(datasets) == 1:
         return datasets[0]
     return records.FaceDataset(

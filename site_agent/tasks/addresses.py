@@ -1,4 +1,4 @@
-"""Words for models and identifiers: addresses in the pool, files, first letters."""
+"""Resolve the names that users type: models in the pool, files, and shortened identifiers."""
 
 import re
 from collections.abc import Iterable
@@ -15,18 +15,17 @@ SUFFIX_OF_FORMAT = {
     "safetensors": ".safetensors",
     "poolctl-sparse": ".sparse",
 }
-"""File name endings of downloads, as `aggregators.formats` has them (a test compares)."""
+"""Suffixes of downloaded files; a test compares them with `aggregators.formats`."""
 
 
 _FILE_SUFFIXES = {*SUFFIX_OF_FORMAT.values(), ".contribution", ".json", ".xml"}
 
 
 def is_address(word: str) -> bool:
-    """Tell whether a word means a model in the pool.
+    """Return whether a word names a model in the pool, not a file.
 
-    ``pool://...`` always does. ``site/name``, and a name of one's own site, do where no such file
-    exists: a file that is there is meant as the file. A name that ends as model files do names a
-    file, too, unless it begins with a site: no folder has the name before the slash.
+    ``pool://...`` always does. ``site/name`` and ``name`` do unless a file of that name exists. A
+    word with the suffix of a model file names a file, even a missing one, if its folder exists.
     """
     if word.startswith("pool://"):
         return True
@@ -41,7 +40,7 @@ def is_address(word: str) -> bool:
 
 
 def whole_id(word: str, ids: Iterable[str], noun: str, listed_by: str) -> str:
-    """Return the one of these identifiers that a word begins."""
+    """Return the only identifier that starts with a word."""
     hint = f"{listed_by} lists them"
     if not re.fullmatch("[0-9a-f]+", word):
         raise InvalidInputError(

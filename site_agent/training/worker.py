@@ -30,7 +30,7 @@ CROP_MARGIN = 1.0
 
 
 def main(job_file: str) -> int:
-    """Do one job and say how it went."""
+    """Run one job and report its outcome."""
     end_with_parent()
     job = json.loads(Path(job_file).read_text(encoding="utf-8"))
     try:

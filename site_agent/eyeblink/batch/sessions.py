@@ -254,7 +254,7 @@ def find_sessions(folder: Path, *, videos: bool, leave_out: Path | None = None) 
 
 
 def name_problem(name: str) -> str:
-    """Return why a name cannot be that of a session's folder; empty where it can."""
+    """Return why a session's folder cannot have this name; empty if it can."""
     if not name:
         return "the session has no name"
     if name.startswith(".") or portable_name(name) != name:
@@ -346,14 +346,14 @@ def _names(folder: Path, paths: list[Path]) -> list[str]:
 
 
 def _session_name(text: str) -> str:
-    """Return a name that `name_problem` accepts; of a long one the begin, and a mark of it all."""
+    """Return a name that `name_problem` accepts; a long one is cut and gets a digest."""
     name = portable_name(text).lstrip(".") or "_"
     encoded = name.encode("utf-8", "surrogateescape")
     if len(encoded) <= _LONGEST_NAME:
         return name
-    mark = hashlib.sha256(encoded).hexdigest()[:8]
-    begin = encoded[: _LONGEST_NAME - 9].decode("utf-8", "ignore")
-    return portable_name(f"{begin}-{mark}")
+    digest = hashlib.sha256(encoded).hexdigest()[:8]
+    start = encoded[: _LONGEST_NAME - 9].decode("utf-8", "ignore")
+    return portable_name(f"{start}-{digest}")
 
 
 S = TypeVar("S")
@@ -363,7 +363,7 @@ _MISSING = object()
 LEFT_OUT = ("blinks.dips", "blinks.extents", "outputs", "labels.subject", "labels.session")
 """Settings that neither a settings file nor ``--set`` changes."""
 
-# Columns that a table already uses for something else.
+# Settings with columns of their own under other names.
 _OTHER_COLUMNS = {
     "labels.subject": "bids_subject",
     "labels.session": "bids_session",

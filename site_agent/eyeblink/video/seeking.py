@@ -80,7 +80,7 @@ def read_ahead(items: Callable[[], Iterator[Item]], depth: int = 8) -> Generator
 
 CACHE_BYTES = 256 * 1024 * 1024
 MOST_STEPS_FORWARD = 100
-"""Decoding on costs less than seeking as long as the wanted frame is not farther ahead."""
+"""Frames ahead up to which decoding on is cheaper than seeking."""
 SEEK_AHEAD_S = 2.0
 """Containers seek by decoding times, which lie before those of presentation."""
 
@@ -183,7 +183,7 @@ class SeekableVideo:
         self._pictures = self._decoder.pictures_from(time_s)
 
     def _advance(self, frame: int) -> "VideoFrame | None":
-        """Decode up to a frame; None where it does not come."""
+        """Decode up to a frame; return None if the stream does not have it."""
         for picture in self._pictures:
             # Pictures shown before the key frame may refer to others that were not decoded.
             self._key_frame_seen = self._key_frame_seen or bool(picture.key_frame)
@@ -202,7 +202,7 @@ class SeekableVideo:
         return None
 
     def _number_of(self, picture: "VideoFrame") -> int | None:
-        """Return the number of the decoder's next picture, None while that is not known.
+        """Return the number of the decoder's next picture; None while it is unknown.
 
         Counted on from the picture before, as the reader counts. Its time says more only when
         pictures were left out in between: not all damaged ones are found from everywhere.

@@ -16,7 +16,7 @@ from site_agent.datasets.gaze.records import PATCH_SHAPE, Float64, gaze_angles, 
 from site_agent.datasets.synthetic.eye_patches.persons import EyePerson, EyeShape
 
 Float32 = Any
-"""float32 array; NumPy's types lose track of it in arithmetic with Python's numbers."""
+"""A float32 array; NumPy's stubs widen its arithmetic with Python numbers to float64."""
 Vectors = tuple[Float32, Float32, Float32]
 """The x, y and z of vectors, each an array."""
 
