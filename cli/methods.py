@@ -21,7 +21,7 @@ def methods(
 ) -> Reply:
     """List the aggregation methods with their inputs and options.
 
-    Files are merged by 'poolctl merge METHOD', with --on-pool on the pool; rounds are held by
+    Files are merged by 'poolctl merge METHOD', with --name on the pool; rounds are held by
     'poolctl rounds start --method METHOD'. Options are given as --option NAME=VALUE.
     """
     chosen = [find_method(name)] if name else list(METHODS.values())

@@ -43,8 +43,8 @@ class MergeHere:
     "merge wba-cascade siteA.dat site-b/face-68@2 --weight 1.5,1 --option step=1.1",
     "merge wba-final siteA.dat siteB.dat -o merged.forest",
     "merge --replay merged.dat.recipe.json --without site-b/face-68@2 -o successor.dat",
-    "merge wba-cascade site-a/face-68@2 site-b/face-68 --on-pool --name merged-68",
-    "merge --replay site-a/merged-68@1 --without site-b/face-68@2 --on-pool --name merged-68",
+    "merge wba-cascade site-a/face-68@2 site-b/face-68 --name merged-68",
+    "merge --replay site-a/merged-68@1 --without site-b/face-68@2 --name merged-68",
 )
 def merge(
     invocation: Invocation,
@@ -71,16 +71,16 @@ def merge(
     contain it are made again first. The new recipe names the model that the result replaces, and
     the pool links the two after the upload.
 
-    With --on-pool, the result has the same bytes, and is published under --name with its recipe and
-    lineage, described by --label, --description, --term, --draft and --visibility. See it with
-    'poolctl merges'.
+    With --name, the pool merges; nothing is downloaded. The result has the same bytes, and is
+    published with its recipe and lineage, described by --label, --description, --term, --draft and
+    --visibility. 'poolctl merges' shows the progress.
     """
     how.require_consistent()
     _require_fitting(here, place, version)
     from cli.merge.central import merge_on_pool
     from cli.merge.replaying import ReplayRequest, replay_merge
 
-    if place.on_pool:
+    if place.name:
         return merge_on_pool(invocation, arguments or [], how, place, version, dry_run=dry_run)
     if how.replay:
         if here.output_format:
@@ -97,13 +97,15 @@ def merge(
 
 def _require_fitting(here: MergeHere, place: PoolMergeOptions, version: NewVersionOptions) -> None:
     """Refuse options of the other place."""
-    if place.on_pool and here != MergeHere():
-        raise UsageError("--output, --format, --despite-terms and --force are not for --on-pool")
-    described = replace(version, purpose=(), despite_withdrawal=False)
-    if not place.on_pool and (place != PoolMergeOptions() or described != NewVersionOptions()):
+    if place.name and here != MergeHere():
         raise UsageError(
-            "--name, --wait, --label, --description, --term, --draft and --visibility need "
-            "--on-pool; to describe a file, give them to 'poolctl upload'"
+            "--output, --format, --despite-terms and --force are not for a pool that merges"
+        )
+    described = replace(version, purpose=(), despite_withdrawal=False)
+    if not place.name and (place != PoolMergeOptions() or described != NewVersionOptions()):
+        raise UsageError(
+            "--wait, --label, --description, --term, --draft and --visibility need --name, by "
+            "which the pool merges; to describe a file, give them to 'poolctl upload'"
         )
 
 

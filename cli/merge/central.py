@@ -1,4 +1,4 @@
-"""``poolctl merge --on-pool`` and ``merges``: merges on the machine of the pool."""
+"""``poolctl merge --name`` and ``merges``: merges on the machine of the pool."""
 
 import json
 import re
@@ -50,8 +50,6 @@ def merge_on_pool(
     dry_run: bool,
 ) -> Reply:
     """Ask the pool for a merge, after those of its inputs that must be made again."""
-    if not options.name:
-        raise UsageError("--on-pool needs the --name of the merged model")
     description = version.read()
     if how.replay and arguments:
         raise UsageError("--replay takes method and inputs from the recipe")
@@ -94,7 +92,7 @@ def merges(
 ) -> Reply:
     """List the merges on the pool that your site started, newest first; show or cancel one.
 
-    'poolctl merge --on-pool' starts a merge.
+    'poolctl merge --name NAME' starts a merge.
     """
     if cancel and not merge_id:
         raise UsageError("--cancel needs the MERGE")
@@ -145,7 +143,7 @@ def _recipe_of_words(pool: PoolClient, arguments: Sequence[str], how: MergeOptio
         if not is_address(word):
             raise UsageError(
                 f"{word}: expected an address in the pool such as site-a/face-68@2; "
-                "files are merged at home, without --on-pool"
+                "files are merged at home, without --name"
             )
     weights = how.weights() or [1.0] * (len(arguments) - 1)
     if len(weights) != len(arguments) - 1:
@@ -200,7 +198,7 @@ def _description(job: "MergeJobResponse") -> list[TableText]:
     return [TableText(["what", "value"], rows), TableText(["input", "weight", "digest"], inputs)]
 
 
-# ``poolctl merge --on-pool``: the merges to request, their order and their names.
+# ``poolctl merge --name``: the merges to request, their order and their names.
 _LONGEST_NAME = 64
 _OF_EVERY_STEP = ("intended_use", "draft", "despite_withdrawal")
 """Fields that also describe intermediate models."""

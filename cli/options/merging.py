@@ -60,11 +60,14 @@ class MergeOptions:
 class PoolMergeOptions:
     """The options of a merge on the pool."""
 
-    on_pool: Annotated[
-        bool, Option("Merge on the pool's machine, in the background; nothing is downloaded.")
-    ] = False
-    name: Annotated[str, Option("With --on-pool: name of the merged model.", "[SITE/]NAME")] = ""
-    wait: Annotated[bool, Option("With --on-pool: wait for the result.")] = False
+    name: Annotated[
+        str,
+        Option(
+            "Merge on the pool's machine, in the background, and publish the result by this name.",
+            "[SITE/]NAME",
+        ),
+    ] = ""
+    wait: Annotated[bool, Option("With --name: wait for the result.")] = False
 
 
 def method_options(entries: Sequence[str]) -> dict[str, Any]:

@@ -27,15 +27,7 @@ def site_a(pool: PoolDriver, poolctl: Run, monkeypatch: pytest.MonkeyPatch) -> R
     return poolctl
 
 
-WORDS = (
-    "merge",
-    "--on-pool",
-    "wba-cascade",
-    "site-a/face",
-    "site-b/face@1",
-    "--option",
-    "step=1.1",
-)
+WORDS = ("merge", "wba-cascade", "site-a/face", "site-b/face@1", "--option", "step=1.1")
 
 
 def test_the_pool_merges_and_the_site_merges_the_same(site_a: Run, tmp_path: Path) -> None:
@@ -47,7 +39,7 @@ def test_the_pool_merges_and_the_site_merges_the_same(site_a: Run, tmp_path: Pat
     )  # fmt: skip
     assert at_home.data["digest"] == asked["digest"]
     again = site_a(
-        "merge", "--on-pool", "--replay", tmp_path / "home.dat.recipe.json", "--name",
+        "merge", "--replay", tmp_path / "home.dat.recipe.json", "--name",
         "site-a/merged", "--wait",
     )  # fmt: skip
     assert again.code == 0, again.err
@@ -78,8 +70,8 @@ def test_mistakes_are_told_before_anything_is_asked(site_a: Run, tmp_path: Path)
     file = tmp_path / "face.dat"
     file.write_bytes(b"")
     for arguments, said in (
-        (("merge", "--on-pool", "--name", "m"), "expected METHOD ADDRESS"),
-        (("merge", "--on-pool", "mwma", file, "--name", "m"), "files are merged at home"),
+        (("merge", "--name", "m"), "expected METHOD ADDRESS"),
+        (("merge", "mwma", file, "--name", "m"), "files are merged at home"),
         ((*WORDS, "--name", "m", "--weight", "1"), "1 numbers for 2 models"),
         ((*WORDS, "--name", "m", "--replay", "site-a/m"), "--replay takes method"),
     ):
@@ -94,7 +86,7 @@ def test_models_that_do_not_fit_are_refused_at_once(site_a: Run, pool: PoolDrive
     content = bytes(encode_model(make_predictor(9, parts=7)))
     upload(pool.member("site-a"), "site-a/seven", content)
     failed = site_a(
-        "merge", "--on-pool", "wba-cascade", "site-a/face", "site-a/seven", "--name", "m", "--wait",
+        "merge", "wba-cascade", "site-a/face", "site-a/seven", "--name", "m", "--wait",
         "--json",
     )  # fmt: skip
     assert (failed.code, failed.error["code"]) == (2, "request_refused")

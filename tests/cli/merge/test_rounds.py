@@ -280,7 +280,7 @@ def test_a_refined_model_is_made_again_without_a_withdrawn_one(
     assert "is flagged (quality): 'contribute' and 'finish' need --despite-withdrawal" in told.err
     held_up = poolctl(*CONTRIBUTE, other, "--data", faces["site-b"], "--json")
     assert (held_up.code, "--despite-withdrawal" in held_up.error["hint"]) == (7, True)
-    on_pool = ("merge", "--on-pool", "wba-cascade", "site-b/journey@1")
+    on_pool = ("merge", "wba-cascade", "site-b/journey@1")
     for arguments in (("upload", "merged.dat"), on_pool):
         refused = poolctl(*arguments, "--name", "tainted", "--json")
         assert (refused.code, "--despite-withdrawal" in refused.error["hint"]) == (7, True)
@@ -301,7 +301,7 @@ def test_a_refined_model_is_made_again_without_a_withdrawn_one(
     assert poolctl("models", "info", "site-b/journey", "--json").data["version"] == sent["version"]
     assert poolctl(*start, "--deadline", "1h").code == 0
     made = poolctl(
-        *("merge", "--on-pool", "--replay", refined["address"], "--without", "site-a/face@1"),
+        *("merge", "--replay", refined["address"], "--without", "site-a/face@1"),
         *("--name", "by-the-pool", "--wait", "--json"),
     )
     assert made.data["digest"] == sent["digest"], made.err

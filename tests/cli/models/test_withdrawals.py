@@ -118,7 +118,7 @@ def test_from_the_withdrawal_to_the_successors(labs: tuple[Lab, Lab]) -> None:
     assert "pool://site-b/third@2" in info.split("replaced by")[1]
 
     # On the pool: the same bytes.
-    start = ("merge", "--on-pool", *replay, "--name", "again")
+    start = ("merge", *replay, "--name", "again")
     planned = b.data(*start, "--dry-run")
     assert planned["steps"][-1]["name"] == "again"
     on_pool = b.data(*start, "--label", "population=infant", "--wait")
