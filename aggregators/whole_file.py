@@ -30,7 +30,7 @@ def whole_file(path: Path, *, mode: int = 0o666) -> Iterator[BinaryIO]:
             os.fsync(file.fileno())
         temporary.replace(path)
     except BaseException as error:
-        if isinstance(error, OSError) and error.errno in _DISK_FULL:
+        if isinstance(error, OSError) and is_disk_full(error):
             written_bytes = temporary.stat().st_size if temporary.exists() else 0
             name_full_disk(error, path, f"{written_bytes:,} bytes of it were written")
         with contextlib.suppress(OSError):
@@ -39,12 +39,28 @@ def whole_file(path: Path, *, mode: int = 0o666) -> Iterator[BinaryIO]:
     sync_folder(path.parent)
 
 
+def is_disk_full(error: OSError) -> bool:
+    """Return whether a disk or a quota leaves no room for a file."""
+    return error.errno in _DISK_FULL
+
+
 def name_full_disk(error: OSError, path: Path, size: str) -> None:
     """Add the file and its size, as far as known, to the error of a full disk."""
-    if error.errno in _DISK_FULL:
+    if is_disk_full(error):
         free_bytes = shutil.disk_usage(path.parent).free
         error.filename = str(path)
         error.strerror = f"{error.strerror} ({size}; {free_bytes:,} are free)"
+
+
+@contextmanager
+def made_apart(target: Path) -> Iterator[None]:
+    """Name `target` when the disk gets full while a file that becomes it is written elsewhere."""
+    try:
+        yield
+    except OSError as error:
+        if is_disk_full(error):
+            error.filename, error.filename2 = str(target), None
+        raise
 
 
 def write_whole(path: Path, content: bytes | str, *, mode: int = 0o666) -> None:

@@ -8,6 +8,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from aggregators.whole_file import is_disk_full
+
 
 class SiteAgentError(Exception):
     """Root of all errors of this package.
@@ -32,7 +34,9 @@ def writing_to(
     try:
         yield
     except OSError as error:
-        where, reason = error.filename or place, error.strerror or error
+        # A full disk stops files that are written elsewhere before they become the named one.
+        where = place if is_disk_full(error) else error.filename or place
+        reason = error.strerror or error
         raise refusal(f"{where}: cannot be written: {reason}") from error
 
 

@@ -9,8 +9,8 @@ import json
 import os
 import platform
 import time
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from importlib import metadata
@@ -19,7 +19,7 @@ from typing import Any
 
 from aggregators.formats import file_digest, write_model
 from aggregators.models import StateDict
-from aggregators.whole_file import write_whole
+from aggregators.whole_file import made_apart, write_whole
 from site_agent.errors import TrainingFailedError, writing_to
 from site_agent.own_folders import config_folder
 from site_agent.plain_json import write_json
@@ -241,9 +241,16 @@ class BegunTraining:
     ) -> TrainingResult:
         """Write a network and its record."""
         facts = {"torch": metadata.version("torch"), "peak_memory_bytes": peak_memory_bytes()}
-        try:
-            write_model(network, self.temporary)
+        with self.writing() as temporary:
+            write_model(network, temporary)
             return self.publish("network", data, settings, details, facts, warnings=warnings)
+
+    @contextmanager
+    def writing(self) -> Iterator[Path]:
+        """Yield the temporary file, which is removed at the end; a full disk names the model."""
+        try:
+            with made_apart(self.output):
+                yield self.temporary
         finally:
             self.temporary.unlink(missing_ok=True)
 

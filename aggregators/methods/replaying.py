@@ -10,6 +10,7 @@ from aggregators.formats import file_digest
 from aggregators.methods import merging, registry
 from aggregators.methods import recipe as recipes
 from aggregators.methods.networks.round_files import state_path
+from aggregators.whole_file import made_apart
 
 
 def replay(
@@ -59,7 +60,8 @@ def replay(
     files = _find_files(kept, find)
     merging.refuse_overwriting_inputs(target, files.values())
     # Beside the target, so that the result is moved, not copied, once its digest is right.
-    with tempfile.TemporaryDirectory(prefix=".replay-", dir=target.parent) as folder:
+    unsettled = tempfile.TemporaryDirectory(prefix=".replay-", dir=target.parent)
+    with made_apart(target), unsettled as folder:
         attempt = Path(folder) / target.name
         merged = merging.merge(
             recipe.method.name,

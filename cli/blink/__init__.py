@@ -177,9 +177,13 @@ def _reply_of_all(
 ) -> Reply:
     if not sessions:
         invocation.warn("no face was visible for a second or longer: nothing was written")
+    warnings: dict[str, list[str]] = {}
     for name, session in sessions.items():
         for warning in session.warnings:
-            invocation.warn(f"{name}: {warning}")
+            warnings.setdefault(warning, []).append(name)
+    for warning, names in warnings.items():
+        place = "" if len(names) == len(sessions) else f"{', '.join(names)}: "
+        invocation.warn(place + warning)
     rows = [
         [
             name,

@@ -177,7 +177,8 @@ def run_input(
             trace = pipeline.TraceFile(chosen.video, chosen.frame_rate_hz)
             session = pipeline.run_blink_analysis(trace, progress=report, **common)
         return {"": session}
-    files = _model_files(invocation, models)
+    recording = chosen.video and Recording(chosen.video, chosen.timestamps, chosen.frame_rate_hz)
+    files = _model_files(invocation, models, recording)
     arguments: dict[str, Any] = {
         **common,
         "landmarks": files["landmarks"].path,
@@ -188,9 +189,8 @@ def run_input(
     }
     with invocation.progress(f"blink {chosen.title}") as report:
         arguments["progress"] = report
-        if chosen.video is None:
+        if recording is None:
             return {"": _run_camera(invocation, chosen, arguments)}
-        recording = Recording(chosen.video, chosen.timestamps, chosen.frame_rate_hz)
         if chosen.all_faces:
             return pipeline.run_all_faces_analysis(recording, **arguments)
         return {"": pipeline.run_blink_analysis(recording, **arguments)}
@@ -199,7 +199,6 @@ def run_input(
 def _run_camera(
     invocation: Invocation, chosen: BlinkInput, arguments: dict[str, Any]
 ) -> BlinkSession:
-
     arguments.pop("trials", None)
     word = chosen.camera or "0"
     camera = CameraReader(
@@ -214,31 +213,30 @@ def _run_camera(
         return run_blink_analysis(camera, **arguments)
 
 
-def _model_files(invocation: Invocation, models: Mapping[str, str]) -> "dict[str, ModelFile]":
+def _model_files(
+    invocation: Invocation, models: Mapping[str, str], recording: Recording | None
+) -> "dict[str, ModelFile]":
     named = {role: word for role, word in models.items() if word}
     if "landmarks" not in named:
-        named["landmarks"] = profiles.usual_landmarks() or str(_starter(invocation))
+        named["landmarks"] = profiles.usual_landmarks() or str(_starter(invocation, recording))
     files = invocation.model_files(list(named.values()))
     return dict(zip(named, files, strict=True))
 
 
-def _starter(invocation: Invocation) -> Path:
-    """Return the starter model, which is trained once and kept."""
+def _starter(invocation: Invocation, recording: Recording | None) -> Path:
+    """Return the starter model, which is trained once and kept, after a look at the recording."""
     from site_agent.training.starter import find_starter, kept_starter
 
     path = kept_starter(own_folders.cache_folder())
     if not path.is_file():
+        if recording is not None:  # A mistaken input is named at once, not after the training.
+            recording.open().close()
         invocation.note(
             f"no --landmarks given: training a starter on drawn faces, once, for one to three "
             f"minutes; it is kept as {path}"
         )
     with invocation.progress("train starter") as report:
-        path = find_starter(own_folders.cache_folder(), report)
-    invocation.note(
-        "the starter has seen drawn faces only, so take this for a first look; train on faces of "
-        "your own ('poolctl train ert --for blinks') before you count blinks"
-    )
-    return path
+        return find_starter(own_folders.cache_folder(), report)
 
 
 # ``poolctl blink compare-criteria``.

@@ -10,6 +10,7 @@ from site_agent.datasets.egocentric import check_clips, open_egocentric
 from site_agent.datasets.gaze.check import PersonStatistics, check_gaze, gaze_statistics, open_gaze
 from site_agent.datasets.gaze.records import gaze_digest, join_digests
 from site_agent.datasets.sheets import write_gaze_sheet
+from site_agent.errors import writing_to
 from site_agent.plain_json import json_bytes
 from site_agent.wording import count_words
 
@@ -17,7 +18,8 @@ from site_agent.wording import count_words
 def findings_table(findings: list[Finding], report_file: Path | None, *, strict: bool) -> TableText:
     """Write the report, refuse errors, and return a table of the warnings."""
     if report_file is not None:
-        report_file.write_bytes(json_bytes({"findings": findings}))
+        with writing_to(report_file):
+            report_file.write_bytes(json_bytes({"findings": findings}))
     bad = [finding for finding in findings if strict or finding.severity == "error"]
     kinds = kinds_of(findings)
     if bad:

@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 
+from pydantic import ValidationError
+
 from aggregators import errors as aggregator_errors
 from cli.frame.terminal import print_json, print_labelled
 from pool_server import errors as server_errors
@@ -300,6 +302,20 @@ def _report_usage_error(error: BaseException, *, as_json: bool) -> int:
         error.show()  # type: ignore[attr-defined]
         return int(ExitCode.USAGE)
     path = context.command_path if context is not None else "poolctl"
-    message = message.replace("Value error, ", "").rstrip(".")
+    message = _range_message(error) or message.replace("Value error, ", "").rstrip(".")
     _print_failure("usage", message, f"see {path} --help", as_json=as_json)
     return int(ExitCode.USAGE)
+
+
+def _range_message(error: BaseException) -> str:
+    """Return the refusal of a number outside its option's range; nothing for other errors."""
+    cause = error.__cause__
+    fault = cause.errors()[0] if isinstance(cause, ValidationError) else {"type": ""}
+    if fault["type"] not in {"less_than_equal", "greater_than_equal"}:
+        return ""
+    option = getattr(error, "param", None)
+    number, low, high = fault["input"], getattr(option, "min", None), getattr(option, "max", None)
+    expected = f"at least {low:g}" if high is None else f"{low:g} to {high:g}"
+    if high is not None and 0 < high <= 1 < float(number) <= 100 * high:
+        expected += f"; {float(number):g} % is {float(number) / 100:g}"
+    return f"{getattr(option, 'opts', ['the number'])[0]} {number}: expected {expected}"

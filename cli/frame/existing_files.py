@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from aggregators.formats import file_digest
+from aggregators.whole_file import made_apart
 from cli.frame.errors import OutputExistsError, UsageError
 from site_agent.work.files import file_identity
 
@@ -67,7 +68,8 @@ def place_for_model(target: Path, *, force: bool) -> Iterator[Path]:
     if force or not target.is_file():
         yield target
         return
-    with tempfile.TemporaryDirectory(prefix=".unsettled-", dir=target.parent) as folder:
+    unsettled = tempfile.TemporaryDirectory(prefix=".unsettled-", dir=target.parent)
+    with made_apart(target), unsettled as folder:
         place = Path(folder) / target.name
         yield place
         if place.is_file():

@@ -184,7 +184,7 @@ def contribute(
         round_ = pool.rounds.get(round_id)
         if rules.accept:
             invocation.warn(find_site_part(round_.method).danger)
-            invocation.confirm(f"Approve {rules.accept}?", assume_yes=yes)
+            invocation.confirm(f"Approve {rules.accept}?", assume_yes=yes or dry_run)
         visit = partial(
             contribute_to_round,
             pool,
@@ -234,7 +234,7 @@ def _contribute(
     try:
         contributed = contribute_now(send=not (dry_run or asks))
     except BaseNotAcceptedError as error:
-        if not sys.stdin.isatty():
+        if dry_run or not sys.stdin.isatty():
             raise
         invocation.warn(str(error))
         invocation.confirm("Accept this base for all rounds?", assume_yes=False)

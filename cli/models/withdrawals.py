@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cli.frame import errors, options
 from cli.frame.output import Invocation, Reply, TableText, listing
+from site_agent.errors import writing_to
 from site_agent.plain_json import json_bytes
 from site_agent.pool.cache import ModelCache
 from site_agent.pool.rebuilding import RecipeSources
@@ -159,7 +160,8 @@ def _check_reply(
         withdrawn = check_files(pool.withdrawals, files)
     items = [_item(file) for file in withdrawn]
     if report_file is not None:
-        report_file.write_bytes(json_bytes({"items": items}))
+        with writing_to(report_file):
+            report_file.write_bytes(json_bytes({"items": items}))
     if withdrawn:
         cached = {} if named else {entry.digest: entry for entry in ModelCache().entries()}
         lines, names = [], []

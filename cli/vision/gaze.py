@@ -23,6 +23,7 @@ from site_agent.datasets.gaze.records import (
     select_sessions,
 )
 from site_agent.datasets.sheets import draw_found_gaze, draw_patch
+from site_agent.errors import writing_to
 from site_agent.evaluation.gaze import GazeScores, score_gaze
 from site_agent.networks.architectures import require_kind
 from site_agent.networks.files import read_network
@@ -162,7 +163,8 @@ def predict_gaze(
             require_free(path, force=force)
         pictures.mkdir(parents=True, exist_ok=True)
         for path, picture in zip(written, drawn.values(), strict=True):
-            picture.save(path)
+            with writing_to(path):
+                picture.save(path)
         text.append(f"pictures {pictures}")
     return predicted(items, text, output, written)
 

@@ -13,6 +13,7 @@ from cli.frame.output import Invocation, Reply, TableText
 from cli.transfers import bundle
 from site_agent.bundles import is_bundle
 from site_agent.datasets.part_order import group_of_shape
+from site_agent.errors import writing_to
 from site_agent.pool.sidecars import Sidecars
 from site_agent.wording import count_words, size_words
 
@@ -112,7 +113,8 @@ def _draw(content: Model, picture: Path) -> None:
     if picture.suffix.lower() != suffix:
         raise UsageError(f"--output {picture}: expected NAME{suffix} for such a model")
     picture.parent.mkdir(parents=True, exist_ok=True)
-    picture.write_bytes(drawn)
+    with writing_to(picture):
+        picture.write_bytes(drawn)
 
 
 def _short(value: Any) -> str:

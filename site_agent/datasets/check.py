@@ -14,12 +14,11 @@ from PIL import Image, UnidentifiedImageError
 from site_agent.datasets.landmark_schemes import IBUG_PARTS
 from site_agent.datasets.part_order import face_turn, misordered_faces, unsorted_names
 from site_agent.datasets.records import AnnotatedImage, FaceBox, FaceDataset, part_names
-from site_agent.pictures.images import FIRST_LYING
+from site_agent.pictures.images import FIRST_LYING, orientation_of
 from site_agent.work import Progress, no_progress
 
 Severity = Literal["error", "warning"]
 
-_EXIF_ORIENTATION = 0x0112
 _NAMES_SHOWN = 6
 _LINES_SHOWN = 5
 # Faces lie if they are turned by more than this from upright.
@@ -249,18 +248,23 @@ def _drawn_upright(dataset: FaceDataset, image: AnnotatedImage, opened: _Opened)
     if lies and width != height and (image.width_px, image.height_px) == (height, width):
         return f"declared as {height} x {width}"
     boxes = [box for box in image.boxes if not box.ignore]
-    if lies and any(
-        (box.right >= width or box.bottom >= height)
-        and max(-box.left, -box.top, box.right - height + 1, box.bottom - width + 1) <= 0
-        for box in boxes
-    ):
+    if lies and any(_fits(box, height, width) > _fits(box, width, height) for box in boxes):
         return "a box fits only into the turned one"
+    if lies and (
+        (image.width_px, image.height_px) == (width, height) != (height, width)
+        or any(_fits(box, width, height) > _fits(box, height, width) for box in boxes)
+    ):
+        return ""  # Drawn on the picture as it is stored: upright faces in it lie in the scene.
     if lies or opened.orientation in _UPSIDE_DOWN:
         turns = [face_turn(box, part_names(dataset)) for box in boxes]
         known = [turn for turn in turns if turn is not None]
         if known and all(abs(turn) < _UPRIGHT_WITHIN for turn in known):
             return "the faces stand upright in the annotations"
     return ""
+
+
+def _fits(box: FaceBox, width: int, height: int) -> bool:
+    return box.left >= 0 and box.top >= 0 and box.right < width and box.bottom < height
 
 
 _UPSIDE_DOWN = (3, 4)
@@ -302,7 +306,7 @@ def _open(path: Path) -> _Opened | tuple[str, str]:
             # Pillow warns of large and of slightly odd files; both decode.
             warnings.simplefilter("ignore")
             with Image.open(io.BytesIO(content)) as picture:
-                orientation = int(picture.getexif().get(_EXIF_ORIENTATION, 1))
+                orientation = orientation_of(picture)
                 width, height = picture.size
                 picture.load()
                 mode, pixels = _samples(picture)

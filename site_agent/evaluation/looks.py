@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import nn
 
+from aggregators.whole_file import made_apart
 from site_agent.datasets.egocentric import UNTRACKED, ClipShape, GazeClip, decode_timed, squeeze
 from site_agent.evaluation.saliency import COVERAGE_THRESHOLD, scale_maps
 from site_agent.networks.modules import predict_maps
@@ -95,8 +96,9 @@ def write_overlay(
 
     partial = temporary_beside(target)
     try:
-        write_video(partial, pictures())
-        partial.replace(target)
+        with made_apart(target):
+            write_video(partial, pictures())
+            partial.replace(target)
     finally:
         partial.unlink(missing_ok=True)
     return shown

@@ -106,10 +106,15 @@ def exif_orientation(path: Path | str) -> int:
     """
     try:
         with Image.open(path) as picture:
-            orientation = picture.getexif().get(ExifTags.Base.Orientation, 1)
+            return orientation_of(picture)
     except (OSError, SyntaxError):
         return 1
-    return orientation if orientation in range(1, 9) else 1
+
+
+def orientation_of(picture: Image.Image) -> int:
+    """Return the EXIF orientation of an open picture, as `exif_orientation` does."""
+    orientation = picture.getexif().get(ExifTags.Base.Orientation, 1)
+    return int(orientation) if orientation in range(1, 9) else 1
 
 
 def as_stored(points: Float64, orientation: int, width_px: int, height_px: int) -> Float64:

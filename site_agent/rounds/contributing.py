@@ -174,7 +174,7 @@ def contribute_to_round(
         _require_open(round_, site)
         contract.require_sound_base(round_, despite_withdrawal=despite_withdrawal)
     # Also of what an earlier call has computed: the trust in a site may have ended since then.
-    accounted = provenance.require_allowed(pool, round_, part, rules, report)
+    accounted = provenance.require_allowed(pool, round_, part, rules, report, record=send)
     _require_verified_base(pool, round_, site, rules)
     base = _fetch_base(pool, round_, part_of(report, 0.0, _FETCHED))
     others = part.admit(

@@ -50,8 +50,12 @@ def require_allowed(
     part: SitePart,
     rules: ContributionRules,
     progress: Progress = no_progress,
+    *,
+    record: bool = True,
 ) -> bool:
     """Return whether the base is accounted for, or the user has accepted it without knowing.
+
+    `record`: Remember a base that `rules` approve; a dry run does not.
 
     Raises `ContributionWithheldError` if this site's rules forbid the round's options or base;
     `BaseNotAcceptedError` where only the base is in the way.
@@ -70,9 +74,10 @@ def require_allowed(
             "contribution from the result"
         )
     accepted = AcceptedBases(profiles.rounds_folder())
-    if rules.approves(version):
+    is_accepted = rules.approves(version) or accepted.has(version.digest)
+    if is_accepted and record:
         accepted.add(version.digest)
-    elif not accepted.has(version.digest):
+    elif not is_accepted:
         problems, hint = find_base_problems(pool, version, rules, progress)
         problems = [f"the base cannot be accounted for: {problem}" for problem in problems]
         hint += f"if you know how the base was made, approve it: --accept {version.digest}"
@@ -82,7 +87,7 @@ def require_allowed(
         )
     if reasons:
         raise errors.ContributionWithheldError(round_.round_id, [*reasons, *problems], hint=hint)
-    return not accepted.has(version.digest)
+    return not is_accepted
 
 
 class AcceptedBases:

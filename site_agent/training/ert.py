@@ -117,7 +117,6 @@ def train_ert(
     output = Path(output)
     sound = require_sound(dataset, despite_findings=despite_findings, progress=progress)
     begun = begin_training(output, sound.details)
-    temporary = begun.temporary
     settings = with_named_parts(dataset, settings)
     names = checked_parts(dataset, settings)
     faces = trainable_faces(dataset)
@@ -126,7 +125,7 @@ def train_ert(
     progress(None, f"about {needed / 1e9:.1f} GB of memory")
     digest, marks = records.dataset_digest(dataset), records.image_marks(dataset)
     closed_eyes = _count_closed_eyes(faces, names)
-    try:
+    with begun.writing() as temporary:
         facts = run_worker(
             _job(faces, names, settings, temporary, score=training_scores),
             read_ert_progress,
@@ -145,8 +144,6 @@ def train_ert(
         data = DataSummary(digest, len(faces), boxes, ignored, len(names), image_marks=marks)
         warnings = (*_order_warnings(faces, names), *_lid_warnings(closed_eyes, names))
         return begun.publish("ert", data, asdict(settings), details, facts, warnings=warnings)
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def with_named_parts(dataset: records.FaceDataset, settings: ErtSettings) -> ErtSettings:

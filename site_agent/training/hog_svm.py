@@ -126,13 +126,12 @@ def train_hog_svm(
         dataset, use="boxes", despite_findings=despite_findings, progress=progress
     )
     begun = begin_training(output, sound.details)
-    temporary = begun.temporary
     views = plan_views(dataset, settings)
     needed = needed_memory_bytes(dataset, views, settings)
     require_memory(needed, "use fewer or smaller images, or less upsampling")
     progress(None, f"about {needed / 1e9:.1f} GB of memory")
     digest, marks = dataset_digest(dataset), image_marks(dataset)
-    try:
+    with begun.writing() as temporary:
         facts = _train(views, settings, temporary, progress, needed, score=training_scores)
         if settings.by_label and training_scores:
             scores = evaluate_detector(temporary, dataset, resamples=0).metrics
@@ -148,8 +147,6 @@ def train_hog_svm(
             "hog-svm", data, asdict(settings), details, facts, warnings=_warnings(views, settings)
         )
         return replace(result, left_out=left_out)
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def needed_memory_bytes(

@@ -14,10 +14,10 @@ from typing import Any
 from xml.sax.saxutils import quoteattr
 
 import numpy as np
-from PIL import ExifTags, Image
+from PIL import Image
 
 from aggregators.predictors import to_grey
-from site_agent.pictures.images import read_image
+from site_agent.pictures.images import orientation_of, read_image
 from site_agent.work.measurements import peak_memory_bytes
 from site_agent.work.processes import end_with_parent
 
@@ -121,7 +121,7 @@ def _dlib_decodes(path: Path) -> bool:
         with Image.open(path) as header:
             # dlib and OpenCV may cut 16 bits a sample to 8 in different ways.
             deep = any(";16" in str(tile.args) for tile in header.tile)
-            upright = header.getexif().get(ExifTags.Base.Orientation, 1) in (0, 1)
+            upright = orientation_of(header) == 1
             known = header.format in ("JPEG", "PNG") and header.mode in ("RGB", "L")
             return known and upright and not deep
     except (OSError, ValueError, SyntaxError, Image.DecompressionBombError):

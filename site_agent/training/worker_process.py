@@ -7,6 +7,7 @@ distance of the solution from the best one).
 """
 
 import codecs
+import errno
 import json
 import math
 import os
@@ -20,6 +21,7 @@ from itertools import chain
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
+from aggregators.whole_file import write_whole
 from site_agent.errors import TrainingDataError, TrainingFailedError
 from site_agent.training.worker import EVENT_MARK
 from site_agent.wording import duration_words
@@ -156,11 +158,11 @@ def run_worker(
     `needed_memory_bytes`: estimate, for the message when the child is killed.
 
     Raises `TrainingDataError`: an image cannot be read. `TrainingFailedError`: dlib refuses,
-    crashes or is killed.
+    crashes or is killed. `OSError`: the disk has no room for the model.
     """
     with tempfile.TemporaryDirectory(prefix="poolctl-training-") as folder:
         job_file = Path(folder) / "job.json"
-        job_file.write_text(json.dumps({**job, "folder": folder}), encoding="utf-8")
+        write_whole(job_file, json.dumps({**job, "folder": folder}))
         process = start_python("site_agent.training.worker", str(job_file))
         try:
             outcome = _follow(process, reader, progress)
@@ -170,6 +172,8 @@ def run_worker(
         return dict(outcome["done"])
     if outcome.get("type") in _DATA_ERRORS:
         raise TrainingDataError(data_path, outcome["error"])
+    if "serializing" in outcome.get("error", ""):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), job["output"])
     raise TrainingFailedError(_failure_text(outcome, process.returncode, needed_memory_bytes))
 
 

@@ -20,13 +20,14 @@ from dataclasses import dataclass
 from pathlib import Path, PureWindowsPath
 
 import numpy as np
-from PIL import Image, UnidentifiedImageError
+from PIL import Image, ImageOps, UnidentifiedImageError
 
 from site_agent.datasets.check import Finding
 from site_agent.datasets.data_tables import rows_of
 from site_agent.datasets.gaze import records
-from site_agent.errors import AnnotationFileError, TableFileError
+from site_agent.errors import AnnotationFileError, TableFileError, writing_to
 from site_agent.named_files import find_named
+from site_agent.pictures.images import FIRST_LYING, orientation_of
 from site_agent.tables import Table, columns_of
 from site_agent.text_tables import header_of
 
@@ -170,11 +171,14 @@ def read_patch(table: Path, row: Row) -> records.UInt8:
         raise AnnotationFileError(table, row.line, f"{row.file} is not a file")
     try:
         with Image.open(path) as picture:
-            _require_patch_size(table, row, picture.size)
+            # Pictures are read as they are shown, here and where a network predicts.
+            lies = orientation_of(picture) >= FIRST_LYING
+            _require_patch_size(table, row, picture.size[::-1] if lies else picture.size)
             if picture.mode not in _PLAIN_MODES:
                 problem = f"the picture {row.file} has samples of kind {picture.mode}"
                 raise AnnotationFileError(table, row.line, f"{problem}, expected 8-bit grey")
-            pixels = np.array(picture.convert("L"), dtype=np.uint8)
+            upright = ImageOps.exif_transpose(picture)
+            pixels = np.array(upright.convert("L"), dtype=np.uint8)
     except FileNotFoundError as error:
         problem = f"the picture {row.file} is missing; files are relative to the table's folder"
         raise AnnotationFileError(table, row.line, problem) from error
@@ -200,6 +204,11 @@ def write_samples(folder: Path, parts: Iterable[records.GazeSamples]) -> tuple[P
 
     The table is written last, so that a folder without one is known to be incomplete.
     """
+    with writing_to(folder):
+        return _write_all(folder, parts)
+
+
+def _write_all(folder: Path, parts: Iterable[records.GazeSamples]) -> tuple[Path, int]:
     images, table = folder / "images", folder / TABLE_NAME
     images.mkdir(parents=True, exist_ok=True)
     # A table of an earlier, larger data set would name pictures that are overwritten.

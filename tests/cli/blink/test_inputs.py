@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from aggregators.formats import write_model
+from site_agent.eyeblink import session
 from site_agent.eyeblink.review.automatic_result import find_model
 from site_agent.own_folders import cache_folder
 from site_agent.training import starter
@@ -68,11 +69,17 @@ def test_a_video_alone_is_analysed_with_the_starter_or_the_remembered_model(
 
     trained: list[Path] = []
     monkeypatch.setattr(starter, "train_starter", train)
+    monkeypatch.setattr(session, "_training_doubt", lambda _: "has seen drawn faces only")
+    Path("empty").mkdir()
+    Path("notes.mp4").write_text("not a video")
+    for wrong in ("empty", "notes.mp4"):
+        assert wrong in poolctl("blink", wrong, "-o", "out").err
+        assert not trained, "a mistaken input is named before the training"
     first = poolctl("blink", "room.mp4", "-o", "out")
     assert first.code == 0, first.err
     told = " ".join(first.err.split())
     assert "training a starter on drawn faces, once" in told
-    assert "take this for a first look" in told
+    assert told.count("drawn faces only") == 1
     assert poolctl("blink", "room.mp4", "-o", "again").code == 0
     [path] = trained
     assert path == kept_starter(cache_folder())

@@ -135,3 +135,18 @@ def test_mistakes_have_their_codes(arguments: list[str], code: int, poolctl: Run
     assert plain.code == code
     assert plain.err.startswith("Error: ")
     assert plain.out == ""
+
+
+@pytest.mark.parametrize(
+    ("option", "message"),
+    [
+        (("--test-share", 20), "--test-share 20: expected 0 to 0.99; 20 % is 0.2"),
+        (("--test-share", -1), "--test-share -1: expected 0 to 0.99"),
+        (("--site-count", 0), "--site-count 0: expected at least 1"),
+    ],
+)
+def test_numbers_out_of_range_are_named_with_the_range(
+    poolctl: Run, option: tuple[str, float], message: str
+) -> None:
+    refused = poolctl("dataset", "split", "faces.xml", *option)
+    assert (refused.code, refused.err.splitlines()[0]) == (2, f"Error: {message}")

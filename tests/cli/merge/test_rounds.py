@@ -1,6 +1,7 @@
 """``poolctl rounds`` against a real server: from the start to the next round."""
 
 import os
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -23,7 +24,7 @@ from site_agent.refinement import RefinementPlan, SiteSource, load_site, read_ba
 from site_agent.rounds.contract import ContributionRules
 from site_agent.rounds.contributing import contribute_to_round
 from site_agent.training.ert import ErtSettings, train_ert
-from tests.cli.conftest import Run
+from tests.cli.conftest import Run, Terminal
 from tests.pool_server.rounds.round_driver import contribution_bytes
 from tests.site_agent.live_pool import LivePool, UnreliableLine, live_pool
 
@@ -387,8 +388,13 @@ def test_a_site_lets_no_round_go_below_its_floors_or_against_its_trust(
     assert poolctl("rounds", "ls", key, "--json").data["participants"][1]["state"] == "waiting"
 
 
-def test_a_forced_contribution_is_for_the_pool_alone(
-    site: Site, pool: LivePool, faces: dict[str, Path], tmp_path: Path, base: Path
+def test_a_forced_contribution_is_for_the_pool_alone(  # noqa: PLR0917
+    site: Site,
+    pool: LivePool,
+    faces: dict[str, Path],
+    tmp_path: Path,
+    base: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     camera = tmp_path / "disguised.dat"
     write_model(build_camera(read_base(base).initial_shape, None), camera)
@@ -400,7 +406,15 @@ def test_a_forced_contribution_is_for_the_pool_alone(
     poolctl("rounds", "trust", "site-a", "--remove", "-q")
     arguments = (*CONTRIBUTE, key, "--data", faces["site-b"], "--json")
     assert "not one that you trust" in poolctl(*arguments).error["message"]
-    sent = poolctl(*arguments, "--accept", "site-a/disguised@1", "--yes").data
+    approval = ("--accept", "site-a/disguised@1")
+    with monkeypatch.context() as patched:
+        patched.setattr(sys, "stdin", Terminal())
+        asked = poolctl(*arguments, "--dry-run")
+        assert (asked.code, asked.error["code"]) == (2, "base_not_accepted"), "it asks nothing"
+        assert "[y/N]" not in asked.err
+        assert poolctl(*arguments, "--dry-run", *approval).data["sent_bytes"] == 0
+    assert poolctl(*arguments).error["code"] == "base_not_accepted", "it accepts nothing"
+    sent = poolctl(*arguments, *approval, "--yes").data
     assert sent["sent_bytes"] > 0
     assert poolctl(*arguments).data["computed"] is False, "a base is accepted once"
     with httpx.Client(base_url=pool.url, timeout=60) as other:

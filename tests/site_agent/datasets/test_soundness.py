@@ -100,6 +100,19 @@ def test_annotations_of_pictures_as_exif_turns_them_stop_training(
             assert np.abs(seen - sides).mean() < 4
 
 
+def test_infants_filmed_lying_pass_where_the_annotations_are_of_the_stored_picture(
+    training_faces: FaceDataset, tmp_path: Path
+) -> None:
+    """Their faces stand upright in the picture as it is stored, and lie in the upright one."""
+    lying = turned_by_exif(some(training_faces, 2), tmp_path / "turned", declare=False)
+    with pytest.raises(UnsoundDataError, match="stand upright"):
+        require_sound(lying)
+    with Image.open(lying.images[0].path) as picture:
+        width, height = picture.size
+    stored = [replace(image, width_px=width, height_px=height) for image in lying.images]
+    require_sound(replace(lying, images=tuple(stored)))
+
+
 def test_boxes_that_fit_into_the_turned_picture_alone_tell_exif(
     training_faces: FaceDataset, tmp_path: Path
 ) -> None:

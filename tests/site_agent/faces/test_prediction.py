@@ -7,7 +7,7 @@ from pathlib import Path
 import dlib
 import numpy as np
 import pytest
-from PIL import ExifTags, Image
+from PIL import Image
 
 from site_agent.datasets.imglab_xml import read_imglab_xml
 from site_agent.datasets.records import FaceDataset, part_names, parts_array
@@ -19,6 +19,7 @@ from site_agent.faces.prediction import (
     write_predictions_xml,
 )
 from site_agent.pictures.images import read_image
+from tests.site_agent.pictures.turned import save_turned
 
 
 def paths_of(dataset: FaceDataset) -> list[Path]:
@@ -143,21 +144,9 @@ def test_annotations_are_of_the_picture_as_it_is_stored(
     orientation: int, trained_detector: Path, test_faces: FaceDataset, tmp_path: Path
 ) -> None:
     """Annotation tools ignore EXIF, so written annotations must hold without it."""
-    stored = tmp_path / "stored.jpg"
-    exif = Image.Exif()
-    exif[ExifTags.Base.Orientation] = orientation
     with Image.open(test_faces.images[0].path) as upright:
         narrow = upright.convert("RGB").crop((0, 0, 190, 200))
-    undo = {6: Image.Transpose.ROTATE_90, 8: Image.Transpose.ROTATE_270}
-    same = {
-        2: Image.Transpose.FLIP_LEFT_RIGHT,
-        3: Image.Transpose.ROTATE_180,
-        4: Image.Transpose.FLIP_TOP_BOTTOM,
-        5: Image.Transpose.TRANSPOSE,
-        7: Image.Transpose.TRANSVERSE,
-    }
-    how = (undo | same).get(orientation)
-    (narrow if how is None else narrow.transpose(how)).save(stored, exif=exif, quality=98)
+    stored = save_turned(narrow, tmp_path / "stored.jpg", orientation)
 
     [prediction] = predict_images([stored], detector=trained_detector)
     assert (prediction.width_px, prediction.height_px) == (190, 200)

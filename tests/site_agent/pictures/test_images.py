@@ -38,15 +38,6 @@ def test_grey_palette_alpha_and_16_bit(tmp_path: Path) -> None:
     np.testing.assert_array_equal(read_image(tmp_path / "deep.png"), PICTURE)
 
 
-def test_orientation_is_applied_or_left(tmp_path: Path) -> None:
-    path = tmp_path / "turned.jpg"
-    exif = Image.Exif()
-    exif[0x0112] = 6
-    Image.fromarray(PICTURE).save(path, exif=exif)
-    assert read_image(path).shape == (8, 6, 3)
-    assert read_image(path, apply_orientation=False).shape == (6, 8, 3)
-
-
 def test_12_bits_stored_as_16_are_reported_once(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
