@@ -6,10 +6,7 @@ import numpy as np
 import pytest
 
 from cli.frame.app import main
-from site_agent.datasets.conversion import read_faces
 from site_agent.errors import TableFileError
-from site_agent.eyeblink.batch.sessions import read_session_table
-from site_agent.eyeblink.openness.traces import read_trace
 from site_agent.text_tables import header_of, read_table
 
 ROWS = "name;wert\nä;1,5\nb;2\n"
@@ -71,22 +68,6 @@ def test_a_number_with_a_point_is_refused_where_commas_are_given(tmp_path: Path)
     path = written(tmp_path, b"a;b\n1.5;x\n2,5;y\n")
     with pytest.raises(TableFileError, match=r"line 2: a is '1\.5"):
         read_table(path, ",").numbers("a")
-
-
-def test_reported_tables_give_their_right_values(shared_data: Path) -> None:
-    folder = shared_data / "public_reports/tables"
-    times_s = read_table(folder / "times_de2.csv").times_s()
-    assert (len(times_s), times_s[0], times_s[-1]) == (600, 0.0, pytest.approx(19.97, abs=0.01))
-    assert len(read_table(folder / "times_sep.csv")) > 100
-    assert read_trace(folder / "ear_sep.csv", frame_rate_hz=30.0).ear[0] == pytest.approx(0.3012)
-    (german, *_) = read_session_table(folder / "sessions_de.csv").sessions
-    assert german.frame_rate_hz == 29.97
-    for session in read_session_table(folder / "sessions_win.csv").sessions:
-        assert "\\" not in str(session.source)
-    coco = read_faces(folder / "coco_bom.json")
-    assert (len(coco.images), sum(1 for _ in coco.boxes())) == (4, 18)
-    windows = read_faces(folder / "coco_win.json")
-    assert all("\\" not in str(image.path) for image in windows.images)
 
 
 def test_commands_read_decimal_commas(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -102,8 +102,3 @@ def test_files_that_are_not_such_json(text: str, line: int, tmp_path: Path) -> N
     with pytest.raises(AnnotationFileError) as caught:
         read_coco_keypoints(path)
     assert caught.value.line == line
-
-
-def test_a_file_saved_on_windows_is_read(shared_data: Path) -> None:
-    dataset = read_coco_keypoints(shared_data / "public_reports/tables/coco_bom.json")
-    assert (len(dataset.images), len(list(dataset.boxes()))) == (4, 18)

@@ -8,7 +8,6 @@ import pytest
 from site_agent.errors import TableFileError
 from site_agent.eyeblink.openness.traces import looks_like_trace, read_trace
 from site_agent.eyeblink.records import Gap
-from site_agent.eyeblink.video.recording import read_frame_times
 from site_agent.text_tables import Decimal
 from tests.benchmarks.blinks_on_traces import Counts, found_events, load_annotated_traces
 
@@ -164,11 +163,3 @@ def test_one_value_of_zero_stays(tmp_path: Path) -> None:
     trace = read_trace(write(tmp_path, "0.3\n0.1\n0\n0.1\n0.3\n"), frame_rate_hz=30.0)
     assert trace.ear.tolist() == [0.3, 0.1, 0.0, 0.1, 0.3]
     assert trace.placeholders == 0
-
-
-def test_the_separator_that_excel_names_is_no_header(shared_data: Path) -> None:
-    tables = shared_data / "public_reports/tables"
-    trace = read_trace(tables / "ear_sep.csv", frame_rate_hz=30.0)
-    assert trace.ear[:2].tolist() == [0.3012, 0.3033]
-    times_s = read_frame_times(tables / "times_sep.csv")
-    assert times_s[:2].tolist() == [0.0, 0.033333]
