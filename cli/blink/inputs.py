@@ -177,7 +177,9 @@ def run_input(
             trace = pipeline.TraceFile(chosen.video, chosen.frame_rate_hz)
             session = pipeline.run_blink_analysis(trace, progress=report, **common)
         return {"": session}
-    recording = chosen.video and Recording(chosen.video, chosen.timestamps, chosen.frame_rate_hz)
+    recording = None
+    if chosen.video is not None:
+        recording = Recording(chosen.video, chosen.timestamps, chosen.frame_rate_hz)
     files = _model_files(invocation, models, recording)
     arguments: dict[str, Any] = {
         **common,
