@@ -54,7 +54,7 @@ LEAST_ROOM = {"mine.dat": 20_000}
 def test_a_full_disk_names_the_file_that_was_asked_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, target: str
 ) -> None:
-    # What Python and numba keep of the program is not the command's to write.
+    # Python's compiled modules are no files of the command.
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
     monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
     for name in ("room", "full"):
