@@ -2,8 +2,9 @@
 
 Features of eye patches are scored by linear heads fitted to few labelled shots: ridge regression
 from features to yaw and pitch. It has one solution, so that features are compared and not the luck
-of a training. The penalty is that of the smallest leave-one-out error, which needs no samples but
-the shots.
+of a training. The penalty is that of the smallest error on sessions left out, one after the other,
+or on single shots of one session: with pictures of its own session next to it, a shot tells too
+little of other days.
 """
 
 from collections.abc import Sequence
@@ -184,11 +185,14 @@ class LinearHead:
         return features @ self.weight.T + self.bias
 
 
-def fit_head(features: Float64, gaze: Float64) -> LinearHead:
+def fit_head(
+    features: Float64, gaze: Float64, sessions: NDArray[np.str_] | None = None
+) -> LinearHead:
     """Fit a head to shots.
 
     `features` (float64, shape (shots, features)): No features are allowed: the head then always
     answers the mean gaze. `gaze` (float64, shape (shots, 2)): Yaw and pitch in radians; at least 1.
+    `sessions`: Of the shots; None: unknown.
     """
     mean = gaze.mean(axis=0)
     if features.shape[1] == 0 or len(features) < _FEWEST_FOR_SLOPES:
@@ -199,12 +203,20 @@ def fit_head(features: Float64, gaze: Float64) -> LinearHead:
     scale = np.where(deviation > _LEAST_DEVIATION, 1 / np.maximum(deviation, _LEAST_DEVIATION), 0)
     left, sizes, right = np.linalg.svd((features - centre) * scale, full_matrices=False)
     targets = left.T @ (gaze - mean)
+    names = np.unique(sessions) if sessions is not None else ()
+    groups = [np.flatnonzero(sessions == name) for name in names]
+    if len(groups) < 2:
+        groups = list(np.arange(len(features))[:, None])
     errors = []
     for penalty in PENALTIES:
         kept = sizes**2 / (sizes**2 + penalty * len(features))
-        leverage = np.minimum((left**2) @ kept + 1 / len(features), 1 - 1e-9)
         residual = gaze - mean - left @ (kept[:, None] * targets)
-        errors.append(float(np.square(residual / (1 - leverage)[:, None]).sum()))
+        error = 0.0
+        for group in groups:
+            leverage = (left[group] * kept) @ left[group].T + 1 / len(features)
+            rest = (1 + 1e-9) * np.eye(len(group)) - leverage
+            error += float(np.square(np.linalg.solve(rest, residual[group])).sum())
+        errors.append(error)
     penalty = PENALTIES[int(np.argmin(errors))] * len(features)
     slopes = (right.T * (sizes / (sizes**2 + penalty))) @ targets
     weight = (scale[:, None] * slopes).T
@@ -212,10 +224,17 @@ def fit_head(features: Float64, gaze: Float64) -> LinearHead:
 
 
 def few_shot_error(
-    features: Float64, gaze: Float64, test_features: Float64, test_gaze: Float64
+    features: Float64,
+    gaze: Float64,
+    test_features: Float64,
+    test_gaze: Float64,
+    sessions: NDArray[np.str_] | None = None,
 ) -> float:
-    """Return the mean angular error in degrees on test samples of a head fitted to shots."""
-    predicted = fit_head(features, gaze)(test_features)
+    """Return the mean angular error in degrees on test samples of a head fitted to shots.
+
+    `sessions`: Of the shots, as for `fit_head`.
+    """
+    predicted = fit_head(features, gaze, sessions)(test_features)
     return float(angular_errors_deg(predicted, test_gaze).mean())
 
 

@@ -322,8 +322,9 @@ class RepresentationTask(GazeTask):
             is_person = np.flatnonzero(samples.person == name)
             shots, test = (is_person[part] for part in split_shots(len(is_person), SHOTS))
             scores[name] = few_shot_error(
-                features[shots], samples.gaze[shots], features[test], samples.gaze[test]
-            )
+                features[shots], samples.gaze[shots], features[test], samples.gaze[test],
+                samples.session[shots],
+            )  # fmt: skip
         return scores
 
 

@@ -125,8 +125,9 @@ def _person_errors(
                 error = _supervised_error(job, samples[shots], samples[test], draw)
             else:
                 error = few_shot_error(
-                    features[shots], samples.gaze[shots], features[test], samples.gaze[test]
-                )
+                    features[shots], samples.gaze[shots], features[test], samples.gaze[test],
+                    samples.session[shots],
+                )  # fmt: skip
             rows.append({"shots": count, "draw": draw, "error_deg": round(error, 6)})
     return rows
 

@@ -66,7 +66,7 @@ class SaliencySettings(Settings, error=InvalidInputError):
     batch_size: int = Field(default=8, ge=1, le=65_536)
     """Clips in a step."""
     loss: Literal["ce", "kl-reverse"] = "ce"
-    """ce, the cross-entropy, or kl-reverse, with a softmax of temperature 2."""
+    """ce, the cross-entropy, or kl-reverse, as GLC trains: with a softmax of temperature 2."""
     seed: int = Field(default=0, ge=0, lt=2**63)
     """Of the first parameters and of the order of clips."""
 

@@ -8,6 +8,7 @@ Source: Lai et al. 2024 (loss, AdamW, cosine, clipping); the FedCPF paper (cover
 """
 
 import json
+import math
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -84,7 +85,9 @@ def saliency_loss(
     if loss == "ce":
         return -(target_map * torch.log_softmax(flat, dim=2)).sum(2).mean()
     log_map = torch.log_softmax(flat / 2, dim=2)
-    return (log_map.exp() * (log_map - torch.log(target_map + 1e-6))).sum(2).mean()
+    divergence = (log_map.exp() * (log_map - torch.log(target_map + 1e-10))).sum(2).mean()
+    # As GLC's code has it: 1 is the divergence of a point from an even map.
+    return divergence / math.log(flat.shape[2])
 
 
 def train_epoch(

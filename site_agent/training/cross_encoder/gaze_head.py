@@ -136,7 +136,7 @@ def add_head(network: StateDict, module: "nn.Module", shots: gaze.GazeSamples) -
     name = "cross-encoder-small-gaze" if small else "cross-encoder-gaze"
     # The first parameters are replaced, all of them.
     headed = modules.to_module(modules.new_network(name))
-    head = fit_head(encoder_features(module)(shots), shots.gaze)
+    head = fit_head(encoder_features(module)(shots), shots.gaze, shots.session)
     values = {
         **{
             name: tensor
@@ -167,7 +167,12 @@ def score_heads(
     }
     labelled, test = shots.labelled, shots.test
     return {
-        name: round(few_shot_error(describe(labelled), labelled.gaze, describe(test), test.gaze), 6)
+        name: round(
+            few_shot_error(
+                describe(labelled), labelled.gaze, describe(test), test.gaze, labelled.session
+            ),
+            6,
+        )
         for name, describe in features.items()
     }
 

@@ -73,3 +73,22 @@ def test_components_are_those_of_the_singular_value_decomposition(count: int) ->
     np.testing.assert_allclose(np.abs(components.directions @ right[:4].T), np.eye(4), atol=1e-6)
     assert components(patches).shape == (count, 4)
     np.testing.assert_allclose(components(patches).mean(axis=0), 0, atol=1e-9)
+
+
+def test_the_penalty_is_chosen_by_sessions_as_those_of_a_test_are_others() -> None:
+    """Features know the session, and gaze differs between sessions: by shots, that is learned."""
+    draw = np.random.default_rng(0)
+    errors: dict[bool, list[float]] = {True: [], False: []}
+    for _ in range(8):
+        session = np.repeat(np.arange(10), 20)
+        marks, offsets = draw.normal(size=(10, 5)), 0.2 * draw.normal(size=(10, 2))
+        signal = draw.normal(size=(200, 2))
+        features = np.concatenate([signal, marks[session] + 0.3 * draw.normal(size=(200, 5))], 1)
+        gaze = 0.05 * signal + offsets[session]
+        shots, test = slice(0, 100), slice(100, 200)
+        for by_session, degrees in errors.items():
+            names = session[shots].astype(str) if by_session else None
+            degrees.append(
+                few_shot_error(features[shots], gaze[shots], features[test], gaze[test], names)
+            )
+    assert np.mean(errors[True]) < 0.95 * np.mean(errors[False])

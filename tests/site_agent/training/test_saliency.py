@@ -43,6 +43,15 @@ def test_the_loss_is_the_cross_entropy_and_smallest_at_the_target(samples: ClipS
         )
 
 
+def test_the_reverse_divergence_has_the_scale_of_glc() -> None:
+    point = torch.zeros(1, 1, 12, 12)
+    point[..., 3, 4] = 1.0
+    # 1e-10 of the source in all places but one, divided by the logarithm of their number.
+    expected = (143 / 144 * np.log(1e10) - np.log(144)) / np.log(144)
+    loss = saliency_loss(torch.zeros_like(point), point, "kl-reverse")
+    assert float(loss) == pytest.approx(expected, rel=1e-4)
+
+
 def test_a_network_is_scored_beside_maps_that_know_no_picture(samples: ClipSamples) -> None:
     module = to_module(new_network("glc-tiny"))
     evaluation = evaluate_saliency(module, samples)
