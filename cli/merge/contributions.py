@@ -58,7 +58,7 @@ RoundArgument = Annotated[
 
 
 def whole_round(pool: "PoolClient", word: str) -> str:
-    """Return the round that a word begins."""
+    """Return the full number of a round from its first letters."""
     if re.fullmatch(ROUND_KEY_PATTERN, word):
         return word
     known = (round_.round_id for round_ in pool.rounds.list())

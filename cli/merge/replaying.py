@@ -322,12 +322,12 @@ def merged_reply(invocation: Invocation, merged: Merged, target: Path) -> Reply:
 
 
 def choose_target(output: Path | None, format_name: str) -> Path:
-    """Return where to write: as the user says, or ``merged`` with the format's suffix."""
+    """Return the file to write; by default ``merged`` with the format's suffix."""
     return output or Path(f"merged{SUFFIX_OF_FORMAT.get(format_name, '')}")
 
 
 def find_recipe(pool: "PoolClient", word: str) -> tuple[Recipe, Path]:
-    """Return the recipe that a word names, and the folder in which its inputs may lie."""
+    """Return the recipe of a file or address, and the folder in which to look for its inputs."""
     if not is_address(word):
         try:
             return read_recipe(Path(word)), Path(word).parent

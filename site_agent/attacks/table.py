@@ -33,7 +33,7 @@ Reveals = Literal["", "membership", "persons", "pictures", "landmarks", "base"]
 
 @dataclass(frozen=True)
 class Share:
-    """A part of a number of things."""
+    """A count out of a total, such as pictures that were read."""
 
     count: float
     total: int
@@ -79,7 +79,7 @@ class Attack(Generic[CaseT]):
 
 
 class Trial(Generic[CaseT]):
-    """Runs rows on an artifact and on their controls; a control is made once."""
+    """Runs attacks on an artifact and on its controls; each control is made only once."""
 
     def __init__(self, artifact: CaseT, seed: int) -> None:
         self._artifact, self._seed = artifact, seed
@@ -119,7 +119,7 @@ class Trial(Generic[CaseT]):
 
 
 def attempt(make: Callable[[], T]) -> tuple[T | None, str]:
-    """Return a result, or the reason for the failure: bases may not be trainable."""
+    """Return a result, or the reason why there is none: a base may not be trainable."""
     try:
         return make(), ""
     except SiteAgentError as error:

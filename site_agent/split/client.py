@@ -42,7 +42,7 @@ from site_agent.work.measurements import peak_memory_bytes
 _POLL_S = 0.2
 _HEADER_BYTES = 64 * 1024
 _START_AGAIN = frozenset({"round", "attempt", "step", "step_changed", "turn", "closing"})
-"""Codes of conflicts after which the client asks where the round is."""
+"""Codes of conflicts after which the client asks for the state of the round."""
 
 Note = Callable[[str], None]
 
@@ -142,7 +142,7 @@ class SplitClient:
 
     @property
     def part_path(self) -> Path:
-        """Where the client part lies when the training has ended."""
+        """The file of the client part after the training."""
         return self.kit.folder / "client-part.safetensors"
 
     def status(self) -> dict[str, Any]:
@@ -204,7 +204,7 @@ class SplitClient:
         return np.concatenate(results)
 
     def _take_part(self, number: int, part: StateDict, status: Mapping[str, Any]) -> None:
-        """Train in a round, and hand in both results."""
+        """Train in a round, and send both results."""
         plan, digest = self.kit.plan, str(status["client_digest"])
         part_checks.require_safe_part(f"{number} of {plan.rounds}", part, self._samples, plan)
         if plan.trains_server_alone:
@@ -234,7 +234,7 @@ class SplitClient:
         )  # fmt: skip
 
     def _alter(self, part: StateDict) -> Alter:
-        """Return the noise on smashed data, which nobody can draw again."""
+        """Return fresh noise for smashed data; nobody can repeat it."""
         plan = self.kit.plan
         if plan.noise_level == 0:
             return lambda smashed: smashed
@@ -296,7 +296,7 @@ class SplitClient:
         return part
 
     def _next_attempt(self, number: int, known: int) -> int:
-        """Return the number of this attempt, which is on disk before it begins."""
+        """Return the number of this attempt, after writing it to disk."""
         with self._ledger.at_work():
             before = [entry["attempt"] for entry in self._ledger.find("attempt", round=str(number))]
             attempt = int(max([known, *before])) + 1

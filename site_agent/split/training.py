@@ -147,7 +147,7 @@ class ServerHalf:
         return {"module": self.module.state_dict(), "optimiser": self._optimiser.state_dict()}
 
     def load(self, state: dict[str, Any]) -> None:
-        """Go on from a state."""
+        """Restore a state that `state` returned."""
         self.module.load_state_dict(state["module"])
         self._optimiser.load_state_dict(state["optimiser"])
 
@@ -320,7 +320,7 @@ def new_optimiser(
 
 
 def as_tensor(values: Float32) -> torch.Tensor:
-    """Return a batch as a tensor that is laid out as within whole networks."""
+    """Return a batch as a tensor with the memory layout that it has in whole networks."""
     tensor = torch.from_numpy(values)
     return tensor.contiguous(memory_format=torch.channels_last) if tensor.dim() == 4 else tensor
 
@@ -328,7 +328,7 @@ def as_tensor(values: Float32) -> torch.Tensor:
 def contribution_of(
     differences: StateDict, samples: int, base_digest: str, plan: SplitPlan
 ) -> NetworkContribution:
-    """Return a part's differences as they are averaged and sent."""
+    """Return a part's differences as a contribution to the round."""
     return NetworkContribution(
         network=StateDict(differences.tensors, dict(differences.infos)),
         holds="differences",

@@ -42,7 +42,7 @@ def simulate(
     workers: Workers,
     progress: Progress = no_progress,
 ) -> run_folder.History:
-    """Hold those rounds of a plan that the folder does not have yet, and return all.
+    """Hold the rounds of a plan that the folder lacks, and return the whole history.
 
     It can be killed at any moment: called again, it goes on and gives the same networks.
     """
@@ -162,7 +162,7 @@ def _score(
     network: StateDict, data: run_folder.DividedData, store: PersonalStore | None
 ) -> dict[str, float]:
     """Return the score of each held-out person, with the personal parts of its site if any."""
-    assert data.held_out is not None, "the caller has looked"
+    assert data.held_out is not None, "the caller checks this"
     if store is None:
         return run_folder.score_network(network, data.held_out, data.task)
     scores: dict[str, float] = {}
@@ -180,7 +180,7 @@ def _score(
 
 @dataclass(frozen=True)
 class SiteRound:
-    """One site's training in one round, and where its contribution goes."""
+    """One site's training in one round, and the file of its contribution."""
 
     site: str
     data: run_folder.SiteData

@@ -164,7 +164,7 @@ class RoundsServer:
         return self.folder.with_name("incoming")
 
     def start(self, content: Mapping[str, Any]) -> None:
-        """Hold the rounds of a run; the same call again goes on with them."""
+        """Start the rounds of a run, or resume them if they are of the same run."""
         try:
             run = messages.Run.model_validate(dict(content))
             plan = run.read_plan()
@@ -285,7 +285,7 @@ class RoundsServer:
         self.leave_out(site, number, f"refused: {word}")
 
     def leave_out(self, site: str, number: int, reason: str) -> None:
-        """Go on without a site in the round under way."""
+        """Exclude a site from the round under way."""
         with self.changed:
             asked = self._require_asked(site, number)
             if site not in asked.files:
@@ -302,7 +302,7 @@ class RoundsServer:
             return content
 
     def confirm_reply(self, site: str, number: int) -> None:
-        """Forget a reply that its site has."""
+        """Delete a reply after its site has confirmed it."""
         with self.changed:
             if self.replies.get(site, (0, b""))[0] == number:
                 del self.replies[site]

@@ -39,7 +39,7 @@ class Person:
 
 @dataclass(frozen=True, eq=False)
 class StudyPersons:
-    """All persons by name, in four groups that have nobody in common."""
+    """All persons by name, in four disjoint groups."""
 
     victims: Mapping[str, Person]
     public: Mapping[str, Person]
@@ -131,7 +131,7 @@ def _group(persons: Mapping[str, Person], counts: tuple[int, ...]) -> StudyPerso
 
 
 def _divide(samples: GazeSamples, settings: Any, attributes: Mapping[str, float]) -> Person:
-    """Keep the last session apart; of the others, each fourth sample or so does not train."""
+    """Divide a person's samples: the last session apart, and about a quarter of the rest unused."""
     sessions = np.unique(samples.session)
     last = (samples.session == sessions[-1]) & (len(sessions) > 1)
     inside = np.flatnonzero(~last)
