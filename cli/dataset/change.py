@@ -24,6 +24,7 @@ from site_agent.datasets.conversion import (
 )
 from site_agent.datasets.imglab_xml import write_imglab_xml
 from site_agent.datasets.landmark_schemes import PART_GROUPS, expand_parts
+from site_agent.datasets.part_order import unsorted_names
 from site_agent.datasets.pts_files import box_around
 from site_agent.datasets.records import FaceDataset, dataset_digest, part_names
 from site_agent.datasets.split import GroupOf, site_shares, split_dataset
@@ -116,7 +117,6 @@ READING_SETTINGS = CommandSettings(ReadingOptions(), ("images",))
     "dataset convert 300w/ -o 300w.xml --boxes detector",
     "dataset convert keypoints.json -o faces.xml --images val2017/",
     "dataset convert faces.xml -o eyes.xml --parts eyes",
-    "dataset convert old.xml -o faces.xml --renumber",
 )
 def convert(
     invocation: Invocation,
@@ -138,7 +138,6 @@ def convert(
         str | None,
         Option("Landmarks to keep: names, numbers (36-47), or groups: eyes, mouth, ...", "A,B,..."),
     ] = None,
-    renumber: Annotated[bool, Option("Rename numbered landmarks: '1' becomes '01'.")] = False,
     upright: Annotated[
         bool, Option("Copy the images as EXIF turns them, if they were annotated so.")
     ] = False,
@@ -149,7 +148,8 @@ def convert(
 ) -> Reply:
     """Convert annotations to imglab XML, to other boxes, or to fewer landmarks.
 
-    imglab XML has landmarks in whole pixels. Pixels in .pts files start at 1
+    imglab XML has landmarks in whole pixels, and numbers of one length ('1' becomes '01' where
+    there is a '10'), as dlib orders them as text. Pixels in .pts files start at 1
     (--set pts_origin=0 where not), and boxes around their landmarks get a box_margin.
     With --boxes detector, a face that the detector misses gets the box that it typically draws
     around such landmarks. Existing files, including images, are replaced only with --force.
@@ -158,7 +158,7 @@ def convert(
         raise UsageError(f"--output {output}: expected NAME.xml")
     reading = READING_SETTINGS.read(changes, data_options.reading_from(images))
     faces = data_options.read_joined_faces(datasets, reading)
-    if renumber:
+    if unsorted_names(part_names(faces)):
         faces = renumber_parts(faces)
     # Refused before a detector looks at every image.
     refuse_inputs([output], [*datasets, *(image.path for image in faces.images)], "--output")

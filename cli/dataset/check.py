@@ -6,7 +6,6 @@ from typing import Annotated, Any
 
 from cli.dataset import gaze
 from cli.dataset.gaze import findings_table
-from cli.frame.errors import UsageError
 from cli.frame.existing_files import refuse_inputs
 from cli.frame.options import Argument, Option, ReportOption, command, single
 from cli.frame.output import Invocation, Reply, TableText
@@ -40,7 +39,7 @@ _BARS = " ▁▂▃▄▅▆▇█"
     app,
     "check",
     "dataset check faces.xml",
-    "dataset check train.xml test.xml --part-count 68 --json",
+    "dataset check train.xml test.xml --json",
     "dataset check faces.xml --set target_size_px=60x60 --report findings.json",
 )
 def check(
@@ -50,16 +49,7 @@ def check(
     ],
     *,
     strict: Annotated[bool, Option("Treat warnings as errors.")] = False,
-    part_count: Annotated[
-        int | None, Option("Number of landmarks that each face should have.", min=0)
-    ] = None,
     settings: SettingsOptions,
-    for_detector: Annotated[
-        bool,
-        Option(
-            "Report boxes that no detector can learn.", name="--for-detector/--not-for-detector"
-        ),
-    ] = True,
     report_file: ReportOption = None,
     images: data_options.ImagesOption = None,
 ) -> Reply:
@@ -80,15 +70,13 @@ def check(
     chosen = CommandSettings(HOG_SVM_DEFAULTS).read(settings)
     if report_file is not None:
         refuse_inputs([report_file], datasets, "--report")
-    if data_options.holds_gaze(datasets):
+    if data_options.holds_gaze(datasets) or any(map(is_egocentric, datasets)):
         return gaze.check(invocation, datasets, report_file, strict=strict)
-    if any(is_egocentric(path) for path in datasets):
-        return gaze.check_egocentric(datasets, report_file, strict=strict)
     reading = data_options.reading_from(images)
     read = [data_options.read_face_file(path, reading) for path in datasets]
     with invocation.progress("check") as report:
-        findings = check_datasets(read, report, expected_parts=part_count)
-        if for_detector:
+        findings = check_datasets(read, report)
+        if not chosen.ignore_unreachable:
             report(None, "boxes that a detector cannot learn")
             findings += chain.from_iterable(unlearnable_boxes(faces, chosen) for faces in read)
     table = findings_table(findings, report_file, strict=strict)
@@ -176,9 +164,7 @@ def stats(
     return Reply(data, [verdict, *tables, f"digest {digest}"], [digest])
 
 
-@command(
-    app, "preview", "dataset preview faces.xml", "dataset preview faces.xml -o sheet.png --grid 8x6"
-)
+@command(app, "preview", "dataset preview faces.xml", "dataset preview faces.xml -o sheet.png")
 def preview(
     invocation: Invocation,
     datasets: DataArgument,
@@ -186,9 +172,6 @@ def preview(
     output: Annotated[
         Path | None, Option("The picture to write. Default: DATA.png.", "PNG")
     ] = None,
-    grid: Annotated[
-        str, Option("Default: 6x5; of gaze data 10x30, samples by persons.", "COLUMNSxROWS")
-    ] = "",
     images: data_options.ImagesOption = None,
 ) -> Reply:
     """Draw all faces with their boxes and landmarks on a sheet.
@@ -197,25 +180,15 @@ def preview(
     one page with a row for each person, and arrows where the eyes look.
     """
     output = output or Path(f"{datasets[0].stem}.png")
-    of_gaze = data_options.holds_gaze(datasets)
-    columns, rows = _read_grid(grid or ("10x30" if of_gaze else "6x5"))
-    if of_gaze:
-        return gaze.preview(invocation, datasets, output, columns, rows)
+    if data_options.holds_gaze(datasets):
+        return gaze.preview(invocation, datasets, output)
     faces = data_options.read_joined_faces(datasets, data_options.reading_from(images))
-    laid_out = {"columns": columns, "rows": rows}
     inputs = [*datasets, *(image.path for image in faces.images)]
-    refuse_inputs(sheet_paths(faces, output, **laid_out), inputs, "--output")
+    refuse_inputs(sheet_paths(faces, output), inputs, "--output")
     with invocation.progress("draw") as report:
-        written = write_contact_sheets(faces, output, **laid_out, progress=report)
+        written = write_contact_sheets(faces, output, progress=report)
     names = [str(path) for path in written]
     return Reply({"datasets": datasets, "pages": written}, names, names)
-
-
-def _read_grid(text: str) -> tuple[int, int]:
-    sides = text.lower().split("x")
-    if len(sides) != 2 or not all(side.isdigit() and 0 < int(side) <= 40 for side in sides):
-        raise UsageError(f"--grid {text}: expected COLUMNSxROWS, each from 1 to 40, such as 8x6")
-    return int(sides[0]), int(sides[1])
 
 
 def _counts(faces: FaceDataset) -> dict[str, int]:

@@ -1,12 +1,14 @@
 """``poolctl dataset`` with gaze data: checks, statistics and preview sheets."""
 
+from itertools import chain
 from pathlib import Path
+from typing import Any
 
 from cli.frame.errors import UsageError, VerificationError
 from cli.frame.existing_files import refuse_inputs
 from cli.frame.output import Invocation, Reply, TableText
 from site_agent.datasets.check import Finding, count_more, kinds_of
-from site_agent.datasets.egocentric import check_clips, open_egocentric
+from site_agent.datasets.egocentric import check_clips, is_egocentric, open_egocentric
 from site_agent.datasets.gaze.check import PersonStatistics, check_gaze, gaze_statistics, open_gaze
 from site_agent.datasets.gaze.records import gaze_digest, join_digests
 from site_agent.datasets.sheets import write_gaze_sheet
@@ -47,51 +49,35 @@ def findings_table(findings: list[Finding], report_file: Path | None, *, strict:
 def check(
     invocation: Invocation, paths: list[Path], report_file: Path | None, *, strict: bool
 ) -> Reply:
-    """Answer ``dataset check`` of gaze data."""
+    """Answer ``dataset check`` of gaze data, and of clips of head-mounted cameras."""
+    of_clips = any(map(is_egocentric, paths))
     with invocation.progress("check") as report:
-        findings = check_gaze(paths, report)
+        if of_clips:
+            findings = list(chain.from_iterable(check_clips(open_egocentric(p)) for p in paths))
+        else:
+            findings = check_gaze(paths, report)
     table = findings_table(findings, report_file, strict=strict)
-    opened = [open_gaze(path) for path in paths]
-    digests = [gaze_digest(dataset) for dataset in opened]
-    items = [
-        {
-            "dataset": path,
-            "layout": dataset.layout,
-            "digest": digest,
-            "persons": len(dataset.persons),
-        }
-        for path, dataset, digest in zip(paths, opened, digests, strict=True)
-    ]
+    items = [_describe_clips(path) if of_clips else _describe_gaze(path) for path in paths]
     lines = [
-        f"{item['dataset']}: gaze ({dataset.layout}), "
-        f"{count_words(len(dataset.persons), 'person')}, digest {item['digest']}"
-        for item, dataset in zip(items, opened, strict=True)
+        f"{item['dataset']}: {'clips' if of_clips else 'gaze'} ({item['layout']}), "
+        + (f"{count_words(item['clips'], 'video')} of " if of_clips else "")
+        + f"{count_words(item['persons'], 'person')}, digest {item['digest']}"
+        for item in items
     ]
-    return Reply({"datasets": items, "findings": findings}, [table, *lines], digests)
+    data = {"datasets": items, "findings": findings}
+    return Reply(data, [table, *lines], [item["digest"] for item in items])
 
 
-def check_egocentric(paths: list[Path], report_file: Path | None, *, strict: bool) -> Reply:
-    """Answer ``dataset check`` of clips of head-mounted cameras."""
-    opened = [open_egocentric(path) for path in paths]
-    findings = [finding for dataset in opened for finding in check_clips(dataset)]
-    table = findings_table(findings, report_file, strict=strict)
-    items = [
-        {
-            "dataset": dataset.path,
-            "layout": dataset.layout,
-            "digest": dataset.digest,
-            "persons": len(dataset.persons),
-            "clips": len(dataset.clips),
-        }
-        for dataset in opened
-    ]
-    lines = [
-        f"{dataset.path}: clips ({dataset.layout}), {count_words(len(dataset.clips), 'video')} of "
-        f"{count_words(len(dataset.persons), 'person')}, digest {dataset.digest}"
-        for dataset in opened
-    ]
-    digests = [dataset.digest for dataset in opened]
-    return Reply({"datasets": items, "findings": findings}, [table, *lines], digests)
+def _describe_gaze(path: Path) -> dict[str, Any]:
+    dataset = open_gaze(path)
+    facts = {"dataset": path, "layout": dataset.layout, "digest": gaze_digest(dataset)}
+    return facts | {"persons": len(dataset.persons)}
+
+
+def _describe_clips(path: Path) -> dict[str, Any]:
+    dataset = open_egocentric(path)
+    facts = {"dataset": dataset.path, "layout": dataset.layout, "digest": dataset.digest}
+    return facts | {"persons": len(dataset.persons), "clips": len(dataset.clips)}
 
 
 def stats(invocation: Invocation, paths: list[Path]) -> Reply:
@@ -121,15 +107,13 @@ def stats(invocation: Invocation, paths: list[Path]) -> Reply:
     return Reply(data, [f"{path} holds {counted}.", table, *lines], [digest])
 
 
-def preview(
-    invocation: Invocation, paths: list[Path], output: Path, columns: int, rows: int
-) -> Reply:
+def preview(invocation: Invocation, paths: list[Path], output: Path) -> Reply:
     """Answer ``dataset preview`` of gaze data."""
     path = _only(paths)
     dataset = open_gaze(path)
     refuse_inputs([output], [dataset.path], "--output")
     with invocation.progress("draw") as report:
-        write_gaze_sheet(dataset, output, columns=columns, rows=rows, progress=report)
+        write_gaze_sheet(dataset, output, report)
     return Reply({"datasets": paths, "pages": [output]}, str(output), [str(output)])
 
 

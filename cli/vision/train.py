@@ -20,7 +20,7 @@ from site_agent.tasks.testing import score_on_faces
 from site_agent.training.detector_plan import HOG_SVM_DEFAULTS, HogSvmSettings
 from site_agent.training.ert import ErtSettings, train_ert, with_named_parts
 from site_agent.training.hog_svm import needed_memory_bytes, plan_views, train_hog_svm
-from site_agent.training.starter import IMAGE_COUNT, settings_for_blinks, train_starter
+from site_agent.training.starter import settings_for_blinks, train_starter
 from site_agent.training_record import TrainingResult
 from site_agent.wording import size_words
 
@@ -137,14 +137,11 @@ def ert(
     return _reply(invocation, result, after)
 
 
-@command(
-    app, "starter", "train starter -o eyes.dat", "train starter -o eyes.dat --image-count 1000"
-)
+@command(app, "starter", "train starter -o eyes.dat")
 def starter(
     invocation: Invocation,
     *,
     output: Annotated[Path, Option("The model to write.")] = Path("eyes.dat"),
-    image_count: Annotated[int, Option("Number of faces to draw.", min=20)] = IMAGE_COUNT,
     force: ForceOption = False,
 ) -> Reply:
     """Train a landmark model of the eyes on drawn faces, for a first look at your own video.
@@ -155,10 +152,11 @@ def starter(
     """
     require_free(output, force=force)
     with invocation.progress("train starter") as report:
-        result = train_starter(output, image_count, report)
+        result = train_starter(output, progress=report)
     record = result.record
     text = [
-        f"{output}  (landmarks of the eyes, {image_count} drawn faces, {record.duration_s:.0f} s)",
+        f"{output}  (landmarks of the eyes, {record.data.images} drawn faces, "
+        f"{record.duration_s:.0f} s)",
         "It has seen no real face: take it for a first look, not for results.",
         f"  poolctl blink VIDEO --landmarks {output} -o out/",
     ]

@@ -73,10 +73,7 @@ class _Opened:
 
 
 def check_datasets(
-    datasets: Sequence[FaceDataset],
-    progress: Progress = no_progress,
-    *,
-    expected_parts: int | None = None,
+    datasets: Sequence[FaceDataset], progress: Progress = no_progress
 ) -> list[Finding]:
     """Look for everything that would stop a training or spoil its result.
 
@@ -88,15 +85,14 @@ def check_datasets(
     box suits a detector's window depends on the training settings
     (`site_agent.training.ert.unlearnable_boxes`). Findings are in the order of the files.
 
-    `datasets`: such as training and test data. `expected_parts`: how many landmarks faces should
-    have.
+    `datasets`: such as training and test data.
     """
     findings: list[Finding] = []
     seen: dict[str, tuple[int, AnnotatedImage]] = {}
     total = sum(len(dataset.images) for dataset in datasets)
     count = 0
     for number, dataset in enumerate(datasets):
-        dataset_findings = list(_dataset_findings(dataset, expected_parts))
+        dataset_findings = list(_dataset_findings(dataset))
         dataset_findings += _order_findings(dataset)
         if number:
             dataset_findings += _scheme_findings(dataset, datasets[0])
@@ -124,7 +120,7 @@ def _finding(
     return Finding(severity, code, dataset.path, line, f"{image.path}: {text}")
 
 
-def _dataset_findings(dataset: FaceDataset, expected_parts: int | None) -> Iterator[Finding]:
+def _dataset_findings(dataset: FaceDataset) -> Iterator[Finding]:
     place = _place(dataset)
     if not dataset.images:
         yield Finding("error", "no-images", place, 0, "has no <image> at all")
@@ -134,9 +130,6 @@ def _dataset_findings(dataset: FaceDataset, expected_parts: int | None) -> Itera
         text = "has no face box besides ignored ones: nothing to train on or to evaluate"
         yield Finding("error", "no-boxes", place, 0, text)
     names = part_names(dataset)
-    if expected_parts is not None and len(names) != expected_parts:
-        text = f"names {len(names)} parts, {expected_parts} are expected"
-        yield Finding("error", "part-count", place, 0, text)
     with_all = max((len(box.parts) for _, box in boxes), default=0)
     for image, box in boxes:
         if box.parts and len(box.parts) < len(names):
@@ -160,7 +153,7 @@ def _order_findings(dataset: FaceDataset) -> Iterator[Finding]:
         severity: Severity = "error" if len(names) == IBUG_PARTS else "warning"
         text = (
             f"dlib orders parts by their names as text, in which {problem}; a trained model then "
-            "numbers them differently. 'poolctl dataset convert --renumber' gives all names the "
+            "numbers them differently. 'poolctl dataset convert' gives all names the "
             "same length"
         )
         yield Finding(severity, "names-unsorted", _place(dataset), 0, text)

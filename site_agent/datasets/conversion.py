@@ -130,7 +130,7 @@ def join_datasets(datasets: Sequence[FaceDataset], *, same_parts: bool = False) 
         )
         raise InvalidInputError(
             f"the landmarks have other names or numbers: {schemes}; data sets that are used as one "
-            "need the same (poolctl dataset convert --parts, --renumber)"
+            "need the same (poolctl dataset convert --parts)"
         )
     images = [replace(image, line=0) for dataset in datasets for image in dataset.images]
     return FaceDataset(None, first.name, images=tuple(images))
@@ -199,18 +199,14 @@ def choose_parts(dataset: FaceDataset, parts: Sequence[str]) -> FaceDataset:
 def renumber_parts(dataset: FaceDataset) -> FaceDataset:
     """Give numbered landmarks names of the same length, so that dlib keeps their order.
 
+    Where `site_agent.datasets.part_order.unsorted_names` says that it does not.
+
     '1', '2', ... '10' become '01', '02', ... '10', and so do 'p1', 'p2', ... 'p10'; the numbers
     themselves stay.
     """
     names = part_names(dataset)
     bare = dict(zip(names, without_prefix(names), strict=True))
-    others = [name for name, stem in bare.items() if not (stem.isascii() and stem.isdigit())]
-    if others:
-        raise InvalidInputError(
-            f"{dataset.path or 'the data set'} has a part called {others[0]!r}; only numbers can "
-            "be renumbered"
-        )
-    digits = max((len(str(int(number))) for number in bare.values()), default=2)
+    digits = max(len(str(int(number))) for number in bare.values())
     new = {name: f"{int(number):0{max(2, digits)}d}" for name, number in bare.items()}
     if len(set(new.values())) != len(new):
         raise InvalidInputError(

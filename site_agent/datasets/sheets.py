@@ -26,14 +26,13 @@ _GAP_PX = 2
 _LINE_OPACITY = 150
 # Extent of a tile, in sizes of its box.
 _SURROUNDINGS = 1.8
+_COLUMNS, _TILES, _TILE_PX = 6, 30, 200
 
 
-def sheet_paths(
-    dataset: FaceDataset, output: Path | str, *, columns: int = 6, rows: int = 5
-) -> list[Path]:
+def sheet_paths(dataset: FaceDataset, output: Path | str) -> list[Path]:
     """Return where `write_contact_sheets` writes each page; none without faces to show."""
     output = Path(output)
-    pages = -(-len(list(dataset.boxes(ignored=True))) // (columns * rows))
+    pages = -(-len(list(dataset.boxes(ignored=True))) // _TILES)
     digits = len(str(pages))
     endings = ["" if page == 1 else f"-{page:0{digits}d}" for page in range(1, pages + 1)]
     suffix = output.suffix or ".png"
@@ -41,13 +40,7 @@ def sheet_paths(
 
 
 def write_contact_sheets(
-    dataset: FaceDataset,
-    output: Path | str,
-    *,
-    columns: int = 6,
-    rows: int = 5,
-    tile_px: int = 200,
-    progress: Progress = no_progress,
+    dataset: FaceDataset, output: Path | str, progress: Progress = no_progress
 ) -> list[Path]:
     """Write pictures of all faces with their boxes and landmarks, on one or more pages.
 
@@ -58,19 +51,18 @@ def write_contact_sheets(
     shown = list(dataset.boxes(ignored=True))
     if not shown:
         raise InvalidInputError(f"{dataset.path or 'the data set'} has nothing to show")
-    tiles = _tiles(dataset, shown, tile_px)
-    files = sheet_paths(dataset, output, columns=columns, rows=rows)
+    tiles = _tiles(dataset, shown)
+    files = sheet_paths(dataset, output)
     for page, file in enumerate(files, start=1):
-        some = list(islice(tiles, columns * rows))
         with writing_to(file):
-            Image.fromarray(_arranged(some, columns)).save(file, format="PNG")
+            Image.fromarray(_arranged(list(islice(tiles, _TILES)))).save(file, format="PNG")
         progress(page / len(files), f"page {page} of {len(files)}")
     return files
 
 
-def _arranged(tiles: Sequence[UInt8], columns: int) -> UInt8:
+def _arranged(tiles: Sequence[UInt8]) -> UInt8:
     high, wide = tiles[0].shape[:2]
-    across = min(columns, len(tiles))
+    across = min(_COLUMNS, len(tiles))
     down = -(-len(tiles) // across)
     size = (down * (high + _GAP_PX) - _GAP_PX, across * (wide + _GAP_PX) - _GAP_PX, 3)
     sheet = np.zeros(size, dtype=np.uint8)
@@ -98,7 +90,7 @@ def surroundings(picture: Image.Image, box: FaceBox) -> tuple[int, int, int, int
 
 
 def _tiles(
-    dataset: FaceDataset, shown: Sequence[tuple[AnnotatedImage, FaceBox]], tile_px: int
+    dataset: FaceDataset, shown: Sequence[tuple[AnnotatedImage, FaceBox]]
 ) -> Iterator[UInt8]:
     opened: tuple[Path | None, Image.Image | None] = (None, None)
     for image, box in shown:
@@ -108,7 +100,7 @@ def _tiles(
         assert picture is not None
         boxes = [*(other for other in image.boxes if other is not box), box]
         caption = f"{image.path.name}:{box.line}" if box.line else image.path.name
-        yield _tile(picture, surroundings(picture, box), tile_px, boxes, caption)
+        yield _tile(picture, surroundings(picture, box), boxes, caption)
 
 
 def _picture(dataset: FaceDataset, image: AnnotatedImage) -> Image.Image:
@@ -121,15 +113,11 @@ def _picture(dataset: FaceDataset, image: AnnotatedImage) -> Image.Image:
 
 
 def _tile(
-    picture: Image.Image,
-    region: tuple[int, int, int, int],
-    tile_px: int,
-    boxes: Sequence[FaceBox],
-    caption: str,
+    picture: Image.Image, region: tuple[int, int, int, int], boxes: Sequence[FaceBox], caption: str
 ) -> UInt8:
     left, top, right, _ = region
-    scale = tile_px / max(right - left, 1)
-    tile = picture.crop(region).resize((tile_px, tile_px), Image.Resampling.BILINEAR)
+    scale = _TILE_PX / max(right - left, 1)
+    tile = picture.crop(region).resize((_TILE_PX, _TILE_PX), Image.Resampling.BILINEAR)
     pen = ImageDraw.Draw(tile, "RGBA")
     for box in boxes:
         # The middle of a pixel lies half a pixel from its edge.
@@ -144,7 +132,7 @@ def _tile(
             for name, (x, y) in box.parts.items()
         }
         _draw_parts(pen, points, box.width * scale)
-    _draw_caption(pen, caption, tile_px)
+    _draw_caption(pen, caption)
     return np.asarray(tile, dtype=np.uint8)
 
 
@@ -164,17 +152,18 @@ def _draw_parts(
         pen.ellipse((x - radius, y - radius, x + radius, y + radius), fill=TRUE_RGB)
 
 
-def _draw_caption(pen: ImageDraw.ImageDraw, text: str, tile_px: int) -> None:
-    font = ImageFont.load_default(max(9, tile_px // 16))
-    while len(text) > 4 and pen.textlength(text, font=font) > tile_px - 4:
+def _draw_caption(pen: ImageDraw.ImageDraw, text: str) -> None:
+    font = ImageFont.load_default(_TILE_PX // 16)
+    while len(text) > 4 and pen.textlength(text, font=font) > _TILE_PX - 4:
         text = f"\N{HORIZONTAL ELLIPSIS}{text[2:]}"
     _, top, _, bottom = pen.textbbox((0, 0), text, font=font)
     high = bottom - top + 4
-    pen.rectangle((0, tile_px - high, tile_px, tile_px), fill=PAPER_RGB)
-    pen.text((2, tile_px - high + 2 - top), text, fill=INK_RGB, font=font)
+    pen.rectangle((0, _TILE_PX - high, _TILE_PX, _TILE_PX), fill=PAPER_RGB)
+    pen.text((2, _TILE_PX - high + 2 - top), text, fill=INK_RGB, font=font)
 
 
 _MARGIN_PX, _ZOOM = 56, 2
+_PERSONS, _SAMPLES = 30, 10
 _FOUND_ZOOM, _FOUND_COLUMNS, _FOUND_ROWS = 3, 6, 10
 # The arrow of 90 degrees, in heights of a patch.
 _ARROW_LENGTH = 1.0
@@ -182,28 +171,23 @@ _LEGEND_PX = 20
 
 
 def write_gaze_sheet(
-    dataset: records.GazeDataset,
-    output: Path,
-    *,
-    columns: int = 10,
-    rows: int = 30,
-    progress: Progress = no_progress,
+    dataset: records.GazeDataset, output: Path, progress: Progress = no_progress
 ) -> Path:
-    """Draw up to `rows` persons with `columns` samples each, spread evenly over all.
+    """Draw up to 30 persons with 10 samples each, spread evenly over all.
 
     Samples are in the order of their yaw and as the camera saw them, right eyes not mirrored.
     """
-    picks = np.linspace(0, len(dataset.persons) - 1, min(rows, len(dataset.persons)))
+    picks = np.linspace(0, len(dataset.persons) - 1, min(_PERSONS, len(dataset.persons)))
     persons = [dataset.persons[round(pick)] for pick in picks]
     high, wide = (_ZOOM * side for side in records.PATCH_SHAPE)
-    size = (_MARGIN_PX + columns * (wide + _GAP_PX), len(persons) * (high + _GAP_PX))
+    size = (_MARGIN_PX + _SAMPLES * (wide + _GAP_PX), len(persons) * (high + _GAP_PX))
     sheet, pen = _new_sheet(*size, {"true gaze": TRUE_RGB})
     font = ImageFont.load_default(12)
     for row, person in enumerate(persons):
         progress(row / len(persons), f"person {person}")
         top = row * (high + _GAP_PX)
         pen.text((4, top + high // 2 - 8), person[:8], fill=INK_RGB, font=font)
-        samples = _spread_samples(dataset.read_person(person), columns)
+        samples = _spread_samples(dataset.read_person(person), _SAMPLES)
         for column in range(len(samples)):
             left = _MARGIN_PX + column * (wide + _GAP_PX)
             patch = Image.fromarray(samples.patches[column]).convert("RGB")

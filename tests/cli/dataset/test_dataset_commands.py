@@ -78,7 +78,7 @@ def test_converting_there_and_back(faces: Path, tmp_path: Path, poolctl: Run) ->
     assert poolctl("dataset", "convert", coco, "-o", back, "-q").out == f"{back}\n"
     assert poolctl("dataset", "check", back, "-q").out == digest
     assert poolctl("dataset", "convert", faces, "-o", tmp_path / "f.json", "--json").code == 2
-    assert poolctl("dataset", "check", pts, "--part-count", 68, "--json").data["boxes"] == 8
+    assert poolctl("dataset", "check", pts, "--json").data["boxes"] == 8
     eyes = tmp_path / "eyes.xml"
     arguments = ("dataset", "convert", pts, "-o", eyes)
     assert poolctl(*arguments, "--parts", "eyes", "--copy", "--json").data["parts"] == 12
@@ -110,9 +110,8 @@ def test_measures_and_pictures(
     [measures] = [line.split() for line in lines if line.startswith("inter ocular (px)")]
     assert f"{data['distributions']['inter_ocular_px']['p50']:.4g}" in measures
     sheet = tmp_path / "sheet.png"
-    arguments = ("dataset", "preview", faces, "-o", sheet, "--grid", "3x2")
-    data = poolctl(*arguments, "--json").data
-    assert data["pages"] == [str(sheet), str(tmp_path / "sheet-2.png")]
+    arguments = ("dataset", "preview", faces, "-o", sheet)
+    assert poolctl(*arguments, "--json").data["pages"] == [str(sheet)]
     assert sheet.read_bytes().startswith(b"\x89PNG")
 
 
@@ -161,9 +160,8 @@ def test_what_is_wrong_goes_to_a_report(faces: Path, tmp_path: Path, poolctl: Ru
     for shown in (told.out, strict.error["message"]):
         assert f"(and {others} more of this kind, in lines {findings[1]['line']}, " in shown
         assert shown.count("upsample=1") == 1, "equal findings are told once"
-    assert poolctl(*arguments, "--not-for-detector", "--strict").code == 0
+    assert poolctl(*arguments, "--set", "ignore_unreachable=true", "--strict").code == 0
     assert poolctl(*arguments, "--set", "target_size_px=150x", "--json").code == 2
-    assert poolctl(*arguments, "--part-count", 5, "--json").code == 5
 
 
 def test_a_conditioning_session_is_drawn_from_the_command_line(

@@ -40,10 +40,10 @@ def test_eyes_are_drawn_checked_counted_and_shown(
     assert told.startswith(f"{eyes / 'gaze.csv'} holds 2 persons, 96 samples.")
     assert {"p01", "yaw", "constant"} <= set(told.split())
     sheet = tmp_path / "sheet.png"
-    arguments = ("dataset", "preview", eyes, "-o", sheet, "--grid", "4x30")
+    arguments = ("dataset", "preview", eyes, "-o", sheet)
     assert poolctl(*arguments, "-q").out == f"{sheet}\n"
     with Image.open(sheet) as picture:
-        assert picture.size == (56 + 4 * 122, 2 * 74 + 20), "two rows and the legend"
+        assert picture.size == (56 + 10 * 122, 2 * 74 + 20), "two rows and the legend"
         assert (255, 210, 0) in {colour for _, colour in picture.getcolors(10**6) or ()}
     (eyes / "images" / "p00" / "s00-00000-left.png").unlink()
     report = tmp_path / "findings.json"

@@ -3,14 +3,16 @@
 import json
 import re
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
 
 from aggregators.formats import file_digest
+from cli.vision import train
 from site_agent.datasets.synthetic import sites
-from site_agent.training.starter import settings_for_blinks
+from site_agent.training.starter import settings_for_blinks, train_starter
 from tests.cli.conftest import Run, run_here
 from tests.site_agent.live_pool import LivePool, live_pool
 
@@ -65,8 +67,9 @@ def test_a_starter_is_marked_and_trained_as_for_few_faces(
 ) -> None:
     drawing = Mock(wraps=sites.write_face_dataset)
     monkeypatch.setattr(sites, "write_face_dataset", drawing)
+    monkeypatch.setattr(train, "train_starter", partial(train_starter, image_count=20))
     model = tmp_path / "eyes.dat"
-    shown = poolctl("train", "starter", "-o", model, "--image-count", 20)
+    shown = poolctl("train", "starter", "-o", model)
     assert "It has seen no real face" in shown.out
     assert f"poolctl blink VIDEO --landmarks {model}" in shown.out
     assert drawing.call_args.kwargs["glasses"] == pytest.approx(1 / 3, abs=0.1)

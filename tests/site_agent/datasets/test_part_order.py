@@ -17,7 +17,6 @@ from site_agent.datasets.records import (
     numbered_parts,
     part_names,
 )
-from site_agent.errors import InvalidInputError
 from tests.site_agent.datasets.drawn import face_box, face_points, faces_in
 
 BY_TEXT = sorted(range(68), key=str)
@@ -108,9 +107,6 @@ def test_names_without_leading_zeros(tmp_path: Path) -> None:
     mended = renumber_parts(bad)
     assert mended == dataset
     assert check_datasets([mended]) == []
-    named = replace(images[0], boxes=(FaceBox(0, 0, 9, 9, {"nose": (1, 1)}),))
-    with pytest.raises(InvalidInputError, match="'nose'"):
-        renumber_parts(replace(bad, images=(named,)))
 
 
 def test_words_for_landmarks() -> None:
