@@ -45,7 +45,13 @@ class PlainCommand(TyperCommand):
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         # Most lists are commands 'ls' of a group, so these understand the word, too.
         is_list = self.name in {"log", "merges", "methods", "uploads"}
-        return super().parse_args(ctx, args[1:] if is_list and args[:1] == ["ls"] else args)
+        try:
+            return super().parse_args(ctx, args[1:] if is_list and args[:1] == ["ls"] else args)
+        except Exception as error:
+            # An option without its value knows no command, whose help the hint names.
+            if getattr(error, "ctx", ctx) is None:
+                error.ctx = ctx  # type: ignore[attr-defined]
+            raise
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         write_panels(self, ctx, formatter)

@@ -143,10 +143,12 @@ def test_mistakes_have_their_codes(arguments: list[str], code: int, poolctl: Run
         (("--test-share", 20), "--test-share 20: expected 0 to 0.99; 20 % is 0.2"),
         (("--test-share", -1), "--test-share -1: expected 0 to 0.99"),
         (("--site-count", 0), "--site-count 0: expected at least 1"),
+        (("--seed",), "Option '--seed' requires an argument"),
     ],
 )
-def test_numbers_out_of_range_are_named_with_the_range(
-    poolctl: Run, option: tuple[str, float], message: str
+def test_options_with_a_wrong_number_or_none_are_named(
+    poolctl: Run, option: tuple[str | float, ...], message: str
 ) -> None:
     refused = poolctl("dataset", "split", "faces.xml", *option)
-    assert (refused.code, refused.err.splitlines()[0]) == (2, f"Error: {message}")
+    hint = "Hint: see poolctl dataset split --help"
+    assert (refused.code, refused.err.splitlines()) == (2, [f"Error: {message}", hint])
