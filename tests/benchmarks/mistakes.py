@@ -138,7 +138,11 @@ MISTAKES = (
     Mistake("not logged in", "models ls", "poolctl auth login", (3,)),
     Mistake("a server that is stopped", "models ls", "127.0.0.1:9", (8,), NO_POOL),
     Mistake(
-        "an address of no pool", "auth login pool.example --name pool_x", "pool.example", (2, 8)
+        "an address of no pool",
+        "auth login pool.example",
+        "pool.example",
+        (2, 8),
+        {"POOL_TOKEN": "pool_x"},
     ),
     Mistake("a token of another pool", "models ls", "token", (3,), {"POOL_TOKEN": "pool_other"}),
     Mistake("a token with a blank", "models ls", "POOL_TOKEN", (2,), {"POOL_TOKEN": "pool _x"}),
