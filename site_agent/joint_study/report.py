@@ -30,13 +30,13 @@ Laplace's approximation. Intervals are 95 % by the normal distribution; with few
 too narrow."""
 
 
-def describe_verdict(results: JointResults, labs: Sequence[str]) -> str:
-    """Return the change over sessions in a sentence, by the most careful model."""
+def describe_verdict(results: JointResults, design: JointDesign, labs: Sequence[str]) -> list[str]:
+    """Return the change over sessions, and how groups differ in it, by the most careful model."""
     changes = {item.model: item for item in results.estimates if item.term == "session"}
     order = ("mixed", "logistic", "random effects", "fixed effects")
     model = next((name for name in order if name in changes), None)
     if model is None:
-        return "The labs' trials do not tell how CRs change over sessions."
+        return ["The labs' trials do not tell how CRs change over sessions."]
     low, high = changes[model].interval
     change = {
         "positive": "become more frequent over sessions",
@@ -46,10 +46,18 @@ def describe_verdict(results: JointResults, labs: Sequence[str]) -> str:
     counts = f"{count_words(len(labs), 'lab')}"
     if results.animals:
         counts += f", {count_words(results.animals, 'animal')}, {results.trials:,} trials"
-    return (
-        f"CRs {change}: log odds {changes[model].estimate:+.3g} a session, 95 % {low:+.3g} to "
-        f"{high:+.3g} ({model}; {counts})."
+    where = f" in {design.groups[0]}" if design.groups else ""
+    verdict = (
+        f"CRs {change}{where}: log odds {changes[model].estimate:+.3g} a session, 95 % "
+        f"{low:+.3g} to {high:+.3g} ({model}; {counts})."
     )
+    differences = [
+        f"{item.term.removeprefix('session x ')}: {item.estimate:+.3g} a session more, 95 % "
+        f"{item.interval[0]:+.3g} to {item.interval[1]:+.3g}"
+        for item in results.estimates
+        if item.model == model and item.term.startswith("session x ")
+    ]
+    return [verdict, *differences]
 
 
 def own_estimates(trials: LabTrials, design: JointDesign, lab: str) -> list[Estimate]:
@@ -87,7 +95,7 @@ def write_report(
         for model, count in results.rounds.items()
     ]
     findings = [
-        describe_verdict(results, labs),
+        *describe_verdict(results, design, labs),
         f"the labs are {', '.join(labs)}; responses by {design.criterion}; sessions "
         f"{design.sessions[0]:g} to {design.sessions[1]:g}",
         *(

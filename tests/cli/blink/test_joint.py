@@ -113,8 +113,9 @@ def test_a_study_is_previewed_and_held_by_repeating_one_command(
     assert results["lab-a"] == results["lab-b"] == results["lab-c"]
     compare_with_the_pooled_fit(results["lab-a"]["estimates"], ("logistic",))
     report = (tmp_path / "lab-c" / "together" / "table.md").read_text()
-    assert report.startswith("CRs become more frequent over sessions: log odds +0.")
+    assert report.startswith("CRs become more frequent over sessions in control: log odds +0.")
     assert "(logistic; 3 labs, 18 animals, 1,728 trials)" in " ".join(report.split())
+    assert "- group lesion: -0." in report
     assert "| alone | session | lab-c |" in report
     assert "| alone | session | lab-a |" not in report
     assert (tmp_path / "lab-c" / "together" / "forest.png").stat().st_size > 5000
