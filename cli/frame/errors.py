@@ -162,6 +162,7 @@ ERROR_TABLE: dict[type[BaseException], Outcome] = {
     agent_errors.BusyError: Outcome(
         ExitCode.CONFLICT, "busy", "wait for the other process, or choose another folder"
     ),
+    agent_errors.StalePreviewError: Outcome(ExitCode.CONFLICT, "preview_stale"),
     agent_errors.AgentError: Outcome(ExitCode.INTEGRITY, "agent"),
     agent_errors.FederationError: Outcome(ExitCode.NETWORK, "federation"),
     agent_errors.UntrustedServiceError: Outcome(ExitCode.NETWORK, "federation"),
