@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Annotated
 
 from cli.blink.inputs import ANALYSIS_SETTINGS, DetectorOption, ExtraFiles, LandmarksOption
-from cli.blink.review import ReviewedOption, report_place
 from cli.frame.errors import UsageError, incomplete
 from cli.frame.options import Argument, DryRunOption, Option, command, single
 from cli.frame.output import Invocation, Reply, TableText
@@ -51,7 +50,6 @@ def batch(
     engine: EngineOptions,
     dry_run: DryRunOption = False,
     files: ExtraFiles,
-    reviewed: ReviewedOption = False,
     task: Annotated[
         str, Option("Task in BIDS names; ebc with trials, blink without, by default.", "LABEL")
     ] = "",
@@ -109,8 +107,6 @@ def batch(
     if result.elsewhere:
         return reply_of_share(output, result.elsewhere, len(result.records), "session")
     (study,) = studies
-    if reviewed:
-        report_place(invocation, output, reviewed=True)
     for remark in study.remarks:
         invocation.warn(remark)
     _check_complete(result)

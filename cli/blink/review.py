@@ -1,5 +1,6 @@
 """``poolctl blink review`` and ``report``: correct blinks in the browser, and report a study."""
 
+import math
 import webbrowser
 from contextlib import ExitStack
 from pathlib import Path
@@ -19,20 +20,29 @@ from site_agent.eyeblink.review.reviewed_session import (
 )
 from site_agent.eyeblink.review.training_export import export_training_set
 from site_agent.eyeblink.session_folder import find_outputs, study_folders
+from site_agent.tasks.learning import learn_from_reviews
 from site_agent.wording import count_words
 
 app = single()
 
 
+def _sessions_in(place: Path) -> list[Path]:
+    """Return the table of blinks of each session in a place."""
+    sessions = [place] if place.is_file() else find_outputs(place, "blinks.csv")
+    if not sessions:
+        raise InputMissingError(f"{place}: no results; expected those of poolctl blink")
+    return sessions
+
+
 # ``poolctl blink report``.
-ReviewedOption = Annotated[
-    bool, Option("Write report and tables with the reviewed blinks, beside the others.")
-]
-
-
 @command(app, "report", "blink report study/", "blink report out/ --reviewed")
 def report(
-    invocation: Invocation, places: SessionsArgument, *, reviewed: ReviewedOption = False
+    invocation: Invocation,
+    places: SessionsArgument,
+    *,
+    reviewed: Annotated[
+        bool, Option("Write report and tables with the reviewed blinks, beside the others.")
+    ] = False,
 ) -> Reply:
     """Show the blinks of analysed sessions, and how far they are reviewed.
 
@@ -43,7 +53,7 @@ def report(
     sessions: list[SessionReport] = []
     files: list[Path] = []
     for place in places:
-        reports, written = report_place(invocation, place, reviewed=reviewed)
+        reports, written = _report_place(invocation, place, reviewed=reviewed)
         sessions += reports
         files += written
     rows = [
@@ -71,15 +81,12 @@ def report(
     )
 
 
-def report_place(
+def _report_place(
     invocation: Invocation, place: Path, *, reviewed: bool
 ) -> tuple[list[SessionReport], list[Path]]:
     """Return the reports of the sessions in a place, and the written files."""
-    sessions = [place] if place.is_file() else find_outputs(place, "blinks.csv")
-    if not sessions:
-        raise InputMissingError(f"{place}: no results; expected those of poolctl blink")
     places = []
-    for session in sessions:
+    for session in _sessions_in(place):
         with invocation.progress(f"report {session.parent.name}") as progress:
             places.append(report_session(session, reviewed=reviewed, progress=progress))
     files = [
@@ -90,7 +97,16 @@ def report_place(
     return places, files
 
 
-# ``poolctl blink review``.
+# ``poolctl blink review`` and ``learn``.
+ReviewLandmarksOption = Annotated[
+    str, Option("Model of landmarks to correct. Default: that of the analysis.", "FILE|ADDRESS")
+]
+ReviewDetectorOption = Annotated[
+    str,
+    Option("Detector for frames without a face. Default: that of the analysis.", "FILE|ADDRESS"),
+]
+
+
 @command(
     app,
     "review",
@@ -108,15 +124,8 @@ def review(
         Path | None, Option("The video or images, if they are not beside OUT.")
     ] = None,
     trace_only: Annotated[bool, Option("Review the trace without a video.")] = False,
-    landmarks: Annotated[
-        str, Option("Model of landmarks to correct. Default: that of the analysis.", "FILE|ADDRESS")
-    ] = "",
-    detector: Annotated[
-        str,
-        Option(
-            "Detector for frames without a face. Default: that of the analysis.", "FILE|ADDRESS"
-        ),
-    ] = "",
+    landmarks: ReviewLandmarksOption = "",
+    detector: ReviewDetectorOption = "",
     reviewer: Annotated[
         str, Option("Name saved with every correction. Default: your user name.", "NAME")
     ] = "",
@@ -151,6 +160,56 @@ def review(
             return _export(invocation, review, export)
         _serve(invocation, review, port, open_browser=not no_browser)
     return None
+
+
+@command(
+    app, "learn", "blink learn study/ -o eyes-2.dat", "blink learn out-1/ out-2/ -o eyes-2.dat"
+)
+def learn(
+    invocation: Invocation,
+    places: SessionsArgument,
+    *,
+    output: Annotated[Path, Option("The refined model.", "FILE")],
+    landmarks: ReviewLandmarksOption = "",
+    detector: ReviewDetectorOption = "",
+    rounds: Annotated[int, Option("Rounds of refinement.", min=1)] = 3,
+) -> Reply:
+    """Refine your eye model with the frames that were chosen in reviews, and measure the gain.
+
+    Each reviewed session is left out once: a model refined with the frames of all others is
+    measured on its frames, and finds the blinks in its video again. The result is refined with all
+    of them. OUTPUT-frames.xml next to it has the frames, for 'poolctl rounds contribute'.
+    """
+    sessions = [session for place in places for session in _sessions_in(place)]
+    base = _model_path(invocation, sessions[0], "landmarks", landmarks)
+    if base is None:
+        raise UsageError("expected --landmarks FILE, the model to refine")
+    file = _model_path(invocation, sessions[0], "detector", detector)
+    with invocation.progress("learn from reviews") as report:
+        learned = learn_from_reviews(
+            sessions, base, output, detector=file, rounds=rounds, progress=report
+        )
+    rows = [
+        [str(gain.place), str(gain.frames), *map(_change, (gain.errors, gain.f1), (4, 3))]
+        for gain in learned.gains
+    ]
+    count = count_words(len(rows), "session")
+    verdict = (
+        f"{count_words(learned.frames, 'frame')} of {count}. On left-out sessions: error "
+        f"{_change(learned.mean_errors, 4)}, F1 of blinks {_change(learned.mean_f1, 3)}."
+    )
+    before, after = learned.mean_errors
+    if after >= before:
+        invocation.warn("the new model is no better on left-out sessions: keep the old one")
+    table = TableText(["left out", "frames", "error", "F1 of blinks"], rows)
+    files = TableText(["what", "value"], [["model", str(output)], ["frames", str(learned.faces)]])
+    return Reply(learned, [verdict, table, files], [str(output)])
+
+
+def _change(values: tuple[float, float], digits: int) -> str:
+    if any(map(math.isnan, values)):
+        return "not known"
+    return " -> ".join(f"{value:.{digits}f}" for value in values)
 
 
 def _model_path(invocation: Invocation, results: Path, role: str, word: str) -> Path | None:

@@ -3,9 +3,11 @@
     python -m tests.benchmarks.eyes_of_few_faces [--faces 30,100,300] [--sites 4]
 
 Models of drawn faces are tested on 200 faces of other persons: mean error in distances between the
-eyes, and how far they follow the lids (range of the eye aspect ratio, 1 is all of it). Then the
-models of several sites, one set of settings after the other, are merged (`wba-cascade`) and refined
-with the faces of all sites; all faces in one place is the bar.
+eyes, how far they follow the lids (range of the eye aspect ratio, 1 is all of it), and F1 of the
+blinks that are found with them in drawn videos, which settles the number of faces at which the
+settings change: ``--faces 500,1000,2000`` shows it. Then the models of several sites, one set of
+settings after the other, are merged (`wba-cascade`) and refined with the faces of all sites; all
+faces in one place is the bar.
 """
 
 import argparse
@@ -29,33 +31,39 @@ from site_agent.refinement import (
 )
 from site_agent.training.ert import ErtSettings, train_ert
 from site_agent.training.starter import settings_for_blinks
+from tests.benchmarks.blink_peers import drawn_videos, read_truth
+from tests.benchmarks.blink_speed import FOLDER, run_pipeline
+from tests.benchmarks.blinks_on_traces import Counts
+from tests.site_agent.eyeblink.matching import match_blinks
 
 MANY = 10_000
 """As many faces as need no other settings."""
+FEW = 10
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--faces", default="30,100,300")
-    parser.add_argument("--sites", type=int, default=4)
+    parser.add_argument("--sites", type=int, default=4, help="0: none of the second part")
     parser.add_argument("--trees", type=int, help="of a level; default: as the settings have it")
     arguments = parser.parse_args()
     counts = [int(word) for word in arguments.faces.split(",")]
     with tempfile.TemporaryDirectory(prefix="poolctl-benchmark-") as name:
         folder = Path(name)
         test = _draw(folder / "test", 200, first_person=5000, seed=99)
-        print("faces   settings for many: error, range   by number: error, range   error now")
+        videos = drawn_videos(FOLDER / "peers")
+        print("faces   settings for   error   range   F1 of blinks")
         for count in counts:
             faces = _draw(folder / f"faces-{count}", count, first_person=0, seed=1)
-            (before, wide), (after, wider) = (
-                _score(_train(faces, folder / f"{count}-{at}.dat", at, arguments.trees), test)
-                for at in (MANY, count)
-            )
-            print(
-                f"{count:5} {before:28.4f} {wide:7.2f} {after:18.4f} {wider:7.2f} "
-                f"{after / before:11.2f}",
-                flush=True,
-            )
+            for fit, at in (("many", MANY), ("few", FEW)):
+                model = _train(faces, folder / f"{count}-{fit}.dat", at, arguments.trees)
+                error, shown = _score(model, test)
+                print(
+                    f"{count:5} {fit:>14} {error:7.4f} {shown:7.2f} {_f1(model, videos):14.3f}",
+                    flush=True,
+                )
+        if not arguments.sites:
+            return
         count = counts[len(counts) // 2]
         sites = [
             _draw(folder / f"site-{number}", count, first_person=1000 + count * number, seed=number)
@@ -82,6 +90,15 @@ def _train(faces: FaceDataset, output: Path, at: int, trees: int | None) -> Path
 def _score(model: Path, test: FaceDataset) -> tuple[float, float]:
     metrics = evaluate_model(model, test, workers=0).metrics
     return metrics["mean_error"], metrics["ear_range"]
+
+
+def _f1(model: Path, videos: Path) -> float:
+    """Return F1 of the blinks of all videos."""
+    matches = [
+        match_blinks(run_pipeline(path, model).intervals(), read_truth(videos, path.stem))
+        for path in sorted(videos.glob("*.mp4"))
+    ]
+    return Counts.of(matches).f1
 
 
 def _share(  # noqa: PLR0917

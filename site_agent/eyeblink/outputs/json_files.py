@@ -17,19 +17,13 @@ from site_agent.eyeblink.blinks.statistics import blink_statistics
 from site_agent.eyeblink.outputs.tables import BLINKS, FRAMES, UNITS, tables_of
 from site_agent.eyeblink.session import AnalysedSession, summarise
 from site_agent.eyeblink.video.recording import were_given
-from site_agent.plain_json import write_json
 from site_agent.tables import MISSING_VALUE, Column, Table
 
 SESSION_SCHEMA = "poolctl-blink-session/1"
 
 
-def write_session_json(session: AnalysedSession, path: Path) -> None:
-    """Write recording, calibration, statistics of the blinks, and conditioning results."""
-    write_json(path, describe_session(session))
-
-
-def describe_session(session: AnalysedSession) -> dict[str, Any]:
-    """Return the results as plain data; NaN where nothing is known."""
+def describe_results(session: AnalysedSession) -> dict[str, Any]:
+    """Return recording, calibration, statistics of the blinks, and conditioning results."""
     summary, trace = summarise(session, {}), session.trace
     labels = session.settings.labels
     conditioning = session.conditioning
@@ -55,13 +49,8 @@ def describe_session(session: AnalysedSession) -> dict[str, Any]:
     }
 
 
-def write_data_package(session: AnalysedSession, path: Path) -> None:
-    """Write types, units, meanings and the missing value of each table."""
-    write_json(path, describe_package(session))
-
-
 def describe_package(session: AnalysedSession) -> dict[str, Any]:
-    """Return the descriptor."""
+    """Return types, units, meanings and the missing value of each table."""
     recording = session.sources[0].name if session.sources else "recording"
     return {
         "profile": "tabular-data-package",
@@ -163,13 +152,8 @@ NOTES = (
 )
 
 
-def write_provenance(session: AnalysedSession, path: Path) -> None:
-    """Write digests of all inputs, every setting, versions, counts and warnings."""
-    write_json(path, describe(session))
-
-
-def describe(session: AnalysedSession) -> dict[str, Any]:
-    """Return the provenance as plain data."""
+def describe_provenance(session: AnalysedSession) -> dict[str, Any]:
+    """Return digests of all inputs, every setting, versions, counts and warnings."""
     summary = asdict(summarise(session, {}))
     for not_a_count in ("files", "warnings", "open_ear", "closed_ear", "conditioning"):
         del summary[not_a_count]

@@ -7,6 +7,7 @@ import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from site_agent.errors import InvalidInputError, MissingExtraError, writing_to
 from site_agent.eyeblink.outputs import json_files
@@ -16,6 +17,7 @@ from site_agent.eyeblink.outputs.report import write_report
 from site_agent.eyeblink.outputs.tables import write_blinks, write_frames, write_trials
 from site_agent.eyeblink.outputs.trace_picture import write_trace_picture
 from site_agent.eyeblink.session import AnalysedSession
+from site_agent.plain_json import write_json
 from site_agent.work import Progress, no_progress
 
 
@@ -58,6 +60,12 @@ def _write_nwb(session: AnalysedSession, path: Path) -> None:
     write_nwb(session, path)
 
 
+def _json_of(
+    describe: Callable[[AnalysedSession], Mapping[str, Any]],
+) -> Callable[[AnalysedSession, Path], None]:
+    return lambda session, path: write_json(path, describe(session))
+
+
 OUTPUTS: tuple[BlinkOutput, ...] = (
     BlinkOutput("frames", "frames.csv", write_frames, essential=True),
     BlinkOutput("blinks", "blinks.csv", write_blinks, essential=True),
@@ -66,9 +74,13 @@ OUTPUTS: tuple[BlinkOutput, ...] = (
     BlinkOutput("nwb", "session.nwb", _write_nwb, library="pynwb", extra="nwb"),
     BlinkOutput("trace", "trace.png", write_trace_picture),
     BlinkOutput("report", "report.html", write_report),
-    BlinkOutput("session", "session.json", json_files.write_session_json, essential=True),
-    BlinkOutput("datapackage", "datapackage.json", json_files.write_data_package, essential=True),
-    BlinkOutput("provenance", "provenance.json", json_files.write_provenance, essential=True),
+    BlinkOutput("session", "session.json", _json_of(json_files.describe_results), essential=True),
+    BlinkOutput(
+        "datapackage", "datapackage.json", _json_of(json_files.describe_package), essential=True
+    ),
+    BlinkOutput(
+        "provenance", "provenance.json", _json_of(json_files.describe_provenance), essential=True
+    ),
 )
 """In the order of writing: outputs that may fail come before those that report the failure. The
 provenance comes last: a folder that has it is complete."""

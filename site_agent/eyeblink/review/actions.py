@@ -156,21 +156,13 @@ class ReviewEvent:
 
 
 @dataclass(frozen=True)
-class TrainingFrame:
-    """A frame chosen for training; see `actions.UseFrame`."""
-
-    frame: int
-    landmarks: tuple[Point, ...] | None
-    moved: tuple[int, ...]
-
-
-@dataclass(frozen=True)
 class ReviewState:
     """The result of all actions."""
 
     events: tuple[ReviewEvent, ...]
     """By onset, deleted ones among them."""
-    frames: Mapping[int, TrainingFrame]
+    frames: Mapping[int, UseFrame]
+    """Chosen for training, by their numbers."""
     undoable: int
     redoable: int
 
@@ -199,7 +191,7 @@ def replay(automatic: Sequence[ReviewEvent], actions: Sequence[Action]) -> Revie
     standing, taken_back = effective_changes(actions)
     first = {event.blink_id: event for event in automatic}
     events = dict(first)
-    frames: dict[int, TrainingFrame] = {}
+    frames: dict[int, UseFrame] = {}
     next_id = max(first, default=0) + 1
     for change in standing:
         if isinstance(change, Add):
@@ -207,7 +199,7 @@ def replay(automatic: Sequence[ReviewEvent], actions: Sequence[Action]) -> Revie
             first[next_id] = events[next_id] = added
             next_id += 1
         elif isinstance(change, UseFrame):
-            frames[change.frame] = TrainingFrame(change.frame, change.landmarks, change.moved)
+            frames[change.frame] = change
         elif isinstance(change, DropFrame):
             if frames.pop(change.frame, None) is None:
                 raise ReviewActionError(f"frame {change.frame} is not in the training set")

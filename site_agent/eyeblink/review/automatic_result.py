@@ -17,7 +17,8 @@ from site_agent.errors import (
     TableFileError,
 )
 from site_agent.eyeblink import session_folder
-from site_agent.eyeblink.blinks.finding import Blink
+from site_agent.eyeblink.blinks.extents import measure_extent
+from site_agent.eyeblink.blinks.finding import Blink, Completeness
 from site_agent.eyeblink.records import EyeTrace, Float64
 from site_agent.eyeblink.review.actions import Add, ReviewEvent, ReviewStatus
 from site_agent.eyeblink.session import AnalysedSession
@@ -116,16 +117,11 @@ def _candidates(session: AnalysedSession) -> Iterator[ReviewEvent]:
         onset, offset = trace.nearest(event.onset_s), trace.nearest(event.offset_s)
         peak = onset + int(np.argmax(fec[onset : offset + 1]))
         peak_s = float(np.clip(trace.timestamps_s[peak], event.onset_s, event.offset_s))
-        deep = fec[peak] >= session.settings.blinks.complete_fec
-        yield ReviewEvent(
-            number,
-            event.kind,
-            event.onset_s,
-            peak_s,
-            event.offset_s,
-            "complete" if deep else "partial",
-            ReviewStatus.LEFT_OUT,
+        times_s, completeness = (
+            (event.onset_s, peak_s, event.offset_s),
+            _completeness(session, peak),
         )
+        yield ReviewEvent(number, event.kind, *times_s, completeness, ReviewStatus.LEFT_OUT)
 
 
 def find_model(place: Path | str, role: str) -> Path | str | None:
@@ -154,55 +150,37 @@ def find_model(place: Path | str, role: str) -> Path | str | None:
 
 
 SEARCH_S = 0.15
-LONGEST_HALF_S = 0.5
 SURROUNDINGS_S = 1.0
-EDGE_SHARE = 0.15
-"""A blink begins and ends where the lid has left its level by this share of its way."""
 
 
 def suggest_blink(result: AutomaticResult, frame: int) -> Add:
     """Suggest a blink around a frame: from the trace where it shows one, else 200 ms long."""
-    frames, settings = result.frames, result.session.settings.blinks
-    times_s, fec = frames.timestamps_s, result.signals["fec"]
-    near = slice(
-        frames.nearest(times_s[frame] - SEARCH_S), frames.nearest(times_s[frame] + SEARCH_S) + 1
-    )
-    wide = slice(
-        frames.nearest(times_s[frame] - SURROUNDINGS_S),
-        frames.nearest(times_s[frame] + SURROUNDINGS_S) + 1,
-    )
-    if not np.isfinite(fec[near]).any():
-        return _suggest_fixed(frames, frame)
-    peak = near.start + int(np.nanargmax(fec[near]))
-    level = float(np.nanmedian(fec[wide]))
-    edge = level + EDGE_SHARE * (float(fec[peak]) - level)
-    onset, offset = _edge(result, peak, edge, -1), _edge(result, peak, edge, +1)
-    if not onset < peak < offset:
-        return _suggest_fixed(frames, peak)
-    deep = float(fec[peak]) >= settings.complete_fec
-    half = (level + float(fec[peak])) / 2.0
-    half_s = times_s[_edge(result, peak, half, +1)] - times_s[_edge(result, peak, half, -1)]
-    long = half_s * 1000 > settings.longest_blink_ms
+    trace, settings = result.session.signal, result.session.settings.blinks
+    time_s = trace.timestamps_s[frame]
+
+    def around(reach_s: float) -> slice:
+        return slice(trace.nearest(time_s - reach_s), trace.nearest(time_s + reach_s) + 1)
+
+    near = around(SEARCH_S)
+    if not np.isfinite(trace.ear[near]).any():
+        return _suggest_fixed(trace, frame)
+    lowest = near.start + int(np.nanargmin(trace.ear[near]))
+    level_ear = float(np.nanmedian(trace.ear[around(SURROUNDINGS_S)]))
+    extent = measure_extent(trace.timestamps_s, trace.ear, lowest, level_ear, settings.extents)
+    if not extent.onset_s < extent.peak_s < extent.offset_s:
+        return _suggest_fixed(trace, lowest)
     return Add(
-        onset_s=float(times_s[onset]),
-        peak_s=float(times_s[peak]),
-        offset_s=float(times_s[offset]),
-        kind="closure" if long else "blink",
-        completeness="complete" if deep else "partial",
+        onset_s=extent.onset_s,
+        peak_s=extent.peak_s,
+        offset_s=extent.offset_s,
+        kind="closure" if extent.half_s * 1000.0 > settings.longest_blink_ms else "blink",
+        completeness=_completeness(result.session, lowest),
     )
 
 
-def _edge(result: AutomaticResult, peak: int, edge_fec: float, step: int) -> int:
-    """Go from the peak to the first frame at or below an FEC."""
-    times_s, fec = result.frames.timestamps_s, result.signals["fec"]
-    place = peak
-    while 0 <= place + step < len(fec):
-        place += step
-        value = float(fec[place])
-        far = abs(times_s[place] - times_s[peak]) >= LONGEST_HALF_S
-        if math.isnan(value) or value <= edge_fec or far:
-            break
-    return place
+def _completeness(session: AnalysedSession, frame: int) -> Completeness:
+    deep = session.fec()[frame] >= session.settings.blinks.complete_fec
+    return "complete" if deep else "partial"
 
 
 def _suggest_fixed(frames: EyeTrace, frame: int) -> Add:

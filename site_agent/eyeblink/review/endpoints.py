@@ -22,6 +22,7 @@ from site_agent.eyeblink.records import Float64, Gap, Int64
 from site_agent.eyeblink.review.actions import Action, ReviewEvent
 from site_agent.eyeblink.review.automatic_result import doubt_of, suggest_blink
 from site_agent.eyeblink.review.review_session import ReviewSession
+from site_agent.plain_json import plain
 
 
 @dataclass(frozen=True, eq=False)
@@ -208,12 +209,12 @@ class _Views:
         window = trace_window(frames.timestamps_s, signals, from_s, to_s, points)
         content: dict[str, Any] = {
             "exact": window.is_exact,
-            "frames": window.frames.tolist(),
-            "times_s": np.round(window.times_s, 6).tolist(),
-            "high": _plain(window.highs),
+            "frames": window.frames,
+            "times_s": np.round(window.times_s, 6),
+            "high": {name: np.round(values, 4) for name, values in window.highs.items()},
+            "low": {name: np.round(values, 4) for name, values in window.lows.items()},
         }
-        content["low"] = content["high"] if window.is_exact else _plain(window.lows)
-        return JSONResponse(content)
+        return JSONResponse(plain(content))
 
     def frame(self, request: Request) -> Response:
         """Return the values of one frame, and the places of its landmarks."""
@@ -226,10 +227,7 @@ class _Views:
             "reason": Gap(int(frames.gaps[number])).text,
             "box": [box.left, box.top, box.right, box.bottom] if box else None,
             "landmarks": None,
-            **{
-                name: _finite(float(signal[number]))
-                for name, signal in self._review.result.signals.items()
-            },
+            **{name: signal[number] for name, signal in self._review.result.signals.items()},
         }
         chosen = self._review.state.frames.get(number)
         if chosen is not None and chosen.landmarks is not None:
@@ -237,11 +235,11 @@ class _Views:
         elif request.query_params.get("landmarks") == "1":
             landmarks = self._review.landmarks(number)
             if landmarks is not None:
-                content["landmarks"] = np.round(landmarks.landmarks, 3).tolist()
+                content["landmarks"] = np.round(landmarks.landmarks, 3)
                 content["box"] = [
                     landmarks.box.left, landmarks.box.top, landmarks.box.right, landmarks.box.bottom
                 ]  # fmt: skip
-        return JSONResponse(content)
+        return JSONResponse(plain(content))
 
     def picture(self, request: Request) -> Response:
         """Return one frame as JPEG, not larger than `side`."""
@@ -289,7 +287,6 @@ class _Views:
 
     def _described_event(self, event: ReviewEvent) -> dict[str, Any]:
         doubt = self._doubts.get(event.blink_id)
-        confidence = self._review.result.confidences.get(event.blink_id, math.nan)
         return {
             "id": event.blink_id,
             "kind": event.kind,
@@ -298,7 +295,7 @@ class _Views:
             "peak_s": event.peak_s,
             "offset_s": event.offset_s,
             "status": event.status.value,
-            "confidence": _finite(confidence),
+            "confidence": plain(self._review.result.confidences.get(event.blink_id)),
             "doubt": doubt.score if doubt else 0.0,
             "reasons": list(doubt.reasons) if doubt else [],
         }
@@ -322,14 +319,3 @@ def _number(request: Request, name: str, default: float | None = None) -> float:
     if not math.isfinite(value):
         raise _BadRequestError(f"{name} is {text!r}, expected a number")
     return value
-
-
-def _plain(signals: Mapping[str, Float64]) -> dict[str, list[float | None]]:
-    return {
-        name: [None if value != value else value for value in np.round(signal, 4).tolist()]  # noqa: PLR0124
-        for name, signal in signals.items()
-    }
-
-
-def _finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None

@@ -15,7 +15,7 @@ from site_agent.datasets.landmark_schemes import IBUG_PARTS, RIGHT_EYE, eyes_of
 from site_agent.datasets.records import AnnotatedImage, FaceBox, FaceDataset, numbered_parts
 from site_agent.errors import InvalidInputError
 from site_agent.eyeblink import records
-from site_agent.eyeblink.review.actions import TrainingFrame
+from site_agent.eyeblink.review.actions import UseFrame
 from site_agent.eyeblink.review.review_session import ReviewSession
 from site_agent.work import Progress, no_progress
 
@@ -78,7 +78,7 @@ def export_training_set(
 
 def _choose_frames(
     review: ReviewSession,
-) -> list[tuple[TrainingFrame, records.FaceBox, records.Float64]]:
+) -> list[tuple[UseFrame, records.FaceBox, records.Float64]]:
     frames = [review.state.frames[number] for number in sorted(review.state.frames)]
     if not frames:
         raise InvalidInputError(
@@ -97,7 +97,7 @@ def _choose_frames(
     return faces
 
 
-def _face(review: ReviewSession, frame: TrainingFrame) -> tuple[records.FaceBox, records.Float64]:
+def _face(review: ReviewSession, frame: UseFrame) -> tuple[records.FaceBox, records.Float64]:
     box = review.result.frames.box(frame.frame)
     if frame.landmarks is not None and box is not None:
         return box, np.array(frame.landmarks, dtype=np.float64)

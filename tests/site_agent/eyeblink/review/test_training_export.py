@@ -1,5 +1,7 @@
 """Chosen frames become a training set that can be read and checked."""
 
+import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -11,21 +13,21 @@ from site_agent.datasets.imglab_xml import read_imglab_xml
 from site_agent.datasets.landmark_schemes import IBUG_PARTS, expand_parts
 from site_agent.datasets.records import part_names
 from site_agent.errors import InvalidInputError
-from site_agent.eyeblink.review.actions import UseFrame
+from site_agent.eyeblink.review.actions import Accept, UseFrame
 from site_agent.eyeblink.review.review_session import ReviewSession, open_review
 from site_agent.eyeblink.review.training_export import export_training_set
 from tests.cli.conftest import run_here
 
 
 def choose(review: ReviewSession, frame: int, *, shift_px: float = 0.0) -> np.ndarray:
-    """Choose a frame as the page does, with the upper lid of one eye moved."""
+    """Choose a frame as the page does, with the upper lids moved."""
     placed = review.landmarks(frame)
     assert placed is not None
     points = placed.landmarks.copy()
-    lid = 37 if len(points) == IBUG_PARTS else 1
-    points[lid, 1] -= shift_px
+    lids = (37, 38, 43, 44) if len(points) == IBUG_PARTS else (1, 2, 7, 8)
+    points[list(lids), 1] -= shift_px
     landmarks = tuple((float(x), float(y)) for x, y in points)
-    review.act(UseFrame(frame=frame, landmarks=landmarks, moved=(lid,) if shift_px else ()))
+    review.act(UseFrame(frame=frame, landmarks=landmarks, moved=lids if shift_px else ()))
     return points
 
 
@@ -71,6 +73,35 @@ def test_the_set_holds_the_chosen_frames(  # noqa: PLR0917
     assert [image.boxes for image in read_imglab_xml(again).images] == [
         image.boxes for image in dataset.images
     ]
+
+
+def test_a_model_learns_from_reviews_and_says_its_gain_on_sessions_left_out(
+    video_session: Path, recording: Path, landmark_file: Path, tmp_path: Path
+) -> None:
+    sessions = [video_session, shutil.copytree(video_session, tmp_path / "second" / "out")]
+    for place in sessions:
+        shutil.copy(recording, place.parent / recording.name)
+    arguments = ("blink", "learn", *sessions, "--rounds", "1", "--json", "-q")
+    arguments += ("--landmarks", landmark_file, "-o", tmp_path / "new.dat")
+    with open_review(sessions[0], landmarks=landmark_file) as review:
+        review.act(Accept(blink_id=1))
+        for frame in range(0, 300, 30):
+            choose(review, frame, shift_px=3.0)
+    assert "found 1 session" in run_here(*arguments).out
+    with open_review(sessions[1], landmarks=landmark_file) as review:
+        for frame in range(15, 300, 30):
+            choose(review, frame, shift_px=3.0)
+    told = run_here(*arguments)
+    assert told.code == 0, told.err
+    learned = json.loads(told.out)["data"]
+    assert [gain["frames"] for gain in learned["gains"]] == [10, 10]
+    for gain in learned["gains"]:
+        before, after = gain["errors"]
+        assert after < 0.9 * before, "lids that both reviewers moved are placed where they had them"
+    assert learned["gains"][0]["f1"][0] > 0.5
+    assert learned["gains"][1]["f1"] == [None, None], "no blink of it was reviewed"
+    assert len(read_imglab_xml(Path(learned["faces"])).images) == 20
+    assert (tmp_path / "new.dat").is_file()
 
 
 def test_frames_chosen_without_a_model_get_their_landmarks_at_export(
