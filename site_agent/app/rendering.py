@@ -1,5 +1,6 @@
 """Rendering of the app's pages: templates that escape every value, with the look of a pool."""
 
+import re
 import time
 from collections.abc import Mapping
 from functools import cache
@@ -15,7 +16,24 @@ from site_agent.pages import number_text
 from site_agent.wording import count_words, duration_words, size_words
 
 _FOLDER = Path(__file__).parent
-ENTRIES = (*(("Home", "/"), ("Videos", "/videos"), ("Results", "/results")), ("Models", "/models"))
+ENTRIES = (
+    *(("Home", "/"), ("Videos", "/videos"), ("Results", "/results")),
+    *(("Models", "/models"), ("Train", "/train"), ("Rounds", "/rounds")),
+)
+_BUTTONS = (
+    # Commands in messages of the program, and the places in the app that do the same.
+    (r"poolctl train ert[\w -]*", "the page Train"),
+    (r"poolctl rounds, or poolctl refine", "the page Rounds"),
+    (r"poolctl rounds trust[\w -]*", "Settings, Labs that we trust"),
+    (r"poolctl rounds take-back[\w -]*", "the button Take it back"),
+    (r"poolctl rounds[\w -]*", "the page Rounds"),
+    (r"poolctl dataset check[\w -]*", "the check of faces under Train"),
+    (r"poolctl blink review --export", "the review"),
+    (r"poolctl auth login[\w:/. -]*", "Settings, Pool"),
+    (r"poolctl models check[\w -]*", "the page Models"),
+    (r"poolctl secure charter accept[\w. -]*", "the page of the round"),
+    (r"poolctl jobs[\w -]*", "the page Jobs"),
+)
 
 
 @cache
@@ -53,12 +71,24 @@ def _environment() -> Environment:
         "duration": duration_words,
         "size": size_words,
         "clock": clock_text,
+        "plainly": plainly,
         "number": number_text,
         "percent": lambda share: f"{100 * (share or 0):.0f}",
         "since": lambda moment: duration_words(max(1.0, time.time() - moment)),
     }
     environment.globals["static"] = lambda name: static_files()[name].address
     return environment
+
+
+def plainly(text: str) -> str:
+    """Name the places in the app instead of commands, in a message of the program.
+
+    >>> plainly("faces have faults: 'poolctl dataset check' lists them")
+    'faces have faults: the check of faces under Train lists them'
+    """
+    for command, place in _BUTTONS:
+        text = re.sub(rf"(?P<mark>['`]?){command}(?P=mark)", place, text)
+    return text
 
 
 def clock_text(seconds: float | None) -> str:

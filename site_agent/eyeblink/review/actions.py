@@ -330,18 +330,28 @@ def _parse_entry(path: Path, number: int, line: bytes) -> LogEntry:
 
 
 class CorrectionLog:
-    """The log of one result, open for writing by one process at a time."""
+    """The log of one result, open for writing by one process at a time.
+
+    It begins with the first action: to look at a result leaves no files.
+    """
 
     def __init__(self, folder: Path, result_sha256: str) -> None:
         self.path = folder / LOG_NAME
+        self._result_sha256 = result_sha256
+        self._opened: ExitStack | None = None
+        self.entries: tuple[LogEntry, ...] = ()
+        if self.path.exists():
+            self._open()
+
+    def _open(self) -> None:
         try:
-            folder.mkdir(parents=True, exist_ok=True)
+            self.path.parent.mkdir(parents=True, exist_ok=True)
             with ExitStack() as opened:
                 in_use = f"{self.path}: another process has this review open; end that one first"
                 lock = self.path.with_name(f".{self.path.name}.lock")
                 opened.enter_context(locked(lock, busy=BusyError(in_use)))
                 self._file = opened.enter_context(self.path.open("ab", buffering=0))
-                self.entries = self._begin(result_sha256)
+                self.entries = self._begin(self._result_sha256)
                 self._opened = opened.pop_all()
         except OSError as error:
             raise ReviewFolderError(f"{self.path}: {error.strerror or error}") from error
@@ -353,10 +363,18 @@ class CorrectionLog:
         self.close()
 
     def close(self) -> None:
-        self._opened.close()
+        if self._opened is not None:
+            self._opened.close()
 
     def append(self, action: Action, reviewer: str) -> LogEntry:
         """Add an action; it is on the disk when this returns."""
+        if self._opened is None:
+            self._open()
+            if self.entries:
+                self.close()
+                self._opened, self.entries = None, ()
+                text = "was begun by another process meanwhile; open the review again"
+                raise ReviewFolderError(f"{self.path}: {text}")
         entry = LogEntry(number=len(self.entries) + 1, utc=_now(), reviewer=reviewer, action=action)
         self._write(entry.model_dump_json(exclude_none=True))
         self.entries = (*self.entries, entry)

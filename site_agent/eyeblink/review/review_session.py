@@ -75,7 +75,8 @@ class ReviewSession:
     def __post_init__(self) -> None:
         # A killed process may have left a table older than the log.
         self.state = self._replay(())
-        write_reviewed_blinks(self.result, self.state, self.log.path.parent)
+        if self.log.path.exists():
+            write_reviewed_blinks(self.result, self.state, self.log.path.parent)
 
     def __enter__(self) -> "ReviewSession":
         return self

@@ -8,6 +8,8 @@ from pathlib import Path
 import httpx
 import pytest
 
+from site_agent.eyeblink.review.actions import Accept
+from site_agent.eyeblink.review.review_session import open_review
 from tests.cli.conftest import Run, first_answer, start_process
 
 
@@ -56,6 +58,8 @@ def test_what_cannot_be_reviewed_is_told(results: Path, tmp_path: Path, poolctl:
     assert refused(results, "--video", tmp_path / "a.mp4") == (6, "review_outdated")
     assert refused(results, "--trace-only", "--video", "a.mp4") == (2, "usage")
     assert refused(results, "--export", tmp_path / "a.xml") == (2, "invalid_input")
+    with open_review(results, trace_only=True) as review:
+        review.act(Accept(blink_id=1))
     (results / "blinks.csv").write_text((results / "blinks.csv").read_text() + "\n")
     assert refused(results) == (6, "review_outdated")
 

@@ -53,9 +53,18 @@ def test_another_result_is_not_mixed_in(tmp_path: Path) -> None:
 
 def test_only_one_process_writes(tmp_path: Path) -> None:
     folder = tmp_path / "review"
-    with CorrectionLog(folder, DIGEST), pytest.raises(BusyError, match="another process"):
-        CorrectionLog(folder, DIGEST)
-    CorrectionLog(folder, DIGEST).close()
+    with CorrectionLog(folder, DIGEST) as log, CorrectionLog(folder, DIGEST) as late:
+        assert not folder.exists(), "looking leaves no files"
+        log.append(Accept(blink_id=1), "Ada")
+        with pytest.raises(BusyError, match="another process"):
+            CorrectionLog(folder, DIGEST)
+        with pytest.raises(BusyError, match="another process"):
+            late.append(Undo(), "Ben")
+        log.close()
+        with pytest.raises(ReviewFolderError, match="was begun by another process meanwhile"):
+            late.append(Accept(blink_id=2), "Ben")
+    with CorrectionLog(folder, DIGEST) as again:
+        assert len(again.entries) == 1
 
 
 def test_damage_in_the_middle_is_refused(tmp_path: Path) -> None:

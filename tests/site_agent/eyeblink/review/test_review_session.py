@@ -49,6 +49,9 @@ def test_the_reviewed_blinks_have_the_columns_of_the_automatic_ones(trace_sessio
     automatic = rows_of(trace_session / "blinks.csv")
     reviewed_file = trace_session / "review" / "blinks_reviewed.csv"
     with open_review(trace_session, reviewer="Ada") as review:
+        assert not reviewed_file.exists(), "looking leaves no files"
+        review.act(Accept(blink_id=1))
+        review.act(Undo())
         rows = rows_of(reviewed_file)
         assert [row.pop("review_status") for row in rows] == ["unreviewed"] * len(automatic)
         assert rows == automatic
@@ -96,6 +99,7 @@ def test_what_was_left_out_is_a_blink_only_once_the_reviewer_says_so(trace_sessi
         confidences = [review.result.confidences[event.blink_id] for event in by_doubt]
         likely = by_doubt.index(review.result.events[-2])
         assert all(1.0 - value <= 0.66 for value in confidences[likely + 1 :] if value > 0.4)
+        review.act(Accept(blink_id=number))
         ids = [int(row["blink_id"]) for row in rows_of(reviewed_file)]
         assert max(ids) == number, "candidates are no blinks"
         review.act(Accept(blink_id=number + 1))
@@ -144,7 +148,7 @@ def test_what_is_refused_leaves_no_trace(trace_session: Path) -> None:
         for action in (Accept(blink_id=999), UseFrame(frame=1), Undo()):
             with pytest.raises(ReviewActionError):
                 review.act(action)
-        assert len(review.log.path.read_bytes().splitlines()) == 1
+        assert not review.log.path.exists()
 
 
 def test_a_suggested_blink_lies_where_the_trace_shows_one(trace_session: Path) -> None:
