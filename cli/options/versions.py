@@ -5,18 +5,15 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 from cli.frame.errors import InputMissingError, UsageError
 from cli.frame.options import DespiteWithdrawalOption, LabelOption, Option
 from cli.frame.output import Invocation
 from cli.frame.values import key_value_pairs
 from pool_server.wire.data_use import Term, TermResponse
-from site_agent.pool.restrictions import read_terms_file, read_use, today_utc
-
-if TYPE_CHECKING:
-    pass
-
+from pool_server.wire.data_use_rules import today_utc
+from site_agent.pool.restrictions import read_terms_file, read_use
 
 PurposeOption = Annotated[
     Sequence[str],

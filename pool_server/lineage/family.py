@@ -30,7 +30,7 @@ from pool_server.errors import MissingError
 from pool_server.http.identity import Caller, SignedIn, needs
 from pool_server.http.session import ReadingSession
 from pool_server.registry.access import curates_pool, readable, readable_by
-from pool_server.registry.repository import among, visible_addresses
+from pool_server.registry.repository import among, ancestors_of, descendants_of, visible_addresses
 from pool_server.registry.service import VersionToName
 from pool_server.wire.merges import list_named_digests, strip_names
 from pool_server.wire.models import CONTRIBUTION, OPTIMISER_STATE, SECURE_SUM, LineageResponse
@@ -208,29 +208,6 @@ class Place(NamedTuple):
 
 
 RecipeRow = tuple[str, dict[str, Any], bool]
-
-
-def ancestors_of(digest: sa.ColumnElement[str]) -> sa.CTE:
-    """Return the digests of all ancestors, `digest` among them.
-
-    UNION drops rows seen before, so the walk ends even if contradictory recipes form a circle.
-    """
-    tree = sa.select(digest.label("digest")).cte("ancestors", recursive=True)
-    return tree.union(
-        sa.select(ParentRecord.parent_digest).join(
-            tree, sa.and_(ParentRecord.child_digest == tree.c.digest, ParentRecord.followed)
-        )
-    )
-
-
-def descendants_of(digest: sa.ColumnElement[str]) -> sa.CTE:
-    """Return the digests of all descendants, `digest` among them."""
-    tree = sa.select(digest.label("digest")).cte("descendants", recursive=True)
-    return tree.union(
-        sa.select(ParentRecord.child_digest).join(
-            tree, sa.and_(ParentRecord.parent_digest == tree.c.digest, ParentRecord.followed)
-        )
-    )
 
 
 def find_steps_around(session: Session, digest: str) -> tuple[list[Step], list[Step]]:

@@ -19,9 +19,13 @@ from pool_server.database.records import (
     WithdrawalRecord,
 )
 from pool_server.http.identity import Caller
-from pool_server.lineage.family import ancestors_of, descendants_of
 from pool_server.registry.access import DELETED, readable_by
-from pool_server.registry.repository import bare_versions, granted_versions
+from pool_server.registry.repository import (
+    ancestors_of,
+    bare_versions,
+    descendants_of,
+    granted_versions,
+)
 from pool_server.registry.withdrawal_status import standing_options, successor_options
 
 

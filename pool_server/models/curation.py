@@ -20,10 +20,9 @@ from pool_server.http.audit import record_act
 from pool_server.http.identity import Caller, Curator, Uploader, needs
 from pool_server.http.parameters import BeforeId, Limit, ModelName, SiteName, find_page
 from pool_server.http.session import Parts, ReadingSession, WritingSession
-from pool_server.lineage.family import descendants_of
 from pool_server.registry import access
 from pool_server.registry import repository as registry
-from pool_server.registry.repository import whole_versions
+from pool_server.registry.repository import descendants_of, whole_versions
 from pool_server.registry.responses import describe_page, describe_version
 from pool_server.registry.service import VersionToChange, get_model
 from pool_server.registry.withdrawal_status import address_of, subject_of

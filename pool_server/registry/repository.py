@@ -6,7 +6,14 @@ from functools import cache
 from typing import Any, NamedTuple
 
 import sqlalchemy as sa
-from sqlalchemy.orm import Session, contains_eager, joinedload, load_only, selectinload
+from sqlalchemy.orm import (
+    InstrumentedAttribute,
+    Session,
+    contains_eager,
+    joinedload,
+    load_only,
+    selectinload,
+)
 
 from pool_server.database.engine import wait_for_turn
 from pool_server.database.records import (
@@ -383,3 +390,28 @@ def among(column: Any, name: str) -> sa.ColumnElement[bool]:
     """Return the condition that `column` is one of the values in the list parameter `name`."""
     condition: sa.ColumnElement[bool] = column.in_(sa.bindparam(name, expanding=True))
     return condition
+
+
+def ancestors_of(digest: sa.ColumnElement[str]) -> sa.CTE:
+    """Return the digests of all ancestors, `digest` among them.
+
+    UNION drops rows seen before, so the walk ends even if contradictory recipes form a circle.
+    """
+    return _walk("ancestors", digest, ParentRecord.child_digest, ParentRecord.parent_digest)
+
+
+def descendants_of(digest: sa.ColumnElement[str]) -> sa.CTE:
+    """Return the digests of all descendants, `digest` among them."""
+    return _walk("descendants", digest, ParentRecord.parent_digest, ParentRecord.child_digest)
+
+
+def _walk(
+    name: str,
+    digest: sa.ColumnElement[str],
+    here: InstrumentedAttribute[str],
+    there: InstrumentedAttribute[str],
+) -> sa.CTE:
+    tree = sa.select(digest.label("digest")).cte(name, recursive=True)
+    return tree.union(
+        sa.select(there).join(tree, sa.and_(here == tree.c.digest, ParentRecord.followed))
+    )

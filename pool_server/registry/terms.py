@@ -10,14 +10,12 @@ site count; terms that others give their copies bind only those sites.
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from datetime import UTC, date, datetime
 from functools import cache
 
 from sqlalchemy import (
     BindParameter,
     ColumnElement,
     Select,
-    and_,
     bindparam,
     func,
     literal,
@@ -31,19 +29,15 @@ from pool_server.database.records import (
     GrantRecord,
     ModelRecord,
     ModelVersionRecord,
-    ParentRecord,
     SiteRecord,
     TermRecord,
 )
 from pool_server.errors import RefusedError, TermsForbidError
 from pool_server.registry.access import AVAILABLE, CONSORTIUM, known_to
-from pool_server.registry.repository import among
+from pool_server.registry.repository import among, descendants_of
 from pool_server.wire import data_use_rules
 from pool_server.wire.data_use import CLINICAL_CARE, Term
-
-
-def today_utc() -> date:
-    return datetime.now(UTC).date()
+from pool_server.wire.data_use_rules import today_utc
 
 
 def known_terms(session: Session, digests: Collection[str], site_id: int) -> dict[str, set[Term]]:
@@ -244,12 +238,7 @@ def _pass_on(
     """
     if not terms:
         return
-    tree = select(literal(version.digest).label("digest")).cte("descendants", recursive=True)
-    tree = tree.union(
-        select(ParentRecord.child_digest).join(
-            tree, and_(ParentRecord.parent_digest == tree.c.digest, ParentRecord.followed)
-        )
-    )
+    tree = descendants_of(literal(version.digest))
     rows = session.execute(
         select(ModelVersionRecord.id, TermRecord.code, TermRecord.detail)
         .outerjoin(TermRecord, TermRecord.version_id == ModelVersionRecord.id)

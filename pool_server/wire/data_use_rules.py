@@ -22,7 +22,7 @@ Downloads within the pool are not checked here: visibility and rights decide on 
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import date
+from datetime import UTC, date, datetime
 from typing import Annotated, Literal
 
 from pydantic import ConfigDict, Field, StringConstraints
@@ -120,6 +120,10 @@ def inherited_terms(inputs: Iterable[Iterable[Term]]) -> list[Term]:
 def sort_terms(terms: Iterable[Term]) -> tuple[Term, ...]:
     """Return terms in their display order: by code."""
     return tuple(sorted(terms, key=lambda term: (term.code, term.detail)))
+
+
+def today_utc() -> date:
+    return datetime.now(UTC).date()
 
 
 def contradictions(terms: Iterable[Term], name: str = "the terms") -> list[TermProblem]:

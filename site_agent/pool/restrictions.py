@@ -7,12 +7,11 @@ withdrawn model, is refused or warned of regardless of the source of its bytes.
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
 from pool_server.wire.data_use import Term
-from pool_server.wire.data_use_rules import IntendedUse, Purpose, TermsOf, check_merge
+from pool_server.wire.data_use_rules import IntendedUse, Purpose, TermsOf, check_merge, today_utc
 from pool_server.wire.models import ModelVersionResponse
 from pool_server.wire.withdrawals import MOST_CHECKED, CheckedFile, Withdrawal
 from site_agent.errors import SettingsError, TermsFileError, TermsForbidError, WithdrawnError
@@ -21,10 +20,6 @@ if TYPE_CHECKING:
     from site_agent.pool.resources.models import Withdrawals
 
 MOST_FILE_BYTES = 64 * 1024
-
-
-def today_utc() -> date:
-    return datetime.now(UTC).date()
 
 
 def read_terms_file(path: Path) -> list[Term]:

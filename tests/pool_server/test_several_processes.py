@@ -157,7 +157,7 @@ def test_one_is_killed_while_it_checks_a_file(pair: Pair) -> None:
     opened = announce(one, "check/gaze", content).json()
     send_parts(one, opened, content)
     # The check does not end before the process does.
-    helper = child_of(pair.process.pid, "pool_server.jobs.helper_main")
+    helper = child_of(pair.process.pid, "pool_server.jobs.limited")
     os.kill(helper, signal.SIGSTOP)
     thread = threading.Thread(target=complete_until_killed, args=(one, opened))
     thread.start()

@@ -75,7 +75,7 @@ def test_half_sent_requests_and_slow_checks_keep_nobody_waiting(tmp_path: Path) 
         ExitStack() as stack,
     ):
         upload(client, "admin/first")
-        helper = child_of(server.pid, "pool_server.jobs.helper_main")
+        helper = child_of(server.pid, "pool_server.jobs.limited")
         waiting = []
         for number in range(SLOW_CHECKS):
             content = network_bytes()

@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 from pool_server.errors import FormatRefusedError
-from pool_server.jobs.helper_main import OUT_OF_MEMORY
 from pool_server.jobs.limited import (
     HELPER,
+    OUT_OF_MEMORY,
     Limits,
     _describe_end,
     _wait,

@@ -53,4 +53,4 @@ def wait_for(client: httpx.Client, merge_id: str, states: set[str]) -> dict[str,
 
 def helper_of(server_process_id: int) -> int:
     """Return the child of a server that forks for each program, once it is there."""
-    return child_of(server_process_id, "pool_server.jobs.helper_main")
+    return child_of(server_process_id, "pool_server.jobs.limited")
