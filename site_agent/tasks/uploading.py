@@ -12,10 +12,10 @@ from aggregators.errors import first_problem
 from aggregators.formats import file_digest, recognise
 from pool_server.wire.cards import PrivacyReceipt, read_card
 from pool_server.wire.data_use import Term
+from pool_server.wire.data_use_rules import today_utc
 from pool_server.wire.uploads import UploadRequest
 from site_agent.errors import InvalidInputError, StalePreviewError
 from site_agent.pool.client import PoolClient, Uploaded, refuse_site_only
-from site_agent.pool.restrictions import today_utc
 from site_agent.pool.sidecars import ModelDescription
 from site_agent.tasks.caller import Caller
 from site_agent.tasks.model_files import warn_of_standing
