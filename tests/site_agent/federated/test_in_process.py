@@ -9,11 +9,12 @@ import pytest
 from aggregators import file_digest, read_model, write_model
 from aggregators.methods.networks import state_path, write_network_contribution
 from aggregators.models import NetworkContribution, StateDict
+from site_agent.datasets.gaze.records import GazeSamples
 from site_agent.federated.in_process import run_rounds
 from site_agent.federated.local_training import train_contribution
 from site_agent.federated.plan import FederationPlan, combine_files, make_plan
 from site_agent.networks.modules import new_network
-from tests.site_agent.federated.small_sites import small_sites
+from tests.site_agent.federated.small_sites import samples_at, small_sites
 
 OPTIONS = {"batch_size": 8, "learning_rate": 0.01}
 
@@ -71,3 +72,21 @@ def test_a_hostile_site_sends_what_it_likes() -> None:
     first, second = run_rounds(new_network("gaze-lenet"), small_sites(), plan, corrupt=spoil)
     assert not any("left out" in warning for warning in first.warnings)
     assert "site-1 holds infinities or NaN and was left out" in second.warnings
+
+
+def test_a_round_of_many_sites_reads_and_trains_its_cohort_only() -> None:
+    """1,500 small sites: time and memory of a round are those of the sites that train."""
+
+    opened: set[str] = set()
+
+    class Sites(dict[str, GazeSamples]):
+        def __getitem__(self, site: str) -> GazeSamples:
+            opened.add(site)
+            return super().__getitem__(site)
+
+    samples = samples_at(0, 4)
+    sites = Sites({f"site-{number:04}": samples for number in range(1500)})
+    plan = make_plan("fedavg", OPTIONS, rounds=2, cohort=0.002)
+    first, second = run_rounds(new_network("gaze-lenet"), sites, plan)
+    assert len(first.update_digests) == len(second.update_digests) == 3
+    assert opened == {*first.update_digests, *second.update_digests}
