@@ -98,7 +98,8 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {
         path.relative_to(folder).as_posix(): path.read_bytes()
         for path in folder.rglob("*")
-        if path.is_file() and path.name != "log" and ".work" not in path.parts
+        # A killed process may leave a hidden file of an unfinished write.
+        if path.is_file() and path.suffix in {".json", ".csv"} and ".work" not in path.parts
     }
 
 
