@@ -215,15 +215,21 @@ class Claims:
         if self.share is None and not self.take(_ALONE):
             raise self._busy(self.holder_of(_ALONE))
         for name in self.others():
-            if self.share is None or not self._holder(name).share:
+            try:
+                holder = self._holder(name)
+            except FileNotFoundError:  # it has left just now
+                continue
+            if self.share is None or not holder.share:
                 raise self._busy(name)
-            refuse_other_versions(f"{self.hidden.parent}: {self.describe(name)}",
-                                  self._holder(name).versions)  # fmt: skip
+            refuse_other_versions(f"{self.hidden.parent}: {holder}", holder.versions)
         if self.share is None:
-            # Nobody else is here, so nothing that others left is in force.
+            # Nobody else is here, so nothing that others left is in force. Processes that look
+            # whether they may enter have a file of a holder, too.
             for path in [*self._place.iterdir(), *self._holders.iterdir()]:
-                if path.name not in (self.name, f"{_ALONE}.{self._own[_ALONE]}"):
-                    path.unlink()
+                if path.name.startswith(".") or path.name == f"{_ALONE}.{self._own[_ALONE]}":
+                    continue
+                if path.parent != self._holders or not self.is_alive(path.name):
+                    path.unlink(missing_ok=True)
             shutil.rmtree(self.hidden / "work", ignore_errors=True)
         elif (alone := self.holder_of(_ALONE)) is not None and self.is_alive(alone):
             raise self._busy(alone)
@@ -368,7 +374,10 @@ class Claims:
 
     def describe(self, name: str | None) -> str:
         """Return words for a holder."""
-        return str(self._holder(name)) if name and (self._holders / name).exists() else "unknown"
+        try:
+            return str(self._holder(name or ""))
+        except OSError:
+            return "unknown"
 
     def is_alive(self, name: str) -> bool:
         """Return whether a holder is still at work, as far as can be told."""
