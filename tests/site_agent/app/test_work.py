@@ -10,6 +10,7 @@ import pytest
 
 from site_agent.app.places import allowed_folder
 from site_agent.app.recordings import Recording, read_names
+from site_agent.app.rendering import plainly
 from site_agent.app.results import study_verdict
 from site_agent.errors import InvalidInputError
 from site_agent.eyeblink.batch import run_batch
@@ -44,7 +45,8 @@ def test_each_recording_has_a_state_and_a_reason(app: RunningApp) -> None:
     page = app.get(f"/results/{number}").text
     assert "is not known: the eyes were seen in no frame" in page
     seen = page.index("The eyes were seen in 0 %")
-    assert seen < page.index(html.escape(dark.warnings[0])), "the strongest remark first"
+    first = html.escape(plainly(dark.warnings[0]))
+    assert seen < page.index(first), "the strongest remark first"
     assert standings["P03_s1 <b>.mp4"].facts["rate_hz"]
     assert standings["P05_s1.mp4"].facts["problem"]
     page = app.get("/videos").text
