@@ -173,8 +173,8 @@ def test_every_option_that_is_named_exists() -> None:
         )
         for arguments, command in ALL_COMMANDS.items()
     }
-    # The second is an option of a program of the tests.
-    known = {"--version", "--fit"}.union(*of.values())
+    # The second is an option of a program of the tests, the third one of Dask.
+    known = {"--version", "--fit", "--nthreads"}.union(*of.values())
     option = re.compile(r"(?<![\w-])--[a-z][a-z-]*[a-z](?![\w{-])")
     longest_first = "|".join(sorted(map(re.escape, of), key=len, reverse=True))
     named = re.compile(rf"poolctl ({longest_first})\b([^\n'\"`()#]*)")
