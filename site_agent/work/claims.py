@@ -341,6 +341,11 @@ class Claims:
         digest = hashlib.sha256(json_bytes(request)).hexdigest()
         with self.turn(_PREPARED):
             if self.others() and file.exists():
+                if file.stat().st_uid != (self._holders / self.name).stat().st_uid:
+                    raise InvalidInputError(
+                        f"{file}: was written by another user, expected shares of one user",
+                        hint="Choose another folder with -o.",
+                    )
                 theirs, prepared = pickle.loads(file.read_bytes())
                 if theirs != digest:
                     raise InvalidInputError(

@@ -210,6 +210,18 @@ def test_shares_with_other_versions_or_settings_are_refused(
             pass
 
 
+@pytest.mark.skipif(not hasattr(os, "chown") or os.geteuid() != 0, reason="gives a file away")
+def test_what_another_user_prepared_is_not_read(tmp_path: Path) -> None:
+    with (
+        hold_folder(tmp_path, ".work", what="test", share=Share(1, 2)) as first,
+        hold_folder(tmp_path, ".work", what="test", share=Share(2, 2)) as second,
+    ):
+        first.agree({"seed": 1}, lambda: "data")
+        os.chown(tmp_path / ".work" / "prepared", 65534, 65534)
+        with pytest.raises(InvalidInputError, match="was written by another user"):
+            second.agree({"seed": 1}, lambda: "data")
+
+
 @pytest.mark.parametrize(
     ("text", "variables", "share"),
     [
