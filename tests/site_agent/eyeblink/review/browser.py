@@ -69,6 +69,12 @@ class Browser:
         keyboard = {"type": "key", "id": "keyboard", "actions": presses}
         self._do("POST", "actions", actions=[keyboard])
 
+    def set_width(self, width_px: int) -> None:
+        """Show pages as on a screen of this width, 844 pixels high."""
+        metrics = {"width": width_px, "height": 844, "deviceScaleFactor": 1, "mobile": False}
+        command = "Emulation.setDeviceMetricsOverride"
+        self._do("POST", "goog/cdp/execute", cmd=command, params=metrics)
+
     def problems(self) -> list[str]:
         """Return the errors in the browser's console."""
         entries = self._do("POST", "se/log", type="browser")

@@ -69,6 +69,18 @@ def test_a_review_by_keyboard(browser: Browser, trace_session: Path) -> None:
     assert {"accepted", "corrected", "added"} <= set(statuses)
 
 
+@pytest.mark.parametrize("width_px", [320, 390, 768, 1440])
+def test_the_page_does_not_scroll_sideways(
+    browser: Browser, trace_session: Path, width_px: int
+) -> None:
+    with open_review(trace_session, reviewer="Ada") as review, running_review(review) as url:
+        browser.set_width(width_px)
+        browser.open(url)
+        browser.wait_for(READY)
+        assert browser.run("return document.documentElement.scrollWidth") <= width_px
+        browser.set_width(1300)
+
+
 @pytest.mark.parametrize(
     ("model", "right_eye"),
     [pytest.param("landmark_file", 36, marks=pytest.mark.slow), ("eyes_file", 0)],
