@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
-from scipy.optimize import linear_sum_assignment
 
 from aggregators.methods.refitting import RefitSettings
 from site_agent.datasets.imglab_xml import read_imglab_xml, write_imglab_xml
@@ -185,5 +184,8 @@ def f1_of(session: AnalysedSession, truth: Sequence[tuple[float, float]]) -> flo
     shared_s = np.minimum(offsets_s, true_offsets_s) - np.maximum(onsets_s, true_onsets_s)
     covered_s = np.maximum(offsets_s, true_offsets_s) - np.minimum(onsets_s, true_onsets_s)
     overlap = np.maximum(shared_s / covered_s, 0.0)
+    # Here, as help pages are read without the extra.
+    from scipy.optimize import linear_sum_assignment
+
     pairs = overlap[linear_sum_assignment(overlap, maximize=True)]
     return float(2.0 * (pairs > LEAST_OVERLAP).sum() / sum(overlap.shape))

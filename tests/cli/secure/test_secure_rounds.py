@@ -61,7 +61,7 @@ class Institutions:
         made = self.be(LABS[0], "secure", "charter", "create", "eyes", *arguments, "-o", file, "-q")
         for name in keys:
             digest = made.out.strip()
-            accepted = self.be(name, "secure", "charter", "accept", file, "--digest", digest)
+            accepted = self.be(name, "secure", "charter", "accept", file, digest)
             assert accepted.code == 0, accepted.err
         return file
 

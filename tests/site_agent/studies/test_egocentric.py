@@ -94,7 +94,7 @@ def test_methods_may_have_options_of_their_own(tmp_path: Path) -> None:
     settings = with_values(
         protocol.quick, {**SMALL, "methods": ["local", "fedcpf rho=0.1"], "worlds": ["turned"]}
     )
-    outcome = hold_study(protocol, tmp_path, None, settings, Conduct(workers=1))
+    outcome = hold_study(protocol, tmp_path, None, settings, Conduct(workers="1"))
     assert not outcome.failed
     assert "turned h=1,fedcpf rho=0.1" in (tmp_path / "methods.csv").read_text(encoding="utf-8")
     with pytest.raises(AggregatorError, match="fedcfp"):

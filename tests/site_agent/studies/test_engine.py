@@ -161,5 +161,5 @@ def test_invalid_protocols_are_refused(old: str, new: str, complaint: str, tmp_p
 
 
 def test_an_unknown_study_is_refused() -> None:
-    with pytest.raises(InvalidInputError, match=r"no such study; expected .*split, or a file"):
+    with pytest.raises(InvalidInputError, match=r"no such study; expected .*split, .*or a file"):
         read_protocol("lenses")
