@@ -52,8 +52,8 @@ class AdaptiveOptions(fedavg.MeanOptions):
 class AdagradOptions(AdaptiveOptions):
     """Options of FedAdagrad: v only grows, so that steps need a larger tau to last."""
 
-    eta: float = Field(default=50.0, gt=0, description="As of fedadam.")
-    tau: float = Field(default=10.0, ge=0, description="As of fedadam.")
+    eta: float = Field(default=150.0, gt=0, description="As of fedadam.")
+    tau: float = Field(default=30.0, ge=0, description="As of fedadam.")
 
 
 class TwoBetasOptions(AdaptiveOptions):
