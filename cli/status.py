@@ -6,6 +6,7 @@ from typing import Annotated
 
 from cli.frame.options import Argument, command, single
 from cli.frame.output import Invocation, Reply, TableText
+from site_agent.wording import count_words
 from site_agent.work.claims import read_status
 
 app = single()
@@ -27,7 +28,7 @@ def status(
     counts = Counter(job.state for job in jobs)
     summary = ", ".join(f"{counts[state]} {state}" for state in counts) or "no jobs"
     rows = [[job.key, job.state, job.where] for job in jobs if job.state not in ("done", "waiting")]
-    text: list[str | TableText] = [f"{what} {folder}: {len(jobs)} jobs: {summary}"]
+    text: list[str | TableText] = [f"{what} {folder}: {count_words(len(jobs), 'job')} ({summary})"]
     if rows:
         text.append(TableText(["job", "state", "where or why"], rows, keep=("job", "state")))
     shown = [{"job": job.key, "state": job.state, "where": job.where} for job in jobs]

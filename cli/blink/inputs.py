@@ -10,7 +10,6 @@ from cli.frame.errors import InputMissingError, UsageError
 from cli.frame.options import Argument, Option, command, single
 from cli.frame.output import Invocation, Reply, TableText
 from cli.frame.settings_options import CommandSettings
-from site_agent import own_folders
 from site_agent.eyeblink import pipeline
 from site_agent.eyeblink.batch.sessions import LEFT_OUT
 from site_agent.eyeblink.pipeline import run_blink_analysis
@@ -26,7 +25,7 @@ from site_agent.eyeblink.study.criteria import (
 from site_agent.eyeblink.study.sessions import read_study
 from site_agent.eyeblink.video.camera import CameraReader, stopped_by_interrupt
 from site_agent.eyeblink.video.recording import Recording
-from site_agent.pool import profiles
+from site_agent.tasks.starter import default_landmarks
 from site_agent.wording import count_words
 
 if TYPE_CHECKING:
@@ -220,25 +219,11 @@ def _model_files(
 ) -> "dict[str, ModelFile]":
     named = {role: word for role, word in models.items() if word}
     if "landmarks" not in named:
-        named["landmarks"] = profiles.usual_landmarks() or str(_starter(invocation, recording))
+        named["landmarks"] = default_landmarks(
+            invocation, lambda: None if recording is None else recording.open().close()
+        )
     files = invocation.model_files(list(named.values()))
     return dict(zip(named, files, strict=True))
-
-
-def _starter(invocation: Invocation, recording: Recording | None) -> Path:
-    """Return the starter model, which is trained once and kept, after a look at the recording."""
-    from site_agent.training.starter import find_starter, kept_starter
-
-    path = kept_starter(own_folders.cache_folder())
-    if not path.is_file():
-        if recording is not None:  # A mistaken input is named at once, not after the training.
-            recording.open().close()
-        invocation.note(
-            f"no --landmarks given: training a starter on drawn faces, once, for one to three "
-            f"minutes; it is kept as {path}"
-        )
-    with invocation.progress("train starter") as report:
-        return find_starter(own_folders.cache_folder(), report)
 
 
 # ``poolctl blink compare-criteria``.

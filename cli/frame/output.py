@@ -174,7 +174,10 @@ class Invocation:
             raise UsageError(f"{question} There is no terminal to ask; give --yes to continue")
         text = fitted(f"{printable(question, sys.stderr)} [y/N]", sys.stderr)
         print(text, end=" ", file=sys.stderr, flush=True)
-        if sys.stdin.readline().strip().lower() not in {"y", "yes"}:
+        answer = sys.stdin.readline()
+        if not answer.endswith("\n"):
+            print(file=sys.stderr)
+        if answer.strip().lower() not in {"y", "yes"}:
             raise CancelledError("nothing was changed")
 
     def progress(self, title: str) -> AbstractContextManager[Report]:

@@ -210,10 +210,10 @@ def example_toml() -> str:
     """Return an ``agent.toml`` with every setting explained."""
     goal = MergeSettings(
         own_models=("mine.dat",),
-        validation="validation.xml",
+        validation="drawn/faces-test.xml",
         labels=("population=infant", "parts=12"),
     )
-    settings = AgentSettings(rounds=RoundSettings(data=("training.xml",)))
+    settings = AgentSettings(rounds=RoundSettings(data=("drawn/faces-train.xml",)))
     return (
         "# The work of this site's agent; try it with: poolctl agent run --dry-run\n"
         "# Paths are relative to the folder of this file.\n\n"

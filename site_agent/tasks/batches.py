@@ -13,10 +13,10 @@ from site_agent.eyeblink.batch.sessions import (
     with_bids_labels,
     with_models,
 )
-from site_agent.pool.profiles import usual_landmarks
 from site_agent.tasks.addresses import is_address
 from site_agent.tasks.caller import Caller
 from site_agent.tasks.model_files import model_files
+from site_agent.tasks.starter import default_landmarks
 
 
 @dataclass(frozen=True)
@@ -41,21 +41,18 @@ def prepare_batch(
     """Read the sessions of a folder or a table, and fetch their models.
 
     `landmarks` and `detector`: Files or addresses, for the sessions that name none; by default the
-    landmarks that were remembered. `frame_rate_hz`: For sessions without times. `bids_task`: Give
+    landmarks that were remembered, or the starter. Of a folder, the videos are taken if landmarks
+    are given or it has no traces. `frame_rate_hz`: For sessions without times. `bids_task`: Give
     the sessions BIDS labels with this task; empty: ``ebc`` with trials, else ``blink``.
     """
     listed = _list_sessions(place, study, videos=bool(landmarks))
     for remark in listed.remarks:
         caller.warn(remark)
-    landmarks = landmarks or usual_landmarks()
+    if any(session.is_video and not session.landmarks for session in listed.sessions):
+        landmarks = landmarks or default_landmarks(caller)
     completed = [
         _complete(session, detector, landmarks, frame_rate_hz) for session in listed.sessions
     ]
-    if any(session.is_video and not session.landmarks for session in completed):
-        raise InvalidInputError(
-            "no landmark model given; give --landmarks FILE or [SITE/]NAME; for a first look: "
-            "poolctl train starter -o eyes.dat"
-        )
     # A file that one line of the table names and that is not there fails that session only.
     needed = sorted(
         word
@@ -80,9 +77,11 @@ def _list_sessions(place: Path, study: Path, *, videos: bool) -> SessionList:
     if not place.is_dir():
         return read_session_table(place)
     listed = find_sessions(place, videos=videos, leave_out=study)
+    if not listed.sessions and not videos:
+        listed = find_sessions(place, videos=True, leave_out=study)
     if not listed.sessions:
-        looked_for = "videos" if videos else "traces (for videos, give --landmarks)"
-        raise FileNotFoundError(f"{place}: holds no {looked_for}")
+        looked_for = "videos" if videos else "videos, and no traces"
+        raise InvalidInputError(f"{place}: holds no {looked_for}; expected a folder of recordings")
     return listed
 
 

@@ -189,7 +189,7 @@ def test_a_configuration_is_made_and_checked(
     Path("agent.toml").write_text(example)
     missing = poolctl("agent", "run", "--dry-run")
     assert missing.code == 2
-    assert "rounds.data is 'training.xml', expected a file" in missing.err
+    assert "rounds.data is 'drawn/faces-train.xml', expected a file" in missing.err
 
     address = lab.share(materials.others[0], "face")
     deep = lab.share(materials.deep, "deep")

@@ -24,11 +24,14 @@ def write(folder: Path, text: str) -> Path:
 
 
 def test_the_example_can_be_read_and_explains_every_setting(tmp_path: Path) -> None:
+    (tmp_path / "drawn").mkdir()
+    for name in ("faces-train.xml", "faces-test.xml"):
+        (tmp_path / "drawn" / name).touch()
     config = read_config(write(tmp_path, example_toml()))
     assert config.workspace == tmp_path / "agent"
     [(name, goal)] = config.goals.items()
     assert (name, goal.own_models) == ("eyes-merged", (str(tmp_path / "mine.dat"),))
-    assert config.settings.rounds.data == (str(tmp_path / "training.xml"),)
+    assert config.settings.rounds.data == (str(tmp_path / "drawn" / "faces-train.xml"),)
     assert config.settings.rounds.rules.min_faces == 5
 
 

@@ -8,6 +8,7 @@ from aggregators.formats import file_digest, write_model
 from site_agent.errors import InvalidInputError, TermsForbidError
 from site_agent.pool.restrictions import read_use
 from site_agent.pool.sidecars import ModelDescription
+from site_agent.tasks import batches
 from site_agent.tasks.batches import prepare_batch
 from site_agent.tasks.caller import NotedCaller
 from site_agent.tasks.merging import plan_merge
@@ -61,14 +62,21 @@ def test_a_merge_is_planned_before_it_is_carried_out(models: list[str], tmp_path
         plan_merge(caller, "mwma", models, output, use=read_use(["commercial"]))
 
 
-def test_a_batch_without_recordings_or_landmarks_is_refused(
-    models: list[str], tmp_path: Path
-) -> None:
-    with pytest.raises(FileNotFoundError, match="holds no traces"):
+def test_a_batch_without_recordings_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInputError, match="holds no videos, and no traces"):
         prepare_batch(NotedCaller(), tmp_path, tmp_path / "study")
-    Path("list.csv").write_text("video\nsession.mp4\n")
-    with pytest.raises(InvalidInputError, match="no landmark model given"):
-        prepare_batch(NotedCaller(), Path("list.csv"), tmp_path / "study")
-    chosen = Path("list.csv"), tmp_path / "study"
+
+
+@pytest.mark.parametrize("is_folder", [True, False])
+def test_a_batch_without_landmarks_takes_the_starter(
+    models: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_folder: bool
+) -> None:
+    monkeypatch.setattr(batches, "default_landmarks", lambda _caller: models[1])
+    Path("list.csv").write_text("video\nvideos/session.mp4\n")
+    Path("videos").mkdir()
+    Path("videos", "session.mp4").touch()
+    chosen = Path("videos" if is_folder else "list.csv"), tmp_path / "study"
+    [session] = prepare_batch(NotedCaller(), *chosen).sessions
+    assert Path(session.landmarks) == Path(models[1])
     [session] = prepare_batch(NotedCaller(), *chosen, landmarks=models[0]).sessions
     assert Path(session.landmarks) == Path(models[0])
