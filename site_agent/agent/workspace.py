@@ -164,7 +164,7 @@ class Workspace:
 
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
-        """Keep other agents away; the system lets go of the lock when this process dies."""
+        """Lock the workspace; the lock ends with this process."""
         with contextlib.ExitStack() as stack:
             try:
                 self.folder.mkdir(parents=True, exist_ok=True)

@@ -235,7 +235,7 @@ class DualView:
     public: GazeSamples
     """For the prior, and for gaze and head of the pictures."""
     persons: Sequence[GazeSamples]
-    """Those of each shadow site."""
+    """Samples of each shadow site."""
     networks: Mapping[str, StateDict]
     """Of the shadow sites, trained from the first base of the leak."""
 

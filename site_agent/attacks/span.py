@@ -2,7 +2,7 @@
 
 The update of a dense layer is a sum over samples and steps of (gradients of its units) x (its
 inputs, and 1 for the bias). While fewer samples trained than the layer has units, pictures of
-others stick out of the span of its rows. The attacker needs one picture and the base, no other
+others lie outside the span of its rows. The attacker needs one picture and the base, no other
 sample, and a sum over sites hides nothing: it adds rows' vectors, and the span holds them all.
 """
 

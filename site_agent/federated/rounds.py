@@ -114,7 +114,7 @@ def train_in_round(
     """
     before = parts.before(site, number)
     if guards is not None:
-        # The trained network, with a head that may come from elsewhere as well.
+        # Check the network that is trained: its personal head may come from elsewhere.
         require_safe(guards.round_name, assemble(base, before), samples, options.training)
     update = train_at_site(
         base,

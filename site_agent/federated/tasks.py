@@ -36,7 +36,7 @@ from site_agent.training.gaze import loop
 from site_agent.work import Progress
 
 _YAW_EDGES, _PITCH_EDGES = (-0.1, 0.1), (-0.2, -0.1)
-"""Of classes, in radians: at a screen, people look ahead and a little down."""
+"""Edges of the gaze classes in radians, for people at a screen."""
 
 _CELLS = 4
 """Of classes of clips, over the width and the height of a picture."""

@@ -42,7 +42,7 @@ class RefusalError(Exception):
         super().__init__(message)
 
     def response(self) -> JSONResponse:
-        # Of what was refused the rest may still be on its way: the connection ends.
+        # The rest of a refused body may still arrive: close the connection.
         headers = {"Connection": "close"} if self.status in {403, 411, 413} else None
         content = {"code": self.code, "message": str(self), **self.facts}
         return JSONResponse(content, self.status, headers)

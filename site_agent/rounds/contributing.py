@@ -157,7 +157,7 @@ def contribute_to_round(
     if site not in round_.contributions() and round_.state in {"finished", "cancelled"}:
         _require_open(round_, site)
     if round_.secure is not None:
-        # Before the keys and the data: without the charter neither helps.
+        # Check the charter before keys and data: nothing works without it.
         require_accepted(secure_folder(), round_.secure.charter)
     part = kinds.find_site_part(round_.method).prepare(
         pool, round_, site, data, choice or contract.DataChoice()

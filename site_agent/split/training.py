@@ -53,7 +53,7 @@ class Server(Protocol):
         """Return the server part's features of smashed data, for the client's tail."""
 
     def backward(self, number: int, gradient: Float32) -> Float32:
-        """Take the step that `forward` began; return the gradient by the smashed data."""
+        """Complete the step of `forward`; return the gradient by the smashed data."""
 
 
 _MOST_GRADIENT = 1.0

@@ -37,7 +37,7 @@ __all__ = ["check", "list_names", "open_data", "prepare", "score_method"]
 
 _FEDERATED = "cross-encoder"
 _TRAINING_SHARE = 0.9
-"""Of a run, for the progress."""
+"""The share of a run's progress that training takes."""
 _SUPERVISED_RATE, _SUPERVISED_BATCH = 0.001, 16
 _SHIFT_PX, _LIGHT = 1, 0.4
 

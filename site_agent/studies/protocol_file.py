@@ -67,7 +67,7 @@ class TablePart(_Part):
     formats: dict[str, str] = {}
     """Format of numbers, such as ``.2f``: names of columns with it, or ``*`` for all others."""
     only: Literal["", "csv", "markdown", "sql"] = ""
-    """The one place where it appears."""
+    """Restrict the table to this output."""
     skip_empty: bool = False
     """Leave out columns without any value."""
 

@@ -22,10 +22,10 @@ from site_agent.attacks.table import attempt
 
 CONFIDENCE = 0.95
 _SHARES = (1.0, 0.5, 0.25)
-"""Of the samples: an attack guesses about these."""
+"""Shares of the samples on which an attack guesses."""
 _CANDIDATES = np.arange(0.01, 20.0, 0.01)
 _MOST_LABS = 50
-"""In a sum that is played again."""
+"""The most labs in a simulated sum."""
 
 
 def audit_epsilon(

@@ -208,7 +208,7 @@ class Case:
         )
 
 
-# The cases that were made to leak.
+# Positive controls: cases built to leak.
 def _camera(case: Case) -> Case:
     return replace(case, base=case.attacker.camera or case.base)
 

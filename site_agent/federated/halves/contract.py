@@ -39,7 +39,7 @@ class LocalRound:
     start: StateDict
     """The base with the site's personal numbers."""
     before: PersonalPart | None
-    """As the site's last round left it."""
+    """The personal part after the site's last round."""
     task: Task
 
 
