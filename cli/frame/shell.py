@@ -21,7 +21,8 @@ from site_agent.errors import InvalidInputError
 from site_agent.work.processes import Process, start, start_python, stop
 from site_agent.work.programs import Program, run_programs
 
-_POOL_START_TIMEOUT_S = 60.0
+_POOL_START_TIMEOUT_S = 600.0
+"""For a pool that hangs: the first start on a busy machine can take minutes."""
 _STOP_TIMEOUT_S = 15.0
 
 
