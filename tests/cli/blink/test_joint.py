@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import statsmodels.api as models
 from scipy.optimize import minimize
 
 from pool_server.wire.signatures.keys import PrivateKey
@@ -21,7 +20,11 @@ from site_agent.secure.board import Board
 from site_agent.secure.server import Server
 from tests.cli.conftest import Run, start_process
 from tests.pool_server.pool_driver import PoolDriver, pool_in_thread
-from tests.site_agent.eyeblink.drawn_studies import draw_study_trials, pool_trials
+from tests.site_agent.eyeblink.drawn_studies import (
+    draw_study_trials,
+    fit_pooled_logistic,
+    pool_trials,
+)
 from tests.waiting import wait_until
 
 SERVERS, LABS = ("sum-1", "sum-2"), ("lab-a", "lab-b", "lab-c")
@@ -146,23 +149,13 @@ def test_a_study_of_processes_is_the_pooled_fit_although_one_lab_is_killed(
 def compare_with_the_pooled_fit(estimates: list[dict[str, Any]], fitted: Sequence[str]) -> None:
     """Compare with the models of all trials in one place, which no lab has."""
     design = JointDesign(sessions=(1, 8), groups=("control", "lesion"))
-    hits, of, columns, animal, varying = pool_trials(
-        [LabTrials.count(TRIALS[lab], design) for lab in LABS]
-    )
-    row = np.repeat(np.arange(len(of)), of.astype(np.int64))
-    place = np.concatenate([np.arange(count) for count in of])
-    logistic = models.GEE(
-        (place < hits[row]) * 1.0,
-        columns[row],
-        groups=animal[row],
-        family=models.families.Binomial(),
-        cov_struct=models.cov_struct.Independence(),
-    ).fit(ctol=1e-12, maxiter=100)
-    deviance = LaplaceDeviance(hits, of, columns, animal, varying)
-    start_at = np.concatenate([logistic.params, [0.5, 0.0, 0.5]])
+    labs = [LabTrials.count(TRIALS[lab], design) for lab in LABS]
+    coefficients, logistic_errors = fit_pooled_logistic(labs)
+    deviance = LaplaceDeviance(*pool_trials(labs))
+    start_at = np.concatenate([coefficients, [0.5, 0.0, 0.5]])
     mixed = minimize(deviance, start_at, jac=deviance.slopes, method="BFGS").x
     errors = np.sqrt(np.diag(np.linalg.inv(deviance.bends(mixed) / 2.0)))
-    expected = {"logistic": (logistic.params, logistic.bse), "mixed": (mixed, errors)}
+    expected = {"logistic": (coefficients, logistic_errors), "mixed": (mixed, errors)}
     for model, pooled in ((name, expected[name]) for name in fitted):
         chosen = [item for item in estimates if item["model"] == model][:3]
         for name, values in zip(("estimate", "standard_error"), pooled, strict=True):

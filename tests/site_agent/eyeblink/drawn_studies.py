@@ -7,6 +7,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import numpy as np
+import statsmodels.api as models
 
 from site_agent.datasets.synthetic.conditioning import (
     ConditioningDesign,
@@ -80,3 +81,18 @@ def pool_trials(labs: Sequence[LabTrials]) -> tuple[Float64, Float64, Float64, I
     hits, of = (np.concatenate([getattr(lab, name) for lab in labs]) for name in ("hits", "of"))
     varying = np.column_stack([np.ones(len(of)), shared[:, 0]])
     return hits, of, np.column_stack([shared, intercepts]), animal, varying
+
+
+def fit_pooled_logistic(labs: Sequence[LabTrials]) -> tuple[Float64, Float64]:
+    """Return coefficients and errors of statsmodels' logistic GEE of all trials in one place."""
+    hits, of, design, animal, _ = pool_trials(labs)
+    row = np.repeat(np.arange(len(of)), of.astype(np.int64))
+    place = np.concatenate([np.arange(count) for count in of])
+    pooled = models.GEE(
+        (place < hits[row]) * 1.0,
+        design[row],
+        groups=animal[row],
+        family=models.families.Binomial(),
+        cov_struct=models.cov_struct.Independence(),
+    ).fit(ctol=1e-12, maxiter=100)
+    return pooled.params, pooled.bse

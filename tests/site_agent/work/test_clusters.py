@@ -17,6 +17,7 @@ import pytest
 
 from site_agent.datasets.synthetic.sites import write_face_dataset
 from site_agent.work.processes import stop
+from tests.cli.vision.test_study import SETTINGS
 from tests.site_agent.eyeblink.drawn_studies import write_study_files
 from tests.site_agent.work.shared_work import contents, count_log, start, work
 from tests.slurm_cluster import SlurmCluster, is_there, slurm_cluster
@@ -26,19 +27,6 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(3600)]
 ROOT = Path(__file__).parents[3]
 PAGE = ROOT / "site_agent" / "studies" / "README.md"
 KILLS = 20
-SETTINGS = """
-[training]
-num_trees_per_cascade_level = 8
-cascade_depth = 2
-tree_depth = 2
-oversampling_amount = 3
-feature_pool_size = 60
-num_test_splits = 5
-
-[refinement]
-rounds = 1
-starts = 2
-"""
 
 
 def block(first_line: str) -> str:

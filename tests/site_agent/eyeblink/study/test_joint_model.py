@@ -5,7 +5,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-import statsmodels.api as models
 from scipy.optimize import minimize
 from statsmodels.stats.meta_analysis import combine_effects
 
@@ -20,7 +19,11 @@ from site_agent.eyeblink.study.joint_model import (
     list_numbers,
 )
 from site_agent.eyeblink.study.mixed_models import LaplaceDeviance
-from tests.site_agent.eyeblink.drawn_studies import draw_study_trials, pool_trials
+from tests.site_agent.eyeblink.drawn_studies import (
+    draw_study_trials,
+    fit_pooled_logistic,
+    pool_trials,
+)
 
 LABS = ("lab-a", "lab-b", "lab-c")
 DESIGN = JointDesign(sessions=(1, 8), groups=("control", "lesion"))
@@ -63,20 +66,12 @@ def results() -> JointResults:
 
 
 def test_the_logistic_model_is_that_of_all_trials_in_one_place(results: JointResults) -> None:
-    hits, of, design, animal, _ = pool_trials([*TRIALS.values()])
-    row = np.repeat(np.arange(len(of)), of.astype(np.int64))
-    place = np.concatenate([np.arange(count) for count in of])
-    pooled = models.GEE(
-        (place < hits[row]) * 1.0,
-        design[row],
-        groups=animal[row],
-        family=models.families.Binomial(),
-        cov_struct=models.cov_struct.Independence(),
-    ).fit(ctol=1e-12, maxiter=100)
+    coefficients, pooled_errors = fit_pooled_logistic([*TRIALS.values()])
     estimates, errors = numbers_of(results.estimates, "logistic")
-    assert estimates == pytest.approx(pooled.params[:3], abs=1e-9)
-    assert errors == pytest.approx(pooled.bse[:3], abs=1e-9)
-    assert (results.trials, results.animals) == (of.sum(), 21)
+    assert estimates == pytest.approx(coefficients[:3], abs=1e-9)
+    assert errors == pytest.approx(pooled_errors[:3], abs=1e-9)
+    trials = sum(lab.of.sum() for lab in TRIALS.values())
+    assert (results.trials, results.animals) == (trials, 21)
     assert results.rounds["logistic"] <= 5
 
 
