@@ -189,7 +189,7 @@ def draw_landmarks(model: ShapePredictor | ForestEnsemble, *, with_numbers: bool
     parts += _face_lines(points)
     parts += [f'<circle cx="{x:.1f}" cy="{y:.1f}" r="1.1" fill="{_DOT}"/>' for x, y in points]
     if with_numbers and len(points) <= MOST_NUMBERED:
-        # Beside each landmark, away from those next to it.
+        # Next to each landmark, away from its neighbours.
         apart = np.linalg.norm(points[:, None] - points, axis=2)
         away = points - points[np.argsort(apart, axis=1)[:, :4]].mean(axis=1)
         away /= np.maximum(np.linalg.norm(away, axis=1, keepdims=True), 1e-6)

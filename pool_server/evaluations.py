@@ -256,7 +256,7 @@ def find_measured_models(
             for site, name, number in named
         ]
         conditions.append(ModelVersionRecord.id.in_(union_all(*look_ups)))
-    # Of kind and order no index is used, as few versions of many are measured.
+    # Of kind and order no index is used: only a few of many versions are measured.
     if query.kind is not None:
         conditions.append(func.coalesce(ModelVersionRecord.kind, "") == query.kind)
     if query.site is not None:

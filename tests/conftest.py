@@ -90,7 +90,7 @@ def swift() -> Iterator[S3Server]:
     """A real S3 server that all tests share; each makes a bucket of its own in it."""
     import botocore.session
 
-    # Each client of boto3 reads what S3 is anew otherwise, for a third of a second.
+    # Otherwise each client of boto3 reads the description of S3 again, for a third of a second.
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("botocore.session.create_loader", cache(botocore.session.create_loader))
         yield shared_swift()

@@ -210,7 +210,7 @@ def _write_pieces(file: IO[bytes], pieces: Iterable[Buffer]) -> str:
         digest.update(part)
         file.write(part)
 
-    # Hashing and writing release the interpreter's lock, so they cost no time beside the encoding
+    # Hashing and writing release the interpreter's lock, so they cost no time next to the encoding
     # of the next piece. One piece at a time is under way, which bounds the memory.
     with ThreadPoolExecutor(max_workers=1, thread_name_prefix="write-model") as background:
         pending: Future[None] | None = None

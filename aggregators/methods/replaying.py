@@ -59,7 +59,7 @@ def replay(
     kept = _keep_inputs(recipe, absent, changed)
     files = _find_files(kept, find)
     merging.refuse_overwriting_inputs(target, files.values())
-    # Beside the target, so that the result is moved, not copied, once its digest is right.
+    # Next to the target, so that the result is moved, not copied, once its digest is right.
     unsettled = tempfile.TemporaryDirectory(prefix=".replay-", dir=target.parent)
     with made_apart(target), unsettled as folder:
         attempt = Path(folder) / target.name

@@ -41,7 +41,7 @@ def report(
     places: SessionsArgument,
     *,
     reviewed: Annotated[
-        bool, Option("Write report and tables with the reviewed blinks, beside the others.")
+        bool, Option("Write report and tables with the reviewed blinks, next to the others.")
     ] = False,
 ) -> Reply:
     """Show the blinks of analysed sessions, and how far they are reviewed.
@@ -121,7 +121,7 @@ def review(
     ],
     *,
     video: Annotated[
-        Path | None, Option("The video or images, if they are not beside OUT.")
+        Path | None, Option("The video or images, if they are not next to OUT.")
     ] = None,
     trace_only: Annotated[bool, Option("Review the trace without a video.")] = False,
     landmarks: ReviewLandmarksOption = "",

@@ -101,7 +101,7 @@ def simulate(
     rounds: RoundCountOption,
     output: Annotated[Path, Option("Folder of the simulation.", "FOLDER")],
     site_count: Annotated[
-        int | None, Option("Deal the persons to so many sites. Default: each is one.", min=2)
+        int | None, Option("Deal the persons to N sites. Default: each person is a site.", min=2)
     ] = None,
     base: Annotated[Path | None, Option("Begin with this network, not with a new one.")] = None,
     architecture: ArchitectureOption = DEFAULT_ARCHITECTURE,

@@ -141,7 +141,7 @@ def table_lines(
         room = width - len(_GAP) * (len(kept) - 1)
         least = {column: _least(cells, column) for column in kept}
         if sum(least.values()) > room:
-            # Beside a digest even short names wrap.
+            # Next to a digest even short names wrap.
             least[0] = max(len(word) for line in cells for word in ["", *line[0].split()])
         while sum(widths.values()) > room:
             wide = [column for column in kept if widths[column] > least[column]]

@@ -48,7 +48,7 @@ class RoundOptions:
     ] = 1
     protection: ProtectionOption = None
     least_others: Annotated[
-        int, Option("Combine each contribution with so many others, or more.", min=1, max=199)
+        int, Option("Combine each contribution with at least N others.", min=1, max=199)
     ] = 1
     option: MethodOption = ()
     description: Annotated[str, Option("A description.")] = ""

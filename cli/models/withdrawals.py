@@ -73,9 +73,7 @@ def withdraw(
             successor=replaced_by or None,
         )
     withdrawal = response.withdrawal
-    meaning = (
-        "is not given out any more" if withdrawal.effect == "refuse" else "comes with a warning"
-    )
+    meaning = "is no longer given out" if withdrawal.effect == "refuse" else "comes with a warning"
     text = [f"{withdrawal.address} is withdrawn ({withdrawal.reason}) and {meaning}"]
     data = {"withdrawn": True, **response.model_dump(mode="json")}
     return Reply(data, [*text, *_affected_text("flagged", response)], _addresses(response))
@@ -135,7 +133,7 @@ def _named_files(invocation: Invocation, files: Sequence[Path]) -> list[LocalFil
             raise errors.InputMissingError(f"{path}: no such file; expected a model file")
     with invocation.progress("digests") as report:
         digests = [hash_file(path, report) for path in files]
-    # Recipes beside the files only: of what the pool has, it knows itself what it holds.
+    # Only recipes next to the files: the pool knows the lineage of its own models.
     sources = RecipeSources(path.parent for path in files)
     return [
         LocalFile(path, digest, sources.holdings(digest))

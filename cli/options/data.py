@@ -134,7 +134,9 @@ CohortOption = Annotated[
 
 LeastOthersOption = Annotated[
     int,
-    Option("Contribute only with so many others: all of them together know yours.", min=1, max=199),
+    Option(
+        "Contribute only with at least N others: all of them together know yours.", min=1, max=199
+    ),
 ]
 MostEpsilonOption = Annotated[
     float | None,
@@ -148,5 +150,5 @@ ProtectionOption = Annotated[
     ),
 ]
 MaxHoursOption = Annotated[
-    float, Option("Refuse to train a network for longer than so many hours.", min=0.0)
+    float, Option("Refuse to train a network for longer than this many hours.", min=0.0)
 ]

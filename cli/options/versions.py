@@ -86,7 +86,7 @@ def question_label_keys(invocation: Invocation, doubtful: Mapping[str, str]) -> 
     for key, near in doubtful.items():
         doubt = f"label {key}: nobody finds it who searches for {near}"
         if sys.stdin.isatty():
-            invocation.confirm(f"{doubt}. Use {key} all the same?", assume_yes=False)
+            invocation.confirm(f"{doubt}. Use {key} anyway?", assume_yes=False)
         else:
             invocation.warn(f"{doubt}; did you mean {near}?")
 

@@ -30,7 +30,9 @@ if TYPE_CHECKING:
 
 FolderOption = Annotated[
     Path | None,
-    Option("Of your key, charters and ledger. Default: 'secure' beside the logins.", "FOLDER"),
+    Option(
+        "Folder of your key, charters and ledger. Default: 'secure' next to the logins.", "FOLDER"
+    ),
 ]
 SiteOption = Annotated[str, Option("The lab or server. Default: your own site.", "SITE")]
 SessionArgument = Annotated[str, Argument("As 'poolctl secure status' shows it.", "SESSION")]

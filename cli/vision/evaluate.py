@@ -62,7 +62,7 @@ class ReportOptions:
     ] = None
     long: Annotated[bool, Option("With --json and --output: also list each image or face.")] = False
     save: Annotated[
-        bool, Option("Save the scores beside the model; 'poolctl upload' sends them.")
+        bool, Option("Save the scores next to the model; 'poolctl upload' sends them.")
     ] = False
 
     def write(self, scored: Scored, datasets: Sequence[Path]) -> list[Path]:

@@ -42,7 +42,7 @@ class FaceTrainingOptions(TrainingOptions):
     )
     test: Annotated[
         Path | None,
-        Option("Score the model on these annotations, and save the scores beside it.", "FACES"),
+        Option("Score the model on these annotations, and save the scores next to it.", "FACES"),
     ] = None
     dry_run: DryRunOption = False
     images: ImagesOption = None

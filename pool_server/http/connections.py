@@ -29,7 +29,7 @@ MOST_CONNECTIONS = 4096
 MOST_DESCRIPTORS = 65_536
 # Each request may open files and connections of its own.
 DESCRIPTORS_PER_CONNECTION = 2
-# Choosing the connections to close takes longer than accepting one, so many are closed at once.
+# Choosing connections takes longer than accepting one, so a batch of them is closed at once.
 SHARE_MAKING_ROOM = 16
 QUIET_S = 60.0
 

@@ -79,7 +79,7 @@ def request_id_of(request: Request) -> str:
 
 async def on_pool_error(request: Request, error: Exception) -> Response:
     if isinstance(error, WriteConflictError):
-        # `pool_server.http.middleware` handles the request anew.
+        # `pool_server.http.middleware` handles the request again.
         raise error
     refusal = cast("PoolError", error)
     await record_refusal(request, refusal)

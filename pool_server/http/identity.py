@@ -51,7 +51,7 @@ feed_key = APIKeyQuery(
     "headers. Addresses get into logs and histories, so it is good for nothing else.",
 )
 
-# Every request runs this query: building it anew would take longer than running it, and it loads
+# Every request runs this query: building it again would take longer than running it, and it loads
 # only the columns that are looked at.
 _TOKEN_BEHIND = (
     select(TokenRecord)

@@ -101,7 +101,7 @@ def require_fitting(method_name: str, versions: Sequence[ModelVersionRecord]) ->
         actual = _describe_file(other)
         if method.merge_key(actual) == key:
             continue
-        # A field matters if the model with the other's value of it does not fit any more.
+        # A field matters if the model with the other's value of it no longer fits.
         fields = [
             field
             for field in sorted(expected.keys() & actual.keys())

@@ -158,7 +158,7 @@ class LocalStorage:
             blob.parent.mkdir(exist_ok=True, mode=0o700)
             with suppress(FileExistsError):
                 # Hard links are refused by some file systems; there a rename does it, and a
-                # repeated completion assembles anew.
+                # repeated completion assembles again.
                 link_or_rename(self._upload_folder(handle) / ASSEMBLED, blob)
             flush_folder(blob.parent)
             flush_folder(self.blobs)

@@ -12,7 +12,7 @@ from typing import BinaryIO
 from pool_server.errors import StorageFullError
 
 _SUFFIX = ".scratch"
-# A folder lies beside the file whose lock keeps it.
+# A folder lies next to the lock file that keeps it.
 _FOLDER_SUFFIX = ".folder"
 
 

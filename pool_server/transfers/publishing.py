@@ -77,7 +77,7 @@ def add_version(
     session.add(version)
     session.flush()
     if upload.statement is not None:
-        # A key that is being revoked signs nothing any more.
+        # A key that is being revoked no longer signs anything.
         lock_keys(session, upload.site_id)
     # Inheritance is settled for one family at a time.
     repository.lock_families(session)

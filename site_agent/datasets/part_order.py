@@ -186,7 +186,7 @@ def _consensus(faces: Complex) -> Complex:
 
 
 # Of mean shapes on photographs and drawn faces: 0.003 to 0.07 of their own group, 0.74 and more of
-# another one of as many landmarks, on the same side of the face.
+# another one with the same number of landmarks, on the same side of the face.
 _LARGEST_MISFIT = 0.16
 _LARGEST_TURN_RAD = np.radians(30)
 _NUMBERS = tuple(str(number) for number in range(landmark_schemes.IBUG_PARTS))

@@ -350,7 +350,7 @@ def _calibrated(
     closed_ear, lacking, remarks = None, "", list[str]()
     if settings.closed_from == "model":
         closed_ear = None if model_share is None else model_share * calibration.open_ear
-        lacking = "no evaluation on other faces lies beside the landmark model (evaluate --save)"
+        lacking = "no evaluation on other faces lies next to the landmark model (evaluate --save)"
     elif settings.closed_from == "air-puffs":
         # A trial of the CS alone may say when the puff would have come; none came.
         puffs_s = [

@@ -290,7 +290,7 @@ class JobFolder:
                     shutil.rmtree(path)
         for view in self.views():
             number, folder = view.job.id, self.place / view.job.id
-            # One that lives holds another lock: the folder was moved under it, or made anew.
+            # One that lives holds another lock: the folder was moved under it, or made again.
             is_queued = (folder / _QUEUED).exists()
             is_left = not is_queued and not is_alive(self._state(number).process)
             if view.ended:

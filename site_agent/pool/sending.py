@@ -244,7 +244,7 @@ def send_upload(
     sent_bytes = 0
     deadline_s = time.monotonic() + _COMPLETE_TIMEOUT_S
     while True:
-        # Announced anew in every round: the answer names the parts that are missing now.
+        # Announced again in every round: the answer names the parts that are missing now.
         upload = connection.post(announce, UploadResponse, request, repeatable=True)
         if upload.state == "complete":
             return upload, sent_bytes

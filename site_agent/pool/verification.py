@@ -176,7 +176,7 @@ class Verifier:
         )
         hint = (
             f"the site can still sign it (poolctl models sign {version.site}/{version.name}"
-            f"@{version.version}); to use it all the same: POOL_SIGNATURES=ignore"
+            f"@{version.version}); to use it anyway: POOL_SIGNATURES=ignore"
         )
         if self.policy == "require":
             raise SignatureError(
@@ -207,7 +207,7 @@ class Verifier:
             kept = StatementResponse.model_validate_json(self._file(version).read_bytes())
         except (OSError, ValidationError):
             return None
-        # A version is signed anew when its labels or its card are corrected.
+        # A version is signed again when its labels or its card are corrected.
         is_meant = (kept.key.key_id, kept.accepted_at) == (summary.key_id, summary.accepted_at)
         return kept if is_meant else None
 

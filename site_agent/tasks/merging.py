@@ -254,7 +254,7 @@ class InputFinder:
                 "it is a part's contribution, which the study deleted when it was combined; the "
                 f"command in {self._folder.parent / 'study.json'} makes the model again"
             )
-        reason = f"not among the {len(self._words)} files given, beside the recipe or in the cache"
+        reason = f"not among the {len(self._words)} files given, next to the recipe or in the cache"
         if refusal is not None:
             return f"{reason}, and from the pool: {refusal}"
         if self._sources.silence:
@@ -264,7 +264,7 @@ class InputFinder:
         makers = [] if self._merged is None else self._sources.addresses_of(self._merged.digest)
         site = makers[0].removeprefix("pool://").split("/")[0] if makers else ""
         whom = f"{site}, which published {makers[0]}," if makers else "whoever made the recipe"
-        what = "the contributions beside the model" if is_contribution else (names or ["it"])[0]
+        what = "the contributions next to the model" if is_contribution else (names or ["it"])[0]
         return f"{reason}; ask {whom} for {what}, and name it after the options"
 
     def _or_download(self) -> str:

@@ -199,7 +199,7 @@ def _do(content: bytes, key: str, topic: str, advice: str) -> Event:
     over = threading.Event()
 
     def watch() -> None:
-        # A task that nobody waits for any more: its client was stopped, or has died.
+        # A task that nobody waits for: its client was stopped, or has died.
         while not over.wait(_WAIT_S):
             state = worker.state.tasks.get(dask_key)
             if state is None or state.state not in ("executing", "long-running"):

@@ -16,13 +16,15 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("aggregators", "pool_server", "site_agent", "cli", "migrations", "tests")
+_RELATIVE = "name the thing instead of a relative clause"
 PATTERNS = {
-    "name the thing instead of a relative clause": re.compile(
+    _RELATIVE: re.compile(
         r"\b(?:what|whatever|who|whoever|whom|whichever|whose|of which)\b", re.IGNORECASE
     ),
     "write can, may or must": re.compile(r"\b(?:is|are|was|were) (?:not )?to (?!the\b)[a-z]"),
     "write 'at least N' or 'at most N'": re.compile(
-        r"\b(?:so|as) (?:many|much|few|often)\b(?! (?:as|that)\b)"
+        r"\b(?<!times )(?<!twice )(?:so|as) (?:many|much|few|often)\b"
+        r"(?!(?: [\w-]+){0,2} (?:as|that)\b)"
     ),
     "write again, next to or with": re.compile(r"\b(?:anew|beside)\b", re.IGNORECASE),
     "write the usual word": re.compile(
@@ -84,13 +86,18 @@ def _texts(node: ast.AST) -> Iterator[tuple[int, str]]:
             yield part.lineno, part.value
 
 
-def find_comments(text: str) -> Iterator[tuple[int, str]]:
-    """Yield line and text of the first line of each comment."""
+def find_sentences(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """Yield line and text of all strings of several words."""
+    return ((line, text) for line, text in _texts(tree) if " " in text)
+
+
+def find_comments(text: str, *, whole: bool = False) -> Iterator[tuple[int, str]]:
+    """Yield line and text of the first line of each comment, or of all its lines."""
     last = 0
     for token in tokenize.generate_tokens(io.StringIO(text).readline):
         if token.type == tokenize.COMMENT:
             line = token.start[0]
-            if line != last + 1:
+            if whole or line != last + 1:
                 yield line, token.string
             last = line
 
@@ -111,13 +118,17 @@ def check_file(path: Path) -> Iterator[Finding]:
     for line, text in [*find_comments(source), *find_docstrings(tree)]:
         if _VAGUE_START.match(text):
             yield Finding(path, line, "begin with the subject", " ".join(text.split())[:60])
-    for line, text in find_prose(tree):
-        prose = _CODE.sub("X", text)
+    prose = set(find_prose(tree))
+    texts = prose | set(find_comments(source, whole=True)) | set(find_sentences(tree))
+    for line, text in sorted(texts):
+        plain = _CODE.sub("X", text)
         for advice, pattern in PATTERNS.items():
-            for match in pattern.finditer(prose):
+            if advice == _RELATIVE and (line, text) not in prose:
+                continue
+            for match in pattern.finditer(plain):
                 start, end = max(match.start() - 30, 0), match.end() + 30
-                excerpt = " ".join(prose[start:end].split())
-                yield Finding(path, line + prose[: match.start()].count("\n"), advice, excerpt)
+                excerpt = " ".join(plain[start:end].split())
+                yield Finding(path, line + plain[: match.start()].count("\n"), advice, excerpt)
     for line, name in find_assigned_names(tree):
         if name in VAGUE_NAMES:
             yield Finding(path, line, "name the noun of the domain", name)

@@ -93,7 +93,7 @@ def test_a_killed_site_comes_back_and_a_silent_one_is_left_out(
     key = started.round_id
     assert a.run(*a.contribute_command(key)).data["site"] == "site-a"
 
-    # One is killed while it sends, another stops in the middle and does not answer any more.
+    # One is killed while it sends, another stops in the middle and no longer answers.
     with UnreliableLine(url) as line_b, UnreliableLine(url) as line_c:
         line_b.bytes_per_s = line_c.bytes_per_s = LINE_BYTES_PER_S
         for lab, line in ((b, line_b), (c, line_c)):

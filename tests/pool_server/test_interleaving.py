@@ -203,7 +203,7 @@ def test_a_copy_and_the_clearing_up_of_what_it_copies(
             def clear_up(database: Database) -> None:
                 doomed = "/api/v1/models/admin/original/versions/1"
                 deletion = threads.submit(pool.admin.delete, doomed)
-                # It is done, or waits beside the copy.
+                # It is done, or waits next to the copy.
                 wait_for_locks(database, [deletion, deletion])
                 collect_garbage(opened, remove=True)
 

@@ -194,7 +194,7 @@ def collect_updates(sub_models: SubModels[models.MergeInput], method: str) -> Up
         for name, network in networks[1:]:
             require_same_entries(networks[0][0], networks[0][1].infos, name, network.infos)
         return Updates(None, known.in_sum_order)
-    # A contribution fits one base only, so a network beside contributions must be that.
+    # A contribution fits one base only, so a network among the contributions must be that base.
     base = require_base(known, method)
     for item in contributions:
         if item.model.base_digest != base.digest:  # type: ignore[union-attr]

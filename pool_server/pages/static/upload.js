@@ -93,7 +93,7 @@ async function renewKey() {
   form.querySelector("[name=csrf]").value = key.value;
 }
 
-// Returns whether the file is there already, and nothing is to be sent before somebody has read so.
+// Returns whether the file is there already; nothing is sent before the user has read that.
 async function isKnown(digest, name) {
   const found = await ask(`/uploads/known?digest=${digest}`);
   const model = `${form.dataset.site}/${name}`;

@@ -19,7 +19,7 @@ if (line) enter(line);
 
 document.querySelector("[data-focus]")?.focus();
 
-// Parts of the page that jobs change are fetched anew, unless a person is at work in them.
+// Parts of the page that jobs change are fetched again, unless a person is editing them.
 async function refresh() {
   const answer = await fetch(location.href);
   if (!answer.ok) return;

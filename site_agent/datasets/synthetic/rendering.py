@@ -10,7 +10,7 @@ from site_agent.datasets.synthetic import canvas as drawing
 from site_agent.datasets.synthetic import eyes, head_model, persons, skin
 
 _MIDDLE = np.array([0.0, -0.2])
-# How far down beside the face the hair reaches.
+# How far down along the face the hair reaches.
 _SIDEBURN_Y = {"short": 0.16, "long": 1.6}
 
 

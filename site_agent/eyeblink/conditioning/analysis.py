@@ -38,7 +38,7 @@ from site_agent.eyeblink.conditioning.trials import session_cs_us_interval_ms
 from site_agent.eyeblink.records import Float64
 from site_agent.plain_json import plain
 
-# A trial is rejected where the SD of its baseline exceeds the session's median by so many
+# A trial is rejected where the SD of its baseline exceeds the session's median by this many
 # interquartile ranges, but never for an SD of at most the floor, in FEC.
 _BASELINE_IQR_FACTOR, _BASELINE_SD_FLOOR = 3.0, 0.02
 _TWO_CLOCKS = (

@@ -30,7 +30,7 @@ _BEFORE_MS, _LEAD_MS = 150.0, 80.0
 _BIN_MS = 4.0
 _STARTS, _ENDS = 100, 24
 _SMALLEST_NOISE_FEC = 0.004
-# The criterion: the baseline velocity's mean and so many SDs, and at least so many FEC per second.
+# The criterion: the baseline velocity's mean plus a number of SDs, and a least FEC per second.
 _VELOCITY_SD, _VELOCITY = 2.0, 0.5
 _OTHER_FORMS = 0.2
 N_FORMS = 5

@@ -33,11 +33,11 @@ DESCRIPTION, IGNORE, README = "dataset_description.json", ".bidsignore", "README
 
 _README = """# Eyeblink analyses
 
-Each folder `sub-*/[ses-*/]beh` holds what was found in one recording.
+Each folder `sub-*/[ses-*/]beh` holds the results of one recording.
 
-- `*_events.tsv`: the blinks and, for conditioning sessions, the trials; the `.json` beside it
-  says what the columns mean and their units; `n/a` is a missing value
-- `*_desc-blink_report.html`: a report with pictures, to be read first
+- `*_events.tsv`: the blinks and, for conditioning sessions, the trials; the `.json` next to it
+  gives the meaning and units of the columns; `n/a` is a missing value
+- `*_desc-blink_report.html`: a report with pictures: read it first
 - `*_desc-blink_frames.csv`: eye aspect ratio and eyelid closure in every frame
 - `*_desc-blink_datapackage.json`: describes the columns of the CSV files
 - `*_desc-blink_provenance.json`: inputs with their digests, every setting, versions

@@ -59,7 +59,7 @@ def describe_package(session: AnalysedSession) -> dict[str, Any]:
         "description": (
             "Eye aspect ratios, eyelid closure and blinks. Times are presentation times in seconds "
             "from the start of the recording. Empty cells are missing values. The settings and "
-            "the digests of all inputs are in the provenance file beside this one."
+            "the digests of all inputs are in the provenance file next to this one."
         ),
         "created": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
         "version": versions()["poolctl"],

@@ -371,7 +371,7 @@ def _draw_curve(
         linestyle=line,
         label=f"{name}{slope.estimate:+.3g} {unit} per session {interval}, {curve.method}",
     )
-    # Beside each other where groups would cover each other.
+    # Side by side where groups would cover each other.
     shift = 0.04 * (2 * place - 1) if several else 0.0
     axis.errorbar(
         [mean.position + shift for mean in curve.observed],

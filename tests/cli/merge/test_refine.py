@@ -67,7 +67,7 @@ def test_sites_contribute_apart_and_merge_combines(
     assert poolctl(*arguments).code == 0
     assert together.read_bytes() == merged.read_bytes()
     replay = ("merge", "--replay", f"{together}.recipe.json", base, "-o", tmp_path / "same.dat")
-    assert poolctl(*replay, "-q").code == 0, "its contributions lie beside it"
+    assert poolctl(*replay, "-q").code == 0, "its contributions lie next to it"
     shutil.rmtree(tmp_path / "together.dat.contributions")
     recipe = tmp_path / "study" / "models" / "refined.dat.recipe.json"
     for folder in (recipe.parent, tmp_path / "study" / ".study"):

@@ -246,7 +246,7 @@ def test_merging_files_and_addresses_and_again(member: Run, here: Path) -> None:
     wrong = member("merge", "--replay", "m.svm", "--json").error
     assert wrong["message"].endswith("its recipe is m.svm.recipe.json")
     replayed = ("merge", "--replay", "m.svm.recipe.json")
-    again = member(*replayed, "-o", "again.svm", "--json").data  # first.svm lies beside the recipe
+    again = member(*replayed, "-o", "again.svm", "--json").data  # first.svm is next to the recipe
     assert again["digest"] == data["digest"]
     (here / "first.svm").rename(here / "renamed.svm")
     lost = member(*replayed, "-o", "lost.svm", "--json")

@@ -133,7 +133,7 @@ def test_from_the_withdrawal_to_the_successors(labs: tuple[Lab, Lab]) -> None:
 def test_copies_on_this_machine_are_found(labs: tuple[Lab, Lab]) -> None:
     a, b = labs
     publish_family(a, b)
-    # A merge that the pool has never seen: only the recipe beside it tells.
+    # A merge that the pool has never seen: only the recipe next to it tells.
     b.data("merge", "mwma", "third.svm", "fine.svm", "-o", "private.svm")
     third = file_digest(b.folder / "third.svm")
     family = b.data("models", "lineage", f"sha256:{third}", "--long")

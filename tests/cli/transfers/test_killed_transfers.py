@@ -97,7 +97,7 @@ def test_a_killed_download_goes_on(
         process.communicate()
         there_bytes = part.stat().st_size
         assert there_bytes < model.stat().st_size
-        assert list(target.parent.iterdir()) == [], "nothing half is to be seen"
+        assert list(target.parent.iterdir()) == [], "no partial file is visible"
         assert ModelCache().find(digest) is None
 
     again = run_process(*arguments, POOL_ENDPOINT=pool.url)

@@ -175,7 +175,7 @@ def test_a_change_needs_the_token_of_the_forms(pool: PoolDriver) -> None:
         answer = browser.client.post("/account/theme", data={"theme": "dark", **fields})
         assert answer.status_code == 403, fields
         assert "set-cookie" not in answer.headers
-    assert browser.csrf("/account") != browser.csrf("/account"), "masked anew each time"
+    assert browser.csrf("/account") != browser.csrf("/account"), "masked again each time"
 
 
 @pytest.mark.parametrize(

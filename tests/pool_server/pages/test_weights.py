@@ -20,7 +20,7 @@ MOST_STATEMENTS = {
     "/models?text=m": 8,
     "/models?kind=ert&sort=name": 8,
     # Seven questions: the version (3), its siblings (3), evaluations (2), the matrix (2), its
-    # family (3), receipts (1), sharing (2), the site's keys (2); beside them session and waiting
+    # family (3), receipts (1), sharing (2), the site's keys (2); with them session and waiting
     # rounds.
     "/models/weigh/m1": 20,
     # The version (3), sharing (2), and the card, which the pool makes of all that it knows (7).

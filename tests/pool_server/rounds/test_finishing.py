@@ -234,7 +234,7 @@ def test_a_round_on_a_withdrawn_base_goes_on_only_when_asked_for(
     assert error_of(refused) == (409, "base_withdrawn")
     asked = {"despite_withdrawal": True}
     answer = contribute(second, key, SITES[1], contents[1], **asked)
-    assert answer.is_success is (reason == "data-error"), "or nobody gets it any more"
+    assert answer.is_success is (reason == "data-error"), "or nobody can get it"
     pass_deadline(pool.settings, key)
     if reason == "data-error":
         name = f"{SITES[0]}/of-withdrawn"

@@ -108,7 +108,7 @@ def test_options_belong_to_the_method_or_the_training(
 def test_unfit_contributions_are_refused(
     pool: PoolDriver, base: tuple[StateDict, str], changed: dict[str, Any], problem: str
 ) -> None:
-    # A robust method would leave out what is not finite; the site is to know of it all the same.
+    # A robust method would leave out what is not finite; the site must know of it anyway.
     started = start_round(pool, base[1], SITES[:2], method="median", options=TRAINING)
     made = network_contribution(base[0], started["base_digest"], 1)
     for name, value in changed.items():

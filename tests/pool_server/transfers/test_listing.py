@@ -37,7 +37,7 @@ def begun(pool: PoolDriver) -> list[str]:
 def test_each_site_sees_its_own_and_admins_see_all(pool: PoolDriver, begun: list[str]) -> None:
     member = pool.member("listed-a")
     of_site = pages(member, limit=2)
-    assert [upload["upload_id"] for upload in of_site] == begun[1::2], "and none that is complete"
+    assert [upload["upload_id"] for upload in of_site] == begun[1::2], "and no complete ones"
     assert of_site == pages(member, site="listed-a")
     newest = of_site[0]
     assert newest["name"] == "gaze-4"

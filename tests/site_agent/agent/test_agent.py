@@ -206,7 +206,7 @@ def test_filters_weights_and_own_models(lab: Lab, materials: Materials, tmp_path
     assert recipe is not None
     weights = {entry["digest"]: entry["weight"] for entry in recipe["inputs"]}
     assert weights == {
-        file_digest(materials.mine): 4.0,  # from the training record beside the file
+        file_digest(materials.mine): 4.0,  # from the training record next to the file
         file_digest(materials.others[0]): 30.0,
     }
     lab.merge["labels"] = [f"study={lab.name}"]

@@ -142,7 +142,7 @@ def test_a_model_of_some_landmarks_is_tested_on_them(
     scores = evaluate_landmarks(result.model_path, test_faces)
     assert scores.names == eyes
     assert scores.normaliser == "inter-ocular"
-    # A merged or downloaded model has no record beside it: its mean shape shows two eyes.
+    # A merged or downloaded model has no record next to it: its mean shape shows two eyes.
     result.metadata_path.unlink()
     assert evaluate_landmarks(result.model_path, test_faces).mean_error == scores.mean_error
     for terms in (eyes, ["eyes"], ["36-47"]):

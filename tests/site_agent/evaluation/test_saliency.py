@@ -33,7 +33,7 @@ def test_a_map_that_is_right_half_of_the_time() -> None:
     assert scores.recall == 0.5
     assert (scores.precision, scores.precision_of_hits) == (0.5, 1.0)
     assert scores.f1 == 0.5
-    # A pixel's middle is half a pixel beside the gaze; at 60 degrees the focal length is 0.866.
+    # A pixel's middle is half a pixel off the gaze; at 60 degrees the focal length is 0.866.
     expected = np.degrees(np.arctan(np.hypot(0.25, 0.25) / 0.8660254))
     assert scores.aae_deg == pytest.approx(expected, abs=0.9)
 

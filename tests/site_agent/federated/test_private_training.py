@@ -93,7 +93,7 @@ def test_one_sample_or_person_moves_the_sum_by_its_clipped_part_at_most(
 ) -> None:
     """Without noise, with all drawn: the sums with and without it differ by `dp_clip` at most."""
     both = join_samples([samples_at(1, 16), replace(samples_at(2, 16), person=np.full(16, "p09"))])
-    # Large steps of samples, so that rounding is small beside them.
+    # Large steps of samples, so that rounding is small compared with them.
     rate = 0.001 if unit == "person" else 1.0
     settings = LocalTraining(
         batch_size=2, learning_rate=rate, momentum=0.0, dp_epsilon=1.0, dp_clip=0.01, dp_unit=unit,
@@ -237,7 +237,7 @@ class TestLedger:
             ).network  # fmt: skip
 
         first, again = contribute(1), contribute(1)
-        assert norm_of(first) != norm_of(again), "the noise is drawn anew, and nobody knows it"
+        assert norm_of(first) != norm_of(again), "fresh noise is drawn, and nobody knows it"
 
         def contribute_for_ever() -> None:
             for number in itertools.count(2):

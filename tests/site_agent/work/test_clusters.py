@@ -251,7 +251,7 @@ def test_ten_thousand_short_jobs_are_shared_out(tmp_path: Path) -> None:
     assert (tmp_path / "table.csv").exists()
     each_ms = 1000 * (2 * took_s / jobs - seconds)
     print(f"\n{jobs} jobs of {seconds * 1000:.0f} ms by 2 shares: {took_s:.0f} s, ", end="")
-    print(f"{each_ms:.1f} ms a job and share beside its work")
+    print(f"{each_ms:.1f} ms a job and share on top of its work")
 
 
 @pytest.mark.skipif(not shutil.which("faketime"), reason="needs faketime")
