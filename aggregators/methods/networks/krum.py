@@ -51,18 +51,15 @@ class Krum(RobustMethod[KrumOptions]):
 
 def squared_distances(updates: network_updates.Updates, progress: Progress) -> Float64:
     """Return the squared distances between all updates, shape (sites, sites)."""
+    from aggregators.methods.networks.distance_kernel import add_squared_distances
+
     count = len(updates.sites)
     distances: Float64 = np.zeros((count, count))
     for position, name in enumerate(updates.float_names):
         progress(position / len(updates.float_names), f"distances in {name}")
         for block in updates.blocks(name):
-            rows = updates.rows(name, block)
-            for number, row in enumerate(rows):
-                # Beyond the range of float64 a distance is infinite, so that site is far from all.
-                with np.errstate(over="ignore"):
-                    differences = rows[number + 1 :] - row
-                    differences *= differences
-                    distances[number, number + 1 :] += differences.sum(axis=1)
+            # Beyond the range of float64 a distance is infinite, so that site is far from all.
+            add_squared_distances(updates.rows(name, block), distances)
     return distances + distances.T
 
 

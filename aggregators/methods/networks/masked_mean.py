@@ -7,7 +7,6 @@ its half decides this (`site_agent.federated.halves`). The options of both are d
 
 import math
 from collections.abc import Mapping
-from functools import lru_cache
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
@@ -16,7 +15,7 @@ from pydantic import Field
 
 from aggregators.methods.contract import Combined, OptionsT, Progress
 from aggregators.methods.networks import fedavg
-from aggregators.methods.networks.updates import Updates, require_base
+from aggregators.methods.networks.updates import PackedMasks, Updates, require_base
 from aggregators.methods.sub_models import SubModels
 from aggregators.models import Float64, MergeInput, NetworkContribution
 
@@ -41,13 +40,8 @@ class MaskedMean(fedavg.MeanMethod[OptionsT]):
         return super().combine(sub_models, options, progress)
 
     def averaging(self, updates: Updates, weights: Float64) -> fedavg.Average:
-        # An entry is combined block by block, and its bits are unpacked as a whole.
-        @lru_cache(maxsize=1)
-        def entry_masks(name: str) -> list[NDArray[np.bool_] | None]:
-            return _entry_masks(updates, name)
-
         def average(name: str, block: slice, rows: Float64) -> Float64:
-            masks = _block_masks(entry_masks(name), block)
+            masks = _block_masks(updates, name, block)
             return (
                 fedavg.weighted_mean(rows, weights)
                 if masks is None
@@ -57,23 +51,15 @@ class MaskedMean(fedavg.MeanMethod[OptionsT]):
         return average
 
 
-def _entry_masks(updates: Updates, name: str) -> list[NDArray[np.bool_] | None]:
-    """Return which numbers of an entry each site shares, flattened; None: all."""
-    masks = [
-        site.model.shared.get(name) if isinstance(site.model, NetworkContribution) else None
-        for site in updates.sites
-    ]
-    return [None if mask is None else mask.reshape(-1) for mask in masks]
-
-
-def _block_masks(masks: list[NDArray[np.bool_] | None], block: slice) -> NDArray[np.bool_] | None:
+def _block_masks(updates: Updates, name: str, block: slice) -> NDArray[np.bool_] | None:
     """Return a part of the masks, shape (sites, numbers); None if the sites share all of it."""
-    if all(mask is None for mask in masks):
-        return None
-    rows = np.ones((len(masks), block.stop - block.start), dtype=np.bool_)
-    for row, mask in zip(rows, masks, strict=True):
-        if mask is not None:
-            row[:] = mask[block]
+    rows = np.ones((len(updates.sites), block.stop - block.start), dtype=np.bool_)
+    for row, site in zip(rows, updates.sites, strict=True):
+        masks = site.model.shared if isinstance(site.model, NetworkContribution) else {}
+        if isinstance(masks, PackedMasks):
+            row[:] = masks.part(name, block) if name in masks else True
+        elif name in masks:
+            row[:] = masks[name].reshape(-1)[block]
     return None if rows.all() else rows
 
 

@@ -164,12 +164,9 @@ def _parse_shared(
             )
         shared[name.removeprefix(_SHARED)] = entry
 
-    def unpack(name: str) -> NDArray[Any]:
-        shape = shared[name].shape
-        packed = np.asarray(network.tensors[_SHARED + name], dtype=np.uint8)
-        return np.unpackbits(packed, count=math.prod(shape)).astype(np.bool_).reshape(shape)
-
-    return cast("Mapping[str, NDArray[np.bool_]]", updates.ComputedTensors(shared, unpack))
+    return updates.PackedMasks(
+        shared, lambda name: np.asarray(network.tensors[_SHARED + name], dtype=np.uint8)
+    )
 
 
 def _parse_samples(text: str) -> int:

@@ -398,6 +398,35 @@ class ComputedTensors(Mapping[str, NDArray[np.generic]]):
         return self._compute(name)
 
 
+class PackedMasks(Mapping[str, NDArray[np.bool_]]):
+    """Masks of entries, a bit for each number, the highest first; unpacked when read."""
+
+    def __init__(
+        self, entries: Mapping[str, models.TensorInfo], packed: Callable[[str], NDArray[np.uint8]]
+    ) -> None:
+        self._entries, self._packed = entries, packed
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._entries)
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def __contains__(self, name: object) -> bool:
+        # Without unpacking the mask, as a mapping's own test would.
+        return name in self._entries
+
+    def __getitem__(self, name: str) -> NDArray[np.bool_]:
+        shape = self._entries[name].shape
+        return self.part(name, slice(0, math.prod(shape))).reshape(shape)
+
+    def part(self, name: str, block: slice) -> NDArray[np.bool_]:
+        """Return a part of a mask, flattened, without unpacking the rest."""
+        first = block.start // 8
+        bits = np.unpackbits(self._packed(name)[first : (block.stop + 7) // 8])
+        return bits[block.start - 8 * first : block.stop - 8 * first].view(np.bool_)
+
+
 def pick_first(updates: Updates) -> Callable[[str], NDArray[np.generic]]:
     """Return entries that are not floating-point as the site with the lowest digest has them."""
     return lambda name: network_of(updates.sites[0]).tensors[name]

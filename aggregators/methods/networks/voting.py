@@ -70,10 +70,11 @@ def collect_votes(sub_models: SubModels[MergeInput], method: str) -> Votes:
 
 
 def _is_finite(updates: network_updates.Updates, network: StateDict) -> bool:
+    alone = replace(updates, sites=updates.sites[:1])
     return all(
         bool(np.isfinite(network.tensors[name].reshape(-1)[block]).all())
         for name in updates.float_names
-        for block in updates.blocks(name)
+        for block in alone.blocks(name)
     )
 
 
