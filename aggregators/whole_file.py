@@ -14,20 +14,22 @@ _DISK_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 
 @contextmanager
-def whole_file(path: Path, *, mode: int = 0o666) -> Iterator[BinaryIO]:
+def whole_file(path: Path, *, mode: int = 0o666, lasting: bool = True) -> Iterator[BinaryIO]:
     """Open a temporary file that replaces `path` when the block ends.
 
     The bytes are on disk before the file is renamed, so a reader sees the old file or the new
     one. When the block raises, the old file stays.
 
-    `mode`: permissions, less the umask.
+    `mode`: permissions, less the umask. `lasting`: Wait for the disk; False for content such
+    as progress, which a loss of power may take.
     """
     temporary = path.with_name(f".{path.name[:40]}.{secrets.token_hex(6)}.partial")
     try:
         with open(temporary, "x+b", opener=lambda name, flags: os.open(name, flags, mode)) as file:
             yield file
             file.flush()
-            os.fsync(file.fileno())
+            if lasting:
+                os.fsync(file.fileno())
         temporary.replace(path)
     except BaseException as error:
         if isinstance(error, OSError) and is_disk_full(error):
@@ -36,7 +38,8 @@ def whole_file(path: Path, *, mode: int = 0o666) -> Iterator[BinaryIO]:
         with contextlib.suppress(OSError):
             temporary.unlink(missing_ok=True)
         raise
-    sync_folder(path.parent)
+    if lasting:
+        sync_folder(path.parent)
 
 
 def is_disk_full(error: OSError) -> bool:
@@ -63,9 +66,11 @@ def made_apart(target: Path) -> Iterator[None]:
         raise
 
 
-def write_whole(path: Path, content: bytes | str, *, mode: int = 0o666) -> None:
+def write_whole(
+    path: Path, content: bytes | str, *, mode: int = 0o666, lasting: bool = True
+) -> None:
     """Write a file whole or not at all; text as UTF-8."""
-    with whole_file(path, mode=mode) as file:
+    with whole_file(path, mode=mode, lasting=lasting) as file:
         file.write(content.encode() if isinstance(content, str) else content)
 
 

@@ -15,9 +15,9 @@ Number = Annotated[float, BeforeValidator(lambda value: math.nan if value is Non
 """A number as `plain` writes it: null is NaN."""
 
 
-def write_json(path: Path, content: Any, *, mode: int = 0o666) -> None:
-    """Write plain data, indented, as a whole file; `mode`: permissions, less the umask."""
-    write_whole(path, json_bytes(content), mode=mode)
+def write_json(path: Path, content: Any, *, mode: int = 0o666, lasting: bool = True) -> None:
+    """Write plain data, indented, as a whole file; options as those of `whole_file`."""
+    write_whole(path, json_bytes(content), mode=mode, lasting=lasting)
 
 
 def json_bytes(content: Any) -> bytes:

@@ -28,17 +28,24 @@ class Rounds:
         """List the rounds, those that wait for this lab first."""
         rounds: list[RoundResponse] = []
         site, problem = "", ""
+        trusted = frozenset[str]()
         try:
             with self.lab.pool() as pool:
                 site = pool.whoami().site
                 rounds = list(pool.rounds.list())
+                trusted = trust.trusted_sites(profiles.host_of(pool.endpoint)) | {site}
         except SiteAgentError as error:
             problem = str(error)
         waiting = {round_.round_id for round_ in rounds if waits_for(round_, site)}
+        # The others need a word about trust or a charter first.
+        ready = {
+            round_.round_id for round_ in rounds
+            if round_.secure is None and round_.created_by.partition("/")[0] in trusted
+        } if self.lab.faces() else set()  # fmt: skip
         rounds.sort(key=lambda round_: round_.round_id not in waiting)
         return self.lab.page(
             request, "rounds.html", rounds=rounds, waiting=waiting, problem=problem,
-            verdict=round_verdict,
+            ready=ready, verdict=round_verdict,
         )  # fmt: skip
 
     def one(self, request: Request) -> Response:

@@ -9,12 +9,13 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
+from pool_server.wire.people import INVITATION_PREFIX
 from site_agent.app.pages import Lab
 from site_agent.app.rendering import redirect
 from site_agent.errors import InvalidInputError, NotFoundError, SiteAgentError
 from site_agent.jobs.runner import chosen_slots
 from site_agent.pool import profiles, trust
-from site_agent.pool.joining import Newcomer, join
+from site_agent.pool.joining import Newcomer, join, read_joining
 from site_agent.pool.sent import SentItem, read_sent, sent_file
 from site_agent.rounds.contract import keep_rules, site_rules
 from site_agent.training_record import installed_version
@@ -74,12 +75,15 @@ class LabSettings:
         return redirect(request, back if is_round else "/settings?saved=1")
 
     def _set_join(self, form: dict[str, str]) -> None:
-        secret = form.get("secret", "")
-        if not secret or not secret.isascii() or " " in secret:
-            raise InvalidInputError("the token or invitation is empty, or was not copied whole")
+        address, secret = read_joining(form.get("secret", ""))
+        if not secret:
+            raise InvalidInputError("it holds no token and no invitation, or not a whole one")
+        if not (address := form.get("endpoint", "") or address):
+            raise InvalidInputError("it holds no address: fill in the address of the pool, too")
         name = form.get("user", "")
-        newcomer = Newcomer(name) if name else None
-        join(profiles.normalise_endpoint(form.get("endpoint", "")), secret, newcomer)
+        if not name and secret.startswith(INVITATION_PREFIX):
+            raise InvalidInputError("this is an invitation: choose your user name, too")
+        join(profiles.normalise_endpoint(address), secret, Newcomer(name) if name else None)
 
     def _set_leave(self, _form: dict[str, str]) -> None:
         profiles.forget_token(profiles.load_profile().name)

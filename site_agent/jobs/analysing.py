@@ -1,7 +1,10 @@
 """Jobs on recordings: analyse one, gather a study, draw a video, train the starter."""
 
+import hashlib
+import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -36,6 +39,7 @@ from site_agent.plain_json import plain, write_json
 from site_agent.training.starter import find_starter
 from site_agent.work import Progress
 from site_agent.work.claims import hold_folder
+from site_agent.work.locks import locked
 
 TABLE_NAME = "recordings.csv"
 """In the folder of a study: its recordings, a table that ``blink batch`` reads."""
@@ -75,8 +79,7 @@ def analyse(request: Mapping[str, Any], progress: Progress) -> dict[str, Any]:
             addresses = request["addresses"]
             run_job(SessionJob(session, plan.settings, plan.request, made, addresses), progress)
             progress(None, "waits for 'blink batch', which is at work in this study")
-            with hold_folder(study, HIDDEN, what="batch", wait=True):
-                finish_moves(study)
+            with held_study(study, request):
                 record = put_in_place(study, made)
         finally:
             shutil.rmtree(work, ignore_errors=True)
@@ -89,6 +92,19 @@ def analyse(request: Mapping[str, Any], progress: Progress) -> dict[str, Any]:
     }
 
 
+@contextmanager
+def held_study(study: Path, request: Mapping[str, Any]) -> Iterator[None]:
+    """Hold a study against ``blink batch`` and against the other jobs, without open moves."""
+    name = hashlib.sha256(os.fsencode(study)).hexdigest()[:16]
+    # Jobs end together where videos are equal: in line here they wait milliseconds, there seconds.
+    with (
+        locked(Path(request["jobs"]) / f".study-{name}.lock"),
+        hold_folder(study, HIDDEN, what="batch", wait=True),
+    ):
+        finish_moves(study)
+        yield
+
+
 def gather_study(request: Mapping[str, Any], progress: Progress) -> dict[str, Any]:
     """Write the tables of a study, as ``blink batch`` does, from the sessions that are there."""
     study = Path(request["study"])
@@ -99,8 +115,7 @@ def gather_study(request: Mapping[str, Any], progress: Progress) -> dict[str, An
         and view.job.request["study"] == str(study)
         and view.state.state == "failed"
     }
-    with hold_folder(study, HIDDEN, what="batch", wait=True):
-        finish_moves(study)
+    with held_study(study, request):
         outcomes = [
             _outcome(session, study / session.name, reasons.get(session.name, ""))
             for session in read_session_table(study / TABLE_NAME).sessions

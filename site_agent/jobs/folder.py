@@ -89,9 +89,17 @@ class JobView:
 _JOB, _STATE = TypeAdapter(Job), TypeAdapter(State)
 
 
+def _read_state(folder: Path) -> State:
+    content = (folder / "state.json").read_bytes()
+    try:
+        return _STATE.validate_json(content)
+    except ValueError:  # the machine lost power; `recover` has the job done again
+        return State()
+
+
 def _read_view(folder: Path) -> JobView:
     job = _JOB.validate_json((folder / "job.json").read_bytes())
-    state = _STATE.validate_json((folder / "state.json").read_bytes())
+    state = _read_state(folder)
     result: Mapping[str, Any] = {}
     if state.state == "done":
         with suppress(OSError, ValueError):
@@ -311,11 +319,12 @@ class JobFolder:
                 (folder / _CLAIMED).unlink(missing_ok=True)
 
     def write_state(self, number: str, state: State) -> None:
-        """Write the state of a job, whole."""
-        write_json(self.place / number / "state.json", asdict(state), mode=0o600)
+        """Write the state of a job, whole; only its end has to outlive a loss of power."""
+        path, is_end = self.place / number / "state.json", state.state in ENDED
+        write_json(path, asdict(state), mode=0o600, lasting=is_end)
 
     def _state(self, number: str) -> State:
-        return _STATE.validate_json((self.place / number / "state.json").read_bytes())
+        return _read_state(self.place / number)
 
     def _take_back(self, number: str) -> bool:
         folder = self.place / number

@@ -1,7 +1,6 @@
 """Log in to a pool, with a token or an invitation."""
 
-from __future__ import annotations
-
+import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,7 +20,6 @@ class Newcomer:
     display_name: str = ""
     email: str | None = None
     """By default the address of the invitation."""
-    """By default the user name."""
 
 
 @dataclass(frozen=True)
@@ -32,6 +30,19 @@ class Login:
     token_name: str
     facts: dict[str, Any]
     """The pool's description of the token, without its secret."""
+
+
+def read_joining(text: str) -> tuple[str, str]:
+    """Return the pool's address and the secret in a letter or link; empty where missing.
+
+    >>> read_joining("Join here: https://pool.example.org/login?invitation=invite_x7")
+    ('https://pool.example.org', 'invite_x7')
+    """
+    link = re.search(r"https?://[^\s?#\"'<>]+", text)
+    invitation = re.search(rf"{INVITATION_PREFIX}[\w-]+", text)
+    tokens = re.findall(r"[\w-]{20,}", re.sub(r"https?://\S+", " ", text))
+    secret = invitation[0] if invitation else tokens[0] if len(tokens) == 1 else ""
+    return link[0].rstrip("/.,;").removesuffix("/login") if link else "", secret
 
 
 def join(endpoint: str, secret: str, newcomer: Newcomer | None, *, profile: str = "") -> Login:

@@ -194,7 +194,7 @@ class Claims:
             str(self.share or ""), this_host(), this_process(), versions(),
             next(filter(None, queue), ""),
         )  # fmt: skip
-        write_json(self._holders / self.name, asdict(holder))
+        write_json(self._holders / self.name, asdict(holder), lasting=False)
         ended = threading.Event()
         beat = threading.Thread(target=self._beat, args=(ended,), name="heartbeat", daemon=True)
         beat.start()

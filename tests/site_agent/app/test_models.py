@@ -197,7 +197,16 @@ def test_settings_are_those_of_the_command_line(app: RunningApp, pool: LivePool)
     assert app.post("/settings/machine", slots="none").status_code == 422
     assert app.post("/settings/leave").status_code == 303
     assert profiles.load_profile().token == ""
-    wrong = app.post("/settings/join", endpoint=pool.url, secret="nonsense")
+    for text, problem in (
+        ("nonsense", "holds no token and no invitation"),
+        (pool.tokens["site-a"], "fill in the address of the pool"),
+        (f"{pool.url}/login?invitation=invite_{'x' * 30}", "choose your user name"),
+    ):
+        assert problem in app.post("/settings/join", secret=text).text
+    sent = f"Dear colleague, the token is {pool.tokens['site-a']}\nfor {pool.url}/."
+    assert app.post("/settings/join", secret=sent).status_code == 303
+    assert app.post("/settings/leave").status_code == 303
+    wrong = app.post("/settings/join", endpoint=pool.url, secret="nonsense" * 4)
     assert wrong.status_code == 422
     assert "does not accept this token" in wrong.text
     assert "nonsense" not in wrong.text

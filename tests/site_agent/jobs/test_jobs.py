@@ -3,6 +3,7 @@
 import os
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from site_agent.eyeblink.batch import run_batch
 from site_agent.eyeblink.batch.sessions import read_session_table
 from site_agent.eyeblink.session import BlinkAnalysisSettings
 from site_agent.eyeblink.study import write_study
-from site_agent.jobs.analysing import TABLE_NAME, analysis_request
+from site_agent.jobs.analysing import TABLE_NAME, analysis_request, held_study
 from site_agent.jobs.folder import Job, JobFolder, JobState
 from site_agent.jobs.runner import IDLE_VARIABLE, run_jobs
 from site_agent.work.processes import is_alive, this_process
@@ -212,6 +213,26 @@ def test_recovery_mends_what_was_half_done_and_spares_what_is_being_added(jobs: 
     jobs.recover()
     assert [path.name for path in jobs.place.glob(".new-*")] == [".new-new"]
     assert jobs.claim(job.id)
+    # As a loss of power leaves what waited for no disk.
+    (jobs.path(job.id) / "state.json").write_bytes(b"")
+    jobs.recover()
+    assert state_of(jobs, job) == "waiting"
+    assert jobs.claim(job.id)
+
+
+def test_jobs_that_end_together_wait_for_one_another_in_line(
+    jobs: JobFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("site_agent.work.claims.pause", lambda: pytest.fail("waits for seconds"))
+    jobs.add("study", "tables", {})
+    request = {"jobs": str(jobs.place)}
+
+    def hold(_: int) -> int:
+        with held_study(tmp_path / "study", request):
+            return len(list((tmp_path / "study" / ".batch" / "holders").iterdir()))
+
+    with ThreadPoolExecutor(8) as threads:
+        assert list(threads.map(hold, range(8))) == [1] * 8
 
 
 def test_the_order_and_the_end_of_jobs(jobs: JobFolder) -> None:
