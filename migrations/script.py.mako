@@ -1,6 +1,4 @@
-"""${message}"""
-
-from __future__ import annotations
+"""${message}."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -9,11 +7,9 @@ revision = ${repr(up_revision)}
 down_revision = ${repr(down_revision)}
 branch_labels = ${repr(branch_labels)}
 depends_on = ${repr(depends_on)}
+# `tests/pool_server/test_migrations.py` prints it.
+schema_digest = ""
 
 
 def upgrade() -> None:
     ${upgrades if upgrades else "pass"}
-
-
-def downgrade() -> None:
-    ${downgrades if downgrades else "pass"}

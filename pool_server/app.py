@@ -19,7 +19,7 @@ import pool_server.transfers.endpoints as transfers
 from pool_server import evaluations
 from pool_server.activity import audit, events
 from pool_server.database.engine import Database, write_with_retry
-from pool_server.database.schema import SchemaChange, require_newest_schema, upgrade_database
+from pool_server.database.schema import SchemaChange, require_served_schema, upgrade_database
 from pool_server.http import error_responses, metrics, middleware, rate_limits, session
 from pool_server.http.error_responses import USUAL_RESPONSES, install_error_handlers
 from pool_server.http.paths import API_PREFIX
@@ -189,7 +189,7 @@ def prepare_database(settings: PoolSettings) -> str | None:
     at: which process may change it, and when, is for an admin to say.
     """
     if settings.uses_postgresql:
-        require_newest_schema(settings)
+        require_served_schema(settings)
         return None
     return create_first_admin(settings)
 

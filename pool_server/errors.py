@@ -166,6 +166,10 @@ class WriteConflictError(TransactionError, status=503, code="write_conflict"):
     """Others change the same thing at this moment; try again."""
 
 
+class ClientVersionError(PoolError, status=426, code="client_too_old"):
+    """The client speaks a version of the API that this pool does not."""
+
+
 class ServerStoppingError(PoolError, status=503, code="stopping"):
     """This server finishes earlier requests, and ends."""
 

@@ -264,14 +264,22 @@ app = typer.Typer(
 
 def _print_version(is_asked: bool) -> None:
     if is_asked:
-        print(f"poolctl {installed_version()}")
+        from migrations import newest_revision
+        from pool_server.wire.versions import API_VERSION
+
+        schema = f"API {API_VERSION}, database schema {newest_revision()}"
+        print(f"poolctl {installed_version()} ({schema})")
         raise typer.Exit
 
 
 @app.callback()
 def _root(
     version: bool = typer.Option(
-        False, "--version", help="Print the version.", callback=_print_version, is_eager=True
+        False,
+        "--version",
+        help="Print the versions of the program, its API and its schema.",
+        callback=_print_version,
+        is_eager=True,
     ),
 ) -> None:
     """Share, merge and use face models between research sites without sharing images."""

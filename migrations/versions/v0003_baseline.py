@@ -1,24 +1,36 @@
-"""The tables of the pool
+"""The tables of the pool, written out in `v0003_baseline.sql`: later records do not change them."""
 
-Until the first release this baseline makes the tables from the records. At the release it must
-be written out (Alembic's autogenerate does that), so that later changes of the records do not
-change it.
-"""
+import re
+from pathlib import Path
 
 from alembic import op
-
-from pool_server.database.records import Record
 
 # Databases of 0001 and 0002, before, had other columns: they are refused by name.
 revision = "0003"
 down_revision = None
 branch_labels = None
 depends_on = None
+schema_digest = "c12847ab2a39e239ded140be63413ba1c16d3259b56a79ab86455f670837fccc"
+
+# The SQL is PostgreSQL's. SQLite numbers rows itself only where the type of the key is INTEGER.
+_FOR_SQLITE = (
+    (r"\bTIMESTAMP WITH TIME ZONE\b", "DATETIME"),
+    (r"\b(BIG)?SERIAL\b|(?<=_id )BIGINT\b", "INTEGER"),
+    (r"\bDOUBLE PRECISION\b", "DOUBLE"),
+    (r"\bBYTEA\b", "BLOB"),
+    (r"\bDEFAULT false\b", "DEFAULT 0"),
+    (r"\bDEFAULT true\b", "DEFAULT 1"),
+)
 
 
 def upgrade() -> None:
-    Record.metadata.create_all(op.get_bind())
-    if op.get_bind().dialect.name == "sqlite":
+    statements = Path(__file__).with_suffix(".sql").read_text(encoding="utf-8")
+    is_sqlite = op.get_bind().dialect.name == "sqlite"
+    for word, sqlite_word in _FOR_SQLITE if is_sqlite else ():
+        statements = re.sub(word, sqlite_word, statements)
+    for statement in statements.strip().removesuffix(";").split(";\n"):
+        op.get_bind().exec_driver_sql(statement)
+    if is_sqlite:
         make_sqlite_audit_guard()
     else:
         make_postgresql_audit_guard()

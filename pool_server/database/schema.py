@@ -1,26 +1,48 @@
 """Compare the schema of the database with the newest one, and upgrade it.
 
 An embedded pool upgrades by itself when it starts, after copying its file. On PostgreSQL, which
-several processes share, an admin runs ``poolctl db upgrade`` once; the server only compares, and
-refuses to start with an unknown schema.
+several processes share, an admin runs ``poolctl db upgrade`` once, while servers of the release
+before go on; a server only compares, and refuses to start with a schema that it cannot serve.
+
+A revision alone says little: tables may have been changed by hand or by a version in development.
+So the database also keeps the digest of its tables, with the oldest program that can serve them.
 """
 
+import hashlib
+import json
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from alembic import command
 from alembic.config import Config
 from alembic.migration import MigrationContext
-from alembic.script import ScriptDirectory
-from sqlalchemy import Connection, Engine, func, insert, select, text
+from alembic.script import Script, ScriptDirectory
+from sqlalchemy import (
+    Connection,
+    Engine,
+    create_engine,
+    delete,
+    func,
+    insert,
+    inspect,
+    select,
+    text,
+)
 from sqlalchemy.exc import DatabaseError
 
 import migrations
 from pool_server.database.engine import advisory_key, first_line, open_engine
-from pool_server.database.records import FIRST_SITE, AuditRecord, local_act, now_utc
+from pool_server.database.records import (
+    FIRST_SITE,
+    AuditRecord,
+    SchemaFactsRecord,
+    local_act,
+    now_utc,
+)
 from pool_server.errors import DatabaseUnusableError, StartError
 from pool_server.settings import PoolSettings, setting_name
 
@@ -46,11 +68,16 @@ def migration_settings(connection: Connection | None = None) -> Config:
     return config
 
 
+@cache
+def known_revisions() -> dict[str, Script]:
+    """Return the migrations of this program, the newest first."""
+    scripts = ScriptDirectory.from_config(migration_settings())
+    return {script.revision: script for script in scripts.walk_revisions()}
+
+
 def newest_revision() -> str:
     """Return the revision that this program works with."""
-    head = ScriptDirectory.from_config(migration_settings()).get_current_head()
-    assert head is not None, "the migrations package has no revisions"
-    return head
+    return next(iter(known_revisions()))
 
 
 def current_revision(connection: Connection) -> str | None:
@@ -66,11 +93,32 @@ def find_revision(settings: PoolSettings) -> str | None:
         return current_revision(connection)
 
 
-def require_newest_schema(settings: PoolSettings) -> None:
-    """Raise unless the database has the schema that this program works with."""
+def list_columns(connection: Connection) -> dict[str, list[str]]:
+    """Return the columns of the pool's tables, alike on every database."""
+    inspector = inspect(connection)
+    columns = inspector.get_multi_columns()
+    keys = inspector.get_multi_pk_constraint()
+    return {
+        name: [
+            *sorted(
+                f"{column['name']}{' or null' if column['nullable'] else ''}"
+                for column in columns[schema, name]
+            ),
+            f"by {', '.join(keys[schema, name]['constrained_columns'])}",
+        ]
+        for schema, name in sorted(columns, key=lambda key: key[1])
+        if name != "alembic_version"
+    }
+
+
+def digest_columns(columns: Mapping[str, list[str]]) -> str:
+    return hashlib.sha256(json.dumps(columns, sort_keys=True).encode()).hexdigest()
+
+
+def require_served_schema(settings: PoolSettings) -> None:
+    """Raise unless this program can serve the database: of its own schema, or a later one."""
     revision = find_revision(settings)
-    refuse_unknown_revision(revision, settings)
-    if revision != newest_revision():
+    if revision in {None, *known_revisions()} and revision != newest_revision():
         raise StartError(
             f"the database {settings.database_place} "
             f"{'is empty' if revision is None else f'has schema {revision}'}; "
@@ -79,6 +127,61 @@ def require_newest_schema(settings: PoolSettings) -> None:
             hint="Run `poolctl db upgrade` with the same settings.",
             details={"found": revision, "expected": newest_revision()},
         )
+    with usable_engine(settings) as engine, engine.connect() as connection:
+        refuse_unknown_schema(connection, settings)
+
+
+def refuse_unknown_schema(connection: Connection, settings: PoolSettings) -> None:
+    """Raise `StartError` for a schema that this program can neither serve nor upgrade."""
+    revision = current_revision(connection)
+    if revision is None:
+        return
+    columns = list_columns(connection)
+    script = known_revisions().get(revision)
+    if script is not None:
+        if digest_columns(columns) != script.module.schema_digest:
+            raise _other_tables(settings, revision, columns)
+        return
+    facts = None
+    if SchemaFactsRecord.__tablename__ in columns:
+        facts = connection.execute(
+            select(SchemaFactsRecord.digest, SchemaFactsRecord.oldest_program).where(
+                SchemaFactsRecord.revision == revision
+            )
+        ).first()
+    is_served = (
+        facts is not None
+        and facts.digest == digest_columns(columns)
+        and facts.oldest_program in known_revisions()
+    )
+    if not is_served:
+        refuse_unknown_revision(revision, settings.database_place)
+
+
+def _other_tables(
+    settings: PoolSettings, revision: str, columns: dict[str, list[str]]
+) -> StartError:
+    """Name the tables that differ from those that the migrations make."""
+    with create_engine("sqlite://").begin() as connection:
+        command.upgrade(migration_settings(connection), revision)
+        expected = list_columns(connection)
+    names = [name for name in {**expected, **columns} if expected.get(name) != columns.get(name)]
+    first = names[0]
+    return StartError(
+        f"{settings.database_place} says that it has schema {revision}, but {len(names)} of its "
+        f"tables differ, among them {first}: found {_difference(columns, expected, first)}, "
+        f"expected {_difference(expected, columns, first)}",
+        code="schema_other",
+        hint="A version of poolctl in development made it, or it was changed by hand: put back a "
+        "backup. The database was left as it is.",
+        details={"found": revision, "tables": names},
+    )
+
+
+def _difference(some: dict[str, list[str]], others: dict[str, list[str]], name: str) -> str:
+    if name not in some:
+        return "no such table"
+    return ", ".join(sorted({*some[name]} - {*others.get(name, ())})) or "nothing more"
 
 
 def upgrade_database(settings: PoolSettings) -> SchemaChange:
@@ -101,7 +204,9 @@ def _upgrade_postgresql(settings: PoolSettings) -> SchemaChange:
         connection.execute(select(func.pg_advisory_xact_lock(advisory_key("schema"))))
         connection.execute(text(f"SET LOCAL lock_timeout = {LOCK_TIMEOUT_MS}"))
         before = current_revision(connection)
-        refuse_unknown_revision(before, settings)
+        refuse_unknown_schema(connection, settings)
+        if before is not None and before not in known_revisions():
+            return SchemaChange(before, before)
         if before != newest:
             _require_utf8(connection, settings)
             _upgrade(connection, before, newest)
@@ -117,9 +222,9 @@ def _upgrade_sqlite(settings: PoolSettings) -> SchemaChange:
     with usable_engine(settings) as engine:
         with engine.connect() as connection:
             before = current_revision(connection)
-        if before == newest:
-            return SchemaChange(before, newest)
-        refuse_unknown_revision(before, settings)
+            refuse_unknown_schema(connection, settings)
+        if before == newest or not (before is None or before in known_revisions()):
+            return SchemaChange(before, before)
         backup = _back_up(settings, before) if existed else None
         with engine.execution_options(pool_writes=True).begin() as connection:
             _upgrade(connection, before, newest)
@@ -128,10 +233,25 @@ def _upgrade_sqlite(settings: PoolSettings) -> SchemaChange:
 
 def _upgrade(connection: Connection, before: str | None, newest: str) -> None:
     """Bring the schema to the newest revision; the audit records it, except for a new pool."""
-    command.upgrade(migration_settings(connection), "head")
+    migrate(connection, newest)
     if before is not None:
         act = local_act("pool.upgrade", FIRST_SITE, found=before, now=newest)
         connection.execute(insert(AuditRecord).values(**act))
+
+
+def migrate(connection: Connection, revision: str) -> None:
+    """Run the migrations up to a revision, and keep the digest of the tables."""
+    command.upgrade(migration_settings(connection), revision)
+    columns = list_columns(connection)
+    if SchemaFactsRecord.__tablename__ in columns:
+        connection.execute(delete(SchemaFactsRecord))
+        connection.execute(
+            insert(SchemaFactsRecord).values(
+                revision=revision,
+                digest=digest_columns(columns),
+                oldest_program=migrations.OLDEST_PROGRAM,
+            )
+        )
 
 
 @contextmanager
@@ -152,14 +272,12 @@ def usable_engine(settings: PoolSettings) -> Iterator[Engine]:
         engine.dispose()
 
 
-def refuse_unknown_revision(revision: str | None, settings: PoolSettings) -> None:
+def refuse_unknown_revision(revision: str, place: object) -> None:
     """Raise `StartError` for a revision that this program does not know."""
-    scripts = ScriptDirectory.from_config(migration_settings())
-    known = {script.revision for script in scripts.walk_revisions()}
-    if revision is not None and revision not in known:
+    if revision not in known_revisions():
         raise StartError(
-            f"{settings.database_place} has schema {revision}, which this version of poolctl does "
-            f"not know (its newest is {scripts.get_current_head()})",
+            f"{place} has schema {revision}, which this version of poolctl does "
+            f"not know (its newest is {newest_revision()})",
             code="schema_newer",
             hint="Upgrade poolctl; the database was left as it is.",
             details={"found": revision},

@@ -21,6 +21,7 @@ from pool_server.http.paths import HEALTH_PATHS, OPEN_PATHS, is_streamed
 from pool_server.http.rate_limits import rate_limit_key
 from pool_server.http.session import Traffic
 from pool_server.logs import request_id
+from pool_server.wire.versions import API_VERSION, OLDEST_CLIENT, VERSION_HEADER
 
 log = logging.getLogger("pool_server.requests")
 
@@ -133,7 +134,7 @@ class Exchange:
 
     async def run(self, app: ASGIApp) -> None:
         try:
-            if refusal := await self._refuse_body():
+            if refusal := self._refuse_version() or await self._refuse_body():
                 await self._answer(refusal)
                 return
             with self._traffic.under_way(self._counted_address()):
@@ -151,6 +152,22 @@ class Exchange:
                 )
             else:
                 raise
+
+    def _refuse_version(self) -> errors.PoolError | None:
+        """Return the refusal of a client that is too old or too new for this pool."""
+        text = self._headers.get(VERSION_HEADER, "")
+        if not text.isdecimal() or OLDEST_CLIENT <= int(text[:9]) <= API_VERSION:
+            return None
+        is_old = int(text[:9]) < OLDEST_CLIENT
+        return errors.ClientVersionError(
+            f"this client speaks version {text[:9]} of the API, expected {OLDEST_CLIENT} to "
+            f"{API_VERSION}: the client is too {'old' if is_old else 'new'} for this pool",
+            code="client_too_old" if is_old else "client_too_new",
+            hint="Install a newer poolctl here."
+            if is_old
+            else "Ask the pool's admin to upgrade the pool, or install an older poolctl here.",
+            details={"oldest": OLDEST_CLIENT, "newest": API_VERSION},
+        )
 
     async def _refuse_body(self) -> errors.PoolError | None:
         """Read a body that has a limit, before anything waits for it; return its refusal."""

@@ -15,7 +15,7 @@ from pydantic import ValidationError
 
 from pool_server import errors, storage
 from pool_server import settings as pool_settings
-from pool_server.database.schema import require_newest_schema
+from pool_server.database.schema import require_served_schema
 from pool_server.wire.errors import problem_words
 
 
@@ -151,7 +151,7 @@ def _database(settings: pool_settings.PoolSettings) -> Iterator[Finding]:
     elif not settings.database_file.exists():
         return  # made by the first start
     try:
-        require_newest_schema(settings)
+        require_served_schema(settings)
     except errors.PoolError as error:
         hint = f" ({error.hint})" if error.hint else ""
         yield _problem("database_url", f"{error.message}{hint}")

@@ -9,7 +9,7 @@ from sqlalchemy.orm import Session, joinedload
 
 from pool_server.database import records
 from pool_server.database.engine import Database, write_with_retry
-from pool_server.database.schema import require_newest_schema
+from pool_server.database.schema import require_served_schema
 from pool_server.errors import StartError
 from pool_server.http.identity import find_token
 from pool_server.people.browser_sessions import make_login_link
@@ -44,7 +44,7 @@ class Pool:
 @contextmanager
 def open_pool_offline(settings: PoolSettings) -> Iterator[Pool]:
     """Open a pool that is there."""
-    require_newest_schema(settings)
+    require_served_schema(settings)
     database = Database.open(settings)
     try:
         yield Pool(settings, database, open_storage(settings))
@@ -130,7 +130,7 @@ def make_admin_token(settings: PoolSettings) -> TokenCreatedResponse:
     Anyone with access to the database could change it anyway, so nothing more is required. The
     audit records it. Running servers accept the token at once.
     """
-    require_newest_schema(settings)
+    require_served_schema(settings)
     database = Database.open(settings)
     try:
         token, secret = write_with_retry(database, recover_admin)
@@ -156,7 +156,7 @@ def admin_login_link(settings: PoolSettings, url: str) -> str:
 
     Raises `StartError`: no admin's token is valid.
     """
-    require_newest_schema(settings)
+    require_served_schema(settings)
     database = Database.open(settings)
     try:
         link = write_with_retry(database, _make_admin_link)

@@ -4,11 +4,11 @@ A backup of a pool on SQLite and a folder can be put back into one on PostgreSQL
 other way round: so an embedded pool grows into a consortium's.
 """
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from alembic import command
-from sqlalchemy import Connection, func, insert, inspect, select, table, text
+from sqlalchemy import Connection, Table, func, insert, inspect, select, table, text
 
 from pool_server.database import schema
 from pool_server.database.engine import Database
@@ -39,7 +39,7 @@ def restore_snapshot(
     listed, and the same call goes on. Tokens, users and the audit come back as they were; one
     entry in the audit more records it.
     """
-    schema.refuse_unknown_revision(snapshot.revision, settings)
+    schema.refuse_unknown_revision(snapshot.revision, snapshot.folder)
     with schema.usable_engine(settings) as engine, engine.connect() as connection:
         _require_no_records(connection, settings)
     storage = open_storage(settings)
@@ -107,6 +107,27 @@ def _restore_file(storage: Storage, source: Path, digest: str, size_bytes: int) 
         raise BackupUnusableError(f"{source} is damaged: {error.message}") from error
 
 
+def require_columns(
+    table_: Table, rows: Iterator[dict[str, object]], snapshot: Snapshot
+) -> Iterator[dict[str, object]]:
+    """Yield rows; raise for one with other columns than its table."""
+    expected = set(table_.columns.keys())
+    for row in rows:
+        if row.keys() != expected:
+            raise BackupUnusableError(
+                f"{snapshot.folder} has schema {snapshot.revision}, but rows of its table "
+                f"{table_.name} differ: found {_names(row.keys() - expected)}, "
+                f"expected {_names(expected - row.keys())}",
+                code="schema_other",
+                hint="A version of poolctl in development wrote it: use that one.",
+            )
+        yield row
+
+
+def _names(columns: Iterable[str]) -> str:
+    return ", ".join(sorted(columns)) or "nothing more"
+
+
 def _restore_rows(settings: PoolSettings, snapshot: Snapshot) -> int:
     """Make the schema that the snapshot has and fill it, all in one transaction."""
     database = Database.open(settings)
@@ -115,7 +136,7 @@ def _restore_rows(settings: PoolSettings, snapshot: Snapshot) -> int:
             if connection.dialect.name == "postgresql":
                 connection.execute(text("SET LOCAL statement_timeout = 0"))
             if schema.current_revision(connection) is None:
-                command.upgrade(schema.migration_settings(connection), snapshot.revision)
+                schema.migrate(connection, snapshot.revision)
             elif schema.current_revision(connection) != snapshot.revision:
                 raise StartError(
                     f"the database {settings.database_place} has schema "
@@ -129,7 +150,8 @@ def _restore_rows(settings: PoolSettings, snapshot: Snapshot) -> int:
             for name, table_ in tables.items():
                 if name in written:
                     path = snapshot.folder / "tables" / f"{name}.jsonl.gz"
-                    rows += fill_table(connection, table_, read_table(path, written[name]))
+                    read = require_columns(table_, read_table(path, written[name]), snapshot)
+                    rows += fill_table(connection, table_, read)
                     expected += written[name].rows
             set_counters(connection, tables.values())
             if rows != expected:

@@ -40,12 +40,11 @@ class TableFile:
 def tables_of(connection: Connection) -> list[Table]:
     """Return the pool's tables as the database has them, referred-to before referring."""
     metadata = MetaData()
-    names = {
-        name
-        for name, table in Record.metadata.tables.items()
-        if not table.info.get("is_derived", False) and name not in _SHORT_LIVED
+    # Also those that only a newer server knows, which may have upgraded the database.
+    others = {"alembic_version", *_SHORT_LIVED} | {
+        name for name, table in Record.metadata.tables.items() if table.info.get("is_derived")
     }
-    metadata.reflect(connection, only=lambda name, _: name in names)
+    metadata.reflect(connection, only=lambda name, _: name not in others)
     for table in metadata.tables.values():
         for column in table.columns:
             if isinstance(column.type, JSON):

@@ -10,9 +10,11 @@ from fastapi import APIRouter, FastAPI, Request, Response
 from fastapi.responses import HTMLResponse
 from pydantic import BaseModel
 
+from pool_server.database.schema import newest_revision
 from pool_server.errors import ServerStoppingError
 from pool_server.http.identity import SignedIn, needs
 from pool_server.http.metrics import CONTENT_TYPE
+from pool_server.http.paths import API_PREFIX
 from pool_server.http.session import Parts, ProcessReadiness, ProcessTraffic
 from pool_server.pages import (
     admin,
@@ -28,10 +30,12 @@ from pool_server.pages import (
 from pool_server.pages.showing import asking, page_router, show
 from pool_server.pages.signing import find_unsigned
 from pool_server.pages.visitor import Anyone, own_address
+from pool_server.people.sites import pool_version
 from pool_server.wire.activity import EventPage
 from pool_server.wire.models import ModelPage, ModelVersionResponse
 from pool_server.wire.people import SiteList
 from pool_server.wire.rounds import RoundPage
+from pool_server.wire.versions import ApiResponse
 
 router = APIRouter()
 pages = page_router()
@@ -47,6 +51,12 @@ class HealthResponse(BaseModel):
 async def healthz() -> HealthResponse:
     """Answer as long as the process runs. Needs no token."""
     return HealthResponse()
+
+
+@router.get(API_PREFIX, tags=["operations"], summary="Say which versions fit this pool")
+async def describe_api() -> ApiResponse:
+    """Return the versions of the program, the schema and the API. Needs no token."""
+    return ApiResponse(program=pool_version(), database_schema=newest_revision())
 
 
 @router.get("/readyz", tags=["operations"], summary="Check that database and storage take writes")

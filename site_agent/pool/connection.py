@@ -17,6 +17,7 @@ from pydantic import BaseModel, ValidationError
 
 from aggregators.errors import first_problem
 from pool_server.wire.errors import ErrorBody, ErrorResponse
+from pool_server.wire.versions import API_VERSION, VERSION_HEADER
 from site_agent import errors
 from site_agent.pool import profiles, sent
 from site_agent.pool.requests import require_subject
@@ -102,7 +103,7 @@ class PoolConnection:
             self.endpoint,
             httpx.Timeout(self._timeout_s, connect=min(self._timeout_s, 10.0)),
             base_url=self.endpoint,
-            headers={"Accept-Encoding": "identity"}
+            headers={"Accept-Encoding": "identity", VERSION_HEADER: str(API_VERSION)}
             | ({"Authorization": f"Bearer {self._token}"} if self._token else {}),
         )
 

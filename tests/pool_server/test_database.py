@@ -21,7 +21,7 @@ from pool_server.database.schema import (
     SchemaChange,
     find_revision,
     newest_revision,
-    require_newest_schema,
+    require_served_schema,
     upgrade_database,
 )
 from pool_server.errors import (
@@ -134,7 +134,7 @@ def test_an_unknown_schema_is_refused_and_not_touched(settings: PoolSettings) ->
     upgrade_database(settings)
     with connected(settings) as connection:
         connection.execute(text("UPDATE alembic_version SET version_num = '9999'"))
-    for act in (upgrade_database, require_newest_schema):
+    for act in (upgrade_database, require_served_schema):
         with pytest.raises(StartError, match="9999") as refused:
             act(settings)
         assert "poolctl" in refused.value.hint
@@ -144,10 +144,10 @@ def test_an_unknown_schema_is_refused_and_not_touched(settings: PoolSettings) ->
 
 def test_an_empty_database_is_refused_with_the_command(settings: PoolSettings) -> None:
     with pytest.raises(StartError, match="is empty") as refused:
-        require_newest_schema(settings)
+        require_served_schema(settings)
     assert "poolctl db upgrade" in refused.value.hint
     upgrade_database(settings)
-    require_newest_schema(settings)
+    require_served_schema(settings)
 
 
 def test_a_file_that_is_no_database_is_refused_by_name(sqlite_settings: PoolSettings) -> None:

@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 from typing import Annotated, Any
 
 import sqlalchemy as sa
-from sqlalchemy.orm import DeclarativeBase, mapped_column
+from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
 # Constraints have names of their own so that a migration can change them on every database.
 NAMING_CONVENTION = {
@@ -61,3 +61,15 @@ class Record(DeclarativeBase):
 
     metadata = sa.MetaData(naming_convention=NAMING_CONVENTION)
     type_annotation_map = {datetime: UtcDateTime}  # noqa: RUF012 - SQLAlchemy's own form
+
+
+class SchemaFactsRecord(Record):
+    """The schema as its last upgrade left it, for programs that do not know its revision."""
+
+    __tablename__ = "schema_facts"
+    __table_args__ = ({"info": {"is_derived": True}},)
+
+    revision: Mapped[str] = mapped_column(sa.String(32), primary_key=True)
+    digest: Mapped[DigestText]
+    oldest_program: Mapped[str] = mapped_column(sa.String(32))
+    """The newest revision known to the oldest program that can serve this schema."""

@@ -38,7 +38,10 @@ UNKNOWN_DIGEST = sha256(b"of the permission matrix")
 
 # Of callers without any token, or with one of any site that is not suspended.
 OPEN: dict[tuple[str, str], tuple[int, ...]] = {
-    **{("GET", path): EVERYBODY for path in ("/healthz", "/readyz", "/", "/docs", "/openapi.json")},
+    **{
+        ("GET", path): EVERYBODY
+        for path in ("/healthz", "/readyz", "/api/v1", "/", "/docs", "/openapi.json")
+    },
     ("HEAD", "/openapi.json"): EVERYBODY,
     **{
         ("GET", f"/api/v1/{path}"): ANY_TOKEN
