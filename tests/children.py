@@ -5,7 +5,7 @@ from collections.abc import Iterable
 
 import psutil
 
-TIMEOUT_S = 120
+TIMEOUT_S = 540
 
 
 def children_of(process_id: int, module: str) -> list[psutil.Process]:

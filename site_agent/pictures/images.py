@@ -22,6 +22,8 @@ IMAGE_SUFFIXES = frozenset(
     {".bmp", ".dib", ".jpeg", ".jpg", ".jpe", ".jp2", ".png", ".pbm", ".pgm", ".ppm", ".pnm"}
     | {".tif", ".tiff", ".webp", ".gif", ".avif"}
 )
+# Pillow imports its formats at the first picture; threads that read pictures met that half-way.
+Image.init()
 _log = logging.getLogger(__name__)
 # The largest sample of 12 bits when the upper 8 of 16 are kept.
 _MOST_OF_12_BITS = 15

@@ -148,7 +148,7 @@ def start_process(*arguments: object, **environment: str) -> subprocess.Popen[st
 def run_process(*arguments: object, **environment: str) -> Outcome:
     """Run a command as a process of its own."""
     process = start_process(*arguments, **environment)
-    out, err = process.communicate(timeout=300)
+    out, err = process.communicate(timeout=540)
     return Outcome(process.returncode, out, err)
 
 

@@ -57,7 +57,7 @@ def checksum_of(storage: Storage, handle: str, content: bytes) -> str | None:
 def put_part(url: str, headers: dict[str, str], content: bytes) -> int:
     """Send a part to an address as a client does; return the status."""
     request = urllib.request.Request(url, data=content, headers=headers, method="PUT")
-    with urllib.request.urlopen(request, timeout=60) as answer:
+    with urllib.request.urlopen(request, timeout=540) as answer:
         return int(answer.status)
 
 

@@ -105,4 +105,4 @@ def serving_pool(folder: Path) -> Iterator[PoolProcess]:
         yield PoolProcess(said["url"], admin)
     finally:
         process.terminate()
-        process.communicate(timeout=60)
+        process.communicate(timeout=540)

@@ -132,7 +132,7 @@ def test_a_killed_site_comes_back_and_a_silent_one_is_left_out(
 
             os.kill(silent.pid, signal.SIGCONT)
             line_c.bytes_per_s = None
-            out, _ = silent.communicate(timeout=120)
+            out, _ = silent.communicate(timeout=540)
             assert silent.returncode == 7, out
             assert "round_closed" in out or "no longer takes contributions" in out
         finally:

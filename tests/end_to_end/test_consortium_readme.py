@@ -113,7 +113,7 @@ class Machine:
             input=answer,
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=540,
             check=False,
         )
         assert process.returncode == 0, f"{commands}\n{process.stdout}\n{process.stderr}"
@@ -130,7 +130,7 @@ class Machine:
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=540,
             check=False,
         )
         assert process.returncode == 0, f"{line}\n{process.stdout}\n{process.stderr}"
@@ -161,10 +161,13 @@ class Machine:
                 shell.wait(60)
 
     def wait_for(self, address: str, shell: subprocess.Popen[bytes]) -> None:
-        end = time.monotonic() + 90
+        end = time.monotonic() + 540
         while True:
             try:
-                if httpx.get(address, trust_env=False, verify=False, timeout=60).status_code == 200:
+                if (
+                    httpx.get(address, trust_env=False, verify=False, timeout=540).status_code
+                    == 200
+                ):
                     return
             except httpx.TransportError:
                 pass

@@ -204,7 +204,7 @@ def serving(name: str, mounts: Mapping[str, str], settings: Mapping[str, str]) -
     with subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as process:
         try:
             url = f"http://127.0.0.1:{port}"
-            end = time.monotonic() + 120
+            end = time.monotonic() + 540
             while not is_ready(url):
                 assert process.poll() is None, process.stdout and process.stdout.read().decode()
                 assert time.monotonic() < end
@@ -217,7 +217,7 @@ def serving(name: str, mounts: Mapping[str, str], settings: Mapping[str, str]) -
 
 def is_ready(url: str) -> bool:
     try:
-        return httpx.get(f"{url}/readyz", trust_env=False, timeout=60).status_code == 200
+        return httpx.get(f"{url}/readyz", trust_env=False, timeout=540).status_code == 200
     except httpx.TransportError:
         return False
 

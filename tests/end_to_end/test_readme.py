@@ -69,7 +69,7 @@ def run_until_ready(command: list[str], tmp_path: Path) -> None:
     process = start_process(*absolute, "--json")
     assert first_answer(process)["url"].startswith("http://")
     process.send_signal(signal.SIGINT)
-    _, errors = process.communicate(timeout=60)
+    _, errors = process.communicate(timeout=540)
     assert process.returncode == 0, errors
 
 

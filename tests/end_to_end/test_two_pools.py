@@ -88,7 +88,7 @@ def test_models_travel_with_all_that_belongs_to_them(pools: Pools, tmp_path: Pat
         f"{a.url}/api/v1/models/site-a/face/sharing",
         json={"visibility": "consortium", "rights": ["download", "merge", "redistribute"]},
         headers={"Authorization": f"Bearer {a.token}"},
-        timeout=60,
+        timeout=540,
     )
     assert shared.status_code == 200, shared.text
     exported = b.run(*asked, "--json").data

@@ -15,7 +15,7 @@ from tests.pool_server.pool_driver import PoolDriver
 T = TypeVar("T")
 
 ADMIN = Caller("0" * 16, "first-admin", 1, "admin", "admin", None, pool_wide=True)
-LONGEST_S = 60.0
+LONGEST_S = 540.0
 
 
 def overtaken(

@@ -86,7 +86,7 @@ def open_client(
     return httpx.Client(
         base_url=url,
         headers=headers,
-        timeout=60,
+        timeout=540,
         transport=transport or AlternatingTransport([url]),
         follow_redirects=True,
     )

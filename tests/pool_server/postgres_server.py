@@ -27,7 +27,7 @@ import pytest
 from psycopg import sql
 
 USER = "pool"
-START_TIMEOUT_S = 60.0
+START_TIMEOUT_S = 540.0
 # So that a test's pool is there at once: a database of the newest schema, to be copied.
 TEMPLATE = "pool_template"
 _FLAGS = {

@@ -27,7 +27,7 @@ from pool_server.settings import PoolSettings
 from tests.children import children_of
 from tests.conftest import PROJECT_ROOT
 
-START_TIMEOUT_S = 120.0
+START_TIMEOUT_S = 540.0
 
 # As `os.fsync` in `tests.conftest`.
 engine.SQLITE_SYNCHRONOUS = "OFF"

@@ -54,7 +54,7 @@ def test_each_line_names_the_request_that_it_was_written_for(tmp_path: Path, for
 
 def wait_for(written: io.StringIO, text: str, count: int) -> None:
     """The line of a request is written once its answer is out."""
-    end = time.monotonic() + 120
+    end = time.monotonic() + 540
     while written.getvalue().count(text) < count:
         assert time.monotonic() < end, written.getvalue()
         time.sleep(0.01)

@@ -16,11 +16,11 @@ def test_the_url_is_the_real_one_and_the_secret_works_once(tmp_path: Path) -> No
     settings = PoolSettings(data_folder=tmp_path / "new" / "pool", port=0)
     with running_pool(settings) as (url, secret):
         headers = {"Authorization": f"Bearer {secret}"}
-        answer = httpx.get(f"{url}/api/v1/whoami", headers=headers, verify=False, timeout=60)
+        answer = httpx.get(f"{url}/api/v1/whoami", headers=headers, verify=False, timeout=540)
         assert answer.json()["role"] == "admin"
     with running_pool(settings) as (url, none):
         assert none is None
-        answer = httpx.get(f"{url}/api/v1/whoami", headers=headers, verify=False, timeout=60)
+        answer = httpx.get(f"{url}/api/v1/whoami", headers=headers, verify=False, timeout=540)
         assert answer.json()["site"] == "admin"
 
 

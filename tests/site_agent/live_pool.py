@@ -118,7 +118,7 @@ class UnreliableLine:
             except OSError:
                 return
             try:
-                far = socket.create_connection(self._target, timeout=10)
+                far = socket.create_connection(self._target, timeout=540)
                 far.settimeout(None)
             except OSError:
                 near.close()

@@ -154,7 +154,7 @@ def test_crafted_counts_take_no_memory() -> None:
         [sys.executable, "-c", textwrap.dedent(_LIMITED)],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=540,
         cwd=Path(__file__).parents[3],
         env={"PATH": "", "OPENBLAS_NUM_THREADS": "1", "NUMBA_NUM_THREADS": "1"},
         check=False,

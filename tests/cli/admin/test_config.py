@@ -82,10 +82,10 @@ def test_a_pool_is_served_by_a_file_with_a_log_of_json(poolctl: Run, tmp_path: P
     try:
         told = first_answer(server)
         headers = {"Authorization": f"Bearer {told['admin_token']}", "X-Request-ID": "abc-1"}
-        with httpx.Client(verify=False, headers=headers, timeout=60) as client:
+        with httpx.Client(verify=False, headers=headers, timeout=540) as client:
             assert client.get(f"{told['url']}/api/v1/whoami").status_code == 200
         server.send_signal(signal.SIGTERM)
-        _, log = server.communicate(timeout=60)
+        _, log = server.communicate(timeout=540)
         assert server.returncode == 0, log
     finally:
         server.kill()

@@ -34,7 +34,7 @@ def test_a_pool_is_one_command(tmp_path: Path) -> None:
     folder = tmp_path / "home" / "pool"
     with serving() as (process, said):
         assert said["data_folder"] == str(folder)
-        assert httpx.get(f"{said['url']}/readyz", trust_env=False, timeout=60).status_code == 200
+        assert httpx.get(f"{said['url']}/readyz", trust_env=False, timeout=540).status_code == 200
         identity = run_here(
             "auth", "whoami", "--json", POOL_ENDPOINT=said["url"], POOL_TOKEN=said["admin_token"]
         )
@@ -47,7 +47,7 @@ def test_a_pool_is_one_command(tmp_path: Path) -> None:
         assert (busy_port.code, busy_port.error["code"]) == (7, "address_busy")
 
         process.send_signal(signal.SIGINT)
-        _, error = process.communicate(timeout=60)
+        _, error = process.communicate(timeout=540)
         assert process.returncode == 0, error
         assert "Traceback" not in error
     with serving("--data", folder) as (_, said):
@@ -55,7 +55,7 @@ def test_a_pool_is_one_command(tmp_path: Path) -> None:
         port = said["url"].rsplit(":", 1)[1]
         shown = run_here("serve", "--data", folder, "--port", port, "--show-login", "-q")
         assert shown.out.startswith(f"{said['url']}/login?link=")
-        with httpx.Client(base_url=said["url"], trust_env=False, timeout=60) as browser:
+        with httpx.Client(base_url=said["url"], trust_env=False, timeout=540) as browser:
             form = browser.get(shown.out.strip()).text
             fields = dict(re.findall(r'name="(csrf|link)" value="([^"]+)"', form))
             assert browser.post("/login", data=fields).status_code == 303
@@ -83,9 +83,9 @@ def test_requests_are_logged_on_demand_and_no_secret_is(
     while not line.startswith("pool "):
         assert line, process.communicate()
         line = process.stdout.readline()
-    assert httpx.get(f"{line.split()[1]}/healthz", trust_env=False, timeout=60).status_code == 200
+    assert httpx.get(f"{line.split()[1]}/healthz", trust_env=False, timeout=540).status_code == 200
     process.send_signal(signal.SIGINT)
-    rest, error = process.communicate(timeout=60)
+    rest, error = process.communicate(timeout=540)
     assert ("GET /healthz 200" in error) is bool(options)
     said = rest + error
     assert "link=" not in said

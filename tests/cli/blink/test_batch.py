@@ -198,7 +198,7 @@ def interrupt(table: Path, study: Path, how: signal.Signals) -> subprocess.Popen
     workers = children_of(process.pid, "site_agent.work.worker")
     assert workers
     process.send_signal(how)
-    process.wait(timeout=60)
+    process.wait(timeout=540)
     wait_for_end(workers)
     return process
 

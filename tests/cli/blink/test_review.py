@@ -31,12 +31,12 @@ def test_a_review_ends_well_with_ctrl_c(results: Path, poolctl: Run) -> None:
     assert data["url"].startswith("http://127.0.0.1:")
     assert data["reviewer"] == "Ada"
     token = data["url"].split("/")[3]
-    with httpx.Client(base_url=data["url"], trust_env=False, timeout=60) as client:
+    with httpx.Client(base_url=data["url"], trust_env=False, timeout=540) as client:
         body = {"revision": 0, "action": {"action": "delete", "blink_id": 3}}
         response = client.post("api/actions", json=body, headers={"x-review-token": token})
         assert response.status_code == 200
     process.send_signal(signal.SIGINT)
-    _, errors = process.communicate(timeout=60)
+    _, errors = process.communicate(timeout=540)
     assert process.returncode == 0, errors
     assert "Traceback" not in errors
     log = (results / "review" / "corrections.jsonl").read_text().splitlines()

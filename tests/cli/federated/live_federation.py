@@ -94,7 +94,7 @@ class LiveFederation:
         """Ask a command to end, as Ctrl-C does."""
         process = self.processes.pop(name)
         process.send_signal(signal.SIGTERM)
-        process.communicate(timeout=120)
+        process.communicate(timeout=540)
         assert process.returncode == 0, name
         wait_until(lambda: not processes_of(self.kits / name))
 

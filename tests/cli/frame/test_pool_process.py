@@ -35,7 +35,7 @@ def test_the_pool_ends_when_its_parent_is_terminated(tmp_path: Path) -> None:
 
 def answers(url: str) -> bool:
     try:
-        with urllib.request.urlopen(f"{url}/readyz", timeout=60):
+        with urllib.request.urlopen(f"{url}/readyz", timeout=540):
             return True
     except OSError:  # refused, or reset where the pool is just being killed
         return False

@@ -131,7 +131,7 @@ def test_a_running_agent_is_stopped_in_peace_and_alone_in_its_workspace(lab: Lab
         assert "another agent is at work" in second.err
         assert second.out == ""
         process.send_signal(signal.SIGTERM)
-        out, err = process.communicate(timeout=60)
+        out, err = process.communicate(timeout=540)
     finally:
         process.kill()
         process.communicate()

@@ -417,7 +417,7 @@ def test_a_forced_contribution_is_for_the_pool_alone(  # noqa: PLR0917
     sent = poolctl(*arguments, *approval, "--yes").data
     assert sent["sent_bytes"] > 0
     assert poolctl(*arguments).data["computed"] is False, "a base is accepted once"
-    with httpx.Client(base_url=pool.url, timeout=60) as other:
+    with httpx.Client(base_url=pool.url, timeout=540) as other:
         other.headers["Authorization"] = f"Bearer {pool.tokens['site-a']}"
         for path in (f"rounds/{key}/contributions/site-b/content", f"rounds/{key}/contributions"):
             assert other.get(f"/api/v1/{path}").status_code in {404, 405}

@@ -71,7 +71,7 @@ class SplitProcesses:
         outcomes = {}
         for site in self.persons:
             process = self.running.pop(site)
-            out, err = process.communicate(timeout=300)
+            out, err = process.communicate(timeout=540)
             outcomes[site] = Outcome(process.returncode, out, err)
         return outcomes
 

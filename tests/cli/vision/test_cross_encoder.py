@@ -100,7 +100,7 @@ def test_an_interrupted_study_goes_on(poolctl: Run, tmp_path: Path) -> None:
     process = start_process(*arguments)
     wait_until(lambda: len(list((study / "runs").glob("*.json"))) >= 2)
     process.send_signal(signal.SIGINT)
-    _, told = process.communicate(timeout=60)
+    _, told = process.communicate(timeout=540)
     assert process.returncode == 130
     assert "run the same command again" in told
     answer = poolctl(*arguments, "--json").data

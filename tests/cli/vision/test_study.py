@@ -71,7 +71,7 @@ def test_an_interrupted_study_goes_on_and_can_be_repeated(
     process = start_process(*arguments, "-o", study)
     wait_until(lambda: records.is_dir() and len(list(records.glob("*.json"))) >= 3)
     process.send_signal(signal.SIGINT)
-    _, told = process.communicate(timeout=60)
+    _, told = process.communicate(timeout=540)
     assert process.returncode == 130
     assert "Finished runs are kept; run the same command again" in told
     assert "Traceback" not in told

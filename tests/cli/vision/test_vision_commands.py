@@ -155,7 +155,7 @@ def test_progress_is_drawn_on_a_terminal(tmp_path: Path) -> None:
         if not chunk:
             break
         drawn += chunk
-    out, _ = process.communicate(timeout=120)
+    out, _ = process.communicate(timeout=540)
     os.close(ours)
     assert b"draw faces" in drawn
     assert json.loads(out)["success"]

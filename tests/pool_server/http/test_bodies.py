@@ -205,7 +205,7 @@ def test_two_lengths_of_a_body_are_refused(served_pool: PoolDriver) -> None:
         b"POST /api/v1/sites HTTP/1.1\r\nHost: pool\r\nContent-Length: 4\r\n"
         b"Transfer-Encoding: chunked\r\n\r\n0\r\n\r\nGET /healthz HTTP/1.1\r\nHost: pool\r\n\r\n"
     )
-    with socket.create_connection((place.hostname, place.port), timeout=120) as connection:
+    with socket.create_connection((place.hostname, place.port), timeout=540) as connection:
         connection.sendall(head)
         answer = b""
         while received := connection.recv(65536):

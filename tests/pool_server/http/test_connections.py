@@ -33,7 +33,7 @@ from tests.pool_server.server_process import child_of
 
 HALF_SENT = 1300
 SLOW_CHECKS = 12
-TIMEOUT_S = 60.0
+TIMEOUT_S = 540.0
 MOST = 8
 HALF_HEAD = b"GET /healthz HTTP/1.1\r\nHost: po"
 HALF_BODY = b"POST /api/v1/sites HTTP/1.1\r\nHost: pool\r\nContent-Length: 100\r\n\r\n{"

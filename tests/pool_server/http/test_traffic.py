@@ -21,7 +21,7 @@ WAIT_S = 20
 def begin(url: str, secret: str, head: str, body: bytes = b"") -> socket.socket:
     """Send the start of a request; its answer, or the rest of its body, comes later."""
     parts = urlsplit(url)
-    connection = socket.create_connection((parts.hostname or "", parts.port or 80), timeout=60)
+    connection = socket.create_connection((parts.hostname or "", parts.port or 80), timeout=540)
     lines = [head, "Host: pool", f"Authorization: Bearer {secret}"]
     connection.sendall("\r\n".join([*lines, "", ""]).encode() + body)
     return connection
@@ -74,10 +74,10 @@ def test_open_requests_are_finished_and_nobody_waits_for_news(tmp_path: Path) ->
 
 
 def ask_until_not_ready(url: str) -> httpx.Response:
-    end = time.monotonic() + 120
+    end = time.monotonic() + 540
     while True:
         # By a connection of its own each time, as whoever looks from outside.
-        answer = httpx.get(f"{url}/readyz", trust_env=False, timeout=60)
+        answer = httpx.get(f"{url}/readyz", trust_env=False, timeout=540)
         if answer.status_code != 200:
             return answer
         assert time.monotonic() < end, "still ready"

@@ -42,7 +42,7 @@ def ask(client: httpx.Client, recipe: Mapping[str, Any], **fields: Any) -> httpx
 
 
 def wait_for(client: httpx.Client, merge_id: str, states: set[str]) -> dict[str, Any]:
-    end = time.monotonic() + 300
+    end = time.monotonic() + 540
     while True:
         job: dict[str, Any] = client.get(f"/api/v1/merges/{merge_id}").json()
         if job["state"] in states:

@@ -78,7 +78,7 @@ def send_first_two(folder: Path) -> tuple[LocalStorage, str, Path]:
     handle = begin(storage)
     for number in (1, 2):
         send(storage, handle, number, PARTS[number - 1])
-    end_s = time.monotonic() + 60
+    end_s = time.monotonic() + 540
     while True:
         joined = list(folder.rglob("assembled.*.tmp"))
         if joined and joined[0].stat().st_size == len(PARTS[0] + PARTS[1]):

@@ -22,7 +22,7 @@ ENTRIES = 1_000_000  # 4 MB, five parts
 
 
 def wait_for_file(folder: Path, pattern: str) -> None:
-    end = time.monotonic() + 120
+    end = time.monotonic() + 540
     while not list(folder.glob(pattern)):
         assert time.monotonic() < end, f"no {pattern}"
         time.sleep(0.001)

@@ -250,7 +250,7 @@ def test_a_withdrawn_model_goes_out_of_the_merged_one(
         f"{own_pool.url}/api/v1/models/site-b/{lab.name}-face-1/versions/1/withdraw",
         json={"reason": "consent-withdrawn"},
         headers={"Authorization": f"Bearer {own_pool.admin_token}"},
-        timeout=60,
+        timeout=540,
     )
     assert answer.is_success, answer.text
     report, _ = lab.cycle()

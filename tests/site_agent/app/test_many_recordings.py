@@ -51,7 +51,7 @@ class App:
         entrance = first_answer(self._process)["url"]
         self.address, _, ticket = entrance.partition("/enter#")
         self._origin = {"origin": self.address.rpartition("/")[0]}
-        self._client = httpx.Client(trust_env=False, timeout=60)
+        self._client = httpx.Client(trust_env=False, timeout=540)
         self._client.post(f"{self.address}/enter", data={"ticket": ticket}, headers=self._origin)
 
     def get(self, path: str) -> str:

@@ -275,7 +275,7 @@ class TestLedger:
         with subprocess.Popen(
             [sys.executable, "-m", module, tmp_path], cwd=PROJECT_ROOT
         ) as process:
-            deadline = time.monotonic() + 120
+            deadline = time.monotonic() + 540
             while not list(tmp_path.glob("*.sent")):
                 assert time.monotonic() < deadline
                 time.sleep(0.02)

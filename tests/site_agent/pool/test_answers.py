@@ -34,7 +34,7 @@ class LyingPool(ThreadingHTTPServer):
 
     def __init__(self, pool: LivePool) -> None:
         super().__init__(("127.0.0.1", 0), _Relay)
-        self.pool = httpx.Client(base_url=pool.url, timeout=60)
+        self.pool = httpx.Client(base_url=pool.url, timeout=540)
         self.instead: dict[str, str] = {}
         self.changed: Callable[[str, bytes], tuple[dict[str, str], bytes]] = lambda _, body: (
             {},

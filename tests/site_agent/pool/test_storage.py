@@ -83,7 +83,7 @@ class RelayHandler(BaseHTTPRequestHandler):
         if refusal is not None:
             self._answer(refusal, {}, b"<Error><Code>Refused</Code></Error>")
             return
-        with closing(http.client.HTTPConnection(relay.target, timeout=60)) as connection:
+        with closing(http.client.HTTPConnection(relay.target, timeout=540)) as connection:
             connection.putrequest(
                 self.command, self.path, skip_host=True, skip_accept_encoding=True
             )

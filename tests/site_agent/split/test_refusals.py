@@ -52,7 +52,7 @@ def ask(
 ) -> httpx.Response:
     """Send one request, without trying again."""
     with httpx.Client(
-        verify=context or kit.client_context(), trust_env=False, timeout=60
+        verify=context or kit.client_context(), trust_env=False, timeout=540
     ) as client:
         return client.request(
             method, f"https://{kit.addresses[service]}{path}", content=body, headers=headers,

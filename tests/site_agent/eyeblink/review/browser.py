@@ -90,7 +90,7 @@ def running_browser(profile: Path) -> Iterator[Browser]:
     driver = subprocess.Popen(
         ["chromedriver", f"--port={port}"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )
-    client = httpx.Client(base_url=f"http://127.0.0.1:{port}", trust_env=False, timeout=60)
+    client = httpx.Client(base_url=f"http://127.0.0.1:{port}", trust_env=False, timeout=540)
     try:
         _wait_until_ready(client)
         capabilities = {

@@ -24,7 +24,7 @@ def client_of(url: str) -> tuple[httpx.Client, str]:
     """Return a client for paths below the secret, and the secret."""
     token = urlsplit(url).path.strip("/")
     headers = {"x-review-token": token}
-    return httpx.Client(base_url=url, headers=headers, trust_env=False, timeout=60), token
+    return httpx.Client(base_url=url, headers=headers, trust_env=False, timeout=540), token
 
 
 @pytest.fixture
@@ -74,7 +74,7 @@ def test_the_page_needs_nothing_from_outside(trace_page: Served) -> None:
 def test_the_address_needs_the_secret(trace_page: Served) -> None:
     client, token, _ = trace_page
     base = str(client.base_url).removesuffix(f"{token}/")
-    with httpx.Client(trust_env=False, timeout=60) as stranger:
+    with httpx.Client(trust_env=False, timeout=540) as stranger:
         for path in ("", "api/session", "x/api/session", f"{token[:-1]}/", f"{token}x/"):
             assert stranger.get(base + path).status_code == 404, path
         assert stranger.get(f"{base}{token}/api/session").status_code == 200

@@ -69,12 +69,12 @@ class Federation:
         time.sleep(draw.random() * 0.2)
         if process.poll() is None:
             os.kill(draw.choice([process.pid, *_children(process.pid)]), signal.SIGKILL)
-        process.communicate(timeout=120)
+        process.communicate(timeout=540)
 
     def finish(self) -> list[tuple[str, dict[str, str]]]:
         """Have it go on to its end; return the digests of its networks and updates."""
         process = self.start()
-        _, printed = process.communicate(timeout=300)
+        _, printed = process.communicate(timeout=540)
         assert process.returncode == 0, printed
         content: Any = json.loads((self.place / "fedadam/history.json").read_text())
         return [(entry["result"], entry["updates"]) for entry in content["rounds"]]
