@@ -158,7 +158,7 @@ class Machine:
                 yield url
             finally:
                 os.killpg(shell.pid, signal.SIGTERM)
-                shell.wait(60)
+                shell.wait(540)
 
     def wait_for(self, address: str, shell: subprocess.Popen[bytes]) -> None:
         end = time.monotonic() + 540

@@ -212,7 +212,7 @@ def serving(name: str, mounts: Mapping[str, str], settings: Mapping[str, str]) -
             yield url
         finally:
             process.terminate()
-            process.wait(60)
+            process.wait(540)
 
 
 def is_ready(url: str) -> bool:

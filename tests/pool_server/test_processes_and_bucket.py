@@ -148,7 +148,7 @@ def test_one_is_killed_in_the_middle_of_an_upload_and_of_a_download(
         # Both have to ask for new addresses, and only the other process is left to ask.
         straight.break_connections()
         straight.bytes_per_s = None
-        sent, received = sending.result(120), receiving.result(120)
+        sent, received = sending.result(540), receiving.result(120)
     assert file.stat().st_size <= sent.sent_bytes <= file.stat().st_size + MOST_LOST_BYTES
     assert received.path.read_bytes() == content
     assert received.received_bytes == len(content), "no byte came twice"

@@ -133,7 +133,7 @@ def test_one_is_killed_in_the_middle_of_an_upload_and_of_a_download(
         for line in (up, down):
             line.turn_to(pair.other_url)
             line.bytes_per_s = None
-        sent, received = sending.result(60), receiving.result(60)
+        sent, received = sending.result(540), receiving.result(60)
     assert file.stat().st_size <= sent.sent_bytes <= file.stat().st_size + MOST_LOST_BYTES
     assert received.received_bytes == len(content)
     assert received.path.read_bytes() == content

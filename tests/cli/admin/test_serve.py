@@ -103,7 +103,7 @@ def test_the_login_comes_last_on_a_terminal(tmp_path: Path) -> None:
             while b"in a browser" not in text:
                 text += terminal.read(4096)
             process.send_signal(signal.SIGINT)
-            process.wait(60)
+            process.wait(540)
     lines = text.decode().splitlines()
     assert any(line.startswith("admin token") for line in lines[-6:]), lines
 

@@ -200,7 +200,7 @@ def test_a_server_serves_until_it_is_stopped(
         board = Board(client.secure)
         wait_until(lambda: bool(board.posts(session)))
     process.send_signal(signal.SIGTERM)
-    assert process.wait(60) == 0
+    assert process.wait(540) == 0
 
 
 def test_a_lab_sends_one_explicit_share_and_little_else(tmp_path: Path) -> None:

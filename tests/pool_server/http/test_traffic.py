@@ -67,7 +67,7 @@ def test_open_requests_are_finished_and_nobody_waits_for_news(tmp_path: Path) ->
             with answer_on(sending) as response:
                 assert response.status == 204
             assert sha256(first + download.read()) == sha256(content)
-        assert server.wait(60) == 0
+        assert server.wait(540) == 0
     with pool_process(tmp_path) as (_, url, _none), open_client(url, secret) as client:
         resumed = announce(client, "admin/coming", coming).json()
         assert [part["received"] for part in resumed["parts"]] == [True]

@@ -15,7 +15,7 @@ def test_a_site_never_has_the_last_slot_and_the_one_with_fewest_is_next() -> Non
 
     def check(name: str) -> str:
         begun.append(name)
-        assert gates.setdefault(name, threading.Event()).wait(60)
+        assert gates.setdefault(name, threading.Event()).wait(540)
         return name
 
     async def until(count: int) -> None:

@@ -117,6 +117,6 @@ def test_a_stopped_server_ends_well(tmp_path: Path) -> None:
         with pool_process(tmp_path) as (server, _url, _):
             server.send_signal(stop)
             try:
-                assert server.wait(20) == 0
+                assert server.wait(540) == 0
             except subprocess.TimeoutExpired:
                 pytest.fail(f"{stop!r} did not stop the server")

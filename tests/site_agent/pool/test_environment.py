@@ -90,7 +90,7 @@ def test_a_socks_proxy_is_asked_for_the_pool(
             pytest.raises(PoolUnreachableError),
         ):
             pool.whoami()
-        proxy.join(60)
+        proxy.join(540)
     assert b"pool.invalid" in asked[0]
 
 

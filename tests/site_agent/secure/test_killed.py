@@ -91,11 +91,11 @@ def _running(
     try:
         for name in [*parties.charter.servers, *parties.charter.labs]:
             start(name, *((phase, moment) if name == killed else ("", "")))
-        children[killed].join(60)
+        children[killed].join(540)
         assert children[killed].exitcode == -signal.SIGKILL
         start(killed, "", "")
         for child in children.values():
-            child.join(60)
+            child.join(540)
             assert child.exitcode == 0
         yield
     finally:

@@ -34,7 +34,7 @@ def test_an_interrupted_block_waits_for_nobody() -> None:
 
 
 def assert_set(event: threading.Event) -> None:
-    assert event.wait(60)
+    assert event.wait(540)
 
 
 def test_results_come_in_the_order_of_the_items() -> None:
@@ -60,7 +60,7 @@ def test_the_first_error_stops_what_has_not_begun() -> None:
         begun.append(item)
         if item == 1:
             raise ValueError("item 1")
-        assert threads.stopped.wait(60)
+        assert threads.stopped.wait(540)
 
     threads = BlockThreads("test")
     with pytest.raises(ValueError, match="item 1"), threads:
