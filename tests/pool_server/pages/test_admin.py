@@ -1,0 +1,51 @@
+"""An admin changes sites, people and tokens on the pages."""
+
+import pytest
+
+from tests.pool_server.pages.browser import Browser, member_browser
+from tests.pool_server.pool_driver import PoolDriver
+
+
+@pytest.fixture
+def admin(pool: PoolDriver) -> Browser:
+    return Browser(pool).log_in(pool.admin_secret)
+
+
+def test_a_site_gets_a_quota_and_is_suspended(pool: PoolDriver, admin: Browser) -> None:
+    member = member_browser(pool, "pages-changed")
+    page = "/admin/sites/pages-changed"
+    fields = {"display_name": "Changed lab", "contact": "lab@example.org", "quota_gb": "2.5"}
+    assert admin.post(page, fields, form_on=page).status_code == 303
+    shown = admin.get(page).text
+    assert "Changed lab" in shown
+    assert "2.5" in shown
+    refused = admin.post(page, {**fields, "quota_gb": "much"}, form_on=page)
+    assert 'value="much"' in refused.text, "the form keeps the entry"
+    assert "quota" in refused.text
+    assert admin.post(page, {"state": "suspend"}, form_on=page).status_code == 303
+    assert member.get("/uploads").status_code != 200, "its people are shut out"
+    assert admin.post(page, {"state": "resume"}, form_on=page).status_code == 303
+
+
+def test_a_person_gets_a_role_and_is_disabled(pool: PoolDriver, admin: Browser) -> None:
+    pool.secret("pages-people", "contributor")
+    invited = pool.admin.post("/api/v1/invitations", json={"site": "pages-people"}).json()["secret"]
+    person = Browser(pool)
+    person.post("/login/invitation", {"invitation": invited, "name": "ada"})
+    place = "/admin/people/pages-people/ada"
+    assert admin.post(place, {"role": "curator"}, form_on="/admin/people").status_code == 303
+    assert admin.post(place, {"state": "disable"}, form_on="/admin/people").status_code == 303
+    users = pool.admin.get("/api/v1/users").json()["items"]
+    user = next(user for user in users if user["site"] == "pages-people")
+    assert user["role"] == "curator"
+    assert user["disabled_at"] is not None
+    assert "changes nothing" in admin.post(place, form_on="/admin/people").text
+
+
+def test_a_token_is_revoked_at_once(pool: PoolDriver, admin: Browser) -> None:
+    secret = pool.secret("pages-tokens", "contributor")
+    tokens = pool.admin.get("/api/v1/tokens").json()["items"]
+    token = next(token for token in tokens if token["site"] == "pages-tokens")
+    place = f"/admin/tokens/{token['token_id']}/revoke"
+    assert admin.post(place, form_on="/admin/tokens").status_code == 303
+    assert pool.client(secret).get("/api/v1/whoami").status_code == 401
