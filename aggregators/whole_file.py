@@ -21,7 +21,7 @@ def whole_file(path: Path, *, mode: int = 0o666, lasting: bool = True) -> Iterat
     one. When the block raises, the old file stays.
 
     `mode`: permissions, less the umask. `lasting`: Wait for the disk; False for content such
-    as progress, which a loss of power may take.
+    as progress, or with a digest, which a loss of power may take or damage.
     """
     temporary = path.with_name(f".{path.name[:40]}.{secrets.token_hex(6)}.partial")
     try:

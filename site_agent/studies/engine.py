@@ -161,7 +161,7 @@ def _do(
             "result": result,
         }  # fmt: skip
         json.dumps(result, allow_nan=False)
-        write_json(folder / "runs" / f"{key}.json", record)
+        write_json(folder / "runs" / f"{key}.json", record, lasting=False)
         results[key] = result
         return result
 

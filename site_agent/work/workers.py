@@ -8,6 +8,7 @@ import os
 import pickle
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
@@ -26,6 +27,7 @@ _THREAD_VARIABLES = ("OMP", "OPENBLAS", "MKL", "NUMBA")
 # Windows delivers Ctrl-C to a waiting thread only when the wait ends.
 _WAIT_S = 0.5
 _END_S = 5.0
+_LEAST_LIFE_S = 30.0
 
 
 @dataclass(frozen=True)
@@ -74,9 +76,9 @@ class Workers(Protocol):
 class LocalWorkers:
     """At most `count` worker processes, which start when they are needed and end with the block.
 
-    `advice`: A remedy if memory runs out, such
-    as "run the study again with fewer workers". `tasks_each`: A worker is replaced after this many
-    tasks, so that leaks of libraries do not add up; None: never, where starting costs more.
+    `advice`: A remedy if memory runs out, such as "run the study again with fewer workers".
+    `tasks_each`: A worker is replaced after this many tasks (of short ones after more, as starting
+    takes a second), so that leaks of libraries do not add up; None: never.
     `threads`: That each may use; by default all of them share those of the machine.
     """
 
@@ -130,7 +132,7 @@ class LocalWorkers:
             key = worker.note(event)
             if key is not None and event is None:
                 event = {"failed": worker.last_words()}
-            if worker.dead or (not worker.busy and worker.tasks_done == self._tasks_each):
+            if worker.dead or (not worker.busy and worker.is_worn(self._tasks_each)):
                 self._running.remove(worker)
                 worker.stop()
             if key is not None and event is not None:
@@ -183,7 +185,7 @@ class _Worker:
         """Of its task; None while it is free."""
         self.tasks_done = 0
         self.dead = False
-        self._advice = advice
+        self._advice, self._started_s = advice, time.monotonic()
         self._printed: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 (closed by `stop`)
         self._process = start_python(
             "site_agent.work.worker",
@@ -216,6 +218,10 @@ class _Worker:
             self.key = None
             self.tasks_done += 1
         return key
+
+    def is_worn(self, tasks_each: int | None) -> bool:
+        old = time.monotonic() - self._started_s > _LEAST_LIFE_S
+        return tasks_each is not None and old and self.tasks_done >= tasks_each
 
     def kill(self) -> None:
         self._process.kill()

@@ -43,6 +43,11 @@ def die(payload: Payload, _progress: Progress) -> int:
     return 0
 
 
+def process_number(_payload: Any, _progress: Progress) -> int:
+    """Return the number of the worker's process."""
+    return os.getpid()
+
+
 def note(folder: Path, line: str) -> None:
     with (folder / "log").open("a") as log:
         log.write(f"{line}\n")
@@ -65,7 +70,7 @@ def work(
             raise LookupError(key) from error
 
     def keep(key: str, result: Any, _took_s: float) -> Any:
-        write_json(results / f"{key}.json", {"result": result})
+        write_json(results / f"{key}.json", {"result": result}, lasting=False)
         return result
 
     def make(job: Job) -> Task:

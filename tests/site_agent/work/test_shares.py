@@ -16,11 +16,19 @@ import pytest
 from distributed import LocalCluster
 
 from site_agent.errors import BusyError, InvalidInputError
-from site_agent.work import claims, dask_workers
+from site_agent.work import claims, dask_workers, workers
 from site_agent.work.claims import Claims, Share, hold_folder, read_share, read_status
 from site_agent.work.engines import open_workers
 from site_agent.work.jobs import Job, Schedule
-from tests.site_agent.work.shared_work import contents, count_log, die, start, work
+from site_agent.work.workers import LocalWorkers
+from tests.site_agent.work.shared_work import (
+    contents,
+    count_log,
+    die,
+    process_number,
+    start,
+    work,
+)  # fmt: skip
 from tests.waiting import wait_until
 
 
@@ -71,6 +79,14 @@ def test_a_share_whose_process_is_killed_is_taken_over(tmp_path: Path) -> None:
     counts = count_log(tmp_path)
     assert sorted(counts.values()) == [1] * 27 + [2], "only the lost job was begun again"
     assert (tmp_path / "table.csv").exists()
+
+
+def test_many_short_tasks_share_a_worker_until_it_is_old(monkeypatch: pytest.MonkeyPatch) -> None:
+    for least_life_s, processes in ((30.0, 1), (0.0, 2)):
+        monkeypatch.setattr(workers, "_LEAST_LIFE_S", least_life_s)
+        with LocalWorkers(1, advice="", tasks_each=2) as pool:
+            numbers = {event["done"] for event in pool.map(process_number, range(4))}
+        assert len(numbers) == processes
 
 
 def test_a_share_helps_the_others_from_the_end_of_their_work() -> None:
@@ -168,14 +184,14 @@ def test_a_dask_worker_that_lacks_something_is_refused(
 ) -> None:
     usual = {"host": "node3", "versions": claims.versions(), "missing": [], "libraries": []}
     with (
-        open_workers(scheduler, tmp_path, advice="") as workers,
+        open_workers(scheduler, tmp_path, advice="") as pool,
         pytest.MonkeyPatch.context() as patch,
     ):
-        assert isinstance(workers, dask_workers.DaskWorkers)
+        assert isinstance(pool, dask_workers.DaskWorkers)
         reply = {"tcp://node3:4000": {**usual, **answer}}
-        patch.setattr(workers._client, "run", lambda *_, **__: reply)
+        patch.setattr(pool._client, "run", lambda *_, **__: reply)
         with pytest.raises(InvalidInputError, match=complaint) as refused:
-            workers._check(reply)
+            pool._check(reply)
         assert "the Dask worker tcp://node3:4000 on node3" in str(refused.value)
         assert hint in refused.value.hint
 
