@@ -416,6 +416,13 @@ ATTACKS: tuple[Attack[Case], ...] = (
 )  # fmt: skip
 
 
+def needs_of(attack: str) -> str:
+    """Return what an attack of `membership.probe_membership` needs, as its row says."""
+    rows = {row.name.removeprefix("membership: "): row.needs for row in ATTACKS}
+    rows[PREFIX] = _PICTURE
+    return next((rows[name] for name in rows if attack.startswith(name)), rows["losses"])
+
+
 def attack_update(  # noqa: PLR0917
     artifact: Path, base_path: Path, base: StateDict, sides: GazeSides, seed: int, shadows: int = 0
 ) -> Iterator[AttackFinding]:

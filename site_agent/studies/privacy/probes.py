@@ -14,6 +14,7 @@ from PIL import Image, ImageDraw, ImageFont
 
 from aggregators.models import StateDict
 from site_agent.attacks import dualview, leaks, membership, reidentification
+from site_agent.attacks.receipt.networks import needs_of
 from site_agent.attacks.separation import separation
 from site_agent.datasets.gaze.records import (
     PATCH_SHAPE,
@@ -213,6 +214,7 @@ def _probe(
         rows.append(
             {
                 "unit": "persons" if by_person else "samples", "attack": name,
+                "needs": needs_of("membership of persons" if by_person else name),
                 "auc": separated.auc, "low": low, "high": high,
                 "balanced_accuracy": separated.balanced_accuracy,
                 "true_positives": separated.true_positives_at_1_percent,
@@ -251,7 +253,7 @@ def _attributes(held: Federation) -> dict[str, NDArray[np.bool_]]:
 
 
 def _attack_controls(held: Federation) -> list[dict[str, Any]]:
-    """Return the AUC on a deliberately overfitted network, and the mean one by random labels."""
+    """Return AUCs on a deliberately overfitted network, and the mean one by random labels."""
     person = next(iter(held.everyone.victims.values()))
     known = person.trains[:: max(1, len(person.trains) // _OVERFITTED)][:_OVERFITTED]
     training = held.plan.training.model_copy(
@@ -261,20 +263,20 @@ def _attack_controls(held: Federation) -> list[dict[str, Any]]:
         held.base, "0" * 64, known, training, site=leaks.ALL_SITES, round_number=1, guarded=False
     )
     leak = leaks.leak_of_network(held.base, leaks.apply_update(held.base, made))
-    overfitted = membership.probe_membership(leak, membership.Candidates.of(known, person.others))[
-        "loss now"
-    ]
+    overfitted = membership.probe_membership(leak, membership.Candidates.of(known, person.others))
     change = membership.probe_membership(held.leak("plain"), held.judged)["change"].scores
     draw = np.random.default_rng(held.seed)
     shuffled = [
         separation(change, draw.permutation(held.judged.is_member), resamples=0).auc
         for _ in range(_SHUFFLES)
     ]
-    learnt = separation(overfitted.scores, overfitted.is_member, resamples=0).auc
-    return [
-        {"control": "overfitted", "auc": learnt},
-        {"control": "random labels", "auc": float(np.mean(shuffled))},
-    ]
+    rows = [
+        {"control": "overfitted", "attack": name,
+         "auc": separation(scores.scores, scores.is_member, resamples=0).auc}
+        for name, scores in overfitted.items() if name != "loss at base"
+    ]  # fmt: skip
+    by_chance = {"attack": "change", "auc": float(np.mean(shuffled))}
+    return [*rows, {"control": "random labels", **by_chance}]
 
 
 def _training(persons: Mapping[str, Person]) -> dict[str, GazeSamples]:

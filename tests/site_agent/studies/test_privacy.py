@@ -1,5 +1,6 @@
 """A privacy study of a few drawn persons: its tables, and that it goes on where it was."""
 
+import csv
 import json
 from pathlib import Path
 from typing import Any
@@ -45,9 +46,9 @@ def test_one_site_in_a_sum_leaks_as_plain_and_all_sites_as_secure(study: Path) -
     # One round: its result is the final network.
     assert rows("leaked_seed0_secure_samples") == rows("leaked_seed0_floor_samples")
     assert rows("leaked_seed0_none_samples")[0]["auc"] == 0.5
-    controls = {row["control"]: row["auc"] for row in rows("checked_seed0")}
-    assert controls["random labels"] == pytest.approx(0.5, abs=0.05)
-    assert controls["overfitted"] > 0.9
+    controls = {(row["control"], row["attack"]): row["auc"] for row in rows("checked_seed0")}
+    assert controls["random labels", "change"] == pytest.approx(0.5, abs=0.05)
+    assert controls["overfitted", "loss now"] > 0.9
     with np.load(study / "pictures" / "0.plain.npz") as made:
         assert made["pictures"].shape == (3, 2, 36, 60)
 
@@ -58,6 +59,10 @@ def test_the_tables_are_there_and_the_sheet(study: Path) -> None:
     for leak in ("plain", "secure", "floor", "none"):
         assert f"| {leak} |" in text
     assert (study / "main.csv").read_text().count("\n") == 7
+    attacks = list(csv.DictReader((study / "membership.csv").read_text().splitlines()))
+    assert {row["chance"] for row in attacks} == {"0.500"}
+    for row in attacks[:-2]:
+        assert row["needs"].startswith("base, "), "as the receipt's table of attacks says"
     with Image.open(study / "sheets" / "pictures.png") as sheet:
         assert sheet.height > 3 * 72
 
