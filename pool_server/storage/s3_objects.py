@@ -7,7 +7,8 @@ import os
 import re
 from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass
-from typing import Any, BinaryIO, cast
+from types import SimpleNamespace
+from typing import Any, BinaryIO
 
 import urllib3
 from boto3.s3.transfer import TransferConfig
@@ -18,8 +19,9 @@ from pool_server.storage import contract, s3_bucket
 from pool_server.storage.scratch import ScratchFolder, write_all
 
 # One connection to an object store gives a fraction of what several give, and each request costs.
-# Pieces that wait for a slow disk stay in memory: few of them may.
-_FETCHING = TransferConfig(multipart_chunksize=16 * 1024 * 1024, max_concurrency=3, max_io_queue=32)
+# Pieces that wait for a slow disk, or for those before them, stay in memory: few of them may.
+_FETCHING = TransferConfig(multipart_chunksize=8 * 1024 * 1024, max_concurrency=3, max_io_queue=32)
+_FETCHING.max_in_memory_download_chunks = 4
 # boto3 repeats requests, but not the reading of an answer that breaks off.
 READ_ATTEMPTS = 4
 _BROKEN_OFF = (BotoCoreError, urllib3.exceptions.HTTPError, ConnectionError, TimeoutError)
@@ -103,15 +105,17 @@ class ObjectReader(io.RawIOBase):
 
 def fetch_and_hash(bucket: s3_bucket.S3Bucket, key: str, file: BinaryIO) -> str:
     """Copy an object into an open, unbuffered file; return its SHA-256."""
-    # The buffer: boto3 does not look at how much of what it gives was written.
-    buffered = io.BufferedRandom(cast("io.FileIO", file))
+    digest = hashlib.sha256()
+
+    def take(chunk: bytes) -> None:
+        write_all(file, chunk)
+        digest.update(chunk)
+
     with s3_bucket.translate_errors(f"read {key}"):
-        try:
-            bucket.client.download_fileobj(bucket.name, key, buffered, Config=_FETCHING)
-            buffered.seek(0)
-            return hashlib.file_digest(buffered, "sha256").hexdigest()
-        finally:
-            buffered.detach()
+        # What cannot seek gets all pieces in their order, so that each is hashed as it comes.
+        target = SimpleNamespace(write=take)
+        bucket.client.download_fileobj(bucket.name, key, target, Config=_FETCHING)
+    return digest.hexdigest()
 
 
 class S3PartWriter(contract.CheckedWriter):
