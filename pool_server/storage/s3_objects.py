@@ -112,7 +112,7 @@ def fetch_and_hash(bucket: s3_bucket.S3Bucket, key: str, file: BinaryIO) -> str:
         digest.update(chunk)
 
     with s3_bucket.translate_errors(f"read {key}"):
-        # What cannot seek gets all pieces in their order, so that each is hashed as it comes.
+        # A target that cannot seek gets all pieces in their order, and each is hashed as it comes.
         target = SimpleNamespace(write=take)
         bucket.client.download_fileobj(bucket.name, key, target, Config=_FETCHING)
     return digest.hexdigest()

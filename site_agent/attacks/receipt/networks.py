@@ -417,7 +417,7 @@ ATTACKS: tuple[Attack[Case], ...] = (
 
 
 def needs_of(attack: str) -> str:
-    """Return what an attack of `membership.probe_membership` needs, as its row says."""
+    """Return the needs of an attack of `membership.probe_membership`, as its row says."""
     rows = {row.name.removeprefix("membership: "): row.needs for row in ATTACKS}
     rows[PREFIX] = _PICTURE
     return next((rows[name] for name in rows if attack.startswith(name)), rows["losses"])
