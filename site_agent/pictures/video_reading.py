@@ -7,6 +7,7 @@ time, the rotation that a phone wrote, and every error.
 """
 
 import re
+from collections import deque
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -137,6 +138,8 @@ class VideoReader:
         self._container, self._stream = _open(self.path)
         self.info = _describe(self.path, self._container, self._stream)
         self._untimed = self._container.format.name in _UNTIMED
+        # AVI has places instead of times, in the order of decoding.
+        self._in_decoding_order = self._container.format.name == "avi"
         self._slowed = self.info.slowed
         self.report = DecodingReport(times_from=clock.source if clock else self._times_from())
         self._bits = bits
@@ -222,13 +225,21 @@ class VideoReader:
 
     def _decoded(self) -> "Iterator[VideoFrame]":
         """Decode packet by packet, past the damaged ones."""
+        places: deque[int | None] = deque()
         for packet in self._packets():
+            if self._in_decoding_order and packet is not None:
+                places.append(packet.dts)
             try:
                 pictures = self._stream.codec_context.decode(packet)
             except (OSError, ValueError) as error:  # FFmpeg's errors are both
                 self._note(error)
+                if places:
+                    places.pop()
                 continue
             for picture in pictures:
+                if places:
+                    # Frames that refer to later ones are shown in another order, at the same times.
+                    picture.pts = places.popleft()
                 if picture.is_corrupt:
                     self._note(ValueError("damaged picture"))
                 else:

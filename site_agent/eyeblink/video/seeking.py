@@ -106,6 +106,11 @@ class _Decoder(VideoReader):
             self._stream.codec_context.flush_buffers()
         return self._pictures()
 
+    @property
+    def counts_from_start(self) -> bool:
+        """Whether pictures get their times by counting, and some after a key frame may be lost."""
+        return self._in_decoding_order and self._stream.codec_context.has_b_frames
+
     def time_s(self, picture: "VideoFrame") -> float | None:
         return self._time_s(picture, self._origin_s)
 
@@ -162,7 +167,8 @@ class SeekableVideo:
         if self._position is not None and 0 < frame - self._position <= MOST_STEPS_FORWARD:
             picture = self._advance(frame)
         time_s = float(self._timestamps_s[frame])
-        for start_s in (time_s, time_s - SEEK_AHEAD_S, None):
+        starts_s = (time_s, time_s - SEEK_AHEAD_S, None)
+        for start_s in starts_s[-1:] if self._decoder.counts_from_start else starts_s:
             if picture is None:
                 self._start(start_s)
                 picture = self._advance(frame)

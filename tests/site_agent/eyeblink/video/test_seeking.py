@@ -43,6 +43,25 @@ def test_any_container(tmp_path: Path, name: str) -> None:
     assert_same(path)
 
 
+REORDERED = {"libx264": {"x264-params": "b-adapt=0:bframes=3"}, "mpeg4": {"bf": "3"}}
+"""Options by which frames refer to later ones."""
+
+
+@pytest.mark.parametrize("codec", REORDERED)
+def test_frames_of_avi_are_evenly_spaced_in_the_order_of_showing(
+    tmp_path: Path, codec: str
+) -> None:
+    path = tmp_path / "a.avi"
+    write_video(path, STEADY_S, codec=codec, codec_options=REORDERED[codec], ticks_per_s=30)
+    with VideoReader(path) as reader:
+        frames = list(reader.frames())
+        assert reader.report.warnings == []
+    assert [frame.timestamp_s for frame in frames] == pytest.approx(STEADY_S)
+    levels = [float(frame.image[:, :40].mean()) for frame in frames]
+    assert levels == sorted(levels)
+    assert_same(path)
+
+
 def test_a_damaged_video(tmp_path: Path) -> None:
     path = tmp_path / "a.mkv"
     write_video(path, STEADY_S)
