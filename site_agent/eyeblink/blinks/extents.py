@@ -156,14 +156,26 @@ def measure_extent(
 
     `level_before_ear`: EAR before the lids began to fall.
     """
-    low_ear = float(ear[lowest])
-    depth_ear = max(level_before_ear - low_ear, 1e-6)
+    depth_ear = max(level_before_ear - float(ear[lowest]), 1e-6)
     edge_ear = level_before_ear - settings.edge_share * depth_ear
     onset_s, _ = _crossing(timestamps_s, ear, lowest, edge_ear, within_s=LONGEST_CLOSING_S, step=-1)
     offset_s = _offset(timestamps_s, ear, lowest, level_before_ear, settings)
+    return extent_between(timestamps_s, ear, lowest, level_before_ear, (onset_s, offset_s))
+
+
+def extent_between(
+    timestamps_s: Float64,
+    ear: Float64,
+    lowest: int,
+    level_before_ear: float,
+    edges_s: tuple[float, float],
+) -> Extent:
+    """Measure the blink with its lowest sample at `lowest` between its onset and offset."""
+    (onset_s, offset_s), peak_s = edges_s, float(timestamps_s[lowest])
+    depth_ear = max(level_before_ear - float(ear[lowest]), 1e-6)
 
     def down(share: float) -> tuple[float, float]:
-        level, peak_s = level_before_ear - share * depth_ear, float(timestamps_s[lowest])
+        level = level_before_ear - share * depth_ear
         return (
             _crossing(timestamps_s, ear, lowest, level, within_s=peak_s - onset_s, step=-1)[0],
             _crossing(timestamps_s, ear, lowest, level, within_s=offset_s - peak_s, step=1)[0],
@@ -172,7 +184,7 @@ def measure_extent(
     half, shut = down(0.5), down(SHUT_SHARE)
     return Extent(
         onset_s=onset_s,
-        peak_s=float(timestamps_s[lowest]),
+        peak_s=peak_s,
         offset_s=offset_s,
         peak=lowest,
         depth_ear=depth_ear,

@@ -155,10 +155,8 @@ def judge_blinks(
     if not calibration.span > 0:
         return FoundBlinks((), ())
     even = evenly_spaced(trace.timestamps_s, trace.ear, LONGEST_BIN_S)
-    ear = blink_extents.smoothed(
-        trace.timestamps_s, trace.ear, settings.extents.smoothing_ms / 1000.0
-    )
-    smooth = replace(trace, ear=ear)
+    smooth = smoothed_trace(trace, settings)
+    ear = smooth.ear
     dips = find_dips(even)
 
     @cache
@@ -205,6 +203,12 @@ def judge_blinks(
         tuple(sorted(left_out, key=lambda event: event.onset_s)),
         int((half[chosen] > 0.5).sum()),
     )
+
+
+def smoothed_trace(trace: EyeTrace, settings: BlinkSettings) -> EyeTrace:
+    """Return the trace in which blinks are measured."""
+    window_s = settings.extents.smoothing_ms / 1000.0
+    return replace(trace, ear=blink_extents.smoothed(trace.timestamps_s, trace.ear, window_s))
 
 
 def _choose(
@@ -264,32 +268,42 @@ def _as_blinks(
         extent = event.extent
         if (extent.offset_s - extent.onset_s + frame_s) * 1000.0 < settings.shortest_blink_ms:
             continue
-        onset, offset = trace.nearest(extent.onset_s), trace.nearest(extent.offset_s)
-        peak_fec = (calibration.open_ear - float(trace.ear[extent.peak])) / calibration.span
-        seen = float(np.mean(trace.confidence[onset : offset + 1]))
-        half_closed_ms = extent.half_s * 1000.0
-        blinks.append(
-            Blink(
-                number=len(blinks) + 1,
-                kind="blink" if half_closed_ms <= settings.longest_blink_ms else "closure",
-                onset_s=round(extent.onset_s, DIGITS),
-                peak_s=round(extent.peak_s, DIGITS),
-                offset_s=round(extent.offset_s, DIGITS),
-                onset_frame=int(trace.frames[onset]),
-                peak_frame=int(trace.frames[extent.peak]),
-                offset_frame=int(trace.frames[offset]),
-                amplitude_fec=extent.depth_ear / calibration.span,
-                peak_fec=peak_fec,
-                completeness="complete" if peak_fec >= settings.complete_fec else "partial",
-                peak_velocity_fec_per_s=extent.closing_ear_per_s / calibration.span,
-                confidence=seen * event.probability,
-                shut_from_s=round(extent.shut_from_s, DIGITS),
-                shut_until_s=round(extent.shut_until_s, DIGITS),
-                half_closed_ms=half_closed_ms,
-                cut=event.cut,
-            )
-        )
+        blink = blink_of_extent(trace, extent, calibration, settings, len(blinks) + 1)
+        confidence = blink.confidence * event.probability
+        blinks.append(replace(blink, confidence=confidence, cut=event.cut))
     return blinks
+
+
+def blink_of_extent(
+    trace: EyeTrace,
+    extent: blink_extents.Extent,
+    calibration: Calibration,
+    settings: BlinkSettings,
+    number: int,
+) -> Blink:
+    """Describe a blink in frames and FEC; its confidence is that of the landmarks."""
+    span = calibration.span if calibration.span > 0 else float("nan")
+    onset, offset = trace.nearest(extent.onset_s), trace.nearest(extent.offset_s)
+    peak_fec = (calibration.open_ear - float(trace.ear[extent.peak])) / span
+    half_closed_ms = extent.half_s * 1000.0
+    return Blink(
+        number=number,
+        kind="blink" if half_closed_ms <= settings.longest_blink_ms else "closure",
+        onset_s=round(extent.onset_s, DIGITS),
+        peak_s=round(extent.peak_s, DIGITS),
+        offset_s=round(extent.offset_s, DIGITS),
+        onset_frame=int(trace.frames[onset]),
+        peak_frame=int(trace.frames[extent.peak]),
+        offset_frame=int(trace.frames[offset]),
+        amplitude_fec=extent.depth_ear / span,
+        peak_fec=peak_fec,
+        completeness="complete" if peak_fec >= settings.complete_fec else "partial",
+        peak_velocity_fec_per_s=extent.closing_ear_per_s / span,
+        confidence=float(np.mean(trace.confidence[onset : offset + 1])),
+        shut_from_s=round(extent.shut_from_s, DIGITS),
+        shut_until_s=round(extent.shut_until_s, DIGITS),
+        half_closed_ms=half_closed_ms,
+    )
 
 
 def _with_eyes(trace: EyeTrace, blink: Blink) -> Blink:

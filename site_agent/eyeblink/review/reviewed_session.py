@@ -10,11 +10,10 @@ import numpy as np
 
 from site_agent.errors import ReviewFolderError, ReviewOutdatedError, writing_to
 from site_agent.eyeblink.batch.record import read_record
-from site_agent.eyeblink.blinks.extents import SHUT_SHARE
-from site_agent.eyeblink.blinks.finding import Blink
+from site_agent.eyeblink.blinks.extents import extent_between
+from site_agent.eyeblink.blinks.finding import Blink, blink_of_extent, smoothed_trace
 from site_agent.eyeblink.outputs.registry import write_outputs
 from site_agent.eyeblink.outputs.tables import BLINKS, blink_rows
-from site_agent.eyeblink.records import Float64
 from site_agent.eyeblink.review import actions, automatic_result
 from site_agent.eyeblink.session import BlinkSession, summarise
 from site_agent.eyeblink.session_folder import REVIEWED_FOLDER, find_output, study_folders
@@ -32,7 +31,7 @@ def reviewed_blinks(
 ) -> tuple[Blink, ...]:
     """Return the reviewed blinks by onset.
 
-    Blinks with new times are measured in the unfiltered trace.
+    Blinks with new times are measured in the trace, and as, the others were.
     """
     automatic = {blink.number: blink for blink in result.session.blinks}
     return tuple(
@@ -60,38 +59,27 @@ def _reviewed(
     return replace(blink, kind=event.kind, completeness=event.completeness)
 
 
+BEFORE_ONSET_S = 0.2
+"""Blinks are as deep as they fall from the median over this time."""
+
+
 def _measured(event: actions.ReviewEvent, result: automatic_result.AutomaticResult) -> Blink:
-    frames, fec = result.frames, result.signals["fec"]
-    onset, peak, offset = (
-        frames.nearest(time_s) for time_s in (event.onset_s, event.peak_s, event.offset_s)
-    )
-    closing = slice(onset, peak + 1)
-    steps = np.diff(fec[closing]) / np.diff(frames.timestamps_s[closing])
-    known = steps[np.isfinite(steps)]
-    inside, depth = fec[onset : offset + 1], fec[peak] - fec[onset]
-
-    def times_down(share: float) -> Float64:
-        times_s = frames.timestamps_s[onset + np.flatnonzero(inside >= fec[onset] + share * depth)]
-        return times_s if len(times_s) else np.array([np.nan])
-
-    shut_s, half_s = times_down(SHUT_SHARE), times_down(0.5)
-    return Blink(
-        number=event.blink_id,
-        kind=event.kind,
+    session, settings = result.session, result.session.settings.blinks
+    trace = smoothed_trace(session.signal, settings)
+    onset, peak = trace.nearest(event.onset_s), trace.nearest(event.peak_s)
+    before = trace.ear[trace.nearest(event.onset_s - BEFORE_ONSET_S) : onset + 1]
+    known = before[np.isfinite(before)]
+    level_ear = float(np.median(known)) if len(known) else math.nan
+    edges_s = (event.onset_s, event.offset_s)
+    extent = extent_between(trace.timestamps_s, trace.ear, peak, level_ear, edges_s)
+    blink = blink_of_extent(trace, extent, session.calibration, settings, event.blink_id)
+    confidence = result.confidences.get(event.blink_id, math.nan)
+    return replace(
+        blink,
         onset_s=event.onset_s,
         peak_s=event.peak_s,
         offset_s=event.offset_s,
-        onset_frame=onset,
-        peak_frame=peak,
-        offset_frame=offset,
-        amplitude_fec=float(depth),
-        peak_fec=float(fec[peak]),
-        completeness=event.completeness,
-        peak_velocity_fec_per_s=float(known.max()) if len(known) else math.nan,
-        confidence=result.confidences.get(event.blink_id, math.nan),
-        shut_from_s=float(shut_s[0]),
-        shut_until_s=float(shut_s[-1]),
-        half_closed_ms=float(np.ptp(half_s) * 1000.0),
+        confidence=confidence,
     )
 
 

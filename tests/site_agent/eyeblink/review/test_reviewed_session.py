@@ -11,7 +11,7 @@ from site_agent.errors import ReviewOutdatedError
 from site_agent.eyeblink.openness.sampling import FilterSettings
 from site_agent.eyeblink.outputs.registry import write_outputs
 from site_agent.eyeblink.pipeline import TraceFile, run_blink_analysis
-from site_agent.eyeblink.review.actions import Accept, Add, Delete
+from site_agent.eyeblink.review.actions import Accept, Add, Correct, Delete
 from site_agent.eyeblink.review.review_session import open_review
 from site_agent.eyeblink.review.reviewed_session import report_session
 from site_agent.eyeblink.session import BlinkAnalysisSettings
@@ -71,3 +71,19 @@ def test_reviewed_blinks_replace_automatic_ones_beside_them(trace_session: Path)
         file.write("\n")
     with pytest.raises(ReviewOutdatedError, match="repeated since"):
         report_session(trace_session, reviewed=True)
+
+
+def test_blinks_with_corrected_ends_are_measured_as_the_others(tmp_path: Path) -> None:
+    trace = write_drawn_trace(tmp_path / "ear.csv", seed=5, seconds=30.0)
+    run_blink_analysis(TraceFile(trace), out_dir=tmp_path / "out")
+    blinks = read_session(tmp_path / "out").blinks
+    with open_review(tmp_path / "out") as review:
+        for blink in blinks:
+            review.act(Correct(blink_id=blink.number, offset_s=round(blink.offset_s + 0.01, 3)))
+    report_session(tmp_path / "out", reviewed=True)
+    reviewed = read_session(tmp_path / "out" / "reviewed").blinks
+    assert len(reviewed) == len(blinks) >= 5
+    for before, after in zip(blinks, reviewed, strict=True):
+        assert after.offset_s > before.offset_s
+        assert after.amplitude_fec == pytest.approx(before.amplitude_fec, rel=0.1)
+        assert after.half_closed_ms == pytest.approx(before.half_closed_ms, rel=0.1)
