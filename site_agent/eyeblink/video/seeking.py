@@ -108,7 +108,7 @@ class _Decoder(VideoReader):
 
     @property
     def counts_from_start(self) -> bool:
-        """Whether pictures get their times by counting, and some after a key frame may be lost."""
+        """Say whether pictures have times by counting, and may be lost after a key frame."""
         return self._in_decoding_order and self._stream.codec_context.has_b_frames
 
     def time_s(self, picture: "VideoFrame") -> float | None:
