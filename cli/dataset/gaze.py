@@ -13,6 +13,7 @@ from site_agent.datasets.gaze.check import PersonStatistics, check_gaze, gaze_st
 from site_agent.datasets.gaze.records import gaze_digest, join_digests
 from site_agent.datasets.sheets import write_gaze_sheet
 from site_agent.errors import writing_to
+from site_agent.networks.views import ANGLES, EYE, Target
 from site_agent.plain_json import json_bytes
 from site_agent.wording import count_words
 
@@ -60,6 +61,7 @@ def check(
     items = [_describe_clips(path) if of_clips else _describe_gaze(path) for path in paths]
     lines = [
         f"{item['dataset']}: {'clips' if of_clips else 'gaze'} ({item['layout']}), "
+        + item.get("words", "")
         + (f"{count_words(item['clips'], 'video')} of " if of_clips else "")
         + f"{count_words(item['persons'], 'person')}, digest {item['digest']}"
         for item in items
@@ -71,7 +73,14 @@ def check(
 def _describe_gaze(path: Path) -> dict[str, Any]:
     dataset = open_gaze(path)
     facts = {"dataset": path, "layout": dataset.layout, "digest": gaze_digest(dataset)}
-    return facts | {"persons": len(dataset.persons)}
+    if dataset.view != EYE:
+        facts["words"] = f"{dataset.view.description} ({target_words(dataset.view.target)}), "
+    return facts | {"persons": len(dataset.persons), "view": dataset.view.name}
+
+
+def target_words(target: Target) -> str:
+    """Describe the numbers of a target: their names and unit."""
+    return f"{' and '.join(target.axes)} in {target.unit}"
 
 
 def _describe_clips(path: Path) -> dict[str, Any]:
@@ -84,6 +93,7 @@ def stats(invocation: Invocation, paths: list[Path]) -> Reply:
     """Answer ``dataset stats`` of gaze data."""
     path = _only(paths)
     dataset = open_gaze(path)
+    target = dataset.view.target
     with invocation.progress("read patches") as report:
         persons = gaze_statistics(dataset, report)
     digest = join_digests({person.person: person.digest for person in persons})
@@ -93,18 +103,30 @@ def stats(invocation: Invocation, paths: list[Path]) -> Reply:
         "layout": dataset.layout,
         "digest": digest,
         "samples": samples,
-        "persons": persons,
+        "unit": target.unit,
+        "persons": [_named(person, target) for person in persons],
     }
     columns = ["person", "samples", "sessions", "left", "right", "both"]
-    columns += ["yaw", "pitch", "head yaw", "head pitch", "constant"]
-    keep = ("samples", "yaw", "pitch", "constant", "sessions")
+    columns += [*target.axes, "head yaw", "head pitch", "constant"]
+    keep = ("samples", *target.axes, "constant", "sessions")
     counted = f"{count_words(len(persons), 'person')}, {count_words(samples, 'sample')}"
     lines = [
-        "angles: mean (5 % to 95 %) in degrees; constant: mean error of the person's mean gaze",
+        f"{_numbers_word(target)}: mean (5 % to 95 %) in {target.unit}; constant: mean error of "
+        "the person's mean gaze",
         f"digest {digest}",
     ]
     table = TableText(columns, [_row(person) for person in persons], keep=keep)
     return Reply(data, [f"{path} holds {counted}.", table, *lines], [digest])
+
+
+def _numbers_word(target: Target) -> str:
+    return "angles" if target is ANGLES else " and ".join(target.axes)
+
+
+def _named(person: PersonStatistics, target: Target) -> dict[str, Any]:
+    """Return a person's numbers by the names of the target."""
+    names = dict(zip(("yaw", "pitch"), target.axes, strict=True))
+    return {target.named(names.get(key, key)): item for key, item in vars(person).items()}
 
 
 def preview(invocation: Invocation, paths: list[Path], output: Path) -> Reply:

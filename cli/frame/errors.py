@@ -219,6 +219,7 @@ EXTRA_OF_LIBRARY = {
     "matplotlib": "vision",
     "scipy": "vision",
     "starlette": "vision",
+    "h5py": "gaze",
     "opacus": "gaze",
     "torch": "gaze",
     "pynwb": "nwb",

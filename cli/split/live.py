@@ -21,6 +21,7 @@ from site_agent.datasets.gaze.records import GazeSamples, angular_errors_deg
 from site_agent.datasets.soundness import require_sound
 from site_agent.federated.scores import PersonScores
 from site_agent.networks.files import read_network
+from site_agent.networks.views import EYE
 from site_agent.split.kits import provision as make_kits
 from site_agent.split.kits import read_kit
 from site_agent.split.plan import SplitPlan
@@ -135,7 +136,7 @@ def _read(data: Path, persons: str, *, despite_findings: bool) -> GazeSamples:
     if not data.exists():
         raise InputMissingError(f"{data}: no such folder")
     names = part_words(persons)
-    dataset = open_gaze(data)
+    dataset = open_gaze(data).seen_as(EYE)
     require_sound(dataset, persons=names, despite_findings=despite_findings)
     return dataset.read(names or None)
 

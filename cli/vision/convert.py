@@ -13,8 +13,10 @@ from cli.frame.errors import UsageError
 from cli.frame.existing_files import place_for_model, refuse_inputs, require_free, words_on_existing
 from cli.frame.output import Invocation, Reply, TableText
 from cli.frame.values import numbers
+from cli.vision.gaze import view_of
 from site_agent.datasets.gaze.check import open_gaze
-from site_agent.datasets.gaze.records import GazeSamples, angular_errors_deg
+from site_agent.datasets.gaze.records import GazeSamples, target_errors
+from site_agent.networks.views import EYE, Target
 from site_agent.wording import size_words
 
 if TYPE_CHECKING:
@@ -176,16 +178,16 @@ def prune(
         data |= {"fraction": fractions[0], "output": output}
         pruned = _prune(content, fractions[0], layers, scope)
         return _write(data, file, pruned, output, force=force, dry_run=dry_run)
-    samples = None if test is None else open_gaze(test).read()
+    view = EYE if test is None else view_of([file.path])
+    samples = None if test is None else open_gaze(test).seen_as(view).read()
     lines = []
     with invocation.progress(f"prune {network}") as report:
         for number, share in enumerate(fractions):
             report(number / len(fractions), f"fraction {share:g}")
             pruned = _prune(content, share, layers, scope)
-            error = None if samples is None else _error_deg(pruned, samples)
-            lines.append(
-                {"fraction": share, "error_deg": error} | _total(pruning.entry_sizes(pruned))
-            )
+            error = None if samples is None else _error(pruned, samples, view.target)
+            scored = {"fraction": share, view.target.named("error_deg"): error}
+            lines.append(scored | _total(pruning.entry_sizes(pruned)))
     return Reply(data | {"test": test, "table": lines}, _comparison(lines))
 
 
@@ -203,21 +205,22 @@ def _prune(network: StateDict, fraction: float, layers: Layers, scope: Scope) ->
     return pruning.prune(network, names, fraction, scope)
 
 
-def _error_deg(network: StateDict, samples: GazeSamples) -> float:
-    """Return the mean angle between a network's gaze and that of the samples."""
+def _error(network: StateDict, samples: GazeSamples, target: Target) -> float:
+    """Return the mean error of a network on samples, in the target's unit."""
     from site_agent.networks.modules import predict_gaze, to_module
 
     predicted = predict_gaze(to_module(network), samples.patches, samples.head)
-    return float(angular_errors_deg(predicted, samples.gaze).mean())
+    return float(target_errors(target, predicted, samples.gaze).mean())
 
 
 def _comparison(table: list[dict[str, Any]]) -> TableText:
     """Return the size, and the error if there is a test set, at each fraction."""
     columns = ["fraction", *_SIZE_COLUMNS]
     rows = [[f"{line['fraction']:g}", *_size_cells(line)] for line in table]
-    if table[0]["error_deg"] is not None:
-        columns.append("error deg")
-        rows = [[*row, f"{line['error_deg']:.2f}"] for row, line in zip(rows, table, strict=True)]
+    error = next(name for name in table[0] if name.startswith("error_"))
+    if table[0][error] is not None:
+        columns.append(error.replace("_", " "))
+        rows = [[*row, f"{line[error]:.2f}"] for row, line in zip(rows, table, strict=True)]
     return TableText(columns, rows, keep=columns[-1:])
 
 

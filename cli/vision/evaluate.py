@@ -279,12 +279,13 @@ def _score_on_gaze(
     posting: PostOptions,
     despite_findings: bool,
 ) -> Scored:
-    samples, digests = gaze.read_gaze_samples(invocation, datasets, *choice)
+    files = _files(invocation, names, posting, networks=True)
+    paths = [file.path for file in files]
+    view = gaze.view_of(paths)
+    samples, digests = gaze.read_gaze_samples(invocation, datasets, *choice, view)
     sound = require_sound(
         open_gaze(datasets[0]), persons=digests, despite_findings=despite_findings
     )
-    files = _files(invocation, names, posting, networks=True)
-    paths = [file.path for file in files]
     with invocation.progress("evaluate") as report:
         scores = evaluate_networks(
             paths, samples, resamples=settings.resamples, seed=settings.seed, progress=report

@@ -17,16 +17,17 @@ from site_agent.datasets.gaze.check import is_gaze_data, open_gaze
 from site_agent.datasets.gaze.records import (
     PATCH_SHAPE,
     GazeSamples,
-    angular_errors_deg,
     join_samples,
     person_digests,
     select_sessions,
+    target_errors,
 )
 from site_agent.datasets.sheets import draw_found_gaze, draw_patch
 from site_agent.errors import writing_to
 from site_agent.evaluation.gaze import GazeScores, score_gaze
-from site_agent.networks.architectures import require_kind
+from site_agent.networks.architectures import find_architecture, require_kind
 from site_agent.networks.files import read_network
+from site_agent.networks.views import ANGLES, EYE, Target, View
 from site_agent.pictures.images import list_images, read_image
 from site_agent.tables import Table, columns_of
 from site_agent.training.overlap import gaze_overlap
@@ -56,13 +57,26 @@ SessionsOption = Annotated[
 ]
 
 
+def view_of(networks: Sequence[Path]) -> View:
+    """Return the view that gaze networks take; raise `UsageError` if they differ in it."""
+    views = {}
+    for path in networks:
+        name = read_network(path).metadata.get("architecture", "no architecture")
+        require_kind(name, "gaze", str(path))
+        views[find_architecture(name).view] = path
+    if len(views) > 1:
+        told = "; ".join(f"{path} takes {view.description}" for view, path in views.items())
+        raise UsageError(f"expected networks of one view, found several: {told}")
+    return next(iter(views))
+
+
 def read_gaze_samples(
-    invocation: Invocation, paths: Sequence[Path], persons: str, sessions: str
+    invocation: Invocation, paths: Sequence[Path], persons: str, sessions: str, view: View = EYE
 ) -> tuple[GazeSamples, dict[str, str]]:
     """Return the samples that were asked for, and the digest of each person's whole data."""
     if not holds_gaze(list(paths)) or len(paths) > 1:
         raise UsageError("expected one set of gaze data")
-    dataset = open_gaze(paths[0])
+    dataset = open_gaze(paths[0]).seen_as(view)
     names = part_words(persons) or dataset.persons
     parts = []
     with invocation.progress("read patches") as report:
@@ -97,20 +111,21 @@ def gaze_tables(models: "Sequence[ScoredModel]") -> list[TableText | str]:
     for model, scores in zip(models, every, strict=True):
         metrics = scores.metrics
         mean = f"{scores.mean_error_deg:.2f}"
-        if "mean_error_deg" in scores.intervals:
-            low, high = scores.intervals["mean_error_deg"]
+        if scores.intervals:
+            low, high = scores.intervals[scores.named("mean_error_deg")]
             mean += f" [{low:.2f}, {high:.2f}]"
-        rows.append([model.name, mean, *(f"{metrics[name]:.2f}" for name in _SHOWN)])
+        rows.append([model.name, mean, *(f"{metrics[scores.named(name)]:.2f}" for name in _SHOWN)])
     constant, count = every[0].constant_error_deg, len(every[0].persons)
     rows.append(["constant mean gaze", f"{constant:.2f}", "", "", "", "", ""])
     columns = ["network", "mean error", "median", "best", "worst", "range", "sd"]
-    title = f"degrees, over {every[0].images} samples; best, worst, range and sd: of the means of "
+    unit = every[0].target.unit
+    title = f"{unit}, over {every[0].images} samples; best, worst, range and sd: of the means of "
     table = TableText(columns, rows, keep=("mean error", "worst"))
     error, name = min(
         (scores.mean_error_deg, scored.name) for scored, scores in zip(models, every, strict=True)
     )
     best = "" if len(every) == 1 else "Smallest error: "
-    verdict = f"{best}{name} is off by {error:.1f} degrees, the constant mean gaze by "
+    verdict = f"{best}{name} is off by {error:.1f} {unit}, the constant mean gaze by "
     return [f"{verdict}{constant:.1f}.", table, title + count_words(count, "person")]
 
 
@@ -142,11 +157,20 @@ def predict_gaze(
     require_kind(network.metadata["architecture"], "gaze", file.name)
     drawn: dict[str, Image.Image]
     if any(is_gaze_data(path) for path in paths):
-        samples, _ = read_gaze_samples(invocation, paths, "", "")
+        view = view_of([file])
+        if view != EYE and pictures is not None:
+            raise UsageError(
+                f"--pictures: shows eye patches, and {file.name} takes {view.description}"
+            )
+        samples, _ = read_gaze_samples(invocation, paths, "", "", view)
         gaze = run(module, samples.patches, samples.head)
-        items, drawn = _of_data(samples, gaze, draw=pictures is not None)
-        text: list[str | TableText] = _describe_result(samples, gaze)
+        items, drawn = _of_data(samples, gaze, view.target, draw=pictures is not None)
+        text: list[str | TableText] = _describe_result(samples, gaze, view.target)
     else:
+        if (view := view_of([file])) != EYE:
+            raise UsageError(
+                f"{file.name}: takes {view.description}, expected gaze data in their layout"
+            )
         images, patches = _patches(inputs)
         gaze = run(module, patches, np.zeros((len(patches), 2)))
         items, drawn = _of_images(images, patches, gaze)
@@ -185,10 +209,12 @@ def predicted(
 
 
 def _of_data(
-    samples: GazeSamples, gaze: "NDArray[np.float64]", *, draw: bool
+    samples: GazeSamples, gaze: "NDArray[np.float64]", target: Target, *, draw: bool
 ) -> "tuple[list[dict[str, Any]], dict[str, Image.Image]]":
     """Return a line for each sample as the camera saw it, and a picture for each person."""
-    errors = angular_errors_deg(gaze, samples.gaze)
+    errors = target_errors(target, gaze, samples.gaze)
+    # Angles are in radians, as tables have them.
+    scale, (across, down) = 1.0 if target is ANGLES else target.units_in_one, target.axes
     sides = [-1 if eye == "right" else 1 for eye in samples.eye]
     items = [
         {
@@ -196,9 +222,9 @@ def _of_data(
             "session": str(samples.session[i]),
             "frame": int(samples.frame[i]),
             "eye": str(samples.eye[i]),
-            "yaw": round(side * float(gaze[i, 0]), 6),
-            "pitch": round(float(gaze[i, 1]), 6),
-            "error_deg": round(float(errors[i]), 3),
+            across: round(side * scale * float(gaze[i, 0]), 6),
+            down: round(scale * float(gaze[i, 1]), 6),
+            target.named("error_deg"): round(float(errors[i]), 3),
         }
         for i, side in enumerate(sides)
     ]
@@ -209,14 +235,17 @@ def _of_data(
     }
 
 
-def _describe_result(samples: GazeSamples, gaze: "NDArray[np.float64]") -> list[str | TableText]:
-    scores = score_gaze(gaze, samples, resamples=0)
+def _describe_result(
+    samples: GazeSamples, gaze: "NDArray[np.float64]", target: Target
+) -> list[str | TableText]:
+    scores = score_gaze(gaze, samples, target=target, resamples=0)
     rows = [
         [person.person, str(person.samples), f"{person.mean_error_deg:.2f}"]
         for person in scores.persons
     ]
     total = (
-        f"{count_words(scores.images, 'sample')}, mean error {scores.mean_error_deg:.2f} degrees"
+        f"{count_words(scores.images, 'sample')}, mean error {scores.mean_error_deg:.2f} "
+        f"{target.unit}"
     )
     return [total, TableText(["person", "samples", "mean error"], rows)]
 

@@ -27,6 +27,8 @@ from site_agent.datasets.egocentric import open_egocentric
 from site_agent.datasets.gaze.check import open_gaze
 from site_agent.datasets.gaze.records import join_digests, person_digests
 from site_agent.errors import ForbiddenError
+from site_agent.networks.architectures import find_architecture
+from site_agent.networks.views import EYE, View
 from site_agent.plain_json import plain
 from site_agent.tasks.uploading import model_address
 from site_agent.training.network_settings import (
@@ -180,8 +182,9 @@ def network(
     dataset: Annotated[
         Path,
         Argument(
-            "A folder with gaze.csv, its table, or MPIIGaze; of saliency networks, a folder with "
-            "clips.csv, or as EGTEA Gaze+ or Ego4D has it.",
+            "A folder with gaze.csv, its table, or the folder of MPIIGaze, MPIIFaceGaze, "
+            "GazeCapture, NVGaze or LPW; of saliency networks, a folder with clips.csv, or as "
+            "EGTEA Gaze+ or Ego4D has it.",
             "DATA",
         ),
     ],
@@ -195,9 +198,10 @@ def network(
 ) -> Reply:
     """Train a network and write it as a safetensors file.
 
-    gaze finds the gaze in eye patches; saliency, where a person looks in clips of a head-mounted
-    camera; cross-encoder represents gaze, without labels, from frames with both eyes; gaze-head
-    makes a gaze network of a cross-encoder from few labelled samples, best of one's own person.
+    gaze finds the gaze in eye patches, faces or near-eye pictures; saliency, where a person looks
+    in clips of a head-mounted camera; cross-encoder represents gaze, without labels, from frames
+    with both eyes; gaze-head makes a gaze network of a cross-encoder from few labelled samples,
+    best of one's own person.
     'poolctl settings train network KIND' explains all settings.
 
     A fifth of each person's sessions is held out: the network of their smallest error is kept
@@ -220,8 +224,7 @@ def network(
 
 def _plan(order: _Order, kind: str) -> Reply:
     if kind == "gaze":
-        data = open_gaze_data(order.dataset)
-        return _describe_plan(data, order.target, order.settings, order.base)
+        return _describe_plan(order)
     facts = {"output": order.target, "trained": False, "settings": order.settings}
     return Reply(facts, f"would train {order.target} ({kind})", [str(order.target)])
 
@@ -230,7 +233,7 @@ def _train_gaze(order: _Order) -> Reply:
     from site_agent.training import gaze
 
     chosen, start, target = order.settings, order.base, order.target
-    data = open_gaze_data(order.dataset)
+    data = open_gaze_data(order.dataset, gaze.view_of(chosen, start))
     recorded = gaze.recorded_settings(chosen, start)
     after = order.prepare(recorded, lambda: gaze.read_training_data(data, chosen).digest)
     with order.invocation.progress("train gaze") as report:
@@ -241,19 +244,19 @@ def _train_gaze(order: _Order) -> Reply:
     return upload_trained(order.invocation, result, after, *described)
 
 
-def open_gaze_data(path: Path) -> "GazeDataset":
-    """Open gaze data that the user named."""
+def open_gaze_data(path: Path, view: View = EYE) -> "GazeDataset":
+    """Open gaze data that the user named, in a view."""
     if not path.exists():
         raise InputMissingError(f"{path}: no such file; expected gaze data")
-    return open_gaze(path)
+    return open_gaze(path).seen_as(view)
 
 
-def _describe_plan(
-    dataset: "GazeDataset", target: Path, settings: GazeSettings, base: Path | None
-) -> Reply:
+def _describe_plan(order: _Order) -> Reply:
     from site_agent.training import gaze
     from site_agent.training.gaze.loop import checkpoint_path
 
+    target, settings, base = order.target, order.settings, order.base
+    dataset = open_gaze_data(order.dataset, gaze.view_of(settings, base))
     network = gaze.start_network(settings, base)
     device = gaze.find_device(settings.device)
     data = gaze.read_training_data(dataset, settings)
@@ -290,10 +293,11 @@ def _describe_result(
     ]
     if details["resumed_at_epoch"]:
         text.append(f"went on after epoch {details['resumed_at_epoch']}")
-    if details["validation_error_deg"] is not None:
+    unit = find_architecture(details["architecture"]).view.target
+    if (error := details[unit.named("validation_error_deg")]) is not None:
         text.append(
             f"mean error on {details['validation_images']} samples of held-out sessions: "
-            f"{details['validation_error_deg']:.2f} degrees, after epoch {details['best_epoch']}"
+            f"{error:.2f} {unit.unit}, after epoch {details['best_epoch']}"
         )
     text.append(f"about it {result.metadata_path}")
     data = {

@@ -178,6 +178,8 @@ SCORES: Mapping[str, ScoreMeaning] = {
     "precision": ScoreMeaning("Precision", False),
     "mean_error_deg": ScoreMeaning("Mean angular error", True, "°"),
     "median_error_deg": ScoreMeaning("Median angular error", True, "°"),
+    "mean_error_cm": ScoreMeaning("Mean distance on the screen", True, "cm"),
+    "mean_error_px": ScoreMeaning("Mean distance of the pupil", True, "px"),
 }
 """Labels of known scores; for other scores the pool cannot know which side is better."""
 

@@ -13,6 +13,7 @@ from site_agent.datasets.gaze import records
 from site_agent.datasets.landmark_schemes import ibug_places
 from site_agent.datasets.records import AnnotatedImage, FaceBox, FaceDataset
 from site_agent.errors import AnnotationFileError, ImageFileError, InvalidInputError, writing_to
+from site_agent.networks.views import ANGLES, EYE
 from site_agent.pictures.images import read_image
 from site_agent.pictures.plot_style import FOUND_RGB, INK_RGB, PAPER_RGB, RGB, TRUE_RGB
 from site_agent.work import Progress, no_progress
@@ -180,8 +181,11 @@ def write_gaze_sheet(
     picks = np.linspace(0, len(dataset.persons) - 1, min(_PERSONS, len(dataset.persons)))
     persons = [dataset.persons[round(pick)] for pick in picks]
     high, wide = (_ZOOM * side for side in records.PATCH_SHAPE)
+    shows_gaze = dataset.view.target is ANGLES
+    if dataset.view != EYE:
+        wide = high = 2 * high
     size = (_MARGIN_PX + _SAMPLES * (wide + _GAP_PX), len(persons) * (high + _GAP_PX))
-    sheet, pen = _new_sheet(*size, {"true gaze": TRUE_RGB})
+    sheet, pen = _new_sheet(*size, {"true gaze": TRUE_RGB} if shows_gaze else {})
     font = ImageFont.load_default(12)
     for row, person in enumerate(persons):
         progress(row / len(persons), f"person {person}")
@@ -190,8 +194,10 @@ def write_gaze_sheet(
         samples = _spread_samples(dataset.read_person(person), _SAMPLES)
         for column in range(len(samples)):
             left = _MARGIN_PX + column * (wide + _GAP_PX)
-            patch = Image.fromarray(samples.patches[column]).convert("RGB")
+            patch = picture_of(samples.patches[column])
             sheet.paste(patch.resize((wide, high), Image.Resampling.BICUBIC), (left, top))
+            if not shows_gaze:
+                continue
             middle = (left + wide / 2, top + high / 2)
             draw_gaze(pen, middle, samples.gaze[column], _ARROW_LENGTH * high)
     with writing_to(output):
@@ -221,6 +227,13 @@ def draw_found_gaze(samples: records.GazeSamples, predicted: records.Float64) ->
         tile = draw_patch(patches[number], angles[number], _FOUND_ZOOM)
         sheet.paste(tile, (column * (wide + _GAP_PX), row * (high + _GAP_PX)))
     return sheet
+
+
+def picture_of(pictures: records.UInt8) -> Image.Image:
+    """Return a sample's picture in colour; of several the first, which is the face."""
+    if pictures.ndim == 2 or len(pictures) < 3:
+        return Image.fromarray(pictures.reshape(pictures.shape[-2:])).convert("RGB")
+    return Image.fromarray(np.ascontiguousarray(pictures[:3].transpose(1, 2, 0)))
 
 
 def _new_sheet(

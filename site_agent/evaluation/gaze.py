@@ -15,11 +15,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from site_agent.datasets.gaze.records import GazeSamples, angular_errors_deg
+from site_agent.datasets.gaze.records import GazeSamples, angular_errors_deg, target_errors
 from site_agent.errors import EvaluationError
 from site_agent.evaluation import Interval, bootstrap_intervals
-from site_agent.networks.architectures import require_kind
+from site_agent.networks.architectures import find_architecture, require_kind
 from site_agent.networks.files import read_network
+from site_agent.networks.views import ANGLES, Target
 from site_agent.work import Progress, no_progress
 
 Float64 = NDArray[np.float64]
@@ -27,7 +28,7 @@ Float64 = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class PersonScore:
-    """The mean angular error of one person, and that of the constant mean gaze."""
+    """The mean error of one person, and that of the constant mean gaze, in the target's unit."""
 
     person: str
     samples: int
@@ -37,7 +38,7 @@ class PersonScore:
 
 @dataclass(frozen=True, eq=False)
 class GazeScores:
-    """Angular errors of a network on eye patches."""
+    """Errors of a gaze network, in the unit of its target."""
 
     mean_error_deg: float
     median_error_deg: float
@@ -49,28 +50,29 @@ class GazeScores:
     intervals: dict[str, Interval]
     errors_deg: Float64 = field(repr=False)
     gaze: Float64 = field(repr=False)
-    """Of shape (n, 2). True yaw and pitch in radians."""
+    """Of shape (n, 2). True yaw and pitch in radians, or the numbers of the target."""
+    target: Target = ANGLES
 
     @property
     def protocol(self) -> str:
         """A few words on how the scores were measured, so that only like is compared with like."""
-        return "angular error"
+        return self.target.measure
 
     @property
     def images(self) -> int:
-        """Number of eye patches."""
+        """Number of samples."""
         return len(self.errors_deg)
 
     @property
     def faces(self) -> int:
-        """Number of eye patches, each of one face."""
+        """Number of samples, each of one face."""
         return len(self.errors_deg)
 
     @property
     def metrics(self) -> dict[str, float]:
         """The headline numbers by name; those of persons say how fair a network is."""
         means = np.array([person.mean_error_deg for person in self.persons])
-        return {
+        metrics = {
             "mean_error_deg": self.mean_error_deg,
             "median_error_deg": self.median_error_deg,
             "constant_error_deg": self.constant_error_deg,
@@ -80,6 +82,11 @@ class GazeScores:
             "person_range_deg": float(np.ptp(means)),
             "person_sd_deg": float(means.std(ddof=1)) if len(means) > 1 else 0.0,
         }
+        return {self.named(name): value for name, value in metrics.items()}
+
+    def named(self, name: str) -> str:
+        """Return the name of a score, such as ``mean_error_deg``, in the target's unit."""
+        return self.target.named(name)
 
     def to_dict(self, *, per_image: bool = False) -> dict[str, Any]:  # noqa: ARG002
         """Return plain data for JSON; of eye patches there is nothing to say one by one."""
@@ -88,7 +95,10 @@ class GazeScores:
             **self.metrics,
             "samples": len(self.errors_deg),
             "intervals": {name: list(ends) for name, ends in self.intervals.items()},
-            "persons": [asdict(person) for person in self.persons],
+            "persons": [
+                {self.named(key): item for key, item in asdict(person).items()}
+                for person in self.persons
+            ],
         }
 
 
@@ -110,19 +120,26 @@ def evaluate_networks(
         progress(number / len(networks), f"network {number + 1} of {len(networks)}")
         network = read_network(path)
         module = to_module(network, str(path))
-        require_kind(network.metadata["architecture"], "gaze", str(path))
+        name = network.metadata["architecture"]
+        require_kind(name, "gaze", str(path))
         predicted = predict_gaze(module, samples.patches, samples.head)
-        scores.append(score_gaze(predicted, samples, resamples=resamples, seed=seed))
+        target = find_architecture(name).view.target
+        scores.append(score_gaze(predicted, samples, target=target, resamples=resamples, seed=seed))
     return scores
 
 
 def score_gaze(
-    predicted: Float64, samples: GazeSamples, *, resamples: int = 1000, seed: int = 0
+    predicted: Float64,
+    samples: GazeSamples,
+    *,
+    target: Target = ANGLES,
+    resamples: int = 1000,
+    seed: int = 0,
 ) -> GazeScores:
-    """Score yaws and pitches, float64 (n, 2) in radians, that were found for samples."""
-    errors = angular_errors_deg(predicted, samples.gaze)
+    """Score the numbers of a target, float64 (n, 2), that were found for samples."""
+    errors = target_errors(target, predicted, samples.gaze)
     constant = np.broadcast_to(samples.gaze.mean(axis=0), samples.gaze.shape)
-    constants = angular_errors_deg(constant, samples.gaze)
+    constants = target_errors(target, constant, samples.gaze)
     names, person_of_sample = np.unique(samples.person, return_inverse=True)
     units = person_of_sample
     if len(names) == 1:
@@ -137,9 +154,15 @@ def score_gaze(
     return GazeScores(
         **statistics(np.ones(count, dtype=np.int64)),
         persons=tuple(persons),
-        intervals=bootstrap_intervals(statistics, count, resamples=resamples, seed=seed),
+        intervals={
+            target.named(name): ends
+            for name, ends in bootstrap_intervals(
+                statistics, count, resamples=resamples, seed=seed
+            ).items()
+        },
         errors_deg=errors,
         gaze=samples.gaze,
+        target=target,
     )
 
 

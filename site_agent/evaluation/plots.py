@@ -194,7 +194,9 @@ def plot_persons(models: Sequence[tuple[str, GazeScores]], path: Path, *, title:
     axes.set_xticks(
         places, names, rotation=90 if len(names) > 12 else 0, fontsize=plot_style.LEGEND_PT
     )
-    axes.set(xlabel="person", ylabel="mean angular error in degrees")
+    axes.set(
+        xlabel="person", ylabel=f"mean {models[0][1].target.measure} in {models[0][1].target.unit}"
+    )
     # Room for the legend above the highest bar.
     axes.set_ylim(top=axes.get_ylim()[1] * (1.1 + 0.05 * len(models)))
     axes.legend(loc="upper left", fontsize=plot_style.LEGEND_PT)

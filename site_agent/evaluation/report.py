@@ -19,9 +19,7 @@ S = TypeVar("S", DetectionScores, LandmarkScores, GazeScores)
 SCHEMA = "poolctl-evaluation-report/1"
 CURVES = Table("precision_recall", columns_of(("model", "score", "precision", "recall")))
 LANDMARKS = Table("landmark_error", columns_of(("model", "landmark", "mean_error")))
-PERSONS = Table(
-    "persons", columns_of(("model", "person", "samples", "mean_error_deg", "constant_error_deg"))
-)
+_PERSON_COLUMNS = ("model", "person", "samples", "mean_error_deg", "constant_error_deg")
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,7 +86,8 @@ def _write_gaze(
     folder: Path, models: Sequence[tuple[str, GazeScores]], dataset_name: str
 ) -> list[Path]:
     table, bars = folder / "persons.csv", folder / "persons.png"
-    PERSONS.write_csv(
+    columns = columns_of([models[0][1].named(name) for name in _PERSON_COLUMNS])
+    Table("persons", columns).write_csv(
         table,
         (
             [name, person.person, person.samples, person.mean_error_deg, person.constant_error_deg]

@@ -30,6 +30,7 @@ from site_agent.evaluation.saliency import (
 from site_agent.federated.scores import Measure, PersonScores
 from site_agent.networks.architectures import find_architecture, is_crossed
 from site_agent.networks.modules import MAP_PX, encode_gaze, predict_gaze, predict_maps, to_module
+from site_agent.networks.views import EYE, View
 from site_agent.training import saliency
 from site_agent.training.cross_encoder import loop as pairs_loop
 from site_agent.training.gaze import loop
@@ -135,11 +136,9 @@ class Task(Protocol):
 
 @dataclass(frozen=True)
 class GazeTask:
-    """Directions of gaze in eye patches."""
+    """Directions of gaze, or points, in the pictures of a view."""
 
-    measure: ClassVar[Measure] = Measure(
-        "angular error", "degrees", "constant mean", larger_is_better=False
-    )
+    view: View = EYE
     most_output: ClassVar[float] = 10.0
     class_count: ClassVar[int] = 9
     drawing_layers: ClassVar[tuple[str, ...]] = ()
@@ -147,24 +146,28 @@ class GazeTask:
     to_tensors = staticmethod(loop.to_tensors)
     train_epoch = staticmethod(loop.train_epoch)
 
-    @classmethod
+    @property
+    def measure(self) -> Measure:
+        target = self.view.target
+        return Measure(target.measure, target.unit, "constant mean", larger_is_better=False)
+
     def read(
-        cls, data: Path | NetworkData, persons: Sequence[str] = (), holdout: Holdout = "none"
+        self, data: Path | NetworkData, persons: Sequence[str] = (), holdout: Holdout = "none"
     ) -> records.GazeSamples:
         """Return all samples, or those outside the sessions that are held out."""
-        samples = cls._usable(gaze_of(data), sorted(set(persons)) or None)
+        dataset = gaze_of(data).seen_as(self.view)
+        samples = self._usable(dataset, sorted(set(persons)) or None)
         return samples[~records.held_out_sessions(samples)] if holdout == "sessions" else samples
 
-    @classmethod
-    def divide(cls, path: Path, holdout: Holdout, seed: int, progress: Progress) -> Division:
+    def divide(self, path: Path, holdout: Holdout, seed: int, progress: Progress) -> Division:
         """Hold out a fifth: sessions, as `held_out_sessions` chooses them, or drawn persons."""
-        dataset = gaze_of(path)
+        dataset = gaze_of(path).seen_as(self.view)
         outside = draw_persons(dataset.persons, seed) if holdout == "persons" else frozenset()
         digests, counts, held_out = {}, {}, []
         total = np.zeros(2)
         for number, person in enumerate(dataset.persons):
             progress(number / len(dataset.persons), f"reading {person}")
-            samples = cls._usable(dataset, [person])
+            samples = self._usable(dataset, [person])
             digests[person] = records.person_digest(samples)
             is_out = np.full(len(samples), person in outside)
             if holdout == "sessions":
@@ -183,20 +186,19 @@ class GazeTask:
         if not held_out:
             return Division(digest, counts, None, None)
         outer = records.join_samples(held_out)
-        reference = cls._score_constant(total / sum(counts.values()), outer)
-        return Division(digest, counts, outer, PersonScores(reference, cls.measure))
+        reference = self._score_constant(total / sum(counts.values()), outer)
+        return Division(digest, counts, outer, PersonScores(reference, self.measure))
 
     @staticmethod
     def _usable(dataset: records.GazeDataset, persons: Sequence[str] | None) -> records.GazeSamples:
         """Return the samples of persons that a network can be trained with."""
         return dataset.read(persons)
 
-    @classmethod
     def _score_constant(
-        cls, gaze: NDArray[np.float64], samples: records.GazeSamples
+        self, gaze: NDArray[np.float64], samples: records.GazeSamples
     ) -> dict[str, float]:
         """Return the score of each person for an answer that is always `gaze`."""
-        return cls._by_person(np.tile(gaze, (len(samples), 1)), samples)
+        return self._by_person(np.tile(gaze, (len(samples), 1)), samples)
 
     @staticmethod
     def classes(samples: records.GazeSamples) -> NDArray[np.int64]:
@@ -220,25 +222,25 @@ class GazeTask:
             is_home[rows[len(rows) - int(HOME_SHARE * len(rows)) :]] = True
         return samples[~is_home], samples[is_home]
 
-    @staticmethod
     def score_home(
-        module: nn.Module, home: records.GazeSamples, trained: records.GazeSamples
+        self, module: nn.Module, home: records.GazeSamples, trained: records.GazeSamples
     ) -> float:
-        """Return by how much the angular error is smaller than that of the mean gaze."""
+        """Return by how much the error is smaller than that of the mean gaze."""
         gaze = predict_gaze(module, home.patches, home.head)
         constant = np.tile(trained.gaze.mean(axis=0), (len(home), 1))
-        error = float(records.angular_errors_deg(gaze, home.gaze).mean())
-        bar = float(records.angular_errors_deg(constant, home.gaze).mean())
+        target = self.view.target
+        error = float(records.target_errors(target, gaze, home.gaze).mean())
+        bar = float(records.target_errors(target, constant, home.gaze).mean())
         return max(0.0, 1.0 - error / bar) if bar > 0 else 0.0
 
-    @classmethod
-    def score_persons(cls, module: nn.Module, samples: records.GazeSamples) -> dict[str, float]:
-        """Return the mean angular error of each person in degrees."""
-        return cls._by_person(predict_gaze(module, samples.patches, samples.head), samples)
+    def score_persons(self, module: nn.Module, samples: records.GazeSamples) -> dict[str, float]:
+        """Return the mean error of each person in the view's unit."""
+        return self._by_person(predict_gaze(module, samples.patches, samples.head), samples)
 
-    @staticmethod
-    def _by_person(errors_: NDArray[np.float64], samples: records.GazeSamples) -> dict[str, float]:
-        errors = records.angular_errors_deg(errors_, samples.gaze)
+    def _by_person(
+        self, answers: NDArray[np.float64], samples: records.GazeSamples
+    ) -> dict[str, float]:
+        errors = records.target_errors(self.view.target, answers, samples.gaze)
         names = sorted({str(person) for person in samples.person})
         return {name: float(errors[samples.person == name].mean()) for name in names}
 
@@ -254,13 +256,14 @@ class RepresentationTask(GazeTask):
     """
 
     crossed: bool = True
-    measure: ClassVar[Measure] = Measure(
-        f"angular error after at most {SHOTS} shots", "degrees", "mean gaze of the shots",
-        larger_is_better=False,
-    )  # fmt: skip
     most_output: ClassVar[float] = 100.0
     drawing_layers: ClassVar[tuple[str, ...]] = ("decoder.fc",)
     to_tensors = staticmethod(pairs_loop.to_tensors)  # type: ignore[assignment]
+
+    @property
+    def measure(self) -> Measure:
+        name = f"angular error after at most {SHOTS} shots"
+        return Measure(name, "degrees", "mean gaze of the shots", larger_is_better=False)
 
     def train_epoch(self, *args: Any, **options: Any) -> float:
         """Train once on all frames; see `site_agent.training.cross_encoder.loop.train_epoch`."""
@@ -279,13 +282,12 @@ class RepresentationTask(GazeTask):
         """Return the frames with both eyes; raise `InvalidInputError` where there are none."""
         return records.require_both_eyes(dataset.read(persons), dataset.path)
 
-    @classmethod
     def _score_constant(
-        cls,
-        gaze: NDArray[np.float64],  # noqa: ARG003 (shots are of the person herself)
+        self,
+        gaze: NDArray[np.float64],  # noqa: ARG002 (shots are of the person herself)
         samples: records.GazeSamples,
     ) -> dict[str, float]:
-        return cls._score_features(np.empty((len(samples), 0)), samples)
+        return self._score_features(np.empty((len(samples), 0)), samples)
 
     @staticmethod
     def split_home(samples: records.GazeSamples) -> tuple[records.GazeSamples, records.GazeSamples]:
@@ -297,21 +299,19 @@ class RepresentationTask(GazeTask):
             is_home[rows[len(rows) - 2 * int(HOME_SHARE * len(rows) / 2) :]] = True
         return pairs[~is_home], pairs[is_home]
 
-    @classmethod
     def score_home(
-        cls,
+        self,
         module: nn.Module,
         home: records.GazeSamples,
-        trained: records.GazeSamples,  # noqa: ARG003 (patches are scaled: their mean is 0)
+        trained: records.GazeSamples,  # noqa: ARG002 (patches are scaled: their mean is 0)
     ) -> float:
         """Return by how much a drawn patch is nearer than an even one."""
         return pairs_loop.drawing_score(module, home)
 
-    @classmethod
-    def score_persons(cls, module: nn.Module, samples: records.GazeSamples) -> dict[str, float]:
+    def score_persons(self, module: nn.Module, samples: records.GazeSamples) -> dict[str, float]:
         """Return the mean angular error of each person's own head in degrees."""
         features = encode_gaze(module, samples.patches)
-        return cls._score_features(np.concatenate([features, samples.head], axis=1), samples)
+        return self._score_features(np.concatenate([features, samples.head], axis=1), samples)
 
     @staticmethod
     def _score_features(
@@ -478,12 +478,12 @@ def draw_persons(persons: Sequence[str], seed: int) -> frozenset[str]:
 
 def task_of(architecture: str) -> Task:
     """Return the task of an architecture."""
-    kind = find_architecture(architecture).kind
-    if kind == "saliency":
+    described = find_architecture(architecture)
+    if described.kind == "saliency":
         return SaliencyTask(architecture)
-    if kind == "representation":
+    if described.kind == "representation":
         return RepresentationTask(crossed=is_crossed(architecture))
-    return GazeTask()
+    return GazeTask(described.view)
 
 
 def task_of_network(network: StateDict) -> Task:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from site_agent.errors import InvalidInputError
+from site_agent.networks.views import EYE, VIEWS, View
 
 
 @dataclass(frozen=True)
@@ -19,9 +20,11 @@ class Architecture:
     parameters: int
     """Number of trained parameters."""
     kind: Literal["gaze", "saliency", "representation"] = "gaze"
-    """``gaze``: eye patches and head angles in, yaw and pitch out. ``saliency``: clips in, maps of
-    where the gaze is out. ``representation``: eye patches in, patches drawn from their features
-    out."""
+    """``gaze``: the pictures of a view and head angles in, the view's two numbers out.
+    ``saliency``: clips in, maps of where the gaze is out. ``representation``: eye patches in,
+    patches drawn from their features out."""
+    view: View = EYE
+    """Of gaze and representation networks: the pictures that it takes."""
 
 
 GAZE_ARCHITECTURES: Mapping[str, Architecture] = {
@@ -32,6 +35,11 @@ GAZE_ARCHITECTURES: Mapping[str, Architecture] = {
         Architecture("gaze-resnet18", 1, 11_171_270),
         Architecture("cross-encoder-gaze", 1, 11_192_842),
         Architecture("cross-encoder-small-gaze", 1, 177_338),
+        Architecture("gaze-face-resnet18", 1, 11_177_538, view=VIEWS["face"]),
+        Architecture("gaze-face-resnet18-448", 1, 11_177_538, view=VIEWS["face-448"]),
+        Architecture("itracker", 1, 6_286_274, view=VIEWS["face-eyes-grid"]),
+        Architecture("near-eye", 1, 157_755, view=VIEWS["near-eye"]),
+        Architecture("near-eye-pupil", 1, 157_755, view=VIEWS["near-eye-pupil"]),
     )
 }
 

@@ -27,6 +27,7 @@ from site_agent.networks.gaze_modules import (
     SmallEncoder,
 )
 from site_agent.networks.glc import GLC_LAYOUTS, Glc
+from site_agent.networks.other_eyes import FaceResNet18, ITracker, NearEye
 
 _DTYPES = {"float32": "F32", "float64": "F64", "int64": "I64"}
 
@@ -48,6 +49,11 @@ BUILDERS: Mapping[str, Callable[[], nn.Module]] = {
     "gaze-lenet": partial(GazeLeNet, channels=50),
     "gaze-lenet-wide": partial(GazeLeNet, channels=80),
     "gaze-resnet18": GazeResNet18,
+    "gaze-face-resnet18": FaceResNet18,
+    "gaze-face-resnet18-448": FaceResNet18,
+    "itracker": ITracker,
+    "near-eye": NearEye,
+    "near-eye-pupil": NearEye,
     "cross-encoder-gaze": lambda: GazeHead(_encoder(small=False)),
     "cross-encoder-small-gaze": lambda: GazeHead(_encoder(small=True)),
     **{name: partial(Glc, layout) for name, layout in GLC_LAYOUTS.items()},
@@ -188,19 +194,22 @@ def personal_head(module: nn.Module) -> frozenset[str]:
 
 _LEAST_CONTRAST = 4.0
 """Grey levels: patches of less standard deviation are not amplified further."""
-_BATCH = 512
+_BATCH, _BATCH_BYTES = 512, 1 << 22
+"""Most samples at once, and bytes of their pictures."""
 
 
-def to_inputs(patches: NDArray[np.uint8]) -> torch.Tensor:
-    """Normalise patches for networks: each with mean 0 and standard deviation 1.
+def to_inputs(pictures: NDArray[np.uint8]) -> torch.Tensor:
+    """Normalise pictures for networks: each channel with mean 0 and standard deviation 1.
 
-    Scaling each patch removes most differences between lights and cameras.
+    Scaling each picture removes most differences between lights and cameras.
 
-    `patches`, uint8 of shape (n, 36, 60).
+    `pictures`, uint8 of shape (n, height, width) or (n, channels, height, width).
 
-    Returns float32 tensor, shape (n, 1, 36, 60).
+    Returns float32 tensor, shape (n, channels, height, width).
     """
-    scaled = torch.from_numpy(np.ascontiguousarray(patches)).to(torch.float32).unsqueeze(1)
+    scaled = torch.from_numpy(np.ascontiguousarray(pictures)).to(torch.float32)
+    if scaled.ndim == 3:
+        scaled = scaled.unsqueeze(1)
     scaled -= scaled.mean(dim=(2, 3), keepdim=True)
     deviation = scaled.square().mean(dim=(2, 3), keepdim=True).sqrt()
     return scaled / deviation.clamp(min=_LEAST_CONTRAST)
@@ -209,23 +218,24 @@ def to_inputs(patches: NDArray[np.uint8]) -> torch.Tensor:
 def predict_gaze(
     module: nn.Module, patches: NDArray[np.uint8], head: NDArray[Any], device: str = "cpu"
 ) -> NDArray[np.float64]:
-    """Return the gaze in each patch.
+    """Return a gaze network's two numbers for each sample.
 
     `module`: as `to_module` returns it; left in evaluation mode on `device`. `patches`, uint8 of
-    shape (n, 36, 60): left eyes, or right eyes mirrored. `head`, float of shape (n, 2): yaw and
-    pitch of the head in radians.
+    shape (n, ...), as the network's view has it: of eyes left ones, or right ones mirrored.
+    `head`, float of shape (n, 2): yaw and pitch of the head in radians.
 
-    Returns float64, shape (n, 2): Yaw and pitch in radians.
+    Returns float64, shape (n, 2): Yaw and pitch in radians, or the numbers of the view's target.
     """
     module.to(device).eval()
-    gaze_ = np.empty((len(patches), 2))
+    answers = np.empty((len(patches), 2))
+    batch = min(_BATCH, max(1, _BATCH_BYTES * len(patches) // max(1, patches.nbytes)))
     with torch.inference_mode():
-        for first in range(0, len(patches), _BATCH):
-            part = slice(first, first + _BATCH)
+        for first in range(0, len(patches), batch):
+            part = slice(first, first + batch)
             angles = torch.from_numpy(np.asarray(head[part], dtype=np.float32)).to(device)
             gaze = module(to_inputs(patches[part]).to(device), angles)
-            gaze_[part] = gaze.cpu().numpy()
-    return gaze_
+            answers[part] = gaze.cpu().numpy()
+    return answers
 
 
 def encode_gaze(module: nn.Module, patches: NDArray[np.uint8]) -> NDArray[np.float64]:

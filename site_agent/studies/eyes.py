@@ -13,6 +13,7 @@ from site_agent.datasets.gaze.records import GazeDataset, GazeSamples, join_samp
 from site_agent.datasets.soundness import require_sound
 from site_agent.datasets.synthetic.eye_patches.dataset import RenderSettings, render_person
 from site_agent.datasets.synthetic.eye_patches.persons import Skews
+from site_agent.networks.views import EYE
 from site_agent.studies.protocol_file import StepJob
 from site_agent.work import Progress
 
@@ -24,7 +25,7 @@ _FILE = "samples.npz"
 def open_data(paths: Sequence[Path], *, despite_findings: bool = False) -> GazeDataset:
     """Open the gaze data that a user named."""
     (path,) = paths
-    dataset = open_gaze(path)
+    dataset = open_gaze(path).seen_as(EYE)
     require_sound(dataset, despite_findings=despite_findings)
     return dataset
 

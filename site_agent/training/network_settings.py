@@ -15,7 +15,9 @@ class GazeSettings(Settings, error=InvalidInputError):
     """Settings of training a gaze network; the learning rate falls to 0 along half a cosine."""
 
     architecture: str | None = None
-    """gaze-lenet, gaze-lenet-wide or gaze-resnet18. None: that of the base, or gaze-lenet."""
+    """Of eye patches gaze-lenet, gaze-lenet-wide, gaze-resnet18; of faces gaze-face-resnet18,
+    gaze-face-resnet18-448; itracker; of near-eye cameras near-eye, near-eye-pupil; or PACKAGE:CLASS
+    of your own. None: that of the base, or gaze-lenet."""
     persons: tuple[str, ...] = ()
     """The persons to train on; empty: all."""
     epochs: int = Field(default=15, ge=1, le=100_000)

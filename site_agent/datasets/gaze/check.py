@@ -9,12 +9,24 @@ import numpy as np
 
 from site_agent.datasets.check import Finding, Severity
 from site_agent.datasets.gaze import records
+from site_agent.datasets.gaze.gazecapture import GAZECAPTURE
 from site_agent.datasets.gaze.generic_layout import GENERIC
+from site_agent.datasets.gaze.mpiifacegaze import NORMALISED_FACES, ORIGINAL_FACES
 from site_agent.datasets.gaze.mpiigaze import MPIIGAZE
+from site_agent.datasets.gaze.near_eye import LPW, NVGAZE
 from site_agent.errors import AnnotationFileError
+from site_agent.networks.views import ANGLES, Target
 from site_agent.work import Progress, no_progress
 
-LAYOUTS: tuple[records.GazeLayout, ...] = (GENERIC, MPIIGAZE)
+LAYOUTS: tuple[records.GazeLayout, ...] = (
+    GENERIC,
+    MPIIGAZE,
+    NORMALISED_FACES,
+    ORIGINAL_FACES,
+    GAZECAPTURE,
+    NVGAZE,
+    LPW,
+)
 
 
 def is_gaze_data(path: Path) -> bool:
@@ -38,8 +50,8 @@ def find_layout(path: Path) -> tuple[records.GazeLayout, Path]:
 
 
 _FEWEST_SAMPLES = 20
-# Eyes do not turn further in their sockets, and normalised heads do not in use.
-_FAR_GAZE, _FAR_HEAD = np.deg2rad(60), np.deg2rad(70)
+# Normalised heads do not turn further in use.
+_FAR_HEAD = np.deg2rad(70)
 # Both eyes look at the same point, so that their directions differ little.
 _EYES_DIFFER = np.deg2rad(15)
 
@@ -67,7 +79,7 @@ def check_gaze(
             if not samples:
                 continue
             progress(None, f"person {person}")
-            findings += _angle_findings(place, samples, lines)
+            findings += _number_findings(place, samples, lines, layout.view.target)
             findings += _repeated(place, path, samples, lines, seen)
             findings += _frame_findings(place, samples, lines)
             findings += _person_findings(place, samples, person)
@@ -75,16 +87,19 @@ def check_gaze(
     return findings
 
 
-def _angle_findings(
-    place: Path, samples: records.GazeSamples, lines: Sequence[int]
+def _number_findings(
+    place: Path, samples: records.GazeSamples, lines: Sequence[int], target: Target
 ) -> Iterator[Finding]:
-    for name, angles, far in (("gaze", samples.gaze, _FAR_GAZE), ("head", samples.head, _FAR_HEAD)):
-        most = np.abs(angles).max(axis=1)
+    gaze, head = (samples.gaze, target, target.far), (samples.head, ANGLES, _FAR_HEAD)
+    for name, (numbers, kind, far) in {"gaze": gaze, "head": head}.items():
+        most = np.abs(numbers).max(axis=1)
+        # Angles are shown as tables have them.
+        scale, unit = (1.0, "radians ") if kind is ANGLES else (kind.units_in_one, "")
         for i in np.flatnonzero(~(most <= far)).tolist():
-            severity: Severity = "warning" if most[i] <= np.pi / 2 else "error"
-            yaw, pitch = angles[i]
-            text = f"{_name(samples, i)}: {name} is yaw {yaw:.4g}, pitch {pitch:.4g}; expected "
-            text += f"radians within +-{np.rad2deg(far):.0f} degrees"
+            severity: Severity = "warning" if most[i] <= kind.farthest else "error"
+            (first, second), (across, down) = scale * numbers[i], kind.axes
+            text = f"{_name(samples, i)}: {name} is {across} {first:.4g}, {down} {second:.4g}; "
+            text += f"expected {unit}within +-{far * kind.units_in_one:.0f} {kind.unit}"
             yield Finding(severity, f"{name}-range", place, lines[i], text)
 
 
@@ -147,7 +162,7 @@ def _name(samples: records.GazeSamples, i: int) -> str:
 
 @dataclass(frozen=True)
 class Spread:
-    """Mean and percentiles of angles in degrees."""
+    """Mean and percentiles in degrees, or in the unit of the view's target."""
 
     mean: float
     p5: float
@@ -171,7 +186,7 @@ class PersonStatistics:
     head_pitch: Spread
     brightness: float
     constant_error_deg: float
-    """Mean error of always predicting this person's mean direction: the difficulty of the data."""
+    """Mean error of always predicting this person's mean gaze: the difficulty of the data."""
     digest: str
 
 
@@ -182,11 +197,12 @@ def gaze_statistics(
     statistics = []
     for number, person in enumerate(dataset.persons):
         progress(number / len(dataset.persons), f"person {person}")
-        statistics.append(_of_person(person, dataset.read_person(person)))
+        samples = dataset.read_person(person)
+        statistics.append(_of_person(person, samples, dataset.view.target))
     return statistics
 
 
-def _of_person(person: str, samples: records.GazeSamples) -> PersonStatistics:
+def _of_person(person: str, samples: records.GazeSamples, target: Target) -> PersonStatistics:
     right = samples.eye == "right"
     frames = [
         set(zip(samples.session[eye].tolist(), samples.frame[eye].tolist(), strict=True))
@@ -200,17 +216,16 @@ def _of_person(person: str, samples: records.GazeSamples) -> PersonStatistics:
         left=int((~right).sum()),
         right=int(right.sum()),
         both_eyes=len(frames[0] & frames[1]),
-        yaw=_spread(samples.gaze[:, 0]),
-        pitch=_spread(samples.gaze[:, 1]),
-        head_yaw=_spread(samples.head[:, 0]),
-        head_pitch=_spread(samples.head[:, 1]),
+        yaw=_spread(samples.gaze[:, 0] * target.units_in_one),
+        pitch=_spread(samples.gaze[:, 1] * target.units_in_one),
+        head_yaw=_spread(samples.head[:, 0] * ANGLES.units_in_one),
+        head_pitch=_spread(samples.head[:, 1] * ANGLES.units_in_one),
         brightness=float(samples.patches.mean()),
-        constant_error_deg=float(records.angular_errors_deg(samples.gaze, constant).mean()),
+        constant_error_deg=float(records.target_errors(target, samples.gaze, constant).mean()),
         digest=records.person_digest(samples),
     )
 
 
-def _spread(angles: records.Float64) -> Spread:
-    degrees = np.rad2deg(angles)
-    low, high = np.percentile(degrees, [5, 95])
-    return Spread(float(degrees.mean()), float(low), float(high))
+def _spread(values: records.Float64) -> Spread:
+    low, high = np.percentile(values, [5, 95])
+    return Spread(float(values.mean()), float(low), float(high))

@@ -1,4 +1,4 @@
-"""Eye patches with gaze: samples, data sets that are read person by person, and their digests.
+"""Pictures with gaze: samples, data sets that are read person by person, and their digests.
 
 Directions of gaze and poses of heads are angles in the frame of the normalised camera: x points to
 the right of the picture, y down, z away from the camera. Angles are (yaw, pitch) in radians: yaw
@@ -10,7 +10,7 @@ import hashlib
 import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from site_agent.datasets.check import Finding
 from site_agent.errors import InvalidInputError
+from site_agent.networks.views import ANGLES, EYE, Target, View
 
 Float64 = NDArray[np.float64]
 
@@ -60,6 +61,14 @@ def angular_errors_deg(predicted: Float64, expected: Float64) -> Float64:
     return errors
 
 
+def target_errors(target: Target, predicted: Float64, expected: Float64) -> Float64:
+    """Return distances, shape (n,), in the target's unit; angles between directions of gaze."""
+    if target is ANGLES:
+        return angular_errors_deg(predicted, expected)
+    errors: Float64 = target.units_in_one * np.linalg.norm(predicted - expected, axis=1)
+    return errors
+
+
 UInt8 = NDArray[np.uint8]
 
 Eye = Literal["left", "right"]
@@ -70,7 +79,7 @@ PATCH_SHAPE = (36, 60)
 
 @dataclass(frozen=True)
 class GazeSamples:
-    """Eye patches of one or several persons, all as left eyes.
+    """Pictures of one or several persons, in one view; eye patches all as left eyes.
 
     Patches of right eyes are mirrored, and their yaws negated, so that one network serves both.
     Angles are radians in the frame of the normalised camera: yaw is positive to the left of the
@@ -78,11 +87,11 @@ class GazeSamples:
     """
 
     patches: UInt8
-    """uint8, shape (n, 36, 60)."""
+    """uint8, shape (n, 36, 60), or (n, ...) as another view has it."""
     gaze: Float64
-    """float64, shape (n, 2): yaw and pitch."""
+    """float64, shape (n, 2): yaw and pitch, or the numbers of the view's target."""
     head: Float64
-    """float64, shape (n, 2): yaw and pitch."""
+    """float64, shape (n, 2): yaw and pitch; 0 where a view knows no pose of the head."""
     person: NDArray[np.str_]
     """str, shape (n,)."""
     session: NDArray[np.str_]
@@ -90,7 +99,7 @@ class GazeSamples:
     frame: NDArray[np.int64]
     """int64, shape (n,): number within the session; both eyes of a frame have the same."""
     eye: NDArray[np.str_]
-    """str, shape (n,): 'left' or 'right', of the person."""
+    """str, shape (n,): 'left' or 'right', of the person; 'left' for views of both eyes."""
 
     def __len__(self) -> int:
         return len(self.patches)
@@ -102,15 +111,30 @@ class GazeSamples:
 
 @dataclass(frozen=True)
 class GazeDataset:
-    """A data set of eye patches on disk."""
+    """A data set of pictures with gaze on disk."""
 
     path: Path
     layout: str
-    """'mpiigaze' or 'folder'."""
+    """'folder', 'mpiigaze' or another one of `site_agent.datasets.gaze.check.LAYOUTS`."""
     persons: tuple[str, ...]
     """In the order of their names."""
     read_person: Callable[[str], GazeSamples]
     """Reads all samples of a person, in the order of the files."""
+    view: View = EYE
+    """The view in which samples are read."""
+    others: Mapping[View, Callable[[str], GazeSamples]] = field(default_factory=dict)
+    """Readers of the further views that the files offer."""
+
+    def seen_as(self, view: View) -> "GazeDataset":
+        """Return the data set read in a view; raise `InvalidInputError` if it has not got it."""
+        if view == self.view:
+            return self
+        if view not in self.others:
+            offered = " or ".join(item.description for item in (self.view, *self.others))
+            raise InvalidInputError(
+                f"{self.path}: holds {offered}; the network takes {view.description}"
+            )
+        return replace(self, view=view, read_person=self.others[view], others={})
 
     def read(self, persons: Iterable[str] | None = None) -> GazeSamples:
         """Return the samples of some persons, or of all.
@@ -143,6 +167,8 @@ class GazeLayout:
     """Returns the data set; raises `AnnotationFileError` for damaged data."""
     examine: Callable[[Path], Iterator[CheckedPerson]]
     """Yields each person as far as it can be read, for checks."""
+    view: View = EYE
+    """The view in which it is read unless another one is asked for."""
 
 
 def join_samples(parts: Sequence[GazeSamples]) -> GazeSamples:
@@ -156,7 +182,7 @@ def as_left_eyes(patches: UInt8, angles: Float64, right: NDArray[np.bool_]) -> N
 
     The same function turns them back. `angles` has shape (n, ..., 2), yaw first.
     """
-    patches[right] = patches[right, :, ::-1]
+    patches[right] = patches[right][..., ::-1]
     angles[right, ..., 0] *= -1
 
 

@@ -9,7 +9,8 @@ from site_agent.datasets.gaze.generic_layout import TABLE_NAME
 from site_agent.datasets.synthetic import videos
 from site_agent.datasets.synthetic.conditioning import write_drawn_trials
 from site_agent.datasets.synthetic.egocentric_clips import write_clips
-from site_agent.datasets.synthetic.eye_patches.dataset import RenderSettings, write_eye_dataset
+from site_agent.datasets.synthetic.eye_patches.dataset import EyeDrawing, write_eye_dataset
+from site_agent.datasets.synthetic.other_eyes import write_layout
 from site_agent.datasets.synthetic.settings import (
     ClipSettings,
     FaceDrawing,
@@ -69,7 +70,15 @@ def _draw_faces(path: Path, settings: FaceDrawing, progress: Progress) -> Drawin
     return Drawing(xml, {"images": settings.images})
 
 
-def _draw_eyes(path: Path, settings: RenderSettings, progress: Progress) -> Drawing:
+def _list_eye_files(path: Path, settings: EyeDrawing) -> list[Path]:
+    # The other layouts need a new or empty folder.
+    return [path / TABLE_NAME] if settings.layout == "folder" else []
+
+
+def _draw_eyes(path: Path, settings: EyeDrawing, progress: Progress) -> Drawing:
+    if settings.layout != "folder":
+        samples = write_layout(path, settings, progress)
+        return Drawing(path, {"persons": settings.persons, "samples": samples})
     table, samples = write_eye_dataset(path, settings, progress)
     return Drawing(table, {"persons": settings.persons, "samples": samples})
 
@@ -112,7 +121,7 @@ def _draw_trials(path: Path, settings: TrialsDrawing, _progress: Progress) -> Dr
 
 KINDS: Mapping[str, DrawnKind] = {
     "faces": DrawnKind(FaceDrawing(), _list_face_files, _draw_faces),
-    "eyes": DrawnKind(RenderSettings(), lambda path, _: [path / TABLE_NAME], _draw_eyes),
+    "eyes": DrawnKind(EyeDrawing(), _list_eye_files, _draw_eyes),
     # Clips need a new or empty folder.
     "clips": DrawnKind(ClipSettings(), lambda _path, _: [], _draw_clips),
     "video": DrawnKind(VideoDrawing(), _list_video_files, _draw_video),

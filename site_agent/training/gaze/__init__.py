@@ -13,9 +13,10 @@ from aggregators.models import StateDict
 from site_agent.datasets.gaze import records as gaze
 from site_agent.datasets.soundness import require_sound
 from site_agent.errors import InvalidInputError, TrainingDataError
-from site_agent.networks.architectures import require_kind
+from site_agent.networks.architectures import find_architecture, require_kind
 from site_agent.networks.files import read_network
 from site_agent.networks.modules import from_module, new_network, predict_gaze, to_module
+from site_agent.networks.views import View
 from site_agent.plain_json import plain
 from site_agent.training.gaze import loop
 from site_agent.training.gaze.loop import checkpoint_path
@@ -24,6 +25,7 @@ from site_agent.training.overlap import training_records
 from site_agent.training_record import BegunTraining, DataSummary, TrainingResult, begin_training
 from site_agent.work import Progress, no_progress, part_of
 
+_USUAL = "gaze-lenet"
 _FEWEST_SAMPLES = 2
 # Of the whole time, what reading the patches takes; only for the progress bar.
 _READING_SHARE = 0.05
@@ -91,6 +93,7 @@ def train_gaze(
     is asked for.
     """
     output = Path(output)
+    dataset = dataset.seen_as(view_of(settings, base))
     sound = require_sound(
         dataset, persons=settings.persons, despite_findings=despite_findings, progress=progress
     )
@@ -117,12 +120,20 @@ def start_network(settings: GazeSettings, base: Path | str | None) -> StateDict:
     if settings.architecture is not None:
         require_kind(settings.architecture, "gaze", "architecture")
     if base is None:
-        return new_network(settings.architecture or "gaze-lenet", settings.seed)
+        return new_network(settings.architecture or _USUAL, settings.seed)
     network = read_network(base)
     architecture = network.metadata.get("architecture", "no architecture")
     if settings.architecture not in (None, architecture):
         raise InvalidInputError(f"{base}: found {architecture}, expected {settings.architecture}")
     return network
+
+
+def view_of(settings: GazeSettings, base: Path | str | None) -> View:
+    """Return the view of the network that a training begins with; raises as `find_architecture`."""
+    name = settings.architecture or _USUAL
+    if base is not None:
+        name = read_network(base).metadata.get("architecture", name)
+    return find_architecture(name).view
 
 
 def find_device(device: str) -> str:
@@ -175,11 +186,12 @@ def _train(
     state = loop.TrainingState(module, optimiser, generator)
     parts = [recipe.recorded, recipe.data_digest, device, recipe.threads]
     validation = data.validation
+    target = find_architecture(start.metadata["architecture"]).view.target
 
     def train(report: Callable[[float], None]) -> float:
         return loop.train_epoch(
             module, optimiser, tensors, settings.batch_size, generator,
-            shift_px=settings.shift_px, light=settings.light,
+            shift_px=0 if target.moves else settings.shift_px, light=settings.light,
             mixed_precision=recipe.mixed_precision, progress=report,
         )  # fmt: skip
 
@@ -187,7 +199,7 @@ def _train(
         if not len(validation):
             return None
         angles = predict_gaze(module, validation.patches, validation.head, device)
-        return float(gaze.angular_errors_deg(angles, validation.gaze).mean())
+        return float(gaze.target_errors(target, angles, validation.gaze).mean())
 
     # Some operations have no deterministic form on CUDA.
     with loop.repeatable(recipe.threads) if device == "cpu" else nullcontext():
@@ -206,7 +218,7 @@ def _train(
         "resumed_at_epoch": resumed_at,
         "best_epoch": state.best_epoch,
         "losses": state.losses,
-        "validation_errors_deg": state.errors_deg,
+        target.named("validation_errors_deg"): state.errors_deg,
     }
     return from_module(module, start.metadata["architecture"]), outcome
 
@@ -220,7 +232,8 @@ def _publish(
 ) -> TrainingResult:
     validation = data.validation
     named = zip(validation.person.tolist(), validation.session.tolist(), strict=True)
-    errors = outcome["validation_errors_deg"]
+    target = find_architecture(outcome["architecture"]).view.target
+    errors = outcome[target.named("validation_errors_deg")]
     marks, digests = set(gaze.sample_marks(data.training)), set(data.digests.values())
     # The new network keeps the knowledge of the base.
     for _, before in recipe.base_records:
@@ -239,7 +252,7 @@ def _publish(
         "person_digests": sorted(digests),
         "validation_sessions": sorted({f"{person}/{name}" for person, name in named}),
         "validation_images": len(validation),
-        "validation_error_deg": min(errors) if errors else None,
+        target.named("validation_error_deg"): min(errors) if errors else None,
         **outcome,
     }
     return begun.publish_network(trained, summary, recipe.recorded, details, warnings=warnings)

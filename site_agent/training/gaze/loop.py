@@ -7,10 +7,11 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, Protocol, Unpack
+from typing import Any, Literal, Protocol, Unpack, cast
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import nn
 from torch.nn import functional
 
@@ -18,6 +19,7 @@ from aggregators.whole_file import whole_file
 from site_agent.datasets.gaze.records import GazeSamples
 from site_agent.errors import TrainingFailedError
 from site_agent.networks.modules import to_inputs
+from site_agent.networks.views import GRID_CHANNEL
 from site_agent.training.steps import StepHooks, take_steps
 from site_agent.work import Progress
 
@@ -29,7 +31,8 @@ _CURVE_SHARE = 0.25
 class GazeTensors:
     """Samples as a network takes them.
 
-    `patches`, float32 of shape (n, 1, 36, 60). `head` and `gaze`, float32 of shape (n, 2).
+    `patches`, float32 of shape (n, channels, height, width); large ones are `ScaledOnUse`. `head`
+    and `gaze`, float32 of shape (n, 2).
     """
 
     patches: torch.Tensor
@@ -44,10 +47,31 @@ class GazeTensors:
         return (self.patches[index], self.head[index])
 
 
+class ScaledOnUse:
+    """Pictures that are scaled for each step: a site's faces as float32 need four times the memory.
+
+    It is indexed as the tensor that it stands for.
+    """
+
+    def __init__(self, pictures: NDArray[np.uint8], device: str) -> None:
+        self._pictures, self.device = pictures, torch.device(device)
+
+    def __len__(self) -> int:
+        return len(self._pictures)
+
+    def __getitem__(self, index: Any) -> torch.Tensor:
+        rows = index.cpu().numpy() if isinstance(index, torch.Tensor) else index
+        return to_inputs(self._pictures[rows]).to(self.device)
+
+
 def to_tensors(samples: GazeSamples, device: str = "cpu") -> GazeTensors:
     """Return samples as tensors on a device."""
+    if samples.patches.ndim > 3:
+        pictures = cast("torch.Tensor", ScaledOnUse(samples.patches, device))
+    else:
+        pictures = to_inputs(samples.patches).to(device)
     return GazeTensors(
-        to_inputs(samples.patches).to(device),
+        pictures,
         torch.from_numpy(samples.head.astype(np.float32)).to(device),
         torch.from_numpy(samples.gaze.astype(np.float32)).to(device),
     )
@@ -94,7 +118,7 @@ def train_epoch(
 ) -> float:
     """Train once on all samples, and return the mean loss.
 
-    The loss is the mean absolute difference of yaw and pitch in radians.
+    The loss is the mean absolute difference of both numbers, of yaw and pitch in radians.
 
     Parameters
     ----------
@@ -160,21 +184,22 @@ def _shifted(patches: torch.Tensor, most: int, generator: torch.Generator) -> to
     by = torch.randint(0, 2 * most + 1, (2, count, 1), generator=generator).to(patches.device)
     rows = torch.arange(height, device=patches.device) + by[0]
     columns = torch.arange(width, device=patches.device) + by[1]
-    larger = functional.pad(patches, (most, most, most, most), mode="replicate")[:, 0]
+    larger = functional.pad(patches, (most, most, most, most), mode="replicate").transpose(0, 1)
     image_index = torch.arange(count, device=patches.device)[:, None, None]
-    return larger[image_index, rows[:, :, None], columns[:, None, :]].unsqueeze(1)
+    return larger[:, image_index, rows[:, :, None], columns[:, None, :]].transpose(0, 1)
 
 
 def _relit(patches: torch.Tensor, deviation: float, generator: torch.Generator) -> torch.Tensor:
-    """Light each patch from another side, and change its middle tones."""
+    """Light each patch from another side, and change its middle tones; a face grid has no light."""
     count, _, height, width = patches.shape
     drawn = deviation * torch.randn((3, count, 1, 1, 1), generator=generator)
     across, down, curve = drawn.to(patches.device)
     x = torch.linspace(-1, 1, width, device=patches.device)
     y = torch.linspace(-1, 1, height, device=patches.device)[:, None]
-    curved = _CURVE_SHARE * curve * (patches.square() - 1)
-    relit: torch.Tensor = patches + across * x + down * y + curved
-    return relit
+    lit = patches[:, :GRID_CHANNEL]
+    curved = _CURVE_SHARE * curve * (lit.square() - 1)
+    relit: torch.Tensor = lit + across * x + down * y + curved
+    return torch.cat([relit, patches[:, GRID_CHANNEL:]], dim=1)
 
 
 class EpochSettings(Protocol):
@@ -286,7 +311,7 @@ def train_epochs(
             group["lr"] = lowest_rate + (rate - lowest_rate) * share
         text = f"epoch {state.epoch + 1} of {epochs}"
         if patience and state.errors_deg:
-            text += f", validation error {min(state.errors_deg):.2f} degrees"
+            text += f", validation error {min(state.errors_deg):.2f}"
         loss = train(lambda share: progress(completed + share / epochs, text))  # noqa: B023 - at once
         state.epoch += 1
         if not math.isfinite(loss):

@@ -61,6 +61,16 @@ class RenderSettings(Settings, error=InvalidInputError):
         return range(self.first_person, self.first_person + self.persons)
 
 
+class EyeDrawing(RenderSettings, error=InvalidInputError):
+    """The settings of a data set of drawn eyes, in a layout."""
+
+    layout: Literal[
+        "folder", "mpiifacegaze", "mpiifacegaze-original", "gazecapture", "nvgaze", "lpw"
+    ] = "folder"
+    """folder: eye patches with gaze.csv. The others are those of published data sets: full faces,
+    phones for iTracker, and near-eye cameras with gaze (nvgaze) or the pupil (lpw)."""
+
+
 def rendered_count(settings: RenderSettings, number: int) -> int:
     """Return how many frames a person has: log-uniform, with the mean that was asked for."""
     ratio = settings.skews.amount

@@ -192,7 +192,7 @@ def test_a_cross_encoder_is_trained_through_a_pool_as_in_memory(
     monkeypatch.setattr(ContributionLedger, "order_seed", lambda *_: None)
     network = new_network("cross-encoder-small", 5)
     plan = make_plan("fedavg", {"batch_size": 8, "seed": 5}, rounds=1)
-    sites = {site: RepresentationTask.read(gaze, [site]) for site in SITES}
+    sites = {site: RepresentationTask().read(gaze, [site]) for site in SITES}
     (expected,) = run_rounds(network, sites, plan)
     base = tmp_path / "base.safetensors"
     write_model(network, base)

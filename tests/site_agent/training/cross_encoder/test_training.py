@@ -151,8 +151,7 @@ def test_rounds_train_encoders_that_sites_accept_again(eyes: dict[str, GazeSampl
         assert audit_base(held.network, samples) == []
     everyone = join_samples(list(eyes.values()))
     before, after = (
-        RepresentationTask.score_home(to_module(network), everyone, everyone)
-        for network in (base, held.network)
+        TASK.score_home(to_module(network), everyone, everyone) for network in (base, held.network)
     )
     assert 0 <= before < after < 1
     scores = TASK.score_persons(to_module(held.network), everyone)
