@@ -135,7 +135,7 @@ class PersonalPart:
     step: int = 1
     """For FedCPF: the next score at which counting restarts, in units of ``acc``."""
     score: float = math.nan
-    """The site's score after the round, 0 to 1; NaN for methods that measure none."""
+    """The site's score after the round, at most 1; NaN where none was measured."""
     prototypes: NDArray[np.float32] | None = None
     """Shape (classes, features), from the last reply; NaN for classes without. None for methods
     without replies."""

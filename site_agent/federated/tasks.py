@@ -225,13 +225,13 @@ class GazeTask:
     def score_home(
         self, module: nn.Module, home: records.GazeSamples, trained: records.GazeSamples
     ) -> float:
-        """Return by how much the error is smaller than that of the mean gaze."""
+        """Return the share of the mean gaze's error that the module avoids."""
         gaze = predict_gaze(module, home.patches, home.head)
         constant = np.tile(trained.gaze.mean(axis=0), (len(home), 1))
         target = self.view.target
         error = float(records.target_errors(target, gaze, home.gaze).mean())
         bar = float(records.target_errors(target, constant, home.gaze).mean())
-        return max(0.0, 1.0 - error / bar) if bar > 0 else 0.0
+        return 1.0 - error / bar if bar > 0 else 0.0
 
     def score_persons(self, module: nn.Module, samples: records.GazeSamples) -> dict[str, float]:
         """Return the mean error of each person in the view's unit."""

@@ -87,12 +87,13 @@ class SitesOptions(fedavg.MeanOptions):
     )
 
 
-_GROWING_SHARE = 2 / 3
-"""Of a series' rounds, after which personal parts have their full size; the rest trains them."""
+_SHARED_SHARE, _GROWING_SHARE = 1 / 3, 2 / 3
+"""Of a series' rounds, after which personal parts begin to grow, and have their full size; the
+rest trains them."""
 
 
-class CpfOptions(SitesOptions):
-    """Options of FedCPF."""
+class CpfOptions(fedavg.MeanOptions):
+    """Options of FedCPF; in the paper, the mean is over sites."""
 
     rho: float = Field(
         default=0.5, ge=0, le=1, description="Largest personal share of a site's numbers."
@@ -102,6 +103,11 @@ class CpfOptions(SitesOptions):
         description="Share that becomes personal in a round (0.05 in the paper); by default, so "
         "much that rho is reached at two thirds of the rounds.",
     )  # fmt: skip
+    begin: int | None = Field(
+        default=None, ge=0, le=100_000,
+        description="Rounds in which all numbers are shared, before parts grow (0 in the paper); "
+        "by default a third of the rounds.",
+    )  # fmt: skip
     relative: Literal["layer", "network"] = Field(
         default="layer",
         description="Compare changes by the root mean square of their layer's, or as they are, as "
@@ -109,8 +115,8 @@ class CpfOptions(SitesOptions):
     )
     early_stop: bool = Field(
         default=True,
-        description="Stop growing at a site as soon as its part does not help on samples kept out "
-        "of training, and give up a part that harms there.",
+        description="Begin a part only where the site's own network beats the mean on samples "
+        "kept out of training, stop growth where it does not help, and give up a part that harms.",
     )
     acc: float = Field(
         default=0.05, gt=0, le=1,
@@ -121,10 +127,12 @@ class CpfOptions(SitesOptions):
     )
 
     def over(self, rounds: int) -> Self:
-        if self.grow is not None:
-            return self
-        grow = (self.rho or 1.0) / max(1, math.floor(_GROWING_SHARE * rounds))
-        return self.model_copy(update={"grow": grow})
+        begin, grow = self.begin, self.grow
+        if begin is None:
+            begin = math.floor(_SHARED_SHARE * rounds)
+        if grow is None:
+            grow = (self.rho or 1.0) / max(1, math.floor(_GROWING_SHARE * rounds) - begin)
+        return self.model_copy(update={"begin": begin, "grow": grow})
 
 
 class FedCpf(MaskedMean[CpfOptions]):

@@ -10,6 +10,7 @@ names them.
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -22,6 +23,9 @@ from site_agent.federated.halves.contract import Shared, SiteHalf, Tensors
 from site_agent.federated.personal import Bits, Masks, PersonalPart, share_of, trained_shapes
 from site_agent.federated.plan import seed_of
 from site_agent.networks.modules import personal_head, to_module
+
+_TRIAL_SHARE = 0.5
+"""Of the rounds before parts begin."""
 
 
 class PersonalHalf(SiteHalf):
@@ -173,38 +177,67 @@ class FedSelectHalf(_ChangesHalf):
 class _CpfHalf(PersonalHalf):
     """Adds numbers of the whole network while they help on samples kept out of training.
 
-    A part that harms there is given up for good: the site then shares all numbers, as in FedAvg.
+    All numbers are shared at first. In a *trial*, the last rounds before parts begin, a site goes
+    on training its own network, and shares all of it. It begins a part where this network is then
+    better at home than the mean of all sites' networks; a part that harms later is given up.
+    Rounds that decide nothing train on the samples at home, too.
     """
 
     _gain: float | None = None
-    """By which the site's score is better with its part than with the round's network alone; None
+    """Difference of the site's score with its own numbers and with the round's network alone; None
     where there is nothing to compare."""
 
     def hold_back(self, samples: Any) -> Any:
-        if self.round.options.rho > 0:
+        options = self.round.options
+        waits = options.early_stop and self.round.number <= options.begin - _trial_rounds(options)
+        if options.rho > 0 and not waits and not self._is_decided:
             samples, self.home = self.round.task.split_home(samples)
         return samples
+
+    @property
+    def _tries(self) -> bool:
+        """True in a trial: the site shares all numbers, and keeps its own network as well."""
+        begin = self.round.options.begin if self.round.options.early_stop else 0
+        return begin - _trial_rounds(self.round.options) < self.round.number <= begin
+
+    @property
+    def _is_decided(self) -> bool:
+        before, options = self.round.before, self.round.options
+        if before is None or not options.early_stop or before.round_number <= options.begin:
+            return False
+        share = share_of(before.chosen)
+        return share == 0 or share > options.rho - options.grow / 2
 
     def prepare(self, module: nn.Module, samples: Any, data: Any) -> None:
         super().prepare(module, samples, data)
         round_, before = self.round, self.round.before
-        if before is None or not round_.options.early_stop:
+        if before is None or not round_.options.early_stop or self._is_decided or self._tries:
             return
-        if not share_of(before.chosen):
-            self._gain = -1.0
-        elif share_of(before.personal) and self.home is not None and len(self.home):
-            personal, common = (
-                round_.task.score_home(to_module(network), self.home, samples)
-                for network in (round_.start, round_.base)
-            )
-            self._gain = personal - common
+        if self.home is None or not len(self.home) or not share_of(before.personal):
+            return
+        personal, common = (
+            round_.task.score_home(to_module(network), self.home, samples)
+            for network in (round_.start, round_.base)
+        )
+        self._gain = personal - common
+        if self._gain < 0:
+            module.load_state_dict(to_module(round_.base).state_dict())
 
     def choose(self, changes: Mapping[str, NDArray[Any]]) -> Masks:
+        waits = self.round.number <= self.round.options.begin
+        if waits or self._is_decided or self._gain == 0:
+            return self.masks
         if self._gain is None or self._gain > 0:
             return self.add(changes)
-        if self._gain == 0:
-            return self.masks
         return {name: np.zeros_like(mask) for name, mask in self.masks.items()}
+
+    def share(self, module: nn.Module, trained: StateDict, differences: Tensors) -> Shared:
+        shared = super().share(module, trained, differences)
+        if not self._tries or shared.part is None:
+            return shared
+        everything = {name: np.ones_like(mask) for name, mask in self.masks.items()}
+        values = {name: trained.tensors[name].astype(np.float32) for name in everything}
+        return replace(shared, part=replace(shared.part, personal=everything, values=values))
 
     def add(self, changes: Mapping[str, NDArray[Any]]) -> Masks:
         """Return the masks of the next round where the part still grows."""
@@ -240,6 +273,10 @@ class CpfRandomHalf(_CpfHalf):
         generator = np.random.default_rng(seed)
         drawn = {name: generator.random(mask.shape) for name, mask in self.masks.items()}
         return _add_largest(self.masks, drawn, round_.options)
+
+
+def _trial_rounds(options: Any) -> int:
+    return math.ceil(_TRIAL_SHARE * int(options.begin))
 
 
 def relative_to_layer(changes: Mapping[str, NDArray[Any]], masks: Masks) -> dict[str, NDArray[Any]]:

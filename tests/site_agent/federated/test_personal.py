@@ -58,7 +58,8 @@ def test_fedprox_stays_nearer_to_the_base() -> None:
 
 
 def test_masks_grow_up_to_their_limit_and_the_most_changed_numbers_are_kept() -> None:
-    held = hold("fedcpf", rounds=3, rho=0.08, grow=0.05, relative="network", early_stop=False)
+    paper = {"begin": 0, "grow": 0.05, "relative": "network", "early_stop": False}
+    held = hold("fedcpf", rounds=3, rho=0.08, **paper)  # type: ignore[arg-type]
     shares = [round_.parts["site-0"].share for round_ in held]
     assert shares == pytest.approx([0.05, 0.08, 0.08], abs=1e-6)
     first, second = held[0].parts["site-0"], held[1].parts["site-0"]
@@ -84,10 +85,11 @@ def test_no_layer_becomes_personal_as_a_whole_where_changes_count_by_their_layer
     assert by_layer["fc1.weight"] == pytest.approx(0.5, abs=0.02)
 
 
-def test_parts_have_their_full_size_at_two_thirds_of_a_series() -> None:
+def test_parts_grow_in_the_second_third_of_a_series() -> None:
     for rounds in (3, 6, 20):
-        options = make_plan("fedcpf", {"rho": 0.5}, rounds=rounds).own_options
-        assert options.grow * (2 * rounds // 3) == pytest.approx(0.5)  # type: ignore[attr-defined]
+        options = make_plan("fedcpf", {"rho": 0.5}, rounds=rounds).options
+        assert options["begin"] == rounds // 3
+        assert options["grow"] * (2 * rounds // 3 - rounds // 3) == pytest.approx(0.5)
     assert make_plan("fedcpf", {"grow": 0.05}, rounds=9).options["grow"] == 0.05
     assert [make_plan("fedselect", {}, rounds=n).options["every"] for n in (2, 6, 9)] == [1, 2, 3]
 
@@ -99,10 +101,10 @@ def test_parts_have_their_full_size_at_two_thirds_of_a_series() -> None:
 def test_a_part_grows_where_it_helps_at_home_and_is_given_up_where_it_harms(
     personal: float, common: float, grows: bool, keeps: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    first, second = hold("cpf-random", rounds=2, grow=0.05)
+    first, second = hold("cpf-random", rounds=2, grow=0.05, begin=0)
     scores = iter([personal, common, 0.5, 0.5])
     monkeypatch.setattr(GazeTask, "score_home", lambda *_: next(scores))
-    plan = make_plan("cpf-random", {**OPTIONS, "grow": 0.05}, rounds=3)
+    plan = make_plan("cpf-random", {**OPTIONS, "grow": 0.05, "begin": 0}, rounds=3)
     before = second.parts["site-0"]
     made = train_at_site(
         second.model.network, second.model.digest, TWO_SITES["site-0"], plan.training,
@@ -122,6 +124,41 @@ def test_a_part_grows_where_it_helps_at_home_and_is_given_up_where_it_harms(
     ).part  # fmt: skip
     assert after is not None
     assert after.share == 0
+
+
+@pytest.mark.parametrize(("personal", "common", "begins"), [(0.5, 0.4, True), (0.4, 0.5, False)])
+def test_a_site_begins_a_part_where_its_own_network_beats_the_mean_at_home(
+    personal: float, common: float, begins: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shared, tried = hold("fedcpf", rounds=2, begin=2, grow=0.25)
+    part = tried.parts["site-0"]
+    assert share_of(shared.parts["site-0"].personal) == part.share == 0
+    assert share_of(part.personal) == 1.0
+    scores = iter([personal, common, 0.5])
+    monkeypatch.setattr(GazeTask, "score_home", lambda *_: next(scores))
+    plan = make_plan("fedcpf", {**OPTIONS, "begin": 2, "grow": 0.25}, rounds=4)
+    samples, network = TWO_SITES["site-0"], tried.model.network
+    made = train_at_site(
+        network, tried.model.digest, samples, plan.training, site="site-0", round_number=3,
+        method="fedcpf", options=plan.own_options, before=part,
+    )  # fmt: skip
+    assert made.part is not None
+    assert (made.part.share > 0) == begins
+    if begins:
+        return
+    # It then is a site of FedAvg: in the next round, all its samples train.
+    after, alike = (
+        train_at_site(
+            network, tried.model.digest, samples, plan.training, site="site-0", round_number=4,
+            method=method, options=options, before=before,
+        ).contribution
+        for method, options, before in (
+            ("fedcpf", plan.own_options, made.part), ("fedavg", None, None)
+        )
+    )  # fmt: skip
+    assert after.samples == alike.samples == len(samples)
+    for name, expected in alike.network.tensors.items():
+        assert np.array_equal(after.network.tensors[name], expected)
 
 
 def test_random_masks_have_the_size_of_fedcpfs_and_hardly_overlap() -> None:
