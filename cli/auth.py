@@ -20,6 +20,7 @@ app = group("Log in, log out, show who you are.")
     "auth login http://127.0.0.1:8710",
     "auth login https://pool.example.org --profile work --token-stdin < token.txt",
     "auth login https://pool.example.org --name ada",
+    "auth login https://pool.example.org --sign-on",
 )
 def login(
     invocation: Invocation,
@@ -33,26 +34,39 @@ def login(
     email: Annotated[
         str | None, Option("Your e-mail address. Default: the one in the invitation.")
     ] = None,
+    sign_on: Annotated[
+        bool, Option("Log in with your institute, by a browser on this or another computer.")
+    ] = False,
 ) -> Reply:
-    """Log in to a pool and make it the active one, with a token or an invitation.
+    """Log in to a pool and make it the active one, with a token, an invitation or your institute.
 
     The token comes from --token-stdin, POOL_TOKEN or a prompt, in this order. An admin
     creates it with 'poolctl admin people token'. An invitation begins with invite_ and works once:
     it makes you a user of the site, with the user name of --name. The token is verified and stored
     in a file that only you can read. Without --profile the login is stored under the pool's host
-    name.
+    name. With --sign-on you type a code on a page of the pool; this computer then gets a token in
+    your name, in place of its earlier one, which holds as long as your log-in at the institute.
     """
-    from site_agent.pool.joining import Newcomer, join
+    from site_agent.pool.joining import Newcomer, join, join_by_browser
 
     address = url or os.environ.get("POOL_ENDPOINT", "") or profiles.load_profile().endpoint
     if not address:
         raise UsageError("no pool given; give its address, for example http://127.0.0.1:8710")
     endpoint = profiles.normalise_endpoint(address)
-    # A newcomer has no token yet: that of the environment is another one.
-    known = "" if name else os.environ.get("POOL_TOKEN", "")
-    secret = _read_secret(known, from_stdin=token_stdin, endpoint=endpoint)
-    newcomer = Newcomer(name, display_name, email) if name else None
-    login = join(endpoint, secret, newcomer, profile=invocation.profile)
+    if sign_on:
+        if name or token_stdin:
+            raise UsageError("--sign-on goes without --name and --token-stdin")
+        login = join_by_browser(
+            endpoint,
+            lambda page, code: invocation.note(f"open {page}, log in, and type {code}"),
+            profile=invocation.profile,
+        )
+    else:
+        # A newcomer has no token yet: that of the environment is another one.
+        known = "" if name else os.environ.get("POOL_TOKEN", "")
+        secret = _read_secret(known, from_stdin=token_stdin, endpoint=endpoint)
+        newcomer = Newcomer(name, display_name, email) if name else None
+        login = join(endpoint, secret, newcomer, profile=invocation.profile)
     data = {"profile": login.profile, "pool": endpoint, **login.facts}
     text = (
         f"logged in to {endpoint} as {login.facts['site']}/{login.token_name} "

@@ -30,7 +30,8 @@ from pool_server.merges.running import merge_in_background, recover_merges
 from pool_server.models import cards, curation, descriptions, exports, pictures, sharing
 from pool_server.pages.showing import ErrorPages
 from pool_server.pages.visitor import is_known_sender
-from pool_server.people import invitations, sites, tokens
+from pool_server.people import devices, invitations, sites, tokens
+from pool_server.people.sign_on import renew_sign_ons
 from pool_server.rounds.finishing import finish_round
 from pool_server.settings import PoolSettings
 from pool_server.signatures import keys, statements
@@ -63,6 +64,7 @@ ROUTERS: tuple[APIRouter, ...] = (
     sites.user_router,
     invitations.router,
     tokens.router,
+    devices.router,
 )
 
 DESCRIPTION = """
@@ -174,6 +176,7 @@ async def serve_parts(app: FastAPI) -> AsyncIterator[None]:
             sweep_in_background(
                 "secure sessions", partial(secure.delete_ended_sessions, parts), interval_s=3600.0
             ),
+            sweep_in_background("log-ins", partial(renew_sign_ons, parts), interval_s=300.0),
             merge_in_background(parts),
             merge_in_background(parts, finish_round, of_rounds=True),
         ):

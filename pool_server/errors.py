@@ -48,6 +48,14 @@ class NotAuthenticatedError(PoolError, status=401, code="not_authenticated"):
     """No token, or one that is unknown, expired or revoked."""
 
 
+class SignOnRefusedError(NotAuthenticatedError, code="sign_on_refused"):
+    """The answer of a sign-on's provider is forged, stale, or meant for somebody else."""
+
+
+class ProviderFailedError(PoolError, status=503, code="provider_failed"):
+    """The provider of a sign-on does not answer, or not as its protocol demands."""
+
+
 class NotAllowedError(PoolError, status=403, code="not_allowed"):
     """The token may not do this."""
 

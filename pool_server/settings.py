@@ -10,9 +10,10 @@ import tomllib
 from datetime import timedelta
 from pathlib import Path
 from typing import Literal
+from urllib.parse import urlsplit
 
 from platformdirs import user_data_path
-from pydantic import Field, SecretStr, field_validator
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator
 from pydantic_settings import (
     BaseSettings,
     PydanticBaseSettingsSource,
@@ -48,6 +49,59 @@ def setting_name(field: str) -> str:
 def default_data_folder() -> Path:
     """Return a pool's default data folder."""
     return user_data_path("poolctl", appauthor=False) / "pool"
+
+
+_SITE = r"^[a-z0-9][a-z0-9._-]{0,63}$"
+
+
+class EntryRule(BaseModel):
+    """Let in everybody with this claim at a provider."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    claim: str = Field(min_length=1)
+    value: str = Field(min_length=1, description="The claim's whole value, or one of its list.")
+    site: str = Field(pattern=_SITE)
+    role: Literal["viewer", "contributor", "curator", "admin"] = "contributor"
+
+
+class SignOnProvider(BaseModel):
+    """An OpenID provider by which people log in."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+
+    name: str = Field(pattern=r"^[a-z0-9][a-z0-9-]{0,31}$", description="Part of addresses.")
+    label: str = Field(min_length=1, max_length=80, description="For people, on the button.")
+    issuer: str = Field(max_length=255, description="As the provider's own description spells it.")
+    client_id: str = Field(min_length=1)
+    client_secret: SecretStr = Field(min_length=1)
+    scope: str = Field(default="openid email profile", pattern=r"^openid( [!-~]+)*$")
+    rules: tuple[EntryRule, ...] = Field(
+        default=(), description="Rules of entry without an invitation; the first that fits counts."
+    )
+    valid_hours: int = Field(
+        default=24,
+        ge=1,
+        le=30 * 24,
+        description="Time after a log-in, or a renewal, until the person's sessions and tokens "
+        "are refused. Above 24, a leaver keeps access for longer than a day.",
+    )
+    renew: bool = Field(
+        default=False,
+        description="Whether the pool confirms accounts by refresh tokens. Only for providers "
+        "that end refresh tokens with the account.",
+    )
+
+    @field_validator("issuer")
+    @classmethod
+    def _encrypted(cls, issuer: str) -> str:
+        """Return an address with TLS; without it only on this machine, for trials."""
+        url = urlsplit(issuer)
+        is_trial = url.scheme == "http" and url.hostname in {"127.0.0.1", "localhost", "::1"}
+        is_bare = bool(url.hostname) and not (url.query or url.fragment or url.username)
+        if not is_bare or (url.scheme != "https" and not is_trial):
+            raise ValueError(f"{issuer!r} is not an https address without query and name")
+        return issuer
 
 
 class PoolSettings(BaseSettings):
@@ -201,6 +255,10 @@ class PoolSettings(BaseSettings):
         "the sites go on with the others.",
     )
 
+    sign_on: tuple[SignOnProvider, ...] = Field(
+        default=(), description="OpenID providers by which people log in; none: tokens only."
+    )
+
     graceful_stop_s: int = Field(
         default=30, ge=1, description="Time that requests under way have to finish at a stop."
     )
@@ -233,6 +291,15 @@ class PoolSettings(BaseSettings):
     def _absolute(cls, folder: Path) -> Path:
         # The format check runs in another working directory.
         return folder.expanduser().absolute()
+
+    @field_validator("sign_on")
+    @classmethod
+    def _distinct(cls, providers: tuple[SignOnProvider, ...]) -> tuple[SignOnProvider, ...]:
+        """Return providers with names and issuers of their own: people are known by the issuer."""
+        for field in ("name", "issuer"):
+            if len({getattr(provider, field) for provider in providers}) < len(providers):
+                raise ValueError(f"two providers have the same {field}")
+        return providers
 
     @field_validator("trusted_proxies")
     @classmethod

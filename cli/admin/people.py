@@ -61,11 +61,17 @@ def _list_users(users: Sequence[UserResponse]) -> Reply:
             user.display_name,
             user.email,
             day(user.created_at),
-            f"disabled {day(user.disabled_at)}" if user.disabled_at else "",
+            _user_state(user),
         ],
         keep=("state", "role", "e-mail"),
         empty="no users yet; machines have tokens: poolctl admin people ls tokens",
     )
+
+
+def _user_state(user: UserResponse) -> str:
+    if user.disabled_at:
+        return f"disabled {day(user.disabled_at)}"
+    return f"signs on, until {user.valid_until:%Y-%m-%d %H:%M}" if user.valid_until else ""
 
 
 def _list_tokens(tokens: Sequence[TokenResponse]) -> Reply:
@@ -90,16 +96,16 @@ def _list_tokens(tokens: Sequence[TokenResponse]) -> Reply:
 def _list_invitations(invitations: Sequence[InvitationResponse]) -> Reply:
     return listing(
         invitations,
-        ["id", "site", "role", "e-mail", "by", "state"],
+        ["id", "site", "role", "for", "by", "state"],
         lambda invitation: [
             invitation.invitation_id,
             invitation.site,
             role_words(invitation.role, pool_wide=invitation.pool_wide),
-            invitation.email,
+            invitation.subject or invitation.email,
             invitation.made_by or invitation.created_by,
             _invitation_state(invitation),
         ],
-        keep=("state", "site", "e-mail", "role"),
+        keep=("state", "site", "for", "role"),
         empty="no invitations",
     )
 
@@ -117,6 +123,7 @@ def _explain_roles() -> Reply:
     "invite",
     "admin people invite infant-lab",
     "admin people invite infant-lab --role admin --email ada@lab.example",
+    "admin people invite infant-lab --sign-on orcid --subject 0000-0002-1825-0097",
 )
 def invite(
     invocation: Invocation,
@@ -128,13 +135,32 @@ def invite(
         str, Option("The person's e-mail address, for your information; nothing is sent.")
     ] = "",
     expires_in_days: Annotated[int, Option("Days until it expires.", "DAYS", min=1, max=90)] = 7,
+    sign_on: Annotated[
+        str, Option("For one person who logs in by this provider, with --email or --subject.")
+    ] = "",
+    subject: Annotated[str, Option("The person's identifier at the provider.", "ID")] = "",
 ) -> Reply:
-    """Invite one person, and print the secret to pass on. It is shown only once."""
+    """Invite one person, and print the secret to pass on. It is shown only once.
+
+    With --sign-on there is no secret: the person with that subject or verified e-mail address at
+    the provider becomes a user at the first log-in.
+    """
     with invocation.pool() as pool:
         invitation = pool.invitations.create(
-            site, role=role, pool_wide=pool_wide, email=email, expires_in_days=expires_in_days
+            site,
+            role=role,
+            pool_wide=pool_wide,
+            email=email,
+            expires_in_days=expires_in_days,
+            sign_on=sign_on,
+            subject=subject,
         )
         endpoint = pool.endpoint
+    if sign_on:
+        who = subject or email
+        text = f"{who} can log in at {endpoint} by {sign_on} until {day(invitation.expires_at)}"
+        data = invitation.model_dump(mode="json", exclude={"secret"})
+        return Reply(data, text, [invitation.invitation_id])
     invocation.note(
         f"invitation {invitation.invitation_id} to {invitation.site} "
         f"({role_words(invitation.role, pool_wide=invitation.pool_wide)}), until "

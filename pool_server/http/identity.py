@@ -60,7 +60,11 @@ _TOKEN_BEHIND = (
     .options(
         contains_eager(TokenRecord.site).load_only(SiteRecord.name, SiteRecord.suspended_at),
         contains_eager(TokenRecord.user).load_only(
-            UserRecord.name, UserRecord.role, UserRecord.pool_wide, UserRecord.disabled_at
+            UserRecord.name,
+            UserRecord.role,
+            UserRecord.pool_wide,
+            UserRecord.disabled_at,
+            UserRecord.valid_until,
         ),
     )
     .where(TokenRecord.secret_hash == bindparam("secret_hash"))
@@ -189,6 +193,17 @@ def require_valid(token: TokenRecord) -> None:
             code="suspended",
             hint=f"Ask an admin of {token.site.name} why.",
         )
+    if (
+        token.user is not None
+        and token.user.valid_until is not None
+        and (token.user.valid_until <= now_utc())
+    ):
+        raise NotAuthenticatedError(
+            f"the log-in of {token.site.name}/{token.user.name} at the institute held until "
+            f"{token.user.valid_until:%Y-%m-%d %H:%M} UTC",
+            code="sign_on_lapsed",
+            hint="Log in with the institute again on the pool's page; this token then holds again.",
+        )
 
 
 def refresh_caller(session: Session, caller: Caller) -> Caller:
@@ -216,13 +231,14 @@ def caller_of(token: TokenRecord, *, address: str = "", request_id: str = "") ->
         # A token never may more than its user.
         role = min(role, cast("Role", token.user.role), key=rank)
         pool_wide = pool_wide and token.user.pool_wide
+    ends = [token.expires_at, token.user.valid_until if token.user is not None else None]
     return Caller(
         token_id=token.id,
         token_name=token.name,
         site_id=token.site_id,
         site=token.site.name,
         role=role,
-        expires_at=token.expires_at,
+        expires_at=min((end for end in ends if end is not None), default=None),
         pool_wide=pool_wide,
         scopes=None if token.scopes is None else frozenset(token.scopes),
         user="" if token.user is None else token.user.name,

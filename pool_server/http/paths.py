@@ -6,7 +6,9 @@ from typing import Any
 
 API_PREFIX = "/api/v1"
 HEALTH_PATHS = frozenset({"/healthz", "/readyz"})
-OPEN_PATHS = frozenset({f"{API_PREFIX}/invitations/accept"})
+OPEN_PATHS = frozenset(
+    f"{API_PREFIX}/{path}" for path in ("invitations/accept", "devices", "devices/token")
+)
 """Paths of the API that need no token."""
 _PART_PATH = re.compile(rf"^(?:{API_PREFIX})?/uploads/[0-9a-f]{{32}}/parts/[0-9]{{1,6}}$")
 

@@ -21,11 +21,18 @@ from typing import Any, BinaryIO
 
 from sqlalchemy import JSON, Connection, DateTime, MetaData, Table, func, insert, select, text
 
-from pool_server.database.records import BrowserSessionRecord, LoginLinkRecord, Record
+from pool_server.database.records import (
+    BrowserSessionRecord,
+    DeviceLoginRecord,
+    LoginLinkRecord,
+    Record,
+)
 from pool_server.errors import BackupUnusableError
 
 ROWS_AT_ONCE = 1000
-_SHORT_LIVED = frozenset({BrowserSessionRecord.__tablename__, LoginLinkRecord.__tablename__})
+_SHORT_LIVED = frozenset(
+    record.__tablename__ for record in (BrowserSessionRecord, LoginLinkRecord, DeviceLoginRecord)
+)
 
 
 @dataclass(frozen=True)

@@ -264,11 +264,15 @@ async def invite(request: Request, visitor: Anyone) -> Response:
             "role": form["role"],
             "email": form["email"],
             "pool_wide": form.has("pool_wide"),
+            "sign_on": form["sign_on"],
+            "subject": form["subject"],
         }
         made = await visitor.api.send("POST", "/invitations", body)
     except pool_api.RefusedByApiError as refusal:
         return await _show_people(visitor, showing.refused_form(form, refusal))
     invitation = InvitationCreatedResponse.model_validate_json(made)
+    if invitation.sign_on:
+        return showing.go_to("/admin/people")
     address = own_address(request)
     return await showing.show(
         visitor,

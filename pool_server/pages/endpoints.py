@@ -25,6 +25,7 @@ from pool_server.pages import (
     model,
     rendering,
     rounds,
+    sign_on,
     uploading,
 )
 from pool_server.pages.showing import asking, page_router, show
@@ -173,6 +174,7 @@ NOUNS: tuple[ModuleType, ...] = (
     model,
     comparing,
     rounds,
+    sign_on,
     uploading,
     admin,
     rendering,

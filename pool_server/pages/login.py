@@ -224,5 +224,11 @@ async def prove(request: Request, visitor: Anyone, parts: Parts, limits: Limits)
 def _prove(parts: ServerParts, visitor: Visitor, secret: str) -> None:
     if visitor.session is None:
         raise LoginNeededError
+    if visitor.session.is_sign_on:
+        if not visitor.session.is_proved:
+            raise NotAuthenticatedError(
+                "you have not logged in again yet", hint="Do that first, in the other tab."
+            )
+        return
     with parts.database.write() as session:
         browser_sessions.prove_session(session, visitor.session, secret)

@@ -158,7 +158,11 @@ async def show(
         # Nobody, where the session's token is narrowed to other things.
         waiting = await asking(visitor.api.get(WaitingRounds, "/rounds/waiting"))
     page = rendering.render_page(
-        template, visitor=visitor, waiting=waiting.count if waiting else 0, **values
+        template,
+        visitor=visitor,
+        waiting=waiting.count if waiting else 0,
+        providers=server_parts(visitor.request).settings.sign_on,
+        **values,
     )
     return rendering.page_response(page, status, has_secret=has_secret)
 

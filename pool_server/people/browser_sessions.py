@@ -47,6 +47,8 @@ class BrowserSession:
     last_used_at: datetime
     proved_at: datetime
     browser: str = ""
+    is_sign_on: bool = False
+    """It began with a log-in at a provider, so that its user has no token to prove it by."""
 
     @property
     def ends_at(self) -> datetime:
@@ -63,7 +65,7 @@ def begin_session(
     session: Session, token: TokenRecord, *, browser: str, address: str, request_id: str
 ) -> str:
     """Begin a session of a valid token and return its secret."""
-    if token.kind != "program":
+    if token.kind == "feed":
         raise NotAllowedError(
             "this token only reads the feed of events",
             hint="Log in with an ordinary token of your site.",
@@ -126,6 +128,7 @@ def find_session(
         last_used_at=record.last_used_at,
         proved_at=record.proved_at,
         browser=record.browser,
+        is_sign_on=record.token.kind == "sign-on",
     )
 
 
@@ -141,7 +144,11 @@ def prove_session(session: Session, browser_session: BrowserSession, secret: str
             "this is the token of another log-in",
             hint=f"Enter the secret of {browser_session.caller.name}, with which you logged in.",
         )
-    _change(session, browser_session.session_id, proved_at=now_utc())
+    mark_proved(session, browser_session.session_id)
+
+
+def mark_proved(session: Session, session_id: str) -> None:
+    _change(session, session_id, proved_at=now_utc())
 
 
 def _change(session: Session, session_id: str, **values: datetime) -> None:

@@ -1,6 +1,7 @@
 """Invitations, by which people become users of a site."""
 
 import secrets
+from collections.abc import Iterator
 from datetime import datetime, timedelta
 from functools import cache
 from typing import Annotated
@@ -17,9 +18,10 @@ from pool_server.http.error_responses import document_errors, request_id_of
 from pool_server.http.identity import Caller, SiteAdmin, caller_of, hash_secret, needs, new_secret
 from pool_server.http.parameters import describe
 from pool_server.http.rate_limits import Limits, client_address, rate_limit_key
-from pool_server.http.session import ReadingSession, WritingSession
+from pool_server.http.session import Parts, ReadingSession, WritingSession
 from pool_server.people import tokens
 from pool_server.people.sites import get_site, has_user, is_disabled
+from pool_server.settings import PoolSettings
 from pool_server.wire import people
 
 router = APIRouter(prefix="/invitations", tags=["users"])
@@ -40,7 +42,11 @@ def list_invitations(caller: SiteAdmin, session: ReadingSession) -> people.Invit
     responses=document_errors(TooManyRequestsError),
 )
 def invite(
-    caller: SiteAdmin, session: WritingSession, limits: Limits, request: people.InvitationRequest
+    caller: SiteAdmin,
+    session: WritingSession,
+    parts: Parts,
+    limits: Limits,
+    request: people.InvitationRequest,
 ) -> people.InvitationCreatedResponse:
     """Invite one person to a site. Only this response contains the secret to pass on.
 
@@ -50,6 +56,7 @@ def invite(
     caller.require_role("admin", None if request.pool_wide else request.site)
     _require_whole_token(caller)
     site = get_site(session, request.site)
+    _require_provider(request.sign_on, parts.settings)
     secret = new_secret(people.INVITATION_PREFIX)
     now = now_utc()
     invitation = InvitationRecord(
@@ -57,6 +64,8 @@ def invite(
         secret_hash=hash_secret(secret),
         site=site,
         email=request.email,
+        sign_on=request.sign_on,
+        subject=request.subject,
         role=request.role,
         pool_wide=request.pool_wide,
         created_at=now,
@@ -102,7 +111,9 @@ def accept(
         whole_invitations().where(InvitationRecord.secret_hash == hash_secret(request.secret))
     )
     problem = _problem(session, invitation)
-    if invitation is None or problem or not _end(session, invitation.id, used_at=now_utc()):
+    if invitation is not None and invitation.sign_on:
+        problem = f"this invitation holds for one person who logs in by {invitation.sign_on!r}"
+    if invitation is None or problem or not use_up(session, invitation):
         raise NotAllowedError(
             problem or "this invitation was used or revoked just now",
             code="invitation_refused",
@@ -184,6 +195,30 @@ def describe_invitation(invitation: InvitationRecord) -> people.InvitationRespon
         site=invitation.site.name,
         used_by=None if invitation.user is None else invitation.user.name,
     )
+
+
+def open_invitations(session: Session, provider: str) -> Iterator[InvitationRecord]:
+    """Yield the invitations that can be accepted by a log-in at a provider."""
+    for invitation in session.scalars(
+        whole_invitations().where(InvitationRecord.sign_on == provider)
+    ):
+        if not _problem(session, invitation):
+            yield invitation
+
+
+def use_up(session: Session, invitation: InvitationRecord) -> bool:
+    """Mark an invitation as used; return False if somebody was first."""
+    return _end(session, invitation.id, used_at=now_utc())
+
+
+def _require_provider(name: str, settings: PoolSettings) -> None:
+    known = [provider.name for provider in settings.sign_on]
+    if name and name not in known:
+        raise MissingError(
+            f"this pool has no log-in by {name!r}",
+            code="provider_not_found",
+            hint=f"It has {', '.join(known) or 'none'}; the pool's settings name them.",
+        )
 
 
 def _require_whole_token(caller: Caller) -> None:

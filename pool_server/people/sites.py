@@ -252,5 +252,5 @@ def has_user(session: Session, site_id: int, name: str) -> bool:
 
 def is_disabled(session: Session, site: str, name: str) -> bool:
     of_site = UserRecord.site.has(SiteRecord.name == site)
-    is_out = UserRecord.disabled_at.is_not(None)
+    is_out = UserRecord.disabled_at.is_not(None) | (UserRecord.valid_until <= now_utc())
     return count_rows(session, of_site, UserRecord.name == name, is_out) > 0

@@ -125,7 +125,7 @@ class IdentityResponse(BaseModel):
     pool_version: str
 
 
-TokenKind = Literal["program", "feed"]
+TokenKind = Literal["program", "feed", "sign-on"]
 Scopes = Annotated[
     list[Scope] | None,
     Field(max_length=32, description="Limits of the token; null: all rights of its role."),
@@ -138,7 +138,7 @@ class TokenRequest(RequestModel):
 
     site: Name
     name: Name
-    kind: TokenKind = Field(
+    kind: Literal["program", "feed"] = Field(
         default="program",
         description="`feed`: it reads only the feed of the site's events, and may stand in the "
         "feed's address. Its role and scopes follow from that.",
@@ -225,6 +225,10 @@ class UserResponse(BaseModel):
     pool_wide: bool
     created_at: datetime
     disabled_at: datetime | None
+    valid_until: datetime | None = Field(
+        default=None,
+        description="Until when the last log-in at the institute holds; null: does not sign on.",
+    )
 
 
 UserList = ItemList[UserResponse]
@@ -253,7 +257,24 @@ class InvitationRequest(RequestModel):
         default=False, description="The role holds for every site; only pool admins give this."
     )
     email: Email = ""
+    sign_on: Annotated[str, StringConstraints(max_length=32)] = Field(
+        default="",
+        description="Name of a provider by which people log in: the invitation then holds for "
+        "the one person with this subject there, or with this e-mail if the provider verified it; "
+        "no secret is needed, and it admits nobody.",
+    )
+    subject: Annotated[Line, StringConstraints(max_length=255)] = Field(
+        default="", description="The person's identifier at that provider, such as an ORCID iD."
+    )
     expires_in_days: Whole = Field(default=7, ge=1, le=90)
+
+    @model_validator(mode="after")
+    def _names_one_person(self) -> "InvitationRequest":
+        if self.sign_on and not (self.subject or self.email):
+            raise ValueError("an invitation for sign_on needs the person's subject or email")
+        if self.subject and not self.sign_on:
+            raise ValueError("a subject needs sign_on, the name of its provider")
+        return self
 
 
 class InvitationResponse(BaseModel):
@@ -264,6 +285,8 @@ class InvitationResponse(BaseModel):
     role: Role
     pool_wide: bool
     email: str
+    sign_on: str = ""
+    subject: str = ""
     created_at: datetime
     created_by: str
     made_by: str | None = Field(
@@ -284,6 +307,28 @@ class InvitationCreatedResponse(InvitationResponse):
     """A new invitation with its secret."""
 
     secret: str = Field(description="Shown only once; it can be accepted once.")
+
+
+class DeviceRequest(RequestModel):
+    """Ask for a token for this computer, which its user allows in a browser (RFC 8628)."""
+
+    computer: Name = Field(description="Name of the computer, for its user.", examples=["desk"])
+
+
+class DeviceResponse(BaseModel):
+    """The code for the user of a computer, and the terms of asking for the token."""
+
+    device_code: str = Field(description="For the computer alone.")
+    user_code: str = Field(description="For the user to type at `verification_path`.")
+    verification_path: str = Field(description="Page of this pool.")
+    expires_in: int = Field(description="Seconds.")
+    interval: float = Field(description="Least seconds between two questions for the token.")
+
+
+class DeviceTokenRequest(RequestModel):
+    """Ask for the token that the user has allowed."""
+
+    device_code: str = Field(min_length=1, max_length=200)
 
 
 class AcceptanceRequest(RequestModel):

@@ -1,13 +1,18 @@
-"""Log in to a pool, with a token or an invitation."""
+"""Log in to a pool: with a token, an invitation, or by a browser."""
 
+import platform
 import re
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from pool_server.wire import people
 from pool_server.wire.people import INVITATION_PREFIX
-from site_agent.errors import InvalidInputError, NotLoggedInError
+from site_agent.errors import ConflictError, InvalidInputError, NotLoggedInError
 from site_agent.pool import profiles
 from site_agent.pool.client import PoolClient
+from site_agent.pool.connection import PoolConnection
 from site_agent.pool.resources.administration import accept_invitation
 
 
@@ -77,9 +82,7 @@ def join(endpoint: str, secret: str, newcomer: Newcomer | None, *, profile: str 
             email=newcomer.email,
             token_name=None,
         )
-        profiles.store_profile(profiles.Profile(name, endpoint, created.secret))
-        facts = created.model_dump(mode="json", exclude={"secret"})
-        return Login(name, created.name, facts)
+        return _store(name, endpoint, created)
     with PoolClient(endpoint, secret) as pool:
         try:
             identity = pool.whoami()
@@ -92,3 +95,50 @@ def join(endpoint: str, secret: str, newcomer: Newcomer | None, *, profile: str 
             ) from error
     profiles.store_profile(profiles.Profile(name, endpoint, secret))
     return Login(name, identity.token_name, identity.model_dump(mode="json"))
+
+
+def join_by_browser(endpoint: str, show: Callable[[str, str], None], *, profile: str = "") -> Login:
+    """Wait until the user lets this computer in by a browser anywhere, and store the login.
+
+    `show` gets the address of the page and the code to type there.
+
+    Raises
+    ------
+    ConflictError
+        If people log in to this pool with tokens.
+    ForbiddenError
+        If the user refuses.
+    NotFoundError
+        If nobody types the code in time.
+    """
+    connection = PoolConnection(endpoint, None)
+    try:
+        device = connection.post(
+            "/api/v1/devices", people.DeviceResponse, people.DeviceRequest(computer=_computer())
+        )
+        show(f"{endpoint}{device.verification_path}", device.user_code)
+        request = people.DeviceTokenRequest(device_code=device.device_code)
+        while True:
+            time.sleep(device.interval)
+            try:
+                created = connection.post(
+                    "/api/v1/devices/token", people.TokenCreatedResponse, request
+                )
+            except ConflictError as error:
+                if error.code != "authorization_pending":
+                    raise
+            else:
+                return _store(profile or profiles.host_of(endpoint), endpoint, created)
+    finally:
+        connection.close()
+
+
+def _computer() -> str:
+    """Return the name of this computer, as the pool spells names."""
+    name = re.sub(r"[^a-z0-9._-]+", "-", platform.node().lower()).strip("._-")
+    return name[:32] or "computer"
+
+
+def _store(name: str, endpoint: str, created: people.TokenCreatedResponse) -> Login:
+    profiles.store_profile(profiles.Profile(name, endpoint, created.secret))
+    return Login(name, created.name, created.model_dump(mode="json", exclude={"secret"}))

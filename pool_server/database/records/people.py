@@ -43,6 +43,8 @@ class UserRecord(base.Record):
     pool_wide: Mapped[bool] = mapped_column(default=False, server_default=sa.false())
     created_at: Mapped[datetime] = mapped_column(default=base.now_utc)
     disabled_at: Mapped[datetime | None]
+    # Until when the provider's last word holds; None for people who do not sign on.
+    valid_until: Mapped[datetime | None]
 
     site: Mapped[SiteRecord] = relationship(lazy="raise")
 
@@ -56,6 +58,10 @@ class InvitationRecord(base.Record):
     secret_hash: Mapped[str] = mapped_column(sa.String(64), unique=True)
     site_id: Mapped[int] = mapped_column(sa.ForeignKey("sites.id"))
     email: Mapped[str] = mapped_column(sa.String(254), default="")
+    # With a provider's name it admits the person of this subject or verified address there, and
+    # the secret admits nobody.
+    sign_on: Mapped[str] = mapped_column(sa.String(32), default="", server_default=sa.text("''"))
+    subject: Mapped[str] = mapped_column(sa.String(255), default="", server_default=sa.text("''"))
     role: Mapped[str] = mapped_column(sa.String(16))
     pool_wide: Mapped[bool] = mapped_column(default=False, server_default=sa.false())
     created_at: Mapped[datetime] = mapped_column(default=base.now_utc)
@@ -73,7 +79,8 @@ class InvitationRecord(base.Record):
 class TokenRecord(base.Record):
     """A named token of a site; of the secret only the SHA-256 is kept.
 
-    `kind` is ``program`` or ``feed``; a feed token only reads the feed of its site's events.
+    `kind` is ``program``, ``feed`` or ``sign-on``. A feed token only reads the feed of its site's
+    events; one of a sign-on only carries its user's sessions, as nobody knows its secret.
     `role` holds for the token's own site, with `pool_wide` for every site. `scopes` narrow the
     role's permissions; None: all of them. The secret has 256 random bits, so that a
     plain hash is as good as a slow one.
@@ -140,6 +147,40 @@ class BrowserSessionRecord(base.Record):
     proved_at: Mapped[datetime] = mapped_column(default=base.now_utc)
 
     token: Mapped[TokenRecord] = relationship(lazy="raise")
+
+
+class IdentityRecord(base.Record):
+    """The account at a provider by which a user signs on: issuer and subject, never the e-mail.
+
+    With `by_rule` a rule of the settings must fit at each log-in. The refresh token is worth
+    nothing without the pool's own secret at the provider, which stands in the settings only.
+    """
+
+    __tablename__ = "sign_on_identities"
+
+    issuer: Mapped[str] = mapped_column(sa.String(255), primary_key=True)
+    subject: Mapped[str] = mapped_column(sa.String(255), primary_key=True)
+    user_id: Mapped[int] = mapped_column(sa.ForeignKey("users.id"), unique=True)
+    by_rule: Mapped[bool]
+    refresh_token: Mapped[str] = mapped_column(sa.Text, default="")
+    renew_at: Mapped[datetime | None]
+    created_at: Mapped[datetime] = mapped_column(default=base.now_utc)
+
+
+class DeviceLoginRecord(base.Record):
+    """A computer that waits for a token until its user allows it in a browser (RFC 8628)."""
+
+    __tablename__ = "device_logins"
+
+    secret_hash: Mapped[str] = mapped_column(sa.String(64), primary_key=True)
+    user_code: Mapped[str] = mapped_column(sa.String(16), unique=True)
+    computer: Mapped[str] = mapped_column(sa.String(64))
+    address: Mapped[str] = mapped_column(sa.String(64))
+    created_at: Mapped[datetime] = mapped_column(default=base.now_utc)
+    expires_at: Mapped[datetime]
+    # The token behind the session in which it was allowed.
+    token_id: Mapped[str | None] = mapped_column(sa.ForeignKey("tokens.id"))
+    is_refused: Mapped[bool] = mapped_column(default=False)
 
 
 class LoginLinkRecord(base.Record):

@@ -8,7 +8,14 @@ import pytest
 from pool_server.wire.names import RequestModel
 from tests.pool_server.pool_driver import PoolDriver
 
-OPEN_PATHS = {"/api/v1", "/api/v1/invitations/accept", "/healthz", "/readyz"}
+OPEN_PATHS = {
+    "/api/v1",
+    "/api/v1/devices",
+    "/api/v1/devices/token",
+    "/api/v1/invitations/accept",
+    "/healthz",
+    "/readyz",
+}
 FEED_PATH = "/api/v1/events/feed"
 BINARY = "application/octet-stream"
 
