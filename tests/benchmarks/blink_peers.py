@@ -4,12 +4,13 @@
         [--traces NAME=FOLDER] [--threshold 0.2]
 
 VIDEOS is a folder; TRUTH (VIDEOS itself where left out) holds for each video ``NAME_truth.json``
-(as drawn videos have it) or ``NAME_blinks.csv`` (onset_s, offset_s). Without VIDEOS three are
-drawn. Each landmark model follows the face through each video once; its trace is searched by this
-program and by ``EAR < 0.2``. dlib's stock model of 68 points takes part where the package
-`face_recognition_models` is installed (it was trained on iBUG: for research only). ``--traces``
-adds other programs, such as MediaPipe in an environment of its own: a table ``NAME.csv`` of eye
-aspect ratios for each video. A blink is found at an intersection over union above 0.2, one to one.
+(as drawn videos have it) or ``NAME_blinks.csv`` (onset_s, offset_s); videos without it are named
+and left out. Without VIDEOS three are drawn. Each landmark model follows the face through each
+video once; its trace is searched by this program and by ``EAR < 0.2``. dlib's stock model of 68
+points takes part where the package `face_recognition_models` is installed (it was trained on iBUG:
+for research only). ``--traces`` adds other programs, such as MediaPipe in an environment of its
+own: a table ``NAME.csv`` of eye aspect ratios for each video. A blink is found at an intersection
+over union above 0.2, one to one.
 
 The exit status is 1 where a threshold finds blinks better than this program in the same traces.
 """
@@ -23,6 +24,7 @@ from pathlib import Path
 import numpy as np
 
 from site_agent.datasets.synthetic.videos import write_blink_video
+from site_agent.errors import TableFileError
 from site_agent.eyeblink.batch.sessions import VIDEO_SUFFIXES
 from site_agent.eyeblink.blinks.finding import find_blinks
 from site_agent.eyeblink.conditioning.cr_onset import runs_of
@@ -105,10 +107,16 @@ def main() -> None:
     if spec is not None and spec.origin is not None:
         folder = Path(spec.origin).parent / "models"
         models["stock 68"] = folder / "shape_predictor_68_face_landmarks.dat"
-    paths = {path.stem: path for path in sorted(videos.iterdir()) if path.suffix in VIDEO_SUFFIXES}
+    paths, truth = {}, {}
+    for path in sorted(videos.iterdir()):
+        if path.suffix.lower() in VIDEO_SUFFIXES:
+            try:
+                truth[path.stem] = read_truth(arguments.truth or videos, path.stem)
+                paths[path.stem] = path
+            except TableFileError as error:
+                print(f"{path.name} is left out: {error}")
     if not paths:
-        raise SystemExit(f"{videos}: holds no video")
-    truth = {name: read_truth(arguments.truth or videos, name) for name in paths}
+        raise SystemExit(f"{videos}: holds no video with truth")
     traces: dict[str, dict[str, EyeTrace]] = {}
     frames_per_s = {}
     for model, file in models.items():
