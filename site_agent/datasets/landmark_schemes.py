@@ -150,10 +150,9 @@ def eye_aspect_ratio(eye: NDArray[np.floating]) -> Float64:
     Soukupová and Čech 2016, and section V.A of the paper on merging landmark sub-models.
     """
     points = np.asarray(eye, dtype=np.float64)
-    heights = np.linalg.norm(points[..., 1, :] - points[..., 5, :], axis=-1) + np.linalg.norm(
-        points[..., 2, :] - points[..., 4, :], axis=-1
-    )
-    widths = np.linalg.norm(points[..., 0, :] - points[..., 3, :], axis=-1)
+    across = points[..., (1, 2, 0), :] - points[..., (5, 4, 3), :]
+    lengths = np.hypot(across[..., 0], across[..., 1])
+    heights, widths = lengths[..., 0] + lengths[..., 1], lengths[..., 2]
     known = widths > 0
     return np.where(known, heights / (2.0 * np.where(known, widths, 1.0)), np.nan)
 

@@ -3,6 +3,7 @@
 Landmarks are placed from several starts: less noise, and a measure of how sure they are.
 """
 
+import math
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -82,8 +83,9 @@ class BoxRelation:
 
 def centre_and_spread(landmarks: Float64) -> tuple[Float64, float]:
     """Return the mean of points (n, 2), and their root mean square distance from it."""
-    centre = landmarks.mean(axis=0)
-    return centre, max(float(np.sqrt(np.mean((landmarks - centre) ** 2) * 2.0)), 1e-6)
+    centre: Float64 = landmarks.sum(axis=0) / len(landmarks)  # faster than mean for few points
+    away = (landmarks - centre).ravel()
+    return centre, max(math.sqrt(float(away @ away) / len(landmarks)), 1e-6)
 
 
 def box_of(detection: Detection) -> FaceBox:
@@ -169,6 +171,13 @@ class Placed:
     disagreement: float
 
 
+def _median(values: Float64) -> Float64:
+    """Return the median over the first axis, for few values far faster than `numpy.median`."""
+    ordered = np.sort(values, axis=0)
+    middle: Float64 = (ordered[(len(values) - 1) // 2] + ordered[len(values) // 2]) / 2.0
+    return middle
+
+
 class LandmarkPlacer:
     """Runs a landmark model from boxes framed as its training data were."""
 
@@ -189,8 +198,8 @@ class LandmarkPlacer:
         points = self._predictor.predict(image, corners + self._moves * box.width)
         if len(points) == 1:
             return Placed(points[0], 0.0)
-        landmarks: Float64 = np.median(points, axis=0)
-        apart = np.median(np.hypot(*np.moveaxis(points - landmarks, -1, 0)), axis=0)
+        landmarks = _median(points)
+        apart = _median(np.hypot(*np.moveaxis(points - landmarks, -1, 0)))
         return Placed(landmarks, float(apart.mean()) / centre_and_spread(landmarks)[1])
 
     def start_over(self, landmarks: Float64, box: FaceBox) -> FaceBox:

@@ -78,7 +78,8 @@ def eye_sample(frame: Frame, face: FoundFace | None) -> EyeSample:
     left, left_gap = _measure_eye(left_eye, width_px, height_px)
     right, right_gap = _measure_eye(right_eye, width_px, height_px)
     gap = Gap.NONE if Gap.NONE in (left_gap, right_gap) else left_gap
-    distance_px = float(np.linalg.norm(left_eye.mean(axis=0) - right_eye.mean(axis=0)))
+    left_middle, right_middle = (eye.sum(axis=0) / len(eye) for eye in (left_eye, right_eye))
+    distance_px = float(np.linalg.norm(left_middle - right_middle))
     pose = head_pose(face.landmarks)
     return EyeSample(
         frame=frame.index,
@@ -90,7 +91,7 @@ def eye_sample(frame: Frame, face: FoundFace | None) -> EyeSample:
         ear_right=right,
         confidence=0.0 if gap else face_confidence(face, pose),
         gap=gap,
-        eyes_place=(*(left_eye.mean(axis=0) + right_eye.mean(axis=0)) / 2.0, distance_px),
+        eyes_place=(*(left_middle + right_middle) / 2.0, distance_px),
         pose_deg=(pose.yaw_deg, pose.pitch_deg),
     )
 
