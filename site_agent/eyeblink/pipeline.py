@@ -38,7 +38,7 @@ from site_agent.eyeblink.face.finding import Follower
 from site_agent.eyeblink.face.followers import VideoFootage
 from site_agent.eyeblink.openness import sampling
 from site_agent.eyeblink.openness import signal as openness_signal
-from site_agent.eyeblink.openness.traces import OPEN_EAR, read_trace
+from site_agent.eyeblink.openness.traces import OPEN_EAR, read_trace, value_remarks
 from site_agent.eyeblink.outputs.registry import check_requested, write_outputs
 from site_agent.eyeblink.records import EyeTrace, as_written
 from site_agent.eyeblink.session import (
@@ -257,17 +257,11 @@ def _read_trace(source: TraceFile, settings: BlinkAnalysisSettings) -> _Recorded
         raise InvalidInputError("a trace has no picture in which a light could be watched")
     path = Path(source.path)
     trace = read_trace(path, frame_rate_hz=source.frame_rate_hz, decimal=settings.files.decimal)
-    placeholders = (
-        f"{count_words(trace.placeholders, 'frame')} with runs of exactly the same number (0, -1, "
-        "999 or the like) were taken as frames without a value: shut lids never give them"
-        if trace.placeholders
-        else None
-    )
     return _Recorded(
         trace,
         (source_file("trace", path),),
         {"frames": len(trace.frames), "frame_rate_hz": trace.frame_rate_hz},
-        tuple(filter(None, [recordings.rate_remark(trace.frame_rate_hz), placeholders])),
+        tuple(filter(None, [recordings.rate_remark(trace.frame_rate_hz), *value_remarks(trace)])),
         recordings.recording_start(path, settings.labels, None),
     )
 

@@ -1,7 +1,7 @@
 """Files of eye aspect ratios: `frames.csv` of this program, and those of other programs."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,15 +10,16 @@ import numpy as np
 from site_agent import text_tables
 from site_agent.errors import TableFileError
 from site_agent.eyeblink.records import POSE_COLUMNS, EyeTrace, Float64, Gap, mean_of_valid_eyes
+from site_agent.wording import count_words
 
-_LARGEST_EAR = 10.0
+_LARGEST_EAR, _LARGEST_USUAL_EAR = 10.0, 1.0
 _CLOSURE = {"fec": 1.0, "closure": 1.0, "eyelid_closure": 1.0} | dict.fromkeys(
     ("fec_pct", "fec_percent", "closure_pct", "closure_percent", "eyelid_closure_pct"), 100.0
 )
 """Names of a column of closures, 0 open, and the value of a shut eye."""
 _PER_CENT_FROM = 2.0
-_LEFT = ("ear_left", "ear2d6_l")
-_RIGHT = ("ear_right", "ear2d6_r")
+_LEFT = ("ear_left", "left_ear", "ear_l", "ear2d6_l")
+_RIGHT = ("ear_right", "right_ear", "ear_r", "ear2d6_r")
 _VALID = ("valid", "ear2d6_valid")
 _VALUE = re.compile(r"|x|nan|na|n/a|[+-]?[\d.]+(e[+-]?\d+)?")
 _TRUTH = {"true": True, "1": True, "false": False, "0": False}
@@ -184,6 +185,21 @@ def _refuse_closure(path: Path, ear: Float64) -> None:
         )
 
 
+def value_remarks(trace: EyeTrace) -> Iterator[str]:
+    """Say how the values of a trace were understood where they are no usual aspect ratios."""
+    if trace.placeholders:
+        yield (
+            f"{count_words(trace.placeholders, 'frame')} with runs of exactly the same number (0, "
+            "-1, 999 or the like) were taken as frames without a value: shut lids never give them"
+        )
+    usual = float(np.nanmedian(trace.ear)) if np.isfinite(trace.ear).any() else 0.0
+    if usual > _LARGEST_USUAL_EAR:
+        yield (
+            f"the values rest at {usual:.3g}, while open eyes have an aspect ratio of 0.2 to 0.5: "
+            "they were taken as openings of another unit, which all results named EAR share"
+        )
+
+
 OPEN_EAR = 0.3
 """The eye aspect ratio that an open eye of a trace of closures gets."""
 _FEWEST_TO_JUDGE, _CLEARLY, _NEAR_ZERO, _BEYOND_EAR = 50, 3.0, 0.12, 0.5
@@ -234,7 +250,8 @@ def _known(table: text_tables.TextTable, numbers: Float64) -> Float64:
 
 def _rate(path: Path, frame_rate_hz: float | None) -> float:
     if frame_rate_hz is None:
-        text = "has no column timestamp_s; give the frame rate (--frame-rate-hz)"
+        names = " or ".join(text_tables.TIME_COLUMNS)
+        text = f"has no column {names}; name its times so, or give the frame rate (--frame-rate-hz)"
         raise TableFileError(path, text)
     return frame_rate_hz
 

@@ -235,7 +235,11 @@ def rate_remark(frame_rate_hz: float) -> str | None:
         f"{frame_rate_hz:.4g} frames/s is implausible for blinks, which last 0.1 to 0.4 s "
         f"(expected {lowest:g} to {highest:g}): all durations and rates depend on it; give the "
         "true one with --frame-rate-hz, or the times of the frames with --timestamps"
+        + (_MILLISECONDS if lowest <= 1000 * frame_rate_hz <= highest else "")
     )
+
+
+_MILLISECONDS = ". Are the times in milliseconds? Then name their column timestamp_ms"
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from site_agent.errors import TableFileError
-from site_agent.eyeblink.openness.traces import looks_like_trace, read_trace
+from site_agent.eyeblink.openness.traces import looks_like_trace, read_trace, value_remarks
 from site_agent.eyeblink.records import Gap
 from site_agent.text_tables import Decimal
 from tests.benchmarks.blinks_on_traces import Counts, found_events, load_annotated_traces
@@ -163,3 +163,18 @@ def test_one_value_of_zero_stays(tmp_path: Path) -> None:
     trace = read_trace(write(tmp_path, "0.3\n0.1\n0\n0.1\n0.3\n"), frame_rate_hz=30.0)
     assert trace.ear.tolist() == [0.3, 0.1, 0.0, 0.1, 0.3]
     assert trace.placeholders == 0
+
+
+def test_values_beyond_aspect_ratios_are_remarked_on(tmp_path: Path) -> None:
+    opening = read_trace(
+        write(tmp_path, "left_ear,right_ear\n" + "4.1,4.3\n" * 60), frame_rate_hz=30
+    )
+    (remark,) = value_remarks(opening)
+    assert "rest at 4.2" in remark
+    usual = read_trace(write(tmp_path, "ear\n" + "0.31\n0.32\n" * 30), frame_rate_hz=30)
+    assert list(value_remarks(usual)) == []
+
+
+def test_times_without_a_unit_are_asked_for(tmp_path: Path) -> None:
+    with pytest.raises(TableFileError, match="timestamp_s or time_s or timestamp_ms or time_ms"):
+        read_trace(write(tmp_path, "time,ear\n0,0.3\n33,0.3\n"))

@@ -41,3 +41,8 @@ def test_a_varying_rate_has_no_losses_to_count() -> None:
 
 def test_too_few_frames() -> None:
     assert np.isnan(frame_timing(np.zeros(1)).frame_rate_hz)
+
+
+def test_times_in_milliseconds_are_guessed() -> None:
+    assert "milliseconds" in (rate_remark(0.03) or "")
+    assert "milliseconds" not in (rate_remark(5000.0) or "")
