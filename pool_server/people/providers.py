@@ -196,7 +196,9 @@ class Provider:
                 public = [
                     key
                     for key in (listed if isinstance(listed, list) else [])
-                    if key.get("kty") in _PUBLIC_TYPES and key.get("use", "sig") == "sig"
+                    if isinstance(key, dict)
+                    and key.get("kty") in _PUBLIC_TYPES
+                    and key.get("use", "sig") == "sig"
                 ]
                 self._keys = _Kept(KeySet.import_key_set({"keys": public}), time.monotonic())
             keys: KeySet = self._keys.value

@@ -1,6 +1,7 @@
 """A pool with two providers, and browsers that log in by them."""
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -68,13 +69,20 @@ class Consortium:
 
 @pytest.fixture
 def consortium(tmp_path: Path) -> Iterator[Consortium]:
+    with running_consortium(tmp_path) as consortium:
+        yield consortium
+
+
+@contextmanager
+def running_consortium(folder: Path) -> Iterator[Consortium]:
+    """Run a new pool and two new providers."""
     providers.open_provider.cache_clear()
     with running_provider() as uni, running_provider() as orcid:
         sign_on = [
             settings_of("uni", uni, rules=RULES, renew=True),
             settings_of("orcid", orcid, scope="openid"),
         ]
-        with pool_in_process(tmp_path, sign_on=sign_on) as pool:
+        with pool_in_process(folder, sign_on=sign_on) as pool:
             pool.secret("site-a", "viewer")
             yield Consortium(pool, uni, orcid)
     providers.open_provider.cache_clear()

@@ -2,6 +2,7 @@
 
 import base64
 import hashlib
+import hmac
 import json
 import secrets
 import threading
@@ -15,7 +16,7 @@ from typing import Any
 from urllib.parse import parse_qs, parse_qsl, unquote, urlsplit
 
 from joserfc import jwt
-from joserfc.jwk import KeySet, OctKey, RSAKey
+from joserfc.jwk import KeySet, RSAKey
 
 # Making one takes a second.
 make_key = cache(lambda name: RSAKey.generate_key(2048, {"kid": name}))
@@ -52,16 +53,14 @@ class OpenIdProvider:
 
     def sign(self, claims: dict[str, Any]) -> str:
         header = {"alg": self.algorithm, "kid": self.key.kid}
-        if self.algorithm == "none":
-            parts = [json.dumps(part).encode() for part in (header, claims)]
-            return ".".join(
-                [*(base64.urlsafe_b64encode(p).decode().rstrip("=") for p in parts), ""]
-            )
-        key: Any = self.key
-        if self.algorithm == "HS256":
-            # The public key, which everybody knows, as the secret.
-            key = OctKey.import_key(self.key.as_pem(private=False))
-        return jwt.encode(header, claims, key, algorithms=[self.algorithm])
+        if self.algorithm in {"none", "HS256"}:
+            signed = b".".join(_encode(json.dumps(part).encode()) for part in (header, claims))
+            # The public key, known to everybody, as the secret.
+            forged = hmac.digest(self.key.as_pem(private=False), signed, "sha256")
+            return b".".join(
+                [signed, _encode(forged if self.algorithm == "HS256" else b"")]
+            ).decode()
+        return jwt.encode(header, claims, self.key, algorithms=[self.algorithm])
 
     def id_token(self, nonce: str | None) -> str:
         now = int(time.time())
@@ -106,13 +105,17 @@ class OpenIdProvider:
         if not self.takes_codes_twice:
             self.codes.pop(form["code"], None)
         digest = hashlib.sha256(form["code_verifier"].encode()).digest()
-        challenge = base64.urlsafe_b64encode(digest).decode().rstrip("=")
+        challenge = _encode(digest).decode()
         if asked is None or asked["code_challenge"] != challenge:
             return 400, {"error": "invalid_grant"}
         assert form["redirect_uri"] == asked["redirect_uri"]
         self.refresh_tokens[refresh] = dict(self.claims)
         tokens = {"access_token": "a", "token_type": "Bearer", "refresh_token": refresh}
         return 200, {**tokens, "id_token": self.id_token(asked["nonce"])}
+
+
+def _encode(content: bytes) -> bytes:
+    return base64.urlsafe_b64encode(content).rstrip(b"=")
 
 
 @contextmanager
