@@ -224,6 +224,7 @@ EXTRA_OF_LIBRARY = {
     "torch": "gaze",
     "pynwb": "nwb",
     "distributed": "cluster",
+    "huggingface_hub": "hub",
 }
 """The extra of the distribution that installs each optional library."""
 

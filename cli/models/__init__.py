@@ -15,7 +15,7 @@ from cli.frame.errors import InputMissingError, UsageError
 from cli.frame.options import Argument, LimitOption, LongOption, Option, command, group
 from cli.frame.output import Invocation, Reply, TableText, listing
 from cli.models import descriptions as models_words
-from cli.models import records, sharing, withdrawals
+from cli.models import exchange, records, sharing, withdrawals
 from cli.options.versions import term_words
 from site_agent.errors import SignatureError
 from site_agent.pool.client import ModelQuery, PoolClient
@@ -352,3 +352,4 @@ app.add_typer(sharing.app)
 app.add_typer(withdrawals.app)
 app.add_typer(models_words.app)
 app.add_typer(records.app)
+app.add_typer(exchange.app)

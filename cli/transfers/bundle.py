@@ -16,6 +16,12 @@ from site_agent.wording import size_words
 app = options.group("Move models between pools in one file.")
 
 FileArgument = Annotated[Path, options.Argument("A bundle.")]
+SiteMapOption = Annotated[
+    Sequence[str],
+    options.Option(
+        "The site here for a site there; repeatable. Default: the same name.", "THERE=HERE"
+    ),
+]
 
 
 @options.command(
@@ -76,12 +82,7 @@ def import_file(
     invocation: Invocation,
     file: FileArgument,
     *,
-    site_map: Annotated[
-        Sequence[str],
-        options.Option(
-            "The site here for a site there; repeatable. Default: the same name.", "THERE=HERE"
-        ),
-    ] = (),
+    site_map: SiteMapOption = (),
     visibility: Annotated[
         Literal["private", "sites", "consortium"] | None,
         options.Option("Who sees new models. Default: the pool's setting."),
@@ -100,15 +101,16 @@ def import_file(
         outcome = import_bundle(
             pool, file, site_map=sites, visibility=visibility, dry_run=dry_run, progress=progress
         )
+    return import_reply(invocation, outcome, dry_run=dry_run)
+
+
+def import_reply(invocation: Invocation, outcome: ImportOutcome, *, dry_run: bool) -> Reply:
+    """Return the imported versions, and warn of omitted scores."""
     for site, count in sorted(outcome.evaluations_left_out.items()):
         invocation.warn(
             f"{count} evaluations of {site} were left out: the pool has no such site, or you may "
             "not speak for it"
         )
-    return _reply(outcome, dry_run=dry_run)
-
-
-def _reply(outcome: ImportOutcome, *, dry_run: bool) -> Reply:
     rows = [
         [
             version.source,

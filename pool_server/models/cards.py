@@ -27,6 +27,7 @@ from pool_server.registry.withdrawal_status import subject_of
 from pool_server.signatures.statements import add_statement, require_resigned
 from pool_server.wire import cards
 from pool_server.wire.cards import PrivacyReceipt, receipt_lines, write_card
+from pool_server.wire.citations import citation
 from pool_server.wire.evaluations import EvaluationResponse, Score
 from pool_server.wire.models import ModelVersionResponse
 
@@ -53,7 +54,8 @@ def make_card(
     `options`, and `inputs`, each with `model` and `weight`.
     """
     front = front_matter(version, parents, evaluations, merge)
-    return write_card(front, _body(version, evaluations, merge))
+    body = _body(version, evaluations, merge)
+    return write_card(front, f"{body}\n## Citation\n\n```yaml\n{citation(version)}```\n")
 
 
 def receipt_section(receipts: Sequence[PrivacyReceipt]) -> str:

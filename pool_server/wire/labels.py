@@ -13,10 +13,11 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from pool_server.wire.data_use import DATA_USE_TERMS, DataUseTerm
 
-LabelType = Literal["choice", "count", "number", "text"]
+LabelType = Literal["choice", "count", "number", "text", "doi"]
 
 _COUNT = re.compile(r"^[0-9]{1,12}$")
 _NUMBER = re.compile(r"^[0-9]{1,9}(\.[0-9]{1,9})?$")
+_DOI = re.compile(r"^10\.[0-9]{4,9}/[!-~]{1,200}$")
 
 
 class CoreLabel(BaseModel):
@@ -27,7 +28,7 @@ class CoreLabel(BaseModel):
     key: str
     type: LabelType = Field(
         description="`choice`: one of `values`; `count`: digits; `number`: digits, perhaps with a "
-        "decimal point; `text`: any words."
+        "decimal point; `doi`: a DOI without https://doi.org/; `text`: any words."
     )
     values: tuple[str, ...] = Field(default=(), description="The values of a `choice`.")
     unit: str = Field(default="", description="Unit of a `count` or `number`.")
@@ -39,19 +40,20 @@ class CoreLabel(BaseModel):
         if self.type == "choice":
             return f"one of {', '.join(self.values)}"
         kinds = {"count": "a whole number", "number": "a non-negative number", "text": "words"}
+        kinds["doi"] = "a DOI without https://doi.org/"
         return f"{kinds[self.type]} of {self.unit}" if self.unit else kinds[self.type]
 
     def takes(self, value: str) -> bool:
         """Return whether the key may have this value."""
         if self.type == "choice":
             return value in self.values
-        patterns = {"count": _COUNT, "number": _NUMBER}
+        patterns = {"count": _COUNT, "number": _NUMBER, "doi": _DOI}
         return self.type not in patterns or bool(patterns[self.type].fullmatch(value))
 
 
 _NEAR = 0.8
-DATA_COUNTS = frozenset({"images", "boxes", "subjects"})
-"""Keys that count a model's own training data: a merged model has other numbers."""
+OWN_LABELS = frozenset({"images", "boxes", "subjects", "doi"})
+"""Keys that a merged model does not take over: counts of training data, and the DOI."""
 
 YES_NO = ("yes", "no", "mixed")
 
@@ -96,6 +98,7 @@ _ROWS: tuple[tuple[str, LabelType, str | tuple[str, ...], str, str], ...] = (
     ),
     ("air_puff_hose", "choice", YES_NO, "Whether the hose of an air puff is in view.", "yes"),
     ("glasses", "choice", YES_NO, "Whether the persons wear glasses.", "no"),
+    ("doi", "doi", "", "DOI of this version or of its paper.", "10.5281/zenodo.1234567"),
 )  # fmt: skip
 """Key, type, the values of a choice or the unit of a number, description, example."""
 
@@ -155,12 +158,12 @@ class VocabularyResponse(BaseModel):
 
 
 def shared_labels(inputs: Sequence[Mapping[str, str]]) -> dict[str, str]:
-    """Return the labels that all models share, without counts of training data."""
+    """Return the labels that all models share, without those of one model only."""
     first = inputs[0] if inputs else {}
     return {
         key: value
         for key, value in first.items()
-        if key not in DATA_COUNTS and all(other.get(key) == value for other in inputs)
+        if key not in OWN_LABELS and all(other.get(key) == value for other in inputs)
     }
 
 

@@ -60,7 +60,7 @@ def export_bundle(
     blobs = []
     with writer.collecting() as add:
         for item in granted:
-            record = _record(pool, item, evaluations=evaluations)
+            record = read_record(pool, item, evaluations=evaluations)
             add(record)
             share, begun = item.size_bytes / max(total, 1), written / max(total, 1)
             path = pool.fetch(
@@ -77,7 +77,8 @@ def export_bundle(
     )
 
 
-def _record(pool: "PoolClient", item: GrantedVersion, *, evaluations: bool) -> PortableVersion:
+def read_record(pool: "PoolClient", item: GrantedVersion, *, evaluations: bool) -> PortableVersion:
+    """Return the record of a version that may leave, with the place of its signing."""
     record = pool.bundles.portable_version(item.address, evaluations=evaluations)
     if (record.address, record.digest) != (item.address, item.digest):
         raise PoolAnswerError(

@@ -7,7 +7,7 @@ after it. A request that cannot be noted is not sent.
 
 import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -22,6 +22,7 @@ from site_agent.errors import writing_to
 _MOST_SHOWN_BYTES = 64_000
 _SENDER: ContextVar[str] = ContextVar("sender", default="command line")
 LIVE = "/live"
+_RELEASE = "/release"
 _TITLES = (
     # The end of the path, and a title; the first that fits.
     ("/api/v1/uploads", "Model"),
@@ -33,6 +34,7 @@ _TITLES = (
     ("/files", "File of a secure sum"),
     ("/posts", "Message of a secure sum"),
     (LIVE, "Messages of a live training"),
+    (_RELEASE, "Model for a hub or registry"),
 )
 _HOLDS_SECRET = ("/invitations/accept",)
 _NOT_NOTED = ("/parts",)
@@ -106,6 +108,14 @@ def note_request(pool: str, path: str, content: bytes) -> None:
             "content": content.decode("utf-8", "replace") if is_shown else "",
         }
     )
+
+
+def note_release(place: str, digest: str, files: Mapping[str, Any]) -> None:
+    """Note the files of a model before they leave for a hub or a registry, bytes and all."""
+    listed = {name: {"sha256": file.digest} for name, file in files.items()}
+    content = json.dumps({"digest": digest, "files": listed}, ensure_ascii=False)
+    note_request(place, _RELEASE, content.encode())
+    note_file(place, digest, sum(file.size_bytes for file in files.values()))
 
 
 def note_file(pool: str, digest: str, sent_bytes: int) -> None:

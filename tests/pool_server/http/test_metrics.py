@@ -1,10 +1,13 @@
 """The server's own metrics."""
 
+import json
+import re
 import shutil
 from pathlib import Path
 
 from prometheus_client.parser import text_string_to_metric_families
 
+from tests.conftest import PROJECT_ROOT
 from tests.pool_server.model_files import network_bytes
 from tests.pool_server.pool_driver import (
     PoolDriver,
@@ -82,3 +85,32 @@ def test_stored_models_and_refusals_are_counted(tmp_path: Path) -> None:
         assert now("pool_storage_up") == 1
         shutil.rmtree(tmp_path / "storage" / "uploads")
         assert (now("pool_storage_up"), now("pool_database_up")) == (0, 1)
+
+
+NAMES = {
+    "pool_database_connections_in_use",
+    "pool_database_up",
+    "pool_merges",
+    "pool_merges_ended",
+    "pool_received_bytes",
+    "pool_request_duration_seconds",
+    "pool_requests",
+    "pool_sent_bytes",
+    "pool_storage_up",
+    "pool_stored_bytes",
+    "pool_uploads",
+    "pool_uploads_refused",
+}
+"""Boards and alarms of operators depend on them."""
+
+
+def test_the_board_asks_for_metrics_of_the_fixed_set_of_names(embedded_pool: PoolDriver) -> None:
+    families = list(text_string_to_metric_families(embedded_pool.admin.get("/metrics").text))
+    names = {family.name.removesuffix("_created") for family in families}
+    assert {name for name in names if name.startswith("pool_")} == NAMES
+    board = json.loads((PROJECT_ROOT / "pool_server" / "grafana.json").read_text())
+    asked = [target["expr"] for panel in board["panels"] for target in panel["targets"]]
+    metrics = re.findall(r"\b(?:pool|process)_[a-z_]+", " ".join(asked))
+    shown = {re.sub(r"_(total|bucket)$", "", name) for name in metrics}
+    assert shown >= NAMES, "the board shows every metric of the pool"
+    assert shown <= names, "and no other than those that there are"

@@ -52,6 +52,12 @@ def test_a_card_is_generated_from_the_record(pool: PoolDriver) -> None:
     assert front["base_model"] == ["pool://cards/parent@1", f"sha256:{'0' * 64}"]
     assert front["base_model_relation"] == "merge"
     assert "population:infant" in front["tags"]
+    _, _, cited = card["text"].partition("## Citation\n\n```yaml\n")
+    citation = yaml.safe_load(cited.partition("```")[0])
+    assert (citation["title"], citation["authors"]) == (
+        "cards/made, version 1",
+        [{"name": "cards"}],
+    )
     assert front["metrics"] == ["recall"]
     (result,) = front["model-index"][0]["results"]
     assert result["dataset"] == {

@@ -38,6 +38,7 @@ def test_each_key_takes_its_own_example_and_says_what_it_expects(label: object) 
     ("labels", "expected"),
     [
         ({"population": "babies"}, "one of infant, child"),
+        ({"doi": "https://doi.org/10.5281/zenodo.1"}, "a DOI without https://doi.org/"),
         ({"images": "many"}, "a whole number of images"),
         ({"age_min_months": "nan"}, "a non-negative number of months"),
         ({"age_min_months": "9", "age_max_months": "4.5"}, "the youngest"),
