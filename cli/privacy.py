@@ -12,12 +12,13 @@ from cli.frame.output import Invocation, Reply, TableText
 from cli.frame.settings_options import CommandSettings, SettingsOptions
 from cli.models.records import receipt_tables
 from cli.options.data import ImagesOption, PersonOptions, read_face_file, reading_from
-from cli.vision.gaze import read_gaze_samples
+from cli.vision.gaze import read_gaze_samples, view_of
 from pool_server.wire.cards import ReceiptMode
 from site_agent.attacks.receipt.pages import receipt_files, write_receipt
 from site_agent.attacks.receipt.settings import SmashedProbeSettings
 from site_agent.attacks.receipt.sub_models import FaceSides, know_faces
 from site_agent.datasets.gaze.check import is_gaze_data
+from site_agent.networks.views import EYE
 
 app = group("Measure what something that left your site reveals.")
 
@@ -113,6 +114,8 @@ def probe(
         known = [know_faces(one, persons.person_of(one, "probes of faces")) for one in faces]
         sides = FaceSides(*known)
     else:
+        if base_file is not None and (view := view_of([base_file])) != EYE:
+            raise UsageError(f"--base {base}: takes {view.description}; probes know eye patches")
         samples = [read_gaze_samples(invocation, [path], "", "")[0] for path in sets]
         sides = networks.GazeSides(*samples)
     with invocation.progress(f"probe {artifact.name}") as report:

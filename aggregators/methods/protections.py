@@ -12,6 +12,9 @@ from aggregators.methods.round_options import LocalTraining, split_options
 PRIVATE_EPSILON = 8.0
 """The default of rounds."""
 
+_PRIVATE_KINDS = ("gaze", "itracker", "near-eye")
+"""Beginnings of the architectures that differential privacy covers."""
+
 FALSE_ALARMS = 0.01
 """Share of other samples that an attack takes for members, where its yield is stated."""
 
@@ -73,7 +76,7 @@ def protect(
             reason = f"sites of {method} do more than train"
         elif any("running_" in name for name in (base or {}).get("tensors", ())):
             reason = "BatchNorm mixes samples"
-        elif not str((base or {}).get("architecture", "gaze")).startswith("gaze"):
+        elif not str((base or {}).get("architecture", "gaze")).startswith(_PRIVATE_KINDS):
             reason = f"it does not cover {(base or {})['architecture']}"
         else:
             return options

@@ -22,6 +22,7 @@ from site_agent.federated.plan import FederationPlan, make_plan
 from site_agent.federated.scores import PersonScores
 from site_agent.networks.architectures import find_architecture
 from site_agent.networks.files import read_network
+from site_agent.networks.lab_networks import name_network
 from site_agent.work import part_of
 
 if TYPE_CHECKING:
@@ -37,9 +38,10 @@ DEFAULT_ARCHITECTURE = "gaze-lenet"
 ArchitectureOption = Annotated[
     str,
     Option(
-        "Of the new network: gaze-lenet, gaze-lenet-wide, gaze-resnet18; without "
+        "Of the new network: gaze-lenet, gaze-lenet-wide, gaze-resnet18; of faces "
+        "gaze-face-resnet18, gaze-face-resnet18-448; itracker; near-eye, near-eye-pupil; without "
         "labels cross-encoder-small or cross-encoder; for clips glc-tiny, glc-small, "
-        "glc-8 or glc-paper.",
+        "glc-8 or glc-paper; or PACKAGE:CLASS, a torch module of your own.",
         "NAME",
     ),
 ]
@@ -65,6 +67,7 @@ def init(
     """
     from site_agent.networks.modules import new_network
 
+    name_network(architecture)
     description = find_architecture(architecture)
     with place_for_model(output, force=force) as place:
         digest = write_model(new_network(architecture, seed), place, format_name="safetensors")
@@ -134,6 +137,7 @@ def simulate(
     plans = _plans(
         method, rounds, cohort, {"seed": str(seed), **key_value_pairs(option, "--option")}
     )
+    name_network(architecture)
     network = new_network(architecture, seed) if base is None else read_network(base)
     task = task_of_network(network)
     with invocation.progress("read data") as report:

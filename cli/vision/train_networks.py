@@ -28,6 +28,7 @@ from site_agent.datasets.gaze.check import open_gaze
 from site_agent.datasets.gaze.records import join_digests, person_digests
 from site_agent.errors import ForbiddenError
 from site_agent.networks.architectures import find_architecture
+from site_agent.networks.lab_networks import name_network
 from site_agent.networks.views import EYE, View
 from site_agent.plain_json import plain
 from site_agent.tasks.uploading import model_address
@@ -210,6 +211,7 @@ def network(
     of one architecture can be merged.
     """
     chosen = NETWORK_SETTINGS[kind].read(settings)
+    name_network(getattr(chosen, "architecture", None))
     if bool(base) < (kind == "gaze-head") or (base and not kind.startswith("gaze")):
         raise UsageError("--base goes with gaze, and with gaze-head, which needs an encoder")
     target = training.target(dataset.resolve().stem)

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from site_agent.errors import InvalidInputError
+from site_agent.networks.lab_networks import describe, is_lab_network
 from site_agent.networks.views import EYE, VIEWS, View
 
 
@@ -83,12 +84,20 @@ def require_kind(name: str, kind: str, where: str) -> None:
 
 
 def find_architecture(name: str, version: str | int | None = None) -> Architecture:
-    """Return the architecture of this name, and of this version if one is given."""
-    if name not in _ARCHITECTURES:
+    """Return the architecture of this name, and of this version if one is given.
+
+    The name of a class (PACKAGE:CLASS) stands for a lab's own network (`lab_networks`).
+    """
+    if name not in _ARCHITECTURES and not is_lab_network(name):
         raise InvalidInputError(
-            f"unknown architecture {name!r}; expected one of {', '.join(_ARCHITECTURES)}"
+            f"unknown architecture {name!r}; expected one of {', '.join(_ARCHITECTURES)}, or "
+            "PACKAGE:CLASS of your own"
         )
-    architecture = _ARCHITECTURES[name]
+    if is_lab_network(name):
+        number, parameters, view = describe(name)
+        architecture = Architecture(name, number, parameters, view=view)
+    else:
+        architecture = _ARCHITECTURES[name]
     if version is not None and str(version) != str(architecture.version):
         raise InvalidInputError(
             f"architecture {name} has version {version}; "

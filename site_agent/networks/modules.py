@@ -27,6 +27,7 @@ from site_agent.networks.gaze_modules import (
     SmallEncoder,
 )
 from site_agent.networks.glc import GLC_LAYOUTS, Glc
+from site_agent.networks.lab_networks import find_class, is_lab_network
 from site_agent.networks.other_eyes import FaceResNet18, ITracker, NearEye
 
 _DTYPES = {"float32": "F32", "float64": "F64", "int64": "I64"}
@@ -66,13 +67,19 @@ BUILDERS: Mapping[str, Callable[[], nn.Module]] = {
 """How each architecture is built, with torch's random initial parameters."""
 
 
+def _build(architecture: str) -> nn.Module:
+    if is_lab_network(architecture):
+        return find_class(architecture)()
+    return BUILDERS[architecture]()
+
+
 def build_empty(architecture: str) -> nn.Module:
     """Return a module with the shapes and types of its entries, but no memory.
 
     Drawing initial parameters takes ten times as long as reading those of a file.
     """
     with torch.device("meta"):
-        return BUILDERS[architecture]()
+        return _build(architecture)
 
 
 def new_network(architecture: str, seed: int = 0) -> StateDict:
@@ -83,7 +90,7 @@ def new_network(architecture: str, seed: int = 0) -> StateDict:
     """
     find_architecture(architecture)
     with ExactDraws(seed):
-        module = BUILDERS[architecture]()
+        module = _build(architecture)
     network = from_module(module, architecture)
     drawn = {_SEED: str(seed), _TORCH: torch.__version__.partition("+")[0]}
     return StateDict(network.tensors, network.infos, {**network.metadata, **drawn})

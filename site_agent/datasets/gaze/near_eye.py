@@ -1,16 +1,12 @@
 """NVGaze and LPW as they are published: infrared pictures of cameras next to one eye.
 
-========================================================  =========================================
-file                                                      content
-========================================================  =========================================
-NVGaze, real: ``01.csv``, pictures in ``01/``             comments (#), then ``imagefile, eye,
-                                                          gaze_x, gaze_y``: L or R, radians
-NVGaze, drawn: ``nvgaze_female_01_public_50K_1/``         ``footage_description.csv`` with
-                                                          ``gaze_x_degree``, ``gaze_y_degree``;
-                                                          pictures there, or in
-                                                          ``footage_image_data.zip``
-LPW: ``1/4.avi`` and ``1/4.txt``                          a line ``x y`` a frame: pupil in pixels
-========================================================  =========================================
+===================================  ==============================================================
+file                                 content
+===================================  ==============================================================
+NVGaze: ``01.csv``, pictures in      comments (#), then ``imagefile, eye, gaze_x, gaze_y``: L or R,
+``01/``                              angles in radians (of columns ``gaze_x_degree``: in degrees)
+LPW: ``1/4.avi`` and ``1/4.txt``     a line ``x y`` a frame: the pupil in pixels
+===================================  ==============================================================
 
 Gaze keeps the signs of NVGaze, x positive to the person's right, which is left in the picture, and
 y upwards; pictures of right eyes are mirrored and their x negated. NVGaze has far more pictures
@@ -21,7 +17,6 @@ Tonsen et al., "Labelled pupils in the wild", ETRA 2016.
 import csv
 import math
 import re
-import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -35,29 +30,14 @@ from site_agent.networks.views import VIEWS, View
 
 MOST_OF_A_PERSON = 3000
 _SIZE = (127, 127)
-_ARCHIVE, _DESCRIPTION = "footage_image_data.zip", "footage_description.csv"
-_SET = re.compile(r"nvgaze_(.+?)(?:_public_50K)?_(\d+)")
 _EYES = {"l": "left", "left": "left", "r": "right", "right": "right"}
 _Row = tuple[int, str, str, float, float]
 """Line, picture, eye, and gaze in radians."""
 
 
-def _tables(folder: Path) -> dict[str, list[tuple[str, Path, Path]]]:
-    """Return the tables of each person: session, table, folder of its pictures."""
-    persons: dict[str, list[tuple[str, Path, Path]]] = {}
-    for table in sorted(folder.glob("*.csv")):
-        if (pictures := table.with_suffix("")).is_dir():
-            persons.setdefault(table.stem, []).append(("all", table, pictures))
-    for table in sorted(folder.glob(f"nvgaze_*/{_DESCRIPTION}")):
-        match = _SET.fullmatch(table.parent.name)
-        person, session = match.groups() if match else (table.parent.name, "all")
-        persons.setdefault(person, []).append((session, table, table.parent))
-    return persons
-
-
-def _is_nvgaze(folder: Path) -> bool:
-    tables = [table for entries in _tables(folder).values() for _, table, _ in entries]
-    return bool(tables) and any("gaze_x" in line for line in _lines(tables[0])[1][:1])
+def _persons(folder: Path) -> list[str]:
+    tables = (table for table in folder.glob("*.csv") if table.with_suffix("").is_dir())
+    return sorted(table.stem for table in tables if "gaze_x" in "".join(_lines(table)[1][:1]))
 
 
 def _lines(table: Path) -> tuple[int, list[str]]:
@@ -104,49 +84,30 @@ def _rows(table: Path) -> list[_Row]:
 
 
 def _read_nvgaze(folder: Path, person: str, _view: View) -> published.PersonRead:
-    tables = _tables(folder)[person]
-    rows = [(session, place, row) for session, table, place in tables for row in _rows(table)]
-    kept = [rows[i] for i in np.unique(np.linspace(0, len(rows) - 1, MOST_OF_A_PERSON).astype(int))]
-    if len(rows) <= MOST_OF_A_PERSON:
-        kept = rows
-    archives = {
-        place: zipfile.ZipFile(place / _ARCHIVE)
-        for _, _, place in tables
-        if (place / _ARCHIVE).is_file()
-    }
-    pictures = []
-    for _, place, (_, name, _, _, _) in kept:
-        file = place / name
-        if file.is_file() or place not in archives:
-            pictures.append(published.read_picture(file, "L", _SIZE)[None])
-            continue
-        try:
-            with archives[place].open(name) as stored:
-                pictures.append(published.read_picture(stored, "L", _SIZE, file)[None])
-        except (KeyError, zipfile.BadZipFile, OSError) as error:
-            raise AnnotationFileError(place / _ARCHIVE, 0, f"lacks {name}: {error}") from error
-    for archive in archives.values():
-        archive.close()
+    table = folder / f"{person}.csv"
+    rows = kept = _rows(table)
+    if len(rows) > MOST_OF_A_PERSON:
+        kept = [rows[i] for i in np.linspace(0, len(rows) - 1, MOST_OF_A_PERSON).astype(int)]
     samples = published.make_samples(
-        pictures,
-        [row[3:] for _, _, row in kept],
+        [published.read_picture(folder / person / row[1], "L", _SIZE)[None] for row in kept],
+        [row[3:] for row in kept],
         person,
-        [session for session, _, _ in kept],
-        [row[0] for _, _, row in kept],
-        place=tables[0][1],
-        eye=[row[2] for _, _, row in kept],
+        ["all"] * len(kept),
+        [row[0] for row in kept],
+        place=table,
+        eye=[row[2] for row in kept],
     )
     records.as_left_eyes(samples.patches, samples.gaze, samples.eye == "right")
     reason = f"{MOST_OF_A_PERSON:,} of {person}, evenly spaced, are used"
-    return samples, published.left_out(tables[0][1], len(rows) - len(kept), len(rows), reason)
+    return samples, published.left_out(table, len(rows) - len(kept), len(rows), reason)
 
 
 NVGAZE = published.make_layout(
     "nvgaze",
-    f"NVGaze with 01.csv and 01/, or nvgaze_female_01_public_50K_1/{_DESCRIPTION}",
+    "NVGaze with 01.csv and 01/",
     (VIEWS["near-eye"],),
-    find=_is_nvgaze,
-    persons=lambda folder: sorted(_tables(folder)),
+    find=lambda folder: bool(_persons(folder)),
+    persons=_persons,
     read=_read_nvgaze,
 )
 

@@ -7,7 +7,7 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 from PIL import Image, UnidentifiedImageError
@@ -56,19 +56,13 @@ def make_layout(
     return records.GazeLayout(name, expected, found, open_, examine, views[0])
 
 
-def read_picture(
-    file: Path | IO[bytes],
-    kind: str,
-    size: tuple[int, int] | None = None,
-    named: Path | None = None,
-) -> records.UInt8:
+def read_picture(place: Path, kind: str, size: tuple[int, int] | None = None) -> records.UInt8:
     """Return a picture, ``RGB`` or ``L``, resized to (width, height) if a size is given.
 
-    `named`: How errors call a file that is open. Raises `AnnotationFileError`.
+    Raises `AnnotationFileError`.
     """
-    place = named or Path(str(file))
     try:
-        with Image.open(file) as picture:
+        with Image.open(place) as picture:
             return scaled(picture.convert(kind), size)
     except FileNotFoundError as error:
         raise AnnotationFileError(place, 0, "the picture is missing") from error

@@ -1,0 +1,207 @@
+"""Networks for faces, phones and near-eye cameras, and a lab's own, wherever sites train."""
+
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from aggregators.formats import file_digest, read_model, write_model
+from aggregators.models import StateDict
+from site_agent.datasets.gaze.check import open_gaze
+from site_agent.datasets.synthetic.eye_patches.dataset import EyeDrawing
+from site_agent.datasets.synthetic.other_eyes import write_layout
+from site_agent.federated.in_process import run_rounds
+from site_agent.federated.plan import make_plan
+from site_agent.federated.tasks import task_of
+from site_agent.networks.modules import new_network
+from site_agent.work import no_progress
+from tests.cli.conftest import Run
+from tests.cli.merge.test_rounds import Site
+from tests.cli.secure.test_secure_rounds import LABS, Institutions
+from tests.pool_server.pool_driver import pool_in_thread
+from tests.site_agent.live_pool import LivePool, live_pool
+
+OWN = "tests.site_agent.networks.lab_network:Network"
+TRAP = "tests.site_agent.networks.trap:Network"
+LAYOUTS = {
+    "near-eye": "nvgaze",
+    OWN: "nvgaze",
+    "near-eye-pupil": "lpw",
+    "gaze-face-resnet18": "mpiifacegaze",
+    "itracker": "gazecapture",
+}
+UNITS = {"near-eye-pupil": "px", "itracker": "cm"}
+OPTIONS = ("--option", "epochs=1", "--option", "batch_size=8")
+LARGE = [
+    pytest.param(name, marks=pytest.mark.slow)
+    for name in ("near-eye-pupil", "gaze-face-resnet18", "itracker")
+]
+
+
+@pytest.fixture(autouse=True)
+def nothing_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("POOL_NETWORKS", "")
+
+
+@pytest.fixture(scope="module")
+def pool(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LivePool]:
+    with live_pool(tmp_path_factory.mktemp("pool")) as running:
+        yield running
+
+
+@pytest.fixture
+def site(pool: LivePool, poolctl: Run, monkeypatch: pytest.MonkeyPatch) -> Site:
+    return Site(pool, poolctl, monkeypatch)
+
+
+def drawn(folder: Path, architecture: str, persons: int = 3, frames: int = 16) -> Path:
+    """Draw persons in the layout of an architecture."""
+    settings = EyeDrawing(layout=LAYOUTS[architecture], persons=persons, frames_per_person=frames)  # type: ignore[arg-type]
+    write_layout(folder, replace(settings, skews=replace(settings.skews, amount=1.0)), no_progress)
+    return folder
+
+
+@pytest.mark.parametrize("architecture", ["near-eye", OWN, *LARGE])
+def test_a_simulation_scores_them_in_their_unit(
+    poolctl: Run, tmp_path: Path, architecture: str
+) -> None:
+    data = drawn(tmp_path / "data", architecture)
+    arguments = ("federated", "simulate", data, "--architecture", architecture, "--rounds", 1)
+    arguments += ("--method", "fedavg", "--holdout", "persons", *OPTIONS, "-o", tmp_path / "run")
+    shown = poolctl(*arguments)
+    assert shown.code == 0, shown.err
+    assert f" {UNITS.get(architecture, 'degrees')}, " in shown.out.splitlines()[0]
+
+
+@pytest.mark.parametrize("architecture", ["near-eye", *LARGE])
+def test_a_secure_sum_of_their_updates_is_the_mean(tmp_path: Path, architecture: str) -> None:
+    dataset, task = open_gaze(drawn(tmp_path / "data", architecture, 2)), task_of(architecture)
+    sites = {person: task.read(dataset, [person]) for person in dataset.persons}
+    plan = make_plan("fedavg", {"epochs": 1, "batch_size": 8}, rounds=1)
+    base = new_network(architecture)
+    [plain], [summed] = (
+        [*run_rounds(base, sites, plan, secure=secure)] for secure in (False, True)
+    )
+    moved = False
+    for name, value in plain.model.network.tensors.items():
+        np.testing.assert_allclose(summed.model.network.tensors[name], value, atol=1e-4)
+        moved |= not np.array_equal(value, base.tensors[name])
+    assert moved
+
+
+@pytest.mark.parametrize("architecture", ["near-eye", *LARGE])
+def test_a_pool_holds_rounds_of_them(site: Site, tmp_path: Path, architecture: str) -> None:
+    poolctl, data = site.be("site-a"), drawn(tmp_path / "data", architecture, 2)
+    key = start(poolctl, architecture, tmp_path / f"{architecture}.safetensors")
+    for name, person in zip(("site-a", "site-b"), open_gaze(data).persons, strict=True):
+        sent = contribute(site.be(name), key, data, person)
+        assert sent.code == 0, sent.err
+    ended = site.be("site-a")("rounds", "finish", key, "--name", f"{architecture}-1")
+    assert ended.code == 0, ended.err
+    scored = poolctl("evaluate", f"site-a/{architecture}-1", data, "--json")
+    assert scored.code == 0, scored.err
+    unit = UNITS.get(architecture, "deg")
+    assert scored.data["items"][0][f"mean_error_{unit}"] > 0
+
+
+def start(poolctl: Run, architecture: str, base: Path) -> str:
+    """Upload a new network, and start open rounds from it."""
+    made = poolctl("federated", "init", "--architecture", architecture, "-o", base)
+    assert made.code == 0, made.err
+    return start_from(poolctl, base)
+
+
+def start_from(poolctl: Run, base: Path) -> str:
+    assert poolctl("upload", base, "--name", base.stem).code == 0
+    asked = ("rounds", "start", "--base", f"site-a/{base.stem}", "--sites", "site-a,site-b")
+    asked += ("--method", "fedavg", "--deadline", "1h", "--protection", "open", *OPTIONS)
+    started = poolctl(*asked, "-q")
+    assert started.code == 0, started.err
+    return started.out.strip()
+
+
+def contribute(poolctl: Run, key: str, data: Path, person: str):  # type: ignore[no-untyped-def]
+    asked = ("rounds", "contribute", key, "--data", data, "--persons", person)
+    return poolctl(*asked, "--least-others", "1", "--json")
+
+
+def test_a_labs_own_network_is_trained_where_a_site_names_it(
+    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    poolctl, data = site.be("site-a"), drawn(tmp_path / "data", OWN, 2)
+    trained = tmp_path / "trained.safetensors"
+    asked = ("train", "network", "gaze", data, "-o", trained, "--set", f"architecture={OWN}")
+    assert poolctl(*asked, "--set", "epochs=1", "--set", "device=cpu").code == 0
+    key = start(poolctl, OWN, tmp_path / "own.safetensors")
+
+    monkeypatch.setenv("POOL_NETWORKS", "")  # other commands, and the other site
+    assert "which this site does not name" in poolctl("evaluate", trained, data).err
+    refused = contribute(site.be("site-b"), key, data, "02")
+    assert refused.code == 2
+    assert "its code was not imported" in refused.error["message"]
+    rules = Path(tmp_path / "home" / "config.toml")
+    rules.parent.mkdir(exist_ok=True)
+    before = rules.read_text() if rules.exists() else ""
+    rules.write_text(f'{before}\n[rounds]\nnetworks = ["{OWN}"]\n')
+    for name, person in (("site-a", "01"), ("site-b", "02")):
+        sent = contribute(site.be(name), key, data, person)
+        assert sent.code == 0, sent.err
+    assert site.be("site-a")("rounds", "finish", key).code == 0
+    assert "is off by" in poolctl("evaluate", trained, data).out
+
+
+def test_a_pool_that_names_a_class_gets_nothing_imported(
+    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    poolctl, data = site.be("site-a"), drawn(tmp_path / "data", OWN, 2)
+    base, hostile = tmp_path / "own.safetensors", tmp_path / "hostile.safetensors"
+    assert poolctl("federated", "init", "--architecture", OWN, "-o", base).code == 0
+    network = read_model(base)
+    assert isinstance(network, StateDict)
+    texts = {**network.metadata, "architecture": TRAP}
+    write_model(
+        StateDict(network.tensors, network.infos, texts), hostile, format_name="safetensors"
+    )
+    key = start_from(poolctl, hostile)
+    asking = ("rounds", "contribute", key, "--data", data, "--persons", "01")
+    asking += ("--least-others", "1", "--accept", file_digest(hostile), "--yes")
+    for asked in (
+        asking,
+        (*asking, "--dry-run"),
+        ("evaluate", "site-a/hostile", data),
+        ("predict", data, "--network", hostile),
+        ("federated", "simulate", data, "--base", hostile, "--method", "fedavg", "--rounds", "1",
+         "-o", tmp_path / "run"),
+    ):  # fmt: skip
+        refused = poolctl(*asked)
+        assert refused.code == 2, asked
+        assert "which this site does not name; its code was not imported" in refused.err
+    assert "tests.site_agent.networks.trap" not in sys.modules
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("architecture", ["near-eye", "gaze-face-resnet18", "itracker"])
+def test_servers_sum_their_updates(
+    poolctl: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, architecture: str
+) -> None:
+    data = drawn(tmp_path / "data", architecture)
+    with pool_in_thread(tmp_path / "pool", part_bytes=1 << 20) as pool:
+        labs = Institutions(pool, tmp_path, poolctl, monkeypatch)
+        charter, base = labs.agree(), tmp_path / "base.safetensors"
+        made = ("federated", "init", "--architecture", architecture, "-o", base)
+        assert labs.be(LABS[0], *made).code == 0
+        assert labs.be(LABS[0], "upload", base, "--name", "base").code == 0
+        asked = ("rounds", "start", "--base", f"{LABS[0]}/base", "--sites", ",".join(LABS))
+        asked += ("--deadline", "1h", "--method", "fedavg", "--secure", charter, *OPTIONS, "-q")
+        key = labs.be(LABS[0], *asked).out.strip()
+        persons = dict(zip(LABS, open_gaze(data).persons, strict=True))
+        for _ in range(6):
+            for name in LABS:
+                asked = ("rounds", "contribute", key, "--data", data)
+                labs.be(name, *asked, "--persons", persons[name], "--least-others", "1")
+            labs.serve()
+        ended = labs.be(LABS[0], "rounds", "finish", key)
+        assert ended.code == 0, ended.err
