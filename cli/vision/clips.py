@@ -18,7 +18,17 @@ if TYPE_CHECKING:
     from site_agent.evaluation.looks import LookedAt
     from site_agent.evaluation.saliency import SaliencyEvaluation
 
-SCORE_COLUMNS = ("maps", "F1", "95 %", "recall", "precision", "AAE (deg)", "AUC")
+SCORE_COLUMNS = (
+    "maps",
+    "F1",
+    "95 %",
+    "recall",
+    "precision",
+    "AAE (deg)",
+    "AUC",
+    "GLC's F1",
+    "GLC's AUC",
+)
 
 
 def evaluate_clips(
@@ -72,7 +82,11 @@ def scores_to_plain(evaluation: "SaliencyEvaluation") -> dict[str, Any]:
     """Return scores, intervals and persons as JSON has them."""
     return {
         "scores": {
-            name: {**plain(score), "f1_interval": evaluation.intervals.get(name)}
+            name: {
+                **plain(score),
+                "f1_interval": evaluation.intervals.get(name),
+                "as_glc": plain(evaluation.as_glc[name]),
+            }
             for name, score in evaluation.scores.items()
         },
         "f1_by_person": dict(evaluation.by_person),

@@ -2,7 +2,8 @@
 
 Three measures as in the literature: coverage of the gaze by the map's hottest region (Feng et al.
 2024, and the paper on FedCPF), pixel F1 (Lai et al. 2024), and AUC after Judd et al. 2009; next to
-them the average angular error (AAE). Only frames in which the gaze rests (fixations) count, each
+them the average angular error (AAE), and F1 and AUC as GLC's own code computes them
+(`score_as_glc`). Only frames in which the gaze rests (fixations) count, each
 as much as any other, however the frames were batched. A map says nothing by itself:
 `reference_maps` (uniform, centre, and the mean of a client's training targets) are scored, too.
 """
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import ndimage
 
 from site_agent.datasets.egocentric import FIXATION, ClipSamples
 from site_agent.errors import InvalidInputError
@@ -238,6 +240,62 @@ def _pixel_f1(maps: Float, targets: Float, thresholds: Float) -> NDArray[np.floa
     return scores
 
 
+@dataclass(frozen=True)
+class GlcScores:
+    """F1 and AUC by which the table of GLC compares networks; higher than the others."""
+
+    f1: float
+    """Of mean recall and mean precision, at the best of eleven thresholds for the test frames."""
+    auc: float
+    """Of a Gaussian at the centre of mass of the map; the shape of the map does not matter."""
+
+
+GlcFrames = tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]
+"""Recall and precision, shape (frames, thresholds), and AUC, shape (frames,)."""
+
+_GLC_THRESHOLDS = np.linspace(0, 0.02, 11)
+
+
+def score_as_glc(maps: Float, gaze: Float) -> GlcFrames:
+    """Return the scores of each frame as the published code of GLC has them, for `join_as_glc`.
+
+    It softens a map by a temperature of 2 and scales it to 0..1 before it applies thresholds.
+
+    `maps` (float, shape (frames, height, width)): Each sums to 1. `gaze` (float, shape (frames,
+    2)): x and y, 0 to 1.
+    """
+    count, height, width = maps.shape
+    soft = np.sqrt(maps.astype(np.float64))
+    soft /= soft.sum((1, 2), keepdims=True)
+    low = soft.min((1, 2), keepdims=True)
+    scaled = (soft - low) / (soft.max((1, 2), keepdims=True) - low + 1e-6)
+    truth = gaze_targets(gaze, height, width) > _TARGET_THRESHOLD
+    recall, precision = (np.empty((count, len(_GLC_THRESHOLDS))) for _ in range(2))
+    for number, threshold in enumerate(_GLC_THRESHOLDS):
+        region = scaled > threshold
+        both = (region & truth).sum((1, 2))
+        recall[:, number] = both / (truth.sum((1, 2)) + 1e-6)
+        precision[:, number] = both / (region.sum((1, 2)) + 1e-6)
+    auc = np.empty(count)
+    rows, columns = (np.rint(gaze[:, (1, 0)].T * [[height - 1], [width - 1]])).astype(np.intp)
+    for frame, picture in enumerate(scaled):
+        middle = (height // 2, width // 2)
+        if picture.any():
+            middle = tuple(int(place) for place in ndimage.center_of_mass(picture))
+        bell = np.zeros((height, width))
+        bell[middle] = 1.0
+        bell = ndimage.gaussian_filter(bell, TARGET_SIGMA)
+        auc[frame] = 1 - (bell > bell[rows[frame], columns[frame]]).mean()
+    return recall, precision, auc
+
+
+def join_as_glc(parts: Sequence[GlcFrames]) -> GlcScores:
+    """Return the scores over the frames of all parts."""
+    recall, precision, auc = (np.concatenate(values).mean(0) for values in zip(*parts, strict=True))
+    f1 = 2 * recall * precision / (recall + precision + 1e-6)
+    return GlcScores(float(f1.max()), float(auc))
+
+
 def reference_maps(training_gaze: Float, height: int, width: int) -> dict[str, NDArray[np.float32]]:
     """Return the baseline maps, each of shape (height, width).
 
@@ -278,6 +336,8 @@ class SaliencyEvaluation:
     """95 % interval of F1, from resampling videos; empty for one video."""
     by_person: Mapping[str, float]
     """F1 of the network."""
+    as_glc: Mapping[str, GlcScores]
+    """Of the same maps as `scores`, to stand next to GLC's table."""
 
     @property
     def verdict(self) -> str:
@@ -304,6 +364,7 @@ def evaluate_saliency(module: "nn.Module", samples: ClipSamples) -> SaliencyEval
         threshold = choose_pixel_threshold(maps, validation.gaze[fixed])
     knows_truth = bool(np.isfinite(test.truth[test.kind == FIXATION]).all())
     frames: dict[str, list[FrameScores]] = {}
+    as_glc: dict[str, list[GlcFrames]] = {}
     videos, by_person = [], {}
     for person in sorted(set(test.person.tolist())):
         of_person = test[test.person == person]
@@ -319,6 +380,7 @@ def evaluate_saliency(module: "nn.Module", samples: ClipSamples) -> SaliencyEval
         for name, candidate in candidates.items():
             scored = score_maps(candidate, of_person.gaze[chosen], pixel_threshold=threshold)
             frames.setdefault(name, []).append(scored)
+            as_glc.setdefault(name, []).append(score_as_glc(candidate, of_person.gaze[chosen]))
         by_person[person] = summarise_frames(frames["network"][-1]).f1
         videos.append(np.repeat(of_person.video[:, None], of_person.kind.shape[1], axis=1)[chosen])
     names, unit = np.unique(np.concatenate(videos), return_inverse=True)
@@ -332,7 +394,8 @@ def evaluate_saliency(module: "nn.Module", samples: ClipSamples) -> SaliencyEval
         )
         if drawn:
             intervals[name] = drawn["f1"]
-    return SaliencyEvaluation(scores, intervals, by_person)
+    joined_as_glc = {name: join_as_glc(parts) for name, parts in as_glc.items()}
+    return SaliencyEvaluation(scores, intervals, by_person, joined_as_glc)
 
 
 class _F1:
@@ -368,7 +431,8 @@ def score_rows(evaluation: SaliencyEvaluation) -> Sequence[Sequence[str]]:
         [
             name, f"{scores.f1:.3f}", _words_of(evaluation.intervals.get(name)),
             f"{scores.recall:.3f}", f"{scores.precision:.3f}", f"{scores.aae_deg:.1f}",
-            f"{scores.auc:.3f}",
+            f"{scores.auc:.3f}", f"{evaluation.as_glc[name].f1:.3f}",
+            f"{evaluation.as_glc[name].auc:.3f}",
         ]
         for name, scores in evaluation.scores.items()
     ]  # fmt: skip

@@ -9,7 +9,9 @@ from site_agent.evaluation.saliency import (
     angle_between_deg,
     choose_pixel_threshold,
     gaze_targets,
+    join_as_glc,
     reference_maps,
+    score_as_glc,
     score_maps,
     summarise_frames,
 )
@@ -70,6 +72,23 @@ def test_the_threshold_is_chosen_on_validation_frames() -> None:
     best = score_maps(maps, gaze, pixel_threshold=chosen).pixel_f1.mean()
     for other in (chosen / 4, chosen * 4):
         assert score_maps(maps, gaze, pixel_threshold=other).pixel_f1.mean() <= best
+
+
+def test_glcs_scores_soften_maps_and_compare_their_centre_of_mass() -> None:
+    gaze = np.array([[0.25, 0.25], [0.75, 0.5]])
+    maps = gaze_targets(gaze, 64, 64)
+    exact = join_as_glc([score_as_glc(maps, gaze)])
+    # Of the 19 x 19 pixels of a target, those above 0.001 are the true ones.
+    share = (maps[0] > 0.001).sum() / 19**2
+    assert exact.f1 == pytest.approx(2 * share / (1 + share), abs=0.02)
+    assert exact.auc == pytest.approx(1.0, abs=0.001)
+    # A map of two equal spots looks between them, where neither gaze is.
+    both = np.broadcast_to(maps.mean(0), maps.shape)
+    between = join_as_glc([score_as_glc(both, gaze)])
+    assert between.auc < 0.95 < summarise_frames(score_maps(both, gaze)).auc
+    # A uniform map has no region, and the middle of the frame as its centre.
+    even = join_as_glc([score_as_glc(np.full((2, 64, 64), 1 / 64**2), gaze)])
+    assert even.f1 == 0
 
 
 def test_batches_change_nothing() -> None:
