@@ -279,7 +279,7 @@ def score_as_glc(maps: Float, gaze: Float) -> GlcFrames:
     auc = np.empty(count)
     rows, columns = (np.rint(gaze[:, (1, 0)].T * [[height - 1], [width - 1]])).astype(np.intp)
     for frame, picture in enumerate(scaled):
-        middle = (height // 2, width // 2)
+        middle: tuple[int, ...] = (height // 2, width // 2)
         if picture.any():
             middle = tuple(int(place) for place in ndimage.center_of_mass(picture))
         bell = np.zeros((height, width))

@@ -1,10 +1,11 @@
 """The results of a study as tables in SQL, and the tables and verdicts of its protocol.
 
 Each step is a table: its factors, its measures, and the rows of each run's results. Python adds the
-aggregates ``mean``, ``sd``, ``half`` (half width of Student's 95 % interval), ``low`` and ``high``
-(ends of a bootstrap interval), and the functions ``label`` and ``place`` (position among the
-labels), ``text`` (a formatted number) and ``spread`` (a number and its interval). ``runs``
-lists all runs, with the reasons of those that failed.
+aggregates ``mean``, ``sd``, ``half`` (half width of Student's 95 % interval), ``paired_p`` (of
+Student's test of paired differences), ``low`` and ``high`` (ends of a bootstrap interval), and the
+functions ``label`` and ``place`` (position among the labels), ``text`` (a formatted number) and
+``spread`` (a number and its interval). ``runs`` lists all runs, with the reasons of those that
+failed.
 """
 
 import json
@@ -17,6 +18,7 @@ from string import Formatter
 from typing import Any
 
 import numpy as np
+from scipy import stats
 
 from site_agent.errors import InvalidInputError
 from site_agent.evaluation import bootstrap_intervals
@@ -172,6 +174,12 @@ def _half(values: Sequence[float]) -> float | None:
     return t * float(np.std(values, ddof=1)) / math.sqrt(len(values))
 
 
+def _paired_p(values: Sequence[float]) -> float | None:
+    if len(values) < 2 or not np.ptp(values):
+        return None
+    return float(stats.ttest_1samp(values, 0.0).pvalue)
+
+
 def _bootstrap(values: Sequence[float], end: int) -> float | None:
     array = np.array(values)
     ends = bootstrap_intervals(
@@ -192,6 +200,7 @@ _AGGREGATES: Mapping[str, Callable[[Sequence[float]], float | str | None]] = {
     "mean": _mean,
     "sd": lambda values: float(np.std(values, ddof=1)) if len(values) > 1 else None,
     "half": _half,
+    "paired_p": _paired_p,
     "percent": _percent,
     "low": lambda values: _bootstrap(values, 0),
     "high": lambda values: _bootstrap(values, 1),

@@ -130,7 +130,12 @@ def rows_of(gain: float) -> list[dict[str, Any]]:
 
 
 def test_the_verdict_rests_on_paired_intervals() -> None:
-    findings = results_of("egocentric", clips=rows_of(0.05)).findings()
+    results = results_of("egocentric", clips=rows_of(0.05))
+    findings = results.findings()
+    tests = "SELECT pairs, difference, p_of_t_test FROM paired WHERE method = 'fedcpf' AND less = "
+    _, [(pairs, difference, p_value)] = results.query(f"{tests}'fedavg'")
+    assert (pairs, float(p_value) < 1e-6) == (15, True)
+    assert difference == pytest.approx(0.05, abs=0.01)
     assert findings[0].startswith("h=1: fedcpf is the best personalised method")
     assert "better than fedavg" in findings[0]
     assert "better than local" in findings[0]
