@@ -274,7 +274,9 @@ class _CheckedTransport(httpx.HTTPTransport):
 
     def __init__(self, issuer_host: str) -> None:
         # The system's authorities: an institute's own are installed there.
-        super().__init__(verify=ssl.create_default_context())
+        super().__init__(
+            verify=ssl.create_default_context(), limits=httpx.Limits(max_keepalive_connections=0)
+        )
         self._issuer_host = issuer_host
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:

@@ -1,0 +1,103 @@
+"""Log-in by providers that others wrote: the certified oidc-provider, and Glewlwyd of Debian."""
+
+import os
+import re
+import shutil
+import socket
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from urllib.parse import urljoin
+
+import httpx
+import pytest
+from sqlalchemy import update
+
+from pool_server.database.records import IdentityRecord, now_utc
+from pool_server.people.sign_on import renew_sign_ons
+from tests.pool_server.in_process import POOL_URL
+from tests.pool_server.pages.browser import Browser
+from tests.pool_server.people.sign_on.openid_provider import CLIENT, SECRET
+from tests.pool_server.pool_driver import PoolDriver, pool_in_process
+
+OIDC_PROVIDER = "POOLCTL_OIDC_PROVIDER"
+"""The folder of the package: npm install oidc-provider@8, then node_modules/oidc-provider."""
+REDIRECT = f"{POOL_URL}/login/back/uni"
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port: int = server.getsockname()[1]
+        return port
+
+
+@contextmanager
+def pool_of(
+    folder: Path, issuer: str, secret: str = SECRET, **settings: object
+) -> Iterator[PoolDriver]:
+    client = {"client_id": CLIENT, "client_secret": secret, "issuer": issuer}
+    provider = {"name": "uni", "label": "Uni", **client, **settings}
+    with pool_in_process(folder, sign_on=[provider]) as pool:
+        pool.secret("site-a", "viewer")
+        yield pool
+
+
+def invite(pool: PoolDriver, **person: str) -> None:
+    body = {"site": "site-a", "sign_on": "uni", **person}
+    assert pool.admin.post("/api/v1/invitations", json=body).status_code == 201
+
+
+@pytest.fixture
+def oidc_provider() -> Iterator[str]:
+    folder = os.environ.get(OIDC_PROVIDER, "")
+    if not folder or shutil.which("node") is None:
+        pytest.skip(f"needs node, and {OIDC_PROVIDER} with the folder of npm's oidc-provider")
+    port, script = free_port(), Path(__file__).with_name("oidc_provider.mjs")
+    command = ["node", str(script), folder, str(port), REDIRECT]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
+        assert process.stdout is not None
+        try:
+            for line in process.stdout:
+                if line.strip() == b"ready":
+                    break
+            yield f"http://127.0.0.1:{port}"
+        finally:
+            process.terminate()
+
+
+def answer_of_oidc_provider(address: str, login: str) -> str:
+    """Log in and consent as a person would; return the address back to the pool."""
+    with httpx.Client(timeout=30) as person:
+        page = person.get(address)
+        while True:
+            while page.is_redirect:
+                address = urljoin(str(page.url), page.headers["location"])
+                if address.startswith(REDIRECT):
+                    return address
+                page = person.get(address)
+            prompt = re.search(r'name="prompt" value="(\w+)"', page.text)
+            action = re.search(r'action="([^"]+)"', page.text)
+            assert prompt is not None, page.text
+            assert action is not None
+            fields = {"prompt": prompt[1], "login": login, "password": "any"}
+            page = person.post(urljoin(str(page.url), action[1]), data=fields)
+
+
+def test_people_log_in_by_the_certified_provider(tmp_path: Path, oidc_provider: str) -> None:
+    scope = "openid email profile offline_access"
+    with pool_of(tmp_path, oidc_provider, scope=scope, renew=True) as pool:
+        invite(pool, email="person-1@uni.example")
+        for login, status in (("person-2", 403), ("person-1", 303), ("person-1", 303)):
+            browser = Browser(pool)
+            address = browser.get("/login/with/uni").headers["location"]
+            back = answer_of_oidc_provider(address, login)
+            assert browser.get(back).status_code == status
+        assert "person-1 of site-a" in browser.get("/account").text
+        assert browser.get(back).status_code == 401
+        [before] = [user["valid_until"] for user in pool.admin.get("/api/v1/users").json()["items"]]
+        pool.change(update(IdentityRecord).values(renew_at=now_utc()))
+        assert pool.application is not None
+        renew_sign_ons(pool.application._app.state.parts)
+        [after] = [user["valid_until"] for user in pool.admin.get("/api/v1/users").json()["items"]]
+        assert after > before
