@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
@@ -120,7 +121,6 @@ class Models:
         self.lab = lab
         self._digests: dict[tuple[str, int, int], str] = {}
         self._read: dict[str, tuple[str, str, Mapping[str, str]]] = {}
-        self._deleted: list[tuple[Path, Path]] = []
 
     @cached_property
     def folder(self) -> Path:
@@ -220,13 +220,16 @@ class Models:
                 problem = str(error)
         measured = [model for model in models if "mean_error" in model.scores]
         best = min(measured, key=lambda model: model.scores["mean_error"], default=None)
+        binned = [
+            (name, next((self._bin / name).glob("*"), self._bin).name) for name in self.binned()
+        ]
         shown = [m for m in models if text in f"{m.name} {' '.join(m.labels.values())}".casefold()]
         return self.lab.page(
             request, "models.html", views=views, shown=shown, total=len(models), best=best,
             in_pool=in_pool, where=query.get("where", ""), text=query.get("text", ""),
             problem=problem, here={model.digest for model in models}, kinds=self.kinds,
             withdrawn=[model for model in models if model.warning], score_words=score_words,
-            faces=self.lab.faces(), deleted=bool(self._deleted) and "deleted" in query,
+            faces=self.lab.faces(), deleted=bool(binned) and "deleted" in query, binned=binned,
             jobs=[v for v in views if v.job.group == "models" and not v.ended],
         )  # fmt: skip
 
@@ -269,9 +272,7 @@ class Models:
             self._delete(self.find(form.get("model", "")))
             return redirect(request, "/models?deleted=1")
         elif action == "restore":
-            for place, kept in self._deleted:
-                shutil.move(kept, place)
-            self._deleted = []
+            self._restore(form.get("deleted") or max(self.binned(), default=""))
         else:
             raise NotFoundError(f"models cannot be asked to {action!r}")
         return redirect(request, "/models")
@@ -290,7 +291,6 @@ class Models:
 
     def _delete(self, model: OwnModel) -> None:
         """Move a file of the lab into the bin; a copy from the pool can be fetched again."""
-        self._deleted = []
         if model.version is not None:
             ModelCache().remove(model.digest)
             return
@@ -298,13 +298,34 @@ class Models:
             raise InvalidInputError(
                 f"{model.name} lies in a folder of yours and stays there; delete it there"
             )
-        bin_folder = self.folder / ".bin"
-        bin_folder.mkdir(exist_ok=True)
+        bin_folder = self._bin / datetime.now(UTC).strftime("%Y-%m-%dT%H%M%S.%f")
+        bin_folder.mkdir(parents=True)
         for path in (model.path, *(beside(model.path, what) for what in ("recipe", "training", "evaluation"))):  # noqa: E501 # fmt: skip
             if path.is_file():
-                kept = bin_folder / path.name
-                shutil.move(path, kept)
-                self._deleted.append((path, kept))
+                shutil.move(path, bin_folder / path.name)
+
+    @property
+    def _bin(self) -> Path:
+        return self.folder / ".bin"
+
+    def binned(self) -> list[str]:
+        """Return the folders of the deletions of the last 30 days, the latest at the end."""
+        oldest = (datetime.now(UTC) - timedelta(days=30)).strftime("%Y-%m-%d")
+        names = sorted(path.name for path in self._bin.glob("*T*")) if self._bin.is_dir() else []
+        for name in names:
+            if name < oldest:
+                shutil.rmtree(self._bin / name)
+        return [name for name in names if name >= oldest]
+
+    def _restore(self, name: str) -> None:
+        if name not in self.binned():
+            raise NotFoundError("this model is no longer in the bin")
+        for path in (self._bin / name).iterdir():
+            if (self.folder / path.name).exists():
+                raise InvalidInputError(f"{path.name} is there already; delete that one first")
+        for path in list((self._bin / name).iterdir()):
+            shutil.move(path, self.folder / path.name)
+        (self._bin / name).rmdir()
 
     # Share
     def share(self, request: Request) -> Response:

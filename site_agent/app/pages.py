@@ -15,9 +15,10 @@ from starlette.requests import Request
 from starlette.responses import FileResponse, Response
 
 from site_agent import own_folders
-from site_agent.app.places import Place, Places, allowed_folder
+from site_agent.app.places import Place, Places, allowed_folder, found_below
 from site_agent.app.recordings import Recording, Standing, Studies, Study, read_names, videos_in
 from site_agent.app.rendering import ENTRIES, page_response, redirect
+from site_agent.app.watching import Watch
 from site_agent.errors import InvalidInputError, NotFoundError, SiteAgentError
 from site_agent.eyeblink.batch.sessions import LEFT_OUT
 from site_agent.eyeblink.outputs.registry import ON_REQUEST
@@ -62,6 +63,9 @@ class Lab:
     stop: Callable[[], None] = lambda: None
     """Ends the server."""
 
+    def __post_init__(self) -> None:
+        self.watch = Watch(self.studies)
+
     def page(
         self, request: Request, template: str, *, status: int = 200, **values: Any
     ) -> Response:
@@ -70,7 +74,8 @@ class Lab:
         running = [view for view in views if view.state.state == "running"]
         return page_response(
             template, at=request.scope["at"], status=status, csrf=request.scope["session"].csrf,
-            path=request.scope["path"], entries=ENTRIES, busy=busy_state(running, views), **values,
+            path=request.scope["path"], entries=ENTRIES, busy=busy_state(running, views),
+            waiting_rounds=self.watch.rounds, **values,
         )  # fmt: skip
 
     @contextmanager
@@ -130,7 +135,8 @@ class Lab:
             request, "home.html", views=views, study=study, states=states,
             verdict=verdict_of(states), open_views=open_views, failed=_failed(standings),
             finished=[numbers[name] for view in ended if (name := _name(view)) in numbers][:5],
-            model=_model_name(standings), taken=_query_job(request, views),
+            model=_model_name(standings), taken=_query_job(request, views), watch=self.watch,
+            fresh=self._fresh(),
         )  # fmt: skip
 
     def _first_jobs(self, views: Sequence[JobView]) -> list[JobView]:
@@ -162,14 +168,21 @@ class Lab:
         states = Counter(standing.state for standing in standings)
         states["running"] += states.pop("waiting", 0)
         text, state = query.get("text", "").casefold(), query.get("state", "")
-        shown = [
-            standing
-            for standing in standings
-            if (not state or state == {"waiting": "running"}.get(standing.state, standing.state))
-            and text
-            in f"{standing.recording.file_name} {standing.recording.participant} "
-            f"{standing.recording.group}".casefold()
-        ]
+        binned = [Standing(row, "taken out") for row in self.studies.binned(study)]
+        shown = (
+            binned
+            if state == "bin"
+            else [
+                standing
+                for standing in standings
+                if (
+                    not state or state == {"waiting": "running"}.get(standing.state, standing.state)
+                )
+                and text
+                in f"{standing.recording.file_name} {standing.recording.participant} "
+                f"{standing.recording.group}".casefold()
+            ]
+        )
         orders: Mapping[str, Callable[[Standing], Any]] = {
             "newest": lambda standing: [-ord(letter) for letter in standing.recording.added],
             "name": lambda standing: (
@@ -178,12 +191,13 @@ class Lab:
             ),
         }
         order = query.get("order", "")
-        shown.sort(key=orders.get(order, lambda standing: _ORDER[standing.state]))
+        shown.sort(key=orders.get(order, lambda standing: _ORDER.get(standing.state, 0)))
         return self.page(
             request, "videos.html", views=views, study=study, shown=shown, states=states,
             total=len(standings), filters=_STATE_WORDS, state=state, order=order,
             text=query.get("text", ""), fresh=[s for s in standings if s.state == "new"],
-            removed=len(self.studies.forgotten) if "removed" in query else 0,
+            removed="removed" in query and bool(binned), binned=len(binned), watch=self.watch,
+            new_files=self._fresh(),
             others=[other for other in self.studies.all() if other.id != study.id],
         )  # fmt: skip
 
@@ -238,12 +252,15 @@ class Lab:
         except (SiteAgentError, OSError) as error:
             problem = problem or str(error)
         readings = read_names(videos)
-        known = {row.video for row in study.recordings()}
+        rows = study.recordings()
+        known = {row.video for row in rows}
+        here = {path.name for path in videos}
+        moved = [r for r in rows if r.recording in self.watch.lost and r.file_name in here]
         return self.page(
             request, "choose.html", starts=starts, place=place, below=below, videos=videos,
             trials=trials, others=others, readings=readings, known=known, problem=problem,
             unfit={path for path in videos if not str(path).isprintable()}, typed=typed,
-            above=_above(self.places, place),
+            moved=len(moved), above=_above(self.places, place),
         )  # fmt: skip
 
     def paste_folder(self, request: Request) -> Response:
@@ -294,8 +311,8 @@ class Lab:
         return redirect(request, f"/videos/analyse?{query}")
 
     def restore(self, request: Request) -> Response:
-        """Bring back the recordings that were taken out last."""
-        self.studies.restore()
+        """Bring back the chosen recordings, or those that were taken out last."""
+        self.studies.restore(set(request.scope["form"].get("recording", [])))
         return redirect(request, "/videos")
 
     def switch(self, request: Request) -> Response:
@@ -305,8 +322,40 @@ class Lab:
         if number not in known:
             raise NotFoundError(f"there is no study {number!r}")
         self.studies.keep(known[number])
-        self.studies.forgotten = []
         return redirect(request, "/videos")
+
+    def find(self, request: Request) -> Response:
+        """Go to the folder of dropped files; browsers tell their names alone."""
+        names = {name for name in request.scope["form"].get("name", []) if Path(name).name == name}
+        starts = self.places.starts(self.studies.current().added)
+        hits = found_below([place.path for place in starts], names)
+        folders = Counter(path.parent for paths in hits.values() for path in paths)
+        if not folders:
+            name = min(names, default="the file")
+            text = (
+                f"Where is {name}? Browsers do not say where a dropped file lies: choose its folder"
+            )
+            return self._choose(request, "", text)
+        place = self.places.place(folders.most_common(1)[0][0])
+        return redirect(request, f"/videos/add?place={place.id}")
+
+    def follow(self, request: Request) -> Response:
+        """Note that moved videos lie in this folder now."""
+        place = self.places.find(request.scope["form"].get("place", [""])[0])
+        study = self.studies.current()
+        self.studies.follow_moved(study, [place.path])
+        added = tuple(dict.fromkeys((*study.added, str(place.path))))
+        self.studies.keep(replace(study, added=added))
+        self.watch.look()
+        return redirect(request, "/videos")
+
+    def _fresh(self) -> list[tuple[Place, int]]:
+        """Return the added folders with new videos, and their number."""
+        folders = []
+        for folder, count in self.watch.fresh.items():
+            with suppress(InvalidInputError):
+                folders.append((self.places.place(folder), count))
+        return folders
 
     # Analyse
     def analyse_form(self, request: Request) -> Response:
@@ -461,13 +510,7 @@ class Lab:
         if action == "cancel":
             self.jobs.cancel(number)
         elif action == "retry":
-            view = self.jobs.view(number)
-            self.jobs.retry(number)
-            if view.job.kind == "analyse":
-                place = view.job.request["study"]
-                for study in self.studies.all():
-                    if study.folder == place:
-                        self._gather(study)
+            self._retry(number)
         elif action == "next":
             self.jobs.put_first(number)
         else:
@@ -476,6 +519,24 @@ class Lab:
         back = request.scope["form"].get("back", ["/"])[0]
         path = back if back in ("/", "/videos", "/jobs") else "/"
         return redirect(request, f"{path}?taken={number}" if action == "cancel" else path)
+
+    def _retry(self, number: str) -> None:
+        """Ask for a job again; of an analysis with the video and trials as they are now."""
+        job = self.jobs.view(number).job
+        asked = job.request
+        study = next((s for s in self.studies.all() if s.folder == asked.get("study")), None)
+        session = study.sessions().get(_name_of(job)) if study and job.kind == "analyse" else None
+        if study is None or session is None:
+            self.jobs.retry(number)
+            return
+        now = analysis_request(session, study.place, BlinkAnalysisSettings())["session"]
+        if json.loads(json.dumps(now)) == asked["session"]:
+            self.jobs.retry(number)
+        else:
+            again = {**asked, "session": now}
+            self.jobs.add("analyse", job.title, again, group=job.group, asked_by="app")
+            self.jobs.remove(number)
+        self._gather(study)
 
 
 _LEFT_OUT = (*LEFT_OUT, "labels", "files")
@@ -527,7 +588,11 @@ def verdict_of(states: Counter[str]) -> str:
 
 
 def _name(view: JobView) -> str:
-    return str(view.job.request["session"]["name"])
+    return _name_of(view.job)
+
+
+def _name_of(job: Job) -> str:
+    return str(job.request["session"]["name"])
 
 
 def _failed(standings: Sequence[Standing]) -> list[Standing]:

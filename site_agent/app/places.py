@@ -8,6 +8,7 @@ import hashlib
 import hmac
 import os
 import secrets
+from collections.abc import Iterable, Set
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -73,6 +74,21 @@ class Places:
             with suppress(InvalidInputError, OSError):
                 folders.append(self.place(Path(name)))
         return folders
+
+
+def found_below(folders: Iterable[Path], names: Set[str]) -> dict[str, list[Path]]:
+    """Look for files by name in folders that may be listed, and one level below."""
+    hits: dict[str, set[Path]] = {}
+    for folder in folders:
+        with suppress(OSError, InvalidInputError):
+            with os.scandir(allowed_folder(folder)) as entries:
+                inner = [entry.path for entry in entries if entry.is_dir(follow_symlinks=False)]
+            for place in (folder, *map(Path, sorted(inner)[:MOST_ENTRIES])):
+                if not place.name.startswith("."):
+                    for name in names:
+                        if (place / name).is_file() and not (place / name).is_symlink():
+                            hits.setdefault(name, set()).add(place / name)
+    return {name: sorted(paths) for name, paths in hits.items()}
 
 
 def allowed_folder(path: Path) -> Path:

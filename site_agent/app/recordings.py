@@ -15,11 +15,12 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, fields, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 from aggregators.whole_file import write_whole
+from site_agent.app.places import found_below
 from site_agent.errors import InvalidInputError, NotFoundError, StudyFolderError
 from site_agent.eyeblink.batch.record import SessionRecord, read_record
 from site_agent.eyeblink.batch.sessions import (
@@ -52,6 +53,13 @@ _COLUMNS = (
 )
 
 
+_KEPT_IN_BIN = timedelta(days=30)
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
 @dataclass(frozen=True)
 class Recording:
     """A row of the table of a study."""
@@ -64,7 +72,7 @@ class Recording:
     group: str = ""
     landmarks: str = ""
     recording: str = field(default_factory=lambda: secrets.token_hex(5))
-    added: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="seconds"))
+    added: str = field(default_factory=_now)
 
     @property
     def file_name(self) -> str:
@@ -123,14 +131,19 @@ class Study:
         return self.place / TABLE_NAME
 
     @property
+    def bin(self) -> Path:
+        """A table of the recordings that were taken out in the last 30 days."""
+        return self.place / ".batch" / "bin.csv"
+
+    @property
     def looks(self) -> Path:
         """The folder of pictures and facts of recordings."""
         return self.place / ".batch" / "looks"
 
-    def recordings(self) -> list[Recording]:
+    def recordings(self, table: Path | None = None) -> list[Recording]:
         """Return the recordings, in the order in which they were added."""
         try:
-            text = self.table.read_text(encoding="utf-8-sig")
+            text = (table or self.table).read_text(encoding="utf-8-sig")
         except FileNotFoundError:
             return []
         names = {item.name for item in fields(Recording)}
@@ -140,14 +153,14 @@ class Study:
             for row in rows
         ]
 
-    def write(self, recordings: Iterable[Recording]) -> None:
+    def write(self, recordings: Iterable[Recording], table: Path | None = None) -> None:
         """Write the table, whole."""
         text = io.StringIO(newline="")
         writer = csv.DictWriter(text, _COLUMNS, lineterminator="\n")
         writer.writeheader()
         writer.writerows(asdict(recording) for recording in recordings)
-        self.place.mkdir(parents=True, exist_ok=True)
-        write_whole(self.table, text.getvalue())
+        (table or self.table).parent.mkdir(parents=True, exist_ok=True)
+        write_whole(table or self.table, text.getvalue())
 
     def sessions(self) -> dict[str, BatchSession]:
         """Return the recordings as ``blink batch`` reads them, by the name of the session."""
@@ -168,7 +181,6 @@ class Studies:
         self.folder, self._path, self._results = place, place / "studies.json", results
         self.lock = threading.RLock()
         self._records: dict[Path, tuple[int, SessionRecord]] = {}
-        self.forgotten: list[Recording] = []
 
     def current(self) -> Study:
         """Return the study that pages show; the first one is made silently."""
@@ -194,17 +206,47 @@ class Studies:
         with self.lock:
             study = self.current()
             rows = study.recordings()
-            self.forgotten = [row for row in rows if row.recording in numbers]
+            # The bin keeps the time of removal in the place of that of adding.
+            removed = [replace(row, added=_now()) for row in rows if row.recording in numbers]
+            study.write([*self.binned(study), *removed], study.bin)
             study.write(row for row in rows if row.recording not in numbers)
 
-    def restore(self) -> None:
-        """Bring back the recordings that were taken out last."""
+    def binned(self, study: Study) -> list[Recording]:
+        """Return the recordings that were taken out in the last 30 days, the latest at the end."""
+        oldest = (datetime.now(UTC) - _KEPT_IN_BIN).isoformat(timespec="seconds")
+        return [row for row in study.recordings(study.bin) if row.added >= oldest]
+
+    def restore(self, numbers: set[str]) -> None:
+        """Bring back recordings; without numbers those that were taken out last."""
         with self.lock:
             study = self.current()
-            rows = study.recordings()
+            rows, binned = study.recordings(), self.binned(study)
+            last = {row.recording for row in binned if row.added == binned[-1].added}
             known = {row.video for row in rows}
-            study.write([*rows, *(row for row in self.forgotten if row.video not in known)])
-            self.forgotten = []
+            back = [row for row in binned if row.recording in (numbers or last)]
+            study.write([*rows, *(row for row in back if row.video not in known)])
+            study.write((row for row in binned if row not in back), study.bin)
+
+    def follow_moved(self, study: Study, folders: Iterable[Path]) -> None:
+        """Find videos, and their trials, that were moved into these folders or one level below."""
+        with self.lock:
+            lost = [row for row in study.recordings() if not Path(row.video).exists()]
+            hits = found_below(folders, {row.file_name for row in lost}) if lost else {}
+            moved = {}
+            for row in lost:
+                record = self._record(study.place / row.session)
+                source = record.request.sources.get("video") if record else None
+                fitting = [
+                    path for path in hits.get(row.file_name, ())
+                    if source is None or path.stat().st_size == source.size
+                ]  # fmt: skip
+                if len(fitting) == 1:
+                    moved[row.recording] = {"video": str(fitting[0])}
+                    trials = fitting[0].with_name(Path(row.trials).name)
+                    if row.trials and trials.is_file():
+                        moved[row.recording]["trials"] = str(trials)
+            if moved:
+                self.change(study, moved)
 
     def keep(self, study: Study) -> None:
         """Write a study, and show it from now on."""
@@ -217,7 +259,7 @@ class Studies:
             study = self.current()
             rows = study.recordings()
             known = {row.video for row in rows}
-            used = {row.session.casefold() for row in rows}
+            used = {row.session.casefold() for row in (*rows, *self.binned(study))}
             readings = read_names(videos)
             for path in videos:
                 if str(path) in known:

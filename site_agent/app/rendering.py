@@ -22,6 +22,7 @@ ENTRIES = (
 )
 _BUTTONS = (
     # Commands in messages of the program, and the places in the app that do the same.
+    ("log in to one, or set POOL_ENDPOINT and POOL_TOKEN", "join one under Settings"),
     (r"poolctl train ert[\w -]*", "the page Train"),
     (r"poolctl rounds, or poolctl refine", "the page Rounds"),
     (r"poolctl rounds trust[\w -]*", "Settings, Labs that we trust"),
@@ -33,6 +34,8 @@ _BUTTONS = (
     (r"poolctl models check[\w -]*", "the page Models"),
     (r"poolctl secure charter accept[\w. -]*", "the page of the round"),
     (r"poolctl jobs[\w -]*", "the page Jobs"),
+    # In quotes it is no sentence about the program.
+    (r"(?P<quote>['`])poolctl [^'`]*(?P=quote)", "the command line"),
 )
 
 
@@ -53,6 +56,7 @@ def static_file(request: Request) -> Response:
 def page_response(template: str, *, at: str, status: int = 200, **values: Any) -> HTMLResponse:
     """Return a page; `at`: the prefix of all addresses."""
     defaults: dict[str, Any] = {"at": at, "csrf": "", "path": "", "entries": (), "busy": None}
+    defaults["waiting_rounds"] = 0
     html = _environment().get_template(template).render({**defaults, **values})
     # Names of files can hold bytes that are no text.
     return HTMLResponse(html.encode("utf-8", "replace"), status)
@@ -85,6 +89,8 @@ def plainly(text: str) -> str:
 
     >>> plainly("faces have faults: 'poolctl dataset check' lists them")
     'faces have faults: the check of faces under Train lists them'
+    >>> plainly("see 'poolctl keys trust --help'")
+    'see the command line'
     """
     for command, place in _BUTTONS:
         text = re.sub(rf"(?P<mark>['`]?){command}(?P=mark)", place, text)

@@ -17,7 +17,7 @@ from starlette.types import Receive, Scope, Send
 
 from site_agent.app.pages import Lab
 from site_agent.app.recordings import Recording, Standing, Study
-from site_agent.app.rendering import page_response
+from site_agent.app.rendering import page_response, plainly
 from site_agent.errors import NotFoundError, SiteAgentError
 from site_agent.eyeblink.batch.record import SessionRecord
 from site_agent.eyeblink.review.automatic_result import find_model
@@ -132,6 +132,7 @@ class Results:
             before=order[place - 1].recording if place else None,
             after=order[place + 1].recording if place + 1 < len(order) else None,
             model=Path(standing.recording.landmarks).name, at_s=request.query_params.get("at", ""),
+            is_lost=standing.recording.recording in self.lab.watch.lost,
             has_report=(folder / "report.html").is_file(),
             command=f"poolctl blink batch {study.table} -o {study.place}",
         )  # fmt: skip
@@ -228,7 +229,7 @@ class Results:
                 landmarks=_model(folder, "landmarks", Path(standing.recording.landmarks)),
                 detector=None,
             )
-            self._open[folder] = review, review_application(review)
+            self._open[folder] = review, review_application(review, plainly)
             while len(self._open) > _MOST_OPEN:
                 self._open.popitem(last=False)[1][0].close()
             return self._open[folder][1]

@@ -10,6 +10,7 @@ from pool_server.wire.rounds import RoundResponse
 from site_agent.app.pages import Lab
 from site_agent.app.places import allowed_folder
 from site_agent.app.rendering import redirect
+from site_agent.app.watching import waits_for
 from site_agent.errors import InvalidInputError, NotFoundError, SiteAgentError
 from site_agent.jobs.folder import JobView
 from site_agent.pool import profiles, trust
@@ -37,6 +38,7 @@ class Rounds:
         except SiteAgentError as error:
             problem = str(error)
         waiting = {round_.round_id for round_ in rounds if waits_for(round_, site)}
+        self.lab.watch.rounds = len(waiting)
         # The others need a word about trust or a charter first.
         ready = {
             round_.round_id for round_ in rounds
@@ -118,8 +120,3 @@ class Rounds:
             if view.job.kind == "contribute" and view.job.request["round"] == number
         ]  # fmt: skip
         return views[-1] if views else None
-
-
-def waits_for(round_: RoundResponse, site: str) -> bool:
-    """Return whether a round is open and waits for this site."""
-    return round_.state == "open" and site in round_.sites("waiting")

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import secrets
+import threading
 from collections.abc import AsyncIterator, Callable
 from functools import partial
 from pathlib import Path
@@ -44,6 +45,8 @@ def app_application(lab: Lab, results: Results) -> Starlette:
             Route("/videos", lab.videos),
             Route("/videos/cells", lab.change_cells, **post),  # type: ignore[arg-type]
             Route("/videos/chosen", lab.chosen, **post),  # type: ignore[arg-type]
+            Route("/videos/find", lab.find, **post),  # type: ignore[arg-type]
+            Route("/videos/moved", lab.follow, **post),  # type: ignore[arg-type]
             Route("/videos/restore", lab.restore, **post),  # type: ignore[arg-type]
             Route("/studies/switch", lab.switch, **post),  # type: ignore[arg-type]
             Route("/videos/add", lab.choose),
@@ -78,7 +81,7 @@ def app_application(lab: Lab, results: Results) -> Starlette:
             Route("/jobs", lab.all_jobs),
             Route("/jobs/{job}", lab.job),
             Route("/jobs/{job}/{action}", lab.change_job, **post),  # type: ignore[arg-type]
-            Route("/events", _Events(lab.jobs).stream),
+            Route("/events", _Events(lab).stream),
             Route("/enter", _enter),
             Route("/alive", _alive),
             Route("/static/{digest}/{name}", static_file),
@@ -117,8 +120,8 @@ def _alive(request: Request) -> Response:  # noqa: ARG001
 class _Events:
     """Server-sent events: the changed states of jobs, numbers and words only."""
 
-    def __init__(self, jobs: JobFolder) -> None:
-        self._jobs = jobs
+    def __init__(self, lab: Lab) -> None:
+        self._jobs, self._watch = lab.jobs, lab.watch
 
     def stream(self, request: Request) -> Response:
         return StreamingResponse(self._events(request), media_type="text/event-stream")
@@ -131,6 +134,8 @@ class _Events:
                 # A runner that was killed is started again while the app is open.
                 await run_in_threadpool(self._jobs.start_runner)
             states = {view.job.id: _described(view) for view in views}
+            # Pages are refreshed by it, as by a job that goes on.
+            states["outside"] = {"state": self._watch.news, "percent": None, "left": ""}
             if sent is None:
                 yield "event: hello\ndata: {}\n\n"
             else:
@@ -163,6 +168,8 @@ def serve_app(
     folder.make()
     ports = [port] if port is not None else range(USUAL_PORT, USUAL_PORT + _MOST_PORTS)
     lab = Lab(Studies(folder.place, results_folder), JobFolder())
+    ended = threading.Event()
+    threading.Thread(target=lab.watch.run, args=(ended,), daemon=True).start()
     results = Results(lab)
     for candidate in ports:
         try:
@@ -180,6 +187,7 @@ def serve_app(
                 try:
                     server.run(sockets=[listener])
                 finally:
+                    ended.set()
                     results.close()
                 return
         except BusyError:

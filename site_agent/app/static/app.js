@@ -59,3 +59,34 @@ if ("live" in document.body.dataset) {
     if (!document.hidden) { listen(); refresh(); }
   });
 }
+
+// Browsers tell the names of dropped files, not where they lie: the server looks in known folders.
+function send(path, name, values) {
+  const form = Object.assign(document.createElement("form"), { method: "post", action: `${at}${path}` });
+  const csrf = document.querySelector("meta[name=csrf]").content;
+  for (const [key, value] of [["csrf", csrf], ...values.map((each) => [name, each])]) {
+    form.append(Object.assign(document.createElement("input"), { type: "hidden", name: key, value }));
+  }
+  document.body.append(form);
+  form.submit();
+}
+function namesIn(entry) {
+  if (!entry.isDirectory) return Promise.resolve([entry.name]);
+  const read = (done) => entry.createReader().readEntries((inner) => done(inner.map((each) => each.name)), () => done([]));
+  return new Promise(read);
+}
+const isPath = (text) => /^"?(\/|[A-Za-z]:[\\/])[^\n]*$/.test(text.trim());
+if ("live" in document.body.dataset) {
+  document.addEventListener("dragover", (event) => event.preventDefault());
+  document.addEventListener("drop", async (event) => {
+    event.preventDefault();
+    const text = event.dataTransfer.getData("text/plain");
+    const entries = [...event.dataTransfer.items].map((item) => item.webkitGetAsEntry()).filter(Boolean);
+    if (entries.length) send("/videos/find", "name", (await Promise.all(entries.map(namesIn))).flat());
+    else if (isPath(text)) send("/videos/add/folder", "folder", [text]);
+  });
+  document.addEventListener("paste", (event) => {
+    const text = event.clipboardData.getData("text/plain");
+    if (!event.target.closest("input, textarea") && isPath(text)) send("/videos/add/folder", "folder", [text]);
+  });
+}

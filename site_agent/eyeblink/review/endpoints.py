@@ -121,9 +121,9 @@ class _BadRequestError(Exception):
     """A query that makes no sense; only the page itself sends any."""
 
 
-def review_application(review: ReviewSession) -> Starlette:
-    """Return the application behind the guard."""
-    views = _Views(review)
+def review_application(review: ReviewSession, reword: Callable[[str], str] = str) -> Starlette:
+    """Return the application behind the guard; `reword`: For remarks of the analysis."""
+    views = _Views(review, reword)
     return Starlette(
         routes=[
             Route("/", _page, name="page"),
@@ -160,8 +160,8 @@ def _page(request: Request) -> Response:  # noqa: ARG001
 class _Views:
     """One method an address; those that compute run in threads."""
 
-    def __init__(self, review: ReviewSession) -> None:
-        self._review = review
+    def __init__(self, review: ReviewSession, reword: Callable[[str], str]) -> None:
+        self._review, self._reword = review, reword
         self._doubts = {
             event.blink_id: doubt_of(event, review.result) for event in review.result.events
         }
@@ -170,6 +170,7 @@ class _Views:
         """Return the facts that stay the same during a review."""
         review = self._review
         frames = review.result.frames
+        warnings = [*review.warnings, *review.result.session.warnings]
         source = review.result.source("video") or review.result.source("trace")
         height_px, width_px = review.video.picture(0).shape[:2] if review.video else (None, None)
         return JSONResponse(
@@ -186,7 +187,7 @@ class _Views:
                 "complete_fec": review.result.session.settings.blinks.complete_fec,
                 "gaps": gap_runs(frames.timestamps_s, frames.gaps),
                 "gap_reasons": [gap.text for gap in Gap],
-                "warnings": [*review.warnings, *review.result.session.warnings],
+                "warnings": list(map(self._reword, warnings)),
             }
         )
 

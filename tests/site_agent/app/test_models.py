@@ -175,6 +175,13 @@ def test_models_are_downloaded_merged_and_deleted(
     assert app.post("/models/ask/restore").status_code == 303
     assert file_digest(output) == merged
     assert output.with_name("ours.dat.recipe.json").exists()
+    assert app.post("/models/ask/delete", model=merged[:16]).status_code == 303
+    deleted = re.search(r'name="deleted" value="([^"]+)"', app.get("/models").text)
+    assert deleted is not None
+    assert app.post("/models/ask/restore", deleted="../models").status_code == 404
+    assert app.post("/models/ask/restore", deleted=deleted[1]).status_code == 303
+    assert file_digest(output) == merged
+    assert app.post("/models/ask/restore").status_code == 404, "the bin is empty"
     assert app.post("/models/ask/delete", model=theirs).status_code == 303
     assert "site-b/eyes@1" not in app.get("/models").text
 

@@ -86,6 +86,8 @@ def test_a_contribution_leaves_after_its_preview(
             options={"starts": 5, "min_faces": 5}, method="leaf-refit",
         ).round_id  # fmt: skip
     keep_rules(least_others="1")
+    app.lab.watch.ask_pool()
+    assert '<span class="count">1<' in app.get("/jobs").text
     page = app.get("/rounds").text
     assert "1 round waiting for your lab" in page
     log.clear()

@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 from site_agent.app.places import allowed_folder
-from site_agent.app.recordings import Recording, read_names
+from site_agent.app.recordings import Recording, Studies, read_names
 from site_agent.app.rendering import plainly
 from site_agent.app.results import study_verdict
+from site_agent.app.watching import Watch
 from site_agent.errors import InvalidInputError
 from site_agent.eyeblink.batch import run_batch
 from site_agent.eyeblink.batch.sessions import read_session_table
@@ -82,8 +83,59 @@ def test_recordings_are_taken_out_of_the_list_and_brought_back(app: RunningApp) 
     assert "Undo" in app.client.get(f"{app.origin}{answer.headers['location']}").text
     app.post("/videos/restore")
     assert {row.recording for row in app.lab.studies.current().recordings()} == before
+    # Also days later, from the bin.
+    app.post("/videos/chosen", recording=number, do="forget")
+    app.post("/videos/restore", recording=number)
+    assert {row.recording for row in app.lab.studies.current().recordings()} == before
+    app.post("/videos/chosen", recording=number, do="forget")
+    study = app.lab.studies.current()
+    assert "Taken out" in app.get("/videos?state=bin").text
+    binned = study.recordings(study.bin)
+    study.write((replace(row, added="2020-01-01T00:00:00+00:00") for row in binned), study.bin)
+    assert app.lab.studies.binned(study) == []
+    study.write(binned, study.bin)
+    app.post("/videos/restore")
     analyse = app.post("/videos/chosen", recording=[number])
     assert analyse.headers["location"].endswith(f"/videos/analyse?recording={number}")
+
+
+def test_new_and_moved_videos_are_noticed(tmp_path: Path) -> None:
+    videos, later = tmp_path / "videos", tmp_path / "videos" / "later"
+    later.mkdir(parents=True)
+    (tmp_path / "app").mkdir()
+    for name in ("P1_s1.mp4", "P1_s1_trials.csv", "P1_s2.mp4"):
+        (videos / name).write_text("content")
+    studies = Studies(tmp_path / "app", tmp_path / "r")
+    first = videos / "P1_s1.mp4"
+    study = studies.add(videos, [first], {first: videos / "P1_s1_trials.csv"})
+    watch = Watch(studies)
+    watch.look()
+    assert watch.fresh == {}, "may still be being copied"
+    watch.look()
+    assert watch.fresh == {videos: 1}
+    for name in ("P1_s1.mp4", "P1_s1_trials.csv"):
+        (videos / name).rename(later / name)
+    watch.look()
+    [row] = study.recordings()
+    assert (row.video, row.trials) == (str(later / "P1_s1.mp4"), str(later / "P1_s1_trials.csv"))
+    elsewhere = tmp_path / "elsewhere"
+    later.rename(elsewhere)
+    watch.look()
+    assert watch.lost == {row.recording}
+    studies.follow_moved(study, [elsewhere])
+    watch.look()
+    assert watch.lost == set()
+    assert study.recordings()[0].video == str(elsewhere / "P1_s1.mp4")
+
+
+def test_dropped_files_are_looked_for_by_name(app: RunningApp, videos: Path) -> None:
+    answer = app.post("/videos/find", name=["P05_s1.mp4", "../P05_s1.mp4"])
+    place = app.get(answer.headers["location"].removeprefix(f"/{app.folder.prefix()}")).text
+    assert "P05_s1.mp4" in place
+    assert "Where is holiday.mp4?" in app.post("/videos/find", name="holiday.mp4").text
+    number = app.lab.places.place(videos).id
+    assert app.post("/videos/moved", place=number).status_code == 303
+    assert app.lab.studies.current().added == (str(videos),)
 
 
 def test_another_study_is_shown_after_a_switch(app: RunningApp) -> None:
