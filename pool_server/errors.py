@@ -174,6 +174,10 @@ class WriteConflictError(TransactionError, status=503, code="write_conflict"):
     """Others change the same thing at this moment; try again."""
 
 
+class ServerBusyError(PoolError, status=503, code="too_busy"):
+    """The server is busy; `Retry-After` says when to try again."""
+
+
 class ClientVersionError(PoolError, status=426, code="client_too_old"):
     """The client speaks a version of the API that this pool does not."""
 

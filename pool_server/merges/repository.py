@@ -196,6 +196,15 @@ def give_back(session: Session, job_id: int, worker: str) -> None:
     )
 
 
+def postpone(session: Session, job_id: int, worker: str) -> None:
+    """Leave the job until its claim runs out; nobody tries it earlier."""
+    session.execute(
+        sa.update(MergeJobRecord)
+        .where(*_is_held(job_id, worker))
+        .values(attempts=MergeJobRecord.attempts - 1, activity="waiting for the storage")
+    )
+
+
 def give_back_all(session: Session) -> None:
     """Let jobs of a killed server be taken at once; only while no other server is running."""
     session.execute(

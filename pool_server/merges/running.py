@@ -35,6 +35,7 @@ from pool_server.jobs.limited import StoppedError
 from pool_server.jobs.merging import merge_by_recipe
 from pool_server.merges import repository
 from pool_server.merges.service import find_inputs, require_size_of_inputs
+from pool_server.storage.contract import FILE_DAMAGED
 from pool_server.storage.scratch import ScratchFolder
 from pool_server.transfers.versions import store_merged
 from pool_server.wire.labels import shared_labels
@@ -232,6 +233,14 @@ class MergeWorker:
             self._end(job, repository.FINISHED, version_id=upload.version_id)
         except StoppedError:
             self._after_stop(job)
+        except (errors.StorageFailedError, errors.TransactionError) as error:
+            if error.code == FILE_DAMAGED:
+                self._end(job, repository.FAILED, error=error)
+                return True
+            # It passes: the job is taken again when its claim runs out, and this was no attempt.
+            log.warning("merge %s waits for the storage or the database: %s", job.key, error)
+            with self.parts.database.write() as session:
+                repository.postpone(session, job.id, self.name)
         except errors.PoolError as error:
             self._end(job, repository.FAILED, error=error)
         except Exception:

@@ -8,6 +8,7 @@ come from other sites, so a drawing's cost is bounded, and a failed one is not r
 import base64
 import time
 from collections import OrderedDict
+from functools import partial
 from typing import Annotated, Any, Literal, cast
 
 import anyio.to_thread
@@ -96,7 +97,9 @@ async def picture(
     """
     owner, drawn = await anyio.to_thread.run_sync(find_picture, parts, caller, digest, size)
     if drawn is None and not drawings.has_failed((digest, size)):
-        drawn = await drawings.slots.run(owner, draw_picture, parts, drawings, (digest, size))
+        drawn = await drawings.slots.run(
+            owner, partial(draw_picture, parts, drawings, (digest, size))
+        )
     if drawn is None:
         return Response(NO_PICTURE, headers=HEADERS | TRY_AGAIN, media_type="image/svg+xml")
     return Response(drawn.content, headers=HEADERS, media_type=drawn.media_type)

@@ -28,7 +28,7 @@ from pool_server.rounds.finishing import request_finish
 from pool_server.rounds.methods import find_round_method
 from pool_server.rounds.repository import describe_round, has_enough, missing_sites, state_of
 from pool_server.transfers.endpoints import UploadId
-from pool_server.transfers.receiving import describe_upload, get_upload
+from pool_server.transfers.receiving import check_in_turn, describe_upload, get_upload
 from pool_server.wire import rounds
 from pool_server.wire.merges import MergeJobResponse
 from pool_server.wire.signatures.keys import Envelope
@@ -251,7 +251,7 @@ async def complete_sent_contribution(
             upload = complete_contribution(parts, caller, round_, upload_id)
         return describe_upload(parts, upload)
 
-    return await checks.run(caller.site, act)
+    return await check_in_turn(parts, checks, caller.site, upload_id, act)
 
 
 @router.delete("/{round_id}/contributions/{site}", summary="Take a contribution back")

@@ -247,7 +247,7 @@ async def complete(
         )
         return receiving.describe_upload(parts, upload)
 
-    return await checks.run(caller.site, act)
+    return await receiving.check_in_turn(parts, checks, caller.site, upload_id, act)
 
 
 @router.head(

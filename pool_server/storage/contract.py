@@ -20,6 +20,8 @@ from pool_server.settings import MIB
 
 Checksum = Literal["md5", "sha256"]
 """The digest by which a part is checked on arrival."""
+FILE_DAMAGED = "file_damaged"
+"""The code of a `StorageFailedError` that does not pass: the file itself has other bytes."""
 
 
 @dataclass(frozen=True)

@@ -143,13 +143,12 @@ class S3Storage:
         key = self.places.blob(upload.upload_id)
         self._join(upload, part_count)
         size_bytes = self.bucket.size_of(key)
-        if size_bytes != upload.size_bytes:
+        if size_bytes != upload.size_bytes and size_bytes == self.bucket.size_of(key):
             contract.require_digest(
                 f"of {size_bytes} bytes", f"{digest} of {upload.size_bytes} bytes"
             )
         with self.scratch.file(upload.size_bytes) as (path, file):
-            stored_digest = s3_objects.fetch_and_hash(self.bucket, key, file)
-            contract.require_digest(stored_digest, digest)
+            contract.require_digest(self._fetch(key, file, digest), digest)
             yield path
 
     def publish(self, handle: str, digest: str) -> None:
@@ -230,12 +229,26 @@ class S3Storage:
         known = self._require_published(digest)
         key = self.places.blob(known.upload_id)
         with self.scratch.file(known.size_bytes) as (path, file):
-            stored_digest = s3_objects.fetch_and_hash(self.bucket, key, file)
+            stored_digest = self._fetch(key, file, digest)
             if stored_digest != digest:
                 raise StorageFailedError(
-                    f"the file published as {digest} has SHA-256 {stored_digest}"
+                    f"the file published as {digest} has SHA-256 {stored_digest}",
+                    code=contract.FILE_DAMAGED,
                 )
             yield path
+
+    def _fetch(self, key: str, file: BinaryIO, expected: str) -> str:
+        """Copy an object into a file; return its SHA-256, a wrong one only if read twice alike.
+
+        Bytes that changed on their way from the bucket are nobody's mistake.
+        """
+        seen = {expected}
+        for _ in range(s3_objects.READ_ATTEMPTS):
+            digest = s3_objects.fetch_and_hash(self.bucket, key, file)
+            if digest in seen:
+                return digest
+            seen.add(digest)
+        raise StorageFailedError(f"cannot read {key}: the S3 server gives other bytes each time")
 
     def place_of(self, digest: str) -> str | None:
         known = self._find_published(digest)
@@ -325,21 +338,25 @@ class S3Storage:
         self.bucket.delete(self.places.mark(upload_id))
 
     def _find_published(self, digest: str) -> PublishedFile | None:
-        content = self.bucket.read(self.places.published(digest), MOST_POINTER_BYTES)
-        if content is None:
-            return None
-        try:
-            return PublishedFile(**json.loads(content))
-        except (ValueError, TypeError) as error:
-            raise StorageFailedError(
-                f"{self.places.published(digest)} was written by another program"
-            ) from error
+        problem: Exception | None = None
+        for _ in range(2):
+            content = self.bucket.read(self.places.published(digest), MOST_POINTER_BYTES)
+            if content is None:
+                return None
+            try:
+                return PublishedFile(**json.loads(content))
+            except (ValueError, TypeError) as error:
+                problem = error
+        raise StorageFailedError(
+            f"{self.places.published(digest)} was written by another program"
+        ) from problem
 
     def _require_published(self, digest: str) -> PublishedFile:
-        known = self._find_published(digest)
-        if known is None or not self._is_whole(known):
-            raise contract.content_missing(digest)
-        return known
+        for _ in range(2):  # One damaged answer is no lost file.
+            known = self._find_published(digest)
+            if known is not None and self._is_whole(known):
+                return known
+        raise contract.content_missing(digest)
 
     def _is_whole(self, known: PublishedFile) -> bool:
         return self.bucket.size_of(self.places.blob(known.upload_id)) == known.size_bytes

@@ -5,19 +5,27 @@ The differences between S3 servers are handled here. Only the ``s3`` modules kno
 
 import base64
 import re
-from collections.abc import Iterator, Mapping
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from http import HTTPStatus
-from typing import Any, BinaryIO, cast
+from typing import Any, BinaryIO, TypeVar, cast
 from urllib.parse import urlsplit
 
 import boto3
 import urllib3
 from boto3.s3.transfer import S3TransferRetriesExceededError
 from botocore.config import Config
-from botocore.exceptions import BotoCoreError, ClientError
+from botocore.exceptions import (
+    BotoCoreError,
+    ClientError,
+    IncompleteReadError,
+    ResponseStreamingError,
+)
+from botocore.parsers import ResponseParserError
 
 from pool_server.errors import StartError, StorageFailedError
 from pool_server.settings import PoolSettings, setting_name
@@ -28,9 +36,19 @@ MOST_CONNECTIONS = 32
 CONNECT_TIMEOUT_S = 5.0
 # Joining a file of many parts takes long on some servers.
 READ_TIMEOUT_S = 120.0
-# The check of the storage must answer itself.
-CHECK_TIMEOUT_S = 5.0
 ATTEMPTS = 4
+# Most requests are short: a storage that works answers them at once.
+SHORT_TIMEOUT_S = 5.0
+SHORT_ATTEMPTS = 2
+# Fewer than there are threads and connections to the database: while all of these hang, pages and
+# searches, which need no storage, go on.
+SHORT_AT_ONCE = 12
+LONGEST_WAIT_S = 0.5
+# So many failures in a row, and nothing is sent for a while but one request to try it.
+MOST_FAILURES = 5
+PAUSE_S = 5
+
+T = TypeVar("T")
 
 _NO_HINTS: Mapping[int, str] = {}
 _FULL = frozenset(
@@ -138,15 +156,31 @@ def translate_errors(act: str, hints: Mapping[int, str] = _NO_HINTS) -> Iterator
         # An answer without a body has no word of S3's for it.
         named = [str(status or "no status"), code if code != str(status) else ""]
         answer = " ".join(filter(None, named)) + (f": {said}" if said else "")
+        hint = _CLOCK_HINT if code == "RequestTimeTooSkewed" else hints.get(status, "")
         raise StorageFailedError(
-            f"cannot {act}: the S3 server answered {answer}", hint=hints.get(status, "")
+            f"cannot {act}: the S3 server answered {answer}", hint=hint
         ) from error
     except (BotoCoreError, S3TransferRetriesExceededError, urllib3.exceptions.HTTPError) as error:
         raise StorageFailedError(f"cannot {act}: {type(error).__name__}: {error}") from error
     except OSError as error:
         raise disk_refusal(act, error) from error
+    except DAMAGED as error:
+        raise StorageFailedError(
+            f"cannot {act}: the S3 server's answer is damaged: {error!r}"
+        ) from error
 
 
+_CLOCK_HINT = "Set the clock of this machine, or that of the S3 server."
+# Signs that an answer was cut short or changed on its way. boto3 repeats requests, but not these.
+DAMAGED = (
+    KeyError,
+    TypeError,
+    ValueError,
+    ResponseParserError,
+    IncompleteReadError,
+    ResponseStreamingError,
+    urllib3.exceptions.ProtocolError,
+)
 _NOT_FOUND = frozenset({"404", "NoSuchKey", "NotFound"})
 _NO_SUCH_UPLOAD = _NOT_FOUND | {"NoSuchUpload"}
 _CONDITION_FAILED = frozenset(
@@ -180,6 +214,46 @@ class StoredPart:
     naming: dict[str, object]
 
 
+class Breaker:
+    """Refuses requests at once while the last ones to the storage have all failed.
+
+    After a pause one request tries it, and its success lets the others go on.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._failures = 0
+        self._next_try_s = 0.0
+
+    def require_hope(self) -> None:
+        """Raise `StorageFailedError` if the storage has failed, and is not tried again yet."""
+        with self._lock:
+            left_s = self._next_try_s - time.monotonic()
+            if self._failures < MOST_FAILURES:
+                return
+            if left_s <= 0:
+                self._next_try_s = time.monotonic() + PAUSE_S
+                return
+        raise StorageFailedError(
+            f"the S3 server failed {MOST_FAILURES} times in a row; it is tried again soon",
+            details={"retry_after_s": int(left_s) + 1},
+        )
+
+    def note(self, *, is_answered: bool) -> None:
+        with self._lock:
+            self._failures = 0 if is_answered else self._failures + 1
+            if not is_answered:
+                self._next_try_s = time.monotonic() + PAUSE_S
+
+
+def is_answer(error: Exception) -> bool:
+    """Return whether an error is the word of a storage that works."""
+    if not isinstance(error, ClientError):
+        return isinstance(error, MultipartGoneError)
+    status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
+    return status < HTTPStatus.INTERNAL_SERVER_ERROR or error_code(error) in _FULL
+
+
 def encode_checksum(checksum: str) -> str:
     """Return a hexadecimal checksum as S3 writes it."""
     return base64.b64encode(bytes.fromhex(checksum)).decode("ascii")
@@ -205,8 +279,9 @@ class S3Bucket:
         with translate_errors("open the S3 storage"):
             session = boto3.session.Session()
             self.client = _open_client(session, settings, internal, READ_TIMEOUT_S, ATTEMPTS)
-            # Fails soon.
-            self._check_client = _open_client(session, settings, internal, CHECK_TIMEOUT_S, 1)
+            self.short_client = _open_client(
+                session, settings, internal, SHORT_TIMEOUT_S, SHORT_ATTEMPTS
+            )
             # Makes addresses for the sites, who may reach the S3 server under another one.
             self._signing_client = (
                 _open_client(session, settings, public, READ_TIMEOUT_S, 1)
@@ -214,25 +289,61 @@ class S3Bucket:
                 else self.client
             )
 
+        self._breaker = Breaker()
+        self._turns = threading.BoundedSemaphore(SHORT_AT_ONCE)
+
+    def ask(self, act: str, send: Callable[[Any], T], hints: Mapping[int, str] = _NO_HINTS) -> T:
+        """Send a short request and read its answer, once more where that was damaged.
+
+        `send` gets the client of boto3. Nothing waits for long where the storage does not answer.
+        """
+        if not self._turns.acquire(timeout=LONGEST_WAIT_S):
+            raise StorageFailedError(
+                f"cannot {act}: {SHORT_AT_ONCE} requests to the S3 server are under way",
+                details={"retry_after_s": 1},
+            )
+        try:
+            with translate_errors(act, hints):
+                try:
+                    return self._ask(send)
+                except DAMAGED:
+                    return self._ask(send)
+        finally:
+            self._turns.release()
+
+    def _ask(self, send: Callable[[Any], T]) -> T:
+        self._breaker.require_hope()
+        try:
+            answer = send(self.short_client)
+        except Exception as error:
+            self._breaker.note(is_answered=is_answer(error))
+            raise
+        self._breaker.note(is_answered=True)
+        return answer
+
     def at(self, key: str) -> dict[str, Any]:
         """Return the arguments of a request for an object."""
         return {"Bucket": self.name, "Key": key}
 
     def size_of(self, key: str) -> int | None:
         """Return the size of an object, or None."""
-        with translate_errors(f"look for {key}"):
+
+        def send(client: Any) -> int | None:
             try:
-                return cast("int", self.client.head_object(**self.at(key))["ContentLength"])
+                return int(client.head_object(**self.at(key))["ContentLength"])
             except ClientError as error:
                 if error_code(error) in _NOT_FOUND:
                     return None
                 raise
 
+        return self.ask(f"look for {key}", send)
+
     def read(self, key: str, most_bytes: int) -> bytes | None:
         """Return the content of a small object, or None."""
-        with translate_errors(f"read {key}"):
+
+        def send(client: Any) -> bytes | None:
             try:
-                body = self.client.get_object(**self.at(key))["Body"]
+                body = client.get_object(**self.at(key))["Body"]
             except ClientError as error:
                 if error_code(error) in _NOT_FOUND:
                     return None
@@ -240,28 +351,32 @@ class S3Bucket:
             with body:
                 return cast("bytes", body.read(most_bytes))
 
+        return self.ask(f"read {key}", send)
+
     def write(self, key: str, content: bytes, *, if_absent: bool = False) -> bool:
         """Write a small object; False when `if_absent` and there was one already.
 
         A server may know no such condition and overwrite: callers must be content with that.
         """
         arguments = {**self.at(key), **self._encryption, "Body": content}
-        with translate_errors(f"write {key}"):
+
+        def send(client: Any) -> bool:
             if if_absent:
                 try:
-                    self.client.put_object(**arguments, IfNoneMatch="*")
+                    client.put_object(**arguments, IfNoneMatch="*")
                     return True
                 except ClientError as error:
                     if error_code(error) in _CONDITION_FAILED:
                         return False
                     if error_code(error) not in _CONDITION_UNKNOWN:
                         raise
-            self.client.put_object(**arguments)
+            client.put_object(**arguments)
             return True
 
+        return self.ask(f"write {key}", send)
+
     def delete(self, key: str) -> None:
-        with translate_errors(f"delete {key}"):
-            self.client.delete_object(**self.at(key))
+        self.ask(f"delete {key}", lambda client: client.delete_object(**self.at(key)))
 
     def keys(self, prefix: str) -> Iterator[tuple[str, datetime]]:
         """Yield the keys that begin so, in their order, and when each was last written."""
@@ -279,16 +394,22 @@ class S3Bucket:
         if checksum == "sha256":
             # Those that the S3 server keeps must be named in advance.
             arguments["ChecksumAlgorithm"] = "SHA256"
-        with translate_errors("begin an upload"):
-            begun = self.client.create_multipart_upload(
+
+        def send(client: Any) -> str:
+            begun = client.create_multipart_upload(
                 **arguments, ContentType="application/octet-stream"
             )
-        if "UploadId" not in begun:
-            # As when an answer is cut short.
-            raise StorageFailedError(
-                "cannot begin an upload: the S3 server's answer lacks UploadId"
-            )
-        return cast("str", begun["UploadId"])
+            identifier = str(begun["UploadId"])
+            # With a damaged identifier all parts would lead nowhere.
+            try:
+                client.list_parts(**self.at(key), UploadId=identifier)
+            except ClientError as error:
+                if error_code(error) in _NO_SUCH_UPLOAD:
+                    raise ValueError("the S3 server does not know its own UploadId") from error
+                raise
+            return identifier
+
+        return self.ask("begin an upload", send)
 
     def multiparts(self, prefix: str) -> Iterator[tuple[str, str, datetime]]:
         """Yield key, identifier and beginning of multipart uploads that are neither joined nor
@@ -303,17 +424,17 @@ class S3Bucket:
 
     def parts(self, key: str, multipart_id: str) -> list[StoredPart]:
         """Return the parts of a multipart upload."""
-        parts = []
-        with translate_errors("list parts"):
+
+        def send(client: Any) -> list[StoredPart]:
             try:
-                pages = self.client.get_paginator("list_parts").paginate(
+                pages = client.get_paginator("list_parts").paginate(
                     **self.at(key), UploadId=multipart_id
                 )
-                for page in pages:
-                    parts += [_read_part(entry) for entry in page.get("Parts", ())]
+                return [_read_part(entry) for page in pages for entry in page.get("Parts", ())]
             except ClientError as error:
                 raise _gone_or(error) from error
-        return parts
+
+        return self.ask("list parts", send)
 
     def put_part(
         self, key: str, multipart_id: str, number: int, content: BinaryIO, **more: Any
@@ -341,12 +462,15 @@ class S3Bucket:
 
     def abort(self, key: str, multipart_id: str) -> None:
         """Forget a multipart upload and its parts, if they are there."""
-        with translate_errors("abort an upload"):
+
+        def send(client: Any) -> None:
             try:
-                self.client.abort_multipart_upload(**self.at(key), UploadId=multipart_id)
+                client.abort_multipart_upload(**self.at(key), UploadId=multipart_id)
             except ClientError as error:
                 if error_code(error) not in _NO_SUCH_UPLOAD:
                     raise
+
+        self.ask("abort an upload", send)
 
     def sign_url(self, operation: str, lifetime: timedelta, key: str, **arguments: Any) -> str:
         """Return an address good for one request; sends nothing."""
@@ -363,8 +487,11 @@ class S3Bucket:
     def require_answer(self) -> None:
         """Raise `StorageFailedError` unless the bucket answers, soon."""
         place = f"{self.name!r} at {self.client.meta.endpoint_url}"
-        with translate_errors(f"reach the bucket {place}", _HINTS_OF_CHECK):
-            self._check_client.head_bucket(Bucket=self.name)
+        self.ask(
+            f"reach the bucket {place}",
+            lambda client: client.head_bucket(Bucket=self.name),
+            _HINTS_OF_CHECK,
+        )
 
 
 def _read_part(part: dict[str, Any]) -> StoredPart:

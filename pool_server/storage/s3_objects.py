@@ -87,7 +87,7 @@ class ObjectReader(io.RawIOBase):
 
     def _read_some(self, most_bytes: int) -> bytes:
         if self._body is None:
-            answer = self._bucket.client.get_object(
+            answer = self._bucket.short_client.get_object(
                 **self._bucket.at(self._key), Range=f"bytes={self._position}-{self._size_bytes - 1}"
             )
             self._body = answer["Body"]
@@ -106,6 +106,7 @@ class ObjectReader(io.RawIOBase):
 def fetch_and_hash(bucket: s3_bucket.S3Bucket, key: str, file: BinaryIO) -> str:
     """Copy an object into an open, unbuffered file; return its SHA-256."""
     digest = hashlib.sha256()
+    file.seek(0)
 
     def take(chunk: bytes) -> None:
         write_all(file, chunk)
@@ -114,7 +115,7 @@ def fetch_and_hash(bucket: s3_bucket.S3Bucket, key: str, file: BinaryIO) -> str:
     with s3_bucket.translate_errors(f"read {key}"):
         # A target that cannot seek gets all pieces in their order, and each is hashed as it comes.
         target = SimpleNamespace(write=take)
-        bucket.client.download_fileobj(bucket.name, key, target, Config=_FETCHING)
+        bucket.short_client.download_fileobj(bucket.name, key, target, Config=_FETCHING)
     return digest.hexdigest()
 
 

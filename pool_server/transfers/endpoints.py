@@ -193,7 +193,7 @@ async def complete(
         upload = complete_version(parts, caller, upload_id)
         return receiving.describe_upload(parts, upload)
 
-    return await checks.run(caller.site, act)
+    return await receiving.check_in_turn(parts, checks, caller.site, upload_id, act)
 
 
 @router.delete("/{upload_id}", status_code=204, summary="Abandon an upload")

@@ -335,15 +335,15 @@ def test_an_answer_that_is_cut_short_is_a_failure_of_the_storage(
     open_bucket: OpenBucket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     storage: Any = open_bucket()
-    monkeypatch.setattr(storage.bucket.client, "create_multipart_upload", lambda **_: {})
-    with pytest.raises(StorageFailedError, match="lacks UploadId"):
+    monkeypatch.setattr(storage.bucket.short_client, "create_multipart_upload", lambda **_: {})
+    with pytest.raises(StorageFailedError, match=r"damaged.*UploadId"):
         storage.bucket.begin_multipart("short", None)
 
 
 def test_encryption_is_asked_for(open_bucket: OpenBucket) -> None:
     storage: Any = open_bucket(s3_sse="aws:kms", s3_sse_kms_key_id="key-1")
     asked: dict[str, Any] = {}
-    storage.bucket.client.meta.events.register(
+    storage.bucket.short_client.meta.events.register(
         "before-sign.s3.*", lambda request, **_: asked.update(request.headers)
     )
     with suppress(StorageFailedError):  # this server may keep no such keys
