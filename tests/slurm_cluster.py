@@ -54,11 +54,21 @@ class SlurmCluster:
 
     def submit(self, script: Path, folder: Path, **variables: str) -> str:
         """Submit a script from a folder and wait for all its jobs; return their output."""
-        subprocess.run(
-            ["sbatch", "--wait", "--output", "slurm-%A_%a.out", str(script)],
-            cwd=folder, env={**self.environment, **variables}, check=True, timeout=TIMEOUT_S,
-            capture_output=True,
-        )  # fmt: skip
+
+        def ask(*command: str) -> str:
+            return subprocess.run(
+                command, cwd=folder, env={**self.environment, **variables}, check=True,
+                timeout=TIMEOUT_S, capture_output=True, text=True,
+            ).stdout.strip()  # fmt: skip
+
+        number = ask("sbatch", "--parsable", "--output", "slurm-%A_%a.out", str(script))
+        # ``sbatch --wait`` looks after 2, 10, 42, 74 and 106 seconds only.
+        deadline_s = time.monotonic() + TIMEOUT_S
+        while ask("squeue", "--noheader", "--jobs", number):
+            assert time.monotonic() < deadline_s, "the jobs do not end"
+            time.sleep(0.2)
+        for job in ask("scontrol", "--oneliner", "show", "job", number).splitlines():
+            assert "ExitCode=0:0" in job, job
         return "".join(path.read_text() for path in sorted(folder.glob("slurm-*.out")))
 
 

@@ -1,6 +1,7 @@
 """Hold a study and a batch by each engine: two processes, Dask, two shares, an array of SLURM.
 
     python -m tests.benchmarks.many_machines [--videos N] [--seconds S] [--faces N] [--repeats N]
+        [--folder FOLDER] [--only study|batch]
 
 `study landmarks` of six sites with drawn faces, and `blink batch` of drawn videos, each with two
 jobs at once. The engines take turns; the times are medians, and the start of a cluster is not among
@@ -35,10 +36,15 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=10.0, help="of each video")
     parser.add_argument("--faces", type=int, default=60)
     parser.add_argument("--repeats", type=int, default=1)
+    parser.add_argument("--folder", type=Path, help="keeps the data for another time")
+    parser.add_argument("--only", choices=["study", "batch"], default="")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as name, contextlib.ExitStack() as stack:
         folder = Path(name)
-        works = _works(folder, options)
+        data = options.folder or folder / "data"
+        works = {
+            title: work for title, work in _works(data, options).items() if options.only in title
+        }
         engines: dict[str, Callable[[list[str]], None]] = {
             "local 2": lambda work: _run([*work, "--workers", "2"]),
             "dask 2": lambda work: _run([*work, "--workers", SCHEDULER]),
@@ -63,6 +69,7 @@ def main() -> None:
                     began_s = time.monotonic()
                     run([*work, "-o", str(output)])
                     times.setdefault((title, engine), []).append(time.monotonic() - began_s)
+                    print(f"{title}, {engine}: {times[title, engine][-1]:.1f} s", flush=True)
                     shutil.rmtree(output)
     for title in works:
         base_s = statistics.median(times[title, "local 2"])
@@ -76,21 +83,23 @@ def main() -> None:
 def _works(folder: Path, options: argparse.Namespace) -> dict[str, list[str]]:
     """Draw the data; return the commands of both works without engine and output."""
     size = (240, 240)
-    faces = write_face_dataset(folder / "faces", options.faces, options.faces, 1, image_size=size)
-    test = write_face_dataset(folder / "test", 12, 12, 2, image_size=size, first_person=900)
-    videos = folder / "videos"
-    videos.mkdir()
-    for number in range(options.videos):
-        write_blink_video(
-            videos / f"v{number:02}.mp4", options.seconds, 30.0, seed=number, size=(320, 240)
-        )
-    model = str(folder / "eyes.dat")
-    _run([*POOLCTL, "train", "starter", "-o", model])
+    videos, model = folder / "videos", str(folder / "eyes.dat")
+    faces, test = folder / "faces" / "faces.xml", folder / "test" / "faces.xml"
+    if not folder.exists():
+        count = options.faces
+        write_face_dataset(faces.parent, count, count, 1, image_size=size)
+        write_face_dataset(test.parent, 12, 12, 2, image_size=size, first_person=900)
+        videos.mkdir()
+        for number in range(options.videos):
+            write_blink_video(
+                videos / f"v{number:02}.mp4", options.seconds, 30.0, seed=number, size=(320, 240)
+            )
+        _run([*POOLCTL, "train", "starter", "-o", model])
     study = [*POOLCTL, "study", "landmarks", str(faces), "--set", f"test={test}"]
     study += ["--set", "sites=6", "--set", "orders=1"]
     return {
         "study landmarks, six sites": study,
-        f"batch of {options.videos} videos": [
+        f"batch of {len(list(videos.glob('*.mp4')))} videos": [
             *POOLCTL, "blink", "batch", str(videos), "--landmarks", model,
         ],
     }  # fmt: skip
