@@ -3,7 +3,7 @@
 import json
 import signal
 import subprocess
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,8 @@ from pool_server.wire.signatures.keys import PrivateKey
 from site_agent import PoolClient
 from site_agent.eyeblink.study.joint_model import JointDesign, LabTrials
 from site_agent.eyeblink.study.mixed_models import LaplaceDeviance
+from site_agent.eyeblink.study.study_trials import StudyTrials
+from site_agent.joint_study import read_trials
 from site_agent.secure.board import Board
 from site_agent.secure.server import Server
 from tests.cli.conftest import Run, start_process
@@ -24,6 +26,7 @@ from tests.site_agent.eyeblink.drawn_studies import (
     draw_study_trials,
     fit_pooled_logistic,
     pool_trials,
+    write_study_files,
 )
 from tests.waiting import wait_until
 
@@ -47,7 +50,7 @@ class Study:
     pool: PoolDriver
     folder: Path
     charter: str
-    commands: Mapping[str, Sequence[object]]
+    commands: dict[str, Sequence[object]]
     """The command of each lab."""
 
     def start(self, name: str, *command: object) -> subprocess.Popen[str]:
@@ -65,13 +68,15 @@ class Study:
                         server.act(session)
 
 
-def agree(pool: PoolDriver, folder: Path, poolctl: Run, fitted: Sequence[str]) -> Study:
+def agree(
+    pool: PoolDriver, folder: Path, poolctl: Run, fitted: Sequence[str], design: str = STUDY
+) -> Study:
     """Make the keys of all parties, and have each accept the charter of the study."""
     keys = {}
     for name in (*SERVERS, *LABS):
         made = poolctl("secure", "keygen", "--site", name, "--folder", folder / name, "-q")
         keys[name] = made.out.strip()
-    (folder / "study.toml").write_text(f"models = {list(fitted)}\n{STUDY}")
+    (folder / "study.toml").write_text(f"models = {list(fitted)}\n{design}")
     file = folder / "charter.toml"
     options = [word for name in SERVERS for word in ("--server", f"{name}={keys[name]}")]
     options += [word for name in LABS for word in ("--lab", f"{name}={keys[name]}")]
@@ -86,11 +91,24 @@ def agree(pool: PoolDriver, folder: Path, poolctl: Run, fitted: Sequence[str]) -
         choices = ("--set", f"seed={seed}", "--set", "groups=control,lesion")
         drawn = poolctl("dataset", "draw", "trials", table, *choices)
         assert "6 animals, 576 trials" in drawn.out
-    commands = {
+    commands: dict[str, Sequence[object]] = {
         name: ("blink", "fit-together", table, "-o", folder / name / "together")
         for name, table in tables.items()
     }
     return Study(pool, folder, digest, commands)
+
+
+def fit(study: Study, poolctl: Run, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """Repeat the command of each lab until all have results."""
+    results: dict[str, Any] = {}
+    while len(results) < len(LABS):
+        study.serve()
+        for name in LABS:
+            monkeypatch.setenv("POOL_TOKEN", study.pool.secret(name, "contributor"))
+            command = (*study.commands[name], "--site", name, "--folder", study.folder / name)
+            if (reply := poolctl(*command, "--json").data["results"]) is not None:
+                results[name] = reply
+    return results
 
 
 def test_a_study_is_previewed_and_held_by_repeating_one_command(
@@ -105,14 +123,7 @@ def test_a_study_is_previewed_and_held_by_repeating_one_command(
     assert "nobody sees them but in the sum" in shown
     first = poolctl(*study.commands["lab-a"], *place).out
     assert "0 sums verified; the next is at keys and waits for sum-1, sum-2" in first
-    results: dict[str, Any] = {}
-    while len(results) < len(LABS):
-        study.serve()
-        for name in LABS:
-            monkeypatch.setenv("POOL_TOKEN", pool.secret(name, "contributor"))
-            command = (*study.commands[name], "--site", name, "--folder", tmp_path / name)
-            if (fit := poolctl(*command, "--json").data["results"]) is not None:
-                results[name] = fit
+    results = fit(study, poolctl, monkeypatch)
     assert results["lab-a"] == results["lab-b"] == results["lab-c"]
     compare_with_the_pooled_fit(results["lab-a"]["estimates"], ("logistic",))
     report = (tmp_path / "lab-c" / "together" / "table.md").read_text()
@@ -144,6 +155,39 @@ def test_a_study_of_processes_is_the_pooled_fit_although_one_lab_is_killed(
         server.terminate()
     assert results["lab-a"] == results["lab-b"] == results["lab-c"]
     compare_with_the_pooled_fit(results["lab-a"]["estimates"], ("logistic", "mixed"))
+
+
+@pytest.mark.slow  # thirty sessions
+def test_studies_of_batches_are_judged_by_the_criterion_of_the_charter(
+    pool: PoolDriver, tmp_path: Path, poolctl: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    design = JointDesign(models=("logistic",), criterion="fec:0.1", sessions=(1, 2))
+    study = agree(
+        pool, tmp_path, poolctl, ("logistic",), 'criterion = "fec:0.1"\nsessions = [1, 2]'
+    )
+    monkeypatch.setenv("POOL_ENDPOINT", pool.url)
+    labs, listed = [], []
+    for seed, name in enumerate(LABS):
+        folder = tmp_path / name
+        table = write_study_files(folder / "recordings", participants=5, seed=1000 * seed)
+        batch = ("blink", "batch", table, "-o", folder / "study", "--set", "cr_threshold=0.3")
+        assert poolctl(*batch).code == 0
+        study.commands[name] = (
+            "blink",
+            "fit-together",
+            folder / "study",
+            "-o",
+            folder / "together",
+        )
+        labs.append(read_trials([folder / "study"], design))
+        listed.append(StudyTrials.read(folder / "study" / "all_trials.csv").cr.sum())
+    results = fit(study, poolctl, monkeypatch)
+    coefficients, errors = fit_pooled_logistic(labs)
+    chosen = next(item for item in results["lab-b"]["estimates"] if item["model"] == "logistic")
+    assert chosen["estimate"] == pytest.approx(coefficients[0], abs=1e-6)
+    assert chosen["standard_error"] == pytest.approx(errors[0], abs=1e-6)
+    # The sessions were judged by a higher threshold than the charter's.
+    assert sum(lab.hits.sum() for lab in labs) > sum(listed)
 
 
 def compare_with_the_pooled_fit(estimates: list[dict[str, Any]], fitted: Sequence[str]) -> None:

@@ -43,13 +43,15 @@ def write_session(
     return drawn
 
 
-def write_study_files(folder: Path, participants: int = 3, sessions: int = 2) -> Path:
+def write_study_files(
+    folder: Path, participants: int = 3, sessions: int = 2, *, seed: int = 0
+) -> Path:
     """Write sessions of learning participants, and the table of them all."""
     lines = ["session,trace,trials,participant,session_number,group,phase"]
     for person in range(participants):
         for number in range(1, sessions + 1):
             name = f"p{person}s{number}"
-            write_session(folder, name, 100 * person + number, 0.1 + 0.7 * (number - 1))
+            write_session(folder, name, seed + 100 * person + number, 0.1 + 0.7 * (number - 1))
             lines.append(f"{name},{name}.csv,{name}_trials.csv,p{person},{number},,phase {number}")
     table = folder / "sessions.csv"
     table.write_text("\n".join(lines) + "\n")
