@@ -209,7 +209,7 @@ class FaceModels:
     settings: FaceSettings
     sources: tuple[session_folder.SourceFile, ...]
     doubts: tuple[str, ...] = ()
-    """Reasons why the landmark model may miss blinks."""
+    """Reasons why the landmark model may miss blinks or not be used."""
     closed_share: float | None = None
     """See `closed_share_of`."""
 
@@ -229,6 +229,8 @@ class FaceModels:
         )
         _remember(points, Path(landmarks))
         doubts = model_doubts(Path(landmarks), points.address, predictor.part_count)
+        if points.sha256 == STOCK_SHA256:
+            doubts += (f"{points.name} {_STOCK_LICENCE}",)
         share = closed_share_of(Path(landmarks), points.sha256)
         if settings.region:
             if detector is not None:
@@ -267,6 +269,12 @@ def _remember(source: session_folder.SourceFile, path: Path) -> None:
         remember_place(source.sha256, path)
 
 
+STOCK_SHA256 = "fbdc2cb80eb9aa7a758672cbfdda32ba6300efe9b6e6c7a299ff7e736b11b92f"
+"""Of dlib's stock model of 68 landmarks."""
+_STOCK_LICENCE = (
+    "is dlib's stock model, trained on the iBUG 300-W faces: these are for research only, and "
+    "dlib's author asks to clear commercial use of the model with Imperial College London"
+)
 _AVERAGING = ("wba-cascade", "wba-final")
 _ADVICE = (
     "Eye models (poolctl train ert --for blinks), merged and then refined in rounds (poolctl "

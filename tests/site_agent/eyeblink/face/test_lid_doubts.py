@@ -7,8 +7,10 @@ import pytest
 
 from aggregators import merge
 from aggregators.formats import file_digest
+from site_agent.eyeblink import session
+from site_agent.eyeblink.face.boxes import FaceSettings
 from site_agent.eyeblink.openness.signal import Calibration
-from site_agent.eyeblink.session import closed_share_of, model_doubts, range_doubts
+from site_agent.eyeblink.session import FaceModels, closed_share_of, model_doubts, range_doubts
 
 
 def test_an_unrefined_merge_is_doubted(eyes_file: Path, tmp_path: Path) -> None:
@@ -20,6 +22,15 @@ def test_an_unrefined_merge_is_doubted(eyes_file: Path, tmp_path: Path) -> None:
     (doubt,) = model_doubts(merged, None, 12)
     assert "merge (wba-cascade) that was not refined" in doubt
     assert "poolctl train ert --for blinks" in doubt
+
+
+def test_the_licence_of_the_stock_model_is_told(
+    eyes_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert FaceModels.open(eyes_file, None, FaceSettings(), {}).doubts == ()
+    monkeypatch.setattr(session, "STOCK_SHA256", file_digest(eyes_file))
+    (doubt,) = FaceModels.open(eyes_file, None, FaceSettings(), {}).doubts
+    assert "research only" in doubt
 
 
 def test_a_small_range_is_doubted() -> None:
