@@ -343,7 +343,7 @@ class Lab:
         """Note that moved videos lie in this folder now."""
         place = self.places.find(request.scope["form"].get("place", [""])[0])
         study = self.studies.current()
-        self.studies.follow_moved(study, [place.path])
+        self.studies.follow_moved(study, [place.path], by_name=True)
         added = tuple(dict.fromkeys((*study.added, str(place.path))))
         self.studies.keep(replace(study, added=added))
         self.watch.look()

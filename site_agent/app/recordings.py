@@ -227,10 +227,16 @@ class Studies:
             study.write([*rows, *(row for row in back if row.video not in known)])
             study.write((row for row in binned if row not in back), study.bin)
 
-    def follow_moved(self, study: Study, folders: Iterable[Path]) -> None:
-        """Find videos, and their trials, that were moved into these folders or one level below."""
+    def follow_moved(self, study: Study, folders: Iterable[Path], *, by_name: bool = False) -> None:
+        """Find videos, and their trials, that were moved into these folders or one level below.
+
+        `by_name`: Also videos without an analysis, which knows their size: a person said so.
+        """
         with self.lock:
-            lost = [row for row in study.recordings() if not Path(row.video).exists()]
+            rows = study.recordings()
+            lost = [row for row in rows if not Path(row.video).exists()]
+            # Folders of two days may hold videos of one name.
+            known = {row.video for row in rows}
             hits = found_below(folders, {row.file_name for row in lost}) if lost else {}
             moved = {}
             for row in lost:
@@ -238,7 +244,8 @@ class Studies:
                 source = record.request.sources.get("video") if record else None
                 fitting = [
                     path for path in hits.get(row.file_name, ())
-                    if source is None or path.stat().st_size == source.size
+                    if str(path) not in known
+                    and (by_name if source is None else path.stat().st_size == source.size)
                 ]  # fmt: skip
                 if len(fitting) == 1:
                     moved[row.recording] = {"video": str(fitting[0])}

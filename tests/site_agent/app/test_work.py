@@ -115,16 +115,24 @@ def test_new_and_moved_videos_are_noticed(tmp_path: Path) -> None:
     assert watch.fresh == {videos: 1}
     for name in ("P1_s1.mp4", "P1_s1_trials.csv"):
         (videos / name).rename(later / name)
-    watch.look()
+    studies.follow_moved(study, [videos])
+    assert study.recordings()[0].video == str(first), "of one without an analysis a person says so"
+    studies.follow_moved(study, [videos], by_name=True)
     [row] = study.recordings()
     assert (row.video, row.trials) == (str(later / "P1_s1.mp4"), str(later / "P1_s1_trials.csv"))
     elsewhere = tmp_path / "elsewhere"
     later.rename(elsewhere)
     watch.look()
     assert watch.lost == {row.recording}
-    studies.follow_moved(study, [elsewhere])
+    studies.follow_moved(study, [elsewhere], by_name=True)
     watch.look()
     assert watch.lost == set()
+    assert study.recordings()[0].video == str(elsewhere / "P1_s1.mp4")
+    # The video of another recording is never taken for a moved one.
+    (tmp_path / "day2").mkdir()
+    (elsewhere / "P1_s1.mp4").rename(tmp_path / "day2" / "P1_s1.mp4")
+    studies.add(tmp_path / "day2", [tmp_path / "day2" / "P1_s1.mp4"], {})
+    studies.follow_moved(study, [tmp_path / "day2"], by_name=True)
     assert study.recordings()[0].video == str(elsewhere / "P1_s1.mp4")
 
 
