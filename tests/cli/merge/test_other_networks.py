@@ -87,6 +87,8 @@ def test_a_secure_sum_of_their_updates_is_the_mean(tmp_path: Path, architecture:
     )
     moved = False
     for name, value in plain.model.network.tensors.items():
+        if base.infos[name].dtype == "I64":
+            continue  # BatchNorm counts its steps: no mean is taken of that
         np.testing.assert_allclose(summed.model.network.tensors[name], value, atol=1e-4)
         moved |= not np.array_equal(value, base.tensors[name])
     assert moved
