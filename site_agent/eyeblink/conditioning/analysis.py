@@ -7,7 +7,7 @@ A rejected trial is missing. It is never counted as a trial without a response.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -37,10 +37,13 @@ from site_agent.eyeblink.conditioning.trial_measures import (
 from site_agent.eyeblink.conditioning.trials import session_cs_us_interval_ms
 from site_agent.eyeblink.records import Float64
 from site_agent.plain_json import plain
+from site_agent.wording import count_words
 
 # A trial is rejected where the SD of its baseline exceeds the session's median by this many
 # interquartile ranges, but never for an SD of at most the floor, in FEC.
 _BASELINE_IQR_FACTOR, _BASELINE_SD_FLOOR = 3.0, 0.02
+# A puff that reaches the eye closes it, whether or not the lids are down already.
+_LEAST_UR_FEC, _FEWEST_TRIALS_FOR_UR = 0.2, 5
 _TWO_CLOCKS = (
     ". If the trials are on a clock of their own, --set clock_offset_s=SECONDS puts them on that "
     "of the recording"
@@ -183,6 +186,7 @@ def judge_trials(
         [is_cr for is_cr in spontaneous if is_cr is not None],
     )
     remarks += _rejection_remarks(summary, settings)
+    remarks += _ur_remarks(results, settings)
     return ConditioningResult(results, summary, sensitivity, settings, tuple(remarks))
 
 
@@ -208,6 +212,25 @@ def _rejection_remarks(summary: SessionSummary, settings: ConditioningSettings) 
             f"baseline_ms={start_ms:g},{EARLIEST_RESPONSE_MS:g} reaches to the earliest response"
         )
     return [remark]
+
+
+def _ur_remarks(results: Sequence[TrialResult], settings: ConditioningSettings) -> Iterator[str]:
+    """Doubt the clock of the trials, or the puff, where hardly any US is answered."""
+    heights = [
+        result.measures.ur_amplitude
+        for result in results
+        if result.valid
+        and result.measures.trial_type is not TrialType.CS_ONLY
+        and math.isfinite(result.measures.ur_amplitude)
+    ]
+    unanswered = sum(height < _LEAST_UR_FEC for height in heights)
+    if len(heights) >= _FEWEST_TRIALS_FOR_UR and unanswered > len(heights) / 2:
+        start_ms, end_ms = settings.ur_window_ms
+        yield (
+            f"in {unanswered} of {count_words(len(heights), 'trial')} with a US the lids do not "
+            f"close {start_ms:g} to {end_ms:g} ms after it: is the list on the clock of the "
+            "recording (--set clock_offset_s=SECONDS), and did the puff reach the eye?"
+        )
 
 
 def _checked_trace(timestamps_s: ArrayLike, fec: ArrayLike) -> tuple[Float64, Float64]:

@@ -16,9 +16,10 @@ from site_agent.datasets.trials import Trial, TrialType
 from site_agent.errors import ConditioningError, TableFileError
 from site_agent.eyeblink.records import Float64
 from site_agent.settings import Settings
+from site_agent.wording import count_words
 
-LONGEST_PLAUSIBLE_INTERVAL_S = 10.0
-"""A longer CS-US interval gives a warning: most likely columns or units were mixed up."""
+SHORTEST_PLAUSIBLE_INTERVAL_S, LONGEST_PLAUSIBLE_INTERVAL_S = 0.05, 10.0
+"""Other CS-US intervals give a warning: most likely columns or units were mixed up."""
 # Onsets of one channel closer than this count as one (bouncing contacts).
 _SAME_PULSE_S = 0.050
 
@@ -224,18 +225,21 @@ def _repeated_names(trials: Sequence[Trial]) -> list[tuple[int, str]]:
 
 
 def _in_order(trials: Sequence[Trial]) -> tuple[tuple[Trial, ...], tuple[str, ...]]:
-    """Return the trials by their onsets, and a remark on an interval that is too long."""
+    """Return the trials by their onsets, and a remark on intervals of no such experiment."""
     ordered = tuple(sorted(trials, key=lambda trial: trial.reference_s))
-    long = [
+    odd = [
         trial
         for trial in ordered
-        if trial.us_onset_s - trial.cs_onset_s > LONGEST_PLAUSIBLE_INTERVAL_S
+        if math.isfinite(interval_s := trial.us_onset_s - trial.cs_onset_s)
+        and not SHORTEST_PLAUSIBLE_INTERVAL_S <= interval_s <= LONGEST_PLAUSIBLE_INTERVAL_S
     ]
-    if not long:
+    if not odd:
         return ordered, ()
+    interval_s = odd[0].us_onset_s - odd[0].cs_onset_s
     return ordered, (
-        f"{len(long)} trials (the first is {long[0].trial}) have more than "
-        f"{LONGEST_PLAUSIBLE_INTERVAL_S:g} s from CS to US: are the onsets in seconds?",
+        f"{count_words(len(odd), 'trial')} have an implausible time from CS to US "
+        f"({interval_s:.4g} s in trial {odd[0].trial}; expected {SHORTEST_PLAUSIBLE_INTERVAL_S:g} "
+        f"to {LONGEST_PLAUSIBLE_INTERVAL_S:g} s): are the onsets in seconds?",
     )
 
 

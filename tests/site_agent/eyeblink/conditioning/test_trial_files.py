@@ -102,6 +102,17 @@ def test_latency(drawn: SyntheticConditioning, trace_file: Path, tmp_path: Path)
     assert onsets_of(summary.files["trials"]) == pytest.approx(expected, abs=1e-6, nan_ok=True)
 
 
+def test_trials_on_another_clock_are_doubted(
+    drawn: SyntheticConditioning, trace_file: Path, tmp_path: Path
+) -> None:
+    for late_s, doubted in ((0.0, False), (3.1, True)):
+        listed = write_list(tmp_path / "trials.csv", drawn.trials, late_s=late_s)
+        session = run_blink_analysis(
+            TraceFile(trace_file), out_dir=tmp_path / f"out-{doubted}", trials=listed
+        )
+        assert ("did the puff reach the eye" in " ".join(session.warnings)) == doubted
+
+
 def test_date_times_put_trace_and_trials_on_one_clock(
     drawn: SyntheticConditioning, tmp_path: Path
 ) -> None:
