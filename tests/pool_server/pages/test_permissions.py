@@ -49,6 +49,9 @@ PAGES: dict[str, tuple[str, int, int]] = {
 }
 # Without a log-in: not behind a session, or a page of its own for strangers.
 OPEN = {"/", "/docs", "/login", "/static/{digest}/{name}"}
+OPEN |= {"/login/with/{name}", "/login/back/{name}"}
+# For people that an institute has logged in, and for no token: see the tests of that log-in.
+OPEN |= {"/login/device"}
 
 
 @pytest.fixture(scope="module")
