@@ -10,6 +10,7 @@ from cli.frame.errors import UsageError
 from cli.frame.options import Argument, Option, command, group
 from cli.frame.output import Invocation, Reply, TableText
 from site_agent.pool import profiles
+from site_agent.pool.pins import pin_certificate
 
 app = group("Log in, log out, show who you are.")
 
@@ -20,6 +21,7 @@ app = group("Log in, log out, show who you are.")
     "auth login http://127.0.0.1:8710",
     "auth login https://pool.example.org --profile work --token-stdin < token.txt",
     "auth login https://pool.example.org --name ada",
+    "auth login 'https://lab.example.org:8710#sha256=HEX'",
     "auth login https://pool.example.org --sign-on",
 )
 def login(
@@ -44,7 +46,8 @@ def login(
     creates it with 'poolctl admin people token'. An invitation begins with invite_ and works once:
     it makes you a user of the site, with the user name of --name. The token is verified and stored
     in a file that only you can read. Without --profile the login is stored under the pool's host
-    name. With --sign-on you type a code on a page of the pool; this computer then gets a token in
+    name. An address with #sha256= pins the pool's certificate: from then on no other proves it.
+    With --sign-on you type a code on a page of the pool; this computer then gets a token in
     your name, in place of its earlier one, which holds as long as your log-in at the institute.
     """
     from site_agent.pool.joining import Newcomer, join, join_by_browser
@@ -52,7 +55,7 @@ def login(
     address = url or os.environ.get("POOL_ENDPOINT", "") or profiles.load_profile().endpoint
     if not address:
         raise UsageError("no pool given; give its address, for example http://127.0.0.1:8710")
-    endpoint = profiles.normalise_endpoint(address)
+    endpoint = pin_certificate(address)
     if sign_on:
         if name or token_stdin:
             raise UsageError("--sign-on goes without --name and --token-stdin")

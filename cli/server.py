@@ -191,7 +191,7 @@ app = single()
     app,
     "serve",
     "serve",
-    "serve --data /srv/pool --port 8710",
+    "serve --data /srv/pool --host 0.0.0.0 --self-signed",
     "serve --config /etc/poolctl.toml",
     "serve --config /etc/poolctl.toml --check",
 )
@@ -209,6 +209,13 @@ def serve(
         Option("The port to listen on; 0 chooses a free one. Default: 8710.", min=0, max=65535),
     ] = None,
     config: ConfigOption = None,
+    self_signed: Annotated[
+        bool, Option("Encrypt by a certificate that the pool makes itself, once.")
+    ] = False,
+    tls_certificate: Annotated[
+        Path | None, Option("Encrypt by this certificate (PEM, with those that signed it).")
+    ] = None,
+    tls_key: Annotated[Path | None, Option("The key of --tls-certificate (PEM).")] = None,
     log_requests: Annotated[bool, Option("Log every request, not only faults.")] = False,
     check: Annotated[
         bool, Option("Check the settings, folder, database and storage, and exit.")
@@ -223,6 +230,7 @@ def serve(
     Prints the address and, at the first start on a terminal, the admin's token and a link for a
     browser; Enter prints them again. Otherwise a link can be made (--show-login, each works once),
     or another token ('poolctl admin recover'). Ctrl-C finishes the requests under way and stops.
+    Without TLS (--self-signed, --tls-certificate, or a proxy), tokens can be read on their way.
     With POOL_SERVER_DATABASE_URL this is one of several servers of a pool on PostgreSQL; run
     'poolctl db upgrade' first.
 
@@ -230,20 +238,28 @@ def serve(
     code 2 if the pool cannot run. Warnings do not count.
     """
     from pool_server.logs import set_up_logging
-    from pool_server.operations.configuration import is_local
     from pool_server.operations.maintenance import admin_login_link, login_link
     from pool_server.server import run_server
+    from pool_server.tls import server_certificate
 
     log_level = "WARNING" if invocation.conventions.quiet else None
     use_config_file(config)
-    options = {"data_folder": data, "host": host, "port": port}
+    options = {
+        "data_folder": data,
+        "host": host,
+        "port": port,
+        "self_signed": self_signed or None,
+        "tls_certificate": tls_certificate,
+        "tls_key": tls_key,
+    }
     if check:
         values = {key: value for key, value in options.items() if value is not None}
         return check_config(invocation, values)
     settings = read_settings(**options, log_level=log_level, log_requests=log_requests or None)
     if show_login:
         host = "127.0.0.1" if settings.host in {"0.0.0.0", "::"} else settings.host
-        link = admin_login_link(settings, f"http://{host}:{settings.port}")
+        scheme = "https" if settings.speaks_tls else "http"
+        link = admin_login_link(settings, f"{scheme}://{host}:{settings.port}")
         invocation.note("it logs in once, within 24 hours; its pages make further tokens")
         return Reply({"login_link": link}, link, [link])
     set_up_logging(settings)
@@ -252,27 +268,20 @@ def serve(
         if not _is_for_eyes(invocation):
             secret = None
         link = None if secret is None else login_link(settings, url, secret)
+        pair = server_certificate(settings)
+        pin = "" if pair is None else f"#sha256={pair.fingerprint}"
         facts = {
             "url": url,
+            "address": url + pin,
             "admin_token": secret,
             "login_link": link,
             "data_folder": settings.data_folder,
             "database": settings.database_place,
         }
-        rows = [["pool", url], ["data", str(settings.data_folder)]]
+        rows = [["pool", url + pin], ["data", str(settings.data_folder)]]
         if settings.uses_postgresql:
             rows.append(["database", settings.database_place])
-        if is_local(settings.host):
-            invocation.note("others reach it behind a proxy here, or with --host 0.0.0.0")
-        else:
-            port = urlsplit(url).port
-            invocation.note(f"other machines reach it by this one's name or address, port {port}")
-        if secret is not None:
-            invocation.note(f"log in from another window: poolctl auth login {url}")
-        elif not settings.uses_postgresql:
-            folder = shlex.quote(str(settings.data_folder))
-            invocation.note(f"log in: poolctl serve --show-login --data {folder}")
-            invocation.note(f"a new admin token: poolctl admin recover --data {folder}")
+        _note_addresses(invocation, settings, url + pin, has_secret=secret is not None)
         invocation.note("stop with Ctrl-C")
         # Last, so that they are read before the lines of the log.
         if secret is not None:
@@ -285,6 +294,32 @@ def serve(
 
     run_server(settings, on_ready=show_address)
     return None
+
+
+def _note_addresses(
+    invocation: Invocation, settings: "PoolSettings", address: str, *, has_secret: bool
+) -> None:
+    """Say how others reach the pool and log in, and warn where the way is in clear text."""
+    from pool_server.operations.configuration import clear_text_remark, is_local
+
+    if remark := clear_text_remark(settings):
+        invocation.warn(remark)
+    if is_local(settings.host):
+        invocation.note("others reach it behind a proxy here, or with --host 0.0.0.0")
+    else:
+        port = urlsplit(address).port
+        invocation.note(f"other machines reach it by this one's name or address, port {port}")
+    if "#" in address:
+        invocation.note(
+            "sha256 is the certificate's fingerprint: give it to the labs with the address, by "
+            "letter or telephone; browsers warn of such a certificate, and show its fingerprint"
+        )
+    if has_secret:
+        invocation.note(f"log in from another window: poolctl auth login {shlex.quote(address)}")
+    elif not settings.uses_postgresql:
+        folder = shlex.quote(str(settings.data_folder))
+        invocation.note(f"log in: poolctl serve --show-login --data {folder}")
+        invocation.note(f"a new admin token: poolctl admin recover --data {folder}")
 
 
 def repeat_on_enter(lines: Iterable[str], show: Callable[[], None]) -> None:

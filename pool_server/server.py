@@ -28,6 +28,7 @@ from pool_server.http.connections import (
 )
 from pool_server.http.session import Traffic
 from pool_server.settings import PoolSettings
+from pool_server.tls import server_certificate
 
 log = logging.getLogger("pool_server")
 
@@ -144,8 +145,11 @@ def server_configuration(
     settings: PoolSettings, app: FastAPI, connections: Connections
 ) -> uvicorn.Config:
     logging.getLogger("pool_server").setLevel(settings.log_level)
+    pair = server_certificate(settings)
     return uvicorn.Config(
         app,
+        ssl_certfile=None if pair is None else str(pair.certificate),
+        ssl_keyfile=None if pair is None else str(pair.key),
         log_config=None,
         access_log=False,
         server_header=False,
@@ -187,7 +191,8 @@ def socket_url(settings: PoolSettings, listener: socket.socket) -> str:
     """Return the URL under which this machine reaches the server."""
     port = listener.getsockname()[1]
     host = {"0.0.0.0": "127.0.0.1", "": "127.0.0.1", "::": "::1"}.get(settings.host, settings.host)
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+    scheme = "https" if settings.speaks_tls else "http"
+    return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
 
 
 @contextmanager
@@ -208,6 +213,8 @@ def _require_own_folder(settings: PoolSettings) -> None:
     # Left by a start that was interrupted, as a log is.
     known = {
         settings.lock_file.name,
+        settings.own_certificate.name,
+        "certificate-key.pem",
         settings.storage_folder.name,
         settings.scratch_folder.name,
         settings.backup_folder.name,

@@ -172,6 +172,14 @@ class PoolSettings(BaseSettings):
     )
     host: str = Field(default="127.0.0.1", description="Address to listen on.")
     port: int = Field(default=8710, ge=0, le=65535, description="0 lets the system choose.")
+    tls_certificate: Path | None = Field(
+        default=None, description="PEM file of the server's certificate and those that signed it."
+    )
+    tls_key: Path | None = Field(default=None, description="PEM file of the certificate's key.")
+    self_signed: bool = Field(
+        default=False,
+        description="TLS by a certificate that the pool makes itself, once, in its data folder.",
+    )
 
     max_model_bytes: int = Field(default=8 * GIB, ge=1, description="Largest model accepted.")
     part_bytes: int = Field(
@@ -359,6 +367,16 @@ class PoolSettings(BaseSettings):
         host = url.host or url.query.get("host", "")
         port = f":{url.port}" if url.port else ""
         return f"postgresql://{url.username or ''}@{host}{port}/{url.database}"
+
+    @property
+    def speaks_tls(self) -> bool:
+        """True if the server itself encrypts, without a proxy."""
+        return self.self_signed or self.tls_certificate is not None or self.own_certificate.exists()
+
+    @property
+    def own_certificate(self) -> Path:
+        """The certificate of `self_signed`; once there, the pool never falls back to clear text."""
+        return self.data_folder / "certificate.pem"
 
     @property
     def storage_folder(self) -> Path:

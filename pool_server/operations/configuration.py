@@ -120,13 +120,8 @@ def _folder(settings: pool_settings.PoolSettings) -> Iterator[Finding]:
 
 
 def _network(settings: pool_settings.PoolSettings) -> Iterator[Finding]:
-    if not is_local(settings.host) and not settings.trusted_proxies:
-        yield _warning(
-            "host",
-            f"the pool listens on {settings.host} without encryption, and tokens travel with "
-            "every request; let it listen on 127.0.0.1 behind a reverse proxy that speaks TLS, "
-            "and name that one in trusted_proxies",
-        )
+    if remark := clear_text_remark(settings):
+        yield _warning("host", remark)
     if is_local(settings.host) and settings.uses_postgresql and not settings.trusted_proxies:
         yield _warning(
             "trusted_proxies",
@@ -178,6 +173,17 @@ def _storage(settings: pool_settings.PoolSettings) -> Iterator[Finding]:
     except errors.PoolError as error:
         hint = f" ({error.hint})" if error.hint else ""
         yield _problem("storage", f"{error.message}{hint}")
+
+
+def clear_text_remark(settings: pool_settings.PoolSettings) -> str:
+    """Say how to encrypt the connections of a pool that others reach without; empty otherwise."""
+    if is_local(settings.host) or settings.trusted_proxies or settings.speaks_tls:
+        return ""
+    return (
+        f"the pool listens on {settings.host} without encryption, and tokens travel with every "
+        "request: serve with --self-signed or --tls-certificate, or on 127.0.0.1 behind a reverse "
+        "proxy that speaks TLS and is named in trusted_proxies"
+    )
 
 
 def is_local(host: str) -> bool:

@@ -16,6 +16,7 @@ from site_agent.errors import InvalidInputError, NotFoundError, SiteAgentError
 from site_agent.jobs.runner import chosen_slots
 from site_agent.pool import profiles, trust
 from site_agent.pool.joining import Newcomer, join, read_joining
+from site_agent.pool.pins import pin_certificate
 from site_agent.pool.sent import SentItem, read_sent, sent_file
 from site_agent.rounds.contract import keep_rules, site_rules
 from site_agent.training_record import installed_version
@@ -83,7 +84,7 @@ class LabSettings:
         name = form.get("user", "")
         if not name and secret.startswith(INVITATION_PREFIX):
             raise InvalidInputError("this is an invitation: choose your user name, too")
-        join(profiles.normalise_endpoint(address), secret, Newcomer(name) if name else None)
+        join(pin_certificate(address), secret, Newcomer(name) if name else None)
 
     def _set_leave(self, _form: dict[str, str]) -> None:
         profiles.forget_token(profiles.load_profile().name)

@@ -288,6 +288,13 @@ class PoolConnection:
 
     def _unreachable(self, error: Exception) -> errors.PoolUnreachableError:
         why = str(error).strip() or type(error).__name__
+        if "CERTIFICATE_VERIFY_FAILED" in why:
+            return errors.PoolUnreachableError(
+                f"{self.endpoint} shows a certificate that does not prove it: {why}",
+                hint="somebody may stand between you and the pool. Ask its admin for the address "
+                "with the certificate's fingerprint, and log in by it: poolctl auth login "
+                "'https://HOST:PORT#sha256=HEX'",
+            )
         return errors.PoolUnreachableError(
             f"no answer from the pool at {self.endpoint}: {why}",
             hint="is it running, and is the address right (poolctl env)? Then run the same "

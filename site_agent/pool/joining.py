@@ -44,10 +44,12 @@ def read_joining(text: str) -> tuple[str, str]:
     ('https://pool.example.org', 'invite_x7')
     """
     link = re.search(r"https?://[^\s?#\"'<>]+", text)
+    pin = re.search(r"#sha256=[0-9A-Fa-f:]{64,95}", text)
     invitation = re.search(rf"{INVITATION_PREFIX}[\w-]+", text)
     tokens = re.findall(r"[\w-]{20,}", re.sub(r"https?://\S+", " ", text))
     secret = invitation[0] if invitation else tokens[0] if len(tokens) == 1 else ""
-    return link[0].rstrip("/.,;").removesuffix("/login") if link else "", secret
+    address = link[0].rstrip("/.,;").removesuffix("/login") if link else ""
+    return address + (pin[0] if address and pin else ""), secret
 
 
 def join(endpoint: str, secret: str, newcomer: Newcomer | None, *, profile: str = "") -> Login:

@@ -103,6 +103,10 @@ def normalise_endpoint(text: str) -> str:
         )
     parts = urlsplit(address)
     require_visible(address, "the address of the pool")
+    if parts.fragment:
+        raise InvalidInputError(
+            f"{text!r} holds a fingerprint, which is given once: poolctl auth login '{text}'"
+        )
     if parts.scheme not in {"http", "https"} or not parts.hostname or parts.query or parts.username:
         raise InvalidInputError(
             f"{text!r} is not the address of a pool; expected for example "

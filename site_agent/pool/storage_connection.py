@@ -20,6 +20,7 @@ from urllib.parse import urlsplit
 import httpx
 
 from site_agent import errors
+from site_agent.pool.pins import pinned_context
 
 # After a large part some servers think for a while.
 _LEAST_TIMEOUT_S = 60.0
@@ -132,7 +133,7 @@ def _failure(
 def open_http_client(url: str, timeout: httpx.Timeout, **options: Any) -> httpx.Client:
     """Return a client for the server of an address; without a proxy for one on this machine."""
     is_local = urlsplit(url).hostname in {"localhost", "127.0.0.1", "::1"}
-    certificates = trusted_certificates(trust_env=not is_local)
+    certificates = pinned_context(url) or trusted_certificates(trust_env=not is_local)
     try:
         return httpx.Client(timeout=timeout, verify=certificates, trust_env=not is_local, **options)
     except (ImportError, ValueError, httpx.InvalidURL) as error:

@@ -67,7 +67,8 @@ def run_until_ready(command: list[str], tmp_path: Path) -> None:
     """Run a command that serves, until it has said where; then stop it by Ctrl-C."""
     absolute = [str(tmp_path / word) if word in {"out/", "pool"} else word for word in command]
     process = start_process(*absolute, "--json")
-    assert first_answer(process)["url"].startswith("http://")
+    scheme = "https" if "--self-signed" in command else "http"
+    assert first_answer(process)["url"].startswith(f"{scheme}://")
     process.send_signal(signal.SIGINT)
     _, errors = process.communicate(timeout=540)
     assert process.returncode == 0, errors
@@ -128,5 +129,5 @@ def test_i_run_a_pool(tmp_path: Path, pool: PoolDriver) -> None:
             arguments = [word.replace("0.0.0.0", "127.0.0.1") for word in command]
             run_until_ready([*arguments, "--port", "0"], tmp_path)
             continue
-        outcome = run([pool.url if word == ADDRESS else word for word in command], **admin)
+        outcome = run([pool.url if word == "ADDRESS" else word for word in command], **admin)
         assert outcome.code == 0, (command, outcome.err)
