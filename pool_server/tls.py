@@ -62,8 +62,8 @@ def server_certificate(settings: PoolSettings) -> ServerCertificate | None:
 
 
 def _own_certificate(settings: PoolSettings) -> ServerCertificate:
-    own = settings.own_certificate
-    pair = ServerCertificate(own, own.with_name("certificate-key.pem"))
+    file = settings.own_certificate
+    pair = ServerCertificate(file, file.with_name("certificate-key.pem"))
     if pair.certificate.exists() and pair.key.exists():
         return pair
     key = ec.generate_private_key(ec.SECP256R1())

@@ -2,7 +2,7 @@
 
 An address with a fingerprint, ``https://lab.example.org:8710#sha256=HEX``, names the certificate of
 a pool that no public authority has signed. `pin_certificate` stores it; every connection to that
-host and port then trusts it alone, whoever else has signed what.
+host and port then trusts it alone, and no authority's word for another.
 """
 
 import hashlib
@@ -22,7 +22,7 @@ _LONGEST_WAIT_S = 20.0
 
 
 def pin_certificate(address: str) -> str:
-    """Pin the certificate whose fingerprint an address holds; return the address without it.
+    """Pin the certificate that an address names by fingerprint; return the bare address.
 
     Raises `InvalidInputError` for another form of fingerprint, `PoolUnreachableError` without an
     answer, and `SignatureError` for another certificate.
