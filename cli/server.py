@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 import typer
 from pydantic import ValidationError
 
+from aggregators.whole_file import write_whole
 from cli.frame.errors import CliError, ExitCode, Outcome, UsageError
 from cli.frame.options import DryRunOption, Option, command, group, single
 from cli.frame.output import Invocation, Reply, TableText
@@ -86,7 +87,7 @@ def upgrade(
     On PostgreSQL, stop the pool's servers and make a backup first; servers of another version
     refuse to start afterwards. A SQLite file is copied to the backups in its folder. The upgrade is
     applied completely or not at all. An empty database gets its first admin; the token is shown
-    only once, on a terminal or with --json.
+    only once, on a terminal, or else written to the file first-token of the data folder.
     """
     from pool_server.app import set_up_database
     from pool_server.server import hold_data_folder
@@ -95,13 +96,14 @@ def upgrade(
     if dry_run:
         return _compare_schema(settings)
     with hold_data_folder(settings):
-        change, secret = set_up_database(settings)
+        change, made = set_up_database(settings)
+        secret, token_file = _hand_over(invocation, settings, made)
     facts: dict[str, Any] = {
         "database": settings.database_place,
         "found": change.before,
         "revision": change.now,
         "backup": change.backup,
-        "admin_token": secret,
+        "admin_token_file": token_file,
     }
     before = change.before or "empty"
     now = f"{change.now}  (up to date already)"
@@ -111,20 +113,26 @@ def upgrade(
     ]
     if change.backup is not None:
         rows.append(["backup", str(change.backup)])
-    if secret is not None and _is_for_eyes(invocation):
+    if secret is not None:
         rows.append(["admin token", f"{secret}  (shown this once)"])
         invocation.note("start the server, then log in with: poolctl auth login URL")
-    elif secret is not None:
-        invocation.note("its token is shown on a terminal only; make one: poolctl admin recover")
     return Reply(facts, TableText(["what", "value"], rows), [change.now])
 
 
-def _is_for_eyes(invocation: Invocation) -> bool:
-    """Return whether a secret may be printed: not into the log that a service's output ends in.
+def _hand_over(
+    invocation: Invocation, settings: "PoolSettings", secret: str | None
+) -> tuple[str | None, Path | None]:
+    """Return the first token to show on a terminal, or else the private file that has it.
 
-    --json is a program's request for it.
+    The output of a service ends in a log, and that of a program where nobody looks after secrets.
     """
-    return invocation.conventions.as_json or sys.stdout.isatty()
+    if secret is None or (sys.stdout.isatty() and not invocation.conventions.as_json):
+        return secret, None
+    file = settings.first_token_file
+    file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    write_whole(file, f"{secret}\n", mode=0o600)
+    invocation.note(f"the admin's token is in {file}: log in with it, and delete the file")
+    return None, file
 
 
 def _compare_schema(settings: "PoolSettings") -> Reply:
@@ -228,9 +236,10 @@ def serve(
     """Run a pool on this machine: SQLite and a folder, no other set-up.
 
     Prints the address and, at the first start on a terminal, the admin's token and a link for a
-    browser; Enter prints them again. Otherwise a link can be made (--show-login, each works once),
-    or another token ('poolctl admin recover'). Ctrl-C finishes the requests under way and stops.
-    Without TLS (--self-signed, --tls-certificate, or a proxy), tokens can be read on their way.
+    browser; Enter prints them again. Elsewhere the file first-token of the data folder has it.
+    Later a link can be made (--show-login, each works once), or another token ('poolctl admin
+    recover'). Ctrl-C finishes the requests under way and stops. Without TLS (--self-signed,
+    --tls-certificate, or a proxy), tokens can be read on their way.
     With POOL_SERVER_DATABASE_URL this is one of several servers of a pool on PostgreSQL; run
     'poolctl db upgrade' first.
 
@@ -264,17 +273,15 @@ def serve(
         return Reply({"login_link": link}, link, [link])
     set_up_logging(settings)
 
-    def show_address(url: str, secret: str | None) -> None:
-        if not _is_for_eyes(invocation):
-            secret = None
+    def show_address(url: str, made: str | None) -> None:
+        secret, token_file = _hand_over(invocation, settings, made)
         link = None if secret is None else login_link(settings, url, secret)
         pair = server_certificate(settings)
         pin = "" if pair is None else f"#sha256={pair.fingerprint}"
         facts = {
             "url": url,
             "address": url + pin,
-            "admin_token": secret,
-            "login_link": link,
+            "admin_token_file": token_file,
             "data_folder": settings.data_folder,
             "database": settings.database_place,
         }

@@ -213,6 +213,7 @@ def _require_own_folder(settings: PoolSettings) -> None:
     # Left by a start that was interrupted, as a log is.
     known = {
         settings.lock_file.name,
+        settings.first_token_file.name,
         settings.own_certificate.name,
         "certificate-key.pem",
         settings.storage_folder.name,

@@ -379,6 +379,11 @@ class PoolSettings(BaseSettings):
         return self.data_folder / "certificate.pem"
 
     @property
+    def first_token_file(self) -> Path:
+        """For the first admin's token where no terminal shows it."""
+        return self.data_folder / "first-token"
+
+    @property
     def storage_folder(self) -> Path:
         return self.data_folder / "storage"
 

@@ -39,7 +39,8 @@ def pool_process(data_folder: Path) -> Iterator[tuple[str, str]]:
             if not answer.get("success"):
                 message = answer.get("error", {}).get("message") or f"see {log_file}"
                 raise InvalidInputError(f"the pool did not start: {message}")
-            yield answer["data"]["url"], answer["data"]["admin_token"]
+            token_file = Path(answer["data"]["admin_token_file"])
+            yield answer["data"]["url"], token_file.read_text(encoding="ascii").strip()
         finally:
             stop(process, grace_s=_STOP_TIMEOUT_S)
 

@@ -152,6 +152,11 @@ def run_process(*arguments: object, **environment: str) -> Outcome:
     return Outcome(process.returncode, out, err)
 
 
+def first_token(answer: Any) -> str:
+    """Return the token of a pool's first admin, from the file that its answer names."""
+    return Path(answer["admin_token_file"]).read_text().strip()
+
+
 def first_answer(process: subprocess.Popen[str]) -> Any:
     """Return the data of the first JSON envelope that a process prints."""
     assert process.stdout is not None

@@ -101,7 +101,7 @@ def serving_pool(folder: Path) -> Iterator[PoolProcess]:
             if line == "}\n":
                 break
         said = json.loads(answer)["data"]
-        admin.log_in(said["url"], said["admin_token"])
+        admin.log_in(said["url"], (folder / "data" / "first-token").read_text().strip())
         yield PoolProcess(said["url"], admin)
     finally:
         process.terminate()

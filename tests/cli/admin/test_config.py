@@ -8,7 +8,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.cli.conftest import Run, first_answer, start_process
+from tests.cli.conftest import Run, first_answer, first_token, start_process
 
 
 @pytest.fixture(autouse=True)
@@ -81,7 +81,7 @@ def test_a_pool_is_served_by_a_file_with_a_log_of_json(poolctl: Run, tmp_path: P
     server = start_process("serve", "--config", config, "--json")
     try:
         told = first_answer(server)
-        headers = {"Authorization": f"Bearer {told['admin_token']}", "X-Request-ID": "abc-1"}
+        headers = {"Authorization": f"Bearer {first_token(told)}", "X-Request-ID": "abc-1"}
         with httpx.Client(verify=False, headers=headers, timeout=540) as client:
             assert client.get(f"{told['url']}/api/v1/whoami").status_code == 200
         server.send_signal(signal.SIGTERM)
@@ -93,4 +93,4 @@ def test_a_pool_is_served_by_a_file_with_a_log_of_json(poolctl: Run, tmp_path: P
     lines = [line for line in log.splitlines() if line.startswith("{")]
     [request] = [entry for entry in map(json.loads, lines) if entry.get("request_id") == "abc-1"]
     assert (request["path"], request["status"], request["level"]) == ("/api/v1/whoami", 200, "INFO")
-    assert told["admin_token"] not in log
+    assert first_token(told) not in log

@@ -15,7 +15,7 @@ import httpx
 import pytest
 
 from cli.server import repeat_on_enter
-from tests.cli.conftest import first_answer, run_here, start_process
+from tests.cli.conftest import first_answer, first_token, run_here, start_process
 from tests.conftest import PROJECT_ROOT
 
 
@@ -36,7 +36,7 @@ def test_a_pool_is_one_command(tmp_path: Path) -> None:
         assert said["data_folder"] == str(folder)
         assert httpx.get(f"{said['url']}/readyz", trust_env=False, timeout=540).status_code == 200
         identity = run_here(
-            "auth", "whoami", "--json", POOL_ENDPOINT=said["url"], POOL_TOKEN=said["admin_token"]
+            "auth", "whoami", "--json", POOL_ENDPOINT=said["url"], POOL_TOKEN=first_token(said)
         )
         assert identity.data["role"] == "admin"
 
@@ -51,7 +51,7 @@ def test_a_pool_is_one_command(tmp_path: Path) -> None:
         assert process.returncode == 0, error
         assert "Traceback" not in error
     with serving("--data", folder) as (_, said):
-        assert said["admin_token"] is None, "shown once"
+        assert said["admin_token_file"] is None, "made once"
         port = said["url"].rsplit(":", 1)[1]
         shown = run_here("serve", "--data", folder, "--port", port, "--show-login", "-q")
         assert shown.out.startswith(f"{said['url']}/login?link=")

@@ -20,7 +20,7 @@ from cryptography.x509.oid import NameOID
 from site_agent.errors import InvalidInputError
 from site_agent.pool.joining import read_joining
 from site_agent.pool.profiles import normalise_endpoint
-from tests.cli.conftest import Run, first_answer, start_process
+from tests.cli.conftest import Run, first_answer, first_token, start_process
 
 
 @contextmanager
@@ -46,7 +46,7 @@ def test_a_pinned_certificate_is_the_only_proof(
     tmp_path: Path, poolctl: Run, log_in: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with serving(tmp_path / "pool", "--self-signed") as pool:
-        url, address, token = pool["url"], pool["address"], pool["admin_token"]
+        url, address, token = pool["url"], pool["address"], first_token(pool)
         assert url.startswith("https://")
         assert address.startswith(f"{url}#sha256=")
         assert (tmp_path / "pool" / "certificate-key.pem").stat().st_mode & 0o077 == 0
@@ -121,7 +121,7 @@ def test_a_certificate_of_the_operator_is_served(tmp_path: Path, log_in: Any) ->
     options = ("--tls-certificate", str(mine[0]), "--tls-key", str(mine[1]))
     with serving(tmp_path / "second", *options) as pool:
         assert pool["address"].partition("#")[2] == fingerprint
-        assert log_in(pool["address"], pool["admin_token"]).code == 0
+        assert log_in(pool["address"], first_token(pool)).code == 0
 
 
 @pytest.mark.parametrize(
