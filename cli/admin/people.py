@@ -123,7 +123,7 @@ def _explain_roles() -> Reply:
     "invite",
     "admin people invite infant-lab",
     "admin people invite infant-lab --role admin --email ada@lab.example",
-    "admin people invite infant-lab --sign-on orcid --subject 0000-0002-1825-0097",
+    "admin people invite infant-lab --provider orcid --subject 0000-0002-1825-0097",
 )
 def invite(
     invocation: Invocation,
@@ -135,14 +135,14 @@ def invite(
         str, Option("The person's e-mail address, for your information; nothing is sent.")
     ] = "",
     expires_in_days: Annotated[int, Option("Days until it expires.", "DAYS", min=1, max=90)] = 7,
-    sign_on: Annotated[
+    provider: Annotated[
         str, Option("For one person who logs in by this provider, with --email or --subject.")
     ] = "",
     subject: Annotated[str, Option("The person's identifier at the provider.", "ID")] = "",
 ) -> Reply:
     """Invite one person, and print the secret to pass on. It is shown only once.
 
-    With --sign-on there is no secret: the person with that subject or verified e-mail address at
+    With --provider there is no secret: the person with that subject or verified e-mail address at
     the provider becomes a user at the first log-in.
     """
     with invocation.pool() as pool:
@@ -152,13 +152,13 @@ def invite(
             pool_wide=pool_wide,
             email=email,
             expires_in_days=expires_in_days,
-            sign_on=sign_on,
+            sign_on=provider,
             subject=subject,
         )
         endpoint = pool.endpoint
-    if sign_on:
+    if provider:
         who = subject or email
-        text = f"{who} can log in at {endpoint} by {sign_on} until {day(invitation.expires_at)}"
+        text = f"{who} can log in at {endpoint} by {provider} until {day(invitation.expires_at)}"
         data = invitation.model_dump(mode="json", exclude={"secret"})
         return Reply(data, text, [invitation.invitation_id])
     invocation.note(

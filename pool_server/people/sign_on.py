@@ -242,7 +242,7 @@ def _admit(
         "no invitation for you, and no rule that lets you in",
         code="nobody_invited",
         hint="Send this line to the admin of your site: `poolctl admin people invite SITE "
-        f"--sign-on {provider.settings.name} --subject {confirmation.subject}`.",
+        f"--provider {provider.settings.name} --subject {confirmation.subject}`.",
     )
 
 

@@ -45,6 +45,8 @@ PATTERN_WORDS: Mapping[str, str] = {
     "site-a@pool.example.org",
     r"^[a-z][a-z-]{0,30}\.[a-z][a-z-]{0,30}$": "two words with a dot between, for example "
     "version.published",
+    r"^[a-z0-9][a-z0-9-]{0,31}$": "small letters a-z, digits and -, at most 32 characters",
+    r"^openid( [!-~]+)*$": "openid, and further scopes after blanks",
     people.EMAIL_PATTERN: "an e-mail address, or nothing",
     names.LINE_PATTERN: _ONE_LINE,
     r"^[^\x00-\x08\x0b-\x1f\x7f-\x9f]*$": "text without control characters",

@@ -18,7 +18,6 @@ from string import Formatter
 from typing import Any
 
 import numpy as np
-from scipy import stats
 
 from site_agent.errors import InvalidInputError
 from site_agent.evaluation import bootstrap_intervals
@@ -177,6 +176,8 @@ def _half(values: Sequence[float]) -> float | None:
 def _paired_p(values: Sequence[float]) -> float | None:
     if len(values) < 2 or not np.ptp(values):
         return None
+    from scipy import stats
+
     return float(stats.ttest_1samp(values, 0.0).pvalue)
 
 
