@@ -248,7 +248,7 @@ def serve(
     """
     from pool_server.logs import set_up_logging
     from pool_server.operations.maintenance import admin_login_link, login_link
-    from pool_server.server import run_server
+    from pool_server.server import local_url, run_server
     from pool_server.tls import server_certificate
 
     log_level = "WARNING" if invocation.conventions.quiet else None
@@ -266,9 +266,7 @@ def serve(
         return check_config(invocation, values)
     settings = read_settings(**options, log_level=log_level, log_requests=log_requests or None)
     if show_login:
-        host = "127.0.0.1" if settings.host in {"0.0.0.0", "::"} else settings.host
-        scheme = "https" if settings.speaks_tls else "http"
-        link = admin_login_link(settings, f"{scheme}://{host}:{settings.port}")
+        link = admin_login_link(settings, local_url(settings, settings.port))
         invocation.note("it logs in once, within 24 hours; its pages make further tokens")
         return Reply({"login_link": link}, link, [link])
     set_up_logging(settings)

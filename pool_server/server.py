@@ -189,7 +189,11 @@ def listening_socket(settings: PoolSettings) -> Iterator[socket.socket]:
 
 def socket_url(settings: PoolSettings, listener: socket.socket) -> str:
     """Return the URL under which this machine reaches the server."""
-    port = listener.getsockname()[1]
+    return local_url(settings, listener.getsockname()[1])
+
+
+def local_url(settings: PoolSettings, port: int) -> str:
+    """Return the URL of a port under which this machine reaches the server."""
     host = {"0.0.0.0": "127.0.0.1", "": "127.0.0.1", "::": "::1"}.get(settings.host, settings.host)
     scheme = "https" if settings.speaks_tls else "http"
     return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
