@@ -59,10 +59,7 @@ def test_the_honest_provider_is_believed(attacked: Consortium) -> None:
         ({"azp": "another-client"}, "another client"),
         ({"nonce": "of-another-log-in"}, "nonce"),
         ({"nonce": None}, "nonce"),
-        ({"exp": int(time.time()) - 90}, "expired"),
         ({"exp": None}, "exp"),
-        ({"iat": int(time.time()) + 900}, "future"),
-        ({"nbf": int(time.time()) + 900}, "not yet valid"),
         ({"sub": None}, "sub"),
         ({"sub": ""}, "sub"),
         ({"sub": "x" * 256}, "too long"),
@@ -74,6 +71,17 @@ def test_an_id_token_for_anything_else_is_refused(
     attacked: Consortium, lies: dict[str, Any], reason: str
 ) -> None:
     attacked.uni.lies = lies
+    assert reason in refusal(attacked)
+
+
+@pytest.mark.parametrize(
+    ("claim", "from_now_s", "reason"),
+    [("exp", -90, "expired"), ("iat", 900, "future"), ("nbf", 900, "not yet valid")],
+)
+def test_an_id_token_of_another_time_is_refused(
+    attacked: Consortium, claim: str, from_now_s: int, reason: str
+) -> None:
+    attacked.uni.lies = {claim: int(time.time()) + from_now_s}
     assert reason in refusal(attacked)
 
 
