@@ -80,6 +80,8 @@ def read_pool_pixels(
     box_width, box_height = box[2] - box[0], box[3] - box[1]
     cosine, sine = _scaled_rotation(cascade.initial_shape, shape)
     a, b = np.float32(cosine), np.float32(sine)
+    # Places first, pixels then: arithmetic without branches runs on several numbers at once.
+    places = np.empty(pool[1] - pool[0], dtype=np.int64)
     for pixel in range(pool[0], pool[1]):
         anchor = cascade.anchors[pixel]
         across, down = cascade.deltas[pixel, 0], cascade.deltas[pixel, 1]
@@ -89,8 +91,12 @@ def read_pool_pixels(
         row = np.float64(y) * box_height + box[1] + 0.5
         # Compared as floats, as coordinates may exceed the range of integers. For positive
         # numbers, conversion to an integer rounds down.
-        if column >= 0.0 and row >= 0.0 and column < width and row < height:
-            intensities[pixel - pool[0]] = np.float32(grey[np.uint32(row), np.uint32(column)])
+        inside = (column >= 0.0) & (row >= 0.0) & (column < width) & (row < height)
+        places[pixel - pool[0]] = np.int64(row) * width + np.int64(column) if inside else -1
+    pixels = grey.ravel()
+    for position, place in enumerate(places):
+        if place >= 0:
+            intensities[position] = np.float32(pixels[place])
 
 
 @compiled
@@ -111,7 +117,9 @@ def run_faces(grey: UInt8, boxes: Float64, shapes: Float32, cascade: CascadeArra
             place = (boxes[face], shapes[face])
             read_pool_pixels(grey, place, cascade, pool, intensities[face])
         first_pixel = pool[1]
-        for _ in range(cascade.trees_per_level[level]):
+        # All leaves are known before the first is added, so that the processor can load several.
+        reached = np.empty((cascade.trees_per_level[level], faces), dtype=np.int64)
+        for row in reached:
             splits = int((1 << np.int64(cascade.tree_depths[tree])) - 1)
             for face in range(faces):
                 node = 0
@@ -122,9 +130,12 @@ def run_faces(grey: UInt8, boxes: Float64, shapes: Float32, cascade: CascadeArra
                         - intensities[face, cascade.split_idx2[split]]
                     )
                     node = 2 * node + (1 if difference > cascade.split_thresholds[split] else 2)
-                leaf = first_leaf + node - splits
-                for value in range(values):
-                    coordinates[face, value] += leaves[leaf, value]
+                row[face] = first_leaf + node - splits
             first_split += splits
             first_leaf += splits + 1
             tree += 1
+        for row in reached:
+            for face in range(faces):
+                leaf = row[face]
+                for value in range(values):
+                    coordinates[face, value] += leaves[leaf, value]
