@@ -328,7 +328,8 @@ def blink_of_frame(trace: EyeTrace, blinks: list[Blink]) -> NDArray[np.int64]:
     return numbers
 
 
-LOWEST_RATE_HZ = 12.0
+LOWEST_RATE_HZ = 20.0
+"""Every second frame of recordings at 30 frames/s left out lost 1 to 26 % of the blinks found."""
 LONG_GAP_S = 1.0
 
 
@@ -357,8 +358,9 @@ def quality_warnings(
         )
     if trace.frame_rate_hz < LOWEST_RATE_HZ:
         doubts.append(
-            f"{trace.frame_rate_hz:.1f} frames/s: blinks fall between frames below "
-            f"{LOWEST_RATE_HZ:.0f} frames/s"
+            f"{trace.frame_rate_hz:.1f} frames/s: short and shallow blinks fall between frames "
+            f"below {LOWEST_RATE_HZ:.0f} frames/s, so the count is too low: by up to a quarter at "
+            "15 frames/s"
         )
     if half_closings:
         doubts.append(

@@ -9,7 +9,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from site_agent.datasets.synthetic.conditioning import draw_conditioning_session
-from site_agent.eyeblink.blinks.finding import blink_of_frame, find_blinks
+from site_agent.eyeblink.blinks.finding import blink_of_frame, find_blinks, quality_warnings
 from site_agent.eyeblink.openness.traces import read_trace
 from tests.site_agent.eyeblink.drawn_traces import Drawing, draw_trace, trace_of
 from tests.site_agent.eyeblink.matching import match_blinks
@@ -48,6 +48,13 @@ def test_drawn_blinks_are_found_and_nothing_else(drawing: Drawing) -> None:
         true += match.true
     lost_with_the_face = 3 if drawing.gaps else 0
     assert 2 * right / (detected + true - lost_with_the_face) >= 0.99, (right, detected, true)
+
+
+@pytest.mark.parametrize(("frame_rate_hz", "warnings"), [(10.0, 1), (15.0, 1), (24.0, 0)])
+def test_a_frame_rate_that_loses_blinks_is_reported(frame_rate_hz: float, warnings: int) -> None:
+    trace, _ = draw_trace(1, Drawing(frame_rate_hz=frame_rate_hz))
+    doubts = quality_warnings(trace, calibration_reliable=True)
+    assert sum("fall between frames" in doubt for doubt in doubts) == warnings
 
 
 def test_next_to_nothing_is_found_in_ten_minutes_of_noise() -> None:
