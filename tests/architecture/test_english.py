@@ -8,7 +8,7 @@ import io
 import re
 import sys
 import tokenize
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -60,17 +60,17 @@ def list_sources(*folders: str) -> Iterator[Path]:
         yield from sorted((ROOT / folder).rglob("*.py"))
 
 
-def find_docstrings(tree: ast.AST) -> Iterator[tuple[int, str]]:
+def find_docstrings(nodes: Sequence[ast.AST]) -> Iterator[tuple[int, str]]:
     """Yield line and text of docstrings and of literals below fields."""
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
             yield from _texts(node.value)
 
 
-def find_prose(tree: ast.AST) -> Iterator[tuple[int, str]]:
+def find_prose(nodes: Sequence[ast.AST]) -> Iterator[tuple[int, str]]:
     """Yield line and text of docstrings, field descriptions, help texts and error messages."""
-    yield from find_docstrings(tree)
-    for node in ast.walk(tree):
+    yield from find_docstrings(nodes)
+    for node in nodes:
         if isinstance(node, ast.Call):
             for keyword in node.keywords:
                 if keyword.arg in _PROSE_KEYWORDS:
@@ -86,25 +86,23 @@ def _texts(node: ast.AST) -> Iterator[tuple[int, str]]:
             yield part.lineno, part.value
 
 
-def find_sentences(tree: ast.AST) -> Iterator[tuple[int, str]]:
+def find_sentences(nodes: Sequence[ast.AST]) -> Iterator[tuple[int, str]]:
     """Yield line and text of all strings of several words."""
-    return ((line, text) for line, text in _texts(tree) if " " in text)
+    for node in nodes:
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and " " in node.value:
+            yield node.lineno, node.value
 
 
-def find_comments(text: str, *, whole: bool = False) -> Iterator[tuple[int, str]]:
-    """Yield line and text of the first line of each comment, or of all its lines."""
-    last = 0
+def find_comments(text: str) -> Iterator[tuple[int, str]]:
+    """Yield line and text of each line of comments."""
     for token in tokenize.generate_tokens(io.StringIO(text).readline):
         if token.type == tokenize.COMMENT:
-            line = token.start[0]
-            if whole or line != last + 1:
-                yield line, token.string
-            last = line
+            yield token.start[0], token.string
 
 
-def find_assigned_names(tree: ast.AST) -> Iterator[tuple[int, str]]:
+def find_assigned_names(nodes: Sequence[ast.AST]) -> Iterator[tuple[int, str]]:
     """Yield line and name of variables, parameters and fields."""
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
             yield node.lineno, node.id
         elif isinstance(node, ast.arg):
@@ -114,12 +112,14 @@ def find_assigned_names(tree: ast.AST) -> Iterator[tuple[int, str]]:
 def check_file(path: Path) -> Iterator[Finding]:
     """Yield the findings of a file."""
     source = path.read_text(encoding="utf-8")
-    tree = ast.parse(source)
-    for line, text in [*find_comments(source), *find_docstrings(tree)]:
+    nodes = list(ast.walk(ast.parse(source)))
+    comments = dict(find_comments(source))
+    first_lines = [(line, text) for line, text in comments.items() if line - 1 not in comments]
+    for line, text in [*first_lines, *find_docstrings(nodes)]:
         if _VAGUE_START.match(text):
             yield Finding(path, line, "begin with the subject", " ".join(text.split())[:60])
-    prose = set(find_prose(tree))
-    texts = prose | set(find_comments(source, whole=True)) | set(find_sentences(tree))
+    prose = set(find_prose(nodes))
+    texts = prose | set(comments.items()) | set(find_sentences(nodes))
     for line, text in sorted(texts):
         plain = _CODE.sub("X", text)
         for advice, pattern in PATTERNS.items():
@@ -129,7 +129,7 @@ def check_file(path: Path) -> Iterator[Finding]:
                 start, end = max(match.start() - 30, 0), match.end() + 30
                 excerpt = " ".join(plain[start:end].split())
                 yield Finding(path, line + plain[: match.start()].count("\n"), advice, excerpt)
-    for line, name in find_assigned_names(tree):
+    for line, name in find_assigned_names(nodes):
         if name in VAGUE_NAMES:
             yield Finding(path, line, "name the noun of the domain", name)
 
