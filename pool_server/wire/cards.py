@@ -207,6 +207,8 @@ class AttackFinding(RequestModel):
     """Score of the attack if nothing leaks."""
     control: Score | None = None
     """Score of the attack on an artifact that was made to leak."""
+    needs: Sentence = ""
+    """The attacker's knowledge besides the artifact."""
     note: Sentence = ""
     reveals: Literal["", "membership", "persons", "pictures", "landmarks", "base"] = Field(
         default="",

@@ -92,7 +92,7 @@ class Trial(Generic[CaseT]):
             if scores is None:
                 yield AttackFinding(
                     name=attack.name, measure="none", found=Score(value=0.0), note=failure,
-                    reveals=attack.reveals,
+                    reveals=attack.reveals, needs=attack.needs,
                 )  # fmt: skip
                 continue
             controls, failure = self._score_control(attack) if scores else ({}, "")
@@ -101,7 +101,7 @@ class Trial(Generic[CaseT]):
                 note = attack.note_of(self._artifact, name)
                 yield AttackFinding(
                     name=name, measure=attack.measure, found=score_of(outcome, self._seed),
-                    chance=chance, reveals=attack.reveals,
+                    chance=chance, reveals=attack.reveals, needs=attack.needs,
                     control=score_of(controls[name], self._seed) if name in controls else None,
                     note=(failure or unknown_chance or note)[:_LONGEST_NOTE],
                 )  # fmt: skip

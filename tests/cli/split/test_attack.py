@@ -29,6 +29,9 @@ def test_an_attack_writes_a_receipt_with_its_verdict_first(tmp_path: Path, poolc
     assert gains["attacker C"].found.value > 0.3
     assert gains["attacker C"].is_judged
     assert np.isfinite([attack.found.value for attack in receipt.attacks]).all()
-    assert "data:image/png" in (out / "receipt.html").read_text()
+    assert gains["attacker C"].needs == "pictures of others; C the client part"
+    page = (out / "receipt.html").read_text()
+    assert gains["attacker C"].needs in page
+    assert "data:image/png" in page
     same = poolctl(*probe, *arguments[:3], tmp_path / "mine", "-o", tmp_path / "x")
     assert "2 persons are in --data and in --holdout" in same.err
