@@ -3,7 +3,7 @@
 How it works. `protocol_file` reads the protocol and lists the runs; the data are read or drawn
 once, into files for the workers. Each run has a digest of its function, factors, settings,
 data, inputs and versions: an equal one keeps an earlier result. The others are done in worker
-processes (`site_agent.work.jobs`). `results` makes the tables and verdicts, `figures` the plots::
+processes (`site_agent.work.steps`). `results` makes the tables and verdicts, `figures` the plots::
 
     STUDY/study.json, protocol.toml    settings, data, versions, how to repeat it
     STUDY/runs/KEY.json                the result of each run, with its digest
@@ -28,10 +28,12 @@ from site_agent.plain_json import write_json
 from site_agent.studies.figures import draw_figures
 from site_agent.studies.protocol_file import Protocol, Step, StepJob, load, namespace
 from site_agent.studies.results import Results
-from site_agent.work import Progress, jobs, no_progress, part_of
+from site_agent.work import Progress, no_progress, part_of
 from site_agent.work.claims import Claims, Share, hold_folder
 from site_agent.work.engines import open_workers
 from site_agent.work.files import FileState, file_state
+from site_agent.work.steps import Schedule, StepOutcome, digest_of, do_steps
+from site_agent.work.steps import Step as WorkStep
 from site_agent.work.workers import Task
 
 SCHEMA = "poolctl-study/1"
@@ -143,15 +145,15 @@ def _do(
     kept = {} if conduct.redo else _read_kept(folder, digests)
     results = dict(kept)
 
-    def make_task(job: jobs.Job) -> Task:
-        step = by_key[job.key]
-        (work / job.key).mkdir(parents=True)
+    def make_task(begun: WorkStep) -> Task:
+        step = by_key[begun.key]
+        (work / step.key).mkdir(parents=True)
         inputs = {key: results[key] for key in step.needs}
         payload = StepJob(
-            step, plain, folder / ".study", work / job.key, folder, inputs,
+            step, plain, folder / ".study", work / step.key, folder, inputs,
             workers.threads,
         )  # fmt: skip
-        return Task(job.key, do_step, payload)
+        return Task(step.key, do_step, payload)
 
     def keep(key: str, result: Any, took_s: float) -> Any:
         step = by_key[key]
@@ -165,7 +167,7 @@ def _do(
         results[key] = result
         return result
 
-    def end(outcome: jobs.JobOutcome) -> None:
+    def end(outcome: StepOutcome) -> None:
         if outcome.state == "done":
             conduct.on_run(outcome.key, outcome.took_s)
 
@@ -173,12 +175,12 @@ def _do(
         results[key] = _read_result(folder, key, digests[key])
         return results[key]
 
-    schedule = jobs.Schedule(
-        [jobs.Job(step.key, step.needs, step.cost) for step in steps], frozenset(kept), claims.share
+    schedule = Schedule(
+        [WorkStep(step.key, step.needs, step.cost) for step in steps], frozenset(kept), claims.share
     )
     advice = "run the study again with fewer workers"
     with open_workers(conduct.workers, folder, advice=advice, fitting=fitting) as workers:
-        outcomes = jobs.do_jobs(
+        outcomes = do_steps(
             schedule, workers, make_task, folder=claims, find=find, kept=kept, keep=keep,
             on_outcome=end, noun="runs", progress=conduct.progress,
         )  # fmt: skip
@@ -210,7 +212,7 @@ def _digests(
             "settings": _without(asdict(settings), step.ignores),
             "needs": [digests[key] for key in step.needs],
         }  # fmt: skip
-        digests[step.key] = jobs.digest_of(content)
+        digests[step.key] = digest_of(content)
     return digests
 
 

@@ -1,4 +1,4 @@
-"""Long work on this machine: progress, child processes, jobs, locks, files and measurements."""
+"""Long work on this machine: progress, child processes, steps, locks, files and measurements."""
 
 from collections.abc import Callable
 

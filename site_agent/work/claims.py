@@ -1,17 +1,17 @@
 """A folder of results that processes on several machines fill together, by files alone.
 
 Every process at work in a folder registers as a *holder*: a file with its share, host, process and
-versions, touched every few seconds. It *claims* a job by creating the file ``KEY.0`` with its name
+versions, touched every few seconds. It *claims* a step by creating the file ``KEY.0`` with its name
 in it (O_CREAT and O_EXCL, which every file system of a cluster does for one process only). The
 claim of a holder that has ended is taken over by creating ``KEY.1``; the highest number counts. At
-the end of the job the claim becomes ``KEY.done`` or ``KEY.failed``::
+the end of the step the claim becomes ``KEY.done`` or ``KEY.failed``::
 
     STUDY/.study/holders/HOLDER     share, host, process, versions; its time is the heartbeat
     STUDY/.study/claims/KEY.0       HOLDER
-    STUDY/.study/plan.json          the jobs, for `read_status`
+    STUDY/.study/plan.json          the steps, for `read_status`
     STUDY/.study/work/HOLDER/       unfinished results
 
-Claims only save work: results are written whole, and two holders of one job write the same bytes.
+Claims only save work: results are written whole, and two holders of one step write the same bytes.
 On the same host a holder has ended when its process has. Elsewhere it has ended when its file is
 ten minutes older than one touched just now, and has not changed in two minutes of watching. So
 neither a wrong clock nor a slow file server makes a holder appear dead.
@@ -144,7 +144,7 @@ class Holder:
 
 @dataclass(frozen=True)
 class Claim:
-    """The claim in force on a job."""
+    """The claim in force on a step."""
 
     key: str
     number: int
@@ -153,7 +153,7 @@ class Claim:
 
 @dataclass(frozen=True)
 class Listing:
-    """The state of all jobs that somebody has begun."""
+    """The state of all steps that somebody has begun."""
 
     claims: Mapping[str, Claim]
     finished: frozenset[str]
@@ -253,7 +253,7 @@ class Claims:
     # Claims.
 
     def take(self, key: str) -> bool:
-        """Claim a job; False if a living process has it."""
+        """Claim a step; False if a living process has it."""
         number, name = 0, ""
         while not self._create(key, number):
             name = self._read(f"{key}.{number}")
@@ -288,7 +288,7 @@ class Claims:
         return True
 
     def has(self, key: str) -> bool:
-        """Return whether this process has claimed a job."""
+        """Return whether this process has claimed a step."""
         return key in self._own
 
     def release(self, key: str, *, becomes: str = "", older: bool = True) -> None:
@@ -306,12 +306,12 @@ class Claims:
                 (self._place / f"{key}.{number}").unlink()
 
     def fail(self, key: str, reason: str) -> None:
-        """Note for all shares that a job has failed."""
+        """Note for all shares that a step has failed."""
         write_json(self._place / f"{key}.failed", {"reason": reason, "holder": self.name})
         self.release(key)
 
     def failure(self, key: str) -> str | None:
-        """Return why a job has failed; None where this run shall try it again."""
+        """Return why a step has failed; None where this run shall try it again."""
         text = self._read(f"{key}.failed")
         if not text or self._failed_before.get(key) == text:
             return None
@@ -357,9 +357,9 @@ class Claims:
             write_whole(file, pickle.dumps((digest, prepared)))
             return prepared
 
-    def plan(self, jobs: Sequence[tuple[str, bool]]) -> None:
-        """Write the jobs, and whether their results are there, for `read_status`."""
-        write_json(self.hidden / "plan.json", {"what": self._what, "jobs": jobs})
+    def plan(self, steps: Sequence[tuple[str, bool]]) -> None:
+        """Write the steps, and whether their results are there, for `read_status`."""
+        write_json(self.hidden / "plan.json", {"what": self._what, "jobs": steps})
 
     # Holders.
 
@@ -444,7 +444,7 @@ def read_holder(path: Path) -> Holder:
 
 
 def list_claims(place: Path) -> Listing:
-    """Return the claims in force, and the jobs that have ended."""
+    """Return the claims in force, and the steps that have ended."""
     claims: dict[str, Claim] = {}
     ended: dict[str, set[str]] = {"done": set(), "failed": set()}
     with os.scandir(place) as entries:
@@ -491,7 +491,7 @@ def hold_folder(
 
 @dataclass(frozen=True)
 class JobStatus:
-    """The state of one job of a folder."""
+    """The state of one step of a folder."""
 
     key: str
     state: str
@@ -501,7 +501,7 @@ class JobStatus:
 
 
 def read_status(folder: Path) -> tuple[str, list[JobStatus]]:
-    """Return the kind of work that is done in a folder, and the state of its jobs.
+    """Return the kind of work that is done in a folder, and the state of its steps.
 
     Nothing is written: the right to read the folder is enough.
     """

@@ -28,8 +28,8 @@ from site_agent.work import Progress, no_progress
 from site_agent.work.claims import Claims, Share, hold_folder
 from site_agent.work.engines import open_workers
 from site_agent.work.files import file_state
-from site_agent.work.jobs import Job, JobOutcome, Schedule, do_jobs
 from site_agent.work.measurements import processor_count, workers_that_fit
+from site_agent.work.steps import Schedule, Step, StepOutcome, do_steps
 from site_agent.work.workers import Task
 
 
@@ -255,16 +255,16 @@ class _Batch:
             return plan.finished
 
         schedule = Schedule(
-            [Job(name, cost=float(_size(job.session.source))) for name, job in jobs.items()],
+            [Step(name, cost=float(_size(job.session.source))) for name, job in jobs.items()],
             frozenset(kept),
             claims.share,
         )
         try:
             with open_workers(workers, self.study, advice=advice, fitting=fitting) as pool:
-                outcomes = do_jobs(
+                outcomes = do_steps(
                     schedule,
                     pool,
-                    lambda job: Task(job.key, run_job, jobs[job.key]),
+                    lambda step: Task(step.key, run_job, jobs[step.key]),
                     folder=claims,
                     find=find,
                     kept=kept,
@@ -308,7 +308,7 @@ class _Batch:
         }
         return SessionJob(session, plan.settings, plan.request, work / session.name, known)
 
-    def _end(self, outcome: JobOutcome) -> None:
+    def _end(self, outcome: StepOutcome) -> None:
         if outcome.state == "failed":
             self._set_outcome(outcome.key, "failed", outcome.reason, took_s=outcome.took_s)
         else:

@@ -1,6 +1,6 @@
 """Rounds of a plan simulated: the workers train one site after the other.
 
-A round is a list of jobs, one a site. Each writes its contribution whole, so that those of an
+A round is a list of steps, one a site. Each writes its contribution whole, so that those of an
 interrupted run can be used. A worker imports torch once, trains in one thread, and keeps the
 samples that it has read. Several processes may hold one simulation, each as a share: they share out
 the sites of a round, and one of them combines it.
@@ -27,8 +27,8 @@ from site_agent.networks.files import read_network
 from site_agent.work import Progress, no_progress
 from site_agent.work.claims import Claims
 from site_agent.work.engines import open_workers
-from site_agent.work.jobs import Job, JobOutcome, Schedule, do_jobs
 from site_agent.work.measurements import processor_count, workers_that_fit
+from site_agent.work.steps import Schedule, Step, StepOutcome, do_steps
 from site_agent.work.workers import Task, Workers
 
 _WORKER_BYTES = 400 * 1024**2
@@ -93,13 +93,13 @@ class _FolderCourier(Courier[Path, CombinedFiles, run_folder.Round]):
         base = folder.result(number - 1)
         digest = file_digest(base)
 
-        def train(job: Job) -> Task:
-            site = job.title
+        def train(step: Step) -> Task:
+            site = step.title
             payload = SiteRound(
                 site, self._data.sites[site], base, digest, number, plan, sent[site],
                 folder.personal,
             )  # fmt: skip
-            return Task(job.key, train_site, payload)
+            return Task(step.key, train_site, payload)
 
         def find(key: str) -> str:
             # Once a round has been combined, its contributions are removed.
@@ -107,7 +107,7 @@ class _FolderCourier(Courier[Path, CombinedFiles, run_folder.Round]):
                 raise LookupError(key)
             return key
 
-        def end(outcome: JobOutcome) -> None:
+        def end(outcome: StepOutcome) -> None:
             if outcome.state == "failed":
                 raise TrainingFailedError(f"site {sites_by_key[outcome.key]}: {outcome.reason}")
 
@@ -117,13 +117,13 @@ class _FolderCourier(Courier[Path, CombinedFiles, run_folder.Round]):
 
         # Sites with many samples first, so that no worker waits long for the last one.
         sites_by_key = {f"{plan.method}-{number}-{quote(site, safe='')}": site for site in sites}
-        jobs = [
-            Job(key, cost=float(self._data.sites[site].samples), title=site)
+        steps = [
+            Step(key, cost=float(self._data.sites[site].samples), title=site)
             for key, site in sites_by_key.items()
         ]
         kept = {key: key for key, site in sites_by_key.items() if sent[site].exists()}
-        do_jobs(
-            Schedule(jobs, frozenset(kept), self._claims.share), self._workers, train,
+        do_steps(
+            Schedule(steps, frozenset(kept), self._claims.share), self._workers, train,
             folder=self._claims, find=find, kept=kept, on_outcome=end, wait=True, noun="sites",
             progress=show,
         )  # fmt: skip

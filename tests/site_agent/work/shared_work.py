@@ -1,9 +1,9 @@
-"""Work of a folder for tests: jobs with results, two sums of them, and a table of all.
+"""Work of a folder for tests: steps with results, two sums of them, and a table of all.
 
     python -m tests.site_agent.work.shared_work FOLDER [--share I/N] [--workers N|ADDRESS]
-        [--jobs N] [--seconds S] [--host NAME] [--user NUMBER]
+        [--steps N] [--seconds S] [--host NAME] [--user NUMBER]
 
-The file ``log`` has a line for each job that a worker has begun and ended.
+The file ``log`` has a line for each step that a worker has begun and ended.
 """
 
 import argparse
@@ -21,7 +21,7 @@ from aggregators.whole_file import write_whole
 from site_agent.plain_json import write_json
 from site_agent.work import Progress, claims
 from site_agent.work.engines import open_workers
-from site_agent.work.jobs import Job, JobOutcome, Schedule, do_jobs
+from site_agent.work.steps import Schedule, Step, StepOutcome, do_steps
 from site_agent.work.workers import Task
 
 Payload = tuple[Path, int, float]
@@ -54,14 +54,14 @@ def note(folder: Path, line: str) -> None:
 
 
 def work(
-    folder: Path, *, share: claims.Share | None = None, workers: str = "1", jobs: int = 12,
+    folder: Path, *, share: claims.Share | None = None, workers: str = "1", steps: int = 12,
     seconds: float = 0.0, do: Any = square, on_claims: Any = lambda _claims: None,
-) -> dict[str, JobOutcome]:  # fmt: skip
-    """Do all jobs of a folder and, if this is the last share, write its table."""
+) -> dict[str, StepOutcome]:  # fmt: skip
+    """Do all steps of a folder and, if this is the last share, write its table."""
     results = folder / "results"
-    listed = [Job(f"n{number}", cost=number + 1.0) for number in range(jobs)]
-    halves = [tuple(job.key for job in listed[half::2]) for half in range(2)]
-    listed += [Job(f"sum{half}", needs) for half, needs in enumerate(halves)]
+    listed = [Step(f"n{number}", cost=number + 1.0) for number in range(steps)]
+    halves = [tuple(step.key for step in listed[half::2]) for half in range(2)]
+    listed += [Step(f"sum{half}", needs) for half, needs in enumerate(halves)]
 
     def find(key: str) -> Any:
         try:
@@ -73,20 +73,20 @@ def work(
         write_json(results / f"{key}.json", {"result": result}, lasting=False)
         return result
 
-    def make(job: Job) -> Task:
-        number = sum(find(key) for key in job.needs) if job.needs else int(job.key[1:])
-        return Task(job.key, do, (folder.absolute(), number, seconds))
+    def make(step: Step) -> Task:
+        number = sum(find(key) for key in step.needs) if step.needs else int(step.key[1:])
+        return Task(step.key, do, (folder.absolute(), number, seconds))
 
     with claims.hold_folder(folder, ".work", what="test", share=share) as held:
         results.mkdir(exist_ok=True)
         kept = {path.stem: find(path.stem) for path in results.glob("*.json")}
         schedule = Schedule(listed, frozenset(kept), share)
         with open_workers(workers, folder, advice="use less") as pool:
-            outcomes = do_jobs(schedule, pool, make, folder=held, find=find, kept=kept, keep=keep)
+            outcomes = do_steps(schedule, pool, make, folder=held, find=find, kept=kept, keep=keep)
         on_claims(held)
         if all(one.state in ("done", "kept") for one in outcomes.values()):
             with held.turn("tables"):
-                rows = [f"{job.key},{find(job.key)}\n" for job in listed]
+                rows = [f"{step.key},{find(step.key)}\n" for step in listed]
                 write_whole(folder / "table.csv", "".join(rows))
     return outcomes
 
@@ -109,7 +109,7 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 
 def count_log(folder: Path) -> Counter[str]:
-    """Return how often each job has begun and ended."""
+    """Return how often each step has begun and ended."""
     return Counter((folder / "log").read_text().splitlines())
 
 
@@ -119,7 +119,7 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--share", default="")
     parser.add_argument("--workers", default="1")
-    parser.add_argument("--jobs", type=int, default=12)
+    parser.add_argument("--steps", type=int, default=12)
     parser.add_argument("--seconds", type=float, default=0.0)
     parser.add_argument("--host", default="")
     parser.add_argument("--user", type=int, default=0)
@@ -131,7 +131,7 @@ def main() -> None:
     claims.HEARTBEAT_S, claims.POLL_S = 1.0, 0.2
     share = claims.read_share(options.share) if options.share else None
     work(
-        options.folder, share=share, workers=options.workers, jobs=options.jobs,
+        options.folder, share=share, workers=options.workers, steps=options.steps,
         seconds=options.seconds,
     )  # fmt: skip
 

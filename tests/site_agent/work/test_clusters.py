@@ -172,10 +172,10 @@ SCHEDULER = "tcp://127.0.0.1:18786"
 
 @pytest.mark.parametrize("killed", ["worker", "share", "client", "dask worker", "scheduler"])
 def test_kills_at_random_moments_change_no_byte(killed: str, tmp_path: Path) -> None:
-    """Print a table of them: moments, and jobs that began twice."""
+    """Print a table of them: moments, and steps that began twice."""
     draw = random.Random(killed)
-    options = ("--jobs", "10", "--seconds", "0.1")
-    work(tmp_path / "expected", jobs=10)
+    options = ("--steps", "10", "--seconds", "0.1")
+    work(tmp_path / "expected", steps=10)
     expected = contents(tmp_path / "expected")
     print(f"\nkilled       after (s)   again   begun twice   ({KILLS} moments)")
     for number in range(KILLS):
@@ -238,9 +238,9 @@ def _kill_once(killed: str, folder: Path, delay_s: float, options: Sequence[str]
 
 
 def test_ten_thousand_short_jobs_are_shared_out(tmp_path: Path) -> None:
-    """Print the time that the folder costs for each job."""
-    jobs, seconds = 10_000, 0.01
-    options = ("--jobs", str(jobs), "--seconds", str(seconds))
+    """Print the time that the folder costs for each step."""
+    steps, seconds = 10_000, 0.01
+    options = ("--steps", str(steps), "--seconds", str(seconds))
     processes = [start(tmp_path, *options, "--share", f"{part}/2") for part in (1, 2)]
     began_s = time.monotonic()
     for process in processes:
@@ -249,14 +249,14 @@ def test_ten_thousand_short_jobs_are_shared_out(tmp_path: Path) -> None:
     counts = count_log(tmp_path)
     assert set(counts.values()) == {1}
     assert (tmp_path / "table.csv").exists()
-    each_ms = 1000 * (2 * took_s / jobs - seconds)
-    print(f"\n{jobs} jobs of {seconds * 1000:.0f} ms by 2 shares: {took_s:.0f} s, ", end="")
-    print(f"{each_ms:.1f} ms a job and share on top of its work")
+    each_ms = 1000 * (2 * took_s / steps - seconds)
+    print(f"\n{steps} steps of {seconds * 1000:.0f} ms by 2 shares: {took_s:.0f} s, ", end="")
+    print(f"{each_ms:.1f} ms a step and share on top of its work")
 
 
 @pytest.mark.skipif(not shutil.which("faketime"), reason="needs faketime")
 def test_a_share_with_another_clock_takes_over_nothing_that_lives(tmp_path: Path) -> None:
-    options = ("--jobs", "12", "--seconds", "0.5", "--host")
+    options = ("--steps", "12", "--seconds", "0.5", "--host")
     shares = [start(tmp_path, *options, "here", "--share", "1/2")]
     wait_until((tmp_path / "log").exists)
     command = ["faketime", "-f", "+2h", sys.executable, *shares[0].args[1:]]  # type: ignore[index]

@@ -19,7 +19,7 @@ from site_agent.errors import BusyError, InvalidInputError
 from site_agent.work import claims, dask_workers, workers
 from site_agent.work.claims import Claims, Share, hold_folder, read_share, read_status
 from site_agent.work.engines import open_workers
-from site_agent.work.jobs import Job, Schedule
+from site_agent.work.steps import Schedule, Step
 from site_agent.work.workers import LocalWorkers
 from tests.site_agent.work.shared_work import (
     contents,
@@ -59,7 +59,7 @@ def test_shares_and_dask_and_one_process_give_the_same_bytes(
     assert contents(shared) == expected
     assert contents(tmp_path / "dask") == expected
     for name in ("shared", "local", "dask"):
-        assert set(count_log(tmp_path / name).values()) == {1}, "each job was done once"
+        assert set(count_log(tmp_path / name).values()) == {1}, "each step was done once"
 
 
 def test_a_share_whose_process_is_killed_is_taken_over(tmp_path: Path) -> None:
@@ -67,17 +67,17 @@ def test_a_share_whose_process_is_killed_is_taken_over(tmp_path: Path) -> None:
     wait_until((tmp_path / "log").exists)
     what, status = read_status(tmp_path)
     assert what == "test"
-    assert [(job.state, "share 1/2 on" in job.where) for job in status if job.where] == [
+    assert [(step.state, "share 1/2 on" in step.where) for step in status if step.where] == [
         ("running", True)
     ]
     with pytest.raises(BusyError, match=r"another test is at work here \(share 1/2 on "):
         work(tmp_path)
     doomed.kill()
     doomed.communicate()
-    assert [job.state for job in read_status(tmp_path)[1] if job.where] == ["lost"]
+    assert [step.state for step in read_status(tmp_path)[1] if step.where] == ["lost"]
     work(tmp_path, share=Share(2, 2))
     counts = count_log(tmp_path)
-    assert sorted(counts.values()) == [1] * 27 + [2], "only the lost job was begun again"
+    assert sorted(counts.values()) == [1] * 27 + [2], "only the lost step was begun again"
     assert (tmp_path / "table.csv").exists()
 
 
@@ -90,12 +90,12 @@ def test_many_short_tasks_share_a_worker_until_it_is_old(monkeypatch: pytest.Mon
 
 
 def test_a_share_helps_the_others_from_the_end_of_their_work() -> None:
-    jobs = [Job(f"{number}", cost=cost) for number, cost in enumerate([1.0, 5.0, 1.0, 5.0, 1.0])]
+    steps = [Step(f"{number}", cost=cost) for number, cost in enumerate([1.0, 5.0, 1.0, 5.0, 1.0])]
     orders = []
     for number in (1, 2):
-        schedule, order = Schedule(jobs, share=Share(number, 2)), []
-        while (job := schedule.next_job()) is not None:
-            order.append(job.key)
+        schedule, order = Schedule(steps, share=Share(number, 2)), []
+        while (step := schedule.next_step()) is not None:
+            order.append(step.key)
         orders.append(order)
     assert sorted(orders[0]) == sorted(orders[1])
     assert orders[0][:3] == orders[1][::-1][:3]
@@ -154,20 +154,20 @@ def test_two_processes_never_have_one_claim(tmp_path: Path) -> None:
 
 
 def test_a_job_that_failed_at_one_share_is_left_by_the_others(tmp_path: Path) -> None:
-    outcomes = work(tmp_path, share=Share(1, 2), jobs=2, do=die)
+    outcomes = work(tmp_path, share=Share(1, 2), steps=2, do=die)
     assert {key: one.state for key, one in outcomes.items()} == {
         "n0": "failed", "n1": "failed", "sum0": "left out", "sum1": "left out",
     }  # fmt: skip
     assert "its process was killed; most likely memory ran out: use less" in outcomes["n0"].reason
-    assert [job.state for job in read_status(tmp_path)[1]].count("failed") == 2
+    assert [step.state for step in read_status(tmp_path)[1]].count("failed") == 2
     # The same command again tries again.
-    assert work(tmp_path, share=Share(1, 2), jobs=2)["sum1"].state == "done"
+    assert work(tmp_path, share=Share(1, 2), steps=2)["sum1"].state == "done"
 
 
 def test_a_dask_worker_survives_a_task_that_dies(tmp_path: Path, scheduler: str) -> None:
-    outcomes = work(tmp_path, workers=scheduler, jobs=2, do=die)
+    outcomes = work(tmp_path, workers=scheduler, steps=2, do=die)
     assert "its process was killed; most likely memory ran out" in outcomes["n0"].reason
-    assert work(tmp_path, workers=scheduler, jobs=2)["sum1"].state == "done"
+    assert work(tmp_path, workers=scheduler, steps=2)["sum1"].state == "done"
 
 
 @pytest.mark.parametrize(
@@ -298,7 +298,7 @@ def test_the_folder_is_listed_by_time_not_by_job(tmp_path: Path) -> None:
     with ThreadPoolExecutor(2) as threads:
         for number in (1, 2):
             threads.submit(
-                work, tmp_path, share=Share(number, 2), jobs=120,
+                work, tmp_path, share=Share(number, 2), steps=120,
                 on_claims=lambda held: counts.append(held.listings),
             )  # fmt: skip
     seconds = time.monotonic() - began_s

@@ -1,13 +1,14 @@
-"""Resumable work: jobs that depend on one another, done side by side, each only once.
+"""Resumable work: steps that depend on one another, done side by side, each only once.
 
-How it works. The caller lists the work as `Job`s, each with a key and the keys that it needs, and
-says which results an earlier run has left; `do_jobs` does the others by `Workers` (processes of
+How it works. The caller lists the work as `Step`s, each with a key and the keys that it needs, and
+says which results an earlier run has left; `do_steps` does the others by `Workers` (processes of
 this machine, or of a cluster of Dask), the most urgent first, and gives each result to the caller,
-written whole before the next job counts on it. A job that fails leaves out those that need it, and
-no others. Ctrl-C ends the workers; the same call again goes on.
+written whole before the next step counts on it. A step that fails leaves out those that need it,
+and no others. Ctrl-C ends the workers; the same call again goes on. A *job* is another thing: work
+that a person asked for (`site_agent.jobs`); it can take many steps.
 
 A folder of results is held by one process, or by several shares (`site_agent.work.claims`): each
-does the jobs dealt to it first, then helps the others, and takes over the jobs of processes that
+does the steps dealt to it first, then helps the others, and takes over the steps of processes that
 ended without a result.
 """
 
@@ -31,34 +32,34 @@ State = Literal[
 _ENDED: frozenset[State] = frozenset({"kept", "done", "failed", "left out"})
 _EARLIEST_ESTIMATE = 0.03
 _LEAST_FOR_ESTIMATE_S = 5.0
-# Dealing jobs out is worth a look at the folder of claims no more often than this.
+# Dealing steps out is worth a look at the folder of claims no more often than this.
 _LOOK_INTERVAL_S = 2.0
 
 
 @dataclass(frozen=True)
-class Job:
+class Step:
     """One piece of work."""
 
     key: str
     """Names its result."""
     needs: tuple[str, ...] = ()
-    """Keys of the jobs that it takes results from; they come before it in any list."""
+    """Keys of the steps that it takes results from; they come before it in any list."""
     cost: float = 1.0
     """Its duration relative to others, in any unit."""
     title: str = ""
     """For people; the key if empty."""
     lasting: bool = True
-    """False: only other jobs need its result."""
+    """False: only other steps need its result."""
 
 
 @dataclass(frozen=True)
-class JobOutcome:
-    """The outcome of a job."""
+class StepOutcome:
+    """The outcome of a step."""
 
     key: str
     state: State
     """``done``, ``kept`` from an earlier run or another share, ``failed``, ``left out``;
-    ``elsewhere`` while another share does it, ``waiting`` for such a job."""
+    ``elsewhere`` while another share does it, ``waiting`` for such a step."""
     result: Any = None
     """Of its task, or of the caller's `keep`."""
     reason: str = ""
@@ -67,87 +68,87 @@ class JobOutcome:
 
 
 class Schedule:
-    """The order of jobs: the next one, those that wait, and those that can no longer be done.
+    """The order of steps: the next one, those that wait, and those that can no longer be done.
 
-    `jobs`: Each after those that it needs. `kept`: Keys of those with results of an earlier
-    run. `share`: Its jobs come first; they are dealt by cost, in the same way at all shares.
+    `steps`: Each after those that it needs. `kept`: Keys of those with results of an earlier
+    run. `share`: Its steps come first; they are dealt by cost, in the same way at all shares.
     """
 
     def __init__(
         self,
-        jobs: Sequence[Job],
+        steps: Sequence[Step],
         kept: frozenset[str] = frozenset(),
         share: "claims.Share | None" = None,
     ) -> None:
-        self.jobs = {job.key: job for job in jobs}
+        self.steps = {step.key: step for step in steps}
         self.reasons: dict[str, str] = {}
         self.shares: dict[str, float] = {}
-        """How far the running jobs are."""
+        """How far the running steps are."""
         needed = self._needed(kept)
         self.states: dict[str, State] = {
             key: "kept" if key in kept else "waiting" if key in needed else "not needed"
-            for key in self.jobs
+            for key in self.steps
         }
         self.count = Counter(self.states.values())
-        self._cost = sum(self.jobs[key].cost for key in needed)
+        self._cost = sum(self.steps[key].cost for key in needed)
         self._ended_cost = 0.0
         self._users: dict[str, list[str]] = {}
         self._blocked: dict[str, int] = {}
-        """How many results a job still lacks."""
-        # Jobs at the head of the longest chain go first.
+        """How many results a step still lacks."""
+        # Steps at the head of the longest chain go first.
         urgencies: dict[str, float] = {}
-        for job in reversed(jobs):
-            urgencies[job.key] = urgency = urgencies.get(job.key, 0.0) + job.cost
-            for key in job.needs:
+        for step in reversed(steps):
+            urgencies[step.key] = urgency = urgencies.get(step.key, 0.0) + step.cost
+            for key in step.needs:
                 urgencies[key] = max(urgencies.get(key, 0.0), urgency)
-        dealt = _deal(jobs, share)
-        # Of the jobs dealt to others those come first that they will come to last.
+        dealt = _deal(steps, share)
+        # Of the steps dealt to others those come first that they will come to last.
         self._ranks = {
-            job.key: (0, -urgencies[job.key], number)
-            if job.key in dealt
-            else (1, urgencies[job.key], -number)
-            for number, job in enumerate(jobs)
+            step.key: (0, -urgencies[step.key], number)
+            if step.key in dealt
+            else (1, urgencies[step.key], -number)
+            for number, step in enumerate(steps)
         }
         self._ready: list[tuple[tuple[int, float, int], str]] = []
-        for job in jobs:
-            for key in job.needs:
-                self._users.setdefault(key, []).append(job.key)
-            self._blocked[job.key] = sum(self.states[key] != "kept" for key in job.needs)
-            if self.states[job.key] == "waiting":
-                self._offer(job.key)
+        for step in steps:
+            for key in step.needs:
+                self._users.setdefault(key, []).append(step.key)
+            self._blocked[step.key] = sum(self.states[key] != "kept" for key in step.needs)
+            if self.states[step.key] == "waiting":
+                self._offer(step.key)
 
-    def next_job(self) -> Job | None:
-        """Return the most urgent job that can begin, and count it as begun."""
+    def next_step(self) -> Step | None:
+        """Return the most urgent step that can begin, and count it as begun."""
         while self._ready:
             _, key = heapq.heappop(self._ready)
             if self.states[key] == "waiting":
                 self._set(key, "running")
-                return self.jobs[key]
+                return self.steps[key]
         return None
 
     def leave(self, key: str) -> None:
-        """Note that another share does a job."""
+        """Note that another share does a step."""
         self._set(key, "elsewhere")
 
     def put_back(self, key: str) -> None:
-        """Note that a job waits again."""
+        """Note that a step waits again."""
         self._set(key, "waiting")
         self._offer(key)
 
     def finish(self, key: str, state: State = "done") -> None:
-        """Note that the result of a job is there."""
+        """Note that the result of a step is there."""
         self._set(key, state)
         for user in self._users.get(key, ()):
             self._blocked[user] -= 1
             self._offer(user)
 
     def fail(self, key: str, reason: str) -> None:
-        """Note that a job has failed, and leave out the jobs that depend on it."""
+        """Note that a step has failed, and leave out the steps that depend on it."""
         self._set(key, "failed")
         self.reasons[key] = reason
         gone = [key]
         while gone:
-            cause = self.jobs[gone.pop()]
+            cause = self.steps[gone.pop()]
             for user in self._users.get(cause.key, ()):
                 if self.states[user] in ("waiting", "elsewhere"):
                     self._set(user, "left out")
@@ -155,18 +156,18 @@ class Schedule:
                     gone.append(user)
 
     def keys(self, *states: State) -> list[str]:
-        """Return the jobs in these states, in their order."""
+        """Return the steps in these states, in their order."""
         return [key for key, state in self.states.items() if state in states]
 
     @property
     def is_ready(self) -> bool:
-        """True if a job can begin."""
+        """True if a step can begin."""
         return any(self.states[key] == "waiting" for _, key in self._ready)
 
     @property
     def share(self) -> float:
         """The part of the work of this run that is done, 0 to 1."""
-        running = sum(part * self.jobs[key].cost for key, part in self.shares.items())
+        running = sum(part * self.steps[key].cost for key, part in self.shares.items())
         return (self._ended_cost + running) / self._cost if self._cost else 1.0
 
     def _set(self, key: str, state: State) -> None:
@@ -174,7 +175,7 @@ class Schedule:
         self.count[state] += 1
         self.states[key] = state
         if state in _ENDED:
-            self._ended_cost += self.jobs[key].cost
+            self._ended_cost += self.steps[key].cost
         self.shares.pop(key, None)
 
     def _offer(self, key: str) -> None:
@@ -183,59 +184,59 @@ class Schedule:
 
     def _needed(self, kept: frozenset[str]) -> set[str]:
         needed: set[str] = set()
-        for job in reversed(self.jobs.values()):
-            if job.key not in kept and (job.lasting or job.key in needed):
-                needed.add(job.key)
-                needed.update(key for key in job.needs if key not in kept)
+        for step in reversed(self.steps.values()):
+            if step.key not in kept and (step.lasting or step.key in needed):
+                needed.add(step.key)
+                needed.update(key for key in step.needs if key not in kept)
         return needed
 
 
-def _deal(jobs: Sequence[Job], share: "claims.Share | None") -> set[str]:
-    """Return the jobs of a share: the most costly first, each to the share with the least work."""
+def _deal(steps: Sequence[Step], share: "claims.Share | None") -> set[str]:
+    """Return the steps of a share: the most costly first, each to the share with the least work."""
     if share is None:
-        return {job.key for job in jobs}
+        return {step.key for step in steps}
     dealt, loads = set[str](), [(0.0, number) for number in range(1, share.count + 1)]
-    for job in sorted(jobs, key=lambda job: -job.cost):
+    for step in sorted(steps, key=lambda step: -step.cost):
         load, number = loads[0]
-        heapq.heapreplace(loads, (load + job.cost, number))
+        heapq.heapreplace(loads, (load + step.cost, number))
         if number == share.number:
-            dealt.add(job.key)
+            dealt.add(step.key)
     return dealt
 
 
-def do_jobs(
+def do_steps(
     schedule: Schedule,
     workers: Workers,
-    make_task: Callable[[Job], Task],
+    make_task: Callable[[Step], Task],
     *,
     folder: "claims.Claims | None" = None,
     find: Callable[[str], Any] | None = None,
     kept: Mapping[str, Any] | None = None,
     keep: Callable[[str, Any, float], Any] = lambda _key, result, _took_s: result,
-    on_outcome: Callable[[JobOutcome], None] = lambda _outcome: None,
+    on_outcome: Callable[[StepOutcome], None] = lambda _outcome: None,
     wait: bool = False,
-    noun: str = "jobs",
+    noun: str = "steps",
     progress: Progress = no_progress,
-) -> dict[str, JobOutcome]:
-    """Do the remaining jobs of a schedule.
+) -> dict[str, StepOutcome]:
+    """Do the remaining steps of a schedule.
 
-    `make_task`: Called when a job begins. `folder`: Where jobs are claimed; `find` then returns the
-    result that another share has left, and raises `LookupError` if there is none. `kept`: Results
-    of an earlier run, by key. `keep`: Gets key, result and seconds of each job that is done, writes
-    it whole and returns the part to keep. The job fails where it raises `OSError`. `on_outcome`:
-    Called with every ended job, after `keep`. May raise to stop everything. `wait`: Until other
-    shares have ended all jobs, not only those that this share could still help with. `noun`: The
-    name of the jobs in the text of `progress`.
+    `make_task`: Called when a step begins. `folder`: Where steps are claimed; `find` then returns
+    the result that another share has left, and raises `LookupError` if there is none. `kept`:
+    Results of an earlier run, by key. `keep`: Gets key, result and seconds of each step that is
+    done, writes it whole and returns the part to keep. The step fails where it raises `OSError`.
+    `on_outcome`: Called with every ended step, after `keep`. May raise to stop everything. `wait`:
+    Until other shares have ended all steps, not only those that this share could still help with.
+    `noun`: The name of the steps in the text of `progress`.
 
     Returns
     -------
-    dict of str to JobOutcome
-        In the order of the jobs, without those that were not needed.
+    dict of str to StepOutcome
+        In the order of the steps, without those that were not needed.
     """
-    outcomes = {key: JobOutcome(key, "kept", result) for key, result in (kept or {}).items()}
+    outcomes = {key: StepOutcome(key, "kept", result) for key, result in (kept or {}).items()}
     run = _Run(schedule, make_task, folder, find, keep, on_outcome, noun, progress, outcomes)
     if folder is not None:
-        folder.plan([(key, key in outcomes) for key in schedule.jobs])
+        folder.plan([(key, key in outcomes) for key in schedule.steps])
     while True:
         workers.run(run.begin, run.note)
         if folder is None or not schedule.count["elsewhere"]:
@@ -247,25 +248,25 @@ def do_jobs(
             run.report(f"wait for {run.describe_others()}")
             claims.pause()
     for key in schedule.keys("left out"):
-        outcomes[key] = JobOutcome(key, "left out", reason=schedule.reasons[key])
+        outcomes[key] = StepOutcome(key, "left out", reason=schedule.reasons[key])
     for key in schedule.keys("elsewhere", "waiting"):
-        outcomes[key] = JobOutcome(key, schedule.states[key], reason=run.describe_others())
-    return {key: outcomes[key] for key in schedule.jobs if key in outcomes}
+        outcomes[key] = StepOutcome(key, schedule.states[key], reason=run.describe_others())
+    return {key: outcomes[key] for key in schedule.steps if key in outcomes}
 
 
 @dataclass
 class _Run:
-    """One call of `do_jobs`."""
+    """One call of `do_steps`."""
 
     schedule: Schedule
-    make_task: Callable[[Job], Task]
+    make_task: Callable[[Step], Task]
     folder: "claims.Claims | None"
     find: Callable[[str], Any] | None
     keep: Callable[[str, Any, float], Any]
-    on_outcome: Callable[[JobOutcome], None]
+    on_outcome: Callable[[StepOutcome], None]
     noun: str
     progress: Progress
-    outcomes: dict[str, JobOutcome]
+    outcomes: dict[str, StepOutcome]
 
     def __post_init__(self) -> None:
         self._began_s = time.monotonic()
@@ -277,11 +278,11 @@ class _Run:
         """Return the next task; claimed, if others work in the folder, too."""
         if self.schedule.count["elsewhere"]:
             self.look(_LOOK_INTERVAL_S)
-        while (job := self.schedule.next_job()) is not None:
-            if not self._claim(job.key):
+        while (step := self.schedule.next_step()) is not None:
+            if not self._claim(step.key):
                 continue
-            self._started_s[job.key] = time.monotonic()
-            return self.make_task(job)
+            self._started_s[step.key] = time.monotonic()
+            return self.make_task(step)
         return None
 
     def _claim(self, key: str) -> bool:
@@ -289,7 +290,7 @@ class _Run:
             return True
         if not self.folder.take(key):
             self.schedule.leave(key)
-            # The others' jobs are not tried one by one.
+            # The others' steps are not tried one by one.
             if not self._tried:
                 self._tried = True
                 self.look()
@@ -307,7 +308,7 @@ class _Run:
         except LookupError:
             return False
         self.schedule.finish(key, "kept")
-        self.outcomes[key] = JobOutcome(key, "kept", result)
+        self.outcomes[key] = StepOutcome(key, "kept", result)
         self.on_outcome(self.outcomes[key])
         return True
 
@@ -324,7 +325,7 @@ class _Run:
                 continue
             if key in listing.failed and (reason := self.folder.failure(key)) is not None:
                 self.schedule.fail(key, reason)
-                self.outcomes[key] = JobOutcome(key, "failed", reason=reason)
+                self.outcomes[key] = StepOutcome(key, "failed", reason=reason)
                 self.on_outcome(self.outcomes[key])
             elif key in listing.claims and not self.folder.is_left(listing.claims[key]):
                 if self.schedule.states[key] == "waiting":
@@ -340,7 +341,7 @@ class _Run:
 
     def note(self, key: str, event: dict[str, Any]) -> None:
         """Take an event of a worker."""
-        title = self.schedule.jobs[key].title or key
+        title = self.schedule.steps[key].title or key
         if "progress" in event:
             if event["progress"] is not None:
                 self.schedule.shares[key] = min(1.0, float(event["progress"]))
@@ -362,13 +363,13 @@ class _Run:
             if self.folder is not None:
                 self.folder.release(key, becomes="done")
         state = self.schedule.states[key]
-        self.outcomes[key] = JobOutcome(key, state, result, reason, took_s)
+        self.outcomes[key] = StepOutcome(key, state, result, reason, took_s)
         self.on_outcome(self.outcomes[key])
         self.report(f"{title}: {state}")
 
     def report(self, text: str) -> None:
         """Tell how far the work is."""
-        total = len(self.schedule.jobs) - self.schedule.count["not needed"]
+        total = len(self.schedule.steps) - self.schedule.count["not needed"]
         ended = sum(self.schedule.count[state] for state in _ENDED)
         share, elapsed_s = self.schedule.share, time.monotonic() - self._began_s
         left = ""
