@@ -10,7 +10,7 @@ from cli.frame.errors import UsageError
 from cli.frame.options import Argument, Option, command, group
 from cli.frame.output import Invocation, Reply, TableText
 from site_agent.pool import profiles
-from site_agent.pool.pins import pin_certificate
+from site_agent.pool.storage_connection import pin_certificate
 
 app = group("Log in, log out, show who you are.")
 

@@ -11,10 +11,7 @@ from aggregators.methods.networks import masked_mean
 from aggregators.methods.networks.fedavg import FedAvg
 from aggregators.methods.networks.fedopt import FedAdagrad, FedAdam, FedAvgM, FedYogi
 from aggregators.methods.networks.fedpac import FedPac
-from aggregators.methods.networks.geometric_median import GeometricMedian
-from aggregators.methods.networks.krum import Krum
-from aggregators.methods.networks.norm_clip import NormClip
-from aggregators.methods.networks.trimmed_mean import Median, TrimmedMean
+from aggregators.methods.networks.robust import GeometricMedian, Krum, Median, NormClip, TrimmedMean
 
 _ALL: tuple[AggregationMethod[Any], ...] = (
     mwma.Mwma(),

@@ -9,7 +9,7 @@ from cli.frame.options import Argument, DryRunOption, Option, YesOption, command
 from cli.frame.output import Invocation, Reply, TableText, listing
 from pool_server.wire.people import SCOPES, InvitationResponse, TokenResponse, UserResponse
 from site_agent.pool.disabling import DisablingEffect, find_disabling_effect
-from site_agent.tasks.addresses import whole_id
+from site_agent.tasks.model_files import whole_id
 
 app = group("Let people and machines in, change their roles, shut them out.")
 

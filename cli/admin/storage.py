@@ -175,8 +175,7 @@ def fsck(
     Exit code 5 if something is damaged or missing. Files without a record only waste space
     ('poolctl admin gc' removes them). The pool may keep serving.
     """
-    from pool_server.operations.checking import check_pool
-    from pool_server.operations.maintenance import open_pool_offline
+    from pool_server.operations.maintenance import check_pool, open_pool_offline
 
     with (
         open_pool_offline(database.settings_of_pool()) as pool,

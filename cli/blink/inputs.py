@@ -25,7 +25,7 @@ from site_agent.eyeblink.study.criteria import (
 from site_agent.eyeblink.study.sessions import read_study
 from site_agent.eyeblink.video.camera import CameraReader, stopped_by_interrupt
 from site_agent.eyeblink.video.recording import Recording
-from site_agent.tasks.starter import default_landmarks
+from site_agent.tasks.batches import default_landmarks
 from site_agent.wording import count_words
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ from cli.blink.inputs import SessionsArgument
 from cli.frame.options import DryRunOption, Option, YesOption, command, single
 from cli.frame.output import Invocation, Reply, TableText, markdown_parts
 from cli.secure.charter import FolderOption, SiteOption, chosen_charter, party_folder, party_name
-from site_agent.secure.board import Board
 from site_agent.secure.lab import Lab
+from site_agent.secure.party import Board
 from site_agent.wording import count_words
 
 app = single()

@@ -11,10 +11,10 @@ from cli.frame.errors import InputMissingError, UsageError
 from cli.frame.options import Argument, Option, command, single
 from cli.frame.output import Invocation, Reply, TableText
 from site_agent.errors import ReviewFolderError, SiteAgentError
-from site_agent.eyeblink.review.automatic_result import find_model
 from site_agent.eyeblink.review.review_session import ReviewSession, open_review
 from site_agent.eyeblink.review.reviewed_session import (
     SessionReport,
+    find_model,
     report_session,
     write_reviewed_sessions,
 )

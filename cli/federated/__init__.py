@@ -17,7 +17,7 @@ from cli.frame.output import Invocation, Reply, Report, TableText
 from cli.frame.values import key_value_pairs
 from cli.options.data import CohortOption, RoundCountOption
 from cli.options.engine import EngineOptions
-from site_agent.evaluation.plots import plot_scores_over_passes
+from site_agent.evaluation.report import plot_scores_over_passes
 from site_agent.federated.plan import FederationPlan, make_plan
 from site_agent.federated.scores import PersonScores
 from site_agent.networks.architectures import find_architecture

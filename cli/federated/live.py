@@ -38,7 +38,7 @@ from site_agent.pool.profiles import host_of, rounds_folder
 from site_agent.pool.trust import trusted_sites
 from site_agent.rounds.contract import ContributionRules
 from site_agent.rounds.provenance import find_base_problems
-from site_agent.tasks.addresses import is_address
+from site_agent.tasks.model_files import is_address
 from site_agent.tasks.uploading import model_address
 from site_agent.wording import count_words
 

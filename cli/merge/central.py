@@ -26,7 +26,7 @@ from site_agent.pool.rebuilding import (
     plan_rebuild,
     plan_replay,
 )
-from site_agent.tasks.addresses import SUFFIX_OF_FORMAT, is_address, whole_id
+from site_agent.tasks.model_files import SUFFIX_OF_FORMAT, is_address, whole_id
 from site_agent.tasks.uploading import model_address
 from site_agent.wording import count_words
 

@@ -35,7 +35,7 @@ from site_agent.pool.trust import set_trusted_sites, trusted_sites
 from site_agent.rounds.contract import ContributionRules, DataChoice, site_rules
 from site_agent.rounds.contributing import Contributed, contribute_to_round
 from site_agent.rounds.kinds import find_site_part
-from site_agent.tasks.addresses import whole_id
+from site_agent.tasks.model_files import whole_id
 from site_agent.wording import count_words, size_words
 
 if TYPE_CHECKING:

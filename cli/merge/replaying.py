@@ -25,8 +25,8 @@ from site_agent.pool.rebuilding import (
     plan_rebuild,
 )
 from site_agent.pool.restrictions import LocalFile
-from site_agent.tasks.addresses import SUFFIX_OF_FORMAT, is_address
 from site_agent.tasks.merging import InputFinder, require_not_withdrawn
+from site_agent.tasks.model_files import SUFFIX_OF_FORMAT, is_address
 from site_agent.wording import count_words, size_words
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ from site_agent.pool.client import ModelQuery, PoolClient
 from site_agent.pool.profiles import is_offline
 from site_agent.pool.requests import build_request
 from site_agent.pool.restrictions import withdrawal_summary
-from site_agent.tasks.addresses import is_address
+from site_agent.tasks.model_files import is_address
 from site_agent.wording import age_words, count_words, size_words
 
 if TYPE_CHECKING:

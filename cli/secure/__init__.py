@@ -25,7 +25,7 @@ from cli.secure.charter import (
 )
 from site_agent.errors import ConflictError, InvalidInputError
 from site_agent.pool.signing import create_key, load_key
-from site_agent.secure.board import Board
+from site_agent.secure.party import Board
 from site_agent.secure.server import Server
 from site_agent.secure.server import serve as serve_board
 from site_agent.secure.verification import Mode, find_liars, verify_result

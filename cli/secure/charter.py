@@ -12,7 +12,6 @@ from cli.frame.output import Invocation, Reply, TableText
 from cli.frame.values import key_value_pairs
 from site_agent.errors import InvalidInputError
 from site_agent.pool.profiles import secure_folder
-from site_agent.secure.board import Board, read_session
 from site_agent.secure.charter import (
     Charter,
     accept_charter,
@@ -20,8 +19,9 @@ from site_agent.secure.charter import (
     read_charter,
     require_accepted,
 )
+from site_agent.secure.party import Board, read_session
 from site_agent.settings import read_toml_table
-from site_agent.tasks.addresses import whole_id
+from site_agent.tasks.model_files import whole_id
 
 if TYPE_CHECKING:
     from site_agent.pool.client import PoolClient

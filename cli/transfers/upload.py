@@ -8,7 +8,7 @@ from cli.frame.errors import UsageError
 from cli.frame.options import Argument, DryRunOption, LimitOption, Option, command, single
 from cli.frame.output import Invocation, Reply, listing
 from cli.options import versions
-from site_agent.tasks.addresses import whole_id
+from site_agent.tasks.model_files import whole_id
 from site_agent.wording import size_words
 
 if TYPE_CHECKING:

@@ -1,16 +1,27 @@
-"""Work on a pool without a server: unused files, and an admin's lost token."""
+"""Work on a pool without a server: unused files, an admin's lost token, and checks of all files."""
 
-from collections.abc import Callable, Iterator, Sequence
+import hashlib
+from collections.abc import Callable, Iterator, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Literal
 
-from sqlalchemy import Connection, Engine, insert, or_, select, text
+from sqlalchemy import Connection, Engine, case, insert, or_, select, text
 from sqlalchemy.orm import Session, joinedload
 
 from pool_server.database import records
 from pool_server.database.engine import Database, write_with_retry
+from pool_server.database.records import (
+    ModelRecord,
+    ModelVersionRecord,
+    RoundContributionRecord,
+    RoundRecord,
+    SecureFileRecord,
+    SecureSessionRecord,
+    SiteRecord,
+)
 from pool_server.database.schema import require_served_schema
-from pool_server.errors import StartError
+from pool_server.errors import ContentMissingError, StartError, StorageFailedError
 from pool_server.http.identity import find_token
 from pool_server.people.browser_sessions import make_login_link
 from pool_server.people.tokens import recover_admin, with_secret
@@ -192,3 +203,181 @@ def _make_admin_link(session: Session) -> str:
     act = records.local_act("admin.show-login", token.site.name, token=token.name)
     session.add(records.AuditRecord(**act))
     return make_login_link(session, token)
+
+
+ProblemKind = Literal["file-missing", "file-damaged", "file-unreadable", "file-unknown", "database"]
+CHUNK_BYTES = 1024 * 1024
+_STATE = "optimiser's state"
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A problem of an address or a digest: found, expected, and advice.
+
+    Waste of room is no damage.
+    """
+
+    kind: ProblemKind
+    subject: str
+    text: str
+    is_damage: bool = True
+
+
+@dataclass(frozen=True)
+class PoolCheck:
+    """The outcome of `check_pool`."""
+
+    versions: int
+    files: int
+    size_bytes: int
+    problems: tuple[Problem, ...]
+
+    @property
+    def is_sound(self) -> bool:
+        return not any(problem.is_damage for problem in self.problems)
+
+
+def check_pool(
+    pool: Pool, *, read_files: bool = True, progress: Progress = no_progress
+) -> PoolCheck:
+    """Hold every record against its file and every file against the records.
+
+    Without `read_files` a file's SHA-256 is not computed.
+    """
+    progress(0.0, "reading the database")
+    there = set(pool.storage.published_digests())
+    with pool.engine.connect() as connection:
+        known = known_files(connection)
+        arriving = arriving_files(connection)
+        names = _names_of_files(connection)
+        problems = list(_database_problems(connection))
+        versions = len(connection.scalars(select(ModelVersionRecord.id)).all())
+    # The storage is asked for each: what is listed may have lost its bytes, and what came in while
+    # the list was made is not on it. What is not there may have been deleted since.
+    whole = {digest for digest in known if pool.storage.has_content(digest)}
+    missing = _keep_known(pool, known.keys() - whole)
+    problems += _find_missing_files(pool, missing, names)
+    problems += [
+        Problem(
+            "file-unknown",
+            digest,
+            f"no record speaks of the file {digest}; `poolctl admin gc` removes it",
+            is_damage=False,
+        )
+        for digest in sorted(there - known.keys() - arriving)
+    ]
+    if read_files:
+        problems += _find_damaged_files(pool, known, whole, names, progress)
+    return PoolCheck(versions, len(there), sum(known.values()), tuple(problems))
+
+
+def _names_of_files(connection: Connection) -> dict[str, str]:
+    """Return a name for each file: the address of one of its versions, or its session."""
+    rounds = connection.execute(
+        select(RoundContributionRecord.digest, RoundRecord.key, SiteRecord.name)
+        .join(RoundRecord, RoundRecord.id == RoundContributionRecord.round_id)
+        .join(SiteRecord, SiteRecord.id == RoundContributionRecord.site_id)
+    )
+    names = {digest: f"round {key}, contribution of {site}" for digest, key, site in rounds}
+    sessions = connection.execute(
+        select(SecureFileRecord.digest, SecureSessionRecord.key, SiteRecord.name)
+        .join(SecureSessionRecord, SecureSessionRecord.id == SecureFileRecord.session_id)
+        .join(SiteRecord, SiteRecord.id == SecureFileRecord.site_id)
+    )
+    names |= {digest: f"session {key}, file of {site}" for digest, key, site in sessions}
+    states = select(RoundRecord.state_digest, RoundRecord.key)
+    names |= {
+        digest: f"round {key}, {_STATE}"
+        for digest, key in connection.execute(states)
+        if digest is not None
+    }
+    versions = connection.execute(
+        select(
+            ModelVersionRecord.digest, SiteRecord.name, ModelRecord.name, ModelVersionRecord.number
+        )
+        .join(ModelRecord, ModelRecord.id == ModelVersionRecord.model_id)
+        .join(SiteRecord, SiteRecord.id == ModelRecord.site_id)
+        # Later entries count: versions that are not deleted, and the first of them.
+        .order_by(
+            case((ModelVersionRecord.state == DELETED, 0), else_=1), ModelVersionRecord.id.desc()
+        )
+    )
+    names |= {digest: f"{site}/{name}@{number}" for digest, site, name, number in versions}
+    return names
+
+
+def _keep_known(pool: Pool, digests: Set[str]) -> set[str]:
+    """Return those of some files that the database still speaks of."""
+    if not digests:
+        return set()
+    with pool.engine.connect() as connection:
+        return digests & known_files(connection).keys()
+
+
+def _find_missing_files(pool: Pool, missing: set[str], names: dict[str, str]) -> Iterator[Problem]:
+    for digest in sorted(missing):
+        yield Problem(
+            "file-missing",
+            names[digest],
+            f"the file {digest} is not in the storage, or not all of it; "
+            f"{_remedy(pool, digest, names[digest])}",
+        )
+
+
+def _remedy(pool: Pool, digest: str, name: str) -> str:
+    """Tell how to restore a file that the storage has lost."""
+    address, _, number = name.partition("@")
+    if number:
+        way = f"have its site upload it again: poolctl upload FILE --name {address}"
+    elif name.endswith(_STATE):
+        way = "without it the next round cannot be combined; put a backup back"
+    else:
+        way = "have its site contribute the same file again (poolctl rounds contribute)"
+    place = pool.storage.place_of(digest)
+    copy = f"; or copy blobs/{digest[:2]}/{digest} of a backup to {place}" if place else ""
+    return way + copy
+
+
+def _find_damaged_files(
+    pool: Pool, known: dict[str, int], whole: set[str], names: dict[str, str], progress: Progress
+) -> Iterator[Problem]:
+    total, done_bytes = max(1, sum(known.values())), 0
+    for digest, size_bytes in known.items():
+        if digest not in whole:
+            continue
+        progress(done_bytes / total, f"reading {names[digest]}")
+        done_bytes += size_bytes
+        try:
+            actual, count = _hash_file(pool, digest)
+        except (ContentMissingError, StorageFailedError, OSError) as error:
+            if _keep_known(pool, {digest}):
+                yield Problem("file-unreadable", names[digest], f"{error}")
+            continue
+        if (actual, count) != (digest, size_bytes):
+            yield Problem(
+                "file-damaged",
+                names[digest],
+                f"the file has {count:,} bytes and SHA-256 {actual}, expected {size_bytes:,} "
+                f"bytes and {digest}; remove {pool.storage.place_of(digest)}, then "
+                f"{_remedy(pool, digest, names[digest])}",
+            )
+
+
+def _hash_file(pool: Pool, digest: str) -> tuple[str, int]:
+    hashed, count = hashlib.sha256(), 0
+    with pool.storage.open_content(digest) as file:
+        while chunk := file.read(CHUNK_BYTES):
+            hashed.update(chunk)
+            count += len(chunk)
+    return hashed.hexdigest(), count
+
+
+def _database_problems(connection: Connection) -> Iterator[Problem]:
+    """Return the damage that SQLite finds in its own file; PostgreSQL has no such check."""
+    if connection.dialect.name != "sqlite":
+        return
+    for (line,) in connection.execute(text("PRAGMA integrity_check(20)")):
+        if line != "ok":
+            yield Problem("database", "SQLite", f"{line}; put a backup back")
+    for table, row, other, _ in connection.execute(text("PRAGMA foreign_key_check")).fetchmany(20):
+        yield Problem("database", table, f"row {row} refers to a row of {other} that is not there")

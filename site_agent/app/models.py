@@ -33,9 +33,9 @@ from site_agent.pool.cache import ModelCache
 from site_agent.pool.restrictions import warning_of
 from site_agent.pool.sidecars import Sidecars, find_terms_file
 from site_agent.pool.signing import kind_of
-from site_agent.tasks.addresses import SUFFIX_OF_FORMAT
 from site_agent.tasks.caller import NotedCaller
 from site_agent.tasks.merging import plan_merge
+from site_agent.tasks.model_files import SUFFIX_OF_FORMAT
 from site_agent.tasks.uploading import describe_upload
 from site_agent.training.starter import kept_starter
 from site_agent.training_record import beside, read_beside

@@ -20,9 +20,9 @@ from site_agent.app.recordings import Recording, Standing, Study
 from site_agent.app.rendering import page_response, plainly
 from site_agent.errors import NotFoundError, SiteAgentError
 from site_agent.eyeblink.batch.record import SessionRecord
-from site_agent.eyeblink.review.automatic_result import find_model
 from site_agent.eyeblink.review.endpoints import STATIC, review_application
 from site_agent.eyeblink.review.review_session import ReviewSession, open_review
+from site_agent.eyeblink.review.reviewed_session import find_model
 from site_agent.wording import count_words
 
 _MOST_OPEN = 4

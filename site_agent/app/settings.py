@@ -16,8 +16,8 @@ from site_agent.errors import InvalidInputError, NotFoundError, SiteAgentError
 from site_agent.jobs.runner import chosen_slots
 from site_agent.pool import profiles, trust
 from site_agent.pool.joining import Newcomer, join, read_joining
-from site_agent.pool.pins import pin_certificate
 from site_agent.pool.sent import SentItem, read_sent, sent_file
+from site_agent.pool.storage_connection import pin_certificate
 from site_agent.rounds.contract import keep_rules, site_rules
 from site_agent.training_record import installed_version
 from site_agent.wording import count_words, size_words

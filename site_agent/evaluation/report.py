@@ -1,19 +1,214 @@
-"""Scores of several models as files: JSON, CSV, a Markdown table, plots."""
+"""Scores of several models as files: JSON, CSV, a Markdown table, plots; clips with maps."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
 
 from aggregators.whole_file import write_whole
 from site_agent.errors import EvaluationError, writing_to
-from site_agent.evaluation import plots
 from site_agent.evaluation.detection import DetectionScores
 from site_agent.evaluation.gaze import GazeScores
-from site_agent.evaluation.landmark_scores import LandmarkScores
+from site_agent.evaluation.landmark_scores import FAILURE_THRESHOLDS, LandmarkScores
+from site_agent.pictures import plot_style
 from site_agent.plain_json import plain, write_json
 from site_agent.tables import Table, columns_of
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+
+Float64 = NDArray[np.float64]
+
+_MARKS_PER_LINE = 8
+_LARGEST_ERROR_SHOWN = 0.3
+_BEYOND = 0.03
+_UNITS = {
+    "inter-ocular": " / distance of the eye centres",
+    "outer-corners": " / distance of the outer eye corners",
+    "box": " / square root of the box's area",
+    "parts": " / distance of the named landmarks",
+    "none": " (pixels)",
+}
+
+
+def plot_precision_recall(
+    models: Sequence[tuple[str, DetectionScores]], path: Path, *, title: str = ""
+) -> None:
+    """Draw precision over recall of each detector, with its average precision.
+
+    The large hollow mark is where the detector stands at its threshold.
+    """
+    figure, axes = titled_axes(title)
+    for number, (name, scores) in enumerate(models):
+        _, precision, recall = scores.precision_recall()
+        style = plot_style.line_style(number)
+        recall, precision = np.append(0.0, recall), np.append(1.0, precision)
+        label = f"{name}  (AP {scores.average_precision:.3f})"
+        axes.plot(
+            recall, precision, label=label, markevery=_spread(recall, number), markersize=4, **style
+        )
+        axes.plot(
+            scores.recall,
+            scores.precision,
+            linestyle="",
+            marker=style["marker"],
+            markersize=9,
+            markerfacecolor="none",
+            color=style["color"],
+            clip_on=False,
+        )
+    axes.set(xlabel="recall", ylabel="precision", xlim=(0.0, 1.0), ylim=(0.0, 1.02))
+    axes.legend(loc="lower left", fontsize=plot_style.LEGEND_PT)
+    plot_style.save_png(figure, path)
+
+
+def plot_cumulative_errors(
+    models: Sequence[tuple[str, LandmarkScores]], path: Path, *, title: str = ""
+) -> None:
+    """Draw the share of faces with a mean error below each error, for each model.
+
+    Vertical lines stand at the errors above which a face counts as failed.
+    """
+    figure, axes = titled_axes(title)
+    largest = max(FAILURE_THRESHOLDS[-1], *(_shown_error(scores) for _, scores in models))
+    for number, (name, scores) in enumerate(models):
+        errors, part = scores.cumulative_errors()
+        x, y = np.append(0.0, errors), np.append(0.0, part)
+        x, y = np.append(x, max(largest, x[-1])), np.append(y, 1.0)
+        label = f"{name}  (mean {scores.mean_error:.4f}, AUC {scores.auc:.3f})"
+        axes.plot(
+            x,
+            y,
+            drawstyle="steps-post",
+            label=label,
+            markevery=_spread(x, number),
+            markersize=4,
+            **plot_style.line_style(number),
+        )
+    for limit in FAILURE_THRESHOLDS:
+        axes.axvline(limit, color=plot_style.REFERENCE, linewidth=0.8)
+        axes.text(
+            limit,
+            1.01,
+            f"{limit:.2f}",
+            ha="center",
+            fontsize=plot_style.LEGEND_PT,
+            color="0.3",
+            transform=axes.get_xaxis_transform(),
+        )
+    kinds = {scores.normaliser for _, scores in models}
+    axes.set(
+        xlabel=f"mean error of a face{_UNITS[kinds.pop()] if len(kinds) == 1 else ''}",
+        ylabel="part of the faces",
+        # Beyond the ends: the curve of a model without errors must not lie on the frame.
+        xlim=(-_BEYOND * largest, largest),
+        ylim=(-_BEYOND, 1.0 + _BEYOND),
+    )
+    axes.legend(loc="lower right", fontsize=plot_style.LEGEND_PT)
+    plot_style.save_png(figure, path)
+
+
+def plot_scores_over_passes(
+    methods: Sequence[tuple[str, int, Sequence[float], Sequence[float]]],
+    reference: tuple[str, float] | None,
+    path: Path,
+    *,
+    measure: str,
+    thin: str = "worst person",
+) -> None:
+    """Draw scores over the passes of sites over their samples, a mark a round, for each method.
+
+    `methods`: The mean is drawn as a thick line with marks, the worst as a thin one. `reference`:
+    Of an answer that knows no picture, drawn as a level.
+    """
+    figure, axes = titled_axes("")
+    for number, (name, epochs, mean, worst) in enumerate(methods):
+        passes = epochs * np.arange(1, len(mean) + 1)
+        style = plot_style.line_style(number)
+        label = f"{name}  (mean {mean[-1]:.2f}, {thin} {worst[-1]:.2f})"
+        every = max(1, len(mean) // _MARKS_PER_LINE)
+        axes.plot(passes, mean, label=label, markevery=every, markersize=4, **style)
+        axes.plot(passes, worst, **{**style, "marker": "", "linewidth": 0.6})
+    if reference is not None:
+        name, level = reference
+        label = f"{name}  ({level:.2f})"
+        axes.axhline(
+            level, color=plot_style.REFERENCE, linewidth=1.0, linestyle=(0, (1, 2)), label=label
+        )
+    axes.set(xlabel="passes of each site over its samples", ylabel=f"{measure}; thin: {thin}")
+    plot_style.whole_numbers(axes)
+    axes.set_ylim(bottom=0.0)
+    axes.legend(loc="best", fontsize=plot_style.LEGEND_PT)
+    plot_style.save_png(figure, path)
+
+
+def titled_axes(title: str, width_in: float = 8.0) -> "tuple[Figure, Axes]":
+    """Return a figure and its axes, with a grid and a title that leaves room for a line below."""
+    figure = plot_style.new_figure(width_in, 5.5)
+    axes = figure.subplots()
+    plot_style.draw_grid(axes)
+    if title:
+        axes.set_title(title, fontsize=plot_style.TITLE_PT, pad=20)
+    return figure, axes
+
+
+def _spread(values: Float64, number: int) -> list[int]:
+    """Return the points to mark: spread evenly along the axis, at other places for each model."""
+    if len(values) < 3:
+        return list(range(len(values)))
+    low, high = float(values[0]), float(values[-1])
+    part = (np.arange(_MARKS_PER_LINE) + (number % 5) / 5.0) / _MARKS_PER_LINE
+    positions = np.searchsorted(values, low + part * (high - low))
+    return sorted({int(place) for place in positions if 0 < place < len(values)})
+
+
+def _shown_error(scores: LandmarkScores) -> float:
+    """Return the end of the axis for a model, such that nearly all of its faces are in view."""
+    errors, _ = scores.cumulative_errors()
+    high = float(np.percentile(errors, 98)) * 1.1
+    return high if scores.normaliser == "none" else min(_LARGEST_ERROR_SHOWN, high)
+
+
+def plot_persons(models: Sequence[tuple[str, GazeScores]], path: Path, *, title: str = "") -> None:
+    """Draw the mean error of each person, in the order of the first network's errors."""
+    persons = sorted(models[0][1].persons, key=lambda person: person.mean_error_deg)
+    names = [person.person for person in persons]
+    figure, axes = titled_axes(title, max(8.0, 2 + 0.3 * len(names)))
+    places = np.arange(len(names))
+    wide = 0.8 / len(models)
+    for number, (name, scores) in enumerate(models):
+        errors = {person.person: person.mean_error_deg for person in scores.persons}
+        axes.bar(
+            places + (number - (len(models) - 1) / 2) * wide,
+            [errors[person] for person in names],
+            wide,
+            label=f"{name}  (mean {scores.mean_error_deg:.2f})",
+            color=plot_style.COLOURS[(number + 1) % len(plot_style.COLOURS)],
+        )
+    axes.hlines(
+        [person.constant_error_deg for person in persons],
+        places - 0.45,
+        places + 0.45,
+        color=plot_style.BLACK,
+        label=f"constant mean gaze  (mean {models[0][1].constant_error_deg:.2f})",
+    )
+    axes.set_xticks(
+        places, names, rotation=90 if len(names) > 12 else 0, fontsize=plot_style.LEGEND_PT
+    )
+    axes.set(
+        xlabel="person", ylabel=f"mean {models[0][1].target.measure} in {models[0][1].target.unit}"
+    )
+    # Room for the legend above the highest bar.
+    axes.set_ylim(top=axes.get_ylim()[1] * (1.1 + 0.05 * len(models)))
+    axes.legend(loc="upper left", fontsize=plot_style.LEGEND_PT)
+    plot_style.save_png(figure, path)
+
 
 S = TypeVar("S", DetectionScores, LandmarkScores, GazeScores)
 SCHEMA = "poolctl-evaluation-report/1"
@@ -62,14 +257,14 @@ def write_report(
             first = detectors[0][1]
             plot, table = folder / "precision_recall.png", folder / "precision_recall.csv"
             curves = [(legends[name], scores) for name, scores in detectors]
-            plots.plot_precision_recall(curves, plot, title=title.format(first.faces, first.images))
+            plot_precision_recall(curves, plot, title=title.format(first.faces, first.images))
             CURVES.write_csv(table, _curve_rows(detectors))
             written += [plot, table]
         if landmarks:
             counts = (landmarks[0][1].faces, landmarks[0][1].images)
             plot, table = folder / "cumulative_error.png", folder / "landmark_error.csv"
             shown = [(legends[name], scores) for name, scores in landmarks]
-            plots.plot_cumulative_errors(shown, plot, title=title.format(*counts))
+            plot_cumulative_errors(shown, plot, title=title.format(*counts))
             LANDMARKS.write_csv(table, _landmark_rows(landmarks))
             written += [plot, table]
         if networks:
@@ -97,7 +292,7 @@ def _write_gaze(
     )
     first = models[0][1]
     title = f"{dataset_name} ({first.images} samples of {len(first.persons)} persons)"
-    plots.plot_persons(models, bars, title=title)
+    plot_persons(models, bars, title=title)
     return [table, bars]
 
 

@@ -21,9 +21,9 @@ from pool_server.wire.rounds import RoundResponse, RoundTerms, SecureTerms
 from site_agent.errors import ContributionWithheldError, InvalidInputError
 from site_agent.pool import profiles
 from site_agent.pool.requests import require_field
-from site_agent.secure.board import Board
 from site_agent.secure.charter import require_accepted
 from site_agent.secure.lab import Lab, RosterPolicy
+from site_agent.secure.party import Board
 from site_agent.secure.sums import SecureSums, SumVisit, visit_until_summed
 from site_agent.work import Progress
 

@@ -27,8 +27,7 @@ from aggregators.secure_sum.layout import combine_leaves, combine_network, decod
 from aggregators.whole_file import write_whole
 from site_agent.errors import DigestMismatchError, NotFoundError, SecureSumError
 from site_agent.plain_json import write_json
-from site_agent.secure.board import Board
-from site_agent.secure.party import challenges_of
+from site_agent.secure.party import Board, challenges_of
 from site_agent.secure.session import Fault, Session
 
 Mode = Literal["servers", "full"]

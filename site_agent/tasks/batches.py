@@ -1,9 +1,10 @@
 """Batches of recordings: the sessions of a study, with the models that analyse them."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from site_agent import own_folders
 from site_agent.errors import InvalidInputError
 from site_agent.eyeblink.batch.sessions import (
     BatchSession,
@@ -13,10 +14,31 @@ from site_agent.eyeblink.batch.sessions import (
     with_bids_labels,
     with_models,
 )
-from site_agent.tasks.addresses import is_address
+from site_agent.pool.profiles import usual_landmarks
 from site_agent.tasks.caller import Caller
-from site_agent.tasks.model_files import model_files
-from site_agent.tasks.starter import default_landmarks
+from site_agent.tasks.model_files import is_address, model_files
+
+
+def default_landmarks(caller: Caller, look: Callable[[], None] = lambda: None) -> str:
+    """Return the remembered model's name, or the path of the starter, which is trained once.
+
+    `look`: Looks at the input before the training, so that a mistake is named at once.
+    """
+    return usual_landmarks() or str(_starter(caller, look))
+
+
+def _starter(caller: Caller, look: Callable[[], None]) -> Path:
+    from site_agent.training.starter import find_starter, kept_starter
+
+    path = kept_starter(own_folders.cache_folder())
+    if not path.is_file():
+        look()
+        caller.note(
+            f"no --landmarks given: training a starter on drawn faces, once, for one to three "
+            f"minutes; it is kept as {path}"
+        )
+    with caller.progress("train starter") as report:
+        return find_starter(own_folders.cache_folder(), report)
 
 
 @dataclass(frozen=True)

@@ -26,9 +26,9 @@ from site_agent.errors import SecureSumError
 from site_agent.plain_json import write_json
 from site_agent.pool.client import PoolClient
 from site_agent.pool.signing import create_key
-from site_agent.secure.board import Board
 from site_agent.secure.charter import Charter, accept_charter, create_charter
 from site_agent.secure.lab import Lab
+from site_agent.secure.party import Board
 from site_agent.secure.session import new_descriptor
 from site_agent.secure.verification import Mode
 from site_agent.work.processes import end_with_parent

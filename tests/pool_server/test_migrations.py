@@ -17,8 +17,7 @@ from pool_server.database import schema
 from pool_server.database.engine import open_engine
 from pool_server.errors import StartError
 from pool_server.operations.backup import Snapshot, check_snapshot, list_snapshots, make_backup
-from pool_server.operations.checking import check_pool
-from pool_server.operations.maintenance import open_pool_offline
+from pool_server.operations.maintenance import check_pool, open_pool_offline
 from pool_server.operations.restore import restore_snapshot
 from pool_server.settings import PoolSettings
 from tests.pool_server.in_process import POOL_URL, running_application

@@ -14,8 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from pool_server.operations.checking import check_pool
-from pool_server.operations.maintenance import open_pool_offline
+from pool_server.operations.maintenance import check_pool, open_pool_offline
 from tests.pool_server.model_files import network_bytes, sha256
 from tests.pool_server.pool_driver import (
     PoolDriver,

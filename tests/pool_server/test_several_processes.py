@@ -18,8 +18,7 @@ from typing import Any
 import httpx
 import pytest
 
-from pool_server.operations.checking import check_pool
-from pool_server.operations.maintenance import open_pool_offline
+from pool_server.operations.maintenance import check_pool, open_pool_offline
 from site_agent.errors import PoolClientError
 from site_agent.pool.cache import ModelCache
 from site_agent.pool.client import PoolClient

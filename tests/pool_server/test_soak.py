@@ -16,8 +16,7 @@ import httpx
 import pytest
 
 from pool_server.app import create_first_admin
-from pool_server.operations.checking import check_pool
-from pool_server.operations.maintenance import open_pool_offline
+from pool_server.operations.maintenance import check_pool, open_pool_offline
 from pool_server.settings import PoolSettings
 from tests.pool_server.model_files import network_bytes, sha256
 from tests.pool_server.pool_driver import announce, complete, open_client, send_parts

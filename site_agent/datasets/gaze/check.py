@@ -9,11 +9,10 @@ import numpy as np
 
 from site_agent.datasets.check import Finding, Severity
 from site_agent.datasets.gaze import records
-from site_agent.datasets.gaze.gazecapture import GAZECAPTURE
 from site_agent.datasets.gaze.generic_layout import GENERIC
 from site_agent.datasets.gaze.mpiifacegaze import NORMALISED_FACES, ORIGINAL_FACES
 from site_agent.datasets.gaze.mpiigaze import MPIIGAZE
-from site_agent.datasets.gaze.near_eye import LPW, NVGAZE
+from site_agent.datasets.gaze.published import GAZECAPTURE, LPW, NVGAZE
 from site_agent.errors import AnnotationFileError
 from site_agent.networks.views import ANGLES, Target
 from site_agent.work import Progress, no_progress

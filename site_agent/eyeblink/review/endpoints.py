@@ -20,8 +20,8 @@ from starlette.staticfiles import StaticFiles
 from site_agent.errors import ReviewActionError, SiteAgentError
 from site_agent.eyeblink.records import Float64, Gap, Int64
 from site_agent.eyeblink.review.actions import Action, ReviewEvent
-from site_agent.eyeblink.review.automatic_result import doubt_of, suggest_blink
 from site_agent.eyeblink.review.review_session import ReviewSession
+from site_agent.eyeblink.review.reviewed_session import doubt_of, suggest_blink
 from site_agent.plain_json import plain
 
 

@@ -24,8 +24,11 @@ from site_agent.eyeblink.review.actions import (
     UseFrame,
     replay,
 )
-from site_agent.eyeblink.review.automatic_result import AutomaticResult, read_automatic_result
-from site_agent.eyeblink.review.reviewed_session import write_reviewed_blinks
+from site_agent.eyeblink.review.reviewed_session import (
+    AutomaticResult,
+    read_automatic_result,
+    write_reviewed_blinks,
+)
 from site_agent.eyeblink.video.image_folder import TIMESTAMPS_NAME, SeekableFrames
 from site_agent.eyeblink.video.recording import Recording, were_given
 from site_agent.faces.models import open_detector, open_landmarks

@@ -10,7 +10,7 @@ import pytest
 
 from aggregators.formats import write_model
 from site_agent.eyeblink import session
-from site_agent.eyeblink.review.automatic_result import find_model
+from site_agent.eyeblink.review.reviewed_session import find_model
 from site_agent.own_folders import cache_folder
 from site_agent.training import starter
 from site_agent.training.starter import kept_starter

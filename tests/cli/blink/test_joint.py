@@ -18,7 +18,7 @@ from site_agent.eyeblink.study.joint_model import JointDesign, LabTrials
 from site_agent.eyeblink.study.mixed_models import LaplaceDeviance
 from site_agent.eyeblink.study.study_trials import StudyTrials
 from site_agent.joint_study import read_trials
-from site_agent.secure.board import Board
+from site_agent.secure.party import Board
 from site_agent.secure.server import Server
 from tests.cli.conftest import Run, start_process
 from tests.pool_server.pool_driver import PoolDriver, pool_in_thread

@@ -11,8 +11,8 @@ import pytest
 from aggregators.formats import file_digest, read_model, write_model
 from aggregators.models import StateDict
 from site_agent.datasets.gaze.check import open_gaze
+from site_agent.datasets.synthetic.drawing import write_layout
 from site_agent.datasets.synthetic.eye_patches.dataset import EyeDrawing
-from site_agent.datasets.synthetic.other_eyes import write_layout
 from site_agent.federated.in_process import run_rounds
 from site_agent.federated.plan import make_plan
 from site_agent.federated.tasks import task_of

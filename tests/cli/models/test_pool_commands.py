@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from aggregators.formats import FORMATS, file_digest, write_model
-from site_agent.tasks.addresses import SUFFIX_OF_FORMAT
+from site_agent.tasks.model_files import SUFFIX_OF_FORMAT
 from tests.aggregators.small_models import make_detector, make_predictor
 from tests.cli.conftest import Run
 from tests.site_agent.live_pool import LivePool

@@ -14,9 +14,9 @@ from aggregators.methods.networks.round_files import read_network_contribution
 from pool_server.server import running_pool
 from pool_server.settings import PoolSettings
 from site_agent import PoolClient
-from site_agent.secure.board import Board
 from site_agent.secure.charter import require_accepted
 from site_agent.secure.lab import Lab
+from site_agent.secure.party import Board
 from site_agent.secure.server import Server
 from site_agent.secure.session import new_descriptor
 from tests.benchmarks.secure_sum import summed_round

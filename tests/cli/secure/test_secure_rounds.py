@@ -17,7 +17,7 @@ from aggregators.models import StateDict
 from pool_server.merges import running
 from site_agent import PoolClient
 from site_agent.datasets.gaze.generic_layout import write_samples
-from site_agent.secure.board import Board
+from site_agent.secure.party import Board
 from site_agent.secure.server import Server
 from tests.cli.conftest import Outcome, Run
 from tests.pool_server.pool_driver import PoolDriver, pool_in_thread

@@ -12,8 +12,13 @@ from typing import Any
 import pytest
 
 from pool_server.operations.backup import MANIFEST, check_snapshot, list_snapshots, make_backup
-from pool_server.operations.checking import Problem, check_pool
-from pool_server.operations.maintenance import Pool, collect_garbage, open_pool_offline
+from pool_server.operations.maintenance import (
+    Pool,
+    Problem,
+    check_pool,
+    collect_garbage,
+    open_pool_offline,
+)
 from pool_server.operations.restore import restore_snapshot
 from pool_server.settings import PoolSettings
 from pool_server.storage import LocalStorage

@@ -17,8 +17,12 @@ from pool_server.operations.backup import (
     list_snapshots,
     make_backup,
 )
-from pool_server.operations.checking import check_pool
-from pool_server.operations.maintenance import collect_garbage, login_link, open_pool_offline
+from pool_server.operations.maintenance import (
+    check_pool,
+    collect_garbage,
+    login_link,
+    open_pool_offline,
+)
 from pool_server.operations.restore import restore_snapshot
 from pool_server.server import running_pool
 from pool_server.settings import PoolSettings

@@ -4,7 +4,7 @@ import re
 from typing import Any
 
 from pool_server.pages.matrix import build_matrix
-from pool_server.pages.score_curve import draw_scores
+from pool_server.pages.model import draw_scores
 from pool_server.wire.evaluations import MatrixCell, MatrixRow
 from tests.pool_server.merges.merge_driver import landmark_bytes, recipe_of
 from tests.pool_server.model_files import network_bytes, sha256

@@ -15,7 +15,6 @@ from site_agent.pool.client import PoolClient
 from site_agent.pool.sent import read_sent
 from site_agent.rounds.contract import keep_rules
 from site_agent.rounds.terms import start_round
-from site_agent.training import trials
 from site_agent.training.ert import ErtSettings, train_ert
 from tests.site_agent.app.running_app import RunningApp, running_app
 from tests.site_agent.app.test_models import do, log
@@ -56,7 +55,7 @@ def test_faces_are_checked_tried_and_trained_on(
     app: RunningApp, faces: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(modelling, "settings_for_blinks", lambda _: TINY)
-    monkeypatch.setattr(trials, "_SHARES", (0.5, 1.0))
+    monkeypatch.setattr(modelling, "_SHARES", (0.5, 1.0))
     assert app.post("/train/check", faces=str(tmp_path / "none.xml")).status_code == 422
     assert app.post("/train/check", faces=f'"{faces}"').status_code == 303
     checked = do(app, "check")

@@ -14,8 +14,8 @@ from site_agent import PoolClient
 from site_agent.pool.signing import create_key
 from site_agent.rounds.kinds import LeafRefitPart
 from site_agent.rounds.secure import visit_sums
-from site_agent.secure.board import Board
 from site_agent.secure.charter import Charter, accept_charter, create_charter
+from site_agent.secure.party import Board
 from site_agent.secure.server import Server
 from site_agent.secure.sums import SumVisit
 from tests.pool_server.pool_driver import PoolDriver, pool_in_thread

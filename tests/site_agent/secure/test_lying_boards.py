@@ -9,8 +9,8 @@ import pytest
 
 from aggregators.secure_sum.sharing import explicit_server
 from site_agent.errors import SecureSumError
-from site_agent.secure.board import read_session
 from site_agent.secure.messages import CommitBody, Post
+from site_agent.secure.party import read_session
 from site_agent.secure.session import Fault
 from tests.site_agent.secure.parties import (
     LAYOUT,

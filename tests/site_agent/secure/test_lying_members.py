@@ -11,9 +11,9 @@ import pytest
 from aggregators.secure_sum.sharing import UInt64, to_bytes
 from aggregators.whole_file import write_whole
 from site_agent.errors import SecureSumError
-from site_agent.secure.board import read_session
 from site_agent.secure.lab import Lab
 from site_agent.secure.messages import PartsBody, Post, ShareBody, ValuesBody
+from site_agent.secure.party import read_session
 from site_agent.secure.server import Server
 from site_agent.secure.session import Session
 from tests.site_agent.secure.parties import (

@@ -10,8 +10,8 @@ import pytest
 from pool_server.wire.signatures.keys import PrivateKey
 from site_agent import PoolClient
 from site_agent.errors import ConflictError, NotFoundError
-from site_agent.secure.board import Board
 from site_agent.secure.charter import create_charter
+from site_agent.secure.party import Board
 from site_agent.secure.session import new_descriptor
 from tests.pool_server.pool_driver import PoolDriver, pool_in_thread
 from tests.site_agent.secure.parties import LAYOUT

@@ -12,9 +12,9 @@ from scipy.io import savemat
 from site_agent.datasets.gaze import records
 from site_agent.datasets.gaze.check import check_gaze, open_gaze
 from site_agent.datasets.gaze.mpiifacegaze import _Camera
-from site_agent.datasets.gaze.near_eye import MOST_OF_A_PERSON
+from site_agent.datasets.gaze.published import MOST_OF_A_PERSON
+from site_agent.datasets.synthetic.drawing import write_layout
 from site_agent.datasets.synthetic.eye_patches.dataset import EyeDrawing
-from site_agent.datasets.synthetic.other_eyes import write_layout
 from site_agent.errors import AnnotationFileError, InvalidInputError
 from site_agent.networks.views import GRID_CHANNEL, VIEWS
 from site_agent.work import no_progress
@@ -188,7 +188,7 @@ def test_near_eye_gaze_is_in_radians_and_right_eyes_are_mirrored(
 def test_of_many_near_eye_pictures_some_are_used_and_it_is_said(
     drawn: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("site_agent.datasets.gaze.near_eye.MOST_OF_A_PERSON", 4)
+    monkeypatch.setattr("site_agent.datasets.gaze.published.MOST_OF_A_PERSON", 4)
     assert len(open_gaze(drawn["nvgaze"]).read(["02"])) == 4
     assert any("4 of 02, evenly spaced" in item.text for item in check_gaze([drawn["nvgaze"]]))
     assert MOST_OF_A_PERSON == 3000

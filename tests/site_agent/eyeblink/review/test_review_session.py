@@ -15,13 +15,13 @@ from site_agent.errors import (
 )
 from site_agent.eyeblink.pipeline import TraceFile, run_blink_analysis
 from site_agent.eyeblink.review.actions import Accept, Add, Correct, Delete, Undo, UseFrame
-from site_agent.eyeblink.review.automatic_result import (
+from site_agent.eyeblink.review.review_session import open_review
+from site_agent.eyeblink.review.reviewed_session import (
     doubt_of,
     read_automatic_result,
+    report_session,
     suggest_blink,
 )
-from site_agent.eyeblink.review.review_session import open_review
-from site_agent.eyeblink.review.reviewed_session import report_session
 from site_agent.eyeblink.session import BlinkAnalysisSettings
 from site_agent.eyeblink.session_folder import SessionLabels
 from tests.site_agent.eyeblink.review.conftest import write_drawn_trace, write_trace_session
