@@ -81,6 +81,9 @@ _FEWEST_UNITS = 8
 
 _CONVOLUTIONS = (nn.Conv2d, nn.Conv3d)
 
+_COMPARED_AT_ONCE = 1 << 20
+"""Products of rows and inputs in memory."""
+
 _LOOKED_AT = {4: 512, 5: 16}
 """Samples of the site that are compared with rows, evenly spaced, by dimensions of the input: of
 a clip, all its tokens are. It is enough to see near copies."""
@@ -391,21 +394,30 @@ def _readable_pairs(
     Rows over nearly the same samples differ by few of them; rows in `shown` are left out.
     """
     left = torch.nonzero(~shown & (weight != 0).any(dim=1)).flatten()
-    rows, steps, x = weight[left].double(), bias[left].double(), inputs.double()
-    among, to_inputs = rows @ rows.T, rows @ x.T
-    typical = (x - x.mean(0)).square().sum(1)
-    beyond = x.square().sum(1) - typical * 10 ** (-MOST_GAIN_OF_PAIRS_DB / 10)
+    steps, middle = bias[left].double(), inputs.double().mean(0)
+    # About the inputs' mean, so that an input is compared by its distance from it.
+    rows, x = weight[left].double() - steps[:, None] * middle, inputs.double() - middle
+    among, sizes, near = rows @ rows.T, x.square().sum(1), 10 ** (-MOST_GAIN_OF_PAIRS_DB / 10)
+    if len(x) < x.shape[1]:
+        # Only the part of a row in the span of the inputs has a product with them.
+        span = torch.linalg.qr(x.T).Q
+        rows, x = rows @ span, x @ span
+    compared = torch.cat([2 * x, (near - 1) * sizes[:, None]], dim=1).float().T.contiguous()
+    least, most = (1 - near**0.5) ** 2 * sizes.min(), (1 + near**0.5) ** 2 * sizes.max()
     pairs = torch.zeros(len(left), len(left), dtype=torch.bool)
-    for row in range(len(left) - 1):
-        others = slice(row + 1, None)  # a pair shows the same from either row
-        for sign in (1, -1):
-            step = steps[row] - sign * steps[others]
-            step = torch.where(step.abs() > 1e-12, step, torch.inf)
-            # Squared distances to the inputs, without those of the inputs from zero.
-            squares = among[row, row] + among.diagonal()[others] - 2 * sign * among[row, others]
-            squares = squares / step.square()
-            nearness = 2 * (to_inputs[row] - sign * to_inputs[others]) / step[:, None]
-            pairs[row, others] |= (squares[:, None] - nearness < -beyond).any(dim=1)
+    for sign in (1, -1):
+        step = steps[:, None] - sign * steps
+        squares = among.diagonal()[:, None] + among.diagonal() - 2 * sign * among
+        squares = squares / step.square()
+        # No input is near to a pair that is nearer to the mean, or farther, than all inputs are.
+        able = (step.abs() > 1e-12) & (squares > least) & (squares < most)
+        able_pairs = torch.nonzero(able.triu(1))
+        for part in torch.split(able_pairs, max(1, _COMPARED_AT_ONCE // len(x))):
+            one, other = part.T
+            means = (rows[one] - sign * rows[other]) / step[one, other][:, None]
+            means = torch.cat([means, torch.ones(len(means), 1)], dim=1).float()
+            # |mean - x|^2 < near |x|^2, sorted by what depends on the input.
+            pairs[one, other] |= (means @ compared).amax(dim=1) > squares[one, other]
     pairs |= pairs.T.clone()
     marked = torch.zeros(len(left), dtype=torch.bool)
     # Without one of its rows a pair shows nothing more.

@@ -118,6 +118,24 @@ def test_differences_of_neighbouring_rows_show_fewer_samples(
     assert len(guarded) < len(by_rows) / 2
 
 
+@pytest.mark.parametrize("count", [6, 40])
+def test_rows_whose_difference_or_sum_is_an_input_are_found(count: int) -> None:
+    """Of few inputs with many numbers, and of many with few; about a mean far from zero."""
+    draw = torch.Generator().manual_seed(count)
+    inputs = 3 + torch.randn(count, 12, generator=draw)
+    weight = 5 * torch.randn(9, 12, generator=draw)
+    bias = torch.randn(9, generator=draw)
+    for row, other, sign in ((4, 1, 1), (7, 2, -1)):
+        bias[row] = sign * bias[other] + 0.5
+        weight[row] = sign * weight[other] + 0.5 * inputs[3]
+    shown = torch.arange(9) == 8
+    weight[8] = weight[4]
+    marked = leak_checks._readable_pairs(weight, bias, inputs, shown)
+    assert {1, 4} & (rows := set(torch.nonzero(marked).flatten().tolist()))
+    assert {2, 7} & rows
+    assert len(rows) == 2, "without one of its rows a pair shows nothing more"
+
+
 def test_filters_of_few_samples_are_kept_back(
     eyes: tuple[GazeSamples, GazeSamples], monkeypatch: pytest.MonkeyPatch
 ) -> None:
