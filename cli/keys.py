@@ -5,13 +5,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from cli.frame.errors import UsageError
 from cli.frame.options import Argument, DryRunOption, Option, SiteOption, YesOption, command, group
 from cli.frame.output import Invocation, Reply, TableText
+from pool_server.wire.signatures import KeyResponse
 from pool_server.wire.signatures.keys import readable_fingerprint
 from site_agent.pool import trust
 from site_agent.pool.profiles import host_of
 from site_agent.pool.signing import SigningKey, create_key
 
 if TYPE_CHECKING:
-    from pool_server.wire.signatures import KeyResponse
     from site_agent.pool.client import PoolClient
 
 app = group("Sign your uploads, and trust the keys of other sites.")
@@ -188,7 +188,7 @@ def _site(pool: "PoolClient", site: str) -> str:
     return site or pool.whoami().site
 
 
-def _find(keys: "list[KeyResponse]", word: str, site: str) -> "KeyResponse":
+def _find(keys: list[KeyResponse], word: str, site: str) -> KeyResponse:
     matching = [key for key in keys if key.key_id.startswith(_prefix(word))]
     if len(matching) != 1:
         what = "no key" if not matching else f"{len(matching)} keys"

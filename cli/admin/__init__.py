@@ -1,7 +1,7 @@
 """``poolctl admin``: manage a pool, its sites and its people."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from cli import server
 from cli.admin import people, storage
@@ -10,10 +10,8 @@ from cli.frame.errors import UsageError
 from cli.frame.options import Argument, DryRunOption, Option, YesOption, command, group
 from cli.frame.output import Invocation, Reply, listing
 from cli.frame.values import SIZE_UNITS, read_quantity
+from pool_server.wire.people import SiteUsage
 from site_agent.wording import size_words
-
-if TYPE_CHECKING:
-    from pool_server.wire.people import SiteUsage
 
 # ``poolctl admin sites``.
 sites_app = group("List, create, change, suspend sites (admin).")
@@ -49,7 +47,7 @@ def ls(
     )
 
 
-def _list_usage(usages: "Sequence[SiteUsage]") -> Reply:
+def _list_usage(usages: Sequence[SiteUsage]) -> Reply:
     columns = ["site", "models", "versions", "size", "uploading", "quota"]
     columns += ["users", "tokens", "last used", "state"]
     return listing(

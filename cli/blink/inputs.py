@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 from cli.frame.errors import InputMissingError, UsageError
 from cli.frame.options import Argument, Option, command, single
@@ -26,10 +26,8 @@ from site_agent.eyeblink.study.sessions import read_study
 from site_agent.eyeblink.video.camera import CameraReader, stopped_by_interrupt
 from site_agent.eyeblink.video.recording import Recording
 from site_agent.tasks.batches import default_landmarks
+from site_agent.tasks.model_files import ModelFile
 from site_agent.wording import count_words
-
-if TYPE_CHECKING:
-    from site_agent.tasks.model_files import ModelFile
 
 DetectorOption = Annotated[
     str, Option("A face detector (.svm). Default: dlib's own.", "FILE|ADDRESS")
@@ -216,7 +214,7 @@ def _run_camera(
 
 def _model_files(
     invocation: Invocation, models: Mapping[str, str], recording: Recording | None
-) -> "dict[str, ModelFile]":
+) -> dict[str, ModelFile]:
     named = {role: word for role, word in models.items() if word}
     if "landmarks" not in named:
         named["landmarks"] = default_landmarks(

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from aggregators.formats import write_model
 from aggregators.methods.registry import find_method
+from aggregators.models import StateDict
 from cli.federated import live
 from cli.frame.errors import UsageError
 from cli.frame.existing_files import place_for_model
@@ -26,7 +27,6 @@ from site_agent.networks.lab_networks import name_network
 from site_agent.work import part_of
 
 if TYPE_CHECKING:
-    from aggregators.models import StateDict
     from site_agent.federated.engines.simulation_folder import DividedData, History
 
 app = group("Train networks together with other sites.")
@@ -184,7 +184,7 @@ def _simulate(
     plans: Sequence[FederationPlan],
     output: Path,
     data: "DividedData",
-    network: "StateDict",
+    network: StateDict,
     *,
     engine: EngineOptions,
     report: Report,
@@ -221,7 +221,7 @@ def _plot(histories: "Sequence[History]", reference: PersonScores, path: Path) -
 
 
 def _noise(
-    plans: Sequence[FederationPlan], data: "DividedData", network: "StateDict", *, is_new: bool
+    plans: Sequence[FederationPlan], data: "DividedData", network: StateDict, *, is_new: bool
 ) -> list[str]:
     """Describe the noise that differential privacy will add to the results."""
     from site_agent.networks.modules import to_module

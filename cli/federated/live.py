@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from aggregators.formats import file_digest, fingerprint, read_model
 from aggregators.methods import read_recipe, recipe_path
@@ -31,9 +31,11 @@ from site_agent.datasets.soundness import require_sound
 from site_agent.errors import InvalidInputError
 from site_agent.federated.live.kits import provision as make_kits
 from site_agent.federated.live.kits import read_kit
+from site_agent.federated.live.messages import RoundReport
 from site_agent.federated.live.site_rules import SiteRules
 from site_agent.federated.live.submitting import FederationFolder, hold_live_rounds
 from site_agent.federated.plan import make_plan
+from site_agent.pool.client import PoolClient
 from site_agent.pool.profiles import host_of, rounds_folder
 from site_agent.pool.trust import trusted_sites
 from site_agent.rounds.contract import ContributionRules
@@ -41,11 +43,6 @@ from site_agent.rounds.provenance import find_base_problems
 from site_agent.tasks.model_files import is_address
 from site_agent.tasks.uploading import model_address
 from site_agent.wording import count_words
-
-if TYPE_CHECKING:
-    from site_agent.federated.live.messages import RoundReport
-    from site_agent.pool.client import PoolClient
-
 
 app = single()
 
@@ -226,7 +223,7 @@ def submit(
         pool = None if upload is None else open_things.enter_context(invocation.pool())
         name = "" if pool is None or upload is None else model_address(pool, upload)
 
-        def note_round(report: "RoundReport") -> None:
+        def note_round(report: RoundReport) -> None:
             invocation.note(_words(report))
             if pool is not None:
                 addresses[report.number] = _publish(pool, name, federation, report)
@@ -247,9 +244,7 @@ def submit(
     return Reply(data, f"{last}  ({rounds} rounds, {reports[-1].digest[:12]}...)", [str(last)])
 
 
-def _publish(
-    pool: "PoolClient", name: str, federation: FederationFolder, report: "RoundReport"
-) -> str:
+def _publish(pool: PoolClient, name: str, federation: FederationFolder, report: RoundReport) -> str:
     """Upload a round's network with its recipe, and return its address."""
     network = federation.network(report.number)
     plan = federation.plan
@@ -264,7 +259,7 @@ def _publish(
     return str(uploaded.version.address)
 
 
-def _words(report: "RoundReport") -> str:
+def _words(report: RoundReport) -> str:
     reasons = {site: f" ({report.left_out[site]})" for site in report.left_out}
     names = [f"{site}{reasons.get(site, '')}" for site in report.missing]
     missing = f", without {', '.join(names)}" if names else ""
@@ -275,7 +270,7 @@ def _words(report: "RoundReport") -> str:
 
 
 def _facts(
-    federation: FederationFolder, report: "RoundReport", addresses: dict[int, str]
+    federation: FederationFolder, report: RoundReport, addresses: dict[int, str]
 ) -> dict[str, Any]:
     place = {"path": federation.network(report.number), "address": addresses.get(report.number)}
     return asdict(report) | place

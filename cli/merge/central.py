@@ -5,7 +5,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 from aggregators import Recipe, find_method
 from aggregators.methods import RecipeInput, RecipeMethod
@@ -15,6 +15,8 @@ from cli.frame.output import Invocation, Reply, TableText, listing
 from cli.merge import replaying
 from cli.options.merging import MergeOptions, PoolMergeOptions
 from cli.options.versions import NewVersionOptions, question_label_keys
+from pool_server.wire.merges import MergeJobResponse
+from pool_server.wire.models import ModelVersionResponse
 from pool_server.wire.names import ModelAddress
 from site_agent.pool.client import PoolClient, parse_address
 from site_agent.pool.rebuilding import (
@@ -29,11 +31,6 @@ from site_agent.pool.rebuilding import (
 from site_agent.tasks.model_files import SUFFIX_OF_FORMAT, is_address, whole_id
 from site_agent.tasks.uploading import model_address
 from site_agent.wording import count_words
-
-if TYPE_CHECKING:
-    from pool_server.wire.merges import MergeJobResponse
-    from pool_server.wire.models import ModelVersionResponse
-
 
 app = single()
 
@@ -117,7 +114,7 @@ def merges(
     )
 
 
-def note_unsigned(invocation: Invocation, pool: PoolClient, made: "ModelVersionResponse") -> None:
+def note_unsigned(invocation: Invocation, pool: PoolClient, made: ModelVersionResponse) -> None:
     """Print the steps left until others can see and trust a model of the pool."""
     address = made.address
     if made.signed_by is None and pool.signatures.signing_key(made.site) is not None:
@@ -164,7 +161,7 @@ def _recipe_of_words(pool: PoolClient, arguments: Sequence[str], how: MergeOptio
     )
 
 
-def _row(job: "MergeJobResponse") -> list[str]:
+def _row(job: MergeJobResponse) -> list[str]:
     state = f"{job.state} {job.progress:.0%}" if job.state == "running" else job.state
     return [
         job.merge_id,
@@ -177,7 +174,7 @@ def _row(job: "MergeJobResponse") -> list[str]:
     ]
 
 
-def _description(job: "MergeJobResponse") -> list[TableText]:
+def _description(job: MergeJobResponse) -> list[TableText]:
     rows = [
         ["merge", job.merge_id],
         ["state", job.state],
@@ -213,7 +210,7 @@ class Order:
     wait: bool
     plan: RebuildPlan = field(init=False)
     sources: RecipeSources | None = None
-    jobs: "list[MergeJobResponse]" = field(default_factory=list)
+    jobs: list[MergeJobResponse] = field(default_factory=list)
 
     def send(self, invocation: Invocation, pool: PoolClient) -> None:
         """Request the merges in order; stop at the first that fails."""
@@ -301,7 +298,7 @@ class Order:
         stem = addresses[0].name if addresses else step.old[:12]
         return f"{self.target.name}--{stem}"[:_LONGEST_NAME]
 
-    def _lines(self, job: "MergeJobResponse", step: Step) -> list[str]:
+    def _lines(self, job: MergeJobResponse, step: Step) -> list[str]:
         if job.version is None:
             return [
                 f"merge {job.merge_id} is {job.state}; see it with: poolctl merges {job.merge_id}"

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from cli.frame.errors import InputMissingError, UsageError
 from cli.frame.options import (
@@ -27,9 +27,11 @@ from cli.frame.values import site_names
 from cli.merge.refine import SeedOption, ThreadsOption
 from cli.options import data as data_options
 from cli.options.data import LeastOthersOption, MaxHoursOption
-from pool_server.wire.rounds import ROUND_KEY_PATTERN
+from pool_server.wire.rounds import ROUND_KEY_PATTERN, RoundResponse
 from site_agent.datasets.network_data import NetworkData, open_network_data
+from site_agent.datasets.records import FaceDataset
 from site_agent.errors import BaseNotAcceptedError
+from site_agent.pool.client import PoolClient
 from site_agent.pool.profiles import host_of
 from site_agent.pool.trust import set_trusted_sites, trusted_sites
 from site_agent.rounds.contract import ContributionRules, DataChoice, site_rules
@@ -37,12 +39,6 @@ from site_agent.rounds.contributing import Contributed, contribute_to_round
 from site_agent.rounds.kinds import find_site_part
 from site_agent.tasks.model_files import whole_id
 from site_agent.wording import count_words, size_words
-
-if TYPE_CHECKING:
-    from pool_server.wire.rounds import RoundResponse
-    from site_agent.datasets.records import FaceDataset
-    from site_agent.pool.client import PoolClient
-
 
 app = single()
 
@@ -57,7 +53,7 @@ RoundArgument = Annotated[
 ]
 
 
-def whole_round(pool: "PoolClient", word: str) -> str:
+def whole_round(pool: PoolClient, word: str) -> str:
     """Return the full number of a round from its first letters."""
     if re.fullmatch(ROUND_KEY_PATTERN, word):
         return word
@@ -92,7 +88,7 @@ class RoundDataOptions:
             self.despite_findings,
         )
 
-    def read(self, round_: "RoundResponse") -> "FaceDataset | NetworkData":
+    def read(self, round_: RoundResponse) -> FaceDataset | NetworkData:
         """Read the data for the method of a round."""
         if find_site_part(round_.method).data == "faces":
             if self.persons:
@@ -133,7 +129,7 @@ class RuleOptions:
     ] = False
     most_epsilon: data_options.MostEpsilonOption = None
 
-    def read(self, pool: "PoolClient", changes: SettingsOptions) -> ContributionRules:
+    def read(self, pool: PoolClient, changes: SettingsOptions) -> ContributionRules:
         """Return the rules, with those of a settings file."""
         rules = replace(
             site_rules(pool.endpoint, self.least_others),

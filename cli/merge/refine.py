@@ -4,11 +4,12 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from aggregators.formats import file_digest
 from aggregators.methods import recipe_path
 from aggregators.methods.refitting import RefitSettings
+from aggregators.models import ShapePredictor
 from cli.frame import options
 from cli.frame.errors import InputMissingError, UsageError
 from cli.frame.existing_files import require_free
@@ -31,9 +32,6 @@ from site_agent.tasks.merging import local_copies, require_not_withdrawn
 from site_agent.training.overlap import training_overlap
 from site_agent.training_record import remember_learned
 from site_agent.wording import count_words, size_words
-
-if TYPE_CHECKING:
-    from aggregators.models import ShapePredictor
 
 app = options.single()
 
@@ -127,7 +125,7 @@ def refine(
 def _sources(
     invocation: Invocation,
     datasets: Sequence[FaceDataset],
-    forest: "ShapePredictor",
+    forest: ShapePredictor,
     settings: RefitSettings,
     parts: Sequence[str],
 ) -> list[SiteSource]:
@@ -158,7 +156,7 @@ def _sources(
 
 def _write_contributions(
     invocation: Invocation,
-    forest: "ShapePredictor",
+    forest: ShapePredictor,
     learned: Sequence[dict[str, Any]],
     sources: Sequence[SiteSource],
     plan: RefinementPlan,
@@ -188,7 +186,7 @@ class _Trial:
     faces: FaceDataset
     parts: tuple[str, ...]
 
-    def mean_error(self, model: "ShapePredictor", report: Any) -> float:
+    def mean_error(self, model: ShapePredictor, report: Any) -> float:
         scores = evaluate_landmarks(model, self.faces, parts=self.parts, progress=report)
         return scores.metrics["mean_error"]
 
@@ -196,7 +194,7 @@ class _Trial:
 def _refine(
     invocation: Invocation,
     base_file: Path,
-    forest: "ShapePredictor",
+    forest: ShapePredictor,
     sources: Sequence[SiteSource],
     plan: RefinementPlan,
     *,

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from aggregators import Merged, Recipe, parse_recipe, read_recipe, recipe_path, replay
 from aggregators.errors import RecipeError
@@ -15,6 +15,7 @@ from cli.frame.existing_files import place_for_model, words_on_existing
 from cli.frame.output import Invocation, Reply
 from pool_server.wire.models import ROUND_FILES, SECURE_SUM
 from site_agent.errors import InvalidInputError
+from site_agent.pool.client import PoolClient
 from site_agent.pool.rebuilding import (
     Family,
     RebuildPlan,
@@ -28,9 +29,6 @@ from site_agent.pool.restrictions import LocalFile
 from site_agent.tasks.merging import InputFinder, require_not_withdrawn
 from site_agent.tasks.model_files import SUFFIX_OF_FORMAT, is_address
 from site_agent.wording import count_words, size_words
-
-if TYPE_CHECKING:
-    from site_agent.pool.client import PoolClient
 
 _SHORTEST_DIGEST = 4
 
@@ -60,7 +58,7 @@ class _Search:
     family: Family
     sources: RecipeSources
     finder: InputFinder
-    pool: "PoolClient"
+    pool: PoolClient
 
 
 def replay_merge(invocation: Invocation, request: ReplayRequest) -> Reply:
@@ -151,7 +149,7 @@ def _require_inputs(
 
 
 def digests_to_leave_out(
-    family: Family, sources: RecipeSources, pool: "PoolClient", names: Sequence[str]
+    family: Family, sources: RecipeSources, pool: PoolClient, names: Sequence[str]
 ) -> list[str]:
     """Return the digests that ``--without`` means: the start of one, or an address.
 
@@ -326,7 +324,7 @@ def choose_target(output: Path | None, format_name: str) -> Path:
     return output or Path(f"merged{SUFFIX_OF_FORMAT.get(format_name, '')}")
 
 
-def find_recipe(pool: "PoolClient", word: str) -> tuple[Recipe, Path]:
+def find_recipe(pool: PoolClient, word: str) -> tuple[Recipe, Path]:
     """Return the recipe of a file or address, and the folder in which to look for its inputs."""
     if not is_address(word):
         try:

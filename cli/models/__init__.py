@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 from aggregators.formats import fingerprint, read_model
 from aggregators.methods import find_method, merge_keys
@@ -17,6 +17,7 @@ from cli.frame.output import Invocation, Reply, TableText, listing
 from cli.models import descriptions as models_words
 from cli.models import exchange, records, sharing, withdrawals
 from cli.options.versions import term_words
+from pool_server.wire.models import ModelVersionResponse
 from site_agent.errors import SignatureError
 from site_agent.pool.client import ModelQuery, PoolClient
 from site_agent.pool.profiles import is_offline
@@ -24,9 +25,6 @@ from site_agent.pool.requests import build_request
 from site_agent.pool.restrictions import withdrawal_summary
 from site_agent.tasks.model_files import is_address
 from site_agent.wording import age_words, count_words, size_words
-
-if TYPE_CHECKING:
-    from pool_server.wire.models import ModelVersionResponse
 
 app = group("Search, describe, share and withdraw models in the pool.")
 
@@ -129,7 +127,7 @@ def ls(
     return listing(listed, columns, row, keep=keep, empty=empty, verdict=verdict)
 
 
-def _verdict(listed: "Sequence[ModelVersionResponse]", limit: int) -> str:
+def _verdict(listed: Sequence[ModelVersionResponse], limit: int) -> str:
     """Return the answer in one sentence: the numbers of models, sites and kinds."""
     more = "The first " if len(listed) == limit else ""
     sites = count_words(len({version.site for version in listed}), "site")
@@ -172,17 +170,17 @@ def _mergeable(invocation: Invocation, word: str) -> tuple[str, tuple[str, ...]]
 _LONG_COLUMNS = ("address", "kind", "state", "size", "labels", "metrics", "merges by", "since")
 
 
-def _row(version: "ModelVersionResponse", *, with_state: bool) -> list[str]:
+def _row(version: ModelVersionResponse, *, with_state: bool) -> list[str]:
     states = [_state(version)] if with_state else []
     age = age_words(version.created_at)
     return [version.address, version.kind, *states, _label_words(version), age]
 
 
-def _label_words(version: "ModelVersionResponse") -> str:
+def _label_words(version: ModelVersionResponse) -> str:
     return " ".join(f"{key}={value}" for key, value in sorted(version.labels.items()))
 
 
-def _long_row(version: "ModelVersionResponse") -> list[str]:
+def _long_row(version: ModelVersionResponse) -> list[str]:
     return [
         version.address,
         version.kind,
@@ -195,7 +193,7 @@ def _long_row(version: "ModelVersionResponse") -> list[str]:
     ]
 
 
-def _rows_of(version: "ModelVersionResponse", finding: str) -> list[list[str]]:
+def _rows_of(version: ModelVersionResponse, finding: str) -> list[list[str]]:
     """Return everything known about a version; `finding` is that on its signature."""
     return [
         ["address", version.address],
@@ -280,7 +278,7 @@ def info(
     return Reply(data, text, [version.address])
 
 
-def _signature(pool: PoolClient, version: "ModelVersionResponse") -> tuple[str, str]:
+def _signature(pool: PoolClient, version: ModelVersionResponse) -> tuple[str, str]:
     """Return how a version's signature is found, in one word and in a sentence; pin nothing."""
     try:
         check = pool.signatures.verify(version, pin=False)
@@ -327,7 +325,7 @@ def _short(value: object) -> str:
     return text if len(text) <= 100 else f"{text[:97]}..."
 
 
-def _state(version: "ModelVersionResponse") -> str:
+def _state(version: ModelVersionResponse) -> str:
     """Return a version's state, and whether it is flagged or replaced."""
     summary = withdrawal_summary(version)
     if not summary or version.withdrawal is not None:
@@ -335,7 +333,7 @@ def _state(version: "ModelVersionResponse") -> str:
     return f"{version.state}, {summary}"
 
 
-def _standing_rows(version: "ModelVersionResponse") -> list[list[str]]:
+def _standing_rows(version: ModelVersionResponse) -> list[list[str]]:
     """Return rows on withdrawals of a version and its inputs, and on its successors."""
     rows = []
     if (withdrawal := version.withdrawal) is not None:

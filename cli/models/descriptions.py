@@ -3,20 +3,17 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 from cli.frame import options
 from cli.frame.errors import UsageError
 from cli.frame.output import Invocation, Reply, TableText
 from cli.frame.values import key_value_pairs
 from cli.options.versions import question_label_keys, read_metrics
+from pool_server.wire.labels import CoreLabel, VocabularyResponse
+from pool_server.wire.models import ModelVersionResponse
 from site_agent.pool.client import PoolClient, parse_address
 from site_agent.tasks.uploading import read_card_file
-
-if TYPE_CHECKING:
-    from pool_server.wire.labels import CoreLabel, VocabularyResponse
-    from pool_server.wire.models import ModelVersionResponse
-
 
 app = options.single()
 
@@ -40,8 +37,8 @@ class DescriptionChanges:
         return self != DescriptionChanges()
 
     def apply(
-        self, invocation: Invocation, pool: PoolClient, version: "ModelVersionResponse"
-    ) -> "ModelVersionResponse":
+        self, invocation: Invocation, pool: PoolClient, version: ModelVersionResponse
+    ) -> ModelVersionResponse:
         """Change the version in the pool, and return it."""
         labels = key_value_pairs([word for word in self.label if not word.endswith("=")], "--label")
         vocabulary = pool.models.vocabulary()
@@ -109,7 +106,12 @@ def edit(
         version = pool.version(address)
         if changes.any:
             version = changes.apply(invocation, pool, version)
-            lines += _description_lines(version)
+            lines += [
+                f"{version.address} has now:",
+                *(f"  {key}={value}" for key, value in sorted(version.labels.items())),
+                *(f"  {key}={value:.6g}" for key, value in sorted(version.metrics.items())),
+                *([f"  {version.description}"] if version.description else []),
+            ]
         if card is not None:
             pool.write_card(version.address, read_card_file(card))
             lines.append(f"{version.address} has the card of {card}")
@@ -126,15 +128,6 @@ def edit(
             if replacement.successor not in replacement.successors:
                 lines.append("sites that cannot see the replacement are not notified")
     return Reply(version, lines, [version.address])
-
-
-def _description_lines(version: "ModelVersionResponse") -> list[str]:
-    return [
-        f"{version.address} has now:",
-        *(f"  {key}={value}" for key, value in sorted(version.labels.items())),
-        *(f"  {key}={value:.6g}" for key, value in sorted(version.metrics.items())),
-        *([f"  {version.description}"] if version.description else []),
-    ]
 
 
 @options.command(
@@ -163,11 +156,11 @@ def show_vocabulary(
     return Reply(vocabulary, table, [label.key for label in vocabulary.labels])
 
 
-def _values(label: "CoreLabel") -> str:
+def _values(label: CoreLabel) -> str:
     return ", ".join(label.values) or label.expects()
 
 
-def _terms_table(vocabulary: "VocabularyResponse") -> TableText:
+def _terms_table(vocabulary: VocabularyResponse) -> TableText:
     return TableText(
         ["code", "short", "term", "behind =", "meaning"],
         [

@@ -2,10 +2,11 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 from cli.frame import errors, options
 from cli.frame.output import Invocation, Reply, TableText, listing
+from pool_server.wire.withdrawals import WithdrawalPreview, WithdrawalResponse
 from site_agent.errors import writing_to
 from site_agent.plain_json import json_bytes
 from site_agent.pool.cache import ModelCache
@@ -13,9 +14,6 @@ from site_agent.pool.rebuilding import RecipeSources
 from site_agent.pool.restrictions import LocalFile, WithdrawnFile, check_files
 from site_agent.pool.sending import hash_file
 from site_agent.wording import count_words, first_lines
-
-if TYPE_CHECKING:
-    from pool_server.wire.withdrawals import WithdrawalPreview, WithdrawalResponse
 
 app = options.single()
 
@@ -197,7 +195,7 @@ def _item(standing: WithdrawnFile) -> dict[str, Any]:
 
 
 def _affected_text(
-    verb: str, affected: "WithdrawalPreview | WithdrawalResponse"
+    verb: str, affected: WithdrawalPreview | WithdrawalResponse
 ) -> list[str | TableText]:
     versions = TableText(
         ["address", "because", "replaced by"],
@@ -221,5 +219,5 @@ def _affected_text(
     return [versions, sites]
 
 
-def _addresses(affected: "WithdrawalPreview | WithdrawalResponse") -> list[str]:
+def _addresses(affected: WithdrawalPreview | WithdrawalResponse) -> list[str]:
     return [version.address for version in affected.versions]

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 from aggregators.methods.protections import Protection
 from cli.frame.errors import InputMissingError, UsageError
@@ -12,12 +12,9 @@ from site_agent.datasets.conversion import ReadingOptions, join_datasets, read_f
 from site_agent.datasets.gaze.check import is_gaze_data
 from site_agent.datasets.pts_files import find_pts
 from site_agent.datasets.recognition import describe_unknown
+from site_agent.datasets.records import FaceDataset
 from site_agent.datasets.split import GroupOf, by_folder, by_pattern, by_table
 from site_agent.errors import AnnotationFileError
-
-if TYPE_CHECKING:
-    from site_agent.datasets.records import FaceDataset
-
 
 FacesArgument = Annotated[
     list[Path],
@@ -51,7 +48,7 @@ class PersonOptions:
     def given(self) -> bool:
         return self.person_pattern is not None or self.persons is not None
 
-    def person_of(self, faces: "FaceDataset", needed_by: str) -> GroupOf:
+    def person_of(self, faces: FaceDataset, needed_by: str) -> GroupOf:
         """Return the person of each image; `needed_by` names the user of the answer."""
         if self.person_pattern is not None and self.persons is None:
             return by_pattern(faces, self.person_pattern)
@@ -71,7 +68,7 @@ class GroupingOptions(PersonOptions):
         Option("What must stay in one part: the images of a folder, or of a person."),
     ] = "image"
 
-    def group_of(self, faces: "FaceDataset") -> GroupOf | None:
+    def group_of(self, faces: FaceDataset) -> GroupOf | None:
         """Return the group of each image; None where images stand alone."""
         if self.together == "person":
             return self.person_of(faces, "--together person")
@@ -87,7 +84,7 @@ def reading_from(images: Path | None) -> ReadingOptions:
     return ReadingOptions(images=images)
 
 
-def read_face_file(path: Path, reading: ReadingOptions | None = None) -> "FaceDataset":
+def read_face_file(path: Path, reading: ReadingOptions | None = None) -> FaceDataset:
     """Read annotations of any known format."""
     if not path.exists():
         raise InputMissingError(
@@ -102,7 +99,7 @@ def read_face_file(path: Path, reading: ReadingOptions | None = None) -> "FaceDa
 
 def read_joined_faces(
     paths: Sequence[Path], reading: ReadingOptions | None = None, *, same_parts: bool = False
-) -> "FaceDataset":
+) -> FaceDataset:
     """Read annotations, several of them as one data set (see `site_agent.datasets`)."""
     return join_datasets([read_face_file(path, reading) for path in paths], same_parts=same_parts)
 

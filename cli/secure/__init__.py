@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from cli.frame import existing_files, options
 from cli.frame.output import Invocation, Reply, TableText
@@ -28,11 +28,8 @@ from site_agent.pool.signing import create_key, load_key
 from site_agent.secure.party import Board
 from site_agent.secure.server import Server
 from site_agent.secure.server import serve as serve_board
+from site_agent.secure.session import Fault, Session
 from site_agent.secure.verification import Mode, find_liars, verify_result
-
-if TYPE_CHECKING:
-    from site_agent.secure.session import Fault, Session
-
 
 app = options.group("Sum up updates so that no server sees or falsifies them.")
 
@@ -207,18 +204,18 @@ def void(
 app.add_typer(charters.app, name="charter")
 
 
-def _state(view: "Session") -> str:
+def _state(view: Session) -> str:
     return "void" if view.is_void else view.phase
 
 
-def _faults(view: "Session") -> "tuple[Fault, ...]":
+def _faults(view: Session) -> tuple[Fault, ...]:
     """Return the faults of a session; in the phase of blame, those that its answers show."""
     if view.phase == "blame" and view.has("blame") and not view.faults:
         return find_liars(view, time.time())
     return view.faults
 
 
-def _data(view: "Session", faults: "tuple[Fault, ...] | None" = None) -> dict[str, Any]:
+def _data(view: Session, faults: tuple[Fault, ...] | None = None) -> dict[str, Any]:
     return {
         "session": view.session,
         "phase": _state(view),
@@ -235,7 +232,7 @@ def _data(view: "Session", faults: "tuple[Fault, ...] | None" = None) -> dict[st
     }
 
 
-def _description(view: "Session", faults: "tuple[Fault, ...]") -> TableText:
+def _description(view: Session, faults: tuple[Fault, ...]) -> TableText:
     descriptor = view.descriptor
     optional = [
         ("received", ", ".join(sorted(view.roster))),

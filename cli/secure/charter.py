@@ -3,7 +3,7 @@
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from aggregators.whole_file import write_whole
 from cli.frame.existing_files import require_free
@@ -11,6 +11,7 @@ from cli.frame.options import Argument, ForceOption, Option, command, group
 from cli.frame.output import Invocation, Reply, TableText
 from cli.frame.values import key_value_pairs
 from site_agent.errors import InvalidInputError
+from site_agent.pool.client import PoolClient
 from site_agent.pool.profiles import secure_folder
 from site_agent.secure.charter import (
     Charter,
@@ -20,13 +21,9 @@ from site_agent.secure.charter import (
     require_accepted,
 )
 from site_agent.secure.party import Board, read_session
+from site_agent.secure.session import Session
 from site_agent.settings import read_toml_table
 from site_agent.tasks.model_files import whole_id
-
-if TYPE_CHECKING:
-    from site_agent.pool.client import PoolClient
-    from site_agent.secure.session import Session
-
 
 FolderOption = Annotated[
     Path | None,
@@ -51,7 +48,7 @@ def party_name(invocation: Invocation, site: str) -> str:
         return pool.whoami().site
 
 
-def whole_session(pool: "PoolClient", word: str) -> str:
+def whole_session(pool: PoolClient, word: str) -> str:
     """Return the session that a word begins."""
     if len(word) == 64:
         return word
@@ -75,7 +72,7 @@ def chosen_charter(folder: Path, word: str) -> Charter:
     return require_accepted(folder, matching[0])
 
 
-def review(pool: "PoolClient", folder: Path, session: str) -> "Session":
+def review(pool: PoolClient, folder: Path, session: str) -> Session:
     """Return a session as the board shows it, under a charter that was accepted here."""
     board = Board(pool.secure)
     charter = str(json.loads(board.descriptor(session)).get("charter", ""))

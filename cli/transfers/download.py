@@ -3,22 +3,19 @@
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from cli.frame import options
 from cli.frame.errors import InputMissingError, OutputExistsError, UsageError, VerificationError
 from cli.frame.output import Invocation, Reply, TableText
 from cli.frame.values import SIZE_UNITS, read_quantity
+from pool_server.wire.models import ModelVersionResponse
 from site_agent.pool.cache import CacheEntry, ModelCache
+from site_agent.pool.client import PoolClient
 from site_agent.pool.restrictions import require_usable, warning_of
 from site_agent.pool.sending import hash_file
 from site_agent.tasks.model_files import fetch, file_name_of, note_signature, warn_of_standing
 from site_agent.wording import count_words, size_words
-
-if TYPE_CHECKING:
-    from pool_server.wire.models import ModelVersionResponse
-    from site_agent.pool.client import PoolClient
-
 
 app = options.single()
 
@@ -79,15 +76,15 @@ def download(
     return Reply({"items": results}, lines, [str(result["path"]) for result in results])
 
 
-def _plan(version: "ModelVersionResponse", destination: Path) -> dict[str, object]:
+def _plan(version: ModelVersionResponse, destination: Path) -> dict[str, object]:
     note = f"would be {version.address}, {size_words(version.size_bytes)}"
     return _result(version, destination, 0, note)
 
 
 def _place(
     invocation: Invocation,
-    pool: "PoolClient",
-    version: "ModelVersionResponse",
+    pool: PoolClient,
+    version: ModelVersionResponse,
     destination: Path,
     *,
     force: bool,
@@ -124,7 +121,7 @@ def _place(
 
 
 def _result(
-    version: "ModelVersionResponse",
+    version: ModelVersionResponse,
     path: Path,
     received_bytes: int,
     note: str,

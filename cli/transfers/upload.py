@@ -8,14 +8,14 @@ from cli.frame.errors import UsageError
 from cli.frame.options import Argument, DryRunOption, LimitOption, Option, command, single
 from cli.frame.output import Invocation, Reply, listing
 from cli.options import versions
+from pool_server.wire.cards import PrivacyReceipt
+from pool_server.wire.models import ModelVersionResponse
+from pool_server.wire.uploads import OpenUpload
+from site_agent.pool.client import Uploaded
 from site_agent.tasks.model_files import whole_id
 from site_agent.wording import size_words
 
 if TYPE_CHECKING:
-    from pool_server.wire.cards import PrivacyReceipt
-    from pool_server.wire.models import ModelVersionResponse
-    from pool_server.wire.uploads import OpenUpload
-    from site_agent.pool.client import Uploaded
     from site_agent.pool.sidecars import ModelDescription
     from site_agent.tasks.uploading import PreparedUpload
 
@@ -104,7 +104,7 @@ def _describe(prepared: "PreparedUpload") -> Reply:
     return Reply(data, f"would upload {what} as {prepared.address}")
 
 
-def _reply(file: Path, uploaded: "Uploaded", privacy: "PrivacyReceipt | None") -> Reply:
+def _reply(file: Path, uploaded: Uploaded, privacy: PrivacyReceipt | None) -> Reply:
     version = uploaded.version
     sent = (
         f"{size_words(uploaded.sent_bytes)} sent"
@@ -134,7 +134,7 @@ def _warn_of_differences(
     invocation: Invocation,
     description: "ModelDescription",
     text: str,
-    version: "ModelVersionResponse",
+    version: ModelVersionResponse,
 ) -> None:
     """Warn if the pool keeps an earlier description of this file."""
     differences = dict(description.differences(version))
@@ -198,7 +198,7 @@ def uploads(
     )
 
 
-def _row(open_upload: "OpenUpload") -> list[str]:
+def _row(open_upload: OpenUpload) -> list[str]:
     to = (
         f"{open_upload.site}/{open_upload.name}"
         if open_upload.purpose == "version"

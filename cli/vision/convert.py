@@ -8,6 +8,7 @@ from aggregators import pruning
 from aggregators.formats import FORMATS, default_format, read_model, recognise, write_model
 from aggregators.formats.registry import convert_model, format_of_suffix
 from aggregators.models import KIND_WORDS, FhogDetector, Model, StateDict
+from aggregators.pruning import EntrySize
 from cli.frame import options
 from cli.frame.errors import UsageError
 from cli.frame.existing_files import place_for_model, refuse_inputs, require_free, words_on_existing
@@ -20,7 +21,6 @@ from site_agent.networks.views import EYE, Target
 from site_agent.wording import size_words
 
 if TYPE_CHECKING:
-    from aggregators.pruning import EntrySize
     from site_agent.tasks.model_files import ModelFile
 
 
@@ -254,7 +254,7 @@ def _write(
     return Reply(data, [sheet, summary, f"sha256 {digest}"], [str(output)])
 
 
-def _total(sizes: "list[EntrySize]") -> dict[str, int]:
+def _total(sizes: list[EntrySize]) -> dict[str, int]:
     return {
         field: sum(getattr(size, field) for size in sizes) for field in ("numbers", "kept", *_SIZES)
     }

@@ -19,6 +19,7 @@ from cli.frame.output import Invocation, Reply, TableText
 from cli.frame.settings_options import CommandSettings, SettingsOptions
 from cli.options.data import ImagesOption, part_words, read_joined_faces, reading_from, words_of
 from cli.vision import clips, gaze
+from pool_server.wire.evaluations import EvaluationResponse
 from site_agent.datasets.egocentric import is_egocentric
 from site_agent.datasets.gaze.check import is_gaze_data, open_gaze
 from site_agent.datasets.gaze.records import join_digests, person_digests
@@ -30,12 +31,10 @@ from site_agent.evaluation.landmark_scores import LandmarkScores
 from site_agent.evaluation.model_runs import EvaluationSettings
 from site_agent.evaluation.report import ScoredModel, write_report
 from site_agent.pool.resources.models import DatasetWords
+from site_agent.tasks.model_files import ModelFile
 from site_agent.tasks.testing import Scored, lineages_of, score_on_faces, scored_models, verdicts
 
 if TYPE_CHECKING:
-    from pool_server.wire.evaluations import EvaluationResponse
-    from site_agent.tasks.model_files import ModelFile
-
     Scores = DetectionScores | LandmarkScores | GazeScores
 
 app = single()
@@ -101,7 +100,7 @@ class PostOptions:
         with invocation.pool() as pool:
             pool.whoami()
 
-    def send(self, invocation: Invocation, scored: Scored) -> "list[EvaluationResponse]":
+    def send(self, invocation: Invocation, scored: Scored) -> list[EvaluationResponse]:
         """Send the scores of those models that the pool has; name the others."""
         if not self.post:
             return []
@@ -212,7 +211,7 @@ def _reply(
     datasets: Sequence[Path],
     text: Sequence[str | TableText],
     written: Sequence[Path],
-    posted: "Sequence[EvaluationResponse]",
+    posted: Sequence[EvaluationResponse],
     *,
     per_image: bool,
 ) -> Reply:
@@ -248,7 +247,7 @@ def _reply(
 
 def _files(
     invocation: Invocation, names: Sequence[str], posting: PostOptions, *, networks: bool = False
-) -> "list[ModelFile]":
+) -> list[ModelFile]:
     files = invocation.model_files(names)
     _require_networks(files, expected=networks)
     posting.check(invocation)
@@ -310,7 +309,7 @@ def _split_of_post(split: str, *, learned: bool, despite: bool) -> str:
 
 def _post(
     invocation: Invocation, models: Sequence[ScoredModel], digest: str, name: str, split: str
-) -> "list[EvaluationResponse]":
+) -> list[EvaluationResponse]:
     """Send the scores of those models that the pool has; name the others."""
     dataset = DatasetWords(digest, name, split)
     posted = []
@@ -329,7 +328,7 @@ def _post(
     return posted
 
 
-def _require_networks(files: "Sequence[ModelFile]", *, expected: bool) -> None:
+def _require_networks(files: Sequence[ModelFile], *, expected: bool) -> None:
     for file in files:
         if (recognise(file.path).name in NETWORK_FORMATS) != expected:
             what = "only networks can" if expected else "networks cannot"

@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
 
 from aggregators.predictors import to_grey
 from cli.frame.errors import InputMissingError, UsageError
@@ -34,10 +36,6 @@ from site_agent.training.overlap import gaze_overlap
 from site_agent.wording import count_words
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-    from PIL import Image
-
     from site_agent.evaluation.report import ScoredModel
     from site_agent.tasks.model_files import ModelFile
 
@@ -209,8 +207,8 @@ def predicted(
 
 
 def _of_data(
-    samples: GazeSamples, gaze: "NDArray[np.float64]", target: Target, *, draw: bool
-) -> "tuple[list[dict[str, Any]], dict[str, Image.Image]]":
+    samples: GazeSamples, gaze: NDArray[np.float64], target: Target, *, draw: bool
+) -> tuple[list[dict[str, Any]], dict[str, Image.Image]]:
     """Return a line for each sample as the camera saw it, and a picture for each person."""
     errors = target_errors(target, gaze, samples.gaze)
     # Angles are in radians, as tables have them.
@@ -236,7 +234,7 @@ def _of_data(
 
 
 def _describe_result(
-    samples: GazeSamples, gaze: "NDArray[np.float64]", target: Target
+    samples: GazeSamples, gaze: NDArray[np.float64], target: Target
 ) -> list[str | TableText]:
     scores = score_gaze(gaze, samples, target=target, resamples=0)
     rows = [
@@ -250,7 +248,7 @@ def _describe_result(
     return [total, TableText(["person", "samples", "mean error"], rows)]
 
 
-def _patches(names: list[str]) -> "tuple[list[Path], NDArray[np.uint8]]":
+def _patches(names: list[str]) -> tuple[list[Path], NDArray[np.uint8]]:
     """Read pictures of left eyes, 60 x 36 pixels."""
     images = list(dict.fromkeys(image for word in names for image in list_images(word)))
     patches = []
@@ -264,8 +262,8 @@ def _patches(names: list[str]) -> "tuple[list[Path], NDArray[np.uint8]]":
 
 
 def _of_images(
-    images: list[Path], patches: "NDArray[np.uint8]", angles: "NDArray[np.float64]"
-) -> "tuple[list[dict[str, Any]], dict[str, Image.Image]]":
+    images: list[Path], patches: NDArray[np.uint8], angles: NDArray[np.float64]
+) -> tuple[list[dict[str, Any]], dict[str, Image.Image]]:
     items = [
         {"file": str(path), "yaw": round(float(yaw), 6), "pitch": round(float(pitch), 6)}
         for path, (yaw, pitch) in zip(images, angles, strict=True)

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from cli.frame.errors import InputMissingError, UsageError
 from cli.frame.existing_files import refuse_inputs, require_free
@@ -14,6 +14,7 @@ from cli.vision.gaze import predict_gaze
 from site_agent.datasets.conversion import ANNOTATION_FORMATS, ReadingOptions
 from site_agent.datasets.gaze.check import is_gaze_data
 from site_agent.datasets.pts_files import find_pts
+from site_agent.datasets.records import FaceDataset
 from site_agent.faces.models import open_detector
 from site_agent.faces.overlays import overlay_paths, write_overlays
 from site_agent.faces.prediction import (
@@ -25,9 +26,6 @@ from site_agent.faces.prediction import (
 from site_agent.networks.architectures import SALIENCY_ARCHITECTURES
 from site_agent.networks.files import read_network
 from site_agent.wording import count_words
-
-if TYPE_CHECKING:
-    from site_agent.datasets.records import FaceDataset
 
 app = single()
 
@@ -122,7 +120,7 @@ def predict(
 def _search(
     invocation: Invocation,
     inputs: list[str],
-    faces: "list[Path] | FaceDataset",
+    faces: list[Path] | FaceDataset,
     models: FaceModelOptions,
     result: ResultOptions,
 ) -> list[ImagePrediction]:
@@ -194,7 +192,7 @@ def _require_free_overlays(images: list[Path], folder: Path, *, force: bool) -> 
 
 def _images(
     names: list[str], reading: ReadingOptions, *, boxes_wanted: bool
-) -> "list[Path] | FaceDataset":
+) -> list[Path] | FaceDataset:
     """Return the images that words name, or the annotations."""
     for word in names:
         if not Path(word).exists():

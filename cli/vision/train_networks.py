@@ -4,7 +4,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 from cli.frame.errors import InputMissingError, UsageError
 from cli.frame.existing_files import refuse_inputs, require_free
@@ -23,9 +23,11 @@ from cli.options.data import read_face_file
 from cli.options.versions import NewVersionOptions
 from cli.transfers.upload import upload
 from cli.vision.clips import score_table
+from site_agent.datasets.conversion import ReadingOptions
 from site_agent.datasets.egocentric import open_egocentric
 from site_agent.datasets.gaze.check import open_gaze
-from site_agent.datasets.gaze.records import join_digests, person_digests
+from site_agent.datasets.gaze.records import GazeDataset, join_digests, person_digests
+from site_agent.datasets.records import FaceDataset
 from site_agent.errors import ForbiddenError
 from site_agent.networks.architectures import find_architecture
 from site_agent.networks.lab_networks import name_network
@@ -40,11 +42,6 @@ from site_agent.training.network_settings import (
 )
 from site_agent.training_record import TrainingRecord, TrainingResult, read_training_metadata
 from site_agent.wording import count_words, size_words
-
-if TYPE_CHECKING:
-    from site_agent.datasets.conversion import ReadingOptions
-    from site_agent.datasets.gaze.records import GazeDataset
-    from site_agent.datasets.records import FaceDataset
 
 Tested = tuple["Path | None", "ReadingOptions | None"]
 """A test set of faces, and how it is read."""
@@ -104,7 +101,7 @@ class Afterwards:
     """The test and the upload that follow a training."""
 
     test_path: Path | None = None
-    test_faces: "FaceDataset | None" = None
+    test_faces: FaceDataset | None = None
     address: str | None = None
     despite_findings: bool = False
 
@@ -246,7 +243,7 @@ def _train_gaze(order: _Order) -> Reply:
     return upload_trained(order.invocation, result, after, *described)
 
 
-def open_gaze_data(path: Path, view: View = EYE) -> "GazeDataset":
+def open_gaze_data(path: Path, view: View = EYE) -> GazeDataset:
     """Open gaze data that the user named, in a view."""
     if not path.exists():
         raise InputMissingError(f"{path}: no such file; expected gaze data")

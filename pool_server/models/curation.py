@@ -160,7 +160,12 @@ def delete_model(
     registry.lock_model(session, model)
     # Looked up again under the lock: another request may have deleted the model meanwhile.
     get_model(session, caller, site, name)
-    versions = living_versions(session, model.id)
+    versions = session.scalars(
+        select(ModelVersionRecord)
+        .where(ModelVersionRecord.model_id == model.id, ModelVersionRecord.state != access.DELETED)
+        .order_by(ModelVersionRecord.number)
+        .with_for_update()
+    ).all()
     for version in versions:
         version.model = model
     heirs = sorted(
@@ -242,7 +247,11 @@ def _require_not_quarantined(session: Session, caller: Caller, version: ModelVer
 def _require_deletable(
     session: Session, subject: str, version_ids: Sequence[int], heirs: Sequence[str], *, force: bool
 ) -> None:
-    key = round_on(session, version_ids)
+    key = session.scalar(
+        select(RoundRecord.key)
+        .where(RoundRecord.base_version_id.in_(version_ids), RoundRecord.state.in_(OPEN_ROUNDS))
+        .limit(1)
+    )
     if key is not None:
         raise ConflictError(
             f"{subject} cannot be deleted: round {key} refines it",
@@ -259,16 +268,6 @@ def _require_deletable(
             "owners. To delete it nevertheless, give `force`.",
             details={"descendants": len(heirs)},
         )
-
-
-def living_versions(session: Session, model_id: int) -> Sequence[ModelVersionRecord]:
-    """Return the versions of a model that are not deleted, locked against changes of state."""
-    return session.scalars(
-        select(ModelVersionRecord)
-        .where(ModelVersionRecord.model_id == model_id, ModelVersionRecord.state != access.DELETED)
-        .order_by(ModelVersionRecord.number)
-        .with_for_update()
-    ).all()
 
 
 def find_descendants(
@@ -305,15 +304,6 @@ def is_elsewhere(session: Session, caller: Caller, version: ModelVersionRecord) 
             .limit(1)
         )
         is not None
-    )
-
-
-def round_on(session: Session, version_ids: Sequence[int]) -> str | None:
-    """Return the key of an unfinished round that has one of these versions as its base."""
-    return session.scalar(
-        select(RoundRecord.key)
-        .where(RoundRecord.base_version_id.in_(version_ids), RoundRecord.state.in_(OPEN_ROUNDS))
-        .limit(1)
     )
 
 

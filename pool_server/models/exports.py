@@ -177,7 +177,12 @@ def _with_ancestors(
             code="export_refused",
         )
     homes: dict[str, list[ModelVersionRecord]] = defaultdict(list)
-    for version in find_digests(session, caller, digests - known):
+    for version in session.scalars(
+        repository.whole_versions()
+        .where(repository.among(ModelVersionRecord.digest, "digests"), access.readable_by(caller))
+        .order_by(ModelVersionRecord.id),
+        {"digests": sorted(digests - known)},
+    ).all():
         homes[version.digest].append(version)
     chosen = []
     for candidates in homes.values():
@@ -330,15 +335,3 @@ def ancestor_digests(
         .where(access.readable_by(caller))
     )
     return set(session.scalars(select(tree.c.digest).limit(most + 1)))
-
-
-def find_digests(
-    session: Session, caller: Caller, digests: Collection[str]
-) -> Sequence[ModelVersionRecord]:
-    """Return all versions with these digests that the caller may see, oldest first."""
-    return session.scalars(
-        repository.whole_versions()
-        .where(repository.among(ModelVersionRecord.digest, "digests"), access.readable_by(caller))
-        .order_by(ModelVersionRecord.id),
-        {"digests": sorted(digests)},
-    ).all()

@@ -133,11 +133,6 @@ def api_path(address: ModelAddress) -> str:
     return f"/models/{address.site}/{address.name}/versions/{reference}"
 
 
-def exact_path(version: models.ModelVersionResponse) -> str:
-    """Return the path of exactly this version in the API, even after a newer one appears."""
-    return api_path(ModelAddress(version.site, version.name, str(version.version)))
-
-
 async def find_version(api: pool_api.PoolApi, address: ModelAddress) -> models.ModelVersionResponse:
     return await api.get(models.ModelVersionResponse, api_path(address))
 
@@ -153,7 +148,7 @@ async def model_page(visitor: Anyone, site: str, name: str, score: str = "") -> 
     """Show all that the pool knows of a version."""
     api = visitor.api
     version = await find_version(api, read_address(site, name))
-    path = exact_path(version)
+    path = api_path(ModelAddress(version.site, version.name, str(version.version)))
     shown_score = score or HEADLINES.get(version.kind, "mean_error")
     versions, evaluations, others, family, receipts = await asyncio.gather(
         api.get(models.ModelPage, f"/models/{version.site}/{version.name}"),

@@ -125,7 +125,15 @@ def post(
     require_participant(caller, record, request.sender)
     lock_session(session, record.id)
     site = get_site(session, request.sender)
-    known = find_post(session, record.id, request.phase, site.id)
+    known = session.scalar(
+        select(SecurePostRecord)
+        .options(joinedload(SecurePostRecord.site))
+        .where(
+            SecurePostRecord.session_id == record.id,
+            SecurePostRecord.phase == request.phase,
+            SecurePostRecord.site_id == site.id,
+        )
+    )
     if known is not None:
         if known.envelope == request.envelope:
             return describe_post(known), False
@@ -244,20 +252,6 @@ def count_opened(session: Session, site_id: int, since: datetime) -> int:
         SecureSessionRecord.site_id == site_id, SecureSessionRecord.created_at > since
     )
     return session.scalar(query) or 0
-
-
-def find_post(
-    session: Session, session_id: int, phase: str, site_id: int
-) -> SecurePostRecord | None:
-    return session.scalar(
-        select(SecurePostRecord)
-        .options(joinedload(SecurePostRecord.site))
-        .where(
-            SecurePostRecord.session_id == session_id,
-            SecurePostRecord.phase == phase,
-            SecurePostRecord.site_id == site_id,
-        )
-    )
 
 
 def count_posts(session: Session, session_id: int, site_id: int) -> int:

@@ -10,19 +10,17 @@ as much as any other, however the frames were batched. A map says nothing by its
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import ndimage
+from torch import nn
 
 from site_agent.datasets.egocentric import FIXATION, ClipSamples
 from site_agent.errors import InvalidInputError
 from site_agent.evaluation import Interval, bootstrap_intervals
 from site_agent.networks.modules import predict_maps
-
-if TYPE_CHECKING:
-    from torch import nn
 
 Float = NDArray[np.floating]
 
@@ -349,7 +347,7 @@ class SaliencyEvaluation:
         return f"F1 {ours:.3f}: {better} than maps that know no picture (best: {name}, {bar:.3f})"
 
 
-def evaluate_saliency(module: "nn.Module", samples: ClipSamples) -> SaliencyEvaluation:
+def evaluate_saliency(module: nn.Module, samples: ClipSamples) -> SaliencyEvaluation:
     """Score a network on the fixations of test clips, next to maps that know no picture.
 
     `samples`: All splits: a person's mean map is made of her training clips, the threshold of pixel

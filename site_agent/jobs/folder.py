@@ -213,10 +213,7 @@ class JobFolder:
 
     def claim(self, number: str) -> bool:
         """Take a waiting job; False where another process has taken it, or it was removed."""
-        folder = self.place / number
-        try:
-            (folder / _QUEUED).replace(folder / _CLAIMED)
-        except OSError:
+        if not self._take(number):
             return False
         state = self._state(number)
         running = replace(state, state="running", process=this_process(), began=time.time())
@@ -248,7 +245,7 @@ class JobFolder:
             raise InvalidInputError(f"job {number}: has ended already ({view.state.state})")
         # Of two, who cancels and who claims, the first to rename wins. The process that has claimed
         # it may not stand in its state yet.
-        if self._take_back(number) or not self.has_runner():
+        if self._take(number) or not self.has_runner():
             self.finish(number, "cancelled")
         else:
             (self.path(number) / _CANCEL).touch(mode=0o600)
@@ -326,7 +323,7 @@ class JobFolder:
     def _state(self, number: str) -> State:
         return _read_state(self.place / number)
 
-    def _take_back(self, number: str) -> bool:
+    def _take(self, number: str) -> bool:
         folder = self.place / number
         try:
             (folder / _QUEUED).replace(folder / _CLAIMED)

@@ -322,20 +322,15 @@ def _without_rounds(
     family: Family, recipe: methods.Recipe, changed: Collection[str]
 ) -> methods.Recipe:
     """Replace the recipe of a round's result by that of its base if the base changes."""
-    while _is_of_round(family, recipe):
+    while recipe.method.name in list_round_methods() and any(
+        entry.digest in family.round_files or (entry.file_name or "").endswith(_CONTRIBUTION)
+        for entry in recipe.inputs
+    ):
         bases = [digest for digest in recipe.input_digests if digest in changed]
         if not bases:
             break
         recipe = family.recipes[bases[0]].model_copy(update={"output": recipe.output})
     return recipe
-
-
-def _is_of_round(family: Family, recipe: methods.Recipe) -> bool:
-    """Return whether a recipe combines contributions; most methods of rounds also merge models."""
-    return recipe.method.name in list_round_methods() and any(
-        entry.digest in family.round_files or (entry.file_name or "").endswith(_CONTRIBUTION)
-        for entry in recipe.inputs
-    )
 
 
 def _step(

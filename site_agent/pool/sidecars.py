@@ -15,16 +15,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from aggregators.whole_file import write_whole
-from pool_server.wire.labels import shared_labels
+from pool_server.wire.data_use import Term
+from pool_server.wire.labels import VocabularyResponse, shared_labels
+from pool_server.wire.models import ModelVersionResponse
 from site_agent.errors import InvalidInputError
 from site_agent.pool.rebuilding import RecipeSources
 from site_agent.pool.restrictions import read_terms_file
 from site_agent.training_record import beside, read_beside
 
 if TYPE_CHECKING:
-    from pool_server.wire.data_use import Term
-    from pool_server.wire.labels import VocabularyResponse
-    from pool_server.wire.models import ModelVersionResponse
     from site_agent.pool.client import PoolClient
 
 T = TypeVar("T")

@@ -13,6 +13,8 @@ from pydantic import Field
 
 from pool_server.wire.models import ModelVersionResponse
 from pool_server.wire.rounds import DEFAULT_LEAST_OTHERS, RoundResponse, RoundTerms
+from site_agent.datasets.network_data import NetworkData
+from site_agent.datasets.records import FaceDataset
 from site_agent.errors import ConflictError, InvalidInputError
 from site_agent.pool import profiles
 from site_agent.pool.trust import trusted_sites
@@ -22,14 +24,12 @@ from site_agent.work import Progress
 if TYPE_CHECKING:
     from aggregators.methods.refitting import RefitSettings
     from aggregators.models import LeafContribution, ShapePredictor
-    from site_agent.datasets.network_data import NetworkData
-    from site_agent.datasets.records import FaceDataset
     from site_agent.pool.client import PoolClient
     from site_agent.rounds.secure import RoundSums
     from site_agent.secure.sums import SumVisit
 
-    SiteData = FaceDataset | NetworkData | Path
-    """A data set, or where it is."""
+SiteData = FaceDataset | NetworkData | Path
+"""A data set, or where it is."""
 
 DataKind = Literal["faces", "gaze"]
 
@@ -207,7 +207,7 @@ class SitePart(ABC):
         pool: "PoolClient",
         round_: RoundResponse,
         site: str,
-        data: "SiteData",
+        data: SiteData,
         choice: DataChoice,
     ) -> "SitePart":
         """Read the data and the options of the round.

@@ -27,26 +27,24 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from aggregators.formats import file_digest
 from aggregators.whole_file import write_whole
 from pool_server.wire.rounds import RoundResponse, RoundTerms
 from site_agent.errors import ConflictError, StalePreviewError
+from site_agent.pool.client import PoolClient
 from site_agent.pool.profiles import secure_folder
 from site_agent.pool.requests import require_field, require_same
 from site_agent.pool.resources.rounds import contribution_request
 from site_agent.rounds import contract, kinds, provenance
+from site_agent.rounds.contract import SiteData
 from site_agent.rounds.secure import require_own_result, round_folder, visit_sums
 from site_agent.rounds.terms import check_terms, find_first, pin_terms
 from site_agent.secure.charter import require_accepted
 from site_agent.secure.lab import RosterPolicy
 from site_agent.training_record import remember_learned
 from site_agent.work import Progress, no_progress, part_of
-
-if TYPE_CHECKING:
-    from site_agent.pool.client import PoolClient
-    from site_agent.rounds.contract import SiteData
 
 _FETCHED, _COMPUTED, _SUMMED = 0.1, 0.8, 0.9
 """Shares of a progress bar: the base is fetched, the contribution computed, and summed."""
@@ -98,9 +96,9 @@ class _Files:
 
 
 def contribute_to_round(
-    pool: "PoolClient",
+    pool: PoolClient,
     round_id: str,
-    data: "SiteData",
+    data: SiteData,
     choice: contract.DataChoice | None = None,
     *,
     site: str = "",
@@ -218,7 +216,7 @@ def contribute_to_round(
 
 
 def _name_files(
-    pool: "PoolClient", round_: RoundResponse, site: str, inputs: Sequence[Any]
+    pool: PoolClient, round_: RoundResponse, site: str, inputs: Sequence[Any]
 ) -> _Files:
     content = json.dumps([round_.base_digest, *inputs], sort_keys=True)
     name = f"{site}-{hashlib.sha256(content.encode()).hexdigest()[:16]}"
@@ -250,7 +248,7 @@ def _find_taken(round_: RoundResponse, site: str, files: _Files) -> Contributed 
 
 
 def _restore(
-    pool: "PoolClient", files: _Files, contributed: Contributed, rules: contract.ContributionRules
+    pool: PoolClient, files: _Files, contributed: Contributed, rules: contract.ContributionRules
 ) -> Contributed:
     """Send a contribution that the pool has taken again; its storage may have lost it since."""
     if not files.sent.is_file():
@@ -288,7 +286,7 @@ def _require_open(round_: RoundResponse, site: str) -> None:
 
 
 def _require_verified_base(
-    pool: "PoolClient", round_: RoundResponse, site: str, rules: contract.ContributionRules
+    pool: PoolClient, round_: RoundResponse, site: str, rules: contract.ContributionRules
 ) -> None:
     """Refuse the result of a secure round as a base, unless this lab's sum makes it."""
     if round_.secure is None or round_.predecessor is None or rules.approved == round_.base_digest:
@@ -298,7 +296,7 @@ def _require_verified_base(
     require_own_result(pool, before, site)
 
 
-def _fetch_base(pool: "PoolClient", round_: RoundResponse, progress: Progress) -> Path:
+def _fetch_base(pool: PoolClient, round_: RoundResponse, progress: Progress) -> Path:
     # A pool could answer with another version; what is trained must be what was announced.
     base = pool.version(round_.base)
     require_field(base, "digest", round_.base_digest)
@@ -323,7 +321,7 @@ def _describe(
 
 
 def _sum(
-    pool: "PoolClient",
+    pool: PoolClient,
     contributed: Contributed,
     part: contract.SitePart,
     files: _Files,
@@ -357,7 +355,7 @@ def _sum(
 
 
 def _send(
-    pool: "PoolClient",
+    pool: PoolClient,
     contributed: Contributed,
     files: _Files,
     rules: contract.ContributionRules,

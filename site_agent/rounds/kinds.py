@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, cast
+from typing import Any, ClassVar, cast
 
 import numpy as np
 
@@ -17,46 +17,46 @@ from aggregators.formats import read_model
 from aggregators.methods.contract import ContributionKind
 from aggregators.methods.networks import read_network_contribution, write_network_contribution
 from aggregators.methods.protections import OPEN_SENTENCE, describe_protection
-from aggregators.methods.refitting import contribute as fit_contribution
 from aggregators.methods.refitting import (
+    RefitSettings,
     find_untrained_features,
     read_contribution,
     refit_settings,
     thin_base,
     write_contribution,
 )
+from aggregators.methods.refitting import contribute as fit_contribution
 from aggregators.methods.registry import METHODS, list_round_methods
-from aggregators.methods.round_options import split_options
+from aggregators.methods.round_options import LocalTraining, split_options
+from aggregators.models import NetworkContribution, StateDict
+from pool_server.wire.rounds import RoundResponse, RoundTerms
 from site_agent.datasets.conversion import read_faces
 from site_agent.datasets.gaze import records as gaze
-from site_agent.datasets.network_data import digest_data, open_network_data
-from site_agent.datasets.records import dataset_digest, face_marks
+from site_agent.datasets.network_data import NetworkData, digest_data, open_network_data
+from site_agent.datasets.records import FaceDataset, dataset_digest, face_marks
 from site_agent.datasets.soundness import Soundness, require_sound
 from site_agent.errors import ContributionWithheldError, InvalidInputError
 from site_agent.federated.contribution_ledger import ContributionLedger, RoundOfSeries, most_step
 from site_agent.federated.personal import PersonalStore
 from site_agent.networks.files import read_network
+from site_agent.pool.client import PoolClient
 from site_agent.pool.profiles import personal_folder, privacy_folder, rounds_folder, secure_folder
 from site_agent.refinement import CROP_MARGIN, load_site, read_base
-from site_agent.rounds.contract import ContributionFacts, DataChoice, DataKind, SitePart
+from site_agent.rounds.contract import (
+    ContributionFacts,
+    ContributionRules,
+    DataChoice,
+    DataKind,
+    SiteData,
+    SitePart,
+)
 from site_agent.rounds.finishing import first_round, take_reply
+from site_agent.rounds.secure import RoundSums
 from site_agent.secure import contributions
 from site_agent.secure.charter import require_accepted
 from site_agent.secure.contributions import encode_network_file
+from site_agent.secure.sums import SumVisit
 from site_agent.work import Progress, part_of
-
-if TYPE_CHECKING:
-    from aggregators.methods.refitting import RefitSettings
-    from aggregators.methods.round_options import LocalTraining
-    from aggregators.models import NetworkContribution, StateDict
-    from pool_server.wire.rounds import RoundResponse, RoundTerms
-    from site_agent.datasets.network_data import NetworkData
-    from site_agent.datasets.records import FaceDataset
-    from site_agent.pool.client import PoolClient
-    from site_agent.rounds.contract import ContributionRules, SiteData
-    from site_agent.rounds.secure import RoundSums
-    from site_agent.secure.sums import SumVisit
-
 
 _READING = 0.1
 """Share of the progress up to which images are read."""
@@ -78,20 +78,15 @@ class LeafRefitPart(SitePart):
     danger: ClassVar[str] = _DANGER
     shows_origin: ClassVar[bool] = True
 
-    round_: "RoundResponse"
-    faces: "FaceDataset"
-    settings: "RefitSettings"
+    round_: RoundResponse
+    faces: FaceDataset
+    settings: RefitSettings
     choice: DataChoice
     soundness: Soundness
 
     @classmethod
     def prepare(
-        cls,
-        pool: "PoolClient",
-        round_: "RoundResponse",
-        _site: str,
-        data: "SiteData",
-        choice: DataChoice,
+        cls, pool: PoolClient, round_: RoundResponse, _site: str, data: SiteData, choice: DataChoice
     ) -> "LeafRefitPart":
         faces = read_faces(data) if isinstance(data, Path) else cast("FaceDataset", data)
         sound = require_sound(faces, despite_findings=choice.despite_findings)
@@ -111,17 +106,17 @@ class LeafRefitPart(SitePart):
             if item.name != "leaves"
         )
 
-    def inputs(self, rules: "ContributionRules") -> list[Any]:
+    def inputs(self, rules: ContributionRules) -> list[Any]:
         settings = self.settings.model_dump(mode="json")
         # Another floor may refuse what this one lets through.
         floor = rules.faces_per_leaf
         return [dataset_digest(self.faces), settings, list(self.choice.parts), floor]
 
-    def objections(self, rules: "ContributionRules") -> list[str]:
+    def objections(self, rules: ContributionRules) -> list[str]:
         return rules.objections_to_options(self.settings)
 
     def compute(
-        self, base: Path, output: Path, rules: "ContributionRules", progress: Progress
+        self, base: Path, output: Path, rules: ContributionRules, progress: Progress
     ) -> tuple[tuple[int, str], ...]:
         model = read_base(base)
         if oddities := find_untrained_features(model):
@@ -160,7 +155,7 @@ class LeafRefitPart(SitePart):
         return face_marks([self.faces], self.soundness.details)
 
     @staticmethod
-    def take_part(sums: "RoundSums", contribution: Path, _base: Path, target: Path) -> "SumVisit":
+    def take_part(sums: RoundSums, contribution: Path, _base: Path, target: Path) -> SumVisit:
         """Count the labs by leaf in a first sum, and add the changes in a second.
 
         A leaf that few labs reach would show their changes, so the second leaves it out.
@@ -194,7 +189,7 @@ class LeafRefitPart(SitePart):
         return ContributionFacts(text, len(counts), len(sent), int(sent.min()))
 
 
-def _times_through(pool: "PoolClient", round_: "RoundResponse") -> int:
+def _times_through(pool: PoolClient, round_: RoundResponse) -> int:
     """Return how often the series of a round has been through all levels before it.
 
     Sites that go level by level draw their samples once for all levels.
@@ -212,22 +207,17 @@ class NetworkPart(SitePart):
     data: ClassVar[DataKind] = "gaze"
     danger: ClassVar[str] = OPEN_SENTENCE
 
-    round_: "RoundResponse"
+    round_: RoundResponse
     site: str
-    dataset: "NetworkData"
+    dataset: NetworkData
     persons: tuple[str, ...]
-    settings: "LocalTraining"
+    settings: LocalTraining
     soundness: Soundness
     series: str = ""
 
     @classmethod
     def prepare(
-        cls,
-        pool: "PoolClient",
-        round_: "RoundResponse",
-        site: str,
-        data: "SiteData",
-        choice: DataChoice,
+        cls, pool: PoolClient, round_: RoundResponse, site: str, data: SiteData, choice: DataChoice
     ) -> "NetworkPart":
         dataset = open_network_data(data) if isinstance(data, Path) else cast("NetworkData", data)
         sound = require_sound(
@@ -244,8 +234,8 @@ class NetworkPart(SitePart):
     def admit(
         self,
         base: Path,
-        terms: "RoundTerms",
-        first: "Callable[[], Path]",
+        terms: RoundTerms,
+        first: Callable[[], Path],
         *,
         approved: bool,
         record: bool,
@@ -282,11 +272,11 @@ class NetworkPart(SitePart):
         charter = require_accepted(secure_folder(), self.round_.secure.charter)
         return charter.terms.least_labs
 
-    def inputs(self, rules: "ContributionRules") -> list[Any]:
+    def inputs(self, rules: ContributionRules) -> list[Any]:
         return [digest_data(self.dataset, self.persons), self.settings.shared(), rules.clip_norm]
 
     def compute(
-        self, base: Path, output: Path, rules: "ContributionRules", progress: Progress
+        self, base: Path, output: Path, rules: ContributionRules, progress: Progress
     ) -> tuple[tuple[int, str], ...]:
         from site_agent.federated.local_training import Privacy, clip_update
         from site_agent.federated.rounds import SiteGuards, train_in_round
@@ -329,7 +319,7 @@ class NetworkPart(SitePart):
         }
 
     @staticmethod
-    def take_part(sums: "RoundSums", contribution: Path, base: Path, target: Path) -> "SumVisit":
+    def take_part(sums: RoundSums, contribution: Path, base: Path, target: Path) -> SumVisit:
         mean = sums.round_.options.get("mean", "samples")
         return sums.take_part(
             encode_network_file(contribution, base, sums.budget, mean=mean), target
@@ -383,7 +373,7 @@ class NetworkPart(SitePart):
         return ContributionFacts(text, samples=samples)
 
 
-def _sizes(contribution: "NetworkContribution") -> list[int]:
+def _sizes(contribution: NetworkContribution) -> list[int]:
     """Return the numbers of floating-point entries."""
     infos = contribution.network.infos.values()
     return [math.prod(info.shape) for info in infos if info.dtype.startswith("F")]

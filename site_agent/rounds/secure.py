@@ -21,16 +21,15 @@ from pool_server.wire.rounds import RoundResponse, RoundTerms, SecureTerms
 from site_agent.errors import ContributionWithheldError, InvalidInputError
 from site_agent.pool import profiles
 from site_agent.pool.requests import require_field
-from site_agent.secure.charter import require_accepted
+from site_agent.secure.charter import Charter, require_accepted
 from site_agent.secure.lab import Lab, RosterPolicy
 from site_agent.secure.party import Board
 from site_agent.secure.sums import SecureSums, SumVisit, visit_until_summed
+from site_agent.secure.verification import Mode
 from site_agent.work import Progress
 
 if TYPE_CHECKING:
     from site_agent.pool.client import PoolClient
-    from site_agent.secure.charter import Charter
-    from site_agent.secure.verification import Mode
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,8 +51,8 @@ def visit_sums(
     step: Callable[[RoundSums], SumVisit],
     *,
     terms: RoundTerms,
-    policy: "RosterPolicy | None" = None,
-    mode: "Mode" = "servers",
+    policy: RosterPolicy | None = None,
+    mode: Mode = "servers",
     wait: bool,
     progress: Progress,
 ) -> SumVisit:
@@ -148,7 +147,7 @@ def _make_result(pool: "PoolClient", round_: RoundResponse, site: str) -> Path:
     return result
 
 
-def _require_members(round_: RoundResponse, terms: SecureTerms, charter: "Charter") -> None:
+def _require_members(round_: RoundResponse, terms: SecureTerms, charter: Charter) -> None:
     sites = {participant.site for participant in round_.participants}
     if not sites <= set(charter.labs) or set(terms.servers) != set(charter.servers):
         raise InvalidInputError(

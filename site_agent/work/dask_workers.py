@@ -19,7 +19,6 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from queue import Empty, SimpleQueue
-from types import TracebackType
 from typing import Any
 
 from distributed import Client, Future, get_worker
@@ -154,12 +153,7 @@ class DaskWorkers:
             raise
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         # A scheduler that was lost needs no farewell.
         with suppress(Exception):
             self._client.cancel(list(self._running.values()), force=True)

@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from subprocess import PIPE
-from types import TracebackType
 from typing import IO, Any, Protocol
 
 from site_agent.work import Progress
@@ -65,12 +64,7 @@ class Workers(Protocol):
 
     def __enter__(self) -> "Workers": ...
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None: ...
+    def __exit__(self, *error: object) -> None: ...
 
 
 class LocalWorkers:
@@ -163,12 +157,7 @@ class LocalWorkers:
     def __enter__(self) -> "LocalWorkers":
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         for worker in self._running:
             worker.kill()
         for worker in self._running:

@@ -239,14 +239,6 @@ def eye_landmarks(person: Person, side: Side, closure: float) -> canvas.Float64:
     return np.stack([upper[0], upper[2], upper[4], upper[6], lower[4], lower[2]])
 
 
-def relief_shape() -> tuple[int, int]:
-    """Return the rows and columns of a relief."""
-    return (
-        round((BOTTOM - TOP) * RELIEF_PX_PER_UNIT) + 1,
-        round((RIGHT - LEFT) * RELIEF_PX_PER_UNIT) + 1,
-    )
-
-
 def _bump(
     x: canvas.Float64, y: canvas.Float64, at: tuple[float, float], size: tuple[float, float]
 ) -> canvas.Float64:
@@ -257,7 +249,10 @@ def _bump(
 
 
 def _relief(person: Person, outline: canvas.Float64, mouth: canvas.Float64) -> canvas.Float32:
-    rows, columns = relief_shape()
+    rows, columns = (
+        round((BOTTOM - TOP) * RELIEF_PX_PER_UNIT) + 1,
+        round((RIGHT - LEFT) * RELIEF_PX_PER_UNIT) + 1,
+    )
     x, y = np.linspace(LEFT, RIGHT, columns), np.linspace(TOP, BOTTOM, rows)
     z = _skull_relief(person, outline, x, y)
     z += _nose_relief(person, x, y)

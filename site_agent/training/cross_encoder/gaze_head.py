@@ -9,11 +9,12 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import nn
 
 from aggregators.formats import file_digest
 from aggregators.models import StateDict
@@ -28,9 +29,6 @@ from site_agent.training.network_settings import GazeHeadSettings
 from site_agent.training.overlap import training_records
 from site_agent.training_record import DataSummary, TrainingResult, begin_training
 from site_agent.work import Progress, no_progress
-
-if TYPE_CHECKING:
-    from torch import nn
 
 Float64 = NDArray[np.float64]
 OWN = "this encoder"
@@ -130,7 +128,7 @@ def recorded_settings(settings: GazeHeadSettings, encoder: Path | str) -> dict[s
     return plain | {"encoder_digest": file_digest(encoder)}
 
 
-def add_head(network: StateDict, module: "nn.Module", shots: gaze.GazeSamples) -> StateDict:
+def add_head(network: StateDict, module: nn.Module, shots: gaze.GazeSamples) -> StateDict:
     """Return the gaze network of an encoder, with a head that is fitted to shots."""
     small = network.metadata["architecture"].endswith("-small")
     name = "cross-encoder-small-gaze" if small else "cross-encoder-gaze"
@@ -151,7 +149,7 @@ def add_head(network: StateDict, module: "nn.Module", shots: gaze.GazeSamples) -
 
 
 def score_heads(
-    module: "nn.Module", architecture: str, shots: Shots, seed: int
+    module: nn.Module, architecture: str, shots: Shots, seed: int
 ) -> Mapping[str, float]:
     """Return the error on the test samples, in degrees, of heads on several features.
 
@@ -191,7 +189,7 @@ Features = Callable[[gaze.GazeSamples], Float64]
 """Describes samples by float64 (n, features)."""
 
 
-def encoder_features(module: "nn.Module") -> Features:
+def encoder_features(module: nn.Module) -> Features:
     """Return the gaze features of an encoder, with the head angles."""
     return lambda eyes: np.concatenate(
         [modules.encode_gaze(module, eyes.patches), eyes.head], axis=1
