@@ -4,16 +4,15 @@ import math
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from cli.frame.errors import InputMissingError, UsageError
+from cli.frame.errors import UsageError
 from cli.frame.options import DespiteWithdrawalOption, LabelOption, Option
 from cli.frame.output import Invocation
 from cli.frame.values import key_value_pairs
 from pool_server.wire.data_use import Term, TermResponse
 from pool_server.wire.data_use_rules import today_utc
-from site_agent.pool.restrictions import read_terms_file, read_use
+from site_agent.pool.restrictions import read_use
 
 PurposeOption = Annotated[
     Sequence[str],
@@ -64,20 +63,14 @@ class NewVersionOptions:
         }
 
 
-def read_terms(codes: Sequence[str], file: Path | None = None) -> list[Term]:
-    """Return the terms of the command line and of a file."""
-    if not codes and file is None:
-        return []
+def read_terms(codes: Sequence[str]) -> list[Term]:
+    """Return the terms of the command line, each once."""
     terms: dict[Term, None] = {}
     for word in codes:
         try:
             terms[Term.parse(word, today_utc())] = None
         except ValueError as error:
             raise UsageError(f"--term {word}: {error}") from error
-    if file is not None:
-        if not file.is_file():
-            raise InputMissingError(f"{file}: no such file; expected one term per line")
-        terms |= dict.fromkeys(read_terms_file(file))
     return list(terms)
 
 

@@ -143,9 +143,7 @@ def copy_places(dataset: FaceDataset, folder: Path) -> dict[Path, Path]:
     return {path: folder / name for path, name in zip(unique, names, strict=True)}
 
 
-def copy_images(
-    dataset: FaceDataset, folder: Path, progress: Progress = no_progress, *, upright: bool = False
-) -> FaceDataset:
+def copy_images(dataset: FaceDataset, folder: Path, *, upright: bool = False) -> FaceDataset:
     """Copy the images of a data set into a folder, and return the data set with the copies.
 
     Names are kept; of several files of the same name the later ones get a number. Existing files
@@ -159,8 +157,7 @@ def copy_images(
     images = []
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        for number, image in enumerate(dataset.images):
-            progress(number / len(dataset.images), f"copying {image.path.name}")
+        for image in dataset.images:
             target = places[image.path]
             if image.path not in copied:
                 if upright and exif_orientation(image.path) != 1:

@@ -120,7 +120,6 @@ def plot_scores_over_passes(
     path: Path,
     *,
     measure: str,
-    thin: str = "worst person",
 ) -> None:
     """Draw scores over the passes of sites over their samples, a mark a round, for each method.
 
@@ -131,7 +130,7 @@ def plot_scores_over_passes(
     for number, (name, epochs, mean, worst) in enumerate(methods):
         passes = epochs * np.arange(1, len(mean) + 1)
         style = plot_style.line_style(number)
-        label = f"{name}  (mean {mean[-1]:.2f}, {thin} {worst[-1]:.2f})"
+        label = f"{name}  (mean {mean[-1]:.2f}, worst person {worst[-1]:.2f})"
         every = max(1, len(mean) // _MARKS_PER_LINE)
         axes.plot(passes, mean, label=label, markevery=every, markersize=4, **style)
         axes.plot(passes, worst, **{**style, "marker": "", "linewidth": 0.6})
@@ -141,7 +140,7 @@ def plot_scores_over_passes(
         axes.axhline(
             level, color=plot_style.REFERENCE, linewidth=1.0, linestyle=(0, (1, 2)), label=label
         )
-    axes.set(xlabel="passes of each site over its samples", ylabel=f"{measure}; thin: {thin}")
+    axes.set(xlabel="passes of each site over its samples", ylabel=f"{measure}; thin: worst person")
     plot_style.whole_numbers(axes)
     axes.set_ylim(bottom=0.0)
     axes.legend(loc="best", fontsize=plot_style.LEGEND_PT)

@@ -47,11 +47,7 @@ _SESSION = TypeAdapter(BatchSession)
 
 
 def analysis_request(
-    session: BatchSession,
-    study: Path,
-    settings: BlinkAnalysisSettings,
-    *,
-    addresses: Mapping[str, str] | None = None,
+    session: BatchSession, study: Path, settings: BlinkAnalysisSettings
 ) -> dict[str, Any]:
     """Return the request of a job ``analyse``."""
     described = {name: value for name, value in plain(session).items() if value is not None}
@@ -59,7 +55,6 @@ def analysis_request(
         "study": str(study.absolute()),
         "session": described,
         "settings": plain_settings(settings),
-        "addresses": dict(addresses or {}),
     }
 
 
@@ -76,8 +71,7 @@ def analyse(request: Mapping[str, Any], progress: Progress) -> dict[str, Any]:
         shutil.rmtree(work, ignore_errors=True)
         try:
             made = work / session.name
-            addresses = request["addresses"]
-            run_job(SessionJob(session, plan.settings, plan.request, made, addresses), progress)
+            run_job(SessionJob(session, plan.settings, plan.request, made), progress)
             progress(None, "waits for 'blink batch', which is at work in this study")
             with held_study(study, request):
                 record = put_in_place(study, made)

@@ -5,7 +5,7 @@ would refuse is refused here before any work starts. A model that was withdrawn,
 withdrawn model, is refused or warned of regardless of the source of its bytes.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, get_args
@@ -80,11 +80,9 @@ def terms_of_version(version: ModelVersionResponse) -> list[Term]:
     return terms
 
 
-def require_mergeable(
-    inputs: Sequence[TermsOf], use: IntendedUse | None = None, *, institution: Iterable[str] = ()
-) -> list[str]:
+def require_mergeable(inputs: Sequence[TermsOf], use: IntendedUse | None = None) -> list[str]:
     """Raise if terms forbid a merge or its declared use; return the terms for people to judge."""
-    problems = check_merge(inputs, use, today=today_utc(), institution=institution)
+    problems = check_merge(inputs, use, today=today_utc())
     forbidding = dict.fromkeys(problem.message for problem in problems if problem.forbids)
     if forbidding:
         raise TermsForbidError("these models must not be merged", forbidding)
