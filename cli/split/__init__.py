@@ -102,7 +102,9 @@ def _describe_cost(plan: PlannedTraining) -> _Described:
     rows = [
         ["V1, V2: smashed data and gradients", _amount(moved.steps)],
         ["V1, V2: client parts", _amount(moved.parts)],
-        ["frozen-client, mean-smashed: smashed data, once", _amount(frozen)],
+        ["frozen-client: smashed data, once", _amount(frozen)],
+        # Shares are numbers of 8 bytes, those of smashed data of 4.
+        ["mean-smashed: shares of smashed data", _amount(2 * frozen * plan.rounds)],
         ["predicting each image once", _amount(moved.predictions)],
         ["FedAvg: whole networks", _amount(moved.fedavg)],
         ["the images themselves", _amount(moved.raw)],

@@ -1,6 +1,7 @@
 """``poolctl split provision|client|...``: the sites of a split training."""
 
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -22,6 +23,10 @@ from site_agent.datasets.soundness import require_sound
 from site_agent.federated.scores import PersonScores
 from site_agent.networks.files import read_network
 from site_agent.networks.views import EYE
+from site_agent.pool.profiles import secure_folder
+from site_agent.secure.charter import read_charter, require_accepted
+from site_agent.secure.lab import Lab
+from site_agent.secure.party import Board
 from site_agent.split.kits import provision as make_kits
 from site_agent.split.kits import read_kit
 from site_agent.split.plan import SplitPlan
@@ -65,12 +70,19 @@ def provision(
     round_limit_s: Annotated[
         float, Option("After it a round ends without sites that are not done.", min=1)
     ] = 600.0,
+    secure: Annotated[
+        Path | None, Option("The charter of secure sums; its labs are the sites.", "CHARTER")
+    ] = None,
 ) -> Reply:
     """Make the kits of a split training: certificates, the plan and the first parts.
 
     Each site draws the first client part again from its seed, and compares. With --base there is
     none, and each site must accept the part (``split client --accept``). 'poolctl settings split
     provision' explains the settings of the plan.
+
+    With --secure, the aggregator gets only the sum of the client parts; with --set
+    variant=mean-smashed, the main server gets only means of smashed data. All sites take part in
+    each round, logged in to the pool where the charter's servers run.
 
     Give each process the folder of its name, and nobody two of them: main server and aggregator
     together have the whole network. Delete 'authority' afterwards. Certificates last 360 days.
@@ -86,6 +98,7 @@ def provision(
         sites=site_names(sites),
         client_seed=seed,
         round_limit_s=round_limit_s,
+        charter=read_charter(secure) if secure else None,
     )
     text = [str(kit) for kit in made] + ["give each process its folder, and nobody two of them"]
     return Reply({"kits": made, "plan": plan}, text, [str(kit) for kit in made])
@@ -119,13 +132,19 @@ def client(
     samples = _read(data, persons, despite_findings=despite_findings)
     invocation.note(privacy_statement(opened))
     invocation.note(f"{opened.name}: {len(samples)} samples; stop with Ctrl-C")
-    with (
-        terminated_as_interrupted(),
-        SplitClient(
-            opened, samples, accepted=accept, most_epsilon=most_epsilon, note=invocation.note
-        ) as running,
-    ):
-        report = running.run()
+    with ExitStack() as stack:
+        stack.enter_context(terminated_as_interrupted())
+        lab = None
+        if opened.charter:
+            place = secure_folder()
+            agreed = require_accepted(place, opened.charter)
+            board = Board(stack.enter_context(invocation.pool()).secure, charter=agreed)
+            lab = Lab(place, opened.name, agreed.digest, board)
+        running = SplitClient(
+            opened, samples, accepted=accept, most_epsilon=most_epsilon, lab=lab,
+            note=invocation.note,
+        )  # fmt: skip
+        report = stack.enter_context(running).run()
         path = running.part_path
     moved = size_words(report.server_bytes + report.aggregator_bytes)
     text = f"{path}  ({report.rounds} rounds, {report.steps} steps, {moved} moved)"

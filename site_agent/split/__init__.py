@@ -13,7 +13,8 @@ on its own images, and a server part. Three kinds of processes take part in a ro
 4. At the round's end the main server names the sites that both have received. The aggregator
    averages their client parts, the main server their server parts, with the same weights.
 
-`training` is the arithmetic of both halves of a step, `in_process` holds rounds in memory, and
+`training` is the arithmetic of both halves of a step, `frozen` has the variants
+with an untrained client part, `in_process` holds rounds in memory, and
 `parts.traffic_of` computes the traffic.
 
 Source: Thapa et al. 2022, "SplitFed: When Federated Learning Meets Split Learning".

@@ -15,7 +15,9 @@ from typing import Any
 from starlette.applications import Starlette
 
 from aggregators.methods.networks import round_files
+from aggregators.models import StateDict
 from site_agent.errors import ConflictError, InvalidInputError
+from site_agent.federated.plan import combine, first_model
 from site_agent.live import service
 from site_agent.split.kits import START, SplitKit
 from site_agent.split.parts import cut_of
@@ -30,7 +32,7 @@ class PartAggregator:
 
     def __init__(self, kit: SplitKit) -> None:
         self._lock = threading.RLock()
-        self._sites = frozenset(kit.sites)
+        self._sites, self._charter = frozenset(kit.sites), kit.charter
         self.plan = kit.plan
         self.rounds = RoundsFolder(kit.folder / RoundsFolder.FOLDER, kit.folder / START, kit.plan)
         cut_of(self.rounds.model.network, "client", str(kit.folder / START))
@@ -78,8 +80,24 @@ class PartAggregator:
     def close(self, number: int, roster: Roster) -> str:
         """Average the parts of a roster, and return the SHA-256 of the mean."""
         with self._lock:
-            make = (lambda: self.rounds.model.network) if self.plan.trains_server_alone else None
+            make: Callable[[], StateDict] | None = None
+            if self.plan.trains_server_alone:
+                make = lambda: self.rounds.model.network  # noqa: E731
+            elif self._charter:
+                make = self._summed
             return self.rounds.close(number, roster, make=make).digest
+
+    def _summed(self) -> StateDict:
+        """Return the part that all sites' one secure sum makes."""
+        files = [path for _, path in self.rounds.contributions().values()]
+        sums = [round_files.read_network_contribution(path) for path in files]
+        digests = {first_model(item.network).digest for item in sums}
+        if len(sums) < len(self._sites) or len(digests) > 1:
+            raise InvalidInputError(
+                f"found {len(sums)} secure sums, {len(digests)} of them different; expected the "
+                f"same of all {len(self._sites)} sites"
+            )
+        return combine(self.plan.averaging, self.rounds.model, {"sum": sums[0]}).model.network
 
     def _require_round(self, number: int) -> None:
         if number != self.rounds.number or self.rounds.is_finished:

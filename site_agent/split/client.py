@@ -16,7 +16,7 @@ import hashlib
 import secrets
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,16 +24,26 @@ import numpy as np
 import torch
 
 from aggregators.formats import decode_model, encode_model
-from aggregators.methods.networks.round_files import contribution_as_network
-from aggregators.models import Float32, StateDict
+from aggregators.methods.networks.round_files import (
+    contribution_as_network,
+    read_network_contribution,
+    write_network_contribution,
+)
+from aggregators.models import Float32, NetworkContribution, StateDict, TensorInfo
+from aggregators.secure_sum.layout import SumEntry, SumLayout, encode_network, network_layout
 from aggregators.whole_file import write_whole
 from site_agent import errors
 from site_agent.datasets.gaze.records import GazeSamples
+from site_agent.federated.plan import combine, first_model
 from site_agent.federated.private_training import PrivacyLedger, plan_privacy
 from site_agent.live.connection import ServiceConnection
 from site_agent.plain_json import write_json
 from site_agent.pool.profiles import privacy_folder
-from site_agent.split import in_process, kits, messages, part_checks, parts, training
+from site_agent.secure.charter import json_digest
+from site_agent.secure.contributions import EncodedContribution
+from site_agent.secure.lab import Lab, RosterPolicy
+from site_agent.secure.sums import SecureSums
+from site_agent.split import frozen, kits, messages, part_checks, parts, training
 from site_agent.split.noise import Alter, SmashedNoise, sensitivity_of
 from site_agent.training.gaze.loop import repeatable, to_tensors
 from site_agent.work.ledger import Ledger
@@ -115,14 +125,16 @@ class SplitClient:
     `kit`: Of the site; its folder keeps the ledger and the newest client part. `accepted`: The
     digest of a first client part of the site's own, or of a maker that may have the images.
     `patience_s`: For so long a service that does not answer is called again.
-    `most_epsilon`: The site's budget for its data, over all trainings with this kit.
+    `most_epsilon`: The site's budget for its data, over all trainings with this kit. `lab`: The
+    site in the secure sums of the kit's charter.
     """
 
     def __init__(
         self, kit: kits.SplitKit, samples: GazeSamples, *, accepted: str = "",
-        patience_s: float = 120.0, most_epsilon: float | None = None, note: Note = print,
+        patience_s: float = 120.0, most_epsilon: float | None = None, lab: Lab | None = None,
+        note: Note = print,
     ) -> None:  # fmt: skip
-        self.kit, self._samples, self._note = kit, samples, note
+        self.kit, self._samples, self._note, self._lab = kit, samples, note, lab
         self._accepted = accepted
         self._known_part: StateDict | None = None
         self._known_number = 0
@@ -159,6 +171,7 @@ class SplitClient:
         no site accepts, and `FederationError`: a service refuses, does not answer, or contradicts
         the other.
         """
+        assert bool(self.kit.charter) == (self._lab is not None), "a charter goes with a lab"
         began_s = time.monotonic()
         while True:
             status = self.status()
@@ -167,11 +180,16 @@ class SplitClient:
             number, site = int(status["round"]), self.kit.name
             is_done = site in status["done"]
             # In V2, sites train in turn; otherwise all may train at once.
-            if is_done or status["turn"] not in ("", site):
+            sums_part = self._lab is not None and not self.kit.plan.trains_server_alone
+            if not sums_part if is_done else status["turn"] not in ("", site):
                 time.sleep(_POLL_S)
                 continue
             try:
-                self._take_part(number, self._known_origin(status), status)
+                part = self._known_origin(status)
+                if is_done:
+                    self._send_summed_part(number, part, int(status["done"][site]["attempt"]))
+                else:
+                    self._take_part(number, part, status)
             except errors.ConflictError as error:
                 if error.code not in _START_AGAIN:
                     raise
@@ -207,25 +225,107 @@ class SplitClient:
         """Train in a round, and send both results."""
         plan, digest = self.kit.plan, str(status["client_digest"])
         part_checks.require_safe_part(f"{number} of {plan.rounds}", part, self._samples, plan)
-        if plan.trains_server_alone:
-            self._send_smashed(part)
+        if plan.variant == "mean-smashed":
+            self._send_means(number, part, status)
             return
-        attempt = self._next_attempt(number, int(status["attempt"]))
+        if plan.trains_server_alone:
+            self._send_smashed(frozen.smash(part, self._samples, plan, self._alter(part)), number)
+            return
+        attempt = self._begin(number, status)
         path = f"/rounds/{number}/{attempt}"
-        self._server.post_json(f"{path}/begin", {"samples": len(self._samples)})
         self._spend(number, attempt)
         remote = RemoteServer(self._server, self.kit, number, attempt)
         began_s = time.monotonic()
         made = self._train(part, remote, number)
         self._training_s += time.monotonic() - began_s
         contribution = training.contribution_of(made.differences, made.samples, digest, plan)
-        body = encode_model(contribution_as_network(contribution), "safetensors")
-        # The main server counts only sites that the aggregator has, too.
-        self._aggregator.call("PUT", f"{path}/part", body)
+        if self._lab is None:
+            body = encode_model(contribution_as_network(contribution), "safetensors")
+            # The main server counts only sites that the aggregator has, too.
+            self._aggregator.call("PUT", f"{path}/part", body)
+        else:
+            weight = 1 if plan.mean == "sites" else made.samples
+            weighted = replace(contribution, samples=weight)
+            write_network_contribution(weighted, self._summed_path("own", number))
         self._server.post_json(f"{path}/done", {"steps": made.steps})
         self._rounds += 1
         self._steps += made.steps
         self._note(f"round {number} of {plan.rounds}: loss {np.rad2deg(made.loss):.2f} degrees")
+
+    def _begin(self, number: int, status: Mapping[str, Any]) -> int:
+        attempt = self._next_attempt(number, int(status["attempt"]))
+        samples = {"samples": len(self._samples)}
+        self._server.post_json(f"/rounds/{number}/{attempt}/begin", samples)
+        return attempt
+
+    def _summed_path(self, kind: str, number: int) -> Path:
+        """Return the file of a round's own contribution (``own``) or its verified ``sum``."""
+        return self.kit.folder / f"{kind}-{number:04}.contribution"
+
+    def _sum(self, number: int, layout: SumLayout, base: StateDict) -> NetworkContribution | None:
+        """Take the next step in a round's secure sum; return the sum of all sites once verified."""
+        assert self._lab is not None
+        target = self._summed_path("sum", number)
+        if not target.is_file():
+            update = read_network_contribution(self._summed_path("own", number))
+            numbers = encode_network(layout, update, base, self._lab.charter.budget)
+            # Sums over fewer sites would show by their differences what one of them gave.
+            everyone = RosterPolicy(insists_on=frozenset(self.kit.sites) - {self.kit.name})
+            purpose = f"split training {self.kit.plan.digest}"
+            sums = SecureSums(self._lab, self.kit.sites, purpose, everyone)
+            if sums.take_part(EncodedContribution(layout, numbers), target).total is None:
+                return None
+        return read_network_contribution(target)
+
+    def _send_summed_part(self, number: int, part: StateDict, attempt: int) -> None:
+        """Take the next step in the sum of client parts; send the aggregator the sum alone."""
+        layout = network_layout(part, first_model(part).digest, self.kit.plan.training.shared())
+        is_sent = self._summed_path("sent", number)
+        total = None if is_sent.is_file() else self._sum(number, layout, part)
+        if total is None:
+            time.sleep(_POLL_S)
+            return
+        stated = replace(total, samples=len(self._samples))
+        body = encode_model(contribution_as_network(stated), "safetensors")
+        self._aggregator.call("PUT", f"/rounds/{number}/{attempt}/part", body)
+        write_whole(is_sent, b"")
+
+    def _send_means(self, number: int, part: StateDict, status: Mapping[str, Any]) -> None:
+        """Take the next step in the sum of smashed data; send the main server the means alone."""
+        plan, kit = self.kit.plan, self.kit
+        counts = dict(status["samples"])
+        if counts.setdefault(kit.name, len(self._samples)) != len(self._samples):
+            # With other counts, rows would hold the data of a single site.
+            raise errors.FederationError("the server states another number of samples of this site")
+        if kit.name not in status["samples"]:
+            self._begin(number, status)
+        if set(counts) != set(kit.sites):
+            time.sleep(_POLL_S)
+            return
+        means = frozen.MeansPlan.of(plan, number, counts)
+        shapes = messages.body_shapes(plan)["smashed"].entries
+        layout = SumLayout(
+            kind="network",
+            base_digest=json_digest([plan.digest, number, first_model(part).digest, counts]),
+            entries=tuple(
+                SumEntry(name=name, dtype="F32", shape=(means.rows, *shape))
+                for name, shape in sorted(shapes.items())
+            ),
+        )
+        if not (path := self._summed_path("own", number)).is_file():
+            smashed = frozen.smash(part, self._samples, plan, self._alter(part))
+            tensors = vars(means.give(kit.name, smashed))
+            infos = {name: TensorInfo("F32", values.shape) for name, values in tensors.items()}
+            network = StateDict(tensors, infos)
+            update = NetworkContribution(network, "differences", 1, layout.base_digest, {})
+            write_network_contribution(update, path)
+        if (total := self._sum(number, layout, StateDict({}, {}))) is None:
+            time.sleep(_POLL_S)
+            return
+        mean = (total.network.tensors[name] for name in frozen.SmashedData.NAMES)
+        summed = frozen.SmashedData(*(x.astype(np.float32) * len(kit.sites) for x in mean))
+        self._send_smashed(means.mean(summed), number, by_one=min(kit.sites))
+        self._rounds += 1
 
     def _train(self, part: StateDict, remote: RemoteServer, number: int) -> training.ClientUpdate:
         return training.train_client(
@@ -268,11 +368,25 @@ class SplitClient:
             if self._known_part is None:
                 part_checks.require_known_origin(self.kit, self._accepted)
             else:
+                if self._lab is not None and not self.kit.plan.trains_server_alone:
+                    self._require_own_sum(number, part)
                 name = f"{number} of {self.kit.plan.rounds}"
                 part_checks.require_near(name, part, self._known_part, self.kit.plan.found_cut)
             self._known_part, self._known_number = part, number
         assert self._known_part is not None
         return self._known_part
+
+    def _require_own_sum(self, number: int, part: StateDict) -> None:
+        """Raise `FederationError` unless the verified sum makes this client part."""
+        assert self._known_part is not None
+        total = read_network_contribution(self._summed_path("sum", number - 1))
+        base = first_model(self._known_part)
+        made = combine(self.kit.plan.averaging, base, {"sum": total}).model.digest
+        if made != first_model(part).digest:
+            raise errors.FederationError(
+                f"the client part of round {number} is not the sum that this site verified: the "
+                "aggregator is wrong, or lies"
+            )
 
     def _fetch_part(self, number: int, digest: str) -> StateDict:
         """Return the client part of a round, which must be the one that both services name."""
@@ -303,21 +417,19 @@ class SplitClient:
             self._ledger.append({"kind": "attempt", "round": str(number), "attempt": attempt})
         return attempt
 
-    def _send_smashed(self, part: StateDict) -> None:
-        """Send the smashed data of all images once."""
-        made = in_process.smash(part, self._samples, self.kit.plan, self._alter(part))
-        pieces = [
-            {
-                name: values[first : first + messages.ROWS_AT_ONCE]
-                for name, values in vars(made).items()
-            }
-            for first in range(0, len(made), messages.ROWS_AT_ONCE)
-        ]
-        for index, piece in enumerate(pieces):
-            self._server.call("POST", f"/smashed/{index}", messages.encode_arrays(piece))
-        content = {"pieces": len(pieces), "samples": len(made)}
-        self._server.post_json("/smashed/end", content)
-        self._note(f"sent the smashed data of {len(made)} images")
+    def _send_smashed(self, made: frozen.SmashedData, number: int, *, by_one: str = "") -> None:
+        """Send smashed data once; `by_one`: the one site that sends them, where all have them."""
+        pieces, digest = 0, hashlib.sha256()
+        for first in range(0, len(made), messages.ROWS_AT_ONCE):
+            rows = slice(first, first + messages.ROWS_AT_ONCE)
+            body = messages.encode_arrays({name: x[rows] for name, x in vars(made).items()})
+            digest.update(body)
+            if by_one in ("", self.kit.name):
+                self._server.call("POST", f"/smashed/{number}/{pieces}", body)
+                pieces += 1
+        content = {"pieces": pieces, "samples": len(self._samples), "digest": digest.hexdigest()}
+        self._server.post_json(f"/smashed/{number}/end", content)
+        self._note(f"sent {'means of ' if by_one else ''}smashed data of {len(made)} images")
 
     def _report(self, began_s: float, digest: str) -> ClientReport:
         server, aggregator = self._server, self._aggregator

@@ -6,25 +6,18 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
-from aggregators.models import Float32, NetworkContribution, StateDict
+from aggregators.models import NetworkContribution, StateDict
 from site_agent.datasets.gaze.records import GazeSamples
 from site_agent.errors import InvalidInputError, TrainingFailedError
 from site_agent.federated.local_training import clip_update, subtract_network
 from site_agent.federated.plan import RoundModel, combine, first_model, seed_of
 from site_agent.federated.private_training import plan_privacy
-from site_agent.split.noise import Alter, Normaliser, SmashedNoise, sensitivity_of
-from site_agent.split.parts import join_parts, split_network, to_part_module
+from site_agent.split.frozen import SmashedData, smash, train_on_means_of, train_on_union
+from site_agent.split.noise import Alter, SmashedNoise, sensitivity_of
+from site_agent.split.parts import join_parts, split_network
 from site_agent.split.plan import FEWEST_SITES, SplitPlan
-from site_agent.split.training import (
-    ServerHalf,
-    contribution_of,
-    count_batches,
-    steps_of,
-    train_client,
-)
-from site_agent.training.gaze.loop import batches, repeatable, to_tensors
+from site_agent.split.training import ServerHalf, contribution_of, train_client
 
 _PARTS = ("client part", "server part")
 
@@ -83,7 +76,7 @@ def run_split_rounds(
                     for site in sorted(sites)
                 }
             if plan.variant == "mean-smashed":
-                trained = _train_on_means(server.network, smashed, plan, number, guarded=guarded)
+                trained = train_on_means_of(server.network, smashed, plan, number, guarded=guarded)
             else:
                 trained = train_on_union(server.network, smashed, plan, number)
             server = first_model(trained)
@@ -189,93 +182,3 @@ def _noise(plan: SplitPlan, site: str, number: int, part: StateDict) -> Alter:
     seed = seed_of(plan.training.seed, f"smashed data of {site}", number)
     generator = torch.Generator().manual_seed(seed)
     return SmashedNoise.of(plan).alter(sensitivity_of(part, plan.found_cut), generator)
-
-
-@dataclass(frozen=True, eq=False)
-class SmashedData:
-    """The client part's output for all images of a site: `smashed` has shape (n, ...)."""
-
-    smashed: Float32
-    head: Float32
-    gaze: Float32
-
-    def __len__(self) -> int:
-        return len(self.smashed)
-
-
-def smash(part: StateDict, samples: GazeSamples, plan: SplitPlan, alter: Alter) -> SmashedData:
-    """Return a client part's smashed data of all images of a site, without training it."""
-    module = to_part_module(part, plan.found_cut, "client")
-    front = plan.found_cut.front_stages(module.stages)
-    Normaliser(module, plan)
-    with repeatable(), torch.no_grad():
-        data = to_tensors(samples)
-        # In pieces, as the first stages of all images at once take much memory.
-        results = [
-            alter(module.run_stages(front, data.patches[piece], data.head[piece])).contiguous()
-            for piece in torch.split(torch.arange(len(data)), 256)
-        ]
-        return SmashedData(torch.cat(results).numpy(), data.head.numpy(), data.gaze.numpy())
-
-
-def train_on_union(
-    part: StateDict, smashed: Mapping[str, SmashedData], plan: SplitPlan, number: int
-) -> StateDict:
-    """Train a server part as a data centre would, on the smashed data of all sites."""
-    half = ServerHalf(part, plan, number)
-    together = SmashedData(
-        *(
-            np.concatenate([getattr(smashed[site], name) for site in sorted(smashed)])
-            for name in ("smashed", "head", "gaze")
-        )
-    )
-    generator = torch.Generator().manual_seed(seed_of(plan.training.seed, "all sites", number))
-    step = 0
-    for _ in range(plan.training.epochs):
-        order = torch.randperm(len(together), generator=generator)
-        for batch in batches(order, plan.training.batch_size):
-            chosen = batch.numpy()
-            half.step(step, *_take(together, chosen))
-            step += 1
-    return half.trained()
-
-
-def _train_on_means(
-    part: StateDict,
-    smashed: Mapping[str, SmashedData],
-    plan: SplitPlan,
-    number: int,
-    *,
-    guarded: bool,
-) -> StateDict:
-    """Train a server part on the means of the i-th batches of at least 3 sites."""
-    half = ServerHalf(part, plan, number)
-    size, epochs = plan.training.batch_size, plan.training.epochs
-    if guarded:
-        size = min(steps_of(plan, len(item))[0] for item in smashed.values())
-    generators = {
-        site: torch.Generator().manual_seed(seed_of(plan.training.seed, site, number))
-        for site in sorted(smashed)
-    }
-    step = 0
-    for _ in range(epochs):
-        orders = {
-            site: torch.randperm(len(smashed[site]), generator=generators[site]).numpy()
-            for site in generators
-        }
-        for index in range(max(count_batches(len(item), size) for item in smashed.values())):
-            part_of = slice(index * size, (index + 1) * size)
-            chosen = [
-                _take(smashed[site], order[part_of])
-                for site, order in orders.items()
-                if len(order) >= part_of.stop
-            ]
-            if len(chosen) >= FEWEST_SITES:
-                means = (np.mean(np.stack(item), axis=0) for item in zip(*chosen, strict=True))
-                half.step(step, *means)
-                step += 1
-    return half.trained()
-
-
-def _take(data: SmashedData, chosen: NDArray[np.int64]) -> tuple[Float32, Float32, Float32]:
-    return data.smashed[chosen], data.head[chosen], data.gaze[chosen]

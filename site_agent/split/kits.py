@@ -13,6 +13,7 @@ from aggregators.models import StateDict
 from site_agent.errors import InvalidInputError
 from site_agent.federated.plan import first_model
 from site_agent.live.kits import AUTHORITY, Authority, Kit, read_facts, require_names
+from site_agent.secure.charter import Charter
 from site_agent.split.plan import FEWEST_SITES, PERSONS_IN_ONE_PROCESS, SplitPlan, read_split_plan
 
 if TYPE_CHECKING:
@@ -42,6 +43,9 @@ class SplitKit(Kit):
     guess better from smashed data. None if the part was not drawn."""
     drawn_by: str
     """The program that drew it, such as ``torch 2.9``; others may draw other numbers."""
+    charter: str = ""
+    """SHA-256 of the charter of the secure sums, in which all sites take part in each round: of
+    client parts, or of the smashed data of variant ``mean-smashed``. Empty without them."""
 
 
 def read_kit(folder: Path, *roles: str) -> SplitKit:
@@ -51,7 +55,7 @@ def read_kit(folder: Path, *roles: str) -> SplitKit:
         folder.resolve(), facts["role"], facts["name"], facts["addresses"],
         read_split_plan(facts["plan"]), tuple(facts["sites"]), facts["first_client"],
         facts["first_server"], facts["round_limit_s"], facts.get("client_seed"),
-        facts["drawn_by"],
+        facts["drawn_by"], facts["charter"],
     )  # fmt: skip
 
 
@@ -86,6 +90,7 @@ def provision(
     sites: Sequence[str],
     client_seed: int | None = None,
     round_limit_s: float = 600.0,
+    charter: Charter | None = None,
 ) -> list[Path]:
     """Make the kits of a training: ``server``, ``aggregator`` and one for each site.
 
@@ -93,7 +98,8 @@ def provision(
 
     `base`: The whole network to begin with; its parts go to the two services. None draws a server
     part from the plan's seed, and a client part from `client_seed`, which sites repeat; by default
-    a new one. `addresses`: HOST:PORT of ``server`` and ``aggregator``.
+    a new one. `addresses`: HOST:PORT of ``server`` and ``aggregator``. `charter`: Of the secure
+    sums; its labs are the sites.
 
     Raises `InvalidInputError`: too few sites, an invalid name or address, a network that does not
     fit, or `output` exists.
@@ -106,7 +112,7 @@ def provision(
     from site_agent.split.parts import Parts, split_network
 
     names = sorted(set(sites))
-    _require_possible(plan, names, addresses)
+    _require_possible(plan, names, addresses, charter)
     if output.exists() and any(output.iterdir()):
         raise InvalidInputError(f"{output}: is not empty, expected a new folder for the kits")
     if base is not None:
@@ -121,6 +127,7 @@ def provision(
         "plan": plan.model_dump(mode="json"), "sites": names, "round_limit_s": round_limit_s,
         "drawn_by": drawing_program(), "first_server": first_model(parts.server).digest,
         "first_client": first_model(parts.client).digest,
+        "charter": "" if charter is None else charter.digest,
     }  # fmt: skip
     for service, part in ((SERVER, parts.server), (AGGREGATOR, parts.client)):
         authority.make_kit(output / service, service, service, addresses, facts)
@@ -131,14 +138,24 @@ def provision(
     return [output / name for name in (SERVER, AGGREGATOR, *names)]
 
 
-def _require_possible(plan: SplitPlan, names: Sequence[str], addresses: Mapping[str, str]) -> None:
+def _require_possible(
+    plan: SplitPlan, names: Sequence[str], addresses: Mapping[str, str], charter: Charter | None
+) -> None:
     require_names(names, addresses)
     if len(names) < FEWEST_SITES:
         raise InvalidInputError(f"found {len(names)} sites, expected at least {FEWEST_SITES}")
-    if plan.variant == "mean-smashed":
+    if charter is None and plan.variant == "mean-smashed":
         raise InvalidInputError(
             "mean-smashed needs a secure sum, as the main server would see the smashed data before "
-            "their mean; it can be held in one process only"
+            "their mean",
+            hint="give the charter of one ('poolctl secure charter create')",
+        )
+    if charter is not None and plan.variant == "frozen-client":
+        raise InvalidInputError("frozen-client has no means over sites that could be summed")
+    if charter is not None and set(charter.labs) != set(names):
+        raise InvalidInputError(
+            f"the charter's labs are {', '.join(sorted(charter.labs))}, expected the sites "
+            f"{', '.join(names)}"
         )
     if plan.is_private and plan.dp_covers == "person":
         raise InvalidInputError(PERSONS_IN_ONE_PROCESS)

@@ -142,10 +142,10 @@ class MainServer:
         self.rounds = RoundsFolder(kit.folder / RoundsFolder.FOLDER, kit.folder / START, kit.plan)
         cut_of(self.rounds.model.network, "server", str(kit.folder / START))
         self.shapes: dict[str, BodyShape] = body_shapes(kit.plan)
-        self._first_client = kit.first_client
+        self._first_client, self.is_secure = kit.first_client, bool(kit.charter)
         self._sessions: dict[str, _Session] = {}
         self._turns = Turns(self.plan, self.rounds)
-        self.smashed = SmashedStore(kit.folder / "smashed", self.shapes["smashed"])
+        self._folder = kit.folder
         self.stopped = False
         self._open_round(frozenset(self._sites))
 
@@ -164,6 +164,7 @@ class MainServer:
                 "client_digest": self._client_digest(),
                 "turn": self._turn() or "",
                 "done": {name: asdict(entry) for name, entry in finished.items()},
+                "samples": {name: known.samples for name, known in self._sessions.items()},
                 "expected": sorted(self._expected),
                 "sites": list(self._sites),
                 "attempt": 0 if session is None else session.attempt,
@@ -258,18 +259,28 @@ class MainServer:
             self._keep(site, session)
             del self._sessions[site]
 
-    def take_smashed(self, site: str, index: int, body: bytes) -> None:
-        """Keep smashed data that are sent once; the same message again changes nothing."""
+    @property
+    def smashed(self) -> SmashedStore:
+        """The smashed data that are sent once, or the means of the round under way."""
+        place = self.rounds.round_folder if self.is_secure else self._folder
+        return SmashedStore(
+            place / "smashed", self.shapes["smashed"], of_means=self.plan.variant == "mean-smashed"
+        )
+
+    def take_smashed(self, site: str, number: int, index: int, body: bytes) -> None:
+        """Keep smashed data without their gradients; the same message again changes nothing."""
         with self._lock:
-            self._require_open(site, 1)
+            self._require_open(site, number)
             decode_arrays(body, self.shapes["smashed"])
             self.smashed.add(site, index, body)
 
-    def finish_smashed(self, site: str, pieces: int, samples: int) -> None:
-        """Note that a site has sent all of its smashed data."""
+    def finish_smashed(
+        self, site: str, number: int, pieces: int, samples: int, digest: str
+    ) -> None:
+        """Note that a site has sent all of its smashed data, or knows the same means."""
         with self._lock:
-            self._require_open(site, 1)
-            self.smashed.finish(site, pieces, samples)
+            self._require_open(site, number)
+            self.smashed.finish(site, pieces, samples, digest)
 
     def predict(self, body: bytes) -> bytes:
         """Return the newest server part's predictions for smashed data."""
@@ -303,6 +314,8 @@ class MainServer:
             late = self.is_late()
             if late and self.plan.variant == "v2":
                 self._turns.skip_all()
+            if self.is_secure:
+                return finished if set(finished) == set(self._sites) else None
             complete = self._expected <= set(finished)
             return finished if len(finished) >= FEWEST_SITES and (complete or late) else None
 

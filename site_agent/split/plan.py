@@ -47,6 +47,9 @@ class SplitPlan(BaseModel):
     server part, which the sites train one after the other. ``mean-smashed``: the client part is not
     trained, and the server part learns from means over sites. ``frozen-client``: the client part is
     not trained, and smashed data are sent once."""
+    pairs: Literal["shuffled", "by-gaze"] = "shuffled"
+    """Samples that ``mean-smashed`` averages: ``shuffled``: any of each site; their mean has
+    the mean gaze. ``by-gaze``: samples of nearly the same gaze, by which each site sorts."""
     optimiser: Literal["sgd", "adam"] = "sgd"
     """The optimiser of both parts; its state is reset in each round."""
     rounds: int = Field(default=5, ge=1, le=100_000)

@@ -4,6 +4,7 @@ A round's part is written before ``rounds.json`` names it; putting that file in 
 point. A service that is killed at any moment resumes from the file.
 """
 
+import hashlib
 import json
 import shutil
 from collections.abc import Callable, Mapping, Sequence
@@ -21,7 +22,7 @@ from site_agent.errors import ConflictError, InvalidInputError
 from site_agent.federated.plan import RoundModel, combine, first_model
 from site_agent.plain_json import write_json
 from site_agent.split import kits, noise, private_steps
-from site_agent.split.in_process import SmashedData, train_on_union
+from site_agent.split.frozen import MeansPlan, SmashedData, train_on_union
 from site_agent.split.messages import BodyShape, decode_arrays
 from site_agent.split.parts import join_parts
 from site_agent.split.plan import FEWEST_SITES, SplitPlan
@@ -249,10 +250,16 @@ def privacy_statement(kit: kits.SplitKit) -> str:
     """Describe the data that left the sites, and their protection."""
     plan = kit.plan
     smashed = noise.SmashedNoise.of(plan)
+    seen = f"the smashed data of every image, and {plan.found_cut.labels_seen}"
+    parts_seen = "client parts of at least 3 sites"
+    if kit.charter and plan.trains_server_alone:
+        seen = "means over at least 3 sites of smashed data, labels and head angles"
+    elif kit.charter:
+        parts_seen = f"sum of the client parts of {len(kit.sites)} sites"
     return (
-        "Images stay at the sites. The main server gets the smashed data of every image, and "
-        f"{plan.found_cut.labels_seen}. Images can be guessed from smashed data ('poolctl privacy "
-        "probe'). The aggregator gets the client parts of at least 3 sites a round. Training: "
+        f"Images stay at the sites. The main server gets {seen}. Images can be guessed from "
+        f"smashed data ('poolctl privacy probe'). The aggregator gets the {parts_seen} a round. "
+        "Training: "
         f"{private_steps.protection_words(plan)}. "
         f"Smashed data: {smashed.words(releases_of(plan))}."
     )
@@ -265,11 +272,11 @@ _MOST_PIECES = 100_000
 class SmashedStore:
     """The smashed data of all sites, in files as they came.
 
-    `shape`: Of each piece.
+    `shape`: Of each piece. `of_means`: They are means over all sites, of one round.
     """
 
-    def __init__(self, folder: Path, shape: BodyShape) -> None:
-        self._folder, self._shape = folder, shape
+    def __init__(self, folder: Path, shape: BodyShape, *, of_means: bool = False) -> None:
+        self._folder, self._shape, self._of_means = folder, shape, of_means
 
     def add(self, site: str, index: int, body: bytes) -> None:
         """Keep a piece, from 0 on; the same one again changes nothing."""
@@ -286,38 +293,58 @@ class SmashedStore:
         place.mkdir(parents=True, exist_ok=True)
         write_whole(path, body)
 
-    def finish(self, site: str, pieces: int, samples: int) -> None:
-        """Note that a site's data are complete."""
+    def finish(self, site: str, pieces: int, samples: int, digest: str) -> None:
+        """Note that a site's data are complete.
+
+        `digest`: SHA-256 of all pieces. Of means, which all sites know, one site sends the pieces.
+        """
+        sent = hashlib.sha256()
+        for path in self._paths(site, pieces):
+            sent.update(path.read_bytes())
+        others = {end["digest"] for end in self._ends().values()} if self._of_means else set()
+        if {digest, *others} != {digest} or (pieces and sent.hexdigest() != digest):
+            raise InvalidInputError(f"{site}: the smashed data are not those of the other sites")
         size = sum(len(piece) for piece in self._pieces(site, pieces))
-        if size != samples or samples < 1:
+        if samples < 1 or (not self._of_means and size != samples):
             raise InvalidInputError(f"found {size} samples in {pieces} pieces, expected {samples}")
-        write_json(self._folder / site / _END, {"pieces": pieces, "samples": samples})
+        end = {"pieces": pieces, "samples": samples, "digest": digest}
+        (self._folder / site).mkdir(parents=True, exist_ok=True)
+        write_json(self._folder / site / _END, end)
 
     def complete(self) -> dict[str, Taken]:
         """Return the sites with complete data."""
+        return {site: Taken(1, end["samples"]) for site, end in self._ends().items()}
+
+    def _ends(self) -> dict[str, dict[str, Any]]:
         ends = sorted(self._folder.glob(f"*/{_END}"))
-        return {
-            path.parent.name: Taken(1, json.loads(path.read_text())["samples"]) for path in ends
-        }
+        return {path.parent.name: json.loads(path.read_text()) for path in ends}
 
     def train(
         self, part: StateDict, plan: SplitPlan, number: int, sites: Sequence[str]
     ) -> StateDict:
         """Return the server part after a round on the data of these sites."""
-        data = {}
+        ends, data = self._ends(), {}
         for site in sites:
-            pieces = json.loads((self._folder / site / _END).read_text())["pieces"]
-            parts = self._pieces(site, pieces)
-            data[site] = SmashedData(
-                np.concatenate([piece.smashed for piece in parts]),
-                np.concatenate([piece.head for piece in parts]),
-                np.concatenate([piece.gaze for piece in parts]),
-            )
-        return train_on_union(part, data, plan, number)
+            if parts := self._pieces(site, ends[site]["pieces"]):
+                arrays = zip(*(vars(piece).values() for piece in parts), strict=True)
+                data[site] = SmashedData(*(np.concatenate(values) for values in arrays))
+        if not self._of_means:
+            return train_on_union(part, data, plan, number)
+        counts = {site: int(ends[site]["samples"]) for site in sites}
+        expected = MeansPlan.of(plan, number, counts)
+        if [len(means) for means in data.values()] != [expected.rows]:
+            raise InvalidInputError(f"expected {expected.rows} means, from one site")
+        return expected.train(part, *data.values())
 
-    def _pieces(self, site: str, count: int) -> list[SmashedData]:
+    def _paths(self, site: str, count: int) -> list[Path]:
         paths = [self._folder / site / f"{index:06}.safetensors" for index in range(count)]
         missing = [path.name for path in paths if not path.is_file()]
         if missing:
             raise InvalidInputError(f"{site}: the piece {missing[0]} is missing")
-        return [SmashedData(**decode_arrays(path.read_bytes(), self._shape)) for path in paths]
+        return paths
+
+    def _pieces(self, site: str, count: int) -> list[SmashedData]:
+        return [
+            SmashedData(**decode_arrays(path.read_bytes(), self._shape))
+            for path in self._paths(site, count)
+        ]

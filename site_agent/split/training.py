@@ -304,12 +304,6 @@ def steps_of(plan: SplitPlan, samples: int, *, guarded: bool = True) -> tuple[in
     return batch_size_for(plan.training, samples), passes_for(plan.training, samples)
 
 
-def count_batches(samples: int, size: int) -> int:
-    """Return the number of steps in a pass, as `batches` makes them."""
-    whole, rest = divmod(samples, size)
-    return whole + (rest > (1 if whole else 0))
-
-
 def new_optimiser(
     plan: SplitPlan, module: torch.nn.Module, round_number: int
 ) -> torch.optim.Optimizer:

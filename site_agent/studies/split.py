@@ -42,11 +42,13 @@ def split_plan(
 ) -> SplitPlan:
     """Return the plan of a method of split training."""
     covers = method.removeprefix("dp-")
+    variant = method.removesuffix("-by-gaze")
     private = {"dp_epsilon": settings.dp_epsilon} if method != covers else {}
     return read_split_plan(
         {
             "architecture": settings.architecture, "cut": settings.cut,
-            "variant": "v1" if private else method,
+            "variant": "v1" if private else variant,
+            "pairs": "shuffled" if variant == method else "by-gaze",
             "optimiser": "adam" if by_adam else "sgd",
             "rounds": settings.rounds, "noise_level": level,
             "noise_scale": settings.noise_scale,

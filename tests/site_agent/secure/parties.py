@@ -145,10 +145,16 @@ class Parties:
 
 
 def create_parties(
-    folder: Path, *, servers: int = 3, labs: int = 4, board: Board | None = None, **rules: Any
+    folder: Path,
+    *,
+    servers: int = 3,
+    labs: int = 4,
+    board: Board | None = None,
+    lab_prefix: str = "lab",
+    **rules: Any,
 ) -> Parties:
     """Return a charter's parties, with the charter accepted and the base approved by all."""
-    names = [f"server-{n}" for n in range(servers)], [f"lab-{n}" for n in range(labs)]
+    names = [f"server-{n}" for n in range(servers)], [f"{lab_prefix}-{n}" for n in range(labs)]
     keys = [
         {name: create_key(folder / name, name).key.public.text for name in group} for group in names
     ]

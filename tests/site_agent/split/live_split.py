@@ -18,6 +18,7 @@ from site_agent.split.main_server import MainServer
 from site_agent.split.main_server_process import Closing, main_server_app
 from site_agent.split.plan import SplitPlan
 from tests.site_agent.federated.small_sites import small_sites
+from tests.site_agent.secure.parties import Parties
 from tests.waiting import wait_until
 
 
@@ -35,10 +36,11 @@ def make_kits(folder: Path, plan: SplitPlan, **settings: Any) -> dict[str, Split
 
 
 class LiveSplit:
-    """Services of a training while the block runs."""
+    """Services of a training while the block runs; of secure sums, too, where it has parties."""
 
-    def __init__(self, kits: Mapping[str, SplitKit]) -> None:
-        self.kits = kits
+    def __init__(self, kits: Mapping[str, SplitKit], parties: Parties | None = None) -> None:
+        self.kits, self.parties = kits, parties
+        self._ending = threading.Event()
         self.server = MainServer(kits["server"])
         self.aggregator = PartAggregator(kits["aggregator"])
         self.notes: list[str] = []
@@ -55,6 +57,8 @@ class LiveSplit:
         self._threads = [
             threading.Thread(target=process.run) for process in self.processes.values()
         ]
+        if self.parties is not None:
+            self._threads.append(threading.Thread(target=self._sum))
         for thread in self._threads:
             thread.start()
         wait_until(lambda: all(process.started for process in self.processes.values()))
@@ -62,6 +66,7 @@ class LiveSplit:
         return self
 
     def __exit__(self, *_error: object) -> None:
+        self._ending.set()
         self.closing.stop()
         for process in self.processes.values():
             process.should_exit = True
@@ -70,7 +75,17 @@ class LiveSplit:
 
     def client(self, site: str, samples: GazeSamples | None = None) -> SplitClient:
         site_samples = small_sites()[site] if samples is None else samples
-        return SplitClient(self.kits[site], site_samples, patience_s=5, note=self.notes.append)
+        lab = None if self.parties is None else self.parties.lab(site)
+        return SplitClient(
+            self.kits[site], site_samples, patience_s=5, lab=lab, note=self.notes.append
+        )
+
+    def _sum(self) -> None:
+        """Act as all aggregation servers of the secure sums."""
+        assert self.parties is not None
+        while not self._ending.wait(0.05):
+            for session in self.parties.board.sessions():
+                self.parties.serve(session)
 
     def run_clients(self, *sites: str) -> dict[str, ClientReport]:
         """Run clients side by side until the training has ended."""
@@ -97,6 +112,10 @@ class LiveSplit:
 
 
 @contextmanager
-def live_split(folder: Path, plan: SplitPlan, **settings: Any) -> Iterator[LiveSplit]:
-    with LiveSplit(make_kits(folder / "kits", plan, **settings)) as live:
+def live_split(
+    folder: Path, plan: SplitPlan, *, parties: Parties | None = None, **settings: Any
+) -> Iterator[LiveSplit]:
+    charter = None if parties is None else parties.charter
+    kits = make_kits(folder / "kits", plan, charter=charter, **settings)
+    with LiveSplit(kits, parties) as live:
         yield live

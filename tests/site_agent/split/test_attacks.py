@@ -14,7 +14,7 @@ from site_agent.datasets.synthetic.eye_patches.dataset import RenderSettings, re
 from site_agent.errors import ContributionWithheldError, TrainingFailedError
 from site_agent.networks.modules import new_network
 from site_agent.split.cuts import find_cut
-from site_agent.split.in_process import smash
+from site_agent.split.frozen import smash
 from site_agent.split.kits import draw_client_part, provision, read_kit
 from site_agent.split.part_checks import (
     audit_client_part,

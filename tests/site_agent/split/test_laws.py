@@ -167,9 +167,18 @@ def test_v2_trains_one_server_part_in_the_order_of_the_round() -> None:
     assert difference(network, last_network(plan_of("pool1"), sites)) > 1e-3
 
 
-@pytest.mark.parametrize("variant", ["mean-smashed", "frozen-client"])
-def test_variants_with_a_frozen_client_part_train_the_server_part_only(variant: str) -> None:
-    plan = SplitPlan.model_validate(plan_of("pool1").model_dump() | {"variant": variant})
+@pytest.mark.parametrize(
+    "variant",
+    [
+        {"variant": "mean-smashed"},
+        {"variant": "mean-smashed", "pairs": "by-gaze"},
+        {"variant": "frozen-client"},
+    ],
+)
+def test_variants_with_a_frozen_client_part_train_the_server_part_only(
+    variant: dict[str, str],
+) -> None:
+    plan = SplitPlan.model_validate(plan_of("pool1").model_dump() | variant)
     base = new_network("gaze-lenet", 1)
     network = last_network(plan, small_sites())
     assert np.array_equal(network.tensors["conv1.weight"], base.tensors["conv1.weight"])

@@ -15,7 +15,8 @@ from aggregators.methods.round_options import LocalTraining
 from site_agent.errors import InvalidInputError, TrainingFailedError
 from site_agent.networks.modules import new_network
 from site_agent.split.cuts import find_cut
-from site_agent.split.in_process import run_split_rounds, smash
+from site_agent.split.frozen import smash
+from site_agent.split.in_process import run_split_rounds
 from site_agent.split.messages import decode_arrays
 from site_agent.split.noise import (
     SmashedNoise,

@@ -1,51 +1,96 @@
-"""Client parts through the secure sum: the mean is that of plain FedAvg, and no server saw a part.
-
-Split rounds between processes do not do this: a secure sum takes two visits of each lab to a board,
-and their part aggregator averages a round at once. This shows that the parts are fit for it.
-"""
+"""Client parts and smashed data through the secure sum: nobody but the site sees its own."""
 
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from aggregators.formats import read_model, write_model
-from aggregators.methods import merge
-from aggregators.methods.networks.round_files import write_network_contribution
+from aggregators.methods.networks.round_files import decode_network_contribution
+from aggregators.methods.round_options import LocalTraining
 from aggregators.models import StateDict
+from site_agent.errors import FederationError, InvalidInputError
+from site_agent.federated.plan import first_model
 from site_agent.networks.modules import new_network
-from site_agent.secure.contributions import encode_network_file
-from site_agent.split.parts import split_network
+from site_agent.split.in_process import run_split_rounds
+from site_agent.split.parts import join_parts
 from site_agent.split.plan import SplitPlan
-from site_agent.split.training import ServerHalf, contribution_of, train_client
+from site_agent.training.gaze.loop import repeatable
 from tests.site_agent.federated.small_sites import small_sites
 from tests.site_agent.secure.parties import create_parties
+from tests.site_agent.split.live_split import live_split, make_kits
+
+SECURE = {
+    "client parts": {"variant": "v1"},
+    "means by gaze": {"variant": "mean-smashed", "pairs": "by-gaze"},
+    "equal sites": {"variant": "v1", "mean": "sites"},
+    "turns": {"variant": "v2"},
+    "means": {"variant": "mean-smashed"},
+}
 
 
-@pytest.mark.parametrize("mean", ["samples", "sites"])
-def test_the_secure_sum_of_client_parts_is_plain_fedavg(tmp_path: Path, mean: str) -> None:
-    plan = SplitPlan.model_validate({"rounds": 1, "mean": mean})
-    parts = split_network(new_network("gaze-lenet", 1), plan.found_cut)
-    base = tmp_path / "client-part.safetensors"
-    digest = write_model(parts.client, base)
-    parties = create_parties(tmp_path / "parties", labs=3)
-    sent, shared = [], {}
-    for lab, (site, samples) in zip(parties.charter.labs, small_sites().items(), strict=True):
-        half = ServerHalf(parts.server, plan, 1)
-        made = train_client(parts.client, samples, plan, half, site=site, round_number=1)
-        sent.append(tmp_path / f"{site}.contribution")
-        contribution = contribution_of(made.differences, made.samples, digest, plan)
-        write_network_contribution(contribution, sent[-1])
-        shared[lab] = encode_network_file(sent[-1], base, parties.charter.budget, mean=mean)
-    combined = parties.sum_of(shared, tmp_path / "combined.contribution")
-    results = []
-    for name, files in (("plain", sent), ("secure", [combined])):
-        output = tmp_path / f"{name}.safetensors"
-        merge("fedavg", [base, *files], options={"mean": mean}, output=output)
-        results.append(read_model(output))
-    plain, secure = results
-    assert isinstance(plain, StateDict)
-    assert isinstance(secure, StateDict)
-    for name, values in plain.tensors.items():
-        assert np.abs(values - secure.tensors[name]).max() <= 1e-6
-        assert np.abs(values - parts.client.tensors[name]).max() > 1e-5
+@pytest.mark.parametrize(
+    "name",
+    [*[*SECURE][:2], *(pytest.param(name, marks=pytest.mark.slow) for name in [*SECURE][2:])],
+)
+def test_processes_learn_from_secure_sums_what_one_process_learns(
+    tmp_path: Path, name: str
+) -> None:
+    training = LocalTraining(learning_rate=0.002)
+    plan = SplitPlan.model_validate({**SECURE[name], "rounds": 2, "training": training})
+    parties = create_parties(tmp_path / "parties", servers=2, labs=3, lab_prefix="site")
+    sent: list[bytes] = []
+    with repeatable(), live_split(tmp_path, plan, parties=parties) as live:
+        receive = live.aggregator.receive
+
+        def seen(site: str, number: int, attempt: int, body: bytes) -> None:
+            sent.append(body)
+            receive(site, number, attempt, body)
+
+        live.aggregator.receive = seen  # type: ignore[method-assign]
+        live.run_clients()
+        networks = [live.aggregator.rounds.model.network, live.server.rounds.model.network]
+    *_, expected = run_split_rounds(new_network("gaze-lenet"), small_sites(), plan)
+    network = join_parts(*networks)
+    for entry, values in expected.network.tensors.items():
+        assert np.abs(network.tensors[entry] - values).max() <= 1e-5, entry
+    if plan.trains_server_alone:
+        assert not sent
+        return
+    updates = [decode_network_contribution(body).network for body in sent]
+    digests = {first_model(update).digest for update in updates}
+    assert (len(sent), len(digests)) == (6, 2), "each round, all sites send the same sum"
+
+
+def test_kits_for_secure_sums_have_a_charter_of_the_same_sites(tmp_path: Path) -> None:
+    parties = create_parties(tmp_path / "parties", servers=2, labs=4, lab_prefix="site")
+    with pytest.raises(InvalidInputError, match=r"site-3, expected the sites site-0, site-1"):
+        make_kits(tmp_path / "kits", SplitPlan(), charter=parties.charter)
+
+
+def test_sites_refuse_a_part_that_is_not_the_sum(tmp_path: Path) -> None:
+    plan = SplitPlan.model_validate({"rounds": 2, "training": LocalTraining(learning_rate=0.002)})
+    parties = create_parties(tmp_path / "parties", servers=2, labs=3, lab_prefix="site")
+    with repeatable(), live_split(tmp_path, plan, parties=parties) as live:
+        summed = live.aggregator._summed
+
+        def alter() -> StateDict:
+            made = summed()
+            tensors = {name: values + np.float32(1e-3) for name, values in made.tensors.items()}
+            return StateDict(tensors, made.infos, made.metadata)
+
+        live.aggregator._summed = alter  # type: ignore[method-assign]
+        with pytest.raises(FederationError, match="not the sum that this site verified"):
+            live.run_clients()
+
+
+def test_sites_share_nothing_where_the_server_states_other_samples(tmp_path: Path) -> None:
+    """Rows in which the others have no samples left would show those of one site."""
+    plan = SplitPlan.model_validate({"variant": "mean-smashed"})
+    parties = create_parties(tmp_path / "parties", servers=2, labs=3, lab_prefix="site")
+    with repeatable(), live_split(tmp_path, plan, parties=parties) as live:
+        status = live.server.status
+        many = dict.fromkeys(small_sites(), 1000)
+        live.server.status = lambda site="": status(site) | {"samples": many}  # type: ignore[method-assign]
+        with pytest.raises(FederationError, match="another number of samples"):
+            live.run_clients()
+    assert not parties.board.sessions()
