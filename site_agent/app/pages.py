@@ -15,12 +15,12 @@ from starlette.requests import Request
 from starlette.responses import FileResponse, Response
 
 from site_agent import own_folders
-from site_agent.app.places import Place, Places, allowed_folder, found_below
+from site_agent.app.places import MOST_ENTRIES, Place, Places, allowed_folder, found_below
 from site_agent.app.recordings import Recording, Standing, Studies, Study, read_names, videos_in
 from site_agent.app.rendering import ENTRIES, page_response, redirect
 from site_agent.app.watching import Watch
 from site_agent.errors import InvalidInputError, NotFoundError, SiteAgentError
-from site_agent.eyeblink.batch.sessions import LEFT_OUT
+from site_agent.eyeblink.batch.sessions import LEFT_OUT, VIDEO_SUFFIXES
 from site_agent.eyeblink.outputs.registry import ON_REQUEST
 from site_agent.eyeblink.session import BlinkAnalysisSettings
 from site_agent.jobs.analysing import analysis_request
@@ -146,7 +146,7 @@ class Lab:
         """Draw a video, train the starter, and find the blinks of the one with the other."""
         study = replace(self.studies.current(), id="try", name="First look")
         study = replace(study, folder=str(study.place.with_name("first-look")))
-        video = study.place.with_name("drawn-video") / "drawn_person.mp4"
+        video = study.place.with_name("drawn-video").resolve() / "drawn_person.mp4"
         if not study.recordings():
             self.studies.keep(study)
             study.write([Recording("drawn_person", str(video))])
@@ -248,7 +248,7 @@ class Lab:
             place = self.places.find(number) if number else place
             if place is not None:
                 below = self.places.below(place)
-                videos, trials, others = videos_in(place.path)
+                videos, trials, others = videos_in(place.path, MOST_ENTRIES)
         except (SiteAgentError, OSError) as error:
             problem = problem or str(error)
         readings = read_names(videos)
@@ -260,7 +260,8 @@ class Lab:
             request, "choose.html", starts=starts, place=place, below=below, videos=videos,
             trials=trials, others=others, readings=readings, known=known, problem=problem,
             unfit={path for path in videos if not str(path).isprintable()}, typed=typed,
-            moved=len(moved), above=_above(self.places, place),
+            moved=len(moved), above=_above(self.places, place), most=MOST_ENTRIES,
+            count=sum(others[suffix] for suffix in VIDEO_SUFFIXES),
         )  # fmt: skip
 
     def paste_folder(self, request: Request) -> Response:

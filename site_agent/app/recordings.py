@@ -37,6 +37,7 @@ from site_agent.jobs.folder import JobView
 from site_agent.pictures.images import is_clutter
 from site_agent.plain_json import write_json
 from site_agent.wording import count_words
+from site_agent.work.files import ends_digest
 from site_agent.work.names import portable_name
 
 _PATTERNS = (
@@ -230,7 +231,8 @@ class Studies:
     def follow_moved(self, study: Study, folders: Iterable[Path], *, by_name: bool = False) -> None:
         """Find videos, and their trials, that were moved into these folders or one level below.
 
-        `by_name`: Also videos without an analysis, which knows their size: a person said so.
+        Size, beginning and end of a video tell it from another one of its name. `by_name`: Also
+        videos that nobody has looked at: a person said so.
         """
         with self.lock:
             rows = study.recordings()
@@ -240,12 +242,11 @@ class Studies:
             hits = found_below(folders, {row.file_name for row in lost}) if lost else {}
             moved = {}
             for row in lost:
-                record = self._record(study.place / row.session)
-                source = record.request.sources.get("video") if record else None
+                ends = _facts(study, row).get("ends")
                 fitting = [
                     path for path in hits.get(row.file_name, ())
                     if str(path) not in known
-                    and (by_name if source is None else path.stat().st_size == source.size)
+                    and (ends_digest(path) == ends if ends else by_name)
                 ]  # fmt: skip
                 if len(fitting) == 1:
                     moved[row.recording] = {"video": str(fitting[0])}
@@ -305,10 +306,7 @@ class Studies:
         ]
 
     def _standing(self, study: Study, recording: Recording, job: JobView | None) -> Standing:
-        facts: dict[str, Any] = {"seconds": None, "rate_hz": None, "problem": ""}
-        with suppress(OSError, ValueError):
-            path = study.looks / f"{recording.recording}.json"
-            facts |= json.loads(path.read_text(encoding="utf-8"))
+        facts = _facts(study, recording)
         record = self._record(study.place / recording.session)
         if job is not None and job.state.state in ("waiting", "running", "failed"):
             return Standing(recording, job.state.state, record, job, facts)
@@ -330,6 +328,15 @@ class Studies:
             return self._records[folder][1]
         except (OSError, StudyFolderError):
             return None
+
+
+def _facts(study: Study, recording: Recording) -> dict[str, Any]:
+    """Return length, rate and ends of a video, or its problem, as a look at it found them."""
+    facts: dict[str, Any] = {"seconds": None, "rate_hz": None, "problem": ""}
+    with suppress(OSError, ValueError):
+        path = study.looks / f"{recording.recording}.json"
+        facts |= json.loads(path.read_text(encoding="utf-8"))
+    return facts
 
 
 def _free_name(name: str, used: set[str]) -> str:
@@ -356,16 +363,26 @@ def read_names(paths: Sequence[Path]) -> dict[Path, tuple[str, str]]:
     }
 
 
-def videos_in(folder: Path) -> tuple[list[Path], dict[Path, Path], Counter[str]]:
-    """Return the videos of a folder, their tables of trials, and the kinds of its other files."""
+def videos_in(
+    folder: Path, most: int | None = None
+) -> tuple[list[Path], dict[Path, Path], Counter[str]]:
+    """Return the videos of a folder, their tables of trials, and its number of files by kind.
+
+    `most`: No more videos than these, the first by name.
+    """
     with os.scandir(folder) as entries:
         names = sorted(entry.name for entry in entries if entry.is_file(follow_symlinks=False))
-    files = [folder / name for name in names if not is_clutter(name)]
-    videos = [path for path in files if path.suffix.lower() in VIDEO_SUFFIXES]
+    # Texts where paths would do: a folder can hold 100,000 files.
+    parts = {name: os.path.splitext(name) for name in names if not is_clutter(name)}  # noqa: PTH122
+    videos = [name for name, (_, suffix) in parts.items() if suffix.lower() in VIDEO_SUFFIXES]
     tables = {
-        folder / named[1]: path
-        for path in files
-        if path.suffix.lower() in TRACE_SUFFIXES and (named := TRIALS_NAME.fullmatch(path.stem))
+        named[1]: name
+        for name, (stem, suffix) in parts.items()
+        if suffix.lower() in TRACE_SUFFIXES and (named := TRIALS_NAME.fullmatch(stem))
     }
-    trials = {path: tables[stem] for path in videos if (stem := path.with_suffix("")) in tables}
-    return videos, trials, Counter(path.suffix.lower() for path in files)
+    chosen = {name: folder / name for name in videos[:most]}
+    trials = {
+        path: folder / tables[stem] for name, path in chosen.items()
+        if (stem := parts[name][0]) in tables
+    }  # fmt: skip
+    return list(chosen.values()), trials, Counter(suffix.lower() for _, suffix in parts.values())

@@ -24,6 +24,7 @@ from site_agent.eyeblink.review.endpoints import STATIC, review_application
 from site_agent.eyeblink.review.review_session import ReviewSession, open_review
 from site_agent.eyeblink.review.reviewed_session import find_model
 from site_agent.wording import count_words
+from site_agent.work.files import require_in_place
 
 _MOST_OPEN = 4
 _MOST_ROWS = 500
@@ -222,6 +223,8 @@ class Results:
                 self._open.move_to_end(folder)
                 return self._open[folder][1]
             video = Path(standing.recording.video)
+            if video.exists():
+                require_in_place(video)
             review = open_review(
                 folder,
                 video=video if video.exists() else None,

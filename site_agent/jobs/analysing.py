@@ -39,6 +39,7 @@ from site_agent.plain_json import plain, write_json
 from site_agent.training.starter import find_starter
 from site_agent.work import Progress
 from site_agent.work.claims import hold_folder
+from site_agent.work.files import ends_digest, require_in_place
 from site_agent.work.locks import locked
 
 TABLE_NAME = "recordings.csv"
@@ -66,12 +67,16 @@ def analyse(request: Mapping[str, Any], progress: Progress) -> dict[str, Any]:
         raise InvalidInputError(plan.problem)
     record = plan.finished
     if record is None:
+        files = [path for path in (session.source, session.trials) if path is not None]
+        identities = [require_in_place(path) for path in files]
         assert plan.request is not None
         work = study / HIDDEN / "jobs" / str(request["id"])
         shutil.rmtree(work, ignore_errors=True)
         try:
             made = work / session.name
             run_job(SessionJob(session, plan.settings, plan.request, made), progress)
+            if [require_in_place(path) for path in files] != identities:
+                raise InvalidInputError(f"{session.source}: was exchanged while it was read")
             progress(None, "waits for 'blink batch', which is at work in this study")
             with held_study(study, request):
                 record = put_in_place(study, made)
@@ -178,6 +183,7 @@ def look_at_videos(request: Mapping[str, Any], progress: Progress) -> dict[str, 
 
 
 def _look_at(path: Path, picture: Path) -> dict[str, Any]:
+    require_in_place(path)
     source = Recording(path).open("rgb")
     try:
         info = source.info
@@ -190,4 +196,5 @@ def _look_at(path: Path, picture: Path) -> dict[str, Any]:
         image.save(picture, "JPEG", quality=75)
     finally:
         source.close()
-    return {"seconds": info.duration_s, "rate_hz": info.declared_rate_hz}
+    ends = ends_digest(path)
+    return {"seconds": info.duration_s, "rate_hz": info.declared_rate_hz, "ends": ends}

@@ -1,5 +1,6 @@
 """Files on every system: their pieces, identity, state and removal."""
 
+import hashlib
 import stat
 from collections.abc import Iterator
 from contextlib import suppress
@@ -8,7 +9,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from aggregators.formats import file_digest
-from site_agent.errors import NotFoundError
+from site_agent.errors import InvalidInputError, NotFoundError
 
 CHUNK_BYTES = 1 << 20
 
@@ -55,6 +56,31 @@ def file_identity(path: Path) -> tuple[int, int] | None:
     except OSError:
         return None
     return status.st_dev, status.st_ino
+
+
+def require_in_place(path: Path) -> tuple[int, int]:
+    """Return the identity of a file that lies at its real path, behind no link.
+
+    Raises `InvalidInputError` where a link, a folder or a device has come into its place.
+    """
+    status = path.lstat()
+    if not stat.S_ISREG(status.st_mode) or path.resolve() != path:
+        raise InvalidInputError(
+            f"{path}: a link or a device lies where a file was added, expected the file itself",
+            hint="add the folder in which the file lies",
+        )
+    return status.st_dev, status.st_ino
+
+
+def ends_digest(path: Path) -> str:
+    """Return the SHA-256 of the size, and of the first and the last MiB of a file."""
+    with path.open("rb") as file:
+        size = file.seek(0, 2)
+        digest = hashlib.sha256(f"{size} ".encode())
+        for offset in (0, max(0, size - CHUNK_BYTES)):
+            file.seek(offset)
+            digest.update(file.read(CHUNK_BYTES))
+    return digest.hexdigest()
 
 
 @dataclass(frozen=True)

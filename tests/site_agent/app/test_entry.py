@@ -4,6 +4,8 @@ import asyncio
 import os
 import re
 import socket
+import subprocess
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,6 +20,7 @@ from site_agent.app.entry import AppFolder, Guard
 from site_agent.app.results import Results
 from site_agent.app.server import app_application
 from site_agent.jobs.folder import JobFolder, this_process
+from tests.cli.conftest import first_answer, start_process
 from tests.site_agent.app.running_app import RunningApp, running_app
 
 
@@ -184,6 +187,53 @@ def test_secrets_are_for_this_user_alone(tmp_path: Path) -> None:
     assert ticket in entrance.read_text()
     assert folder.running() == "http://127.0.0.1:8720/K"
     assert this_process()[0] == os.getpid()
+
+
+def as_nobody(command: str) -> str:
+    """Run a command of the shell as another user of this machine; return its output."""
+    return subprocess.run(
+        ["bash", "-c", command], user=65534, group=65534, extra_groups=[], cwd="/",
+        env={"PATH": "/usr/bin:/bin"}, capture_output=True, text=True, check=False, timeout=60,
+    ).stdout  # fmt: skip
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="changes the user")
+def test_another_user_of_this_machine_cannot_come_in(tmp_path: Path) -> None:
+    # pytest's own folders are closed to others already.
+    with tempfile.TemporaryDirectory() as open_place:
+        Path(open_place).chmod(0o755)
+        process = start_process(
+            "app", "--no-browser", "--json", "--port", 0, "-o", tmp_path,
+            POOL_HOME=f"{open_place}/home", HOME=str(tmp_path),
+        )  # fmt: skip
+        try:
+            address, _, ticket = first_answer(process)["url"].partition("/enter#")
+            origin, _, prefix = address.rpartition("/")
+            port = origin.rpartition(":")[2]
+            assert as_nobody(f"ls -d {open_place}; id -u").split() == [open_place, "65534"]
+            assert as_nobody(f"cat {open_place}/home/app/*; ls -R {open_place}/home") == ""
+            seen = as_nobody("cat /proc/[0-9]*/cmdline /proc/[0-9]*/environ | tr '\\0' ' '")
+            assert "poolctl" in seen or "cli" in seen
+            assert prefix not in seen
+            assert ticket not in seen
+
+            def ask(request: str, *headers: str) -> str:
+                lines = "\\r\\n".join([request, f"Host: 127.0.0.1:{port}", *headers, "", ""])
+                talk = f"exec 3<>/dev/tcp/127.0.0.1/{port}; printf '{lines}' >&3; cat <&3"
+                return as_nobody(talk).partition("\r\n")[0]
+
+            close = "Connection: close"
+            assert ask("GET / HTTP/1.1", close).startswith("HTTP/1.1 404")
+            assert ask("GET /guessed/ HTTP/1.1", close).startswith("HTTP/1.1 404")
+            # The prefix alone, as from a picture of the screen, opens nothing: there is no session.
+            assert ask(f"GET /{prefix}/ HTTP/1.1", close).startswith("HTTP/1.1 401")
+            assert ask(f"GET /{prefix}/videos HTTP/1.1", close).startswith("HTTP/1.1 401")
+            sent = (f"Origin: {origin}", "Content-Length: 0", close)
+            assert ask(f"POST /{prefix}/enter HTTP/1.1", *sent).startswith("HTTP/1.1 403")
+            assert ask(f"POST /{prefix}/quit HTTP/1.1", *sent).startswith("HTTP/1.1 403")
+        finally:
+            process.terminate()
+            process.wait()
 
 
 def test_a_large_form_is_refused(app: RunningApp) -> None:

@@ -1,8 +1,10 @@
 """The lab's work through the app, without a browser's script."""
 
 import html
+import json
 import os
 import shutil
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,7 +18,12 @@ from site_agent.app.watching import Watch
 from site_agent.errors import InvalidInputError
 from site_agent.eyeblink.batch import run_batch
 from site_agent.eyeblink.batch.sessions import read_session_table
+from site_agent.eyeblink.session import BlinkAnalysisSettings
 from site_agent.eyeblink.study import write_study
+from site_agent.jobs import analysing
+from site_agent.jobs.analysing import analyse, analysis_request, look_at_videos
+from site_agent.work import no_progress
+from site_agent.work.files import ends_digest
 from tests.site_agent.app.running_app import RunningApp
 from tests.waiting import wait_until
 
@@ -127,6 +134,23 @@ def test_new_and_moved_videos_are_noticed(tmp_path: Path) -> None:
     studies.follow_moved(study, [elsewhere], by_name=True)
     watch.look()
     assert watch.lost == set()
+    assert study.recordings()[0].video == str(elsewhere / "P1_s1.mp4")
+    # Of one that was looked at, beginning and end tell: not the name, nor the word of a person.
+    (study.looks).mkdir(parents=True)
+    ends = ends_digest(elsewhere / "P1_s1.mp4")
+    (study.looks / f"{row.recording}.json").write_text(json.dumps({"ends": ends}))
+    elsewhere.rename(tmp_path / "again")
+    elsewhere.mkdir()
+    (elsewhere / "P1_s1.mp4").write_text("notmine")
+    (tmp_path / "other").mkdir()
+    (elsewhere / "P1_s1.mp4").rename(tmp_path / "other" / "P1_s1.mp4")
+    studies.follow_moved(study, [tmp_path / "other"], by_name=True)
+    assert study.recordings()[0].video == str(elsewhere / "P1_s1.mp4")
+    studies.follow_moved(study, [tmp_path / "other", tmp_path / "again"])
+    assert study.recordings()[0].video == str(tmp_path / "again" / "P1_s1.mp4")
+    shutil.rmtree(elsewhere)
+    (tmp_path / "again").rename(elsewhere)
+    studies.follow_moved(study, [elsewhere])
     assert study.recordings()[0].video == str(elsewhere / "P1_s1.mp4")
     # The video of another recording is never taken for a moved one.
     (tmp_path / "day2").mkdir()
@@ -305,6 +329,76 @@ def test_odd_files_of_a_folder_harm_nothing(app: RunningApp, tmp_path: Path) -> 
     study = app.lab.studies.current()
     added = replace(study, added=(*study.added, str(tmp_path)))
     assert {"eeg.dat", "pipe.dat"}.isdisjoint(m.name for m in app.lab.models(added))
+
+
+@pytest.mark.parametrize("swapped", ["video", "folder"])
+def test_a_link_that_takes_the_place_of_a_video_is_not_followed(
+    recording: Path, landmark_file: Path, tmp_path: Path, swapped: str
+) -> None:
+    folder, private = tmp_path / "videos", tmp_path / "private"
+    (tmp_path / "app").mkdir()
+    for place in (folder, private):
+        place.mkdir()
+        shutil.copy(recording, place / "P1_s1.mp4")
+    study = Studies(tmp_path / "app", tmp_path / "r").add(folder, [folder / "P1_s1.mp4"], {})
+    [row] = study.recordings()
+    study.write([replace(row, landmarks=str(landmark_file))])
+    session = study.sessions()[row.session]
+    if swapped == "video":
+        (folder / "P1_s1.mp4").unlink()
+        (folder / "P1_s1.mp4").symlink_to(private / "P1_s1.mp4")
+    else:
+        folder.rename(tmp_path / "away")
+        folder.symlink_to(private)
+    videos = {"videos": {row.recording: row.video}, "looks": str(study.looks)}
+    assert look_at_videos(videos, no_progress)["unreadable"] == 1
+    assert not list(study.looks.glob("*.jpg"))
+    request = analysis_request(session, study.place, BlinkAnalysisSettings())
+    with pytest.raises(InvalidInputError, match="a link or a device lies where a file was added"):
+        analyse({**request, "id": "x", "jobs": str(tmp_path)}, no_progress)
+    assert not (study.place / row.session).exists()
+
+
+def test_a_video_that_is_exchanged_while_it_is_read_has_no_result(
+    recording: Path, landmark_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copy(recording, tmp_path / "P1_s1.mp4")
+    (tmp_path / "app").mkdir()
+    study = Studies(tmp_path / "app", tmp_path / "r").add(tmp_path, [tmp_path / "P1_s1.mp4"], {})
+    [row] = study.recordings()
+    study.write([replace(row, landmarks=str(landmark_file))])
+    request = analysis_request(study.sessions()[row.session], study.place, BlinkAnalysisSettings())
+
+    def exchange(*_: object) -> None:
+        (tmp_path / "P1_s1.mp4").unlink()
+        (tmp_path / "P1_s1.mp4").symlink_to(recording)
+
+    monkeypatch.setattr(analysing, "run_job", exchange)
+    with pytest.raises(InvalidInputError, match="lies where a file was added"):
+        analyse({**request, "id": "x", "jobs": str(tmp_path)}, no_progress)
+    assert not (study.place / row.session).exists()
+
+
+@pytest.mark.slow
+def test_a_folder_of_100_000_files_is_shown_in_part(app: RunningApp, tmp_path: Path) -> None:
+    small, large = tmp_path / "small", tmp_path / "large"
+    for folder, count in ((small, 500), (large, 50_000)):
+        folder.mkdir()
+        for number in range(count):
+            (folder / f"P{number:05d}_s1.mp4").touch()
+            (folder / f"P{number:05d}_s1_trials.csv").touch()
+    sizes = {}
+    for folder in (small, large):
+        place = app.lab.places.place(folder)
+        began_s = time.process_time()
+        page = app.get(f"/videos/add?place={place.id}").text
+        sizes[folder] = len(page)
+        print(f"{folder.name}: {len(page):,} signs, {time.process_time() - began_s:.2f} s of work")
+    assert "Of its 50000 videos and its folders the first 1000 by name are shown" in page
+    assert "into a folder of their own" in page
+    assert page.count('type="checkbox"') == 1000
+    assert page.count("_trials.csv</td>") == 1000
+    assert sizes[large] < 3 * sizes[small]
 
 
 def test_what_was_typed_stays_after_a_refusal(app: RunningApp) -> None:
