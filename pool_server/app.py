@@ -7,7 +7,8 @@ from functools import cache, partial
 
 from fastapi import APIRouter, FastAPI
 from sqlalchemy.orm import configure_mappers
-from starlette.routing import BaseRoute
+from starlette.routing import BaseRoute, Match, Route
+from starlette.types import Scope
 
 import pool_server.lineage.family as lineage
 import pool_server.merges.service as merges
@@ -116,13 +117,24 @@ def open_parts(settings: PoolSettings) -> session.ServerParts:
 @cache
 def list_routes() -> tuple[BaseRoute, ...]:
     """Return the routes of the API and of the pages, made once: FastAPI takes long to read them."""
-    api = APIRouter(prefix=API_PREFIX)
-    for router in ROUTERS:
-        api.include_router(router)
     routes = FastAPI(openapi_url=None, responses=USUAL_RESPONSES)
-    for router in (api, pages.router, pages.pages):
-        routes.include_router(router)
+    for routers, prefix in ((ROUTERS, API_PREFIX), (pages.ROUTERS, "")):
+        for router in routers:
+            routes.include_router(router, prefix=prefix)
+            pass_over_others(router, prefix)
     return tuple(routes.router.routes)
+
+
+def pass_over_others(router: APIRouter, prefix: str) -> None:
+    """Let a router refuse paths of others by how they begin; to try each route takes long."""
+    paths = [route.path for route in router.routes if isinstance(route, Route)]
+    begins = tuple({prefix + path.partition("{")[0] for path in paths})
+    try_routes = router.matches
+
+    def matches(scope: Scope) -> tuple[Match, Scope]:
+        return try_routes(scope) if scope["path"].startswith(begins) else (Match.NONE, {})
+
+    router.matches = matches  # type: ignore[method-assign]
 
 
 def create_app(settings: PoolSettings) -> FastAPI:

@@ -4,10 +4,10 @@ from collections import defaultdict
 from collections.abc import Collection, Sequence
 from functools import cache
 from statistics import median
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Query
-from sqlalchemy import ColumnElement, Row, Select, func, or_, select, union_all
+from sqlalchemy import ColumnElement, Integer, Row, Select, bindparam, func, or_, select, union_all
 from sqlalchemy.orm import Session, contains_eager, selectinload
 
 from pool_server.activity.events import write_event
@@ -24,8 +24,9 @@ from pool_server.http.audit import record_act
 from pool_server.http.identity import Caller, SignedIn, Uploader, needs
 from pool_server.http.session import ReadingSession, WritingSession
 from pool_server.people.sites import get_site
-from pool_server.registry.access import ANY, listed_for, readable_by
+from pool_server.registry.access import ANY, curates_pool, listed_for, readable
 from pool_server.registry.query import read_address
+from pool_server.registry.repository import among
 from pool_server.registry.service import VersionToName, find_named
 from pool_server.wire import evaluations
 from pool_server.wire.names import Digest, ModelAddress
@@ -219,9 +220,14 @@ def known_to(caller: Caller) -> ColumnElement[bool]:
 
     The same file may stand in the pool as a private copy.
     """
-    seen = select(ModelVersionRecord.id).join(ModelVersionRecord.model).where(readable_by(caller))
+    return _known_to(caller.site_id, curates=curates_pool(caller))
+
+
+def _known_to(site_id: Any, *, curates: bool) -> ColumnElement[bool]:
+    is_readable = readable(site_id, curates=curates)
+    seen = select(ModelVersionRecord.id).join(ModelVersionRecord.model).where(is_readable)
     is_seen = seen.where(ModelVersionRecord.id == EvaluationRecord.version_id).exists()
-    return or_(EvaluationRecord.site_id == caller.site_id, is_seen)
+    return or_(EvaluationRecord.site_id == site_id, is_seen)
 
 
 def find_measured_models(
@@ -355,21 +361,8 @@ def summarise(
     session: Session, caller: Caller, digests: list[str]
 ) -> list[evaluations.EvaluationSummary]:
     """Return one summary for each of these files that has one, in their order."""
-    is_known = (EvaluationRecord.digest.in_(digests), known_to(caller))
-    newest = select(func.max(EvaluationRecord.id)).where(*is_known).group_by(*SAME_MEASUREMENT)
-    rows = session.execute(
-        select(
-            EvaluationRecord.digest,
-            EvaluationRecord.site_id,
-            EvaluationScoreRecord.name,
-            EvaluationScoreRecord.value,
-        )
-        .join(EvaluationScoreRecord, EvaluationScoreRecord.evaluation_id == EvaluationRecord.id)
-        .where(
-            EvaluationRecord.id.in_(newest),
-            EvaluationScoreRecord.name.in_(evaluations.HEADLINES.values()),
-        )
-    )
+    sought = {"digests": digests, "site": caller.site_id}
+    rows = session.execute(_headline_scores(curates=curates_pool(caller)), sought)
     values: dict[tuple[str, str], list[float]] = defaultdict(list)
     sites: dict[tuple[str, str], set[int]] = defaultdict(set)
     for digest, site_id, name, value in rows:
@@ -386,3 +379,27 @@ def summarise(
         for name in evaluations.HEADLINES.values()
         if (digest, name) in values
     ]
+
+
+@cache
+def _headline_scores(*, curates: bool) -> Select[*tuple[Any, ...]]:
+    """Select the newest scores of files that count most, by those that a site may know."""
+    is_known = _known_to(bindparam("site", type_=Integer), curates=curates)
+    newest = (
+        select(func.max(EvaluationRecord.id))
+        .where(among(EvaluationRecord.digest, "digests"), is_known)
+        .group_by(*SAME_MEASUREMENT)
+    )
+    return (
+        select(
+            EvaluationRecord.digest,
+            EvaluationRecord.site_id,
+            EvaluationScoreRecord.name,
+            EvaluationScoreRecord.value,
+        )
+        .join(EvaluationScoreRecord, EvaluationScoreRecord.evaluation_id == EvaluationRecord.id)
+        .where(
+            EvaluationRecord.id.in_(newest),
+            EvaluationScoreRecord.name.in_(evaluations.HEADLINES.values()),
+        )
+    )

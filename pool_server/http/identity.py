@@ -17,6 +17,7 @@ from datetime import datetime, timedelta
 from typing import Annotated, Any, cast
 
 from fastapi import Depends, Request, Security
+from fastapi.concurrency import run_in_threadpool
 from fastapi.security import APIKeyQuery, HTTPAuthorizationCredentials, HTTPBearer
 from sqlalchemy import bindparam, select, update
 from sqlalchemy.orm import Session, contains_eager
@@ -53,20 +54,21 @@ feed_key = APIKeyQuery(
 
 # Every request runs this query: building it again would take longer than running it, and it loads
 # only the columns that are looked at.
+BRIEF_SITE_AND_USER = (
+    contains_eager(TokenRecord.site).load_only(SiteRecord.name, SiteRecord.suspended_at),
+    contains_eager(TokenRecord.user).load_only(
+        UserRecord.name,
+        UserRecord.role,
+        UserRecord.pool_wide,
+        UserRecord.disabled_at,
+        UserRecord.valid_until,
+    ),
+)
 _TOKEN_BEHIND = (
     select(TokenRecord)
     .join(TokenRecord.site)
     .outerjoin(TokenRecord.user)
-    .options(
-        contains_eager(TokenRecord.site).load_only(SiteRecord.name, SiteRecord.suspended_at),
-        contains_eager(TokenRecord.user).load_only(
-            UserRecord.name,
-            UserRecord.role,
-            UserRecord.pool_wide,
-            UserRecord.disabled_at,
-            UserRecord.valid_until,
-        ),
-    )
+    .options(*BRIEF_SITE_AND_USER)
     .where(TokenRecord.secret_hash == bindparam("secret_hash"))
 )
 
@@ -247,7 +249,7 @@ def caller_of(token: TokenRecord, *, address: str = "", request_id: str = "") ->
     )
 
 
-def signed_in(
+async def signed_in(
     request: Request,
     parts: Parts,
     limits: Limits,
@@ -267,10 +269,11 @@ def signed_in(
             "this needs a token: send `Authorization: Bearer TOKEN`",
             hint="Log in with `poolctl auth login`, or set POOL_TOKEN.",
         )
-    return _admit(request, parts, limits, credentials.credentials, "program")
+    secret = credentials.credentials
+    return await run_in_threadpool(_admit, request, parts, limits, secret, "program")
 
 
-def feed_reader(
+async def feed_reader(
     request: Request,
     parts: Parts,
     limits: Limits,
@@ -279,8 +282,8 @@ def feed_reader(
 ) -> Caller:
     """Return the reader of a feed: by a feed token in the address, or signed in as elsewhere."""
     if feed_token is not None:
-        return _admit(request, parts, limits, feed_token, "feed")
-    return signed_in(request, parts, limits, credentials)
+        return await run_in_threadpool(_admit, request, parts, limits, feed_token, "feed")
+    return await signed_in(request, parts, limits, credentials)
 
 
 def _admit(

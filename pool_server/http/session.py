@@ -9,8 +9,8 @@ import logging
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AbstractContextManager, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Annotated, cast
 
@@ -52,14 +52,41 @@ async def get_parts(request: Request) -> ServerParts:
 Parts = Annotated[ServerParts, Depends(get_parts)]
 
 
-def reading_session(parts: Parts) -> Iterator[Session]:
-    with parts.database.read() as session:
+async def reading_session(parts: Parts) -> AsyncIterator[Session]:
+    database = parts.database
+    # A file's reading transaction ends without waiting for anybody.
+    async with begun(database.read(), ends_in_thread=database.is_shared) as session:
         yield session
 
 
-def writing_session(parts: Parts) -> Iterator[Session]:
-    with parts.database.write() as session:
+async def writing_session(parts: Parts) -> AsyncIterator[Session]:
+    async with begun(parts.database.write(), ends_in_thread=True) as session:
         yield session
+
+
+@asynccontextmanager
+async def begun(
+    transaction: AbstractContextManager[Session], *, ends_in_thread: bool
+) -> AsyncIterator[Session]:
+    """Begin a transaction, which asks nothing of the database yet, and end it with the block."""
+
+    async def end(error: BaseException | None) -> bool | None:
+        parts = (None if error is None else type(error), error, None)
+        if not ends_in_thread:
+            return transaction.__exit__(*parts)
+        # A thread of its own: all others may wait for the connection that this one gives back.
+        with anyio.CancelScope(shield=True):
+            own = anyio.CapacityLimiter(1)
+            return await anyio.to_thread.run_sync(transaction.__exit__, *parts, limiter=own)
+
+    session = transaction.__enter__()
+    try:
+        yield session
+    except BaseException as error:
+        if not await end(error):
+            raise
+    else:
+        await end(None)
 
 
 # The scope "function" ends the dependency, and so commits, before the answer is sent: an answer

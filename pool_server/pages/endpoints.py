@@ -179,5 +179,4 @@ NOUNS: tuple[ModuleType, ...] = (
     admin,
     rendering,
 )
-for noun in NOUNS:
-    pages.include_router(noun.router)
+ROUTERS = (router, *(noun.router for noun in NOUNS), pages)

@@ -60,10 +60,10 @@ def age(moment: datetime | None) -> Markup:
         return Markup('<span class="quiet">never</span>')
     seconds = (now_utc() - moment).total_seconds()
     text = f"{duration(seconds)} ago" if seconds >= 0 else f"in {duration(-seconds)}"
-    exact = moment.astimezone(UTC)
-    return Markup('<time datetime="{}" title="{} UTC">{}</time>').format(
-        exact.isoformat(), f"{exact:%Y-%m-%d %H:%M:%S}", text
-    )
+    exact = moment.astimezone(UTC).isoformat()
+    # Nothing in it needs escapes, which take long where a page has thirty ages.
+    title = exact[:19].replace("T", " ")
+    return Markup(f'<time datetime="{exact}" title="{title} UTC">{text}</time>')
 
 
 def number(value: float) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from sqlalchemy import ColumnElement, delete, select, update
+from sqlalchemy import ColumnElement, bindparam, delete, select, update
 from sqlalchemy.orm import Session, contains_eager
 
 from pool_server.database.records import (
@@ -35,6 +35,17 @@ LINK_PREFIX = "login_"
 MOST_BROWSER_CHARACTERS = 200
 MOST_SESSIONS = 20
 """Sessions of one token; a further log-in ends the one that was used least recently."""
+
+
+# Every page runs this query: building it again would take longer than running it.
+_SESSION_BEHIND = (
+    select(BrowserSessionRecord)
+    .join(BrowserSessionRecord.token)
+    .options(contains_eager(BrowserSessionRecord.token).options(*identity.BRIEF_SITE_AND_USER))
+    .join(TokenRecord.site)
+    .outerjoin(TokenRecord.user)
+    .where(BrowserSessionRecord.secret_hash == bindparam("secret_hash"))
+)
 
 
 @dataclass(frozen=True)
@@ -103,18 +114,7 @@ def find_session(
 ) -> BrowserSession:
     """Return the valid session with this secret."""
     secret_hash = identity.hash_secret(secret)
-    record = session.scalar(
-        select(BrowserSessionRecord)
-        .join(BrowserSessionRecord.token)
-        .join(TokenRecord.site)
-        .outerjoin(TokenRecord.user)
-        .options(
-            contains_eager(BrowserSessionRecord.token).options(
-                contains_eager(TokenRecord.site), contains_eager(TokenRecord.user)
-            )
-        )
-        .where(BrowserSessionRecord.secret_hash == secret_hash)
-    )
+    record = session.scalar(_SESSION_BEHIND, {"secret_hash": secret_hash})
     if record is None or not hmac.compare_digest(record.secret_hash, secret_hash):
         raise NotAuthenticatedError("you are not logged in", hint="Log in with a token.")
     now = now_utc()

@@ -35,6 +35,11 @@ DOWNLOAD_RECORD_STEP = timedelta(days=1)
 MOST_COUNTED = 1000
 MOST_VALUES = 20
 _FACET_KEYS = [label.key for label in labels.CORE_LABELS if label.type in {"choice", "text"}]
+_LABEL_COUNTS = (
+    select(LabelRecord.key, LabelRecord.value, func.count())
+    .where(repository.among(LabelRecord.version_id, "versions"), LabelRecord.key.in_(_FACET_KEYS))
+    .group_by(LabelRecord.key, LabelRecord.value)
+)
 
 
 @router.get("/models", summary="List model versions")
@@ -204,15 +209,8 @@ def record_download(parts: ServerParts, caller: Caller, version: ModelVersionRec
 def _count_labels(session: Session, hits: Sequence[Hit]) -> dict[str, list[models.FacetCount]]:
     """Return the values of core labels of the versions, by key."""
     counts = defaultdict[str, Counter[str]](Counter)
-    rows = session.execute(
-        select(LabelRecord.key, LabelRecord.value, func.count())
-        .where(
-            LabelRecord.version_id.in_([hit.version_id for hit in hits]),
-            LabelRecord.key.in_(_FACET_KEYS),
-        )
-        .group_by(LabelRecord.key, LabelRecord.value)
-    )
-    for key, value, count in rows:
+    versions = [hit.version_id for hit in hits]
+    for key, value, count in session.execute(_LABEL_COUNTS, {"versions": versions}):
         counts[key][value] = count
     return {key: _most_frequent(counts[key]) for key in _FACET_KEYS if key in counts}
 

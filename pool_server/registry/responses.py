@@ -3,6 +3,7 @@
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from functools import cache
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 import sqlalchemy as sa
@@ -135,18 +136,15 @@ def _read_lists(
     """Return the entries of each list of each version, in the list's order."""
     lists = defaultdict[tuple[str, int], list[ListEntry]](list)
     rows = session.execute(_list_statement(), {"versions": version_ids}).all()
-    for name, version_id, *entry in sorted(rows, key=_place_in_list):
+    for name, version_id, _, *entry in sorted(rows, key=itemgetter(2, 3, 4)):
         lists[name, version_id].append(ListEntry(*entry))
     return lists
 
 
-def _place_in_list(row: sa.Row[*tuple[Any, ...]]) -> tuple[Any, ...]:
-    # Parents are ordered by position, all others by name.
-    return (row.number,) if row.list == "parents" else (0, row.key, row.value)
-
-
 def _methods(keys: Sequence[ListEntry], groups: MergeGroups) -> list[str]:
     """Return the methods of `keys`; with groups, those that have a key in every group."""
+    if not groups:
+        return [key.key for key in keys]
     version_keys = {MergeKey(method, key) for method, key, _ in keys}
     return [
         method
@@ -220,28 +218,28 @@ def _list_statement() -> sa.CompoundSelect[*tuple[Any, ...]]:
     no_text, no_number = sa.literal("", sa.Text), sa.literal(0.0, sa.Double)
     label, metric, term = records.LabelRecord, records.MetricRecord, records.TermRecord
     merge_key, alias, parent = records.MergeKeyRecord, records.AliasRecord, records.ParentRecord
-    columns: dict[str, tuple[Any, Any, Any, Any]] = {
-        "labels": (label.version_id, label.key, label.value, no_number),
-        "metrics": (metric.version_id, metric.name, no_text, metric.value),
-        "merge_keys": (merge_key.version_id, merge_key.method, merge_key.key, no_number),
-        "terms": (
-            term.version_id, term.code, term.detail, sa.case((term.inherited, 1.0), else_=0.0)
-        ),
-        "aliases": (alias.version_id, alias.name, no_text, no_number),
-        "parents": (
-            parent.version_id, parent.parent_digest, no_text, sa.cast(parent.position, sa.Double)
-        ),
-    }  # fmt: skip
+    # Parents are ordered by position, all others by name.
+    position, by_name = parent.position, sa.literal(0, sa.Integer)
+    inherited = sa.case((term.inherited, 1.0), else_=0.0)
+    columns: dict[str, tuple[Any, Any, Any, Any, Any]] = {
+        "labels": (label.version_id, by_name, label.key, label.value, no_number),
+        "metrics": (metric.version_id, by_name, metric.name, no_text, metric.value),
+        "merge_keys": (merge_key.version_id, by_name, merge_key.method, merge_key.key, no_number),
+        "terms": (term.version_id, by_name, term.code, term.detail, inherited),
+        "aliases": (alias.version_id, by_name, alias.name, no_text, no_number),
+        "parents": (parent.version_id, position, parent.parent_digest, no_text, no_number),
+    }
     return sa.union_all(
         *(
             sa.select(
                 sa.literal_column(f"'{name}'", sa.Text).label("list"),
                 version_id.label("version_id"),
+                place.label("place"),
                 key.label("key"),
                 value.label("value"),
                 number.label("number"),
             ).where(among(version_id, "versions"))
-            for name, (version_id, key, value, number) in columns.items()
+            for name, (version_id, place, key, value, number) in columns.items()
         )
     )
 

@@ -7,6 +7,8 @@ records, at the price of reading all descriptions for a word.
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import sqlalchemy as sa
@@ -54,12 +56,31 @@ def find_versions(
     A version must have at least one key of each of `merge_groups`; those of the file `other_than`
     are left out.
     """
-    version = ModelVersionRecord
+    groups = tuple(tuple(group) for group in merge_groups)
+    is_sqlite = session.get_bind().dialect.name == "sqlite"
+    rights = replace(caller, address="", request_id="")
+    document = filters.model_dump_json(exclude_defaults=True)
+    statement = _search(type(filters), document, rights, groups, other_than, limit, is_sqlite)
+    return [Hit._make(row) for row in session.execute(statement)]
+
+
+@lru_cache(128)
+def _search(  # noqa: PLR0917 - a cache takes them by place
+    kind: type[ModelFilters],
+    document: str,
+    caller: Caller,
+    merge_groups: tuple[tuple[query.MergeKey, ...], ...],
+    other_than: str | None,
+    limit: int,
+    is_sqlite: bool,
+) -> sa.Select[*tuple[Any, ...]]:
+    """Return the statement of a search; building it takes longer than running it."""
+    version, filters = ModelVersionRecord, kind.model_validate_json(document)
     order, after = query.Order(), None
     if isinstance(filters, ModelQuery):
         order = query.Order.parse(filters.sort)
         after = None if filters.cursor is None else order.read_cursor(filters.cursor)
-    key = _sort_key(order, is_sqlite=session.get_bind().dialect.name == "sqlite")
+    key = _sort_key(order, is_sqlite=is_sqlite)
     conditions = [*_exact_conditions(caller, filters), *map(_has_key_of, merge_groups)]
     conditions += [_has_number(condition) for condition in query.read_conditions(filters)]
     conditions += [_has_word(word) for word in query.read_words(filters)]
@@ -82,8 +103,7 @@ def find_versions(
         end = sa.tuple_(sa.literal(after.key), sa.literal(after.version_id))
         conditions.append(place < end if order.descending else place > end)
     turn = sa.desc if order.descending else sa.asc
-    statement = statement.where(*conditions).order_by(turn(key), turn(version.id)).limit(limit)
-    return [Hit._make(row) for row in session.execute(statement)]
+    return statement.where(*conditions).order_by(turn(key), turn(version.id)).limit(limit)
 
 
 def _exact_conditions(caller: Caller, filters: ModelFilters) -> list[sa.ColumnElement[bool]]:

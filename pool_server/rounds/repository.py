@@ -78,20 +78,27 @@ def select_rounds(site_id: int | None, state: str | None) -> sa.Select[RoundReco
 
 def count_waiting(session: Session, site_id: int) -> int:
     """Return the number of open rounds of a site to which it has not contributed."""
+    return session.scalar(_waiting(), {"site": site_id, "now": now_utc()}) or 0
+
+
+@cache
+def _waiting() -> sa.Select[int]:
+    """Select the number of rounds that wait for a site; every page asks for it."""
+    site = sa.bindparam("site", type_=sa.Integer)
     has_sent = sa.exists().where(
         RoundContributionRecord.round_id == RoundParticipantRecord.round_id,
-        RoundContributionRecord.site_id == site_id,
+        RoundContributionRecord.site_id == site,
     )
-    waiting = (
+    is_open = is_in_state(OPEN, sa.bindparam("now", type_=RoundRecord.deadline.type))
+    return (
         sa.select(sa.func.count())
         .select_from(RoundParticipantRecord)
         .join(RoundRecord, RoundRecord.id == RoundParticipantRecord.round_id)
-        .where(RoundParticipantRecord.site_id == site_id, is_in_state(OPEN, now_utc()), ~has_sent)
+        .where(RoundParticipantRecord.site_id == site, is_open, ~has_sent)
     )
-    return session.scalar(waiting) or 0
 
 
-def is_in_state(state: str, now: datetime) -> sa.ColumnElement[bool]:
+def is_in_state(state: str, now: datetime | sa.BindParameter[datetime]) -> sa.ColumnElement[bool]:
     """Match rounds in a state as `state_of` returns it."""
     if state in {FINISHED, CANCELLED}:
         return RoundRecord.state == state
