@@ -71,13 +71,12 @@ async def begun(
     """Begin a transaction, which asks nothing of the database yet, and end it with the block."""
 
     async def end(error: BaseException | None) -> bool | None:
-        parts = (None if error is None else type(error), error, None)
+        raised = (None if error is None else type(error), error, None)
         if not ends_in_thread:
-            return transaction.__exit__(*parts)
-        # A thread of its own: all others may wait for the connection that this one gives back.
-        with anyio.CancelScope(shield=True):
-            own = anyio.CapacityLimiter(1)
-            return await anyio.to_thread.run_sync(transaction.__exit__, *parts, limiter=own)
+            return transaction.__exit__(*raised)
+        # Not one of the usual threads: they may all wait for the connection given back here.
+        limiter = anyio.CapacityLimiter(1)
+        return await anyio.to_thread.run_sync(transaction.__exit__, *raised, limiter=limiter)
 
     session = transaction.__enter__()
     try:

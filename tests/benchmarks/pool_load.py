@@ -248,18 +248,18 @@ async def run_clients(url: str, secret: str, process_id: int, count: int, second
         )
         for number, client in enumerate(clients)
     ]
-    begun, server, own = time.perf_counter(), processor_s(process_id), time.process_time()
+    begun, served_s, asked_s = time.perf_counter(), processor_s(process_id), time.process_time()
     await asyncio.sleep(seconds / 4)
     settled = memory_bytes(process_id)
     await asyncio.sleep(seconds * 3 / 4)
     took_s, growth = time.perf_counter() - begun, memory_bytes(process_id) - settled
-    server, own = processor_s(process_id) - server, time.process_time() - own
+    served_s, asked_s = processor_s(process_id) - served_s, time.process_time() - asked_s
     load.ended.set()
     await asyncio.gather(*acting)
     answered = sum(map(len, load.times.values()))
     print(
-        f"{answered / took_s:.1f} calls/s; of a processor the server took {server / took_s:.2f}, "
-        f"the clients {own / took_s:.2f}"
+        f"{answered / took_s:.1f} calls/s; of a processor the server took {served_s / took_s:.2f}, "
+        f"the clients {asked_s / took_s:.2f}"
     )
     return report(load, count, settled, growth)
 
