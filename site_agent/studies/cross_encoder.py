@@ -11,7 +11,7 @@ Student's, as in studies of gaze networks: resampling six persons would give too
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import torch
@@ -22,11 +22,13 @@ from site_agent.evaluation.gaze import draw_shots, few_shot_error
 from site_agent.federated.in_process import run_rounds
 from site_agent.federated.plan import make_plan
 from site_agent.networks.architectures import require_kind
+from site_agent.networks.gaze_modules import CrossEncoder
 from site_agent.networks.modules import new_network, predict_gaze, to_module
 from site_agent.studies import eyes
 from site_agent.studies.eyes import StudySamples, list_names, open_data
 from site_agent.studies.protocol_file import StepJob
 from site_agent.training.cross_encoder import gaze_head, loop
+from site_agent.training.cross_encoder.baselines import train_on_views, two_layer_error
 from site_agent.training.gaze.loop import make_optimiser, repeatable, to_tensors, train_epoch
 from site_agent.work import Progress
 
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
 __all__ = ["check", "list_names", "open_data", "prepare", "score_method"]
 
 _FEDERATED = "cross-encoder"
+_VIEWS: Mapping[str, Literal["simclr", "byol"]] = {"simclr": "simclr", "byol": "byol"}
 _TRAINING_SHARE = 0.9
 """The share of a run's progress that training takes."""
 _SUPERVISED_RATE, _SUPERVISED_BATCH = 0.001, 16
@@ -106,6 +109,30 @@ def score_method(job: StepJob, progress: Progress) -> list[dict[str, Any]]:
             share = _TRAINING_SHARE + share * (1 - _TRAINING_SHARE)
         progress(share, f"heads of {name}")
         rows += [{"person": name, **row} for row in _person_errors(job, samples[name], describe)]
+        if describe is not None:
+            rows += _errors_of_another(job, sites, name, samples[name], describe)
+    return rows
+
+
+def _errors_of_another(
+    job: StepJob,
+    sites: StudySamples,
+    name: str,
+    test: gaze.GazeSamples,
+    describe: gaze_head.Features,
+) -> list[dict[str, Any]]:
+    """Test heads of two layers, from shots of the first site, on a person left out."""
+    giver, settings = sites[min(sites)], job.settings
+    features, tests = describe(giver), describe(test)
+    rows = []
+    for draw in range(settings.draws):
+        shots = draw_shots(len(giver), settings.other_shots, draw)
+        error = two_layer_error(
+            features[shots], giver.gaze[shots], tests, test.gaze,
+            steps=settings.other_steps, seed=draw,
+        )  # fmt: skip
+        row = {"shots": settings.other_shots, "draw": draw, "error_deg": round(error, 6)}
+        rows.append({"head": "other", "person": name, **row})
     return rows
 
 
@@ -128,7 +155,8 @@ def _person_errors(
                     features[shots], samples.gaze[shots], features[test], samples.gaze[test],
                     samples.session[shots],
                 )  # fmt: skip
-            rows.append({"shots": count, "draw": draw, "error_deg": round(error, 6)})
+            row = {"shots": count, "draw": draw, "error_deg": round(error, 6)}
+            rows.append({"head": "own", **row})
     return rows
 
 
@@ -143,6 +171,14 @@ def _features(job: StepJob, sites: StudySamples, progress: Progress) -> gaze_hea
         return gaze_head.component_features(gaze.join_samples(list(sites.values())))
     if method == "random":
         module = to_module(new_network(settings.architecture, job.factors.seed))
+    elif method in _VIEWS:
+        network = to_module(new_network(settings.architecture, job.factors.seed))
+        assert isinstance(network, CrossEncoder)
+        module = train_on_views(
+            network, _VIEWS[method], loop.to_tensors(gaze.join_samples(list(sites.values()))),
+            epochs=settings.rounds * settings.epochs, batch_size=settings.view_batch_size,
+            learning_rate=settings.central_learning_rate, seed=job.factors.seed,
+        )  # fmt: skip
     elif method == "centralised":
         module = _train_in_one_place(job, sites, progress)
     else:

@@ -137,11 +137,7 @@ def train_epoch(
     order = torch.randperm(len(data), generator=generator).to(device)
 
     def loss_of(batch: torch.Tensor) -> torch.Tensor:
-        patches = data.patches[batch]
-        if shift_px:
-            patches = _shifted(patches, shift_px, generator)
-        if light:
-            patches = _relit(patches, light, generator)
+        patches = random_view(data.patches[batch], shift_px, light, generator)
         with torch.autocast(device.type, torch.bfloat16, enabled=mixed_precision):
             output = module(patches, data.head[batch])
         return functional.l1_loss(output.float(), data.gaze[batch])
@@ -176,6 +172,15 @@ def batches(order: torch.Tensor, size: int) -> Iterator[torch.Tensor]:
     if len(parts) > 1 and len(parts[-1]) == 1:
         parts[-2:] = [torch.cat(parts[-2:])]
     yield from parts
+
+
+def random_view(
+    patches: torch.Tensor, shift_px: int, light: float, generator: torch.Generator
+) -> torch.Tensor:
+    """Shift and relight patches; see `train_epoch`."""
+    if shift_px:
+        patches = _shifted(patches, shift_px, generator)
+    return _relit(patches, light, generator) if light else patches
 
 
 def _shifted(patches: torch.Tensor, most: int, generator: torch.Generator) -> torch.Tensor:

@@ -18,6 +18,7 @@ def rows_of(gains: dict[str, float]) -> list[dict[str, Any]]:
     return [
         {
             "method": method, "seed": seed, "person": name, "shots": shots, "draw": draw,
+            "head": "own",
             "error_deg": PERSONS.index(name) * (1 + 0.01 * seed * gain) + 5 + gain + draw / 10,
         }
         for method, gain in gains.items()
@@ -63,7 +64,7 @@ def test_a_negative_result_is_said(gain: float, expected: str) -> None:
 @pytest.mark.parametrize(
     ("changes", "complaint"),
     [
-        ({"methods": "cross-encoder,byol"}, "expected cross-encoder, centralised"),
+        ({"methods": "cross-encoder,efc"}, "expected cross-encoder, centralised"),
         ({"methods": "pca"}, "expected cross-encoder among them"),
         ({"architecture": "gaze-lenet"}, "gaze-lenet is a gaze network"),
         ({"shots": []}, "shots: "),
@@ -74,3 +75,15 @@ def test_settings_that_compare_nothing_are_refused(changes: dict[str, Any], comp
     protocol = read_protocol("cross-encoder")
     with pytest.raises(Exception, match=complaint):
         protocol.steps(None, with_values(protocol.settings, changes))
+
+
+def test_heads_from_shots_of_another_person_have_a_table_of_their_own() -> None:
+    shots = [row for row in rows_of({"cross-encoder": 0.0, "byol": 2.0}) if row["shots"] == 100]
+    rows = [*shots, *({**row, "head": "other", "error_deg": row["error_deg"] + 4} for row in shots)]
+    results = results_of("cross-encoder", tested=rows)
+    others = {row["method"]: row for row in table_of(results, "other_person")}
+    assert others["BYOL, centralised"]["difference_deg"] == pytest.approx(2.1, abs=0.2)
+    same = {row["method"]: row for row in table_of(results, "few_shot")}
+    assert others["BYOL, centralised"]["error_deg"] == pytest.approx(
+        same["BYOL, centralised"]["error_deg"] + 4
+    )
