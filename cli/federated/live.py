@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 from aggregators.formats import file_digest, fingerprint, read_model
 from aggregators.methods import read_recipe, recipe_path
-from aggregators.methods.protections import describe_protection, protect
+from aggregators.methods.round_options import describe_protection, protect
 from cli.frame.errors import InputMissingError
 from cli.frame.options import Argument, DespiteFindingsOption, DryRunOption, Option, command, single
 from cli.frame.output import Invocation, Reply

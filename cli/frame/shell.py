@@ -18,8 +18,7 @@ from cli.frame.app import main
 from cli.frame.errors import CliError, ExitCode, Outcome
 from cli.frame.output import Invocation
 from site_agent.errors import InvalidInputError
-from site_agent.work.processes import Process, start, start_python, stop
-from site_agent.work.programs import Program, run_programs
+from site_agent.work.processes import Process, Program, run_programs, start, start_python, stop
 
 _POOL_START_TIMEOUT_S = 600.0
 """For a pool that hangs: the first start on a busy machine can take minutes."""

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from aggregators.methods.protections import protection_of
+from aggregators.methods.round_options import protection_of
 from aggregators.methods.sub_models import cap_samples
 from cli.frame.errors import UsageError
 from cli.frame.options import (

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
-from aggregators.methods.protections import Protection
+from aggregators.methods.round_options import Protection
 from cli.frame.errors import InputMissingError, UsageError
 from cli.frame.options import Argument, Option
 from site_agent.datasets.conversion import ReadingOptions, join_datasets, read_faces

@@ -9,8 +9,13 @@ from cli.frame.output import Invocation, Reply, TableText
 from cli.frame.values import key_value_pairs
 from pool_server.wire.signatures.keys import readable_fingerprint
 from site_agent.bundles.exporting import export_bundle
-from site_agent.bundles.importing import ImportedVersion, ImportOutcome, import_bundle
-from site_agent.bundles.inspecting import BundleReport, inspect_bundle
+from site_agent.bundles.importing import (
+    BundleReport,
+    ImportedVersion,
+    ImportOutcome,
+    import_bundle,
+    inspect_bundle,
+)
 from site_agent.wording import size_words
 
 app = options.group("Move models between pools in one file.")

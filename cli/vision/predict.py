@@ -16,11 +16,12 @@ from site_agent.datasets.gaze.check import is_gaze_data
 from site_agent.datasets.pts_files import find_pts
 from site_agent.datasets.records import FaceDataset
 from site_agent.faces.models import open_detector
-from site_agent.faces.overlays import overlay_paths, write_overlays
 from site_agent.faces.prediction import (
     ImagePrediction,
     find_images,
+    overlay_paths,
     predict_images,
+    write_overlays,
     write_predictions_xml,
 )
 from site_agent.networks.architectures import SALIENCY_ARCHITECTURES

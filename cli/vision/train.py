@@ -18,9 +18,14 @@ from site_agent.plain_json import plain
 from site_agent.tasks.model_files import ModelFile
 from site_agent.tasks.testing import score_on_faces
 from site_agent.training.detector_plan import HOG_SVM_DEFAULTS, HogSvmSettings
-from site_agent.training.ert import ErtSettings, train_ert, with_named_parts
+from site_agent.training.ert import (
+    ErtSettings,
+    settings_for_blinks,
+    train_ert,
+    train_starter,
+    with_named_parts,
+)
 from site_agent.training.hog_svm import needed_memory_bytes, plan_views, train_hog_svm
-from site_agent.training.starter import settings_for_blinks, train_starter
 from site_agent.training_record import TrainingResult
 from site_agent.wording import size_words
 

@@ -10,8 +10,8 @@ from fastapi import Path, Request
 from starlette.responses import Response
 
 from aggregators.errors import OptionError
-from aggregators.methods.protections import OPEN_SENTENCE, Protection, protect, protection_of
 from aggregators.methods.registry import find_method, list_round_methods
+from aggregators.methods.round_options import OPEN_SENTENCE, Protection, protect, protection_of
 from pool_server.database.records import now_utc
 from pool_server.errors import RefusedError
 from pool_server.pages import comparing, model, pool_api, showing

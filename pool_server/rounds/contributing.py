@@ -14,8 +14,7 @@ from pool_server.http.audit import record_act
 from pool_server.http.identity import Caller
 from pool_server.http.session import ServerParts
 from pool_server.jobs.limited import run_limited
-from pool_server.people.sites import get_site
-from pool_server.people.usage import require_room
+from pool_server.people.sites import get_site, require_room
 from pool_server.rounds import repository, service
 from pool_server.rounds.methods import find_round_method
 from pool_server.transfers.checking import check_limits

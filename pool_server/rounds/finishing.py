@@ -23,7 +23,7 @@ from sqlalchemy.orm import Session
 
 from aggregators.methods import Recipe, RecipeInput, RecipeMethod
 from aggregators.methods.networks import state_path
-from aggregators.methods.protections import protection_of
+from aggregators.methods.round_options import protection_of
 from pool_server.database.engine import write_with_retry
 from pool_server.database.records import ModelVersionRecord, RoundRecord, UploadRecord, now_utc
 from pool_server.errors import ConflictError, MergeRefusedError, RoundClosedError
@@ -34,8 +34,7 @@ from pool_server.merges import repository as merges
 from pool_server.merges.running import MergeRun
 from pool_server.merges.service import add_job, describe_job
 from pool_server.models.sharing import share_alike
-from pool_server.people.sites import get_site
-from pool_server.people.usage import require_room
+from pool_server.people.sites import get_site, require_room
 from pool_server.registry import repository as registry
 from pool_server.registry.access import CONSORTIUM
 from pool_server.registry.withdrawal_status import address_of

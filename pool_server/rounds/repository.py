@@ -19,7 +19,7 @@ from pool_server.database.records import (
     now_utc,
 )
 from pool_server.http.parameters import describe
-from pool_server.people.usage import UNDER_WAY
+from pool_server.people.sites import UNDER_WAY
 from pool_server.registry.access import DELETED
 from pool_server.registry.withdrawal_status import address_of, standing_options, warning_of
 from pool_server.wire import rounds

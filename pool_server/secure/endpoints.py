@@ -18,7 +18,7 @@ from pool_server.http.identity import Caller, SignedIn, Uploader, needs
 from pool_server.http.parameters import BeforeId, Limit, find_page
 from pool_server.http.session import Parts, ReadingSession, ServerParts
 from pool_server.jobs.check_slots import Checks
-from pool_server.people.usage import require_room
+from pool_server.people.sites import require_room
 from pool_server.rounds.repository import is_needed
 from pool_server.secure import service
 from pool_server.transfers import receiving

@@ -28,8 +28,7 @@ from pool_server.errors import ConflictError, MissingError, NotAllowedError, Ref
 from pool_server.http.audit import record_act
 from pool_server.http.identity import Caller
 from pool_server.http.parameters import describe
-from pool_server.people.sites import get_site
-from pool_server.people.usage import require_room
+from pool_server.people.sites import get_site, require_room
 from pool_server.rounds import service as rounds
 from pool_server.wire import rounds as secure
 

@@ -26,7 +26,7 @@ from pool_server.http.audit import record_act
 from pool_server.http.identity import Caller
 from pool_server.lineage.flags import flag_published, link_published
 from pool_server.lineage.repository import limit_withdrawals
-from pool_server.people.usage import require_room
+from pool_server.people.sites import require_room
 from pool_server.registry import access, repository, terms
 from pool_server.registry.withdrawal_status import address_of, name_for_site
 from pool_server.settings import PoolSettings

@@ -49,8 +49,7 @@ from pool_server.http.identity import Caller
 from pool_server.http.session import ServerParts
 from pool_server.jobs.background import keep_renewed, lease_end
 from pool_server.jobs.check_slots import CheckSlots
-from pool_server.people.sites import get_site
-from pool_server.people.usage import require_room
+from pool_server.people.sites import get_site, require_room
 from pool_server.registry.access import PRIVATE
 from pool_server.registry.responses import describe_version
 from pool_server.storage import Checksum, PartWriter

@@ -37,7 +37,7 @@ from site_agent.tasks.caller import NotedCaller
 from site_agent.tasks.merging import plan_merge
 from site_agent.tasks.model_files import SUFFIX_OF_FORMAT
 from site_agent.tasks.uploading import describe_upload
-from site_agent.training.starter import kept_starter
+from site_agent.training.ert import kept_starter
 from site_agent.training_record import beside, read_beside
 
 _SUFFIXES = {".dat", ".svm", ".forest", ".safetensors"}

@@ -32,7 +32,7 @@ from site_agent.pool.profiles import usual_landmarks
 from site_agent.pool.sent import sent_by
 from site_agent.pool.signing import kind_of
 from site_agent.settings import Setting, list_settings, setting_text, with_values
-from site_agent.training.starter import kept_starter
+from site_agent.training.ert import kept_starter
 from site_agent.wording import count_words
 
 _ORDER = {"failed": 0, "review": 1, "new": 2, "running": 3, "waiting": 4, "done": 5}

@@ -46,8 +46,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from aggregators.methods.protections import FALSE_ALARMS
-from aggregators.methods.round_options import LocalTraining
+from aggregators.methods.round_options import FALSE_ALARMS, LocalTraining
 from site_agent.datasets.gaze.records import GazeSamples, sample_marks
 from site_agent.errors import ContributionWithheldError, InvalidInputError
 from site_agent.federated.leak_checks import batch_size_for
@@ -200,7 +199,7 @@ def most_told_by(plan: PrivacyPlan, rounds: int) -> float:
     """Return which share of members any attack finds at 1 % false alarms, by a training's noise.
 
     Each order of Renyi bounds delta at each epsilon, and these bound the attack together: closer
-    than one epsilon and delta alone (`aggregators.methods.protections.most_told`).
+    than one epsilon and delta alone (`aggregators.methods.round_options.most_told`).
     """
     from opacus.accountants.analysis.rdp import compute_rdp
 

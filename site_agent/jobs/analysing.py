@@ -36,7 +36,7 @@ from site_agent.eyeblink.study import write_study
 from site_agent.eyeblink.video.recording import Recording
 from site_agent.jobs.folder import JobFolder
 from site_agent.plain_json import plain, write_json
-from site_agent.training.starter import find_starter
+from site_agent.training.ert import find_starter
 from site_agent.work import Progress
 from site_agent.work.claims import hold_folder
 from site_agent.work.files import ends_digest, require_in_place

@@ -26,8 +26,7 @@ from site_agent.tasks.merging import plan_merge
 from site_agent.tasks.model_files import ModelFile, model_files
 from site_agent.tasks.testing import score_on_faces, verdicts
 from site_agent.tasks.uploading import describe_upload
-from site_agent.training.ert import ErtSettings, train_ert
-from site_agent.training.starter import settings_for_blinks
+from site_agent.training.ert import ErtSettings, settings_for_blinks, train_ert
 from site_agent.work import Progress, no_progress, part_of
 
 _SHARES = (0.1, 0.25, 0.5, 0.75, 1.0)

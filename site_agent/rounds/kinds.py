@@ -16,7 +16,6 @@ import numpy as np
 from aggregators.formats import read_model
 from aggregators.methods.contract import ContributionKind
 from aggregators.methods.networks import read_network_contribution, write_network_contribution
-from aggregators.methods.protections import OPEN_SENTENCE, describe_protection
 from aggregators.methods.refitting import (
     RefitSettings,
     find_untrained_features,
@@ -27,7 +26,12 @@ from aggregators.methods.refitting import (
 )
 from aggregators.methods.refitting import contribute as fit_contribution
 from aggregators.methods.registry import METHODS, list_round_methods
-from aggregators.methods.round_options import LocalTraining, split_options
+from aggregators.methods.round_options import (
+    OPEN_SENTENCE,
+    LocalTraining,
+    describe_protection,
+    split_options,
+)
 from aggregators.models import NetworkContribution, StateDict
 from pool_server.wire.rounds import RoundResponse, RoundTerms
 from site_agent.datasets.conversion import read_faces

@@ -21,8 +21,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from aggregators.methods.protections import Protection, protect
 from aggregators.methods.registry import METHODS
+from aggregators.methods.round_options import Protection, protect
 from pool_server.wire.names import ModelAddress
 from pool_server.wire.rounds import TERMS_TYPE, RoundResponse, RoundTerms, SecureTerms
 from pool_server.wire.signatures.keys import PublicKey, seal

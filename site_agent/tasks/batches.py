@@ -28,7 +28,7 @@ def default_landmarks(caller: Caller, look: Callable[[], None] = lambda: None) -
 
 
 def _starter(caller: Caller, look: Callable[[], None]) -> Path:
-    from site_agent.training.starter import find_starter, kept_starter
+    from site_agent.training.ert import find_starter, kept_starter
 
     path = kept_starter(own_folders.cache_folder())
     if not path.is_file():

@@ -23,7 +23,7 @@ from site_agent.eyeblink.session import BlinkAnalysisSettings
 from site_agent.jobs.analysing import analysis_request
 from site_agent.jobs.folder import JobFolder
 from site_agent.jobs.runner import run_jobs
-from site_agent.training.starter import find_starter
+from site_agent.training.ert import find_starter
 
 _VIDEOS, _BROKEN = 60, 4
 _CUT = 1

@@ -24,8 +24,7 @@ from site_agent.eyeblink.review.actions import Add, Delete, UseFrame
 from site_agent.eyeblink.review.review_session import open_review
 from site_agent.pictures.video import write_video
 from site_agent.tasks.learning import learn_from_reviews
-from site_agent.training.ert import train_ert
-from site_agent.training.starter import settings_for_blinks
+from site_agent.training.ert import settings_for_blinks, train_ert
 from tests.benchmarks.blinks_with_glasses import RATE_HZ, STRENGTHS, drawn_session, put_on
 
 

@@ -37,8 +37,7 @@ from site_agent.eyeblink.openness.signal import calibrate, without_unjudged
 from site_agent.eyeblink.records import EyeTrace, Float64, TraceBuilder, UInt8
 from site_agent.faces.models import FaceDetector, open_detector, open_landmarks
 from site_agent.pictures.video_reading import Frame
-from site_agent.training.ert import train_ert
-from site_agent.training.starter import GLASSES_SHARE, settings_for_blinks
+from site_agent.training.ert import GLASSES_SHARE, settings_for_blinks, train_ert
 from tests.site_agent.eyeblink.matching import match_blinks
 
 RATE_HZ = 30.0

@@ -29,8 +29,7 @@ from site_agent.refinement import (
     read_base,
     refine_sites,
 )
-from site_agent.training.ert import ErtSettings, train_ert
-from site_agent.training.starter import settings_for_blinks
+from site_agent.training.ert import ErtSettings, settings_for_blinks, train_ert
 from tests.benchmarks.blink_peers import drawn_videos, read_truth
 from tests.benchmarks.blink_speed import FOLDER, run_pipeline
 from tests.benchmarks.blinks_on_traces import Counts

@@ -28,7 +28,7 @@ from aggregators.models import Model
 from pool_server.wire.cards import read_card
 from pool_server.wire.signatures.keys import Envelope, PrivateKey
 from pool_server.wire.signatures.statements import Statement, sign_statement
-from site_agent.bundles.inspecting import inspect_bundle
+from site_agent.bundles.importing import inspect_bundle
 from site_agent.datasets.gaze.generic_layout import COLUMNS, open_folder
 from site_agent.datasets.gaze.matlab_file import read_matlab
 from site_agent.datasets.imglab_xml import read_imglab_xml

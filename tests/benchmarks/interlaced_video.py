@@ -23,7 +23,7 @@ from site_agent.eyeblink.pipeline import run_blink_analysis
 from site_agent.eyeblink.video.recording import Recording
 from site_agent.pictures.video_reading import VideoReader
 from site_agent.text_tables import read_table
-from site_agent.training.starter import find_starter
+from site_agent.training.ert import find_starter
 
 RATE_HZ = 60
 _MOVING = 0.02

@@ -31,8 +31,7 @@ from site_agent.secure.lab import Lab
 from site_agent.secure.party import Board
 from site_agent.secure.session import new_descriptor
 from site_agent.secure.verification import Mode
-from site_agent.work.processes import end_with_parent
-from site_agent.work.programs import Program, run_programs
+from site_agent.work.processes import Program, end_with_parent, run_programs
 
 
 @dataclass(frozen=True)

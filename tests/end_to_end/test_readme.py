@@ -13,7 +13,7 @@ import pytest
 
 from aggregators.formats import write_model
 from site_agent.own_folders import cache_folder
-from site_agent.training.starter import kept_starter
+from site_agent.training.ert import kept_starter
 from tests.cli.conftest import Outcome, first_answer, run_here, start_process
 from tests.conftest import PROJECT_ROOT
 from tests.pool_server.pool_driver import PoolDriver, pool_in_thread

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from aggregators.formats import file_digest
 from aggregators.methods.networks import read_network_contribution
-from aggregators.methods.protections import describe_protection
+from aggregators.methods.round_options import describe_protection
 from pool_server.wire.cards import AttackFinding, PrivacyReceipt, ReceiptMode
 from site_agent.attacks.receipt.bounds import audit_epsilon
 from site_agent.attacks.receipt.leaf_sums import attack_leaf_sums

@@ -3,8 +3,11 @@
 This module gathers the contents of ``templates/blink_report.html``; `report_figures` draws.
 """
 
+import base64
+import io
 import math
 import re
+from contextlib import closing
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from itertools import chain, repeat
@@ -13,16 +16,18 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from markupsafe import Markup
+from PIL import Image
 
+from site_agent.errors import ImageFileError, VideoFileError
+from site_agent.eyeblink.blinks.finding import Blink
 from site_agent.eyeblink.blinks.statistics import BlinkStatistics, blink_statistics
 from site_agent.eyeblink.conditioning import Rejection, cr_rule_text
 from site_agent.eyeblink.conditioning.analysis import ConditioningResult
 from site_agent.eyeblink.conditioning.summary import TrialResult, trial_rows
 from site_agent.eyeblink.outputs import report_figures, tables
-from site_agent.eyeblink.outputs.eye_pictures import eye_pictures
 from site_agent.eyeblink.outputs.json_files import NOTES, versions
 from site_agent.eyeblink.outputs.trace_picture import trace_caption, trace_figure
-from site_agent.eyeblink.records import Gap
+from site_agent.eyeblink.records import Float64, Gap, Int64, UInt8
 from site_agent.eyeblink.session import AnalysedSession, BlinkSession, summarise
 from site_agent.pages import duration_text, number_text, render_page
 from site_agent.pictures.plot_style import svg_text
@@ -32,6 +37,7 @@ from site_agent.wording import count_words
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
 
 MOST_TABLE_ROWS = 3000
 MEASURE_TEXTS = {
@@ -383,3 +389,61 @@ def _value(value: Any) -> str:
     if isinstance(value, list):
         return ", ".join(map(str, value)) or "none"
     return f"{value:.6g}" if isinstance(value, float) else str(value)
+
+
+MOST_BLINKS = 120
+"""Seeking takes a tenth of a second for each; the review shows all others."""
+EYES_PX = (108, 54)
+BESIDE, ABOVE = 1.0, 0.5
+"""Shown around the middle of the eyes, in distances of the eyes."""
+
+
+def eye_pictures(session: AnalysedSession) -> list[str]:
+    """Return an image element for each of the first blinks; none where there is no picture."""
+    face, opened = session.trace.face, session.pictures
+    if not session.settings.files.eye_pictures or opened is None:
+        return []
+    if face is None or face.eyes_places is None:
+        return []
+    strips = []
+    try:
+        with closing(opened()) as recording:
+            for blink in session.blinks[:MOST_BLINKS]:
+                moments = (blink.onset_frame, blink.peak_frame, blink.offset_frame)
+                rows = np.searchsorted(session.trace.frames, moments)
+                places = _known_places(face.eyes_places, rows)
+                eyes = [
+                    _eyes(recording.picture(frame), place)
+                    for frame, place in zip(moments, places, strict=True)
+                ]
+                strips.append(_element(blink, np.concatenate(eyes, axis=1)))
+    except (ImageFileError, OSError, VideoFileError):
+        # A report without pictures is better than none.
+        return []
+    return strips
+
+
+def _known_places(places: Float64, rows: Int64) -> Float64:
+    """Return the middles and distances of the eyes; of the nearest row where they are not known."""
+    known = np.flatnonzero(np.isfinite(places).all(axis=1))
+    nearest = known[np.abs(known[None, :] - rows[:, None]).argmin(axis=1)]
+    return np.asarray(places[nearest], dtype=np.float64)
+
+
+def _eyes(picture: UInt8, place: Float64) -> UInt8:
+    x, y, distance = place
+    across, up = BESIDE * distance, ABOVE * distance
+    corners = (x - across, y - up, x + across, y + up)
+    image = Image.fromarray(picture).convert("L")
+    cut = image.transform(EYES_PX, Image.Transform.EXTENT, corners, Image.Resampling.BILINEAR)
+    return np.asarray(cut, dtype=np.uint8)
+
+
+def _element(blink: Blink, strip: UInt8) -> str:
+    data = io.BytesIO()
+    Image.fromarray(strip).save(data, "JPEG", quality=80)
+    text = base64.b64encode(data.getvalue()).decode("ascii")
+    caption = f"Eyes at onset, peak and offset of blink {blink.number}"
+    return Markup('<img class="eyes" src="data:image/jpeg;base64,{}" alt="{}">').format(
+        text, caption
+    )

@@ -12,8 +12,8 @@ from aggregators.formats import write_model
 from site_agent.eyeblink import session
 from site_agent.eyeblink.review.reviewed_session import find_model
 from site_agent.own_folders import cache_folder
-from site_agent.training import starter
-from site_agent.training.starter import kept_starter
+from site_agent.training import ert
+from site_agent.training.ert import kept_starter
 from tests.cli.conftest import Run
 from tests.site_agent.eyeblink.drawn_videos import write_video
 from tests.site_agent.faces.test_detector import small_predictor
@@ -68,7 +68,7 @@ def test_a_video_alone_is_analysed_with_the_starter_or_the_remembered_model(
         trained.append(path)
 
     trained: list[Path] = []
-    monkeypatch.setattr(starter, "train_starter", train)
+    monkeypatch.setattr(ert, "train_starter", train)
     monkeypatch.setattr(session, "_training_doubt", lambda _: "has seen drawn faces only")
     Path("empty").mkdir()
     Path("notes.mp4").write_text("not a video")

@@ -9,7 +9,7 @@ import pytest
 from aggregators.formats import file_digest, read_model, write_model
 from aggregators.methods import merge, read_recipe, recipe_path
 from aggregators.methods.networks import state_path
-from aggregators.methods.protections import OPEN_SENTENCE
+from aggregators.methods.round_options import OPEN_SENTENCE
 from aggregators.models import StateDict
 from pool_server.merges import running
 from site_agent import PoolClient

@@ -12,7 +12,7 @@ import pytest
 from aggregators.formats import file_digest
 from cli.vision import train
 from site_agent.datasets.synthetic import sites
-from site_agent.training.starter import settings_for_blinks, train_starter
+from site_agent.training.ert import settings_for_blinks, train_starter
 from tests.cli.conftest import Run, run_here
 from tests.site_agent.live_pool import LivePool, live_pool
 

@@ -23,8 +23,7 @@ from site_agent.pool.client import PoolClient
 from site_agent.pool.profiles import host_of
 from site_agent.rounds.contract import keep_rules
 from site_agent.rounds.terms import start_round
-from site_agent.training.ert import ErtSettings, train_ert
-from site_agent.training.starter import kept_starter
+from site_agent.training.ert import ErtSettings, kept_starter, train_ert
 from tests.aggregators.small_models import make_predictor
 from tests.site_agent.app.conftest import runners
 from tests.site_agent.app.running_app import RunningApp, running_app

@@ -10,8 +10,7 @@ import torch
 
 from aggregators.formats import file_digest, write_model
 from aggregators.methods.networks.round_files import write_network_contribution
-from aggregators.methods.protections import OPEN_SENTENCE
-from aggregators.methods.round_options import LocalTraining
+from aggregators.methods.round_options import OPEN_SENTENCE, LocalTraining
 from aggregators.models import NetworkContribution, StateDict
 from pool_server.wire.cards import LEAST_CONTROL, EpsilonBounds, PrivacyReceipt, receipt_lines
 from site_agent.attacks.gradients import build_imprint

@@ -11,8 +11,7 @@ from pool_server.wire.signatures import KeyResponse
 from pool_server.wire.signatures.keys import PrivateKey
 from site_agent import ModelCache, PoolClient
 from site_agent.bundles.exporting import export_bundle
-from site_agent.bundles.importing import import_bundle
-from site_agent.bundles.inspecting import inspect_bundle
+from site_agent.bundles.importing import import_bundle, inspect_bundle
 from site_agent.errors import BundleRefusedError, ForbiddenError, SignatureError
 from site_agent.pool import profiles, trust
 from site_agent.pool.signing import create_key

@@ -12,7 +12,7 @@ import pytest
 
 from site_agent.bundles import BLOCK_BYTES, member_header, open_bundle, padding
 from site_agent.bundles.exporting import Blob, BundleWriter
-from site_agent.bundles.inspecting import inspect_bundle
+from site_agent.bundles.importing import inspect_bundle
 from site_agent.errors import BundleRefusedError
 from tests.pool_server.model_files import network_bytes
 from tests.site_agent.bundles.made_bundles import (

@@ -8,8 +8,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from site_agent.errors import InvalidInputError
-from site_agent.faces.overlays import draw_overlay, overlay_paths, write_overlays
-from site_agent.faces.prediction import ImagePrediction, PredictedFace
+from site_agent.faces.prediction import (
+    ImagePrediction,
+    PredictedFace,
+    draw_overlay,
+    overlay_paths,
+    write_overlays,
+)
 from site_agent.pictures.images import read_image
 
 LANDMARK = np.array([80, 255, 200])

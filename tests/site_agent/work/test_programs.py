@@ -8,7 +8,7 @@ from pathlib import Path
 
 import psutil
 
-from site_agent.work.programs import Program, run_programs
+from site_agent.work.processes import Program, run_programs
 from tests.children import is_running, wait_for_end
 
 SERVICE = "import time; print('serving', flush=True); time.sleep(600)"
@@ -48,7 +48,7 @@ time.sleep(600)
 PARENT = """
 import sys
 from pathlib import Path
-from site_agent.work.programs import Program, run_programs
+from site_agent.work.processes import Program, run_programs
 program = Program([sys.executable, "-c", sys.argv[1]], Path(sys.argv[2]), {})
 list(run_programs({"child": program}))
 """
