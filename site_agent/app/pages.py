@@ -29,7 +29,7 @@ from site_agent.plain_json import write_json
 from site_agent.pool.cache import ModelCache
 from site_agent.pool.client import PoolClient
 from site_agent.pool.profiles import usual_landmarks
-from site_agent.pool.sent import sent_by
+from site_agent.pool.sent import read_sent, sent_by, sent_verdict
 from site_agent.pool.signing import kind_of
 from site_agent.settings import Setting, list_settings, setting_text, with_values
 from site_agent.training.ert import kept_starter
@@ -136,7 +136,7 @@ class Lab:
             verdict=verdict_of(states), open_views=open_views, failed=_failed(standings),
             finished=[numbers[name] for view in ended if (name := _name(view)) in numbers][:5],
             model=_model_name(standings), taken=_query_job(request, views), watch=self.watch,
-            fresh=self._fresh(),
+            fresh=self._fresh(), sent=sent_verdict([item for item in read_sent() if item.is_item]),
         )  # fmt: skip
 
     def _first_jobs(self, views: Sequence[JobView]) -> list[JobView]:

@@ -91,7 +91,11 @@ def plainly(text: str) -> str:
     'faces have faults: the check of faces under Train lists them'
     >>> plainly("see 'poolctl keys trust --help'")
     'see the command line'
+    >>> plainly("/home/ada/Videos/P03.mp4: cannot be opened as a video")
+    'P03.mp4: cannot be opened as a video'
     """
+    # Of a path only the name of the file says something to a person.
+    text = re.sub(r"^(failed: )?(?:/|[A-Za-z]:[\\/])(?:[^:]*[\\/])?([^:\\/]+): ", r"\1\2: ", text)
     for command, place in _BUTTONS:
         text = re.sub(rf"(?P<mark>['`]?){command}(?P=mark)", place, text)
     return text

@@ -69,7 +69,10 @@ def study_verdict(
     for group, curve in curves:
         slope, name = curve["slope"], _MEASURES[measure].lower()
         low, high = slope["low"], slope["high"]
-        is_known = low is not None and high is not None and (low > 0 or high < 0)
+        if low is None or high is None:
+            parts.append(f"{group + ': ' if group else ''}{name}: too few values for a verdict")
+            continue
+        is_known = low > 0 or high < 0
         change = (
             ("rise" if slope["estimate"] > 0 else "fall") if is_known else "do not clearly change"
         )

@@ -1,9 +1,7 @@
 """The pages of settings and of everything that was sent."""
 
 import platform
-from collections import Counter
 from dataclasses import replace
-from datetime import UTC, datetime
 from typing import Any
 
 from starlette.requests import Request
@@ -16,11 +14,10 @@ from site_agent.errors import InvalidInputError, NotFoundError, SiteAgentError
 from site_agent.jobs.runner import chosen_slots
 from site_agent.pool import profiles, trust
 from site_agent.pool.joining import Newcomer, join, read_joining
-from site_agent.pool.sent import SentItem, read_sent, sent_file
+from site_agent.pool.sent import read_sent, sent_file, sent_verdict
 from site_agent.pool.storage_connection import pin_certificate
 from site_agent.rounds.contract import keep_rules, site_rules
 from site_agent.training_record import installed_version
-from site_agent.wording import count_words, size_words
 from site_agent.work.measurements import processor_count
 
 _MOST_SLOTS = 64
@@ -133,15 +130,3 @@ class LabSettings:
             verdict=sent_verdict(told), place=sent_file(),
             jobs=[v for v in views if v.job.kind in {"upload", "contribute"} and v.state.state != "done"],  # noqa: E501
         )  # fmt: skip
-
-
-def sent_verdict(items: list[SentItem]) -> str:
-    """Return one sentence on the items that left this machine this month."""
-    month = datetime.now(UTC).strftime("%Y-%m")
-    recent = [item for item in items if item.at.startswith(month)]
-    if not recent:
-        return "Nothing has left this machine this month."
-    size = size_words(sum(item.file_bytes + item.size_bytes for item in recent))
-    pools = Counter(item.pool for item in recent)
-    things = count_words(len(recent), "thing")
-    return f"{things} left this machine this month: {size}, to {' and '.join(pools)}."

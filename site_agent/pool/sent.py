@@ -7,6 +7,7 @@ after it. A request that cannot be noted is not sent.
 
 import hashlib
 import json
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -18,6 +19,7 @@ from typing import Any
 from aggregators.whole_file import private_opener
 from site_agent import own_folders
 from site_agent.errors import writing_to
+from site_agent.wording import count_words, size_words
 
 _MOST_SHOWN_BYTES = 64_000
 _SENDER: ContextVar[str] = ContextVar("sender", default="command line")
@@ -155,3 +157,15 @@ def _append(entry: dict[str, Any]) -> None:
         own_folders.make_private(path.parent)
         with open(path, "a", encoding="utf-8", opener=private_opener) as file:
             file.write(json.dumps({**at, **entry}) + "\n")
+
+
+def sent_verdict(items: list[SentItem]) -> str:
+    """Return one sentence on the items that left this machine this month."""
+    month = datetime.now(UTC).strftime("%Y-%m")
+    recent = [item for item in items if item.at.startswith(month)]
+    if not recent:
+        return "Nothing has left this machine this month."
+    size = size_words(sum(item.file_bytes + item.size_bytes for item in recent))
+    pools = Counter(item.pool for item in recent)
+    things = count_words(len(recent), "thing")
+    return f"{things} left this machine this month: {size}, to {' and '.join(pools)}."

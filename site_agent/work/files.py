@@ -59,12 +59,12 @@ def file_identity(path: Path) -> tuple[int, int] | None:
 
 
 def require_in_place(path: Path) -> tuple[int, int]:
-    """Return the identity of a file that lies at its real path, behind no link.
+    """Return the identity of a file or folder that lies at its real path, behind no link.
 
-    Raises `InvalidInputError` where a link, a folder or a device has come into its place.
+    Raises `InvalidInputError` where a link or a device has come into its place.
     """
     status = path.lstat()
-    if not stat.S_ISREG(status.st_mode) or path.resolve() != path:
+    if not (stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode)) or path.resolve() != path:
         raise InvalidInputError(
             f"{path}: a link or a device lies where a file was added, expected the file itself",
             hint="add the folder in which the file lies",

@@ -37,6 +37,14 @@ let waiting = null;
 const states = new Map();
 function listen() {
   stream = new EventSource(`${at}/events`);
+  const stopped = document.getElementById("stopped");
+  let silent = null;
+  stream.addEventListener("open", () => { clearTimeout(silent); silent = null; if (!stopped.hidden) location.reload(); });
+  stream.addEventListener("error", () => {
+    silent ??= setTimeout(() => { stopped.hidden = false; }, 5000);
+    // A browser gives up a stream that was refused.
+    if (stream.readyState === EventSource.CLOSED) setTimeout(listen, 5000);
+  });
   stream.addEventListener("message", (event) => {
     const { job, state, percent, left } = JSON.parse(event.data);
     const bar = document.querySelector(`progress[data-job="${job}"]`);

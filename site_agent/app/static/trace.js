@@ -24,6 +24,11 @@ function draw() {
   pen.fillStyle = colour("--accent-soft") || "#def";
   pen.fillStyle = getComputedStyle(document.querySelector(".k-blink")).backgroundColor;
   for (const event of events) pen.fillRect(x(event.onset_s), 0, Math.max(2, x(event.offset_s) - x(event.onset_s)), trace.height);
+  pen.fillStyle = getComputedStyle(document.querySelector(".k-tone") ?? trace).backgroundColor;
+  for (const { dataset: { tone, puff } } of document.querySelectorAll("[data-tone]")) {
+    const [begin, end] = [tone || puff, puff || tone].map((text) => x(Number(text)));
+    pen.fillRect(begin, 0, Math.max(2 * scale, end - begin), trace.height);
+  }
   const ink = getComputedStyle(trace).color;
   pen.strokeStyle = ink; pen.lineWidth = 1.4 * scale;
   if (points) {
@@ -40,7 +45,9 @@ function draw() {
   }
   pen.globalAlpha = .35;
   for (const level of session.has_fec ? [0, 1] : []) { pen.beginPath(); pen.moveTo(0, y(level, range)); pen.lineTo(trace.width, y(level, range)); pen.stroke(); }
-  pen.globalAlpha = 1; pen.lineWidth = 2 * scale; pen.strokeStyle = getComputedStyle(document.querySelector(".key-of kbd")).color;
+  pen.globalAlpha = 1; pen.fillStyle = ink; pen.font = `${12 * scale}px sans-serif`;
+  for (const [level, word] of session.has_fec ? [[0, "open"], [1, "shut"]] : []) pen.fillText(word, 4 * scale, y(level, range) + (level ? -4 : 20) * scale);
+  pen.lineWidth = 2 * scale; pen.strokeStyle = getComputedStyle(document.querySelector(".key-of kbd")).color;
   pen.beginPath(); pen.moveTo(x(times[cursor]), 0); pen.lineTo(x(times[cursor]), trace.height); pen.stroke();
   shown("span", `${view[0].toFixed(1)} to ${view[1].toFixed(1)} s of ${session.last_s.toFixed(0)} s`);
 }

@@ -25,7 +25,6 @@ from site_agent.datasets.synthetic.videos import write_conditioning_video
 from site_agent.jobs import modelling
 from site_agent.jobs.folder import JobFolder
 from site_agent.jobs.runner import IDLE_VARIABLE
-from site_agent.training import trials
 from tests.aggregators.small_models import make_predictor
 from tests.site_agent.app.conftest import runners
 from tests.site_agent.app.running_app import RunningApp, running_app
@@ -117,7 +116,7 @@ def person(tmp_path_factory: pytest.TempPathFactory) -> Iterator[pytest.MonkeyPa
         patch.setenv(IDLE_VARIABLE, "1")
         patch.setattr("site_agent.app.places._HOMES", ())
         patch.setattr(modelling, "settings_for_blinks", lambda _: TINY)
-        patch.setattr(trials, "_SHARES", (0.5, 1.0))
+        patch.setattr(modelling, "_SHARES", (0.5, 1.0))
         yield patch
 
 
