@@ -23,7 +23,7 @@ import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any, Literal
 
 import numpy as np
@@ -319,6 +319,73 @@ def _with_splits(clips: list[GazeClip]) -> Iterator[GazeClip]:
         names |= dict.fromkeys(groups[len(groups) - share :] if share else [], "test")
         for clip in of_person:
             yield clip if clip.split else replace(clip, split=names[_group(clip)])
+
+
+def arrange(
+    dataset: EgocentricDataset, lists: Sequence[Path] = (), site_count: int = 0
+) -> EgocentricDataset:
+    """Return the videos in the splits of official lists, and with sites made of sessions.
+
+    Parameters
+    ----------
+    lists : sequence of Path
+        With "train" or "test" in their names, and a clip a line, by name or path, or pieces of one
+        in the folder of its name; further words do not count. So EGTEA's ``test_split1.txt`` and
+        the CSV files of GLC's code are read. The last fifth of a person's training clips is for
+        validation. None: splits stay.
+    site_count : int
+        Sites that take the place of persons, and to which sessions are dealt. 0: persons stay.
+    """
+    clips: Sequence[GazeClip] = dataset.clips
+    if lists:
+        splits = _read_lists(lists)
+        clips = [replace(c, split=splits[c.name]) for c in clips if c.name in splits]
+        if {clip.split for clip in clips} != {"train", "test"}:
+            raise InvalidInputError(
+                f"{', '.join(map(str, lists))}: expected clips of {dataset.path} for train and test"
+            )
+    if site_count:
+        clips = _deal_sessions(dataset.path, clips, site_count)
+    if lists:
+        clips = [*_with_validation(clips)]
+    return EgocentricDataset(dataset.path, dataset.layout, tuple(clips))
+
+
+def _read_lists(lists: Sequence[Path]) -> dict[str, Split]:
+    """Return the splits of clips by their names, and of folders that have one split only."""
+    listed: dict[str, set[Split]] = {}
+    for path in lists:
+        if ("train" in path.name) == ("test" in path.name):
+            raise InvalidInputError(f"{path}: expected a name with 'train' or with 'test'")
+        for line in read_text(path)[0].splitlines():
+            for word in line.strip().strip('"').split()[:1]:
+                file = PurePosixPath(word)
+                for name in (file.name.removesuffix(".mp4"), file.parent.name):
+                    listed.setdefault(name, set()).add("test" if "test" in path.name else "train")
+    return {name: next(iter(splits)) for name, splits in listed.items() if len(splits) == 1}
+
+
+def _deal_sessions(path: Path, clips: Sequence[GazeClip], count: int) -> list[GazeClip]:
+    """Deal sessions to sites; those with test clips first, so that each site has some."""
+    splits: dict[str, set[str]] = {}
+    for clip in clips:
+        splits.setdefault(_group(clip), set()).add(clip.split)
+    if len(splits) < count:
+        raise InvalidInputError(
+            f"{path}: has {len(splits)} sessions, expected at least {count}, one for each site"
+        )
+    order = sorted(splits, key=lambda group: (sorted(splits[group]), group))
+    sites = {group: f"site-{number % count + 1}" for number, group in enumerate(order)}
+    return [replace(clip, person=sites[_group(clip)]) for clip in clips]
+
+
+def _with_validation(clips: Sequence[GazeClip]) -> Iterator[GazeClip]:
+    trained: dict[str, list[str]] = {}
+    for clip in clips:
+        trained.setdefault(clip.person, []).extend([clip.name] * (clip.split == "train"))
+    last = {name for names in trained.values() for name in names[len(names) - len(names) // 5 :]}
+    for clip in clips:
+        yield replace(clip, split="validation") if clip.name in last else clip
 
 
 def _group(clip: GazeClip) -> str:

@@ -28,11 +28,12 @@ from aggregators.formats import read_model, write_model
 from aggregators.methods.registry import find_method
 from aggregators.models import StateDict
 from aggregators.whole_file import whole_file
-from site_agent.datasets.egocentric import ClipSamples, EgocentricDataset, open_egocentric
+from site_agent.datasets.egocentric import ClipSamples, EgocentricDataset, arrange, open_egocentric
 from site_agent.datasets.gaze.records import GazeSamples, held_out_sessions, join_samples
 from site_agent.datasets.soundness import require_sound
 from site_agent.datasets.synthetic.egocentric_clips import draw_samples
 from site_agent.datasets.synthetic.eye_patches.dataset import RenderSettings, render_person
+from site_agent.datasets.synthetic.eye_patches.persons import Skews
 from site_agent.datasets.synthetic.settings import ClipSettings
 from site_agent.errors import InvalidInputError, TrainingFailedError
 from site_agent.federated.in_process import run_rounds
@@ -46,6 +47,8 @@ from site_agent.training.gaze.loop import repeatable
 from site_agent.training.saliency import clip_shape
 from site_agent.work import Progress
 
+SEVERAL = True
+"""Data sets that one study compares, each a world."""
 DATA = "data"
 _CAMERA, _EYES, _TURNED = "egocentric", "eyes", "turned"
 _EYE_WORLDS = (_EYES, _TURNED)
@@ -55,23 +58,32 @@ _TUNING_SEED = 1000
 _WORLDS, _FIRST = ".study/worlds", "first.safetensors"
 
 
-def open_data(paths: Sequence[Path], *, despite_findings: bool = False) -> EgocentricDataset:
+Clips = Mapping[str, EgocentricDataset]
+"""By world: `DATA`, or of several data sets each layout."""
+
+
+def open_data(paths: Sequence[Path], *, despite_findings: bool = False) -> Clips:
     """Open the clips that a user named."""
-    (path,) = paths
-    dataset = open_egocentric(path)
-    require_sound(dataset, despite_findings=despite_findings)
-    return dataset
+    datasets = {}
+    for path in paths:
+        dataset = open_egocentric(path)
+        require_sound(dataset, despite_findings=despite_findings)
+        name = DATA if len(paths) == 1 else dataset.layout
+        if name in datasets:
+            raise InvalidInputError(f"{path}: has the layout of {datasets[name].path}; give one")
+        datasets[name] = dataset
+    return datasets
 
 
-def list_names(dataset: EgocentricDataset | None, settings: Any) -> dict[str, list[Any]]:
+def list_names(datasets: Clips | None, settings: Any) -> dict[str, list[Any]]:
     """Return the worlds, the most heterogeneous clips last, and those that are drawn."""
-    clips = [DATA] if dataset is not None else []
-    amounts = [] if dataset is not None else sorted(settings.heterogeneities)
+    clips = list(datasets or ())
+    amounts = [] if datasets else sorted(settings.heterogeneities)
     drawn, eyes = [], []
     for kind in settings.worlds:
         if kind not in _EYE_WORLDS:
             drawn += [f"h={h:g}" if kind == _CAMERA else f"{kind} h={h:g}" for h in amounts]
-        elif dataset is None and settings.eye_people:
+        elif not datasets and settings.eye_people:
             eyes += [f"{kind} h={h:g}" for h in amounts] if kind == _TURNED else [kind]
     last = (clips + drawn)[-1:]
     return {
@@ -98,15 +110,20 @@ def check(settings: Any, names: Mapping[str, Any]) -> None:
 
 
 def prepare(
-    dataset: EgocentricDataset | None, settings: Any, folder: Path, progress: Progress
+    datasets: Clips | None, settings: Any, folder: Path, progress: Progress
 ) -> dict[str, Any]:
     """Write the clips of the data for the workers; return the facts about them."""
-    if dataset is None:
+    if not datasets:
         return {"data": None}
     (folder.parent / _WORLDS).mkdir(exist_ok=True)
-    samples = dataset.read(shape=clip_shape(settings.architecture), progress=progress)
-    write_samples(samples, folder.parent / _WORLDS / f"{DATA}.npz")
-    return {"data": dataset.digest}
+    shape, digests = clip_shape(settings.architecture), {}
+    shape = replace(shape, every=settings.every or shape.every)
+    for name, dataset in datasets.items():
+        arranged = arrange(dataset, [Path(path) for path in settings.lists], settings.site_count)
+        samples = arranged.read(shape=shape, progress=progress)
+        write_samples(samples, folder.parent / _WORLDS / f"{name}.npz")
+        digests[name] = arranged.digest
+    return {"data": digests}
 
 
 def draw(job: StepJob, progress: Progress) -> dict[str, Any]:
@@ -166,8 +183,9 @@ def _hold_rounds(job: StepJob, rate: float, progress: Progress) -> list[dict[str
     settings, chosen, world, seed = job.settings, job.step.factors, _world_of(job), _seed_of(job)
     of_eyes = _shows_eyes(world)
     method, *choices = chosen["method"].split()
-    name = world if world == DATA else f"{world}-seed{seed}"
-    samples = load_samples(job.study / _WORLDS / f"{name}.npz")
+    of_data = job.study / _WORLDS / f"{world}.npz"
+    drawn = job.study / _WORLDS / f"{world}-seed{seed}.npz"
+    samples = load_samples(of_data if of_data.exists() else drawn)
     first = _first_network(job, world)
     task = task_of(first.metadata["architecture"])
     options: dict[str, Any] = {
@@ -307,9 +325,12 @@ def draw_world(
     """Draw the persons of a world and their clips; a seed draws the same persons."""
     kind, _, amount = world.partition("h=")
     if _shows_eyes(world):
+        # Persons of a turned world differ in their labels alone, not in how much they know.
+        skews = Skews(amount=1.0) if amount else Skews()
         drawn = RenderSettings(
-            persons=settings.eye_people, frames_per_person=settings.eye_frames, seed=seed
-        )
+            persons=settings.eye_people, frames_per_person=settings.eye_frames, seed=seed,
+            skews=skews,
+        )  # fmt: skip
         people = [render_person(drawn, number) for number in drawn.numbers]
         if amount:
             circle = 2 * math.pi * float(amount) / len(people)

@@ -11,6 +11,7 @@ Source: Elfares et al. 2022, "Federated Learning for Appearance-based Gaze Estim
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -142,8 +143,8 @@ def score_run(job: StepJob, progress: Progress) -> list[dict[str, Any]]:
     Returns a row for each person tested: ``error_deg`` (mean angle; None for a network that gives
     no finite angles), ``constant_deg`` (the same of always predicting the mean gaze of the training
     samples), ``passes``, ``failed`` (why training ended early, else empty) and the settings of
-    training; and a row for each point of the learning curve: ``pass`` and the errors on training
-    and on test samples.
+    training; and a row for each point of the learning curve: ``pass`` and the errors and losses on
+    training and on test samples.
     """
     samples = eyes.read_samples(job)
     run = plan_run(job, [*samples])
@@ -157,8 +158,8 @@ def score_run(job: StepJob, progress: Progress) -> list[dict[str, Any]]:
         for number, module in enumerate(_train(run, job.settings, train, everything), 1):
             progress(number / (run.rounds + 1), f"round {number} of {run.rounds}")
             if number * _POINTS // run.rounds > (number - 1) * _POINTS // run.rounds:
-                errors = [_mean_error(module, part) for part in shown]
-                curve.append((run.training.epochs * number, *errors))
+                errors = [_score(module, part) for part in shown]
+                curve.append((run.training.epochs * number, *chain(*errors)))
     except TrainingFailedError as error:
         failed = str(error)
     mean = everything.gaze.mean(axis=0)
@@ -166,7 +167,7 @@ def score_run(job: StepJob, progress: Progress) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = [
         {
             "person": name,
-            "error_deg": None if module is None else _mean_error(module, mine),
+            "error_deg": None if module is None else _score(module, mine)[0],
             "constant_deg": float(
                 angular_errors_deg(np.broadcast_to(mean, mine.gaze.shape), mine.gaze).mean()
             ),
@@ -174,7 +175,7 @@ def score_run(job: StepJob, progress: Progress) -> list[dict[str, Any]]:
         }
         for name, mine in test.items()
     ]
-    names = ("pass", "curve_train_deg", "curve_test_deg")
+    names = ("pass", "curve_train_deg", "curve_train_loss", "curve_test_deg", "curve_test_loss")
     return rows + [{**dict(zip(names, point, strict=True)), "failed": failed} for point in curve]
 
 
@@ -266,11 +267,13 @@ def _local_training(run: _Run, settings: Any) -> LocalTraining:
     )
 
 
-def _mean_error(module: "nn.Module", samples: GazeSamples) -> float | None:
+def _score(module: "nn.Module", samples: GazeSamples) -> tuple[float | None, float | None]:
+    """Return the mean angle in degrees and the loss, if the network gives finite angles."""
     predicted = predict_gaze(module, samples.patches, samples.head)
     if not np.isfinite(predicted).all():
-        return None
-    return round(float(angular_errors_deg(predicted, samples.gaze).mean()), 6)
+        return None, None
+    error = angular_errors_deg(predicted, samples.gaze).mean()
+    return round(float(error), 6), round(float(np.abs(predicted - samples.gaze).mean()), 6)
 
 
 def _some(samples: GazeSamples) -> GazeSamples:

@@ -1,14 +1,18 @@
 """Simulate rounds by `poolctl federated simulate`, and by a plain loop of the same training.
 
-    python -m tests.benchmarks.simulator [--sites N] [--rounds N] [--frames N]
+    python -m tests.benchmarks.simulator [--sites N] [--rounds N] [--frames N] [--cohort C ...]
 
 The loop trains and scores in one process and one thread, with everything in memory; the simulator
 writes every network, contribution and history, and can be killed. Both are processes of their own,
 measured one after the other: processor time with all children, wall time, and the largest sum of
 memory (proportional set size, each second).
+
+With cohorts it shows instead how a round of the simulator grows with them: by itself, without the
+reading of the data, which `--dry-run` measures. `--data` keeps the drawn data for a next time.
 """
 
 import argparse
+import math
 import resource
 import subprocess
 import sys
@@ -18,6 +22,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from site_agent.datasets.synthetic.eye_patches.dataset import RenderSettings, write_eye_dataset
+from site_agent.datasets.synthetic.eye_patches.persons import Skews
 
 _LOOP = """
 import sys
@@ -43,20 +48,48 @@ def main() -> None:
     parser.add_argument("--sites", type=int, default=10)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--frames", type=int, default=300, help="of each site")
+    parser.add_argument("--cohort", type=float, action="append", default=[])
+    parser.add_argument("--data", type=Path)
     arguments = parser.parse_args()
     rounds = str(arguments.rounds)
     with tempfile.TemporaryDirectory(prefix="poolctl-benchmark-") as folder:
-        settings = RenderSettings(persons=arguments.sites, frames_per_person=arguments.frames)
-        data = write_eye_dataset(Path(folder) / "eyes", settings)[0].parent
+        data = arguments.data or Path(folder) / "eyes"
+        if not data.exists():
+            settings = RenderSettings(
+                persons=arguments.sites, frames_per_person=arguments.frames,
+                skews=Skews(amount=1.0 if arguments.cohort else 20.0),
+            )  # fmt: skip
+            write_eye_dataset(data, settings)
+        for cohort in arguments.cohort:
+            _show_growth(data, arguments.sites, cohort, Path(folder) / f"{cohort:g}")
+        if arguments.cohort:
+            return
         loop = _measure([sys.executable, "-c", _LOOP, str(data), rounds])
-        start = "from cli.frame.app import main; raise SystemExit(main())"
-        command = ["-c", start, "federated", "simulate", str(data), "--rounds", rounds]
-        output = ["--method", "fedavg", "--no-progress", "-o", f"{folder}/run"]
-        simulated = _measure([sys.executable, *command, *output])
+        simulated = _measure(_simulate(data, Path(folder) / "run", "--rounds", rounds))
     print(f"plain loop: {_words(loop)}")
     print(f"simulator:  {_words(simulated)}")
     ratios = [mine / plain for mine, plain in zip(simulated, loop, strict=True)]
     print("ratio: processor {:.2f}, wall {:.2f}, memory {:.2f}".format(*ratios))
+
+
+def _simulate(data: Path, output: Path, *options: str) -> list[str]:
+    start = "from cli.frame.app import main; raise SystemExit(main())"
+    command = [sys.executable, "-c", start, "federated", "simulate", str(data), "--no-progress"]
+    return [*command, "--method", "fedavg", "-o", str(output), *options]
+
+
+def _show_growth(data: Path, sites: int, cohort: float, output: Path) -> None:
+    options = ("--rounds", "1", "--cohort", f"{cohort:g}", "--holdout", "none")
+    read = _measure(_simulate(data, output, *options, "--dry-run"))
+    held = _measure(_simulate(data, output, *options))
+    count = math.ceil(cohort * sites - 1e-9)
+    times = held[0] - read[0], held[1] - read[1]
+    print(
+        f"{count:5} of {sites:5} sites: {times[0]:.1f} s of processor time ({times[0] / count:.2f} "
+        f"a site), {times[1]:.1f} s, {held[2]:.0f} MB; reading alone {read[0]:.1f} s, "
+        f"{read[2]:.0f} MB",
+        flush=True,
+    )
 
 
 def _measure(command: Sequence[str]) -> tuple[float, float, float]:

@@ -14,6 +14,7 @@ from site_agent.datasets.egocentric import (
     UNTRACKED,
     ClipShape,
     Float64,
+    arrange,
     decode_video,
     open_egocentric,
     read_begaze,
@@ -203,6 +204,40 @@ def test_gaze_outside_the_picture_is_untracked(tmp_path: Path) -> None:
     lines[1] = "0.0,0,0.95,1.7,0.5"
     table.write_text("\n".join(lines) + "\n")
     assert open_egocentric(tmp_path).clips[0].kind[0] == UNTRACKED
+
+
+@pytest.mark.parametrize("layout", ["egtea", "ego4d"])
+def test_official_lists_give_the_splits_and_sessions_make_sites(
+    layout: str, tmp_path: Path
+) -> None:
+    """EGTEA's lists name clips, GLC's the files of clips or of pieces of 5 s."""
+    write_layout(tmp_path / "clips", ClipSettings(persons=2, videos=6, seconds=0.5), layout)
+    dataset = open_egocentric(tmp_path / "clips")
+    files = {
+        "egtea": [f"{clip.path.parent.name}/{clip.name}.mp4" for clip in dataset.clips],
+        "ego4d": [f"{clip.name}/{clip.name}_t0_t5.mp4" for clip in dataset.clips],
+    }[layout]
+    train, test = tmp_path / "train_official.csv", tmp_path / "test_split1.txt"
+    train.write_text("\n".join(files[:5] + files[6:10]) + "\n", encoding="utf-8")
+    names = files[11:] if layout == "ego4d" else [dataset.clips[11].name]
+    test.write_text("\n".join(f'"{name} 1 1 1"' for name in names) + "\n", encoding="utf-8")
+    arranged = arrange(dataset, [train, test])
+    splits = {(clip.person, clip.split) for clip in arranged.clips}
+    assert splits == {("P01", "train"), ("P01", "validation"), ("P02", "train"), ("P02", "test")}
+    assert len(arranged.clips) == 10, "those that no list names are left out"
+    assert arranged.digest != dataset.digest
+    dealt = arrange(dataset, [train, test], 5)
+    assert dealt.persons == tuple(f"site-{number}" for number in range(1, 6))
+    by_site = [clip.person for clip in dealt.clips if clip.split == "test"]
+    assert by_site == ["site-1"]
+    assert {person for clip in arrange(dataset, site_count=2).clips if clip.split == "test"
+            for person in [clip.person]} == {"site-1", "site-2"}  # fmt: skip
+    with pytest.raises(InvalidInputError, match="expected at least 13, one for each site"):
+        arrange(dataset, site_count=13)
+    with pytest.raises(InvalidInputError, match="for train and test"):
+        arrange(dataset, [train])
+    with pytest.raises(InvalidInputError, match="with 'train' or with 'test'"):
+        arrange(dataset, [tmp_path / "split1.txt"])
 
 
 def test_a_folder_without_a_layout_and_unknown_persons_are_refused(tmp_path: Path) -> None:

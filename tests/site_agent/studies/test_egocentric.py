@@ -9,11 +9,14 @@ import pytest
 from aggregators.errors import AggregatorError
 from site_agent.datasets.egocentric import ClipSamples
 from site_agent.datasets.gaze.records import GazeSamples
+from site_agent.datasets.synthetic.settings import ClipSettings
+from site_agent.errors import InvalidInputError
 from site_agent.settings import with_values
-from site_agent.studies.egocentric import draw_world, load_samples, write_samples
+from site_agent.studies.egocentric import draw_world, load_samples, open_data, write_samples
 from site_agent.studies.engine import Conduct, hold_study
 from site_agent.studies.protocol_file import read_protocol
 from site_agent.work import no_progress
+from tests.site_agent.datasets.other_clips import write_layout
 from tests.site_agent.studies.drawn_results import results_of
 
 PROTOCOL = read_protocol("egocentric")
@@ -109,6 +112,25 @@ def test_a_study_is_conducted(tmp_path: Path) -> None:
     text = (tmp_path / "table.md").read_text(encoding="utf-8")
     assert text.startswith("h=1: fedcpf is the best personalised method (F1 ")
     assert {path.name for path in outcome.files} >= {"methods.csv", "persons.csv", "rounds.png"}
+
+
+def test_two_data_sets_make_one_table_with_sites_of_sessions(tmp_path: Path) -> None:
+    drawing = ClipSettings(persons=2, videos=5, seconds=2.0)
+    for layout in ("egtea", "ego4d"):
+        write_layout(tmp_path / layout, drawing, layout)
+    datasets = open_data([tmp_path / "egtea", tmp_path / "ego4d"])
+    chosen = {**SMALL, "methods": ["local", "fedper"], "site_count": 2, "every": 6}
+    settings = with_values(PROTOCOL.settings, chosen)
+    outcome = hold_study(PROTOCOL, tmp_path / "study", datasets, settings, Conduct(workers="1"))
+    assert not outcome.failed
+    lines = (tmp_path / "study" / "methods.csv").read_text(encoding="utf-8").splitlines()
+    assert [line.split(",")[:2] for line in lines[1:]] == [
+        [world, method] for world in ("ego4d", "egtea") for method in ("local", "fedper")
+    ]
+    persons = (tmp_path / "study" / "persons.csv").read_text(encoding="utf-8")
+    assert {line.split(",")[4] for line in persons.splitlines()[1:]} == {"site-1", "site-2"}
+    with pytest.raises(InvalidInputError, match="give one"):
+        open_data([tmp_path / "egtea", tmp_path / "egtea"])
 
 
 def rows_of(gain: float) -> list[dict[str, Any]]:

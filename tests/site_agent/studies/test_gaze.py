@@ -262,13 +262,17 @@ def rows_of_methods() -> dict[str, list[dict[str, Any]]]:
     methods = ("data-centre", "fedavg", "adaptive")
     curve = [
         {"method": "fedavg", "pass": number, "curve_train_deg": 5.0, "curve_test_deg": 6.0,
-         "failed": ""}
+         "curve_train_loss": 0.05, "curve_test_loss": 0.06, "failed": ""}
         for number in (1, 2)
     ]  # fmt: skip
     return {
         "independent": [row for method in methods for row in rows(method)] + curve,
         "specific": [row for method in methods for row in rows(method)],
-        "individual": [row for name in SIX for row in rows("individual", alone=name)],
+        "individual": [
+            {**row, "error_deg": row["error_deg"] - 0.01 * number * (row["person"] != name)}
+            for number, name in enumerate(SIX)
+            for row in rows("individual", alone=name)
+        ],
     }
 
 
@@ -308,6 +312,10 @@ def test_the_scores_of_methods(tmp_path: Path) -> None:
     gap = 100 * ((3.25 / 2.25 - 1) + (3.45 / 2.45 - 1)) / 2
     assert float(fedavg["against_data_centre_percent"]) == pytest.approx(gap, abs=0.05)
     assert len(read(tmp_path / "matrix.csv")) == 36
+    left_out = {(line["person"], line["method"]): line for line in read(tmp_path / "left_out.csv")}
+    assert len(left_out) == 6 * 4
+    assert float(left_out["p0", "individual"]["error_deg"]) == pytest.approx(4.09), "of p1"
+    assert float(left_out["p5", "individual"]["error_deg"]) == pytest.approx(4.60), "of p0"
     assert any(
         line.startswith("person-independent: adaptive against FedAvg -9.0") for line in findings
     )
