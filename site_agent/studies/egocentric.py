@@ -64,7 +64,7 @@ Clips = Mapping[str, EgocentricDataset]
 
 def open_data(paths: Sequence[Path], *, despite_findings: bool = False) -> Clips:
     """Open the clips that a user named."""
-    datasets = {}
+    datasets: dict[str, EgocentricDataset] = {}
     for path in paths:
         dataset = open_egocentric(path)
         require_sound(dataset, despite_findings=despite_findings)
