@@ -10,7 +10,7 @@ from site_agent.studies.eyes import open_data
 from site_agent.studies.protocol_file import read_protocol
 from site_agent.studies.split import split_plan
 from tests.site_agent.federated.small_sites import samples_at
-from tests.site_agent.studies.drawn_results import results_of
+from tests.site_agent.studies.drawn_results import results_of, table_of
 
 PROTOCOL = read_protocol("split")
 
@@ -68,3 +68,21 @@ def test_noise_that_nothing_learns_from_is_said() -> None:
         "at noise 2 attacker B has a gain of 0.10 over the mean eye, and V1 cannot be trained"
         in finding
     )
+
+
+def test_ablations_have_a_row_for_each_cut_and_the_cost_of_each_method() -> None:
+    common = {"seed": 0, "left_out": "d", "round": 10, "train_error_deg": 1.0}
+    results = results_of(
+        "split-ablation",
+        cut_at=[{**common, "cut": cut, "error_deg": 5.0, "seconds": 9.0} for cut in ("u", "fc1")],
+        trained=[
+            {**common, "method": name, "error_deg": 5.5, "seconds": seconds}
+            for name, seconds in (("data-centre", 4.0), ("fedavg", 8.0))
+        ],
+        moved=[{"left_out": "d", "way": way, "bytes": 2e6} for way in ("fedavg", "mpc")],
+        posed=[], repeated=[], pruned=[],
+    )  # fmt: skip
+    assert [row["cut"] for row in table_of(results, "cuts")] == ["fc1", "u", "none: FedAvg"]
+    costs = {row["method"]: row for row in table_of(results, "costs")}
+    assert costs["FedAvg"]["times_data_centre"] == costs["FedAvg"]["mb_a_round"] == 2.0
+    assert costs["generic MPC with 3 servers, at least"]["seconds"] is None
