@@ -15,6 +15,7 @@ import pytest
 
 from cli.frame.app import main
 from tests.conftest import PROJECT_ROOT
+from tests.site_agent.live_pool import LivePool, live_pool
 
 
 @dataclass(frozen=True)
@@ -51,6 +52,13 @@ class Outcome:
 
 
 Run = Callable[..., Outcome]
+
+
+@pytest.fixture(scope="module")
+def pool(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LivePool]:
+    """Run a pool for the tests of a module."""
+    with live_pool(tmp_path_factory.mktemp("pool")) as running:
+        yield running
 
 
 @pytest.fixture(autouse=True)

@@ -2,7 +2,7 @@
 
 import io
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -11,15 +11,9 @@ from aggregators.formats import write_model
 from site_agent.pool.resources.administration import accept_invitation
 from tests.aggregators.small_models import make_detector
 from tests.cli.conftest import Run
-from tests.site_agent.live_pool import LivePool, live_pool
+from tests.site_agent.live_pool import LivePool
 
 Be = Callable[[str], Run]
-
-
-@pytest.fixture(scope="module")
-def pool(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LivePool]:
-    with live_pool(tmp_path_factory.mktemp("pool")) as running:
-        yield running
 
 
 @pytest.fixture

@@ -1,7 +1,6 @@
 """Networks for faces, phones and near-eye cameras, and a lab's own, wherever sites train."""
 
 import sys
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -22,7 +21,7 @@ from tests.cli.conftest import Run
 from tests.cli.merge.test_rounds import Site
 from tests.cli.secure.test_secure_rounds import LABS, Institutions
 from tests.pool_server.pool_driver import pool_in_thread
-from tests.site_agent.live_pool import LivePool, live_pool
+from tests.site_agent.live_pool import LivePool
 
 OWN = "tests.site_agent.networks.lab_network:Network"
 TRAP = "tests.site_agent.networks.trap:Network"
@@ -44,12 +43,6 @@ LARGE = [
 @pytest.fixture(autouse=True)
 def nothing_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("POOL_NETWORKS", "")
-
-
-@pytest.fixture(scope="module")
-def pool(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LivePool]:
-    with live_pool(tmp_path_factory.mktemp("pool")) as running:
-        yield running
 
 
 @pytest.fixture

@@ -1,18 +1,11 @@
 """A pool of the module, and a contributor in an empty folder."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.cli.conftest import Run
-from tests.site_agent.live_pool import LivePool, live_pool
-
-
-@pytest.fixture(scope="module")
-def pool(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LivePool]:
-    with live_pool(tmp_path_factory.mktemp("pool")) as running:
-        yield running
+from tests.site_agent.live_pool import LivePool
 
 
 @pytest.fixture

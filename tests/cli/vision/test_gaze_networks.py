@@ -3,22 +3,15 @@
 import csv
 import json
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from PIL import Image
 
 from tests.cli.conftest import Run, run_here
-from tests.site_agent.live_pool import LivePool, live_pool
+from tests.site_agent.live_pool import LivePool
 
 SHORT = ("--set", "epochs=2", "--set", "threads=1", "--set", "device=cpu")
-
-
-@pytest.fixture(scope="module")
-def pool(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LivePool]:
-    with live_pool(tmp_path_factory.mktemp("pool")) as running:
-        yield running
 
 
 @pytest.fixture

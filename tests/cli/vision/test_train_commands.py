@@ -2,7 +2,6 @@
 
 import json
 import re
-from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from unittest.mock import Mock
@@ -14,7 +13,7 @@ from cli.vision import train
 from site_agent.datasets.synthetic import sites
 from site_agent.training.ert import settings_for_blinks, train_starter
 from tests.cli.conftest import Run, run_here
-from tests.site_agent.live_pool import LivePool, live_pool
+from tests.site_agent.live_pool import LivePool
 
 QUICK_ERT = [
     *("--set", "num_trees_per_cascade_level=20"),
@@ -22,12 +21,6 @@ QUICK_ERT = [
     *("--set", "oversampling_amount=10"),
     *("--set", "tree_depth=3"),
 ]
-
-
-@pytest.fixture(scope="module")
-def pool(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LivePool]:
-    with live_pool(tmp_path_factory.mktemp("pool")) as running:
-        yield running
 
 
 @pytest.fixture(scope="module")

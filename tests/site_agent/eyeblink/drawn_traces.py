@@ -1,6 +1,8 @@
 """Traces of eye aspect ratios with known blinks, drawn from a few physiological numbers."""
 
+import csv
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -8,6 +10,12 @@ from numpy.typing import NDArray
 from site_agent.eyeblink.records import EyeTrace, Gap
 
 Float64 = NDArray[np.float64]
+
+
+def rows_of(table: Path) -> list[dict[str, str]]:
+    """Return the rows of a CSV table."""
+    with table.open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
 
 
 @dataclass(frozen=True)

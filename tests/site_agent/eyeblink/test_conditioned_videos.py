@@ -1,6 +1,5 @@
 """From a drawn video of a conditioning session to its responses, all the way."""
 
-import csv
 import json
 from pathlib import Path
 
@@ -10,6 +9,7 @@ import pytest
 from site_agent.datasets.synthetic.conditioning import ConditioningDesign
 from site_agent.datasets.synthetic.videos import write_conditioning_video
 from site_agent.eyeblink.pipeline import run_blink_analysis
+from tests.site_agent.eyeblink.drawn_traces import rows_of
 
 DESIGN = ConditioningDesign(
     share_cs_only=0.34,
@@ -22,11 +22,6 @@ DESIGN = ConditioningDesign(
     blinks_per_min=0.0,
 )
 FRAME_RATE_HZ = 60.0
-
-
-def rows_of(path: Path) -> list[dict[str, str]]:
-    with path.open(encoding="utf-8", newline="") as file:
-        return list(csv.DictReader(file))
 
 
 def test_responses_of_a_drawn_person_are_found(landmark_file: Path, tmp_path: Path) -> None:

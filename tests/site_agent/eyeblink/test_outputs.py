@@ -1,6 +1,5 @@
 """The files of a session."""
 
-import csv
 import json
 from pathlib import Path
 
@@ -17,7 +16,7 @@ from site_agent.eyeblink.pipeline import TraceFile, run_blink_analysis
 from site_agent.eyeblink.records import EyeSample, EyeTrace, FaceBox, FaceSource, Gap, TraceBuilder
 from site_agent.eyeblink.session import AnalysedSession, BlinkAnalysisSettings
 from site_agent.eyeblink.session_folder import SourceFile
-from tests.site_agent.eyeblink.drawn_traces import Drawing, draw_trace, trace_of
+from tests.site_agent.eyeblink.drawn_traces import Drawing, draw_trace, rows_of, trace_of
 
 
 def session_of(trace: EyeTrace) -> AnalysedSession:
@@ -83,11 +82,6 @@ def test_every_output_accepts_every_session(
     output.write(session_of(trace), tmp_path / output.file_name)
     assert [path.name for path in tmp_path.iterdir()] == [output.file_name]
     assert (tmp_path / output.file_name).stat().st_size > 0
-
-
-def rows_of(path: Path) -> list[dict[str, str]]:
-    with path.open(encoding="utf-8", newline="") as file:
-        return list(csv.DictReader(file))
 
 
 def test_frames_table(tmp_path: Path) -> None:

@@ -1,6 +1,5 @@
 """From a drawn video to its blinks, with models trained on other persons."""
 
-import csv
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -23,6 +22,7 @@ from site_agent.eyeblink.session import BlinkAnalysisSettings
 from site_agent.faces.models import open_detector, open_landmarks
 from site_agent.pictures.video_reading import VideoReader
 from tests.site_agent.eyeblink.drawn_lids import LidDrawing, draw_lids
+from tests.site_agent.eyeblink.drawn_traces import rows_of
 from tests.site_agent.eyeblink.drawn_videos import write_video
 from tests.site_agent.eyeblink.matching import match_blinks
 from tests.site_agent.faces.test_detector import small_detector, small_predictor
@@ -31,11 +31,6 @@ from tests.site_agent.faces.test_detector import small_detector, small_predictor
 def true_blinks(video: Path) -> list[tuple[float, float]]:
     content = json.loads(video.with_name(f"{video.stem}_truth.json").read_text(encoding="utf-8"))
     return [(blink["onset_s"], blink["offset_s"]) for blink in content["blinks"]]
-
-
-def rows_of(path: Path) -> list[dict[str, str]]:
-    with path.open(encoding="utf-8", newline="") as file:
-        return list(csv.DictReader(file))
 
 
 def trace_with(video: Path, landmark_file: Path, settings: FaceSettings) -> EyeTrace:

@@ -1,6 +1,5 @@
 """Batches: side by side, resumable, no session stops another; killed ones go on."""
 
-import csv
 import os
 import shutil
 import sys
@@ -24,11 +23,7 @@ from site_agent.eyeblink.study.sessions import read_study
 from site_agent.work.claims import hold_folder
 from tests.children import children_of
 from tests.site_agent.eyeblink.drawn_studies import write_long_trace, write_study_files
-
-
-def rows_of(path: Path) -> list[dict[str, str]]:
-    with path.open(encoding="utf-8", newline="") as file:
-        return list(csv.DictReader(file))
+from tests.site_agent.eyeblink.drawn_traces import rows_of
 
 
 def states_of(study: Path) -> dict[str, str]:

@@ -1,6 +1,5 @@
 """Tables and their descriptions."""
 
-import csv
 import json
 from dataclasses import fields
 from pathlib import Path
@@ -11,6 +10,7 @@ from site_agent.eyeblink.conditioning.trial_measures import TrialMeasures
 from site_agent.eyeblink.outputs.registry import OUTPUTS, write_outputs
 from site_agent.eyeblink.outputs.tables import BLINKS, FRAMES, TRIALS, UNITS
 from site_agent.eyeblink.session import AnalysedSession
+from tests.site_agent.eyeblink.drawn_traces import rows_of
 
 ESSENTIAL = [output for output in OUTPUTS if output.essential]
 """Pictures take most of the time, and nothing here is about them."""
@@ -18,11 +18,6 @@ ESSENTIAL = [output for output in OUTPUTS if output.essential]
 
 def refuse(constant: str) -> float:
     raise AssertionError(constant)
-
-
-def rows_of(path: Path) -> list[dict[str, str]]:
-    with path.open(encoding="utf-8", newline="") as file:
-        return list(csv.DictReader(file))
 
 
 @pytest.mark.parametrize("table", [FRAMES, BLINKS, TRIALS], ids=lambda table: table.name)
