@@ -9,7 +9,6 @@ import gc
 import logging
 import os
 import socket
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -33,7 +32,6 @@ from pool_server.tls import server_certificate
 log = logging.getLogger("pool_server")
 
 OnReady = Callable[[str, str | None], None]
-START_TIMEOUT_S = 60.0
 LOOK_INTERVAL_S = 0.1
 TICKS_PER_LOOK = 10
 """uvicorn ticks ten times a second."""
@@ -56,38 +54,6 @@ def run_server(settings: PoolSettings, *, on_ready: OnReady) -> None:
         # One answer makes tens of thousands of objects that are gone with it.
         gc.set_threshold(50_000, 20, 50)
         server.run(sockets=[listener])
-
-
-@contextmanager
-def running_pool(settings: PoolSettings) -> Iterator[tuple[str, str | None]]:
-    """Serve a pool from a thread of this process while the block runs.
-
-    Gives the pool's URL and, for a fresh data folder, the secret of its admin token. Meant for
-    tests and notebooks; everything is real but the process.
-
-    Examples
-    --------
-    >>> with running_pool(PoolSettings(data_folder=folder, port=0)) as (url, token):
-    ...     print(url)  # doctest: +SKIP
-    """
-    with hold_data_folder(settings), listening_socket(settings) as listener:
-        secret = prepare_database(settings)
-        ready = threading.Event()
-        server = ReportingServer(settings, ready.set)
-        thread = threading.Thread(
-            target=server.run, kwargs={"sockets": [listener]}, name="pool server", daemon=True
-        )
-        thread.start()
-        try:
-            while not ready.wait(0.05):
-                if not thread.is_alive():
-                    raise StartError(
-                        "the server ended while it started; see the log", code="start_failed"
-                    )
-            yield socket_url(settings, listener), secret
-        finally:
-            server.should_exit = True
-            thread.join(settings.graceful_stop_s + START_TIMEOUT_S)
 
 
 class ReportingServer(uvicorn.Server):

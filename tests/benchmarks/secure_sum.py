@@ -23,7 +23,6 @@ from aggregators.formats import file_digest, write_model
 from aggregators.methods.networks import write_network_contribution
 from aggregators.methods.round_options import LocalTraining
 from aggregators.models import NetworkContribution, StateDict, TensorInfo
-from pool_server.server import running_pool
 from pool_server.settings import PoolSettings
 from site_agent import PoolClient
 from site_agent.pool.cache import ModelCache
@@ -31,6 +30,7 @@ from site_agent.pool.resources.rounds import Rounds
 from site_agent.rounds.finishing import finish_round
 from tests.benchmarks.counting_relay import CountingRelay
 from tests.benchmarks.secure_trial import TrialSettings, run_trial, trial_vector
+from tests.pool_server.pool_driver import running_pool
 
 SERVE = (sys.executable, "-m", "cli", "secure", "serve")
 

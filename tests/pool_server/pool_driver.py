@@ -2,6 +2,7 @@
 
 import hashlib
 import itertools
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -11,9 +12,10 @@ from typing import Any
 import httpx
 from sqlalchemy import Executable
 
-from pool_server.app import create_first_admin
+from pool_server.app import create_first_admin, prepare_database
 from pool_server.database.engine import Database
-from pool_server.server import hold_data_folder, running_pool
+from pool_server.errors import StartError
+from pool_server.server import ReportingServer, hold_data_folder, listening_socket, socket_url
 from pool_server.settings import PoolSettings
 from tests.pool_server.in_process import POOL_URL, AppTransport, PoolTransport, running_application
 from tests.pool_server.model_files import network_bytes, sha256
@@ -185,6 +187,32 @@ def pool_in_process(folder: Path, **settings: Any) -> Iterator[PoolDriver]:
         assert secret is not None
         application = stack.enter_context(running_application(chosen))
         yield PoolDriver(POOL_URL, secret, chosen, stack, application=application)
+
+
+@contextmanager
+def running_pool(settings: PoolSettings) -> Iterator[tuple[str, str | None]]:
+    """Serve a pool from a thread of this process: everything is real but the process.
+
+    Gives the pool's URL and, for a fresh data folder, the secret of its admin token.
+    """
+    with hold_data_folder(settings), listening_socket(settings) as listener:
+        secret = prepare_database(settings)
+        ready = threading.Event()
+        server = ReportingServer(settings, ready.set)
+        thread = threading.Thread(
+            target=server.run, kwargs={"sockets": [listener]}, name="pool server", daemon=True
+        )
+        thread.start()
+        try:
+            while not ready.wait(0.05):
+                if not thread.is_alive():
+                    raise StartError(
+                        "the server ended while it started; see the log", code="start_failed"
+                    )
+            yield socket_url(settings, listener), secret
+        finally:
+            server.should_exit = True
+            thread.join(settings.graceful_stop_s + 60)
 
 
 @contextmanager

@@ -8,8 +8,9 @@ import httpx
 import pytest
 
 from pool_server.errors import DatabaseUnusableError, StartError
-from pool_server.server import run_server, running_pool
+from pool_server.server import run_server
 from pool_server.settings import PoolSettings
+from tests.pool_server.pool_driver import running_pool
 
 
 def test_the_url_is_the_real_one_and_the_secret_works_once(tmp_path: Path) -> None:

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 from aggregators.methods.networks.round_files import read_network_contribution
-from pool_server.server import running_pool
 from pool_server.settings import PoolSettings
 from site_agent import PoolClient
 from site_agent.secure.charter import require_accepted
@@ -22,7 +21,7 @@ from site_agent.secure.session import new_descriptor
 from tests.benchmarks.secure_sum import summed_round
 from tests.benchmarks.secure_trial import TrialSettings, encoded_vector, trial_layout, trial_vector
 from tests.cli.conftest import Run, start_process
-from tests.pool_server.pool_driver import PoolDriver, pool_in_thread
+from tests.pool_server.pool_driver import PoolDriver, pool_in_thread, running_pool
 from tests.waiting import wait_until
 
 SERVERS, LABS = ("sum-1", "sum-2"), ("lab-a", "lab-b", "lab-c")

@@ -24,7 +24,6 @@ from pool_server.operations.maintenance import (
     open_pool_offline,
 )
 from pool_server.operations.restore import restore_snapshot
-from pool_server.server import running_pool
 from pool_server.settings import PoolSettings
 from tests.aggregators.small_models import make_predictor
 from tests.pool_server.conftest import OpenPool
@@ -35,6 +34,7 @@ from tests.pool_server.pool_driver import (
     announce,
     error_of,
     open_client,
+    running_pool,
     send_parts,
     upload,
 )
