@@ -1,6 +1,12 @@
-"""Tables of cuts and costs."""
+"""Tables of cuts and costs, and kits for secure sums."""
 
+from pathlib import Path
+
+from pool_server.wire.signatures.keys import PrivateKey
+from site_agent.datasets.gaze.generic_layout import write_samples
+from site_agent.secure.charter import create_charter
 from tests.cli.conftest import Run
+from tests.site_agent.federated.small_sites import samples_at
 
 
 def test_cuts_are_listed_with_their_sizes(poolctl: Run) -> None:
@@ -36,3 +42,26 @@ def test_privacy_says_what_each_epsilon_covers(poolctl: Run) -> None:
     facts = poolctl("split", "plan", *arguments, "--set=noise_level=0.5", "--json").data
     assert (facts["weights"]["epsilon"], facts["pixel_epsilon"]) == (8, 10)
     assert "without noise" in facts["weights"]["covers"]
+
+
+def test_a_site_needs_the_charter_of_its_kit(poolctl: Run, tmp_path: Path) -> None:
+    keys = [
+        {name: PrivateKey.generate().public.text for name in names}
+        for names in (("sum-1", "sum-2"), ("a", "b", "c"))
+    ]
+    charter = create_charter("eyes", *keys)
+    file = tmp_path / "eyes.toml"
+    file.write_bytes(charter.content)
+    arguments = ("split", "provision", "--server", "h:1", "--aggregator", "h:2", "--sites", "a,b,c")
+    made = poolctl(
+        *arguments, "-o", tmp_path / "kits", "--secure", file, "--set=variant=mean-smashed"
+    )
+    assert made.code == 0, made.err
+    (tmp_path / "gaze").mkdir()
+    write_samples(tmp_path / "gaze", [samples_at(0, 10)])
+    refused = poolctl("split", "client", tmp_path / "kits" / "a", "--data", tmp_path / "gaze")
+    assert refused.code == 2
+    assert charter.digest[:16] in refused.err
+    without = poolctl(*arguments, "-o", tmp_path / "more", "--set=variant=mean-smashed")
+    assert "mean-smashed needs a secure sum" in without.err
+    assert "poolctl secure charter create" in without.err

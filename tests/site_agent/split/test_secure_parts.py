@@ -1,6 +1,9 @@
 """Client parts and smashed data through the secure sum: nobody but the site sees its own."""
 
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,6 +14,7 @@ from aggregators.models import StateDict
 from site_agent.errors import FederationError, InvalidInputError
 from site_agent.federated.plan import first_model
 from site_agent.networks.modules import new_network
+from site_agent.split.client import ClientReport, SplitClient
 from site_agent.split.in_process import run_split_rounds
 from site_agent.split.parts import join_parts
 from site_agent.split.plan import SplitPlan
@@ -59,6 +63,38 @@ def test_processes_learn_from_secure_sums_what_one_process_learns(
     updates = [decode_network_contribution(body).network for body in sent]
     digests = {first_model(update).digest for update in updates}
     assert (len(sent), len(digests)) == (6, 2), "each round, all sites send the same sum"
+
+
+def test_a_site_that_is_killed_before_the_sum_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = SplitPlan.model_validate({"rounds": 1, "training": LocalTraining(learning_rate=0.002)})
+    parties = create_parties(tmp_path / "parties", servers=2, labs=3, lab_prefix="site")
+    send, killed = SplitClient._send_summed_part, set[str]()
+
+    def send_when_started_again(client: SplitClient, *arguments: Any) -> None:
+        if client.kit.name not in killed:
+            killed.add(client.kit.name)
+            raise KeyboardInterrupt
+        send(client, *arguments)
+
+    monkeypatch.setattr(SplitClient, "_send_summed_part", send_when_started_again)
+    with repeatable(), live_split(tmp_path, plan, parties=parties) as live:
+
+        def run(site: str) -> ClientReport:
+            with suppress(KeyboardInterrupt), live.client(site) as client:
+                client.run()
+            with live.client(site) as client:
+                return client.run()
+
+        with ThreadPoolExecutor() as pool:
+            reports = [*pool.map(run, small_sites())]
+    *_, expected = run_split_rounds(new_network("gaze-lenet"), small_sites(), plan)
+    assert killed == set(small_sites())
+    assert {report.steps for report in reports} == {0}, "nothing is trained again"
+    part = live.aggregator.rounds.model.network
+    for entry, values in expected.client.network.tensors.items():
+        assert np.abs(part.tensors[entry] - values).max() <= 1e-5, entry
 
 
 def test_kits_for_secure_sums_have_a_charter_of_the_same_sites(tmp_path: Path) -> None:
