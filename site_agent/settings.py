@@ -47,17 +47,20 @@ class Settings:
 
     A field has its range in pydantic's ``Field``, and its explanation below it; conditions on
     several fields are checked in ``__post_init__``. ``class ErtSettings(Settings, error=...)``
-    names the error for values out of range.
+    names the error for values out of range; ``from_source=False`` is for classes made at run time,
+    for which pydantic would search all modules for the explanations below fields.
     """
 
     _error: ClassVar[type[SiteAgentError]] = SettingsError
 
-    def __init_subclass__(cls, *, error: type[SiteAgentError] | None = None) -> None:
+    def __init_subclass__(
+        cls, *, error: type[SiteAgentError] | None = None, from_source: bool = True
+    ) -> None:
         super().__init_subclass__()
         cls._error = error or cls._error
         # Strict: a text is no number, and a truth value neither. `with_values` reads text.
         config = ConfigDict(
-            strict=True, allow_inf_nan=False, extra="forbid", use_attribute_docstrings=True
+            strict=True, allow_inf_nan=False, extra="forbid", use_attribute_docstrings=from_source
         )
         checked_dataclass(frozen=True, config=config)(cls)
         make = cls.__init__

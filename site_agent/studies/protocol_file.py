@@ -315,7 +315,7 @@ def _settings_class(name: str, table: Values) -> Any:
             described = entry if isinstance(entry, dict) else {"value": entry}
             fields["__annotations__"][key], fields[key] = _setting(key, described)
     new: Any = type
-    return new(name, (Settings,), fields, error=InvalidInputError)
+    return new(name, (Settings,), fields, error=InvalidInputError, from_source=False)
 
 
 def _setting(name: str, entry: Values) -> tuple[Any, Any]:

@@ -29,7 +29,7 @@ def ask(expression: str, values: list[Any]) -> Any:
         ("high(error_deg, -shots) > mean(error_deg)", [1.0, 2.0, 3.0], 1),
         ("percent(error_deg)", [0.0, 1 / 3], "17 % (0 to 33)"),
         ("percent(error_deg)", [1.0, 1.0], "100 %"),
-        ("label('pca') || place('pca') || label('new')", [0.0], "PCA-124new"),
+        ("label('pca') || place('pca') || label('new')", [0.0], "PCA-126new"),
         (":draws", [0.0], 5),
     ],
 )
