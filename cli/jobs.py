@@ -1,19 +1,22 @@
-"""``poolctl jobs``: long work that was asked for, in the app or elsewhere."""
+"""``poolctl jobs``, long work that was asked for, and ``status``, of the work in a folder."""
 
 import time
 from collections import Counter
 from collections.abc import Sequence
 from itertools import groupby
+from pathlib import Path
 from typing import Annotated
 
 from cli.frame.errors import incomplete
-from cli.frame.options import Argument, Option, command, group
+from cli.frame.options import Argument, Option, command, group, single
 from cli.frame.output import Invocation, Reply, TableText
 from site_agent.jobs.folder import JobFolder, JobView
 from site_agent.jobs.runner import run_jobs
 from site_agent.wording import count_words, duration_words
+from site_agent.work.claims import read_status
 
 app = group("List, stop and repeat long work that was asked for.")
+status_app = single()
 
 JobsArgument = Annotated[
     list[str], Argument("Numbers of jobs, their first letters, or names of groups.", "JOB...")
@@ -160,3 +163,26 @@ def _numbers(folder: JobFolder, names: Sequence[str]) -> list[str]:
         members = [view.job.id for view in views if view.job.group == name]
         numbers += members or [folder.view(name).job.id]
     return numbers
+
+
+@command(status_app, "status", "status study/", "status run/")
+def status(
+    _invocation: Invocation,
+    folder: Annotated[
+        Path, Argument("Of a study, a batch of recordings, or a simulation.", "FOLDER")
+    ],
+) -> Reply:
+    """Show which jobs of a folder are done, run, failed, or wait, and where they run.
+
+    It works from any machine that sees the folder, and writes nothing. A job is lost if its process
+    has ended without a result: the same command again does it.
+    """
+    what, jobs = read_status(folder)
+    counts = Counter(job.state for job in jobs)
+    summary = ", ".join(f"{counts[state]} {state}" for state in counts) or "no jobs"
+    rows = [[job.key, job.state, job.where] for job in jobs if job.state not in ("done", "waiting")]
+    text: list[str | TableText] = [f"{what} {folder}: {count_words(len(jobs), 'job')} ({summary})"]
+    if rows:
+        text.append(TableText(["job", "state", "where or why"], rows, keep=("job", "state")))
+    shown = [{"job": job.key, "state": job.state, "where": job.where} for job in jobs]
+    return Reply({"what": what, "counts": counts, "jobs": shown}, text, [job.key for job in jobs])

@@ -202,7 +202,7 @@ _PANELS = {
         ("blink", "blink", "Find eyeblinks in a video or an EAR trace."),
         ("app", "app", "Open the page for work without a terminal."),
         ("jobs", "jobs", "List, stop and repeat long work that was asked for."),
-        ("status", "status", "Show how far a study, a batch or a simulation is."),
+        ("status", "jobs:status_app", "Show how far a study, a batch or a simulation is."),
     ),
 }
 """By the title of its panel, each command's name, module (``MODULE:app``), and summary."""

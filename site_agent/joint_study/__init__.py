@@ -37,10 +37,9 @@ from site_agent.eyeblink.study.sessions import read_study
 from site_agent.eyeblink.study.study_trials import StudyTrials
 from site_agent.plain_json import write_json
 from site_agent.secure.charter import Charter, json_digest
-from site_agent.secure.contributions import EncodedContribution
 from site_agent.secure.lab import Lab, RosterPolicy
 from site_agent.secure.session import Session
-from site_agent.secure.sums import SecureSums, SumVisit, visit_until_summed
+from site_agent.secure.sums import EncodedContribution, SecureSums, SumVisit, visit_until_summed
 from site_agent.work import Progress, no_progress
 
 

@@ -56,10 +56,14 @@ from site_agent.rounds.contract import (
 )
 from site_agent.rounds.finishing import first_round, take_reply
 from site_agent.rounds.secure import RoundSums
-from site_agent.secure import contributions
 from site_agent.secure.charter import require_accepted
-from site_agent.secure.contributions import encode_network_file
-from site_agent.secure.sums import SumVisit
+from site_agent.secure.sums import (
+    SumVisit,
+    encode_leaf_presence,
+    encode_leaf_sums,
+    encode_network_file,
+    read_presence,
+)
 from site_agent.work import Progress, part_of
 
 _READING = 0.1
@@ -165,13 +169,11 @@ class LeafRefitPart(SitePart):
         A leaf that few labs reach would show their changes, so the second leaves it out.
         """
         counted = target.with_suffix(".presence")
-        first = sums.take_part(
-            contributions.encode_leaf_presence(contribution, sums.budget), counted
-        )
+        first = sums.take_part(encode_leaf_presence(contribution, sums.budget), counted)
         if first.total is None:
             return first
-        encoded = contributions.encode_leaf_sums(
-            contribution, contributions.read_presence(counted), sums.least_labs, sums.budget
+        encoded = encode_leaf_sums(
+            contribution, read_presence(counted), sums.least_labs, sums.budget
         )
         return sums.take_part(encoded, target)
 

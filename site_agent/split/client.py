@@ -40,9 +40,8 @@ from site_agent.live.connection import ServiceConnection
 from site_agent.plain_json import write_json
 from site_agent.pool.profiles import privacy_folder
 from site_agent.secure.charter import json_digest
-from site_agent.secure.contributions import EncodedContribution
 from site_agent.secure.lab import Lab, RosterPolicy
-from site_agent.secure.sums import SecureSums
+from site_agent.secure.sums import EncodedContribution, SecureSums
 from site_agent.split import frozen, kits, messages, part_checks, parts, training
 from site_agent.split.noise import Alter, SmashedNoise, sensitivity_of
 from site_agent.training.gaze.loop import repeatable, to_tensors

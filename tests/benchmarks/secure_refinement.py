@@ -29,7 +29,7 @@ from site_agent.refinement import (
     read_base,
     write_contributions,
 )
-from site_agent.secure.contributions import encode_leaf_presence, encode_leaf_sums, read_presence
+from site_agent.secure.sums import encode_leaf_presence, encode_leaf_sums, read_presence
 from site_agent.training.ert import ErtSettings, train_ert
 from tests.site_agent.secure.parties import Parties, create_parties
 

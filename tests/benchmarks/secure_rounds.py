@@ -40,8 +40,8 @@ from site_agent.datasets.synthetic.eye_patches.persons import Skews
 from site_agent.federated.local_training import train_contribution
 from site_agent.federated.plan import FederationPlan, make_plan
 from site_agent.networks.modules import new_network
-from site_agent.secure.contributions import encode_network_file
 from site_agent.secure.session import new_descriptor
+from site_agent.secure.sums import encode_network_file
 from site_agent.secure.verification import Mode
 from tests.site_agent.secure.parties import Parties, create_parties
 

@@ -14,12 +14,12 @@ from aggregators.secure_sum.sharing import UInt64
 from pool_server.wire.signatures.keys import Envelope, PrivateKey
 from site_agent.pool.signing import create_key, load_key
 from site_agent.secure.charter import Charter, accept_charter, create_charter
-from site_agent.secure.contributions import EncodedContribution
 from site_agent.secure.lab import Lab
 from site_agent.secure.messages import Message, Post, sign_message
 from site_agent.secure.party import Board, read_session
 from site_agent.secure.server import Server
 from site_agent.secure.session import Session, new_descriptor
+from site_agent.secure.sums import EncodedContribution
 from tests.site_agent.secure.folder_board import FolderBoard
 
 BASE_DIGEST = "ab" * 32

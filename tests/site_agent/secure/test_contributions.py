@@ -13,7 +13,7 @@ from aggregators.methods.networks.round_files import write_network_contribution
 from aggregators.methods.refitting import RefitSettings, read_contribution, write_contribution
 from aggregators.models import LeafContribution, NetworkContribution, StateDict, TensorInfo
 from site_agent.errors import InvalidInputError
-from site_agent.secure.contributions import (
+from site_agent.secure.sums import (
     encode_leaf_presence,
     encode_leaf_sums,
     encode_network_file,

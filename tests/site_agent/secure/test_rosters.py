@@ -9,9 +9,9 @@ import pytest
 from aggregators.models import StateDict
 from aggregators.secure_sum.layout import network_layout
 from site_agent.errors import ConflictError, InvalidInputError
-from site_agent.secure.contributions import encode_leaf_presence, encode_leaf_sums, read_presence
 from site_agent.secure.lab import RosterPolicy
 from site_agent.secure.session import new_descriptor
+from site_agent.secure.sums import encode_leaf_presence, encode_leaf_sums, read_presence
 from tests.pool_server.rounds.round_driver import base_model, contribution_bytes
 from tests.site_agent.secure.parties import BASE, LAYOUT, Parties, create_parties
 
