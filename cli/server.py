@@ -249,7 +249,7 @@ def serve(
     from pool_server.logs import set_up_logging
     from pool_server.operations.maintenance import admin_login_link, login_link
     from pool_server.server import local_url, run_server
-    from pool_server.tls import server_certificate
+    from pool_server.tls import pin_of
 
     log_level = "WARNING" if invocation.conventions.quiet else None
     use_config_file(config)
@@ -274,8 +274,7 @@ def serve(
     def show_address(url: str, made: str | None) -> None:
         secret, token_file = _hand_over(invocation, settings, made)
         link = None if secret is None else login_link(settings, url, secret)
-        pair = server_certificate(settings)
-        pin = "" if pair is None else f"#sha256={pair.fingerprint}"
+        pin = pin_of(settings)
         facts = {
             "url": url,
             "address": url + pin,

@@ -34,6 +34,12 @@ class ServerCertificate:
         return hashlib.sha256(ssl.PEM_cert_to_DER_cert(first)).hexdigest()
 
 
+def pin_of(settings: PoolSettings) -> str:
+    """Return the end of the pool's address that pins its certificate; empty without one."""
+    pair = server_certificate(settings)
+    return "" if pair is None else f"#sha256={pair.fingerprint}"
+
+
 def server_certificate(settings: PoolSettings) -> ServerCertificate | None:
     """Return the certificate that the settings ask for, made at the first start if self-signed.
 

@@ -11,7 +11,7 @@ from pool_server.errors import MissingError, PoolError, RefusedError
 from pool_server.http.session import ProcessReadiness, Readiness
 from pool_server.pages import model, pool_api, showing
 from pool_server.pages.signing import find_unsigned
-from pool_server.pages.visitor import Anyone, Visitor, own_address, own_path
+from pool_server.pages.visitor import Anyone, Visitor, own_address, own_path, pinned_address
 from pool_server.wire.activity import AuditPage
 from pool_server.wire.merges import MergeJobPage
 from pool_server.wire.models import ModelPage
@@ -273,17 +273,17 @@ async def invite(request: Request, visitor: Anyone) -> Response:
     invitation = InvitationCreatedResponse.model_validate_json(made)
     if invitation.sign_on:
         return showing.go_to("/admin/people")
-    address = own_address(request)
+    address, _, pin = pinned_address(request).partition("#")
     return await showing.show(
         visitor,
         "secret.html",
         has_secret=True,
         title=f"Invitation to {invitation.site}",
         what="the link",
-        secret=f"{address}/login?invitation={invitation.secret}",
+        secret=f"{address}/login?invitation={invitation.secret}" + (pin and f"#{pin}"),
         explanation=f"Send this link to the person, who becomes {invitation.role} of "
         f"{invitation.site}. It works once, until {invitation.expires_at:%Y-%m-%d}. On the command "
-        f"line: `poolctl auth login {address} --name NAME`.",
+        f"line: `poolctl auth login {pinned_address(request)} --name NAME`.",
         next="/admin/people",
     )
 
@@ -343,11 +343,11 @@ async def create_token(request: Request, visitor: Anyone) -> Response:
     except pool_api.RefusedByApiError as refusal:
         return await _show_tokens(visitor, showing.refused_form(form, refusal))
     token = TokenCreatedResponse.model_validate_json(made)
-    address = own_address(request)
     use = (
-        f"Give a feed reader the address {address}/api/v1/events/feed?token= with it behind."
+        f"Give a feed reader the address {own_address(request)}/api/v1/events/feed?token= with it "
+        "behind."
         if token.kind == "feed"
-        else f"On the machine where it is used: `poolctl auth login {address}`."
+        else f"On the machine where it is used: `poolctl auth login {pinned_address(request)}`."
     )
     return await showing.show(
         visitor,

@@ -30,7 +30,7 @@ from pool_server.pages import (
 )
 from pool_server.pages.showing import asking, page_router, show
 from pool_server.pages.signing import find_unsigned
-from pool_server.pages.visitor import Anyone, own_address
+from pool_server.pages.visitor import Anyone, pinned_address
 from pool_server.people.sites import pool_version
 from pool_server.wire.activity import EventPage
 from pool_server.wire.models import ModelPage, ModelVersionResponse
@@ -124,7 +124,7 @@ FEW_MODELS = 3
 async def first_page(request: Request, visitor: Anyone) -> Response:
     """Show waiting rounds, flagged models, drafts and the latest events."""
     if visitor.caller is None:
-        address = own_address(request)
+        address = pinned_address(request)
         return await show(visitor, "landing.html", address=address)
     api, site = visitor.api, visitor.member.site
     rounds, listing, events = await asyncio.gather(

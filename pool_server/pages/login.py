@@ -20,8 +20,8 @@ from pool_server.pages.visitor import (
     Visitor,
     cookie_name,
     look_up,
-    own_address,
     own_path,
+    pinned_address,
     set_cookie,
 )
 from pool_server.people import browser_sessions
@@ -136,7 +136,7 @@ async def accept_invitation(request: Request, visitor: Anyone, parts: Parts) -> 
         what="the token",
         secret=token.secret,
         explanation=f"You are {token.user} of {token.site}, and logged in here. On the command "
-        f"line, `poolctl auth login {own_address(request)}` asks for this token.",
+        f"line, `poolctl auth login {pinned_address(request)}` asks for this token.",
         next="/",
     )
     set_cookie(response, request, secret)

@@ -19,9 +19,10 @@ from pool_server.errors import NotAllowedError, NotAuthenticatedError, PoolError
 from pool_server.http.identity import Caller, find_token, new_secret
 from pool_server.http.paths import API_PREFIX
 from pool_server.http.rate_limits import client_address
-from pool_server.http.session import Parts, ServerParts
+from pool_server.http.session import Parts, ServerParts, server_parts
 from pool_server.pages.pool_api import PoolApi
 from pool_server.people import browser_sessions
+from pool_server.tls import pin_of
 from pool_server.wire.people import Role
 
 Theme = Literal["system", "light", "dark"]
@@ -220,6 +221,11 @@ def login_address(path: str) -> str:
 def own_address(request: Request) -> str:
     """Return the address of this pool as the browser knows it."""
     return str(request.base_url).rstrip("/")
+
+
+def pinned_address(request: Request) -> str:
+    """Return the address for `poolctl auth login`, which pins the certificate of this pool."""
+    return own_address(request) + pin_of(server_parts(request).settings)
 
 
 def own_path(address: str) -> str:

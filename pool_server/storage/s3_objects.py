@@ -5,13 +5,13 @@ import io
 import json
 import os
 import re
+from collections import deque
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass
-from types import SimpleNamespace
 from typing import Any, BinaryIO
 
 import urllib3
-from boto3.s3.transfer import TransferConfig
 from botocore.exceptions import BotoCoreError
 
 from pool_server.errors import StorageFailedError
@@ -20,8 +20,9 @@ from pool_server.storage.scratch import ScratchFolder, write_all
 
 # One connection to an object store gives a fraction of what several give, and each request costs.
 # Pieces that wait for a slow disk, or for those before them, stay in memory: few of them may.
-_FETCHING = TransferConfig(multipart_chunksize=8 * 1024 * 1024, max_concurrency=3, max_io_queue=32)
-_FETCHING.max_in_memory_download_chunks = 4
+# Not boto3's own transfer: with four in memory its first piece waits for the fifth, and the fifth
+# for the first.
+PIECE_BYTES, MOST_PIECES = 8 * 1024 * 1024, 4
 # boto3 repeats requests, but not the reading of an answer that breaks off.
 READ_ATTEMPTS = 4
 _BROKEN_OFF = (BotoCoreError, urllib3.exceptions.HTTPError, ConnectionError, TimeoutError)
@@ -105,18 +106,31 @@ class ObjectReader(io.RawIOBase):
 
 def fetch_and_hash(bucket: s3_bucket.S3Bucket, key: str, file: BinaryIO) -> str:
     """Copy an object into an open, unbuffered file; return its SHA-256."""
-    digest = hashlib.sha256()
+    digest, size_bytes = hashlib.sha256(), bucket.size_of(key)
+    if size_bytes is None:
+        raise StorageFailedError(f"cannot read {key}: the bucket has no such object")
     file.seek(0)
-
-    def take(chunk: bytes) -> None:
-        write_all(file, chunk)
-        digest.update(chunk)
-
-    with s3_bucket.translate_errors(f"read {key}"):
-        # A target that cannot seek gets all pieces in their order, and each is hashed as it comes.
-        target = SimpleNamespace(write=take)
-        bucket.short_client.download_fileobj(bucket.name, key, target, Config=_FETCHING)
+    pieces: deque[Future[bytes]] = deque()
+    with ThreadPoolExecutor(MOST_PIECES) as threads:
+        for start in range(0, size_bytes, PIECE_BYTES):
+            end = min(start + PIECE_BYTES, size_bytes)
+            pieces.append(threads.submit(_read_piece, bucket, key, start, end))
+            if len(pieces) == MOST_PIECES:
+                _take(pieces.popleft().result(), file, digest)
+        while pieces:
+            _take(pieces.popleft().result(), file, digest)
     return digest.hexdigest()
+
+
+def _read_piece(bucket: s3_bucket.S3Bucket, key: str, start: int, end: int) -> bytes:
+    with ObjectReader(bucket, key, end) as reader:
+        reader.seek(start)
+        return reader.read(end - start)
+
+
+def _take(piece: bytes, file: BinaryIO, digest: "hashlib._Hash") -> None:
+    write_all(file, piece)
+    digest.update(piece)
 
 
 class S3PartWriter(contract.CheckedWriter):

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from pool_server.http.middleware import MOST_MEMBERS, count_members
+from pool_server.wire.versions import API_VERSION, OLDEST_CLIENT, VERSION_HEADER
 from tests.pool_server.pool_driver import PoolDriver, error_of
 
 JSON = {"Content-Type": "application/json"}
@@ -149,3 +150,26 @@ def test_one_line_for_each_request_and_never_a_token(
     assert lines()[0]["path"] == "/api/v1/models"
     assert "GET /api/v1/models 200 in " in caplog.text
     assert "pool_" not in caplog.text.replace("pool_server", "")
+
+
+@pytest.mark.parametrize(
+    ("version", "code", "said"),
+    [
+        (OLDEST_CLIENT - 1, "client_too_old", "Install a newer poolctl here"),
+        (API_VERSION + 1, "client_too_new", "upgrade the pool"),
+    ],
+)
+def test_clients_too_old_or_too_new_learn_which_and_change_nothing(
+    pool: PoolDriver, version: int, code: str, said: str
+) -> None:
+    name = f"by-{code}".replace("_", "-")
+    headers = {VERSION_HEADER: str(version)}
+    refused = pool.admin.post("/api/v1/sites", json={"name": name}, headers=headers)
+    assert error_of(refused) == (426, code)
+    error = refused.json()["error"]
+    assert error["details"] == {"oldest": OLDEST_CLIENT, "newest": API_VERSION}
+    assert said in error["hint"]
+    assert name not in pool.admin.get("/api/v1/sites").text
+    # Clients that name no version, as other programs do, and those in between are served.
+    for fits in ({}, {VERSION_HEADER: str(API_VERSION)}, {VERSION_HEADER: "unknown"}):
+        assert pool.admin.get("/api/v1/whoami", headers=fits).is_success

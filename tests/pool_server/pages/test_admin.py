@@ -1,9 +1,15 @@
 """An admin changes sites, people and tokens on the pages."""
 
+import html
+import re
+from pathlib import Path
+
 import pytest
 
+from pool_server.tls import pin_of
+from site_agent.pool.joining import read_joining
 from tests.pool_server.pages.browser import Browser, member_browser
-from tests.pool_server.pool_driver import PoolDriver
+from tests.pool_server.pool_driver import PoolDriver, pool_in_process
 
 
 @pytest.fixture
@@ -49,3 +55,18 @@ def test_a_token_is_revoked_at_once(pool: PoolDriver, admin: Browser) -> None:
     place = f"/admin/tokens/{token['token_id']}/revoke"
     assert admin.post(place, form_on="/admin/tokens").status_code == 303
     assert pool.client(secret).get("/api/v1/whoami").status_code == 401
+
+
+def test_letters_pin_the_certificate_that_the_pool_made_itself(tmp_path: Path) -> None:
+    with pool_in_process(tmp_path, self_signed=True) as pinned:
+        pin = pin_of(pinned.settings)
+        browser = Browser(pinned).log_in(pinned.admin_secret)
+        pinned.secret("letters", "contributor")
+        people = {"site": "letters", "role": "contributor"}
+        invited = browser.post("/admin/people/invite", people, form_on="/admin/people").text
+        letter = html.unescape(re.sub("<[^>]+>", " ", invited))
+        address, secret = read_joining(letter)
+        assert address.endswith(pin)
+        assert secret.startswith("invite_")
+        assert letter.count(pin) == 2, "the link and the command"
+        assert pin in Browser(pinned).get("/").text

@@ -24,6 +24,7 @@ from pool_server.errors import (
 from pool_server.settings import PoolSettings
 from pool_server.storage import Storage, open_storage
 from pool_server.storage.s3 import ADDRESS_LIFETIME
+from pool_server.storage.s3_objects import fetch_and_hash
 from tests.conformance.storage import (
     DIGEST,
     OTHER,
@@ -349,3 +350,15 @@ def test_encryption_is_asked_for(open_bucket: OpenBucket) -> None:
     with suppress(StorageFailedError):  # this server may keep no such keys
         storage.bucket.begin_multipart("encrypted", None)
     assert asked["x-amz-server-side-encryption"] in {"aws:kms", b"aws:kms"}
+
+
+def test_a_file_of_more_pieces_than_fit_in_memory_is_read_in_their_order(
+    storage: Any, swift: S3Server, bucket: str, tmp_path: Path
+) -> None:
+    """boto3's own transfer waits for itself from the fifth piece on."""
+    content = b"".join(bytes([megabyte]) * (1 << 20) for megabyte in range(33)) + b"the end"
+    key = f"{storage.places.prefix}large"
+    swift.client().put_object(Bucket=bucket, Key=key, Body=content)
+    with (tmp_path / "copy").open("w+b", buffering=0) as file:
+        assert fetch_and_hash(storage.bucket, key, file) == hashlib.sha256(content).hexdigest()
+    assert (tmp_path / "copy").read_bytes() == content
