@@ -1,6 +1,8 @@
-"""Sixty recordings, four of them broken in different ways, while programs are killed."""
+"""Sixty recordings, four of them broken, while programs are killed; and the first start."""
 
+import json
 import os
+import re
 import shutil
 import signal
 import time
@@ -20,6 +22,7 @@ from site_agent.jobs.folder import JobFolder
 from site_agent.jobs.runner import IDLE_VARIABLE
 from tests.children import is_running
 from tests.cli.conftest import first_answer, start_process
+from tests.waiting import wait_until
 
 COUNT, BROKEN, TIMEOUT_S = 60, 4, 1500
 
@@ -61,6 +64,18 @@ class App:
         csrf = self.get("/jobs").partition('name="csrf" content="')[2].partition('"')[0]
         data = {"csrf": csrf, **fields}
         return self._client.post(f"{self.address}{path}", data=data, headers=self._origin)
+
+    def accept(self, review: str, number: int) -> None:
+        """Accept a blink as the script of the review does."""
+        page = self.get(f"{review.removesuffix('api')}")
+        csrf = page.partition('name="csrf" content="')[2].partition('"')[0]
+        headers = {"x-csrf-token": csrf, "x-review-token": self.address.rpartition("/")[2]}
+        action = {"action": "accept", "blink_id": number}
+        body = {"revision": json.loads(self.get(f"{review}/state"))["revision"], "action": action}
+        answer = self._client.post(
+            f"{self.address}{review}/actions", json=body, headers=headers | self._origin
+        )
+        assert answer.status_code == 200, answer.text
 
     def kill(self) -> None:
         self._client.close()
@@ -142,3 +157,40 @@ def test_sixty_recordings_outlive_kills_of_app_and_runner(
         name = path.relative_to(tmp_path / "expected")
         made = (study.place / name).read_text()
         assert made == path.read_text(), name
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+def test_a_first_start_leads_to_reviewed_blinks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Nothing is there: no model, no pool, no video. The time is printed."""
+    monkeypatch.setenv(IDLE_VARIABLE, "2")
+    home, results = tmp_path / "home", tmp_path / "results"
+    began_s = time.monotonic()
+    app, jobs = App(home, results), JobFolder(home / "jobs")
+    assert "Try it" in app.get("/")
+    app.post("/try")
+    wait_until(lambda: jobs.views() and all(view.ended for view in jobs.views()))
+    seen_s = time.monotonic() - began_s
+    assert "It is analysed" in app.get("/"), [view.state.reason for view in jobs.views()]
+    (number,) = re.findall(r"/results/(\w+)/review/", app.get("/videos"))
+    review = f"/results/{number}/review/api"
+    events = json.loads(app.get(f"{review}/state"))["events"]
+    app.accept(review, events[0]["id"])
+    took_s = time.monotonic() - began_s
+    [truth] = (results / "drawn-video").glob("*_truth.json")
+    drawn = json.loads(truth.read_text())["blinks"]
+    hits = [
+        any(
+            event["onset_s"] < blink["offset_s"] and blink["onset_s"] < event["offset_s"]
+            for event in events
+        )
+        for blink in drawn
+    ]
+    app.kill()
+    with capsys.disabled():
+        print(f"\nfirst blinks {seen_s:.0f} s, first reviewed one {took_s:.0f} s", end="; ")
+        print(f"{sum(hits)} of {len(drawn)} drawn blinks found, {len(events)} shown")
+    assert sum(hits) >= 0.8 * len(drawn)
+    assert len(events) <= 1.2 * len(drawn)

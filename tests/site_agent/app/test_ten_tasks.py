@@ -37,7 +37,7 @@ pytestmark = [
     pytest.mark.browser,
     pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine"),
 ]
-PATIENCE_MS = 60_000.0
+PATIENCE_MS = 300_000.0
 
 
 class Person:
