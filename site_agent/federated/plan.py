@@ -24,7 +24,7 @@ from pydantic import (
 )
 
 from aggregators.errors import first_problem
-from aggregators.formats import decode_model, encode_model, file_digest
+from aggregators.formats import decode_model, encode_model
 from aggregators.methods.contract import MethodOptions, no_progress
 from aggregators.methods.merging import encode_input, merge
 from aggregators.methods.networks.round_files import decode_optimiser_state
@@ -198,11 +198,13 @@ def combine_files(
     merged = merge(plan.method, inputs, options=plan.method_options, output=output)
     assert merged.digest is not None, "it was written"
     recorded = merged.recipe.output
+    # The merge has hashed the contributions, which are the last inputs.
+    digests = [entry.digest for entry in merged.recipe.inputs[-len(files) :]]
     return CombinedFiles(
         merged.digest,
         merged.state,
         None if recorded is None else recorded.state,
-        {site: file_digest(path) for site, path in contributions.items()},
+        dict(zip(sorted(contributions), digests, strict=True)),
         merged.warnings,
     )
 

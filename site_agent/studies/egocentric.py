@@ -86,12 +86,13 @@ def list_names(datasets: Clips | None, settings: Any) -> dict[str, list[Any]]:
         elif not datasets and settings.eye_people:
             eyes += [f"{kind} h={h:g}" for h in amounts] if kind == _TURNED else [kind]
     last = (clips + drawn)[-1:]
+    of_camera = any(world.startswith("h=") for world in drawn)
     return {
         "clip_worlds": clips + drawn,
         "last_world": last,
         "eye_worlds": eyes,
         "drawn_worlds": drawn + eyes,
-        "first_seeds": [_FIRST_SEED] * bool(drawn and settings.first_people),
+        "first_seeds": [_FIRST_SEED] * bool(of_camera and settings.first_people),
         "tuning_worlds": [world for world in [*drawn[-1:], *eyes]
                           if len(settings.eye_rates if world in eyes else settings.rates) > 1],
         "tuning_seeds": [_TUNING_SEED],

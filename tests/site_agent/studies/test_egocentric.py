@@ -46,6 +46,8 @@ def test_each_method_has_equally_many_candidates_and_the_sweeps_change_one_optio
     clips = next(step for step in steps if step.name == "clips")
     needed = {by_key[key].name: by_key[key].factors for key in clips.needs}
     assert set(needed) == {"first", "drawn", "tuned"}
+    blobs = PROTOCOL.steps(None, with_values(settings, {"worlds": ["blobs"]}))
+    assert not [step for step in blobs if step.name == "first"], "their methods begin with new ones"
     assert needed["tuned"]["method"] == clips.factors["method"]
 
 
