@@ -15,7 +15,6 @@ challenge follows from a hash of all that was fixed before.
 
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
@@ -23,77 +22,38 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from numpy.typing import NDArray
 
-from aggregators.compiled import compiled
-
 UInt64 = NDArray[np.uint64]
 
 P = 2**61 - 1
 NUMBER_BYTES = 8
-_P = np.uint64(P)
-_LOW_32 = np.uint64(2**32 - 1)
-_LOW_29 = np.uint64(2**29 - 1)
-_3, _29, _32, _61 = (np.uint64(bits) for bits in (3, 29, 32, 61))
 _BLOCK_NUMBERS = 1 << 17
-
-
-@compiled
-def _product(a: Any, b: Any, p: Any) -> Any:
-    """Multiply two numbers; by halves of 32 bits, as the product has up to 122 bits."""
-    if p <= _LOW_32:
-        return (a * b) % p
-    a_high, a_low, b_high, b_low = a >> _32, a & _LOW_32, b >> _32, b & _LOW_32
-    low = a_low * b_low
-    middle = a_high * b_low + a_low * b_high + (low >> _32)
-    # The product is 2^64 high + 2^32 middle + (low mod 2^32), and 2^61 is 1 in this field.
-    total = ((a_high * b_high) << _3) + (middle >> _29)
-    total += ((middle & _LOW_29) << _32) + (low & _LOW_32)
-    total = (total & _P) + (total >> _61)
-    return total - p if total >= p else total
-
-
-@compiled
-def _inner_product(first: Any, second: Any, p: Any) -> Any:
-    total = np.uint64(0)
-    for index in range(len(first)):
-        total += _product(first[index], second[index], p)
-        if total >= p:
-            total -= p
-    return total
-
-
-@compiled
-def _add_to(total: Any, numbers: Any, p: Any) -> None:
-    for index in range(len(total)):
-        value = total[index] + numbers[index]
-        total[index] = value - p if value >= p else value
-
-
-@compiled
-def _subtract_from(total: Any, numbers: Any, p: Any) -> None:
-    for index in range(len(total)):
-        value = total[index] + (p - numbers[index])
-        total[index] = value - p if value >= p else value
 
 
 def inner_product(first: UInt64, second: UInt64, p: int = P) -> int:
     """Return the sum of the products of two vectors of equal length, in [0, p)."""
+    from aggregators.secure_sum import field_kernel
+
     if first.shape != second.shape:
         raise ValueError(f"{first.shape} numbers against {second.shape}")
-    return int(_inner_product(first, second, np.uint64(p)))
+    return int(field_kernel.inner_product(first, second, np.uint64(p)))
 
 
 def add_to(total: UInt64, numbers: UInt64, p: int = P) -> None:
     """Add a vector to another in place; all numbers are in [0, p)."""
+    from aggregators.secure_sum import field_kernel
+
     if total.shape != numbers.shape:
         raise ValueError(f"{total.shape} numbers against {numbers.shape}")
-    _add_to(total, numbers, np.uint64(p))
+    field_kernel.add_to(total, numbers, np.uint64(p))
 
 
 def subtract_from(total: UInt64, numbers: UInt64, p: int = P) -> None:
     """Subtract a vector from another in place; all numbers are in [0, p)."""
+    from aggregators.secure_sum import field_kernel
+
     if total.shape != numbers.shape:
         raise ValueError(f"{total.shape} numbers against {numbers.shape}")
-    _subtract_from(total, numbers, np.uint64(p))
+    field_kernel.subtract_from(total, numbers, np.uint64(p))
 
 
 def from_signed(values: NDArray[np.int64], p: int = P) -> UInt64:

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from numba import njit
 
 from aggregators.models import UInt32
+from aggregators.secure_sum import field_kernel
 from aggregators.secure_sum.sharing import (
     P,
     UInt64,
-    _inner_product,
     add_check_values,
     add_to,
     challenges,
@@ -210,8 +210,8 @@ def test_shares_at_full_size_do_not_show_the_vector() -> None:
 def _undetected(chi: UInt64, sums: UInt64, altered: UInt64, p: int) -> int:  # pragma: no cover
     count = 0
     for trial in range(len(chi)):
-        honest = _inner_product(chi[trial], sums[trial], p)
-        count += honest == _inner_product(chi[trial], altered[trial], p)
+        honest = field_kernel.inner_product(chi[trial], sums[trial], p)
+        count += honest == field_kernel.inner_product(chi[trial], altered[trial], p)
     return count
 
 
