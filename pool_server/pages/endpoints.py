@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
-from types import ModuleType
 from typing import Literal
 
 from fastapi import APIRouter, FastAPI, Request, Response
@@ -167,16 +166,18 @@ def _to_make_again(models: Sequence[ModelVersionResponse]) -> Iterator[ModelVers
             yield version
 
 
-NOUNS: tuple[ModuleType, ...] = (
-    login,
-    catalogue,
-    describing,
-    model,
-    comparing,
-    rounds,
-    sign_on,
-    uploading,
-    admin,
-    rendering,
+# The first page is last: its path begins all others.
+ROUTERS = (
+    router,
+    login.router,
+    catalogue.router,
+    describing.router,
+    model.router,
+    comparing.router,
+    rounds.router,
+    sign_on.router,
+    uploading.router,
+    admin.router,
+    rendering.router,
+    pages,
 )
-ROUTERS = (router, *(noun.router for noun in NOUNS), pages)
