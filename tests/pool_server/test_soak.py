@@ -47,7 +47,9 @@ class Site(threading.Thread):
         for turn in itertools.count():
             if self.ended.is_set():
                 return
-            with suppress(httpx.HTTPError), open_client(self.url(), self.token) as client:
+            # `send_parts` fails where a part is refused, as it is while PostgreSQL is down.
+            failures = suppress(httpx.HTTPError, AssertionError)
+            with failures, open_client(self.url(), self.token) as client:
                 self._work(client, f"m{self.number}-{turn}")
             self.ended.wait(0.2)
 
