@@ -57,7 +57,9 @@ def drawn(folder: Path, architecture: str, persons: int = 3, frames: int = 16) -
     return folder
 
 
-@pytest.mark.parametrize("architecture", ["near-eye", OWN, *LARGE])
+@pytest.mark.parametrize(
+    "architecture", [OWN, pytest.param("near-eye", marks=pytest.mark.slow), *LARGE]
+)
 def test_a_simulation_scores_them_in_their_unit(
     poolctl: Run, tmp_path: Path, architecture: str
 ) -> None:

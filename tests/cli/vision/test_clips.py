@@ -63,6 +63,7 @@ def test_videos_are_written_with_the_maps_in_them(
     assert "--force" in again.err
 
 
+@pytest.mark.slow
 def test_personalised_rounds_of_clips_are_simulated(
     poolctl: Run, clips: Path, tmp_path: Path
 ) -> None:

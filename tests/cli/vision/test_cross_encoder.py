@@ -120,7 +120,7 @@ def test_what_a_study_refuses(poolctl: Run, eyes: Path, tmp_path: Path) -> None:
     plan = poolctl(
         "study", "cross-encoder", "--drawn", "--quick", "-o", study, "--dry-run", "--json"
     )
-    assert len(plan.data["runs"]) == 24
+    assert len(plan.data["runs"]) == 30
     study.mkdir(exist_ok=True)
     (study / "study.json").write_text('{"schema": "poolctl-gaze-study/1"}')
     other = poolctl("study", "cross-encoder", "--drawn", "--quick", *TINY, "-o", study, "--json")

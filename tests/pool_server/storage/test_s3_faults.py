@@ -137,7 +137,14 @@ def test_one_fault_of_each_request_is_mended_and_blamed_on_nobody(
 
 
 # A storage that changes bytes in every answer cannot be told from one that has lost files.
-@pytest.mark.parametrize("fault", [fault for fault in ALL if fault != "flipped byte"])
+@pytest.mark.parametrize(
+    "fault",
+    [
+        name if name in {"cut", "503"} else pytest.param(name, marks=pytest.mark.slow)
+        for name in FAULTS
+        if name != "flipped byte"
+    ],
+)
 def test_a_fault_that_stays_is_told_as_the_storage_s_and_passes(
     site: httpx.Client, proxy: FaultyProxy, fault: str
 ) -> None:

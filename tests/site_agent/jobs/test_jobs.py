@@ -98,6 +98,7 @@ def state_of(jobs: JobFolder, job: Job) -> JobState:
     return jobs.view(job.id).state.state
 
 
+@pytest.mark.slow
 def test_a_study_of_jobs_equals_that_of_a_batch(jobs: JobFolder, tmp_path: Path) -> None:
     table = write_study_files(tmp_path / "recordings", participants=1, sessions=3)
     (tmp_path / "recordings" / "p0s2.csv").write_text("nothing,of\nuse,here\n")

@@ -116,6 +116,7 @@ def test_a_study_is_conducted(tmp_path: Path) -> None:
     assert {path.name for path in outcome.files} >= {"methods.csv", "persons.csv", "rounds.png"}
 
 
+@pytest.mark.slow
 def test_two_data_sets_make_one_table_with_sites_of_sessions(tmp_path: Path) -> None:
     drawing = ClipSettings(persons=2, videos=5, seconds=2.0)
     for layout in ("egtea", "ego4d"):
