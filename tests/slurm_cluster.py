@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch")
-TIMEOUT_S = 240.0
+TIMEOUT_S = 540.0
 _CONFIGURATION = """\
 ClusterName=poolctl
 SlurmctldHost={host}(127.0.0.1)
