@@ -39,6 +39,7 @@ from site_agent.tasks.model_files import SUFFIX_OF_FORMAT
 from site_agent.tasks.uploading import describe_upload
 from site_agent.training.ert import kept_starter
 from site_agent.training_record import beside, read_beside
+from site_agent.work.names import portable_name
 
 _SUFFIXES = {".dat", ".svm", ".forest", ".safetensors"}
 _METHODS = {"mwma": "", "wba-cascade": "", "wba-final": "", "fedavg": ""}
@@ -284,7 +285,7 @@ class Models:
         """Return the path of a new model of the lab; refuse a name that cannot be one."""
         if not re.fullmatch(r"[\w][\w .-]{0,80}", name):
             raise InvalidInputError(f"{name!r} cannot be the name of a file")
-        path = self.folder / f"{name.removesuffix(suffix)}{suffix}"
+        path = self.folder / portable_name(f"{name.removesuffix(suffix)}{suffix}")
         if path.exists():
             raise InvalidInputError(f"{path.name} is there already; choose another name")
         return path

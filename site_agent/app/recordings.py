@@ -273,7 +273,7 @@ class Studies:
                 if str(path) in known:
                     continue
                 who, when = readings[path]
-                name = _free_name(portable_name(path.stem).lstrip(".") or "_", used)
+                name = _free_name(portable_name(path.stem.lstrip(".")), used)
                 used.add(name.casefold())
                 table = trials.get(path)
                 rows.append(Recording(name, str(path), str(table or ""), who, when))

@@ -50,13 +50,18 @@ def _printing_to(path: Path) -> Iterator[None]:
     if path.exists():
         path.write_bytes(path.read_bytes()[-_MOST_LOG_BYTES:])
     with path.open("ab") as log:
-        sys.stderr.flush()
+        _flush()
         os.dup2(log.fileno(), 1)
         os.dup2(log.fileno(), 2)
         try:
             yield
         finally:
-            sys.stderr.flush()
+            _flush()
             os.dup2(kept, 1)
             os.dup2(kept, 2)
             os.close(kept)
+
+
+def _flush() -> None:
+    if sys.stderr is not None:  # as in programs without console on Windows
+        sys.stderr.flush()

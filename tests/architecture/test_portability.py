@@ -17,17 +17,28 @@ import yaml
 from tests.conftest import PROJECT_ROOT
 
 CLIENT = ("cli", "site_agent", "aggregators", "pool_server.wire")
+ABSENT = {
+    "modules": ["fcntl", "grp", "pty", "pwd", "resource", "syslog", "termios", "tty"],
+    "os": [
+        *("fork", "forkpty", "geteuid", "getuid", "killpg", "mkfifo", "pread", "pwrite"),
+        *("sched_getaffinity", "setsid", "statvfs", "uname", "wait", "WNOHANG", "O_NONBLOCK"),
+    ],
+    "signal": ["SIGKILL", "SIGHUP", "SIGPIPE", "SIGALRM", "SIGUSR1", "pthread_sigmask"],
+}
+"""Modules, and names of two of them, that Windows lacks."""
 _IMPORT_ALL = """
 import importlib, importlib.abc, json, os, pkgutil, signal, socket, sys, traceback
 
+packages, absent = json.loads(sys.argv[1])
+
 class Absent(importlib.abc.MetaPathFinder):
-    names = {"fcntl", "grp", "pty", "pwd", "resource", "syslog", "termios", "tty"}
+    names = set(absent["modules"])
 
     def find_spec(self, name, path=None, target=None):
         if name.partition(".")[0] in self.names:
             raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 
-packages = [importlib.import_module(name) for name in json.loads(sys.argv[1])]
+packages = [importlib.import_module(name) for name in packages]
 # Libraries load first: their use of this system's modules is their own matter.
 import cv2, distributed, dlib, filelock, hdmf.backends.hdf5.h5_utils, matplotlib.pyplot
 import multiprocessing.util, numba, opacus, pandas, platformdirs.unix, psutil, pynwb
@@ -35,11 +46,9 @@ import rich.console, rich.prompt, scipy.signal, scipy.stats, tempfile, torch._dy
 for name in Absent.names:
     sys.modules.pop(name, None)
 sys.meta_path.insert(0, Absent())
-for name in ("fork", "forkpty", "geteuid", "getuid", "killpg", "mkfifo", "pread", "pwrite",
-             "sched_getaffinity", "setsid", "statvfs", "uname", "wait", "WNOHANG", "O_NONBLOCK"):
-    delattr(os, name)
-for name in ("SIGKILL", "SIGHUP", "SIGPIPE", "SIGALRM", "SIGUSR1", "pthread_sigmask"):
-    delattr(signal, name)
+for module in (os, signal):
+    for name in absent[module.__name__]:
+        delattr(module, name)
 del socket.AF_UNIX
 
 failed, count = {}, 0
@@ -57,7 +66,7 @@ print(json.dumps({"count": count, "failed": failed}))
 
 
 def test_every_client_module_imports_without_what_windows_lacks() -> None:
-    command = [sys.executable, "-c", _IMPORT_ALL, json.dumps(CLIENT)]
+    command = [sys.executable, "-c", _IMPORT_ALL, json.dumps([CLIENT, ABSENT])]
     process = subprocess.run(
         command, cwd=PROJECT_ROOT, capture_output=True, text=True, check=False, timeout=540
     )
